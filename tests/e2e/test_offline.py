@@ -159,8 +159,7 @@ def played_run(shared_folder, model) -> Path:
     [
         ({"algorithm": "sft"}, ["--as", "messages", "--min_reward", "1"]),
         ({"algorithm": "dpo"}, ["--as", "preference", "--margin", "0.5"]),
-        # A quarter of the answers are right, so that the wrong ones weigh less.
-        ({"algorithm": "kto", "options": {"undesirable_weight": 0.3}}, ["--as", "kto"]),
+        ({"algorithm": "kto"}, ["--as", "kto"]),
     ],
     ids=["sft", "dpo", "kto"],
 )

@@ -30,7 +30,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"options": {"sft_loss_weight": 0.7}},
         {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 0.7]},
     ),
-    ("kto", {}, {"beta": 0.1}),
+    ("kto", {"options": {"undesirable_weight": 1.0}}, {"beta": 0.1}),
     (
         "kto",
         {"beta": 0.3, "options": {"desirable_weight": 1.5, "undesirable_weight": 0.5}},

@@ -43,8 +43,8 @@ class DpoOptions(AlgorithmOptions):
     """The least difference in reward of a pair; at 0 any difference is enough."""
     max_pairs: int | None = Field(default=None, ge=1)
     """The most pairs of a group, those with the largest difference; null keeps all."""
-    completion: Literal["turn", "rest"] = "turn"
-    """What is compared: the answer where the two rollouts part, or all answers from there on."""
+    completion: Literal["turn", "rest"] = "rest"
+    """What is compared: all answers from where the two rollouts part, or (`turn`) only the one where they do."""
 
     @model_validator(mode="after")
     def _smoothing_has_effect(self) -> Self:

@@ -21,12 +21,15 @@ class KtoOptions(AlgorithmOptions):
 
     desirable_weight: float = Field(default=1.0, ge=0)
     """Weight of the rollouts that are better than what they are compared with."""
-    undesirable_weight: float = Field(default=1.0, ge=0)
-    """Weight of those that are worse; with many more of one kind, a smaller weight for it balances them."""
+    undesirable_weight: float | None = Field(default=None, ge=0)
+    """Weight of those that are worse. Null: `desirable_weight`, or less where they are more in a step, so that both
+    kinds weigh the same in all; a model that mostly learns what not to say forgets the good answers, too."""
 
 
 def kto_loss(completions: Completions) -> Tensor:
     """Give the mean of 1 - sigmoid(±β(d - z)), + for desirable completions, - for the others; times their weights.
+
+    TRL's weights are 1 and 1, whatever the numbers of both kinds; the paper advises weights that balance them.
 
     d = log π - log π_ref, and z = max(0, mean d of mismatched completions) estimates the KL divergence (equation 8).
     """
@@ -34,7 +37,10 @@ def kto_loss(completions: Completions) -> Tensor:
     value_S = completions.beta * (completions.log_ratio_S - baseline)
     gain = 1 - torch.sigmoid(completions.chosen(value_S))
     loss = 1 - torch.sigmoid(-completions.rejected(value_S))
-    return torch.cat([options.desirable_weight * gain, options.undesirable_weight * loss]).mean()
+    undesirable_weight = options.undesirable_weight
+    if undesirable_weight is None:
+        undesirable_weight = options.desirable_weight * min(1.0, max(1, len(gain)) / max(1, len(loss)))
+    return torch.cat([options.desirable_weight * gain, undesirable_weight * loss]).mean()
 
 
 KTO = replace(

@@ -86,10 +86,10 @@ def test_rollouts_are_compared_where_they_part(learner):
     """DPO trains the answer where two rollouts part, or all from there on; what they share before has no gradient."""
     loaded = learner._policy
     group = sampled_pair(loaded, turns=3)
-    turn = make_batch([group], resolve(TrainingConfig(algorithm="dpo")))
-    rest = resolve(TrainingConfig(algorithm="dpo", options={"completion": "rest"}))
-    for resolved, lengths in ((resolve(TrainingConfig(algorithm="dpo")), [3, 2]), (rest, [5, 4])):
-        completions = completions_of(turn.rows, turn.pairs, resolved)
+    rest, turn = (resolve(TrainingConfig(algorithm="dpo", options=options)) for options in ({}, {"completion": "turn"}))
+    batch = make_batch([group], rest)
+    for resolved, lengths in ((turn, [3, 2]), (rest, [5, 4])):
+        completions = completions_of(batch.rows, batch.pairs, resolved)
         assert [each.num_tokens for each in completions] == lengths
         assert [each.better for each in completions] == [True, False]
         assert all(span.start == 2 for each in completions for span in each.spans)
