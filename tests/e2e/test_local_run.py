@@ -20,6 +20,7 @@ from nat.wire.model_folder import is_export
 CONFIG = "examples/tic_tac_toe/configs/finetune.yml"
 EPOCHS = {"finetuning.num_epochs": "2"}
 PHASED = "examples/tic_tac_toe/configs/sft_then_grpo.yml"
+PAIRED = "examples/tic_tac_toe/configs/dpo.yml"
 EPOCHS_OF_PHASES = {"finetuning.phases.0.num_epochs": "6", "finetuning.phases.1.num_epochs": "2"}
 SMALL = {
     "trajectory_builders.games.num_generations": "4",
@@ -214,6 +215,18 @@ def test_imitation_then_play_gives_a_verdict_for_each(tmp_path, games):
     assert grpo.startswith("grpo, epochs 7 to 8: ")
     assert sft.split(" on the same")[0].split()[-1] == grpo.split(" → ")[0].split()[-1]
     assert whole.split()[1] == sft.split(" → ")[0].split()[-1]
+
+
+def test_pairs_of_own_games_train_the_agent(tmp_path, games):
+    """The example of DPO makes pairs, changes the weights, and ends with a verdict."""
+    words = [word.replace(CONFIG, PAIRED) for word in command(tmp_path / "runs", *games)]
+    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)  # noqa: S603 - ours
+    assert run.returncode == 0, run.stderr
+    assert "on the same 12 held-out examples" in run.stdout
+    with Journal.open(tmp_path / "runs" / "latest", read_only=True) as journal:
+        first, second = journal.epochs()
+        assert [job.training["algorithm"] for job in journal.jobs()] == ["dpo", "dpo"]
+    assert first.metrics["train/pairs"] > 0 < second.metrics["train/update_ratio"]
 
 
 @pytest.mark.parametrize("phased", [False, True], ids=["overlapped", "phases"])
