@@ -10,6 +10,8 @@ from nat.backend.model import LoadedModel
 class ScriptedWorker:
     """Answers choice i of every request with `texts[i]`, then the end-of-sequence token."""
 
+    scores_prompts = True
+
     def __init__(self, loaded: LoadedModel, *texts: str, by_letter: bool = False) -> None:
         """Script the texts; `by_letter` samples each text letter by letter, as its tokenizer would not split it."""
         self.loaded = loaded

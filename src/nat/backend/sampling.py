@@ -28,6 +28,11 @@ class SamplingEngine(Protocol):
         ...
 
     @property
+    def scores_prompts(self) -> bool:
+        """True if it obeys `prompt_logprobs` of a sequence's parameters."""
+        ...
+
+    @property
     def policy_version(self) -> str:
         """`name@step` of the weights that answer requests without a name."""
         ...

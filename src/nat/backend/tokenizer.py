@@ -76,6 +76,11 @@ class ChatTokenizer:
         return frozenset({"messages", *arguments, *self.hf.special_tokens_map})
 
     @cached_property
+    def size(self) -> int:
+        """The highest id, plus 1."""
+        return 1 + max(self.hf.get_vocab().values())
+
+    @cached_property
     def longest_token(self) -> int:
         """The most characters of a text that one token can replace, with a separator that is not in the token."""
         return 1 + max(map(len, self.hf.get_vocab()))
@@ -134,6 +139,13 @@ class ChatTokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of a completion, without special tokens and without cosmetic changes to spaces."""
         text = self.hf.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        assert isinstance(text, str), "one sequence decodes to one text"
+        return text
+
+    def decode_all(self, token_ids: Sequence[int]) -> str:
+        """The text of token ids, special tokens included; ids that the tokenizer does not have give none."""
+        known = [token_id for token_id in token_ids if token_id < self.size]
+        text = self.hf.decode(known, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         assert isinstance(text, str), "one sequence decodes to one text"
         return text
 

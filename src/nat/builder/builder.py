@@ -43,6 +43,11 @@ class Builder(ABC):
 
     @property
     @abstractmethod
+    def llm_is_only_asked(self) -> bool:
+        """True for the build functions of an LLM that trainer adapters ask and do not train, such as a teacher."""
+
+    @property
+    @abstractmethod
     def llm_names(self) -> list[str]:
         """The keys of `llms`, in the order of the YAML."""
 

@@ -13,6 +13,8 @@ from nat.builder.evaluator import EvaluatorInfo
 from nat.builder.function import Function
 from nat.builder.llm import LLMProviderInfo
 from nat.builder.workflow import Workflow
+from nat.config.components import llms_of_adapter
+from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
 from nat.data_models.evaluate import EvalGeneralConfig
@@ -94,6 +96,13 @@ class WorkflowBuilder(EvalBuilder):
     @property
     def llm_name(self) -> str | None:
         return self._llm_name
+
+    @property
+    def llm_is_only_asked(self) -> bool:
+        group = ComponentGroup.TRAINER_ADAPTERS
+        adapters = [self._components.config(group, name, TypedBaseModel) for name in self._components.names(group)]
+        trained, asked = zip(*map(llms_of_adapter, adapters), strict=True) if adapters else ((), ())
+        return self._llm_name in set().union(*asked) - set().union(*trained)
 
     @property
     def llm_names(self) -> list[str]:

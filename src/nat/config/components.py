@@ -10,7 +10,7 @@ from nat.config.findings import Findings, KeyPath, preview
 from nat.config.sources import Tree
 from nat.config.validation import validate
 from nat.data_models.common import TypedBaseModel
-from nat.data_models.component_ref import ComponentGroup, ComponentRef
+from nat.data_models.component_ref import ComponentGroup, ComponentRef, UntrainedLLMRef
 from nat.data_models.config import Config
 from nat.data_models.function import EmptyFunctionConfig
 from nat.errors import RegistryError, did_you_mean, one_of
@@ -119,6 +119,13 @@ def _names(section: Any) -> set[str]:
 def references_of(config: BaseModel) -> list[ComponentRef]:
     """Every reference inside one component's config."""
     return [ref for _, ref in _references(config, ())]
+
+
+def llms_of_adapter(adapter: BaseModel) -> tuple[set[str], set[str]]:
+    """The LLMs that a trainer adapter's config refers to: those to train, and those that it only asks."""
+    refs = [ref for ref in references_of(adapter) if ref.component_group is ComponentGroup.LLMS]
+    asked = {str(ref) for ref in refs if isinstance(ref, UntrainedLLMRef)}
+    return {str(ref) for ref in refs if not isinstance(ref, UntrainedLLMRef)}, asked
 
 
 def _references(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, ComponentRef]]:

@@ -54,6 +54,10 @@ class LLMRef(ComponentRef):
     group = ComponentGroup.LLMS
 
 
+class UntrainedLLMRef(LLMRef):
+    """A key of `llms`, in a trainer adapter that asks this LLM and does not train it."""
+
+
 class FunctionRef(ComponentRef):
     """A key of `functions`."""
 

@@ -64,3 +64,13 @@ OF_COMPLETIONS: Mapping[str, str] = {
     "mismatched_kl": "Mean log π - log π_ref of answers to other prompts, the baseline of `kto`.",
 }
 """Those that only algorithms have which compare whole answers, `dpo` and `kto`."""
+
+OF_TEACHER: Mapping[str, str] = {
+    "teacher_kl": "Reverse KL divergence per token from the model before the update to the teacher: the mean of "
+    "log(model / teacher) over the tokens, each between -20 and 20. It should fall.",
+    "teacher_calls": "Requests to the teacher's server, one for each row.",
+    "teacher_tokens": "Tokens of these rows.",
+    "teacher_seconds": "Seconds of these requests, as a part of `time/submit`.",
+    "teacher_unscored": "Tokens that the teacher's context did not reach, which teach nothing.",
+}
+"""Those that only `distill` has."""

@@ -229,6 +229,14 @@ class CompletionRequest(SamplingRequest):
     """Text or token ids, one prompt or several."""
     logprobs: int | None = Field(default=None, ge=0, le=20)
     """None for no log probabilities, else how many alternatives to each token."""
+    prompt_logprobs: int | None = Field(default=None, ge=0, le=20)
+    """None to score no prompt, else how many alternatives to each of its tokens, as in vLLM; at temperature 1."""
+
+    @model_validator(mode="after")
+    def _scored_once(self) -> Self:
+        if self.prompt_logprobs is not None and (self.stream or self.n > 1):
+            raise ValueError("prompt_logprobs needs stream=false and n=1")
+        return self
 
     @property
     def new_tokens(self) -> int | None:
@@ -243,3 +251,19 @@ class CompletionRequest(SamplingRequest):
         if self.prompt and isinstance(self.prompt[0], int):
             return [self.prompt]  # all elements have the type of the first
         return cast("list[str] | list[list[int]]", self.prompt)
+
+
+class TokenizeText(ApiModel):
+    """POST /tokenize, in vLLM's shape."""
+
+    model: str | None = None
+    prompt: str
+    add_special_tokens: bool = True
+    """Add the special tokens that the model expects around a text."""
+
+
+class DetokenizeIds(ApiModel):
+    """POST /detokenize, in vLLM's shape."""
+
+    model: str | None = None
+    tokens: Several[int]

@@ -129,6 +129,15 @@ class TextLogprobs(ResponseModel):
     text_offset: list[int]
 
 
+class PromptLogprob(ResponseModel):
+    """A token at a position of a prompt; its id is the key."""
+
+    logprob: float
+    rank: int
+    """1 for the most likely token."""
+    decoded_token: str
+
+
 class TextChoice(ResponseModel):
     """One continuation; the ids and the temperature as in a `ChatChoice`."""
 
@@ -139,6 +148,8 @@ class TextChoice(ResponseModel):
     prompt_token_ids: list[int] | None = None
     token_ids: list[int] | None = None
     logprobs_temperature: float | None = None
+    prompt_logprobs: list[dict[int, PromptLogprob] | None] | None = None
+    """For each token of the prompt, itself and alternatives by id; null for the first, which nothing predicts."""
 
 
 class TextCompletion(ResponseModel):
@@ -151,6 +162,21 @@ class TextCompletion(ResponseModel):
     system_fingerprint: str | None
     choices: list[TextChoice]
     usage: Usage | None = None
+
+
+class TokenizedText(ResponseModel):
+    """Answer of POST /tokenize."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: None = None
+
+
+class DetokenizedText(ResponseModel):
+    """Answer of POST /detokenize."""
+
+    prompt: str
 
 
 class ModelCard(ResponseModel):

@@ -83,6 +83,8 @@ class Health(BaseModel):
     """Type of the learner's device: `cpu` or `cuda`."""
     dtype: str
     """Precision of the served weights, such as `float32`."""
+    vocabulary: int
+    """Ids that the tokenizer has: the highest one, plus 1."""
 
 
 NOT_IN_4BIT = (

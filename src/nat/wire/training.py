@@ -78,6 +78,9 @@ class TrainingRow(WireModel):
     """The weights that sampled the tokens; None if no answer named them."""
     completion_mask: Several[bool] | None = None
     """True for each token to learn from; length T. None for those that have a logprob."""
+    teacher_logprobs: Several[float | None] | None = None
+    """The log probability that a teacher gives to each token at temperature 1, for the algorithm `distill`; length T.
+    Null where it gave none: a token to learn from then teaches nothing."""
 
     @model_validator(mode="after")
     def _aligned(self) -> Self:
@@ -90,6 +93,9 @@ class TrainingRow(WireModel):
         if mask is not None and (len(mask) != len(self.token_ids) or mask[0]):
             seen = f"{len(mask)} entries for {len(self.token_ids)} tokens, the first is {mask[0] if mask else None}"
             raise ValueError(f"completion_mask has {seen}; each token needs one, and no token predicts the first")
+        if (of_teacher := self.teacher_logprobs) is not None and len(of_teacher) != len(self.token_ids):
+            seen = f"{len(of_teacher)} entries for {len(self.token_ids)} tokens"
+            raise ValueError(f"teacher_logprobs has {seen}; each token needs one (or null)")
         counted = {
             "returns": self.returns,
             "temperatures": self.temperatures,
@@ -270,6 +276,8 @@ class ResolvedTraining(WireModel):
     """True if the rewards of the whole batch are compared, so that groups of equal rewards carry a signal."""
     needs_difference: bool = True
     """False if rewards are not compared at all."""
+    needs_teacher: bool = False
+    """True if it learns from the log probabilities of a teacher."""
     settings: dict[str, JsonValue]
     """Every setting of `TrainingConfig` that the algorithm uses; a factor of the algorithm's own has its name."""
 

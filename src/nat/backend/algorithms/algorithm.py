@@ -93,6 +93,8 @@ class Completions:
         return values_S[~self.better_S]
 
 
+TeacherAdvantage = Callable[[Tensor, Tensor, Any], Tensor]
+"""(log π_teacher - log π of each token, its advantage by rewards, options) → its advantage [K]."""
 SequenceLoss = Callable[[Completions], Tensor]
 """The loss of an optimizer step, a mean over its pairs or completions."""
 RatioLevel = Callable[[Tensor, Tensor, int], Tensor]
@@ -137,6 +139,8 @@ class Algorithm:
     """False if it also learns from tokens that no sampler gave a log probability, as those of demonstrations."""
     needs_advantage: bool = False
     """Leave rollouts without an advantage out of the loss and of its denominator."""
+    teacher_advantage: TeacherAdvantage | None = None
+    """The advantage of a token, from the log probability that a teacher gives to it; every rollout then teaches."""
     sequence_loss: SequenceLoss | None = None
     """The loss over completions, which takes the place of advantages and of the KL term."""
     pairs: Callable[[Sequence[float], Any], Sequence[tuple[int, int]]] | None = None

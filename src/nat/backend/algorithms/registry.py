@@ -15,6 +15,7 @@ from nat.backend.algorithms.advantages import Advantage
 from nat.backend.algorithms.algorithm import Aggregation, Algorithm, AlgorithmOptions, PolicyLoss, RatioLevel
 from nat.backend.algorithms.cispo import CISPO, cispo
 from nat.backend.algorithms.dapo import DAPO, token_mean
+from nat.backend.algorithms.distill import DISTILL
 from nat.backend.algorithms.dpo import DPO
 from nat.backend.algorithms.dr_grpo import DR_GRPO, constant
 from nat.backend.algorithms.grpo import GRPO, clip, seq_mean, token
@@ -30,7 +31,7 @@ from nat.wire.training import ResolvedTraining, TrainingConfig
 
 GROUP = "nat.algorithms"
 """Entry-point group; the value names an `Algorithm`."""
-BUILT_IN = (LITE_PPO, GRPO, DR_GRPO, DAPO, RLOO, REINFORCE_PP, GSPO, CISPO, DPO, KTO, RFT, SFT)
+BUILT_IN = (LITE_PPO, GRPO, DR_GRPO, DAPO, RLOO, REINFORCE_PP, GSPO, CISPO, DPO, KTO, RFT, SFT, DISTILL)
 
 ADVANTAGES: Mapping[str, Advantage] = {
     "grpo": GRPO.advantage,
@@ -84,6 +85,7 @@ class Resolved:
             paper=self.algorithm.paper,
             compares_across_groups=self.algorithm.advantage.across_groups,
             needs_difference=self.algorithm.pairs is not None or self.algorithm.advantage.needs_difference,
+            needs_teacher=self.algorithm.teacher_advantage is not None,
             settings=settings,
         )
 

@@ -5,7 +5,7 @@ one for each node of the prefix cache that some of them use. Chunks that continu
 grouped by similar size; those of a long one read the nodes; new prompts need no cache.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -51,6 +51,7 @@ class StepBatch:
         self.last_K = torch.from_numpy(np.cumsum(sizes) - 1).to(device)
         """Packed index of the last token of each chunk, in `order`."""
         self.order = chunks
+        self._starts = {c.slot: end - len(c.token_ids) for c, end in zip(chunks, ends, strict=True)}
         self.computed: dict[int, KeyValues] = {c.slot: {} for c in shared}
         """New keys and values that are not in a slot, by slot, after the forward pass."""
         self._shared = [
@@ -74,6 +75,12 @@ class StepBatch:
         self._masks: dict[Window, Tensor | None] = {}
         self._reads_nodes = any(c.node is not None for c in decoding)
         self._spans: dict[Window, Spans] = {}
+
+    def outputs_of(self, chunks: Iterable[Chunk]) -> Tensor:
+        """The packed indices of all tokens of some chunks, chunk by chunk."""
+        starts = [(self._starts[chunk.slot], len(chunk.token_ids)) for chunk in chunks]
+        parts = [torch.arange(start, start + size) for start, size in starts]
+        return torch.cat(parts).to(self.last_K.device)
 
     def attend(
         self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, *, scale: float | None, window: Window

@@ -12,13 +12,14 @@ from nat.backend.inference.batch import StepBatch
 from nat.backend.inference.kv_budget import KvBudget
 from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.prefix_cache import PrefixCache
+from nat.backend.inference.prompt_scores import score
 from nat.backend.inference.sampler import Sampled, sample
 from nat.backend.inference.scheduler import Chunk, Scheduler
 from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.memory import free_bytes
 from nat.backend.model import LoadedModel
 from nat.backend.tree_attention import Ids
-from nat.sizing.rules import FREE_SHARES, sampling_step_tokens
+from nat.sizing.rules import FREE_SHARES, MAX_LOGITS, sampling_step_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +86,10 @@ class Engine:
         step_tokens = sampling_step_tokens(loaded.widest, cpu=loaded.device.type == "cpu")
         max_tokens = None if limits.kv_cache_bytes is None else limits.kv_cache_bytes // loaded.token_bytes
         self._scheduler = Scheduler(
-            limits.max_num_seqs, limits.max_step_tokens or step_tokens, KvBudget(max_tokens, short)
+            limits.max_num_seqs,
+            limits.max_step_tokens or step_tokens,
+            KvBudget(max_tokens, short),
+            max_scored_tokens=max(1, MAX_LOGITS // loaded.vocab_size),
         )
         self._cache = SlotCache(limits.max_num_seqs)
         self._prefixes = PrefixCache(limits.prefix_cache_bytes)
@@ -168,14 +172,19 @@ class Engine:
         running = self._scheduler.running
         rows = [row for row, chunk in enumerate(batch.order) if _completes_prompt(running[chunk.slot], chunk)]
         keep_K = batch.last_K if len(rows) == len(batch.order) else batch.last_K[rows or [0]]
+        scored = [(running[chunk.slot], chunk) for chunk in plan.prefill if running[chunk.slot].to_score]
+        if scored:
+            keep_K = torch.cat([keep_K, batch.outputs_of(chunk for _, chunk in scored)])
         logits_KV = self.loaded.sampler_logits(batch, keep_K)
+        if scored:
+            score(logits_KV[len(keep_K) - sum(len(chunk.token_ids) for _, chunk in scored) :], scored)
         for chunk in batch.order:
             self._store(running[chunk.slot], chunk, batch)
         for chunk in plan.prefill:
             if chunk.node is None and _completes_prompt(running[chunk.slot], chunk):
                 self._keep(chunk.slot)
         sampling = [running[batch.order[row].slot] for row in rows]
-        return self._record(sampling, sample(logits_KV, sampling)) if rows else []
+        return self._record(sampling, sample(logits_KV[: len(rows)], sampling)) if rows else []
 
     def _count_cached(self, sequence: Sequence) -> int:
         return self._prefixes.find(_ids(sequence.prefill_ids[:-1]))
@@ -185,7 +194,7 @@ class Engine:
         sequence = self._scheduler.running[slot]
         beginning = _ids(sequence.prefill_ids[:-1])
         found = self._prefixes.find(beginning)
-        if found < _MIN_REUSED_TOKENS:
+        if found < _MIN_REUSED_TOKENS or sequence.to_score:
             found = 0
         if len(sequence.prefill_ids) > self._short:
             sequence.node = self._prefixes.enter(beginning[:found])

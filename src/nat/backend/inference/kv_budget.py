@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from nat.backend.inference.prefix_cache import num_tokens
 from nat.backend.inference.sequence import Sequence
 
-_MAX_ALTERNATIVES = 10_000_000
-"""Most likely tokens that all running sequences may report together; each takes about 100 bytes."""
+_MAX_REPORTED = 10_000_000
+"""Tokens beside the sampled ones that all running sequences may report together; each takes about 100 bytes."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,7 @@ class KvBudget:
         sequences = [*running] if joining is None else [*running, joining]
         if len(sequences) < 2:  # noqa: PLR2004 - two are not alone
             return True
-        if (
-            joining is not None
-            and sum(s.params.top_logprobs * s.params.max_tokens for s in sequences) > _MAX_ALTERNATIVES
-        ):
+        if joining is not None and sum(s.num_reported for s in sequences) > _MAX_REPORTED:
             return False
         if self.max_tokens is None:
             return True

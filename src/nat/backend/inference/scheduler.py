@@ -60,6 +60,8 @@ class Scheduler:
     max_num_seqs: int
     max_step_tokens: int
     budget: KvBudget = field(default_factory=lambda: KvBudget(None, 0))
+    max_scored_tokens: int = 2**31
+    """Tokens of prompts that a step may score, which takes the logits of each."""
     running: list[Sequence] = field(default_factory=list)
     waiting: deque[tuple[Request, Sequence]] = field(default_factory=deque)
 
@@ -83,7 +85,8 @@ class Scheduler:
         held: list[tuple[Request, Sequence]] = []
         while self.waiting and len(self.running) < self.max_num_seqs:
             request, sequence = self.waiting.popleft()
-            if (draining and not request.begun) or computing.will_save(sequence, count_cached):
+            waits = not sequence.to_score and computing.will_save(sequence, count_cached)
+            if (draining and not request.begun) or waits:
                 held.append((request, sequence))
                 continue
             if not self.budget.fits(self.running, sequence):
@@ -105,15 +108,21 @@ class Scheduler:
         """The next step's chunks, None if nothing runs."""
         decoding: list[Chunk] = []
         prefill: list[Chunk] = []
-        room = self.max_step_tokens
+        room, scored_room = self.max_step_tokens, self.max_scored_tokens
         for slot, sequence in enumerate(self.running):
             if sequence.prefilled:
                 decoding.append(Chunk(slot, sequence.num_cached, sequence.token_ids[-1:], sequence.node))
                 room -= 1
             elif room > 0 or not (decoding or prefill):
-                new = sequence.prefill_ids[sequence.num_cached : sequence.num_cached + max(room, 1)]
+                most = max(room, 1)
+                if sequence.to_score:
+                    most = max(1, min(most, scored_room))
+                new = sequence.prefill_ids[sequence.num_cached : sequence.num_cached + most]
                 prefill.append(Chunk(slot, sequence.num_cached, new, sequence.node))
                 room -= len(new)
+                if sequence.to_score:
+                    scored_room -= len(new)
+                    room = room if scored_room > 0 else 0
         return Plan(decoding, prefill) if decoding or prefill else None
 
     def remove(self, leaving: set[int]) -> list[Move]:

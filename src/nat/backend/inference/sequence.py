@@ -2,12 +2,21 @@
 
 from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from nat.backend.inference.detokenizer import Detokenizer
 from nat.backend.inference.prefix_cache import Node
 
 FinishReason = Literal["stop", "length"]
+
+
+class ScoredToken(NamedTuple):
+    """A token at a position, under the model at temperature 1."""
+
+    token_id: int
+    logprob: float
+    rank: int
+    """1 for the most likely token."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +32,8 @@ class SamplingParams:
     top_logprobs: int = 0
     """How many most likely tokens to report at each position."""
     ignore_eos: bool = False
+    prompt_logprobs: int | None = None
+    """How many most likely tokens to report at each position of the prompt, beside its own; None scores no prompt."""
 
 
 @dataclass
@@ -39,6 +50,8 @@ class Sequence:
     logprobs: list[float] = field(default_factory=list)
     """Log probability of each sampled token at the request's temperature; at temperature 0, that at 1."""
     top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
+    prompt_scores: list[list[ScoredToken]] = field(default_factory=list)
+    """For each token of the prompt after the first: its score, and those of the most likely others."""
     finish_reason: FinishReason | None = None
     num_cached: int = 0
     """Leading tokens whose keys and values are in the cache."""
@@ -70,6 +83,18 @@ class Sequence:
             self.finish_reason = "stop"
         elif len(self.token_ids) >= self.params.max_tokens:
             self.finish_reason = "length"
+
+    @property
+    def to_score(self) -> bool:
+        """True while tokens of the prompt are to be scored, so that all of it must be computed."""
+        return self.params.prompt_logprobs is not None and len(self.prompt_scores) < len(self.prompt_ids) - 1
+
+    @property
+    def num_reported(self) -> int:
+        """The most tokens that are reported beside the sampled ones."""
+        scored = self.params.prompt_logprobs
+        of_prompt = 0 if scored is None else (1 + scored) * len(self.prompt_ids)
+        return self.params.top_logprobs * self.params.max_tokens + of_prompt
 
     @property
     def num_in_slot(self) -> int:

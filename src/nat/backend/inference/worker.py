@@ -108,6 +108,8 @@ class _Task(Generic[T]):
 class Worker:
     """Runs engines on the model thread; every method may be called from any thread."""
 
+    scores_prompts = True
+
     def __init__(self, engine: Engine, pool: EnginePool | None = None) -> None:
         self.engine = engine
         """The engine of the weights with which the backend started."""

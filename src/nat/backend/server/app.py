@@ -13,6 +13,7 @@ from nat.backend.server.bodies import json_answer
 from nat.backend.server.chat import ChatRoute
 from nat.backend.server.completions import CompletionRoute
 from nat.backend.server.service import AnswerMemory, Service
+from nat.backend.server.tokens import TokenRoutes
 from nat.errors import (
     AlgorithmError,
     BackendError,
@@ -84,6 +85,9 @@ def inference_router(service: Service) -> APIRouter:
     router = APIRouter()
     router.add_route("/v1/chat/completions", ChatRoute(service).handle, methods=["POST"])
     router.add_route("/v1/completions", CompletionRoute(service).handle, methods=["POST"])
+    tokens = TokenRoutes(service)
+    router.add_route("/tokenize", tokens.tokenize, methods=["POST"])
+    router.add_route("/detokenize", tokens.detokenize, methods=["POST"])
 
     @router.get("/v1/models")
     async def models() -> Response:
@@ -106,6 +110,7 @@ def inference_router(service: Service) -> APIRouter:
             policy_version=service.engine.policy_version,
             device=loaded.device.type,
             dtype=str(loaded.dtype).removeprefix("torch."),
+            vocabulary=loaded.tokenizer.size,
         )
 
     return router

@@ -34,7 +34,18 @@ class CompletionRoute:
         prompts = await self._service.threads.run(
             lambda: body.prompts, lambda prompts: [self._encode(prompt) for prompt in prompts]
         )
-        sequences = self._service.sequences(body, prompts, new_tokens=body.new_tokens, top_logprobs=body.logprobs or 0)
+        if body.prompt_logprobs is not None and not self._service.engine.scores_prompts:
+            raise ApiError(
+                "prompt_logprobs: with engine vllm, this server does not score prompts; ask a vLLM server itself",
+                param="prompt_logprobs",
+            )
+        sequences = self._service.sequences(
+            body,
+            prompts,
+            new_tokens=body.new_tokens,
+            top_logprobs=body.logprobs or 0,
+            prompt_logprobs=body.prompt_logprobs,
+        )
         writer = _TextWriter(self._service, body)
         if body.stream:
             request, deltas = start_stream(self._service.engine, sequences, model=body.model)
@@ -69,6 +80,8 @@ class _TextWriter:
             self._add_tokens(choice, s.token_ids, s.logprobs, s.top_logprobs, offset=0)
             if self._body.return_token_ids:
                 choice.prompt_token_ids = s.prompt_ids
+            if self._body.prompt_logprobs is not None:
+                choice.prompt_logprobs = self._logprobs.prompt(s.prompt_scores)
             choices.append(choice)
         answer = self._answer(request, choices)
         answer.usage = usage_of(request.sequences)

@@ -1,7 +1,8 @@
-"""Log probabilities in the two shapes of the OpenAI API."""
+"""Log probabilities in the two shapes of the OpenAI API, and those of prompts in vLLM's."""
 
+from nat.backend.inference.sequence import ScoredToken
 from nat.backend.tokenizer import ChatTokenizer, TokenText
-from nat.wire.openai_responses import Alternative, ChatLogprobs, TextLogprobs, TokenLogprob
+from nat.wire.openai_responses import Alternative, ChatLogprobs, PromptLogprob, TextLogprobs, TokenLogprob
 
 Ranked = list[tuple[int, float]]
 
@@ -38,6 +39,21 @@ class LogprobWriter:
         return TextLogprobs(
             tokens=tokens, token_logprobs=logprobs, top_logprobs=alternatives or None, text_offset=offsets
         )
+
+    def prompt(self, scores: list[list[ScoredToken]]) -> list[dict[int, PromptLogprob] | None]:
+        """Scores of a prompt's tokens in vLLM's shape, with null for the first token."""
+        return [
+            None,
+            *(
+                {
+                    each.token_id: PromptLogprob.model_construct(
+                        logprob=each.logprob, rank=each.rank, decoded_token=self._read(each.token_id).text
+                    )
+                    for each in entry
+                }
+                for entry in scores
+            ),
+        ]
 
     def _alternative(self, token_id: int, logprob: float) -> Alternative:
         token = self._read(token_id)

@@ -116,7 +116,13 @@ class Service:
             raise ApiError(f"{count} choices in one request; at most {MAX_CHOICES}", param="n")
 
     def sequences(
-        self, body: SamplingRequest, prompts: list[list[int]], *, new_tokens: int | None, top_logprobs: int
+        self,
+        body: SamplingRequest,
+        prompts: list[list[int]],
+        *,
+        new_tokens: int | None,
+        top_logprobs: int,
+        prompt_logprobs: int | None = None,
     ) -> list[Sequence]:
         """`n` sequences for each prompt, each with a seed of its own."""
         if not prompts:
@@ -132,6 +138,13 @@ class Service:
                 "Lower n, max_tokens or the number of alternatives",
                 param="max_tokens",
             )
+        scored = 0 if prompt_logprobs is None else (1 + prompt_logprobs) * sum(map(len, prompts))
+        if scored > MAX_ALTERNATIVES:
+            raise ApiError(
+                f"the answer would score {scored} tokens and alternatives of prompts; at most {MAX_ALTERNATIVES}. "
+                "Send fewer prompts in a request, or lower prompt_logprobs",
+                param="prompt_logprobs",
+            )
         for prompt, room in zip(prompts, rooms, strict=True):
             for _ in range(body.n):
                 params = SamplingParams(
@@ -142,6 +155,7 @@ class Service:
                     stop=stop,
                     top_logprobs=top_logprobs,
                     ignore_eos=body.ignore_eos,
+                    prompt_logprobs=prompt_logprobs,
                 )
                 text = Detokenizer(self.loaded.tokenizer, stop) if stop or body.stream else None
                 sequences.append(Sequence(len(sequences), prompt, params, text))
@@ -162,7 +176,9 @@ class Service:
 
     async def written(self, request: Request, write: Callable[[Request], str]) -> Response:
         """The response to a finished request; a large one is written in a thread, which does not block others."""
-        size = sum(len(s.token_ids) * (1 + s.params.top_logprobs) for s in request.sequences)
+        size = sum(
+            len(s.token_ids) * (1 + s.params.top_logprobs) + sum(map(len, s.prompt_scores)) for s in request.sequences
+        )
         content = write(request) if size < LARGE_ANSWER else await asyncio.to_thread(write, request)
         return Response(content, media_type="application/json")
 

@@ -45,6 +45,8 @@ class Row:
     """K temperatures of the sampled tokens; None if all are 1."""
     policy_versions: list[str | None] | None = None
     """K versions of the weights that sampled the tokens; None if none is known."""
+    teacher_logprobs: list[float] | None = None
+    """K log probabilities that a teacher gives; NaN where it gave none."""
 
     @property
     def sampled_at(self) -> list[float]:
@@ -120,12 +122,16 @@ def make_batch(groups: Sequence[TrainingGroup], resolved: Resolved) -> Batch:
         any(row.num_sampled for row in rollout.rows) and not (rollout.truncated and config.mask_truncated_completions)
         for _, rollout, _ in rollouts
     ]
+    of_teacher = algorithm.teacher_advantage is not None
+    _check_teacher(groups, resolved)
     compared = [0 if advantage.across_groups else index for index, _, _ in rollouts]
     with_signal = {compared[number] for number, (_, _, own) in enumerate(rollouts) if usable[number] and any(own)}
     kept = {
         number
         for number, (_, _, own) in enumerate(rollouts)
-        if usable[number] and compared[number] in with_signal and (any(own) or not algorithm.needs_advantage)
+        if usable[number]
+        and (of_teacher or compared[number] in with_signal)
+        and (any(own) or not algorithm.needs_advantage)
     }
     pairs: list[Pair] = []
     pairs_left_out = 0
@@ -144,7 +150,7 @@ def make_batch(groups: Sequence[TrainingGroup], resolved: Resolved) -> Batch:
         pairs_left_out=pairs_left_out,
         advantages=advantages,
         truncated_share=sum(rollout.truncated for _, rollout, _ in rollouts) / len(rollouts),
-        share_without_advantage=sum(not any(own) for _, _, own in rollouts) / len(rollouts),
+        share_without_advantage=sum(not (any(own) or of_teacher) for _, _, own in rollouts) / len(rollouts),
     )
 
 
@@ -163,6 +169,22 @@ def _check_logprobs(groups: Sequence[TrainingGroup], name: str) -> None:
                     f"which {name!r} needs of each token that it trains",
                     kind="invalid_batch",
                     hint="train demonstrations with sft, and preferences with dpo or kto",
+                )
+
+
+def _check_teacher(groups: Sequence[TrainingGroup], resolved: Resolved) -> None:
+    """Raise UpdateRejected if rows lack a teacher's log probabilities, or have some that nothing would use."""
+    wanted = resolved.algorithm.teacher_advantage is not None
+    name = resolved.algorithm.name
+    for group in groups:
+        for number, rollout in enumerate(group.rollouts):
+            if any((row.teacher_logprobs is not None) != wanted for row in rollout.rows):
+                seen = "no teacher_logprobs, which" if wanted else "teacher_logprobs, which only distill uses; it is"
+                raise UpdateRejected(
+                    f"rollout {number} of the group {group.id!r} has rows with {seen} "
+                    + (f"{name!r} learns from" if wanted else f"to be trained by {name!r}"),
+                    kind="invalid_batch",
+                    hint="name a `teacher` in the trainer adapter with algorithm distill, and none with others",
                 )
 
 
@@ -251,12 +273,18 @@ def _row(row: TrainingRow, index: int, *, group: int, rollout: int, advantages: 
         input_ids=row.token_ids[: targets[-1]],
         positions=[at - 1 for at in targets],
         targets=[row.token_ids[at] for at in targets],
-        sampler_logprobs=[math.nan if (known := row.logprobs[at]) is None else known for at in targets],
+        sampler_logprobs=_known(row.logprobs, targets),
         advantages=advantages,
         weight=weight,
         temperatures=None if row.temperatures is None else _temperatures(row.temperatures),
         policy_versions=None if row.policy_versions is None else _versions(row.policy_versions),
+        teacher_logprobs=None if row.teacher_logprobs is None else _known(row.teacher_logprobs, targets),
     )
+
+
+def _known(logprobs: Sequence[float | None], targets: Sequence[int]) -> list[float]:
+    """The log probabilities of the targets, NaN where there is none."""
+    return [math.nan if (known := logprobs[at]) is None else known for at in targets]
 
 
 def _temperatures(entries: Sequence[SampledAt]) -> list[float]:

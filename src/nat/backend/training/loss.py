@@ -84,6 +84,7 @@ class TokenValues(NamedTuple):
     sampled_K: Tensor
     """False for tokens of a text, which no sampler gave a log probability."""
     reference_K: Tensor | None
+    teacher_K: Tensor | None
     entropy_K: Tensor
     advantages_K: Tensor
     clipped_low_K: Tensor
@@ -101,6 +102,12 @@ def micro_batch_loss(
     sampled_K = ~sampler_K.isnan()
     sampler_K = sampler_K.where(sampled_K, start_K)
     old_K = start_K if config.old_logprobs == "learner" else sampler_K
+    teacher_K = None
+    if algorithm.teacher_advantage is not None:
+        assert batch.teacher_logprobs_K is not None, "a batch without them was refused"
+        teacher_K = batch.teacher_logprobs_K.to(dtype)
+        log_ratio_K = (teacher_K - logprobs_K.detach()).nan_to_num(0.0)
+        advantages_K = algorithm.teacher_advantage(log_ratio_K, advantages_K, resolved.options)
     if anchors.penalty_K is not None:
         advantages_K = advantages_K + anchors.penalty_K.to(dtype)
     if anchors.slope_K is not None:
@@ -131,6 +138,7 @@ def micro_batch_loss(
         sampler_logprobs_K=sampler_K,
         sampled_K=sampled_K,
         reference_K=anchors.reference_K,
+        teacher_K=teacher_K,
         entropy_K=scores.entropy_K,
         advantages_K=advantages_K,
         clipped_low_K=term.clipped_low_K,

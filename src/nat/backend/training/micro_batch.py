@@ -145,6 +145,8 @@ class MicroBatch:
     """Share of each token in the loss of the whole optimizer step, times the weight of its rollout."""
     temperatures_K: Tensor | None = None
     """The temperature that each token was sampled at; None if all are 1."""
+    teacher_logprobs_K: Tensor | None = None
+    """A teacher's log probabilities, NaN where it gave none; None without a teacher."""
 
     def scores(self, model: PreTrainedModel) -> TokenScores:
         """Score the sampled tokens under a model, each at its temperature."""
@@ -172,7 +174,15 @@ def make_micro_batch(rows: Sequence[Row], weights: Mapping[int, float], device: 
         advantages_K=torch.tensor([a for row in rows for a in row.advantages], dtype=torch.float64, device=device),
         weights_K=spread([weights.get(row.rollout, 0.0) * row.weight for row in rows]),
         temperatures_K=temperature_tensor([t for row in rows for t in row.sampled_at], device),
+        teacher_logprobs_K=_of_teacher(rows, device),
     )
+
+
+def _of_teacher(rows: Sequence[Row], device: torch.device) -> Tensor | None:
+    logprobs = [row.teacher_logprobs for row in rows if row.teacher_logprobs is not None]
+    if not logprobs:
+        return None
+    return torch.tensor([logprob for own in logprobs for logprob in own], dtype=torch.float64, device=device)
 
 
 def temperature_tensor(temperatures: Sequence[float], device: torch.device) -> Tensor | None:

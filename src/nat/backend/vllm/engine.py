@@ -45,6 +45,8 @@ Make = Callable[[Control, str], HandOver | None]
 class VllmEngine:
     """A `SamplingEngine` whose tokens come from vLLM."""
 
+    scores_prompts = False
+
     def __init__(
         self,
         loaded: LoadedModel,

@@ -3,14 +3,14 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, JsonValue, field_serializer
 
 from nat.builder.builder import Builder
-from nat.data_models.component_ref import LLMRef
+from nat.data_models.component_ref import LLMRef, UntrainedLLMRef
 from nat.data_models.finetuning import (
     FinetuneConfig,
     TrainerAdapterConfig,
@@ -28,10 +28,12 @@ from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.trajectories.rows import training_groups
 from nat.finetuning.trajectories.texts import has_texts
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
+from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.local.client import BackendClient
 from nat.plugins.local.export import export_checkpoint, move_export
 from nat.plugins.local.llm import LocalProviderInfo
 from nat.plugins.local.process import BackendProcess
+from nat.plugins.local.teacher import Teacher
 from nat.plugins.local.texts import tokenized_groups
 from nat.registry.decorators import register_trainer, register_trainer_adapter, register_trajectory_builder
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
@@ -51,6 +53,9 @@ class LocalTrainerAdapterConfig(TrainerAdapterConfig, name="local_trainer_adapte
     """Key of the `local` LLM to train."""
     training: TrainingConfig = TrainingConfig()
     """The algorithm of an update, and its settings."""
+    teacher: UntrainedLLMRef | None = None
+    """Key of the LLM that `algorithm: distill` imitates. Its server must give log probabilities of prompts, as vLLM and
+    the embedded backend do, and its tokenizer must be the same."""
     timeout: float = Field(default=3600.0, gt=0)
     """Seconds that an update may take."""
 
@@ -66,12 +71,18 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
     runs_phases = True
 
     def __init__(
-        self, adapter_config: LocalTrainerAdapterConfig, *, client: BackendClient, backend: BackendProcess
+        self,
+        adapter_config: LocalTrainerAdapterConfig,
+        *,
+        client: BackendClient,
+        backend: BackendProcess,
+        teacher: Teacher | None = None,
     ) -> None:
         super().__init__(adapter_config)
         self._config = adapter_config
         self._client = client
         self._backend = backend
+        self._teacher = teacher
         self._jobs_submitted = 0
         self._best: Path | None = None
         self._training: ResolvedTraining | None = None
@@ -99,13 +110,15 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
 
         Raises:
             BackendError: the algorithm is unknown or broken, or contradicts the settings.
-            ConfigError: `max_staleness` allows answers of earlier weights, and nothing corrects for them.
+            ConfigError: `max_staleness` allows answers of earlier weights, and nothing corrects for them; or the
+                algorithm lacks a teacher, has one that it does not ask, or one of another vocabulary.
 
         """
         await super().initialize(run_config)
         if await self.is_healthy():  # the health check reports an unreachable backend
             self._training = await self._client.resolve(self._config.training)
             _check_correction(self._training, run_config.max_staleness)
+            await self._check_teacher(self._training)
             logger.info("Training with the algorithm %s (%s)", self._training.algorithm, self._training.paper)
 
     async def forecast(self, request: ForecastRequest) -> TrainingForecast | None:
@@ -124,6 +137,10 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         """
         self._jobs_submitted += 1
         groups, config = await self._groups(trajectories), self._config.training
+        of_teacher: dict[str, float] = {}
+        if self._teacher is not None:
+            scored = await self._teacher.scored(groups)
+            groups, of_teacher = scored.groups, scored.metrics
         if groups[0].rollouts[0].advantage is not None:
             config = _with_labels(config)
         job = TrainingJob(
@@ -137,7 +154,23 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         except BackendUnreachable:
             self._backend.check()
             await self._client.submit(job)
-        return TrainingJobRef(run_id=trajectories.run_id, backend=BACKEND_NAME, metadata={"job_id": job.id})
+        metadata = {"job_id": job.id, "metrics": of_teacher}
+        return TrainingJobRef(run_id=trajectories.run_id, backend=BACKEND_NAME, metadata=metadata)
+
+    async def _check_teacher(self, training: ResolvedTraining) -> None:
+        if training.needs_teacher and self._teacher is None:
+            raise ConfigError(
+                [f"trainer adapter: no teacher, which the algorithm {training.algorithm!r} imitates"],
+                hint="set `teacher` to the key of an LLM with the same tokenizer, served by vLLM or of type local",
+            )
+        if self._teacher is None:
+            return
+        if not training.needs_teacher:
+            raise ConfigError(
+                [f"trainer adapter: teacher '{self._config.teacher}' has no effect with {training.algorithm!r}"],
+                hint="set `algorithm: distill` under `training`, or remove `teacher`",
+            )
+        await self._teacher.check(self._client.detokenize, (await self._client.health()).vocabulary)
 
     async def _groups(self, trajectories: TrajectoryCollection) -> list[TrainingGroup]:
         if has_texts(trajectories):
@@ -225,8 +258,23 @@ async def local_trainer_adapter(
             [f"llms.{config.llm}: is of type '{served.static_type()}', but {config.static_type()} trains 'local' LLMs"],
             hint="name an LLM whose `_type` is `local`, or use the adapter of the server that holds the model",
         )
-    async with BackendClient(provider.backend.base_url, provider.backend.api_key) as client:
-        yield LocalTrainerAdapter(config, client=client, backend=provider.backend)
+    async with BackendClient(provider.backend.base_url, provider.backend.api_key) as client, AsyncExitStack() as stack:
+        teacher = None
+        if config.teacher is not None:
+            teacher = await _teacher(config.teacher, config.llm, builder)
+            stack.push_async_callback(teacher.close)
+        yield LocalTrainerAdapter(config, client=client, backend=provider.backend, teacher=teacher)
+
+
+async def _teacher(name: str, student: str, builder: Builder) -> Teacher:
+    config = (await builder.get_llm_provider(name)).config
+    if not isinstance(config, OpenAIModelConfig) or config.server_url is None or name == student:
+        seen = "is the student itself" if name == student else "is no server of yours that could score prompts"
+        raise ConfigError(
+            [f"trainer adapter: teacher '{name}' {seen}"],
+            hint="name an LLM of the type local, or of the type openai with the base_url of a vLLM server",
+        )
+    return Teacher(config, llm_name=name)
 
 
 def _check_correction(training: ResolvedTraining, max_staleness: int) -> None:
@@ -263,7 +311,7 @@ def _status(ref: TrainingJobRef, state: JobState) -> TrainingJobStatus:
         message=None if failure is None else f"{failure.message}\n  → {failure.hint}",
         metadata={
             "job_id": state.id,
-            "metrics": state.metrics,
+            "metrics": (ref.metadata or {}).get("metrics", {}) | state.metrics,
             "training": None if state.training is None else state.training.model_dump(),
             "policy_version": state.policy_version,
             "failure": None if failure is None else failure.model_dump(),

@@ -1,5 +1,6 @@
 """A client for the backend's training routes; every wait has a deadline."""
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from types import TracebackType
 from typing import Self, TypeVar
@@ -11,7 +12,8 @@ from nat.errors import BackendError, BackendUnreachable, findings_of
 from nat.secrets import excerpt
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.json import json_text
-from nat.wire.openai_responses import ErrorResponse
+from nat.wire.openai_requests import DetokenizeIds
+from nat.wire.openai_responses import DetokenizedText, ErrorResponse
 from nat.wire.serving import Health
 from nat.wire.texts import TokenizeAnswer, TokenizeRequest
 from nat.wire.training import (
@@ -97,6 +99,11 @@ class BackendClient:
         """
         body = request.model_dump_json(exclude_unset=True).encode()
         return _read(TokenizeAnswer, await self._request("POST", "/v1/training/tokenize", content=body))
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        """The text of these ids, special tokens included."""
+        body = DetokenizeIds(tokens=list(token_ids)).model_dump_json(exclude_none=True).encode()
+        return _read(DetokenizedText, await self._request("POST", "/detokenize", content=body)).prompt
 
     async def submit(self, job: TrainingJob) -> JobState:
         """Submit a job; a job that is submitted again under the same id is trained once."""
