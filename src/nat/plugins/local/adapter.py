@@ -261,8 +261,7 @@ async def local_trainer_adapter(
     async with BackendClient(provider.backend.base_url, provider.backend.api_key) as client, AsyncExitStack() as stack:
         teacher = None
         if config.teacher is not None:
-            teacher = await _teacher(config.teacher, config.llm, builder)
-            stack.push_async_callback(teacher.close)
+            teacher = await stack.enter_async_context(await _teacher(config.teacher, config.llm, builder))
         yield LocalTrainerAdapter(config, client=client, backend=provider.backend, teacher=teacher)
 
 

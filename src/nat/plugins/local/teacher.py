@@ -8,7 +8,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI
 from pydantic import BaseModel, ValidationError
@@ -79,7 +80,12 @@ class Teacher:
         self._context: int | None = None
         """Most tokens of a prompt and an answer; None if the server does not tell."""
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         await self._client.close()
 
     async def check(self, detokenize: Detokenize, vocabulary: int) -> None:
@@ -109,8 +115,11 @@ class Teacher:
         """
         began = time.monotonic()
         rows = [row for group in groups for rollout in group.rollouts for row in rollout.rows]
-        async with asyncio.TaskGroup() as tasks:
-            asked = [tasks.create_task(self._row(row)) for row in rows]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                asked = [tasks.create_task(self._row(row)) for row in rows]
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from group  # one says what is wrong with all
         scored = iter([task.result() for task in asked])
         found = [
             group.model_copy(

@@ -1,5 +1,6 @@
 import pytest
 
+from fakes.scripted_worker import ScriptedWorker
 from fakes.sse import chunks_of
 
 
@@ -90,3 +91,53 @@ async def test_a_large_answer_is_complete(client):
     asked = {"model": "tiny", "prompt": "hi", "n": 8, "logprobs": 20, "max_tokens": 20, "ignore_eos": True}
     choices = (await client.post("/v1/completions", json=asked)).json()["choices"]
     assert [len(choice["logprobs"]["tokens"]) for choice in choices] == [20] * 8
+
+
+async def test_prompts_are_scored_in_vllms_shape(client, loaded):
+    """Each token after the first has its log probability, rank and text by its id, then the most likely others."""
+    ids = loaded.tokenizer.encode("the end")
+    (choice,) = (await ask(client, prompt=ids, prompt_logprobs=2, max_tokens=1))["choices"]
+    first, *others = choice["prompt_logprobs"]
+    assert first is None
+    for token, entry in zip(ids[1:], others, strict=True):
+        assert next(iter(entry)) == str(token)
+        assert {frozenset(each) for each in entry.values()} == {frozenset({"logprob", "rank", "decoded_token"})}
+        assert entry[str(token)]["decoded_token"] == loaded.tokenizer.token_text(token).text
+        assert {each["rank"] for each in entry.values()} >= {1, 2}
+    (plain,) = (await ask(client, prompt=ids, max_tokens=1))["choices"]
+    assert "prompt_logprobs" not in plain
+
+
+async def test_a_prompts_scores_do_not_depend_on_the_temperature(client, loaded):
+    """They are those of the model's own distribution, as in vLLM."""
+    asked = {"prompt": loaded.tokenizer.encode("the end"), "prompt_logprobs": 0, "max_tokens": 1}
+    cold, hot = [(await ask(client, temperature=t, **asked))["choices"][0]["prompt_logprobs"] for t in (0.1, 2.0)]
+    assert cold == hot
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"prompt_logprobs": -1}, "prompt_logprobs"),
+        ({"prompt_logprobs": 21}, "prompt_logprobs"),
+        ({"prompt_logprobs": 0, "n": 2}, "n=1"),
+        ({"prompt_logprobs": 0, "stream": True}, "stream=false"),
+        ({"prompt_logprobs": 20, "prompt": [[1] * 500] * 128}, "would score 1344000 tokens"),
+    ],
+)
+async def test_scores_that_cannot_be_given_are_refused(client, fields, message):
+    """Numbers out of range, several choices, streams and more scores than fit into a response are errors."""
+    answer = await client.post("/v1/completions", json={"model": "tiny", "prompt": "x", "max_tokens": 1} | fields)
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]["message"]
+
+
+async def test_an_engine_without_scores_says_so(connect, loaded):
+    """With vLLM as the engine of this server, prompts are scored by vLLM's own server only."""
+    worker = ScriptedWorker(loaded, "x")
+    worker.scores_prompts = False
+    async with connect(worker) as client:
+        body = {"model": "scripted", "prompt": "x", "max_tokens": 1, "prompt_logprobs": 0}
+        answer = await client.post("/v1/completions", json=body)
+    assert answer.status_code == 400
+    assert "ask a vLLM server itself" in answer.json()["error"]["message"]

@@ -1,0 +1,113 @@
+"""Scores of prompts: exact in any chunks, beside requests that sample, and after an interruption."""
+
+import pytest
+import torch
+
+from fakes.listeners import one, run
+from fakes.tiny_model import CONFIGS
+from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.inference.engine import Engine, Limits
+from nat.backend.inference.prompt_scores import scores
+from nat.backend.inference.scheduler import Scheduler
+from nat.backend.model_loader import load_model
+
+
+def prompts(*lengths, seed=3):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(0, 250, (n,), generator=generator).tolist() for n in lengths]
+
+
+def engine(loaded, *, scored=None, **limits):
+    """An engine whose steps score at most so many tokens."""
+    made = Engine(loaded, policy_version="m@0", limits=Limits(**limits))
+    if scored is not None:
+        made._scheduler.max_scored_tokens = scored
+    return made
+
+
+@torch.no_grad()
+def assert_exact(loaded, sequence):
+    """The scores are those of one forward pass over the whole prompt."""
+    ids = sequence.prompt_ids
+    logprobs = packed_logits(loaded.model, PackedRows.of([ids])).log_softmax(-1)[:-1]
+    assert len(sequence.prompt_scores) == len(ids) - 1
+    for entry, target, row in zip(sequence.prompt_scores, ids[1:], logprobs, strict=True):
+        assert entry[0].token_id == target
+        for each in entry:
+            assert each.logprob == pytest.approx(float(row[each.token_id]), abs=1e-4)
+        best = row.topk(len(entry)).indices.tolist()
+        assert {each.token_id for each in entry[1:]} >= set(best[:-1]) - {target}
+        assert [each.rank for each in entry[1:]] == sorted(each.rank for each in entry[1:])
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize(
+    "limits",
+    [{}, {"scored": 5}, {"max_step_tokens": 7, "short_tokens": 4}, {"scored": 3, "short_tokens": 1, "max_num_seqs": 2}],
+)
+def test_scores_are_those_of_one_forward_pass(tiny_dir, kind, limits):
+    """Log probabilities and alternatives equal a whole forward pass to 1e-4, for any chunks, nodes and slots."""
+    loaded = load_model(tiny_dir(kind))
+    begin = prompts(20)[0]
+    asked = [one([*begin, *rest], max_tokens=2, prompt_logprobs=n % 3) for n, rest in enumerate(prompts(3, 40, 1, 9))]
+    for sequence in run(engine(loaded, **limits), *asked):
+        assert_exact(loaded, sequence)
+
+
+def test_ranks_count_the_likelier_tokens():
+    """The most likely token has rank 1; a token is listed once, with its own rank, among the most likely ones."""
+    logits = torch.tensor([[0.0, 3.0, 1.0, 2.0]])
+    ((own, *others),) = scores(logits, [2], 2)
+    assert (own.token_id, own.rank) == (2, 3)
+    assert [(each.token_id, each.rank) for each in others] == [(1, 1), (3, 2)]
+    ((own, *others),) = scores(logits, [1], 2)
+    assert (own.token_id, own.rank, [each.token_id for each in others]) == (1, 1, [3])
+
+
+def test_a_cached_prompt_is_computed_again(loaded):
+    """The cache has no scores, so a prompt that was sampled from before is scored in full, and may be twice at once."""
+    prompt = prompts(60)[0]
+    here = engine(loaded)
+    run(here, one(prompt, max_tokens=1))
+    for sequence in run(here, *(one(prompt, max_tokens=1, prompt_logprobs=0) for _ in range(2))):
+        assert_exact(loaded, sequence)
+        assert sequence.num_reused == 0
+
+
+def test_a_long_prompt_does_not_hold_up_others(loaded):
+    """While it is scored in small parts, a request that samples gets a token in each step."""
+    here = engine(loaded, scored=4)
+    sampling = one([1, 2, 3], max_tokens=30, ignore_eos=True)
+    here.add(sampling)
+    here.step()
+    here.add(one(prompts(80)[0], max_tokens=1, prompt_logprobs=0))
+    for step in range(2, 20):
+        here.step()
+        assert len(sampling.sequences[0].token_ids) == step
+
+
+def test_an_interrupted_prompt_is_scored_in_full(loaded):
+    """A prompt that gave up its memory while it was scored continues where it was, each token once."""
+    here = engine(loaded, scored=6)
+    request = one(prompts(40)[0], max_tokens=1, prompt_logprobs=1)
+    here.add(request)
+    here.step()
+    (sequence,) = request.sequences
+    assert 0 < len(sequence.prompt_scores) < 39
+    here._vacate({id(sequence)})
+    sequence.interrupt()
+    here._scheduler.waiting.appendleft((request, sequence))
+    while here.has_work:
+        here.step()
+    assert_exact(loaded, sequence)
+
+
+def test_a_step_scores_a_bounded_number_of_tokens():
+    """Logits take memory, so a step ends where the room for scored tokens does; later prompts wait their turn."""
+    scheduler = Scheduler(max_num_seqs=8, max_step_tokens=100, max_scored_tokens=10)
+    for size in (4, 8, 20):
+        scheduler.add(one(list(range(size)), max_tokens=1, prompt_logprobs=0))
+    scheduler.add(one([1, 2, 3], max_tokens=1))
+    scheduler.admit("m@0", draining=False)
+    plan = scheduler.plan()
+    assert [(chunk.slot, len(chunk.token_ids)) for chunk in plan.prefill] == [(0, 4), (1, 6)]

@@ -1,0 +1,42 @@
+"""/tokenize and /detokenize, in vLLM's shape."""
+
+import pytest
+
+from nat.backend.server.tokens import MAX_IDS
+
+
+async def test_text_becomes_ids_and_ids_become_text(client, loaded):
+    """Ids are those of a prompt; the text of ids includes special tokens, and unknown ids have none."""
+    answer = (await client.post("/tokenize", json={"model": "tiny", "prompt": "the end"})).json()
+    ids = loaded.tokenizer.encode("the end")
+    assert answer == {"count": len(ids), "max_model_len": 512, "tokens": ids, "token_strs": None}
+    asked = [*ids, loaded.tokenizer.eos_token_id, 10**6]
+    text = (await client.post("/detokenize", json={"model": "tiny", "tokens": asked})).json()["prompt"]
+    assert text == "the end<|im_end|>"
+
+
+async def test_the_highest_id_is_known(client, loaded):
+    """The health check tells how many ids the tokenizer has, which a teacher must have, too."""
+    size = (await client.get("/health")).json()["vocabulary"]
+    texts = [(await client.post("/detokenize", json={"tokens": [at]})).json()["prompt"] for at in (size - 1, size)]
+    assert texts[0]
+    assert not texts[1]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("/tokenize", {"prompt": "x" * 10**5}, 400, "Shorten the prompt"),
+        ("/tokenize", {"prompt": "x", "model": "other"}, 404, "not served here"),
+        ("/tokenize", {"messages": []}, 400, "prompt"),
+        ("/detokenize", {"tokens": [-1]}, 400, "-1 is no token id"),
+        ("/detokenize", {"tokens": [2**40]}, 400, "no token id"),
+        ("/detokenize", {"tokens": [0] * (MAX_IDS + 1)}, 400, f"at most {MAX_IDS}"),
+        ("/detokenize", {"tokens": ["a"]}, 400, "tokens"),
+    ],
+)
+async def test_wrong_requests_are_refused(client, path, body, status, message):
+    """Long texts, unknown models, ids out of range and too many of them are errors that name what was wrong."""
+    answer = await client.post(path, json=body)
+    assert answer.status_code == status
+    assert message in answer.json()["error"]["message"]
