@@ -28,7 +28,7 @@ from nat.finetuning.metrics import EPOCH
 from nat.registry.catalog import BASE_CONFIGS, NOUNS, current_catalog
 from nat.registry.description import ComponentDescription, FieldDescription, describe, fields_of
 from nat.registry.discovery import discover_components
-from nat.wire.metrics import OF_COMPLETIONS, UPDATE
+from nat.wire.metrics import OF_COMPLETIONS, OF_TEACHER, UPDATE
 from nat.wire.training import TrainingConfig
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -88,6 +88,9 @@ does not report is absent. An adapter of your own may report any number under an
 METRICS_OF_COMPLETIONS = """\
 Algorithms that compare whole answers (`dpo`, `kto`) have these, too. An update reports no metric of a kind of answers
 that it did not have.
+"""
+METRICS_OF_TEACHER = """\
+`distill` has these, too; the trainer adapter counts the requests.
 """
 METRICS_UPDATE = """\
 ## train/, from the embedded backend
@@ -199,6 +202,8 @@ def metrics_page() -> str:
             _metrics_table({f"train/{name}": meaning for name, meaning in UPDATE.items()}),
             "\n" + METRICS_OF_COMPLETIONS + "\n",
             _metrics_table({f"train/{name}": meaning for name, meaning in OF_COMPLETIONS.items()}),
+            "\n" + METRICS_OF_TEACHER + "\n",
+            _metrics_table({f"train/{name}": meaning for name, meaning in OF_TEACHER.items()}),
         ]
     )
 

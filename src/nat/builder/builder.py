@@ -43,8 +43,8 @@ class Builder(ABC):
 
     @property
     @abstractmethod
-    def llm_is_only_asked(self) -> bool:
-        """True for the build functions of an LLM that trainer adapters ask and do not train, such as a teacher."""
+    def llm_only_serves(self) -> bool:
+        """For build functions of LLMs: True if trainer adapters name the LLMs that they train, and this is none of them."""
 
     @property
     @abstractmethod

@@ -13,7 +13,7 @@ from nat.builder.evaluator import EvaluatorInfo
 from nat.builder.function import Function
 from nat.builder.llm import LLMProviderInfo
 from nat.builder.workflow import Workflow
-from nat.config.components import llms_of_adapter
+from nat.config.components import trained_llms
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
@@ -98,11 +98,11 @@ class WorkflowBuilder(EvalBuilder):
         return self._llm_name
 
     @property
-    def llm_is_only_asked(self) -> bool:
+    def llm_only_serves(self) -> bool:
         group = ComponentGroup.TRAINER_ADAPTERS
         adapters = [self._components.config(group, name, TypedBaseModel) for name in self._components.names(group)]
-        trained, asked = zip(*map(llms_of_adapter, adapters), strict=True) if adapters else ((), ())
-        return self._llm_name in set().union(*asked) - set().union(*trained)
+        trained = {name for adapter in adapters for name in trained_llms(adapter)}
+        return bool(trained) and self._llm_name not in trained
 
     @property
     def llm_names(self) -> list[str]:

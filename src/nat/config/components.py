@@ -121,11 +121,10 @@ def references_of(config: BaseModel) -> list[ComponentRef]:
     return [ref for _, ref in _references(config, ())]
 
 
-def llms_of_adapter(adapter: BaseModel) -> tuple[set[str], set[str]]:
-    """The LLMs that a trainer adapter's config refers to: those to train, and those that it only asks."""
-    refs = [ref for ref in references_of(adapter) if ref.component_group is ComponentGroup.LLMS]
-    asked = {str(ref) for ref in refs if isinstance(ref, UntrainedLLMRef)}
-    return {str(ref) for ref in refs if not isinstance(ref, UntrainedLLMRef)}, asked
+def trained_llms(adapter: BaseModel) -> set[str]:
+    """The LLMs that a trainer adapter's config refers to, without those that it only asks."""
+    refs = references_of(adapter)
+    return {str(r) for r in refs if r.component_group is ComponentGroup.LLMS and not isinstance(r, UntrainedLLMRef)}
 
 
 def _references(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, ComponentRef]]:

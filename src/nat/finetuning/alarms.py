@@ -6,6 +6,7 @@ A metric that the backend does not report raises no alarm.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis.fall import (
@@ -29,6 +30,13 @@ CLEAR_GAIN = 0.1
 """A mean reward that rises by this share of the span of all rewards has clearly risen."""
 
 EFFECTIVE_SAMPLES = "train/effective_sample_size"
+TEACHER = "train/teacher_kl"
+TEACHER_EPOCHS = 5
+"""Epochs at the beginning and at the end whose divergence from the teacher is compared."""
+SAME_MODEL = 1e-4
+"""Divergence from the teacher, in nats per token, that rounding makes."""
+CLOSE = 0.05
+"""Divergence from the teacher below which there is little left to learn."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +137,25 @@ def _entropy(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
     )
 
 
+def _teacher(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:  # noqa: ARG001 - as all checks
+    found = [epoch.metrics[TEACHER] for epoch in epochs if TEACHER in epoch.metrics]
+    if found and abs(found[0]) < SAME_MODEL:
+        return (
+            f"the teacher gives the sampled tokens the probabilities that the model gives them (divergence "
+            f"{found[0]:.2g} nats per token): it is the same model, so there is nothing to learn. Name another teacher."
+        )
+    if len(found) < 2 * TEACHER_EPOCHS:
+        return None
+    first, now = fmean(found[:TEACHER_EPOCHS]), fmean(found[-TEACHER_EPOCHS:])
+    if now < max(first, CLOSE):
+        return None
+    return (
+        f"the divergence from the teacher does not fall: {first:.3f} nats per token in the first {TEACHER_EPOCHS} "
+        f"epochs and {now:.3f} in the last {TEACHER_EPOCHS}. Lower the learning rate if it jumps, raise it or max_kl "
+        "if it stands still."
+    )
+
+
 def _gained(window: Sequence[EpochRecord], first: EpochRecord, last: EpochRecord) -> bool:
     """True if the mean reward rose: a model that has learned what to do is surer of it."""
     span = max(epoch.max_reward for epoch in window) - min(epoch.min_reward for epoch in window)
@@ -149,6 +176,7 @@ _CHECKS: dict[str, Callable[[Sequence[EpochRecord], GuardsConfig], str | None]] 
     "truncated": _truncated,
     "position_bias": _position_bias,
     "entropy": _entropy,
+    "teacher": _teacher,
 }
 
 

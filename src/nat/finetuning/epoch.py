@@ -35,6 +35,8 @@ class PlayedEpoch:
     """Metrics of the age of the weights that sampled."""
     played: bool = True
     """False if the trajectories come from a file."""
+    compared: bool = True
+    """False if the algorithm compares no rewards, so that a group needs no difference."""
 
 
 def with_signal(collection: TrajectoryCollection, *, across_groups: bool) -> TrajectoryCollection:
@@ -109,7 +111,7 @@ def epoch_record(
         played=played.played,
         left_out={str(cause): count for cause, count in counts.causes.most_common()},
         failures=list(counts.failures),
-        groups_without_difference=sum(not has_signal(group) for group in groups) if played.played else 0,
+        groups_without_difference=sum(not has_signal(g) for g in groups) if played.played and played.compared else 0,
         seconds=seconds,
         examples=success_by_example(played.records),
         metrics=epoch_metrics(

@@ -176,7 +176,14 @@ class EpochTrainer(Trainer):
         )
         guards.check_failures(counts, max_failure_rate=config.max_failure_rate, before=before)
         self._played = PlayedEpoch(
-            epoch, run_id, collected, chosen, records, staleness, played=self.trajectory_builder.plays
+            epoch,
+            run_id,
+            collected,
+            chosen,
+            records,
+            staleness,
+            played=self.trajectory_builder.plays,
+            compared=adapter.needs_difference,
         )
         await self._keep_if_best()
         if not chosen.trajectories:

@@ -126,6 +126,28 @@ def test_entropy_may_fall_where_the_reward_rises(reward, expected):
     assert names(epochs) == expected
 
 
+def of_teacher(*values):
+    return [epoch_record(n, metrics={"train/teacher_kl": value}) for n, value in enumerate(values)]
+
+
+def test_a_divergence_from_the_teacher_that_does_not_fall_warns():
+    """The last five epochs are compared with the first five; near the teacher, noise is no alarm."""
+    assert names(of_teacher(*[1.0] * 9)) == []
+    assert names(of_teacher(*[1.0] * 10)) == ["teacher"]
+    assert names(of_teacher(*[1.0] * 5, *[0.9] * 5)) == []
+    assert names(of_teacher(*[0.01] * 5, *[0.03] * 5)) == []
+    assert (
+        "1.000 nats per token in the first 5 epochs and 1.100"
+        in alarms(of_teacher(*[1.0] * 5, *[1.1] * 5), CONFIG)[0].text
+    )
+
+
+def test_a_teacher_that_is_the_model_itself_is_named():
+    """From the first epoch on, since there is nothing to learn."""
+    assert "it is the same model" in alarms(of_teacher(-2e-6), CONFIG)[0].text
+    assert names(of_teacher(0.2, 2e-6)) == []
+
+
 def test_clipping_at_both_ends_counts_together():
     """The level applies to the sum of low and high clipping."""
     assert names([epoch_record(metrics=dict.fromkeys(CLIPPED, 0.14))]) == []

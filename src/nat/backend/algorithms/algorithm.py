@@ -131,6 +131,8 @@ class Algorithm:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Settings of `TrainingConfig` that this algorithm has another default for."""
     options: type[AlgorithmOptions] = AlgorithmOptions
+    usual_rate: float = 1.0
+    """Factor of the learning rate that the model's width gives, where the user sets none."""
     learning_rate_factor: Callable[[int, Any], float] = _unchanged
     """(rollouts of an optimizer step, options) → factor of its learning rate."""
     unused: frozenset[str] = frozenset()

@@ -63,10 +63,11 @@ class Resolved:
     options: AlgorithmOptions
 
     def with_learning_rate(self, usual: float) -> "Resolved":
-        """The same with this learning rate, if the user has set none."""
+        """The same with this learning rate, times the algorithm's factor, if the user has set none."""
         if self.config.learning_rate is not None:
             return self
-        return replace(self, config=self.config.model_copy(update={"learning_rate": usual}))
+        rate = usual * self.algorithm.usual_rate
+        return replace(self, config=self.config.model_copy(update={"learning_rate": rate}))
 
     def slowed_down(self, factor: float) -> "Resolved":
         """The same with a smaller learning rate."""

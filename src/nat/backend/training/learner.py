@@ -285,7 +285,7 @@ class Learner:
             **difference_metrics(seen.joined(None if earlier is None else earlier.seen)),
             **means,
             **compared,
-            "usual_learning_rate": _learning_rate_for(self._policy),
+            "usual_learning_rate": _learning_rate_for(self._policy) * resolved.algorithm.usual_rate,
             "packed_tokens": update.packed_tokens / config.num_iterations,
             "optimizer_steps": update.steps_done,
             "skipped_steps": len(steps) - update.steps_done,

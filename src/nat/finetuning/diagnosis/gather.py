@@ -69,7 +69,8 @@ def diagnose_run(journal: Journal, *, ended: bool, first: int = 0, end: int | No
     training = next((job.training for job in reversed(journal.jobs()) if job.training and inside(job.epoch)), {})
     facts = Facts(
         target_functions=_target_functions(journal),
-        compares_across_groups=bool(training.get("compares_across_groups")),
+        compares_across_groups=bool(training.get("compares_across_groups"))
+        or not training.get("needs_difference", True),  # then a single rollout teaches, too
         last_rollouts=last,
         unfinished=bool(unfinished),
         validations=validations,

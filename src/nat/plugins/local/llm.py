@@ -200,9 +200,9 @@ async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerato
         raise ConfigError([f"llms.{builder.llm_name}.model: {error.message}"], hint=error.hint) from error
     block = config.model_copy(update={"model": found.folder, "model_name": config.served_name})
     with tempfile.TemporaryDirectory(prefix="nat-backend-") as scratch:
-        asked = builder.llm_is_only_asked
-        log_path = (builder.run_dir or Path(scratch)) / (f"backend_{builder.llm_name}.log" if asked else "backend.log")
-        arguments = backend_arguments(block, None if asked else builder.run_dir)
+        serves = builder.llm_only_serves
+        log_path = (builder.run_dir or Path(scratch)) / (f"backend_{builder.llm_name}.log" if serves else "backend.log")
+        arguments = backend_arguments(block, None if serves else builder.run_dir)
         vllm = config.engine == "vllm"
         seconds = config.startup_timeout + (_MODEL_SECONDS if config.starts_vllm else 0)
         key = config.vllm_key(os.environ)

@@ -87,8 +87,16 @@ def test_defaults_of_each_algorithm(name):
 
 def test_every_algorithm_is_described():
     """Each algorithm has a description and a source for the table."""
-    assert [a.name for a in BUILT_IN] == [*DEFAULTS, *IMITATING]
+    assert [a.name for a in BUILT_IN] == [*DEFAULTS, *IMITATING, "distill"]
     assert all(a.summary.endswith(".") and a.paper.startswith("arXiv ") for a in BUILT_IN)
+
+
+def test_a_learning_rate_of_the_algorithms_own_holds_where_the_user_sets_none():
+    """Distillation takes a third of the rate that the width gives, and the rate of a user who names one."""
+    for name, set_by_user, rate in (("grpo", None, 0.3), ("distill", None, 0.1), ("distill", 0.2, 0.2)):
+        given = {"algorithm": name} | ({"learning_rate": set_by_user} if set_by_user else {})
+        resolved = resolve(TrainingConfig(**given)).with_learning_rate(0.3)
+        assert resolved.config.learning_rate == pytest.approx(rate)
 
 
 OVERRIDES = [(name, value) for name, factors in FACTORS.items() for value in factors] + [
