@@ -44,7 +44,7 @@ class Builder(ABC):
     @property
     @abstractmethod
     def llm_only_serves(self) -> bool:
-        """For build functions of LLMs: True if trainer adapters name the LLMs that they train, and this is none of them."""
+        """For build functions of LLMs: True if trainer adapters name what they train, and this is none of it."""
 
     @property
     @abstractmethod

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from nat.config.components import references_of
-from nat.data_models.component_ref import ComponentGroup
+from nat.config.components import trained_llms
 from nat.data_models.config import Config
 from nat.data_models.finetuning import TrajectoryBuilderConfig
 
@@ -21,8 +20,7 @@ def trained_llm(config: Config) -> str | None:
 
 def trained_by(config: Config, adapter: str) -> str | None:
     """The LLM that this trainer adapter refers to; None unless it refers to exactly one."""
-    refs = references_of(config.trainer_adapters[adapter]) if adapter in config.trainer_adapters else []
-    llms = {str(ref) for ref in refs if ref.component_group is ComponentGroup.LLMS}
+    llms = trained_llms(config.trainer_adapters[adapter]) if adapter in config.trainer_adapters else set()
     return llms.pop() if len(llms) == 1 else None
 
 

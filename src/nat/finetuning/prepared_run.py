@@ -55,7 +55,7 @@ class PreparedRun:
         }
         return {phase: count for phase, count in planned.items() if count is not None}
 
-    def warnings(self, *, compares_across_groups: bool) -> list[str]:
+    def warnings(self, *, compares_across_groups: bool, needs_difference: bool = True) -> list[str]:
         """Likely problems, in whole sentences; those of the examples come first."""
         found = [*self.example_warnings]
         found += relative_warnings(
@@ -63,7 +63,7 @@ class PreparedRun:
             compares_across_groups=compares_across_groups,
             validates=self.given.validation_dataset is not None,
         )
-        if num_generations(self.config) == 1 and not compares_across_groups:
+        if num_generations(self.config) == 1 and needs_difference and not compares_across_groups:
             found.append(
                 "num_generations is 1: in a group of one rollout the advantage is zero, so nothing can be learned."
             )

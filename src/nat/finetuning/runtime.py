@@ -274,7 +274,10 @@ def warnings_of(phases: Sequence[RunComponents], prepared: PreparedRun) -> list[
     found = [
         text
         for components, own in zip(phases, prepared.phases, strict=True)
-        for text in own.warnings(compares_across_groups=components.adapter.compares_across_groups)
+        for text in own.warnings(
+            compares_across_groups=components.adapter.compares_across_groups,
+            needs_difference=components.adapter.needs_difference,
+        )
     ]
     return list(dict.fromkeys(found))
 
