@@ -20,6 +20,7 @@ BENCHES = (
     "verdict",
     "defaults",
     "choosing",
+    "distill",
     "algorithms",
     "judge",
 )

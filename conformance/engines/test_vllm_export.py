@@ -1,17 +1,12 @@
 """Exported models on a real vLLM: the merged model and the adapter answer as the learner's weights do."""
 
-import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 import torch
-from conformance.engines.vllm import vllm_command
+from conformance.engines.serving import serving
 
-from fakes.processes import free_port
 from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
@@ -28,7 +23,6 @@ pytestmark = pytest.mark.large
 
 PROMPT = list(range(40, 70))
 ANSWER = 8
-START_S = 900
 
 
 @pytest.fixture(scope="module")
@@ -52,30 +46,6 @@ def greedy(loaded: LoadedModel) -> list[int]:
         for _ in range(ANSWER):
             tokens.append(int(packed_logits(loaded.model, PackedRows.of([tokens]))[-1].argmax()))
     return tokens[len(PROMPT) :]
-
-
-@contextmanager
-def serving(model: Path, *more: str) -> Iterator[str]:
-    """Serve a model as the documentation says; lends the server's address."""
-    port = free_port()
-    arguments = ["--model", str(model), "--port", str(port), "--dtype", "float32", "--max-model-len", "128", *more]
-    with subprocess.Popen([*vllm_command().split(), *arguments]) as process:
-        try:
-            url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + START_S
-            while not _answers(f"{url}/health"):
-                assert process.poll() is None, "vLLM has ended"
-                assert time.monotonic() < deadline, f"vLLM did not start within {START_S} s"
-                time.sleep(1)
-            yield url
-        finally:
-            process.terminate()
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(url, timeout=5).is_success
-    except httpx.TransportError:
-        return False
 
 
 def answer(url: str, model: str) -> list[int]:

@@ -40,7 +40,7 @@ DISTILL = replace(
     summary="Imitates a teacher on the student's own rollouts: reverse KL divergence per token, whatever the rewards.",
     paper="arXiv 2306.13649",
     advantage=Advantage(centred, needs_difference=False),
-    defaults={"normalize_advantages": True, "epsilon_high": 4.0, "num_iterations": 4, "max_kl": 0.3},
+    defaults={"normalize_advantages": True, "epsilon_high": 4.0, "num_iterations": 8, "max_kl": 0.3},
     usual_rate=1 / 3,
     options=DistillOptions,
     unused=frozenset({"advantage"}),
