@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fakes.gradients import trained
 from fakes.preference_batches import CASES, demonstrated_row, drawn_pairs, make_models, preference_groups
 from fakes.training_batches import random_groups, training_row
 from nat.backend.algorithms.registry import resolve
@@ -35,21 +36,6 @@ def learner(models):
     policy, reference = models
     loaded = load_model(policy, device="cpu")
     return Learner(loaded, Reference(loaded, lambda: load_model(reference, device="cpu").model))
-
-
-def trained(learner, groups, **config):
-    """The gradient and the metrics of an update that hardly moves the weights."""
-    caught = {}
-    clip = learner.optimizer.clip
-
-    def catch(max_norm):
-        caught.update({name: p.grad.clone() for name, p in learner._policy.trainable_parameters().items()})
-        return clip(max_norm)
-
-    learner.optimizer.clip = catch
-    given = {"learning_rate": 1e-7, "warmup_steps": 0, "steps_per_batch": 1, "max_kl": None, **config}
-    metrics = learner.update(groups, resolve(TrainingConfig(**given)))
-    return caught, metrics
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=lambda n: f"{CASES[n][0]}-{n}")

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 import torch
 
+from fakes.gradients import trained
 from fakes.training_batches import random_groups, random_row
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
@@ -14,8 +15,6 @@ from nat.backend.training.batch import make_batch
 from nat.errors import UpdateRejected
 from nat.wire.metrics import UPDATE
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
-
-FIXED = {"algorithm": "distill", "learning_rate": 1e-7, "warmup_steps": 0, "steps_per_batch": 1, "max_kl": None}
 
 
 def taught(row: TrainingRow, logprobs) -> TrainingRow:
@@ -43,17 +42,8 @@ def invented(groups, seed=0):
 
 
 def gradient_of(learner, groups, **config):
-    """The gradient and the metrics of one step that hardly moves the weights."""
-    caught = {}
-    clip = learner.optimizer.clip
-
-    def catch(max_norm):
-        caught.update({name: p.grad.clone() for name, p in learner._policy.trainable_parameters().items()})
-        return clip(max_norm)
-
-    learner.optimizer.clip = catch
-    metrics = learner.update(groups, resolve(TrainingConfig(**FIXED | config)))
-    return caught, metrics
+    """The gradient and the metrics of one pass of distillation."""
+    return trained(learner, groups, algorithm="distill", num_iterations=1, **config)
 
 
 def reference_gradient(loaded, groups, most):
@@ -108,18 +98,11 @@ def whole_divergence(student, teacher, prompts):
     return (mine.exp() * (mine - its)).sum(-1), mine, its
 
 
-def test_the_estimate_is_that_of_the_whole_vocabulary(loaded, make_learner):
-    """Over many sampled tokens, `teacher_kl` is the reverse KL divergence within four standard errors."""
-    teacher = sharper(loaded, 1.3)
-    random = Random(1)  # noqa: S311 - likewise
-    prompts = [[random.randrange(250) for _ in range(12)] for _ in range(4)]
-    exact, mine, its = whole_divergence(loaded, teacher, prompts)
-    torch.manual_seed(0)
-    drawn = torch.multinomial(mine.exp(), 500, replacement=True)
-    gaps = (mine - its).gather(1, drawn)
-    groups = [
+def answers(prompts, drawn, mine, its):
+    """A group of one rollout for each drawn token, which has both models' log probabilities."""
+    return [
         TrainingGroup(
-            id=str(number),
+            id=f"{number}-{place}",
             rollouts=[
                 TrainingRollout(
                     reward=0,
@@ -131,11 +114,23 @@ def test_the_estimate_is_that_of_the_whole_vocabulary(loaded, make_learner):
                         )
                     ],
                 )
-                for token in drawn[number].tolist()
             ],
         )
         for number, prompt in enumerate(prompts)
+        for place, token in enumerate(drawn[number].tolist())
     ]
+
+
+def test_the_estimate_is_that_of_the_whole_vocabulary(loaded, make_learner):
+    """Over many sampled tokens, `teacher_kl` is the reverse KL divergence within four standard errors."""
+    teacher = sharper(loaded, 1.3)
+    random = Random(1)  # noqa: S311 - likewise
+    prompts = [[random.randrange(250) for _ in range(12)] for _ in range(4)]
+    exact, mine, its = whole_divergence(loaded, teacher, prompts)
+    torch.manual_seed(0)
+    drawn = torch.multinomial(mine.exp(), 500, replacement=True)
+    gaps = (mine - its).gather(1, drawn)
+    groups = answers(prompts, drawn, mine, its)
     _, metrics = gradient_of(make_learner(loaded), groups)
     error = 4 * float(gaps.std()) / math.sqrt(gaps.numel())
     assert float(exact.mean()) > 10 * error / 4, "a divergence that the estimate can miss shows nothing"
@@ -203,7 +198,10 @@ def test_batches_without_a_teacher_are_refused(loaded):
 def test_the_student_becomes_the_teacher(loaded, make_learner):
     """On answers that the student samples, the divergence to the teacher falls to less than a third."""
     student, teacher = load_model(loaded.path, device="cpu"), sharper(loaded, 1.3)
-    learner, resolved = make_learner(student), resolve(TrainingConfig(algorithm="distill", warmup_steps=0))
+    learner, resolved = (
+        make_learner(student),
+        resolve(TrainingConfig(algorithm="distill", warmup_steps=0, num_iterations=1, learning_rate=3e-4)),
+    )
     random, divergences = Random(0), []  # noqa: S311 - likewise
     prompts = [[random.randrange(250) for _ in range(6)] for _ in range(4)]
     for seed in range(30):
@@ -211,24 +209,6 @@ def test_the_student_becomes_the_teacher(loaded, make_learner):
         divergences.append(float(exact.mean()))
         torch.manual_seed(seed)
         drawn = torch.multinomial(mine.exp(), 64, replacement=True)
-        groups = [
-            TrainingGroup(
-                id=f"{number}-{token}",
-                rollouts=[
-                    TrainingRollout(
-                        reward=0,
-                        rows=[
-                            TrainingRow(
-                                token_ids=[*prompt, token],
-                                logprobs=[None] * len(prompt) + [float(mine[number, token])],
-                                teacher_logprobs=[None] * len(prompt) + [float(its[number, token])],
-                            )
-                        ],
-                    )
-                ],
-            )
-            for number, prompt in enumerate(prompts)
-            for token in drawn[number].tolist()
-        ]
+        groups = answers(prompts, drawn, mine, its)
         learner.update(groups, resolved)
     assert divergences[-1] < divergences[0] / 3
