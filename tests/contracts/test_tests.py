@@ -10,6 +10,7 @@ LONG = 150
 SUBJECTS = {
     "backend/test_devices.py": "sampling, updates and exports on a GPU as on a CPU",
     "backend/vllm/test_overlap.py": "updates beside vLLM of batches that older weights sampled",
+    "backend/training/test_distill.py": "learning from a teacher, from batch to gradient",
     "backend/training/test_temperature.py": "tokens of several temperatures, from batch to gradient",
     "eval/test_facades.py": "import paths of the toolkit's guides that lead to one class",
     "finetuning/test_endpoint.py": "training and validation with a workflow behind a URL",

@@ -10,7 +10,8 @@ from nat.builder.llm import LLMProviderInfo
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config import parse_config
 from nat.config.sources import parse_yaml
-from nat.data_models.component_ref import FunctionRef, LLMRef
+from nat.data_models.component_ref import FunctionRef, LLMRef, UntrainedLLMRef
+from nat.data_models.finetuning import TrainerAdapterConfig
 from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.invocation_node import WORKFLOW_COMPONENT_NAME
 from nat.data_models.llm import LLMBaseConfig
@@ -277,6 +278,29 @@ async def test_the_names_of_the_llms_can_be_listed():
     llm = {"_type": "openai", "model_name": "m"}
     async with WorkflowBuilder.from_config(config(llms={"b": llm, "a": llm})) as builder:
         assert builder.llm_names == ["b", "a"]
+
+
+class TrainingConfig(TrainerAdapterConfig, name="training"):
+    llm: LLMRef | None = None
+    teacher: UntrainedLLMRef | None = None
+
+
+@pytest.mark.parametrize(
+    ("adapters", "serving"),
+    [
+        ([], set()),
+        ([TrainingConfig()], set()),
+        ([TrainingConfig(llm="student")], {"teacher", "judge"}),
+        ([TrainingConfig(llm="student", teacher="teacher")], {"teacher", "judge"}),
+        ([TrainingConfig(llm="student", teacher="teacher"), TrainingConfig(llm="judge")], {"teacher"}),
+    ],
+)
+async def test_only_named_llms_are_trained(adapters, serving):
+    """Where trainer adapters name the LLMs that they train, the others only serve; otherwise any may be trained."""
+    async with WorkflowBuilder() as builder:
+        for number, adapter in enumerate(adapters):
+            await builder.add_trainer_adapter(str(number), adapter)
+        assert {name for name in ("student", "teacher", "judge") if builder._for_llm(name).llm_only_serves} == serving
 
 
 async def test_without_its_workflow_only_requested_functions_are_built(log):

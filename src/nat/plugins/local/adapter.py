@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, JsonValue, field_serializer
 
@@ -33,11 +33,13 @@ from nat.plugins.local.client import BackendClient
 from nat.plugins.local.export import export_checkpoint, move_export
 from nat.plugins.local.llm import LocalProviderInfo
 from nat.plugins.local.process import BackendProcess
-from nat.plugins.local.teacher import Teacher
 from nat.plugins.local.texts import tokenized_groups
 from nat.registry.decorators import register_trainer, register_trainer_adapter, register_trajectory_builder
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.training import JobState, ResolvedTraining, TrainingConfig, TrainingGroup, TrainingJob
+
+if TYPE_CHECKING:
+    from nat.plugins.local.teacher import Teacher
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +78,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         *,
         client: BackendClient,
         backend: BackendProcess,
-        teacher: Teacher | None = None,
+        teacher: "Teacher | None" = None,
     ) -> None:
         super().__init__(adapter_config)
         self._config = adapter_config
@@ -265,7 +267,9 @@ async def local_trainer_adapter(
         yield LocalTrainerAdapter(config, client=client, backend=provider.backend, teacher=teacher)
 
 
-async def _teacher(name: str, student: str, builder: Builder) -> Teacher:
+async def _teacher(name: str, student: str, builder: Builder) -> "Teacher":
+    from nat.plugins.local.teacher import Teacher  # noqa: PLC0415 - the openai SDK, which registering must not import
+
     config = (await builder.get_llm_provider(name)).config
     if not isinstance(config, OpenAIModelConfig) or config.server_url is None or name == student:
         seen = "is the student itself" if name == student else "is no server of yours that could score prompts"

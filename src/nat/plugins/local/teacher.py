@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, FiniteFloat, ValidationError
 
 from nat.errors import BackendError, BackendUnreachable, ConfigError, findings_of
 from nat.plugins.llms.client import connection
@@ -37,7 +37,7 @@ Detokenize = Callable[[Sequence[int]], Awaitable[str]]
 
 
 class _Score(BaseModel):
-    logprob: float
+    logprob: FiniteFloat
 
 
 class _Choice(BaseModel):
