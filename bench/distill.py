@@ -30,17 +30,17 @@ def main() -> None:
     """Print a line for the teacher, one for each student, and the mean."""
     parser = argparse.ArgumentParser(prog="python -m bench.distill", description=__doc__)
     parser.add_argument("--teacher", type=Path, help="Folder of a trained model; else one is trained.")
-    parser.add_argument("--score", type=float, help="The teacher's held-out score, if it is known.")
+    parser.add_argument("--score", type=float, help="That model's held-out score.")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2, 3, 4])
     parser.add_argument("--rollouts", type=int, default=ROLLOUTS // SHARE)
     parser.add_argument("--generations", type=int, default=2)
     options = parser.parse_args()
+    if (options.teacher is None) != (options.score is None):
+        parser.error("--teacher and --score go together")
     with tempfile.TemporaryDirectory() as folder:
         teacher, score = options.teacher, options.score
         if teacher is None:
             teacher, score = _teacher(Path(folder))
-        elif score is None:
-            score = _score(teacher)
         print(f"{HEAD}\n|---|---:|---:|---:|---:|---:|---|", flush=True)
         print(f"| the teacher | | | | {score:.3f} | | |", flush=True)
         shares = []
@@ -64,22 +64,6 @@ def _teacher(folder: Path) -> tuple[Path, float]:
         sys.exit("the teacher could not be trained")
     summary = json.loads((run / "summary.json").read_text())
     return run / summary["model"], summary["after"]
-
-
-def _score(teacher: Path) -> float:
-    """The share of the held-out games that a model wins, as a run counts it before training."""
-    with tempfile.TemporaryDirectory() as folder:
-        words = [
-            "--validation_interval=1000",
-            "-o",
-            "llms.player.model",
-            str(teacher),
-            "-o",
-            "finetuning.num_epochs",
-            "1",
-        ]
-        summary, _ = _finetuned(Path(folder), teacher, *words)
-    return float(summary["before"])
 
 
 def _distilled(
