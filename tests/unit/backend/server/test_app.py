@@ -32,6 +32,7 @@ async def test_health_names_the_policy_version(client):
         "policy_version": "tiny@4",
         "device": "cpu",
         "dtype": "float32",
+        "vocabulary": 266,
     }
 
 
