@@ -1,8 +1,9 @@
-"""How long a model's matrix products alone take: torch's own kernels, without norms, attention, sampling or Python.
+"""How long a model's matrix products alone take in torch's `linear`, without norms, attention, sampling or Python.
 
     python -m bench.ceiling --shape smollm2-135m --dtype bfloat16
 
-No engine that multiplies with these kernels can sample faster. Every layer has matrices of its own, as in the model, so
+An engine with these kernels cannot sample faster; one with other kernels can: on AMD processors oneDNN's take half of
+the time of those of MKL, which torch uses in float32. Every layer has matrices of its own, as in the model, so
 that they come from memory and not from the processor's cache. Shapes: M rows, K features in, N features out.
 """
 

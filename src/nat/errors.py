@@ -314,3 +314,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def one_of(known: Iterable[str]) -> str:
     """The known words in order, for the end of a sentence."""
     return ", ".join(sorted(known)) or "none"
+
+
+def docs_page(path: str) -> str:
+    """How a message names a page below `docs/`, which an installed package does not have."""
+    return f"docs/{path} in the project's repository"

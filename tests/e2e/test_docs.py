@@ -128,6 +128,27 @@ def reference_pages() -> Iterator[Any]:
     return maker.pages().items()
 
 
+def test_pages_that_messages_name_exist():
+    """A message names a page by `docs_page`, which says where it is, and the page exists."""
+    named = []
+    for path in sorted((ROOT / "src" / "nat").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        strings = (
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        )
+        docstrings = {
+            node.value.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        if path.name != "errors.py":
+            assert not [text for text in strings if "docs/" in text and text not in docstrings], path
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
+        named += [ast.literal_eval(call.args[0]) for call in calls if call.func.id == "docs_page"]
+    assert len(named) > 5
+    assert not [name for name in named if not (ROOT / "docs" / name).is_file()]
+
+
 @pytest.mark.parametrize(
     "name", ["configuration.md", "cli.md", "metrics.md", "algorithms.md", "causes.md", "models_and_machines.md"]
 )

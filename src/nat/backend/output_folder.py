@@ -1,5 +1,6 @@
 """The output folder of a backend belongs to one process, because two would write checkpoints of the same numbers."""
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +20,6 @@ def claimed(folder: Path) -> Iterator[None]:
         BackendError: another process has locked it, or it cannot be written to.
 
     """
-    import fcntl  # noqa: PLC0415 - POSIX only; the rest of the backend runs without it
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("a+")

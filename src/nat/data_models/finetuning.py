@@ -325,7 +325,7 @@ class FinetuneConfig(FinetuneModel):
     curriculum_learning: CurriculumLearningConfig = CurriculumLearningConfig()
     """Train on the easiest examples first."""
     num_epochs: int = Field(default=1, ge=1)
-    """Passes over the dataset."""
+    """Epochs of rollouts and an update each; how many examples one plays is the trajectory builder's to say."""
     phases: list[PhaseConfig] = []
     """Phases, which train the same model one after the other. Each has a `name` and `num_epochs`, and may have its own
     `trajectory_builder`, `trainer_adapter`, `trainer` and `curriculum_learning`."""

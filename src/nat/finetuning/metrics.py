@@ -1,8 +1,8 @@
 """The metrics of an epoch, from its records; pure.
 
-Names have the prefixes reward/ rollout/ drift/ train/ time/. Metrics that the backend reports of its job get the prefix
-train/ unless they have one of these. An unknown metric is absent. `EPOCH` describes each metric, and `nat.wire.metrics`
-those of the embedded backend.
+Names have the prefixes reward/ rollout/ val/ drift/ train/ time/ cost/. Metrics that the backend reports of its job get
+the prefix train/ unless they have one of these. An unknown metric is absent. `EPOCH` describes each metric, and
+`nat.wire.metrics` those of the embedded backend.
 """
 
 from collections import Counter

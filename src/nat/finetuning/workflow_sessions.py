@@ -10,7 +10,7 @@ from nat.config.load import load_config
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneConfig
 from nat.data_models.llm import LLMBaseConfig
-from nat.errors import ConfigError
+from nat.errors import ConfigError, docs_page
 from nat.finetuning.phases import trained_llm
 from nat.finetuning.prepared_run import PreparedRun
 from nat.finetuning.run_context import RunContext
@@ -65,7 +65,7 @@ async def opened_remote(stack: AsyncExitStack, prepared: PreparedRun, builder: B
         raise ConfigError(
             [f"llms.{trained}: its model is served inside this process only, so {url} would sample another model"],
             hint="train on a server that both sides reach (`nat backend serve`), and ask it through an LLM of "
-            "_type openai in both YAMLs; docs/guides/serving.md shows how",
+            f"_type openai in both YAMLs; {docs_page('guides/serving.md')} shows how",
         )
     workflow = await stack.enter_async_context(open_remote(url, trains=True))
     return Remote(workflow, timeout=given.endpoint_timeout)

@@ -16,7 +16,7 @@ from functools import partial
 from importlib.metadata import EntryPoint, PackageNotFoundError
 from pathlib import Path
 
-from nat.errors import NatError, describe_error
+from nat.errors import NatError, describe_error, docs_page
 
 logger = logging.getLogger(__name__)
 
@@ -151,13 +151,15 @@ _REPLACEMENTS = {
     "azure_openai_llm": "use the `openai` LLM with base_url",
     "litellm_llm": "use the `openai` LLM with base_url",
     "aws_bedrock_llm": "put an OpenAI-compatible proxy before it, and use the `openai` LLM with base_url",
-    "nat.agent": "agents come from your framework; see docs/guides/frameworks",
+    "nat.agent": f"agents come from your framework; see {docs_page('guides/frameworks/index.md')}",
     "nat.tool": "tools are functions of yours, under register_function",
     "test_time_compute": "write the stage as a strategy of your own, under register_ttc_strategy",
 }
 """Part of the missing name → what to do."""
 
-STAYS_IN_THE_TOOLKIT = "a workflow with it is trained in the toolkit's environment: docs/guides/coming_from_nat.md"
+STAYS_IN_THE_TOOLKIT = (
+    f"a workflow with it is trained in the toolkit's environment: {docs_page('guides/coming_from_nat.md')}"
+)
 """What to do with a part of the toolkit that this project does not have."""
 _TOOLKIT_WORKFLOWS = frozenset(
     (
@@ -169,6 +171,7 @@ _TOOLKIT_WORKFLOWS = frozenset(
 )
 """Functions and agents of the toolkit's release 1.9 that a workflow of its users names."""
 
+_WHAT_IS_HERE = docs_page("guides/coming_from_nat.md")
 _FROM = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 
 
@@ -185,7 +188,7 @@ def replacement_for(error: BaseException) -> str:
     if missing is None or not missing.startswith("nat."):
         return ""
     known = next((text for part, text in _REPLACEMENTS.items() if part in missing), None)
-    return f": {known or 'this project has no such name; docs/guides/coming_from_nat.md lists what is here'}"
+    return f": {known or f'this project has no such name; {_WHAT_IS_HERE} lists what is here'}"
 
 
 def _missing(error: BaseException) -> str | None:

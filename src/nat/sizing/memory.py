@@ -3,8 +3,9 @@
 What each part is follows from the code of the backend, whose rules are in `rules.py`. Constants that say "measured"
 come from `python -m bench memory`, whose table in docs/performance.md compares predictions with measurements.
 
-An epoch has three moments at which memory can be highest: while the batch is sampled, in a backward pass, and at the
-end of an update, when the copies that could undo it are there and the sampler's weights are reordered anew.
+There are five moments at which memory can be highest: while the model is loaded, while a batch is sampled, in a
+backward pass, in an optimizer step, and at the end of an update, when the copies that could undo it are there and the
+sampler's weights are reordered anew.
 """
 
 from bisect import bisect_left

@@ -167,7 +167,7 @@ class TrainingConfig(WireModel):
     algorithm: str = "lite_ppo"
     """Name of a built-in algorithm or of one from a plug-in; it sets the defaults of the other settings."""
     options: dict[str, JsonValue] = {}
-    """The algorithm's own options; of the built-in algorithms, only `art` has some."""
+    """The algorithm's own options; of the built-in algorithms `art`, `distill`, `dpo` and `kto` have some."""
     learning_rate: float | None = Field(default=None, gt=0)
     """Peak learning rate of AdamW; null chooses it by the model's width: 1e-6 * (4096 / width)^(5/3), with LoRA
     0.16 / width."""
@@ -199,7 +199,7 @@ class TrainingConfig(WireModel):
     epsilon_high: float = Field(default=0.28, ge=0)
     """Upper clip range of the ratio; `cispo` caps the weight at 1 + epsilon_high."""
     beta: float = Field(default=0.0, ge=0)
-    """Weight of the KL divergence to the reference model, which is the model that training started from."""
+    """Weight of the KL divergence to the reference model: the one that training, or its phase, started from."""
     kl_penalty_coef: float = Field(default=0.0, ge=0)
     """Weight of a KL penalty in the advantages: tokens lose advantage where the policy is further from the reference
     model than on average in the optimizer step, and gain it where it is nearer."""

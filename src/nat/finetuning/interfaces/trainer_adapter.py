@@ -28,7 +28,7 @@ class TrainerAdapter(ABC):
         self.run_config: FinetuneConfig = None  # type: ignore[assignment] # the guide's signature; set by `initialize`
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
-        """Called once, before anything else."""
+        """Called before anything else, and again for each phase of a run if `runs_phases`."""
         self.run_config = run_config
         self.adapter_config.reward = run_config.reward_function
 

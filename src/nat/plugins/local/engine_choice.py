@@ -6,6 +6,8 @@ Rows that are measured have their figures in docs/performance.md, section Sample
 from dataclasses import dataclass
 from typing import Literal
 
+from nat.errors import docs_page
+
 Engine = Literal["embedded", "vllm"]
 _BILLION = 10**9
 _FLOAT32, _BFLOAT16 = ("float32",), ("bfloat16",)
@@ -31,7 +33,7 @@ CHOICES = (
         0,
         "embedded",
         measured=True,
-        reason="up to 135 million weights it is faster than vLLM or up to a quarter slower, by load, in less memory",
+        reason="at 135 million weights it gives half to all of vLLM's tokens per second, by processor, in less memory",
     ),
     EngineChoice("cpu", _FLOAT32, 300_000_000, "embedded", measured=False, reason=_ONE_COPY),
     EngineChoice(
@@ -40,7 +42,7 @@ CHOICES = (
         0,
         "embedded",
         measured=True,
-        reason="up to 0.5 billion weights it is as fast as vLLM but in long conversations, in less memory",
+        reason="up to 0.5 billion weights it takes less memory; measured beside vLLM on one processor only",
     ),
     EngineChoice("cpu", _BFLOAT16, 600_000_000, "embedded", measured=False, reason=_ONE_COPY),
     EngineChoice("cuda", _FLOAT32 + _BFLOAT16, 0, "embedded", measured=False, reason=_ONE_COPY),
@@ -65,7 +67,7 @@ def engine_choice(device: str, dtype: str, num_parameters: int) -> EngineChoice 
 def engine_advice(engine: Engine, choice: EngineChoice, *, dtype: str, num_parameters: int) -> str:
     """Say in a sentence whether another engine than the chosen one suits the model better."""
     model = f"{size_text(num_parameters)} weights in {dtype} on {choice.device}"
-    basis = "measured, see docs/performance.md" if choice.measured else "not measured"
+    basis = f"measured, see {docs_page('performance.md')}" if choice.measured else "not measured"
     if choice.engine == engine:
         found = f"{engine} is the better engine for {model}"
     else:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from nat.builder.builder import Builder
 from nat.data_models.finetuning import Trajectory, TrajectoryBuilderConfig, TrajectoryCollection
-from nat.errors import DatasetError
+from nat.errors import DatasetError, docs_page
 from nat.finetuning.example_choice import in_turn
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.progress import append_progress
@@ -101,7 +101,9 @@ def read_examples(path: Path) -> dict[str, list[Trajectory]]:
             continue
         kinds.setdefault(kind_of(trajectory), number)
         examples.setdefault(example, []).append(trajectory)
-    raise_findings(path, findings, hint="the columns are those of TRL's dataset formats (docs/guides/offline.md)")
+    raise_findings(
+        path, findings, hint=f"the columns are those of TRL's dataset formats ({docs_page('guides/offline.md')})"
+    )
     if len(kinds) != 1:
         seen = "; ".join(f"row {number} has {kind}" for kind, number in kinds.items()) or "it has no rows"
         raise DatasetError(f"{path}: {seen}", hint="a file has rows of one kind")

@@ -46,7 +46,7 @@ def test_advice_names_the_better_engine_and_says_if_it_was_measured():
     small, large = engine_choice("cpu", "float32", 134_515_008), engine_choice("cuda", "bfloat16", 494_032_768)
     confirmed = engine_advice("embedded", small, dtype="float32", num_parameters=134_515_008)
     assert confirmed.startswith("embedded is the better engine for 135 million weights in float32 on cpu: ")
-    assert confirmed.endswith("(measured, see docs/performance.md)")
+    assert confirmed.endswith("(measured, see docs/performance.md in the project's repository)")
     other = engine_advice("embedded", large, dtype="bfloat16", num_parameters=494_032_768)
     assert other.startswith(
         "embedded samples, but `engine: vllm` is better for 494 million weights in bfloat16 on cuda: "
