@@ -44,7 +44,7 @@ EPOCH: Mapping[str, str] = {
     "equally many calls.",
     "reward/truncated_lowest": "Share of the truncated rollouts that have the epoch's lowest score.",
     RELATIVE: "1 if the scores compare the generations of an example, so that their mean says nothing about progress; "
-    "absent otherwise, as the next six.",
+    "absent otherwise, as the next seven.",
     POSITION_BIAS: "How much more often the judge prefers the earlier of two answers than the later one, of pairs "
     "judged in both orders: from -1 to 1, and 0 is ideal.",
     "reward/order_flips": "Share of these pairs whose better answer changes with the order; 0 is ideal.",
