@@ -147,7 +147,8 @@ class GuardsConfig(FinetuneModel):
     """Thresholds under `finetuning.guards`; the first three end the run, the others are warnings in its log."""
 
     epochs_without_signal: int = Field(default=3, ge=1)
-    """End the run after this many epochs in a row in which no group had a difference in reward."""
+    """End the run after this many epochs in a row in which no group had a difference in reward; a success if all
+    rewards have risen to the highest one of the run, else an error."""
     collapse_share: float = Field(default=0.5, ge=0, lt=1)
     """End the run when the mean reward, minus the worst reward seen, falls below this share of its value in the first
     epochs; 0 turns the check off."""

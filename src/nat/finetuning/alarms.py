@@ -57,6 +57,8 @@ def _equal_groups(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | 
     shares = [e.share_without_difference for e in epochs[-EQUAL_GROUPS_EPOCHS:]]
     if len(shares) < EQUAL_GROUPS_EPOCHS or min(shares) <= config.max_equal_groups:
         return None
+    if _near_the_top(epochs) and _gained(epochs, epochs[0], epochs[-1]):
+        return None
     advice = _advice(epochs, "Choose examples that are sometimes solved and sometimes not, or raise num_generations.")
     return (
         f"at least {min(shares):.0%} of the groups had equal rewards in each of the last {len(shares)} epochs "
@@ -128,7 +130,7 @@ def _entropy(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
         return None
     first, last = max(window, key=lambda epoch: epoch.metrics[ENTROPY]), window[-1]
     before, now = first.metrics[ENTROPY], last.metrics[ENTROPY]
-    if now >= (1 - config.max_entropy_drop) * before or _gained(window, first, last):
+    if now >= (1 - config.max_entropy_drop) * before or _gained(window, first, last) or _near_the_top(epochs):
         return None
     advice = _advice(epochs, "Lower the learning rate or raise epsilon_high.")
     return (
@@ -154,6 +156,13 @@ def _teacher(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str | None:
         f"epochs and {now:.3f} in the last {TEACHER_EPOCHS}. Lower the learning rate if it jumps, raise it or max_kl "
         "if it stands still."
     )
+
+
+def _near_the_top(epochs: Sequence[EpochRecord]) -> bool:
+    """True if almost every rollout has the highest reward of the run: little is left to gain, or to explore."""
+    top = max(epoch.max_reward for epoch in epochs)
+    span = top - min(epoch.min_reward for epoch in epochs)
+    return top - epochs[-1].avg_reward <= CLEAR_GAIN * span > 0
 
 
 def _gained(window: Sequence[EpochRecord], first: EpochRecord, last: EpochRecord) -> bool:

@@ -92,6 +92,12 @@ class RunContext:
         logger.warning("%s", text)
         self.progress.message(text)
 
+    def end_early(self, why: str) -> None:
+        """Report and record why the run ends before its last epoch although nothing went wrong."""
+        logger.info("%s", why)
+        self.progress.message(why)
+        self.journal.set_state(RunState.RUNNING, at=self.now(), message=why)
+
     def warn_of_failures(self, failures: Sequence[FailureCount], where: str, num_rollouts: int) -> None:
         """Warn of the failures, if there are any, and name the file with their tracebacks."""
         if failures:
@@ -120,8 +126,8 @@ class RunContext:
         return failure is None
 
     def end(self, state: RunState, message: str | None = None) -> None:
-        """Record the final state and write the files a last time."""
-        self.journal.set_state(state, at=self.now(), message=message)
+        """Record the final state and why, by default as `end_early` recorded, and write the files a last time."""
+        self.journal.set_state(state, at=self.now(), message=message or self.journal.info().message)
         self.write_files()
 
     def write_files(self) -> None:

@@ -366,6 +366,7 @@ async def _result(
         played=epochs,
         validations=validations,
         epochs=sum(status.status is TrainingStatusEnum.COMPLETED for status in statuses),
+        ended_early=journal.info().message,
         seconds=seconds,
         model=path_in_run(model, journal.run_dir),
         served_model=None if served is None else str(served),

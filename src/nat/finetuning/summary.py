@@ -81,6 +81,7 @@ def summarise(
     played: Sequence[EpochRecord],
     validations: Sequence[ValidationRecord],
     epochs: int,
+    ended_early: str | None = None,
     seconds: float,
     model: str | None,
     served_model: str | None = None,
@@ -95,6 +96,7 @@ def summarise(
     return RunSummary(
         run_id=run_id,
         epochs=epochs,
+        ended_early=ended_early,
         seconds=seconds,
         tokens_trained=sum(job.tokens_trained for job in jobs),
         **{name: round(sum(job.metrics.get(name, 0) for job in jobs)) for name in _PACKING},

@@ -23,7 +23,7 @@ from nat.data_models.finetuning import (
     TrainingStatusEnum,
     TrajectoryCollection,
 )
-from nat.errors import NoTrajectories, RunFailed
+from nat.errors import NoLearningSignal, NoTrajectories, RunFailed
 from nat.finetuning import curriculum, guards
 from nat.finetuning.ahead import RolloutsAhead
 from nat.finetuning.alarms import EpochWindow, alarms
@@ -34,6 +34,7 @@ from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.progress import append_epoch_metrics
 from nat.finetuning.recorder import Recorder
 from nat.finetuning.run_context import RunContext, Stopwatch, current_run, open_run
+from nat.finetuning.solved import solved
 from nat.finetuning.staleness import PolicyVersions, without_stale
 from nat.finetuning.trajectories.groups import records_of, statistics_of
 from nat.finetuning.validation import plateaued, validate
@@ -102,7 +103,7 @@ class EpochTrainer(Trainer):
         logger.info("%s initialized with run ID: %s", self.title, self.run_id)
 
     async def run(self, num_epochs: int) -> list[TrainingJobStatus]:
-        """Run all epochs; stop early if a job fails, or by `early_stopping`.
+        """Run all epochs; stop early if a job fails, by `early_stopping`, or if every rollout has the highest reward.
 
         Raises:
             RunFailed: a guard found that the run cannot learn.
@@ -111,6 +112,7 @@ class EpochTrainer(Trainer):
         run_id, first = self.run_id, self.context.first_epoch
         last = first + num_epochs
         total = self.context.total_epochs or last
+        found: str | None = None
         logger.info("Starting finetuning run with %d epochs", num_epochs)
         try:
             for epoch in range(first, last):
@@ -126,13 +128,18 @@ class EpochTrainer(Trainer):
                 if status.status is not TrainingStatusEnum.COMPLETED:
                     logger.error("Training %s %s: %s", run_id, status.status, status.message)
                     break
-                await self._finish_epoch(status)
+                found = await self._finish_epoch(status)
                 logger.info("Completed epoch %d/%d", epoch_number(epoch), total)
+                if found is not None:
+                    break
         finally:
             if self._ahead is not None:
                 await self._ahead.abandon()
-        limits = self.run_config.guards.model_copy(update={"epochs_without_signal": max(1, len(self._statuses))})
-        self._check_signal(self.context.epochs(), limits)
+        if found is None:
+            limits = self.run_config.guards.model_copy(update={"epochs_without_signal": max(1, len(self._statuses))})
+            found = self._check_signal(self.context.epochs(), limits)
+        if found is not None:
+            self.context.end_early(found)
         logger.info("Finetuning run completed. Processed %d epochs", len(self._statuses))
         return list(self._statuses)
 
@@ -290,8 +297,8 @@ class EpochTrainer(Trainer):
         self._recorder.job_finished(self._played, status)
         return status
 
-    async def _finish_epoch(self, status: TrainingJobStatus) -> None:
-        """Record the epoch, then let the guards judge."""
+    async def _finish_epoch(self, status: TrainingJobStatus) -> str | None:
+        """Record the epoch, then let the guards judge; returns how the run has solved its examples, if it has."""
         record = epoch_record(
             self._played,
             phase=None if self.context.phase is None else self.context.phase.name,
@@ -306,19 +313,30 @@ class EpochTrainer(Trainer):
         self._window.add(record)
         self._recorder.alarms(record.epoch, alarms(self._window.records, self.run_config.guards))
         try:
-            self._judge(self._window.records)
+            return self._judge(self._window.records)
         except RunFailed:
             self._judge(self.context.epochs())  # all epochs may explain more than the window
             raise
 
-    def _judge(self, epochs: Sequence[EpochRecord]) -> None:
+    def _judge(self, epochs: Sequence[EpochRecord]) -> str | None:
         limits = self.run_config.guards
-        self._check_signal(epochs, limits)
+        found = self._check_signal(epochs, limits)
         guards.check_reward(epochs, limits)
+        return found
 
-    def _check_signal(self, epochs: Sequence[EpochRecord], limits: GuardsConfig) -> None:
-        if self.trainer_adapter.needs_difference:
+    def _check_signal(self, epochs: Sequence[EpochRecord], limits: GuardsConfig) -> str | None:
+        """How the run has solved its examples, if that is why there is nothing to compare."""
+        if not self.trainer_adapter.needs_difference:
+            return None
+        try:
             guards.check_signal(epochs, limits, across_groups=self.trainer_adapter.compares_across_groups)
+        except NoLearningSignal:
+            journal = self.context.journal
+            found = solved(journal.epochs(), journal.validations(), last=limits.epochs_without_signal)
+            if found is None:
+                raise
+            return found
+        return None
 
     async def _validate_if_due(self, epoch: int) -> None:
         if self._validation_is_due(epoch):
@@ -353,6 +371,5 @@ class EpochTrainer(Trainer):
             return False
         text = f"Stopped early: the held-out reward has not risen by more than {config.min_delta:g} "
         text += f"in the last {config.patience} validations (best: {max(scores):.4f})"
-        logger.info("%s", text)
-        self.context.progress.message(text)
+        self.context.end_early(text)
         return True

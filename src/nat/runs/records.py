@@ -325,6 +325,8 @@ class RunSummary(PhasedRecord):
     num_left_out: int | None = None
     """Examples without a score before, after, or both."""
     epochs: int = Field(ge=0)
+    ended_early: str | None = None
+    """Why the run ended before its last epoch; None if it did not."""
     seconds: float = Field(ge=0)
     rollouts: int = Field(default=0, ge=0)
     """Rollouts in training and validation, the failed ones included."""
@@ -372,7 +374,7 @@ class RunInfo(RunRecord):
     created_at: AwareDatetime
     state: RunState
     message: str | None = None
-    """Why it failed or was canceled."""
+    """Why it failed, was canceled, or ended before its last epoch."""
     finished_at: AwareDatetime | None = None
     config_text: str
     """The resolved configuration as YAML, secrets left out."""

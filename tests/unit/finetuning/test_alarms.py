@@ -192,3 +192,18 @@ def test_a_collapse_is_found_in_runs_of_any_length(length):
     rewards = [0.8] * (length - 3) + [0.1] * 3
     with pytest.raises(RewardCollapse, match=r"from 0\.800 in epochs? \d+ to"):
         check_reward(filled(rewards).records, GuardsConfig())
+
+
+def test_a_solved_run_raises_no_alarm():
+    """A model that gets the highest reward need not explore, and its groups are equal because it has learned."""
+    equal = {"groups_without_difference": 24, "min_reward": 1.0}
+    learned = [
+        epoch_record(0, 0.2, metrics={"train/entropy": 1.0}),
+        *(epoch_record(n, 1.0, metrics={"train/entropy": 0.9}, **equal) for n in range(1, 30)),
+        epoch_record(30, 1.0, metrics={"train/entropy": 0.1}, **equal),
+    ]
+    assert names(learned) == []
+    low = {"avg_reward": 0.2, "min_reward": 0.2, "max_reward": 0.2}
+    stuck = [epoch.model_copy(update=low) for epoch in learned[1:]]
+    assert names([learned[0], *stuck]) == ["equal_groups", "entropy"]
+    assert names(stuck) == ["equal_groups", "entropy"]

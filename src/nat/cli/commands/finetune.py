@@ -81,6 +81,8 @@ def summary_text(result: RunResult, config_file: Path) -> str:
     verdict = result.comparison.sentence if result.comparison else no_verdict
     rows = [("" if place else "Phases", str(phase)) for place, phase in enumerate(summary.phases)]
     rows.append(("Trained", _trained(summary)))
+    if summary.ended_early is not None:
+        rows.append(("Ended early", summary.ended_early))
     if summary.packed_tokens:
         rows.append(("Prefix sharing", _prefix_sharing(summary)))
     if summary.broken_by:
