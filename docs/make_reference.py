@@ -250,7 +250,8 @@ def _section(name: str, components: list[ComponentDescription]) -> Iterator[str]
         case "imports":
             yield "A list, such as `[agent.py, my_package.evaluators]`. Paths start at the current folder."
         case "general":
-            yield "No settings yet. `general.telemetry` and `general.front_end` cause only a warning."
+            yield "`telemetry.tracing` names callbacks of `nat eval`, registered under `register_eval_callback`."
+            yield "Other exporters, `telemetry.logging` and `front_end` cause only a warning."
         case "eval":
             yield "### eval.general\n"
             yield from _table(_without_components(fields_of(EvalGeneralConfig)))

@@ -3,6 +3,7 @@
     NatError                      something a user can act on; carries a hint that says how
     ├── ConfigError               the YAML, an override or the environment is wrong; all findings at once
     ├── RegistryError             a component type is unknown, ambiguous or registered twice
+    ├── NotProvided               an import names a part of the toolkit that this project does not have
     ├── DatasetError              a dataset cannot be read, or its rows contradict each other
     ├── WorkflowError             a workflow or function cannot be built or called as requested
     │   ├── CommandFailed         a program as workflow ended with an error, not in time, or without its answer
@@ -90,6 +91,10 @@ class ConfigError(NatError, ValueError):
 
 class RegistryError(NatError, ValueError):
     """A component type is unknown, ambiguous or registered twice."""
+
+
+class NotProvided(NatError, ImportError):
+    """An import names a part of the toolkit that this project does not have; the message says what to use."""
 
 
 class DatasetError(NatError, ValueError):

@@ -36,7 +36,7 @@ def _check_fragment(tree: dict, block: Block, environ: dict[str, str]) -> None:
     assert not unknown, f"no sections: {sorted(unknown)}"
     findings = Findings()
     filled = expand_variables(tree, environ, findings)
-    raw = drop_unsupported(filled.tree, findings)
+    raw = drop_unsupported(filled.tree, findings, current_catalog())
     parsed = ComponentParser(current_catalog(), filled.texts, findings).parse_all(raw)
     for name in ("general", "eval", "finetuning"):
         if name in parsed:

@@ -133,6 +133,10 @@ class EvalBuilder(Builder):
     @abstractmethod
     def get_evaluator_config(self, evaluator_name: str) -> EvaluatorBaseConfig: ...
 
+    async def get_eval_callbacks(self) -> list[Any]:
+        """The callbacks of `general.telemetry.tracing`, built on first use."""
+        return []
+
     @abstractmethod
     def get_max_concurrency(self) -> int:
         """`eval.general.max_concurrency`."""

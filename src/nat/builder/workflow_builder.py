@@ -203,6 +203,10 @@ class WorkflowBuilder(EvalBuilder):
 
     # ---- evaluation
 
+    async def get_eval_callbacks(self) -> list[Any]:
+        group = ComponentGroup.EVAL_CALLBACKS
+        return [await self._components.instance(group, name, self) for name in self._components.names(group)]
+
     async def add_evaluator(self, name: str, config: EvaluatorBaseConfig) -> None:
         self._components.add(ComponentGroup.EVALUATORS, name, config)
         await self._open_evaluator(name)

@@ -21,6 +21,7 @@ NAMED_SECTIONS: dict[KeyPath, ComponentGroup] = {
     ("functions",): ComponentGroup.FUNCTIONS,
     ("ttc_strategies",): ComponentGroup.TTC_STRATEGIES,
     ("eval", "evaluators"): ComponentGroup.EVALUATORS,
+    ("general", "telemetry", "tracing"): ComponentGroup.EVAL_CALLBACKS,
     ("trajectory_builders",): ComponentGroup.TRAJECTORY_BUILDERS,
     ("trainer_adapters",): ComponentGroup.TRAINER_ADAPTERS,
     ("trainers",): ComponentGroup.TRAINERS,

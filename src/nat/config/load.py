@@ -46,8 +46,8 @@ def parse_config(
     environ = os.environ if environ is None else environ
     filled = expand_variables(apply_overrides(tree, overrides, findings), environ, findings)
     known_secrets.remember({*filled.secrets, *environment_secrets(environ), *secrets_in(filled.tree)})
-    raw = drop_unsupported(filled.tree, findings)
-    _import(raw.get("imports"), findings)
+    _import(filled.tree.get("imports"), findings)
+    raw = drop_unsupported(filled.tree, findings, current_catalog())
     parsed = ComponentParser(current_catalog(), filled.texts, findings).parse_all(raw)
     sections = _sections(parsed, filled.texts, findings)
     check_references(raw, sections, findings)

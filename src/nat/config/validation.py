@@ -14,6 +14,9 @@ from pydantic.fields import FieldInfo
 
 from nat.config.findings import Findings, KeyPath
 from nat.config.sources import Tree
+from nat.data_models.common import TypedBaseModel
+from nat.data_models.component_ref import ComponentGroup
+from nat.registry.catalog import Catalog
 from nat.registry.discovery import STAYS_IN_THE_TOOLKIT
 
 logger = logging.getLogger(__name__)
@@ -135,7 +138,6 @@ UNSUPPORTED_SECTIONS = {
 
 WITHOUT_EFFECT = (
     ("general", "use_uvloop"),
-    ("general", "telemetry"),
     ("general", "front_end"),
     ("eval", "general", "workflow_alias"),
     ("eval", "general", "profiler"),
@@ -144,7 +146,7 @@ WITHOUT_EFFECT = (
 """Keys that are accepted with a warning: they do not concern a finetuning run."""
 
 
-def drop_unsupported(tree: Tree, findings: Findings) -> Tree:
+def drop_unsupported(tree: Tree, findings: Findings, catalog: Catalog) -> Tree:
     """Remove keys without effect, with a warning; a section whose components cannot be built is a finding."""
     kept = dict(tree)
     for section, what in UNSUPPORTED_SECTIONS.items():
@@ -154,7 +156,25 @@ def drop_unsupported(tree: Tree, findings: Findings) -> Tree:
             )
     for path in WITHOUT_EFFECT:
         kept = _dropped(kept, path, ".".join(path))
-    return kept
+    return _callbacks_only(kept, catalog)
+
+
+def _callbacks_only(tree: Tree, catalog: Catalog) -> Tree:
+    """Of `general.telemetry` keep the exporters that have a callback of evaluations; the others have no effect."""
+    general = tree.get("general")
+    telemetry = general.get("telemetry") if isinstance(general, dict) else None
+    tracing = telemetry.get("tracing") if isinstance(telemetry, dict) else None
+    if not isinstance(general, dict) or telemetry == {"tracing": {}}:
+        return tree
+    known = catalog.components[ComponentGroup.EVAL_CALLBACKS]
+    exporters = tracing if isinstance(tracing, dict) else {}
+    usable = {name: raw for name, raw in exporters.items() if known.has(TypedBaseModel.discriminator(raw))}
+    if not usable or not isinstance(telemetry, dict):
+        return _dropped(tree, ("general", "telemetry"), "general.telemetry")
+    dropped = [key for key in telemetry if key != "tracing"] + [f"tracing.{n}" for n in exporters if n not in usable]
+    for key in dropped:
+        logger.warning("general.telemetry.%s has no effect here", key)
+    return {**tree, "general": {**general, "telemetry": {"tracing": usable}}}
 
 
 def _dropped(node: Tree, path: tuple[str, ...], whole: str) -> Tree:

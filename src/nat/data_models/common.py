@@ -4,6 +4,7 @@ A subclass gets its type name from the class keyword `name=`; the class itself h
 registry knows which function builds it.
 """
 
+import os
 from hmac import compare_digest
 from typing import Any, ClassVar
 
@@ -104,6 +105,12 @@ class ComparableSecretStr(SecretStr):
 def get_secret_value(secret: SecretStr | str | None) -> str | None:
     """The text of a secret; plain strings and None pass."""
     return secret.get_secret_value() if isinstance(secret, SecretStr) else secret
+
+
+def set_secret_from_env(model: BaseModel, field_name: str, env_var: str) -> None:
+    """Set a secret field of a config to the environment variable's value; without the variable it is left unchanged."""
+    if (value := os.environ.get(env_var)) is not None:
+        setattr(model, field_name, SecretStr(value))
 
 
 SerializableSecretStr = SecretStr

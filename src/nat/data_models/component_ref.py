@@ -21,6 +21,7 @@ class ComponentGroup(StrEnum):
     TRAJECTORY_BUILDERS = "trajectory_builders"
     TRAINER_ADAPTERS = "trainer_adapters"
     TRAINERS = "trainers"
+    EVAL_CALLBACKS = "general.telemetry.tracing"
     # Groups of the wider toolkit; our YAML has no such sections, so references to them are errors.
     FUNCTION_GROUPS = "function_groups"
     EMBEDDERS = "embedders"

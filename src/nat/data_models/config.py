@@ -10,13 +10,26 @@ from nat.data_models.evaluate import EvalConfig
 from nat.data_models.finetuning import FinetuneConfig, TrainerAdapterConfig, TrainerConfig, TrajectoryBuilderConfig
 from nat.data_models.function import EmptyFunctionConfig, FunctionBaseConfig
 from nat.data_models.llm import LLMBaseConfig
+from nat.data_models.telemetry_exporter import TelemetryExporterBaseConfig
 from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 
 
-class GeneralConfig(BaseModel):
-    """The `general` section; it has no settings yet."""
+class TelemetryConfig(BaseModel):
+    """Callbacks of evaluations."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    tracing: dict[str, SerializeAsAny[TelemetryExporterBaseConfig]] = {}
+    """Callbacks that `nat eval` calls, by name; other exporters of the toolkit have no effect."""
+
+
+class GeneralConfig(BaseModel):
+    """The `general` section."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    telemetry: TelemetryConfig = TelemetryConfig()
+    """What reports on an evaluation."""
 
 
 class Config(BaseModel):

@@ -5,16 +5,21 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from pathlib import Path
 
+from nat.builder.builder import EvalBuilder
 from nat.builder.evaluator import EvaluatorInfo
-from nat.data_models.evaluate import EvalGeneralConfig
+from nat.data_models.config import Config
+from nat.data_models.evaluate import DatasetBaseConfig, EvalGeneralConfig
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
 from nat.data_models.rollout_failure import RolloutFailure
+from nat.data_models.score import is_score
 from nat.errors import ANY_FAILURE, EvaluationError
 from nat.eval.comparison import compared
 from nat.eval.dataset import check_expected_answers, repeat_items
 from nat.eval.dataset_source import load_items, select_dataset
+from nat.eval.eval_callbacks import EvalCallbackManager, build_eval_result
 from nat.eval.report import check_writable, write_reports
 from nat.eval.result_path import WHOLE, JsonPath, answer_of, compile_path
 from nat.eval.scoring import canceled_from_outside, scoring_limit, unscored, validate_output
@@ -52,8 +57,10 @@ def chosen_examples(ids: Sequence[str]) -> Collection[str]:
 class EvaluationRun:
     """Runs the workflow on every item of a dataset, and every evaluator on every answer."""
 
-    def __init__(self, config: EvaluationRunConfig) -> None:
+    def __init__(self, config: EvaluationRunConfig, callback_manager: EvalCallbackManager | None = None) -> None:
+        """Without `callback_manager`, an evaluation that writes reports calls the callbacks of the YAML."""
         self.config = config
+        self.callback_manager = callback_manager
 
     async def run_and_evaluate(
         self, session_manager: WorkflowSession | None = None, job_id: str | None = None
@@ -96,26 +103,77 @@ class EvaluationRun:
         check_expected_answers(items, dataset, session.config.eval.evaluators)
         chosen = chosen_examples([str(item.id) for item in items])
         items = [item for item in items if str(item.id) in chosen]
+        callbacks = await self._callbacks(session.builder)
+        await _announce(callbacks, session.config, dataset, items, job_id)
         session.announce(len(items))
-        rollouts = await _play_all(session, items, pass_index)
-        played = [_played(item, rollout, path) for item, rollout in zip(items, rollouts, strict=True)]
-        failures = [failure for _, failure in played if failure is not None]
-        answered = [item for item, failure in played if failure is None]
-        all_items = [item for item, _ in played]
+        with callbacks.evaluation_context():
+            played = await _play_all(session, items, pass_index, path, callbacks)
+            answered = [item for _, item, failure in played if failure is None]
+            results = await _score_all(evaluators, answered, session.config.eval.general, callbacks)
+        failures = [failure for _, _, failure in played if failure is not None]
+        all_items = [item for _, item, _ in played]
         output = EvaluationRunOutput(
             workflow_interrupted=bool(failures),
             eval_input=EvalInput(eval_input_items=all_items),
-            evaluation_results=await _score_all(evaluators, answered, session.config.eval.general),
+            evaluation_results=results,
             failures=failures,
             rollouts=[
                 RolloutFacts(item_id=r.item_id, generation=r.generation, seed=r.seed, seconds=r.seconds)
-                for r in rollouts
+                for r, _, _ in played
             ],
             usage_stats=usage_of(all_items),
         )
-        return (
-            write_reports(output, self.config, session.config, dataset, job_id) if self.config.write_output else output
-        )
+        if self.config.write_output:
+            output = write_reports(output, self.config, session.config, dataset, job_id)
+        await _conclude(callbacks, output, self.config, session.config)
+        return output
+
+    async def _callbacks(self, builder: EvalBuilder) -> EvalCallbackManager:
+        if self.callback_manager is not None:
+            return self.callback_manager
+        return EvalCallbackManager(await builder.get_eval_callbacks() if self.config.write_output else ())
+
+
+async def _announce(
+    callbacks: EvalCallbackManager,
+    config: Config,
+    dataset: DatasetBaseConfig,
+    items: list[EvalInputItem],
+    job_id: str | None,
+) -> None:
+    """Tell the callbacks what will be played."""
+    await callbacks.call("on_dataset_loaded", dataset_name=Path(str(dataset.file_path)).stem, items=items)
+    await callbacks.call(
+        "on_eval_started",
+        workflow_alias=config.workflow.name or config.workflow.static_type() or "",
+        eval_input=EvalInput(eval_input_items=items),
+        config=config,
+        job_id=job_id,
+    )
+
+
+async def _conclude(
+    callbacks: EvalCallbackManager, output: EvaluationRunOutput, run: EvaluationRunConfig, config: Config
+) -> None:
+    """Tell the callbacks the results; the reports are written."""
+    if not callbacks.has_callbacks:
+        return
+    results, report = output.evaluation_results, output.workflow_output_file
+    await callbacks.call("a_on_export_flush")
+    await callbacks.call(
+        "on_eval_summary", usage_stats=output.usage_stats, evaluation_results=results, profiler_results=None
+    )
+    result = build_eval_result(
+        eval_input_items=output.eval_input.eval_input_items,
+        evaluation_results=results,
+        metric_scores={name: result.average_score for name, result in results if is_score(result.average_score)},
+        usage_stats=output.usage_stats,
+        workflow_output_json=None if report is None else report.read_text("utf-8"),
+        run_config=run,
+        effective_config=config,
+        output_dir=None if report is None else report.parent,
+    )
+    await callbacks.call("on_eval_complete", result)
 
 
 def _answer_path(text: str) -> JsonPath | None:
@@ -128,16 +186,29 @@ def _answer_path(text: str) -> JsonPath | None:
         raise EvaluationError(f"result_json_path: {error}", hint="For example `$.answer`.") from error
 
 
-async def _play_all(session: WorkflowSession, items: Sequence[EvalInputItem], pass_index: int) -> list[Rollout]:
+Played = tuple[Rollout, EvalInputItem, RolloutFailure | None]
+
+
+async def _play_all(
+    session: WorkflowSession,
+    items: Sequence[EvalInputItem],
+    pass_index: int,
+    path: JsonPath | None,
+    callbacks: EvalCallbackManager,
+) -> list[Played]:
     """One rollout per item, with the concurrency of the session; a cancellation ends all of them."""
+
+    async def play(item: EvalInputItem) -> Played:
+        rollout = await session.run(item, seed=session.seed_of(item.id, pass_index), generation=pass_index)
+        played, failure = _played(item, rollout, path)
+        if failure is None and callbacks.has_callbacks:
+            [usage] = usage_of([played]).usage_stats_items.values()
+            await callbacks.call("on_prediction", item=played, output=played.output_obj)
+            await callbacks.call("a_on_usage_stats", item=played, usage_stats_item=usage)
+        return rollout, played, failure
+
     async with asyncio.TaskGroup() as tasks:
-        rollouts = [
-            tasks.create_task(
-                session.run(item, seed=session.seed_of(item.id, pass_index), generation=pass_index),
-                name=f"rollout {item.id}",
-            )
-            for item in items
-        ]
+        rollouts = [tasks.create_task(play(item), name=f"rollout {item.id}") for item in items]
     return [rollout.result() for rollout in rollouts]
 
 
@@ -162,12 +233,21 @@ def _played(
 
 
 async def _score_all(
-    evaluators: Mapping[str, EvaluatorInfo], items: list[EvalInputItem], config: EvalGeneralConfig
+    evaluators: Mapping[str, EvaluatorInfo],
+    items: list[EvalInputItem],
+    config: EvalGeneralConfig,
+    callbacks: EvalCallbackManager,
 ) -> list[tuple[str, EvalOutput]]:
     """Each evaluator's scores of the items that have an answer; all evaluators at the same time."""
+
+    async def score(name: str, evaluator: EvaluatorInfo) -> EvalOutput:
+        output = await score_items(name, evaluator, items, config)
+        await callbacks.call("a_on_evaluator_score", eval_output=output, evaluator_name=name)
+        return output
+
     async with asyncio.TaskGroup() as tasks:
         scored = [
-            tasks.create_task(score_items(name, evaluator, items, config), name=f"evaluator {name}")
+            tasks.create_task(score(name, evaluator), name=f"evaluator {name}")
             for name, evaluator in evaluators.items()
         ]
     return [(name, task.result()) for name, task in zip(evaluators, scored, strict=True)]

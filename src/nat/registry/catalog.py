@@ -13,6 +13,7 @@ from nat.data_models.evaluator import EvaluatorBaseConfig
 from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig, TrajectoryBuilderConfig
 from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.llm import LLMBaseConfig
+from nat.data_models.telemetry_exporter import TelemetryExporterBaseConfig
 from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 from nat.errors import RegistryError, did_you_mean, one_of
 from nat.registry.discovery import discover_components, explain_failures, explain_unknown
@@ -59,6 +60,10 @@ class Registry(Generic[T]):
         shorts = [short_name(full) for full in self._entries]
         return sorted(s if shorts.count(s) == 1 else full for s, full in zip(shorts, self._entries, strict=True))
 
+    def has(self, name: str | None) -> bool:
+        """True if a full name or an unambiguous short one is registered."""
+        return name in self._entries or name in self.names()
+
     def copy(self) -> "Registry[T]":
         """An independent registry with the same entries."""
         copied = Registry[T](self.noun, explain=self._explain)
@@ -92,6 +97,7 @@ BASE_CONFIGS: dict[ComponentGroup, type[TypedBaseModel]] = {
     ComponentGroup.TRAJECTORY_BUILDERS: TrajectoryBuilderConfig,
     ComponentGroup.TRAINER_ADAPTERS: TrainerAdapterConfig,
     ComponentGroup.TRAINERS: TrainerConfig,
+    ComponentGroup.EVAL_CALLBACKS: TelemetryExporterBaseConfig,
 }
 """The base class of each group's configs."""
 
@@ -104,6 +110,7 @@ NOUNS: dict[ComponentGroup, str] = {
     ComponentGroup.TRAJECTORY_BUILDERS: "trajectory builder",
     ComponentGroup.TRAINER_ADAPTERS: "trainer adapter",
     ComponentGroup.TRAINERS: "trainer",
+    ComponentGroup.EVAL_CALLBACKS: "callback of evaluations",
 }
 """The name of one group member in messages."""
 

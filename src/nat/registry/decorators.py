@@ -16,6 +16,7 @@ from nat.data_models.evaluator import EvaluatorBaseConfig
 from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig, TrajectoryBuilderConfig
 from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.llm import LLMBaseConfig
+from nat.data_models.telemetry_exporter import TelemetryExporterBaseConfig
 from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 from nat.errors import RegistryError
 from nat.registry.catalog import BASE_CONFIGS, RegisteredComponent, current_catalog
@@ -69,6 +70,24 @@ def register_ttc_strategy(config_type: type[TTCStrategyBaseConfig]) -> Decorator
     return _component(ComponentGroup.TTC_STRATEGIES, config_type)
 
 
+def register_eval_callback(
+    config_type: type[TelemetryExporterBaseConfig],
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Decorate a plain function `(config)` that returns an EvalCallback; `nat eval` calls it."""
+
+    def decorate(fn: Callable[..., T]) -> Callable[..., T]:
+        _check_config(fn, config_type, TelemetryExporterBaseConfig)
+
+        @asynccontextmanager
+        async def build(config: Any, _builder: Any) -> AsyncGenerator[T, None]:
+            yield fn(config)
+
+        current_catalog().add(RegisteredComponent(ComponentGroup.EVAL_CALLBACKS, config_type, build))
+        return fn
+
+    return decorate
+
+
 def register_llm_client(config_type: type[LLMBaseConfig], wrapper_type: str) -> Decorator[..., Any]:
     """Build a framework's client for a provider's config: yield the client object."""
 
@@ -104,7 +123,16 @@ def _component(
 
 
 def _check(fn: Callable[..., Any], config_type: type[TypedBaseModel], base: type[TypedBaseModel]) -> None:
-    name = getattr(fn, "__qualname__", repr(fn))
+    name = _check_config(fn, config_type, base)
+    if not inspect.isasyncgenfunction(fn):
+        raise RegistryError(
+            f"{name} is not an async generator", hint="write `async def` and `yield` the built object exactly once"
+        )
+
+
+def _check_config(fn: Callable[..., Any], config_type: type[TypedBaseModel], base: type[TypedBaseModel]) -> str:
+    """The function's name, for messages."""
+    name: str = getattr(fn, "__qualname__", repr(fn))
     if not issubclass(config_type, base):
         raise RegistryError(
             f"{name}: {config_type.__name__} is not a {base.__name__}", hint=f"derive it from {base.__name__}"
@@ -114,7 +142,4 @@ def _check(fn: Callable[..., Any], config_type: type[TypedBaseModel], base: type
             f"{name}: {config_type.__name__} has no type name",
             hint=f'write `class {config_type.__name__}({base.__name__}, name="…")`',
         )
-    if not inspect.isasyncgenfunction(fn):
-        raise RegistryError(
-            f"{name} is not an async generator", hint="write `async def` and `yield` the built object exactly once"
-        )
+    return name

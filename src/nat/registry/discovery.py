@@ -9,7 +9,6 @@ import importlib
 import importlib.metadata
 import importlib.util
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError
 from pathlib import Path
 
 from nat.errors import NatError, describe_error, docs_page
+from nat.registry.replacements import replacement_for
 
 logger = logging.getLogger(__name__)
 
@@ -129,34 +129,6 @@ def _imported_from(statement: ast.ImportFrom, package: str) -> Iterator[str]:
             yield found.name
 
 
-_FROM_WORKFLOW = "call it from the workflow"
-_REPLACEMENTS = {
-    "retriever": f"retrievers are not part of this project; {_FROM_WORKFLOW}",
-    "embedder": f"embedders are not part of this project; {_FROM_WORKFLOW}",
-    "memory": f"memory stores are not part of this project; {_FROM_WORKFLOW}",
-    "object_store": f"object stores are not part of this project; {_FROM_WORKFLOW}",
-    "auth": "authentication providers are not part of this project; read keys from the environment",
-    "middleware": "middleware is not part of this project; wrap the function in another one",
-    "function_group": "function groups are not part of this project; register each function",
-    "per_user": "functions per user are not part of this project; use register_function",
-    "front_end": "front ends are not part of this project; `nat serve` serves a workflow",
-    "telemetry": "exporters are not part of this project; the run's journal has every step",
-    "observability": "exporters are not part of this project; the run's journal has every step",
-    "logging_method": "logging methods are not part of this project; use Python's logging",
-    "registry_handler": "registry handlers are not part of this project; install plug-ins with pip",
-    "langchain_parser": "use nat.finetuning.utils.parsers.base_parser.parse_to_openai_messages for every framework",
-    "llama_index_parser": "use nat.finetuning.utils.parsers.base_parser.parse_to_openai_messages for every framework",
-    "adk_parser": "use nat.finetuning.utils.parsers.base_parser.parse_to_openai_messages for every framework",
-    "callback_handler": "calls are captured at the HTTP client; no callback handler is needed",
-    "azure_openai_llm": "use the `openai` LLM with base_url",
-    "litellm_llm": "use the `openai` LLM with base_url",
-    "aws_bedrock_llm": "put an OpenAI-compatible proxy before it, and use the `openai` LLM with base_url",
-    "nat.agent": f"agents come from your framework; see {docs_page('guides/frameworks/index.md')}",
-    "nat.tool": "tools are functions of yours, under register_function",
-    "test_time_compute": "write the stage as a strategy of your own, under register_ttc_strategy",
-}
-"""Part of the missing name → what to do."""
-
 STAYS_IN_THE_TOOLKIT = (
     f"a workflow with it is trained in the toolkit's environment: {docs_page('guides/coming_from_nat.md')}"
 )
@@ -171,30 +143,9 @@ _TOOLKIT_WORKFLOWS = frozenset(
 )
 """Functions and agents of the toolkit's release 1.9 that a workflow of its users names."""
 
-_WHAT_IS_HERE = docs_page("guides/coming_from_nat.md")
-_FROM = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
-
 
 def explain_unknown(name: str) -> str:
     """Where a component of this name may be, with a leading blank."""
     if name in _TOOLKIT_WORKFLOWS:
         return f" '{name}' is a part of the toolkit: {STAYS_IN_THE_TOOLKIT}"
     return f"{explain_failures()} If it is yours, name its Python file under `imports`, or by --import."
-
-
-def replacement_for(error: BaseException) -> str:
-    """The replacement for a missing name of `nat`, with a leading colon; empty for other packages."""
-    missing = _missing(error)
-    if missing is None or not missing.startswith("nat."):
-        return ""
-    known = next((text for part, text in _REPLACEMENTS.items() if part in missing), None)
-    return f": {known or f'this project has no such name; {_WHAT_IS_HERE} lists what is here'}"
-
-
-def _missing(error: BaseException) -> str | None:
-    """The dotted name that could not be imported."""
-    if isinstance(error, ModuleNotFoundError):
-        return error.name
-    if isinstance(error, ImportError) and (found := _FROM.match(str(error))):
-        return f"{found[2]}.{found[1]}"
-    return None

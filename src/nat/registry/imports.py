@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 
 from nat.errors import RegistryError, describe_error
-from nat.registry.discovery import replacement_for
+from nat.registry.replacements import replacement_for
 
 
 def import_components(name: str) -> None:

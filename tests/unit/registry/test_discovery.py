@@ -9,7 +9,8 @@ from nat.data_models.component_ref import ComponentGroup
 from nat.errors import ConfigError, NatError
 from nat.registry import discovery
 from nat.registry.catalog import pushed_catalog
-from nat.registry.discovery import check_environment, discover_components, installed_entry_points, replacement_for
+from nat.registry.discovery import check_environment, discover_components, installed_entry_points
+from nat.registry.replacements import replacement_for
 
 PLUGIN = """
 from nat.builder.builder import Builder
@@ -120,7 +121,7 @@ def test_a_missing_name_is_reported_once_with_a_replacement(site):
     ("statement", "instead"),
     [
         ("from nat.finetuning.utils.parsers.langchain_parser import parse", "parse_to_openai_messages"),
-        ("from nat.cli.register_workflow import register_memory", "memory stores are not part of this project"),
+        ("from nat.data_models.memory import MemoryBaseConfig", "memory stores are not part of this project"),
         ("import nat.something_new", "this project has no such name"),
         ("import a_module_of_theirs", ""),
     ],
