@@ -49,7 +49,9 @@ def test_a_configuration_is_light(tmp_path):
     assert loaded_by(code, UNUSED_BY_A_CONFIG) == []
 
 
-@pytest.mark.parametrize("module", ["nat.config", "nat.builder.workflow_builder", "nat.cli.register_workflow"])
+@pytest.mark.parametrize(
+    "module", ["nat.config", "nat.builder.workflow_builder", "nat.cli.register_workflow", "nat.plugin_api"]
+)
 def test_the_core_is_light(module):
     """The modules that every plug-in imports load pydantic and YAML, and no heavy library."""
     heavy = (*UNUSED_BY_A_CONFIG, "httpx", "httpx2", "numpy", "openai", "rich")

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
@@ -22,20 +21,15 @@ from nat.data_models.intermediate_step import (
     StreamEventData,
 )
 from nat.data_models.invocation_node import ROOT_COMPONENT_NAME, InvocationNode
+from nat.data_models.runtime_enum import RuntimeTypeEnum
 from nat.data_models.score import score_problem
+
+__all__ = ["Context", "ContextState", "RuntimeTypeEnum"]
 
 ROOT = InvocationNode(function_id=ROOT_COMPONENT_NAME, function_name=ROOT_COMPONENT_NAME)
 
 _active_function: ContextVar[InvocationNode] = ContextVar("nat_active_function", default=ROOT)
 _active_spans: ContextVar[tuple[str, ...]] = ContextVar("nat_active_spans", default=(ROOT_COMPONENT_NAME,))
-
-
-class RuntimeTypeEnum(StrEnum):
-    """The purpose of a workflow run."""
-
-    RUN_OR_SERVE = "run_or_serve"
-    EVALUATE = "evaluate"
-    OTHER = "other"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ registry knows which function builds it.
 
 import os
 from hmac import compare_digest
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
@@ -100,6 +100,9 @@ class ComparableSecretStr(SecretStr):
 
     def __hash__(self) -> int:
         return hash(self.get_secret_value())
+
+
+TypedBaseModelT = TypeVar("TypedBaseModelT", bound=TypedBaseModel)
 
 
 def get_secret_value(secret: SecretStr | str | None) -> str | None:

@@ -1,5 +1,7 @@
 """The base of every function and workflow config."""
 
+from typing import TypeVar
+
 from nat.data_models.common import HashableBaseModel, TypedBaseModel
 
 
@@ -12,3 +14,6 @@ class FunctionBaseConfig(TypedBaseModel, HashableBaseModel):
 
 class EmptyFunctionConfig(FunctionBaseConfig, name="EmptyFunctionConfig"):
     """The workflow of a YAML that has none."""
+
+
+FunctionConfigT = TypeVar("FunctionConfigT", bound=FunctionBaseConfig)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pydantic import Field
 
@@ -46,6 +46,9 @@ class LLMBaseConfig(TypedBaseModel):
     def openai_endpoint(self) -> ModelEndpoint | None:
         """Where requests are sent; None for an LLM with another API."""
         return None
+
+
+LLMBaseConfigT = TypeVar("LLMBaseConfigT", bound=LLMBaseConfig)
 
 
 class LLMFrameworkEnum(StrEnum):

@@ -33,18 +33,17 @@ _REPLACEMENTS = {
     "azure_openai_llm litellm_llm dynamo_llm oci_llm": "use the `openai` LLM with base_url",
     "aws_bedrock_llm": "put an OpenAI-compatible proxy before it, and use the `openai` LLM with base_url",
     "huggingface": "use the `local` LLM, which loads a model of the Hub, or the `openai` LLM with base_url",
-    "utils.thinking": "set `thinking` of the LLM; every framework's client then sends it",
-    "http_client": "`builder.get_llm` gives a client whose calls are captured; `timeout` and `verify_ssl` set it up",
-    "automatic_retries": "clients retry by themselves: `max_retries` of the LLM",
+    "llm.utils": "builder.get_llm gives a client; the LLM's keys `thinking`, `timeout` and `verify_ssl` set it up",
+    "exception_handlers": "clients retry by themselves: `max_retries` of the LLM",
     "session runner": "use nat.utils.run_workflow for one input, and nat.eval.evaluate.EvaluationRun for a dataset",
     "child_builder sync_builder": "a build function is async and gets a Builder, which it awaits",
     "dataset_handler dataset_downloader dataset_filter": "write a loader, under register_dataset_loader",
     "atif": "steps stay as recorded; read EvalInputItem.trajectory",
     "harness multi_eval": "use nat.eval.evaluate.EvaluationRun, once for each configuration",
-    "remote_workflow llm_validator output_uploader file_eval_callback": (
+    "remote_workflow llm_validator output_uploader eval.exporters": (
         "`nat eval` does this; a callback of your own goes under register_eval_callback"
     ),
-    "config_override": "use nat.config.load_config, which takes overrides",
+    "cli_utils": "use nat.config.load_config, which takes overrides",
     "nat.profiler data_models.profiler": "there is no profiler; training_metrics.jsonl has times and tokens",
     "nat.plugins.langchain": 'LangChain is built in: builder.get_llm(…, wrapper_type="langchain") and get_tools',
     "nat.agent": f"agents come from your framework; see {docs_page('guides/frameworks/index.md')}",
