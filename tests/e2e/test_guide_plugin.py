@@ -14,13 +14,13 @@ from fakes.finetuning_project import blank_plot
 from fakes.openai_server import OpenAIServer, Refuse, Say, SeenRequest
 from fakes.training_backend import FakeTrainingBackend
 from nat.data_models.finetuning import FinetuneRunConfig
-from nat.errors import BackendUnreachable, TrainingFailed
+from nat.errors import BackendUnreachable, NoTrajectories, TrainingFailed
 from nat.finetuning.probe.records import Signal
 from nat.finetuning.probe.run import ProbeOptions, probe
 from nat.finetuning.runtime import RunResult, run_finetuning
 from nat.registry.catalog import pushed_catalog
 from nat.runs.journal import Journal
-from nat.runs.records import RunState, Verdict
+from nat.runs.records import Phase, RunState, Verdict
 
 YAML = Path(__file__).parents[1] / "fakes" / "guide_plugin" / "config.yml"
 KEY = "sk-training-key"
@@ -131,6 +131,50 @@ async def test_any_trainer_is_validated_before_and_after(project):
     assert (result.run_dir / written["plot"]).is_file()
     history = json.loads((project / ".tmp/finetuning/output/validation_history.json").read_text())
     assert [entry["epoch"] for entry in history] == [0, 3]
+
+
+async def test_the_run_records_what_the_plugin_does(project):
+    """Epochs, rewards, logged numbers, rollouts and tokens are in the run's files, though the plug-in writes none."""
+    async with served() as (backend, llm):
+        result = await finetune(backend, llm)
+    lines = [json.loads(line) for line in (result.run_dir / "training_metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [0, 1, 2]
+    assert [line["num_trajectories"] for line in lines] == [12, 12, 12]
+    assert [line["avg_reward"] for line in lines] == [line["metrics"]["trainer/avg_reward"] for line in lines]
+    assert lines[2]["avg_reward"] == 1.0 > lines[0]["avg_reward"]
+    assert [line["epoch"] for line in json.loads((result.run_dir / "reward_history.json").read_text())] == [0, 1, 2]
+    assert result.summary.tokens_trained > 0
+    with Journal.open(result.run_dir, read_only=True) as journal:
+        assert [job.status.value for job in journal.jobs()] == ["completed"] * 3
+        first = next(iter(journal.rollouts(Phase.TRAIN, 0)))
+    assert [message["role"] for message in first.messages] == ["user", "assistant", "user", "assistant"]
+
+
+async def test_a_builder_without_records_is_not_told_that_calls_are_lost(project):
+    """What a builder does not report is unknown: no metric counts it as zero, and no diagnosis is made of it."""
+    async with served() as (backend, llm):
+        result = await finetune(backend, llm)
+    line = json.loads((result.run_dir / "training_metrics.jsonl").read_text().splitlines()[0])
+    unknown = {"rollout/without_calls", "rollout/failed", "rollout/calls", "drift/untrainable_calls"}
+    assert not unknown & line["metrics"].keys()
+    assert "calls_lost" not in [cause.cause for cause in result.summary.causes]
+
+
+async def test_a_builder_that_gives_nothing_fails_the_run(project):
+    """The trainer calls its epochs completed; the error says what was played, and what to look at."""
+    async with served() as (backend, llm):
+        given_nothing = given(backend, llm)
+        override = (*given_nothing.override, ("trajectory_builders.my_builder.min_episode_length", "99"))
+        with pytest.raises(NoTrajectories) as raised:
+            await run_finetuning(given_nothing.model_copy(update={"override": override}), plotter=blank_plot)
+    assert backend.jobs == []
+    seen = "36 rollouts, of which 0 failed, with 72 LLM calls"
+    assert f"MyTrainer ended with nothing to train on: MyTrajectoryBuilder gave no trajectory ({seen})" in str(
+        raised.value
+    )
+    assert "`finalize` leaves out" in str(raised.value)
+    with Journal.open(Path(".tmp/finetuning/output/latest"), read_only=True) as journal:
+        assert journal.info().state is RunState.FAILED
 
 
 async def test_the_key_from_the_environment_is_used_and_never_written(project):

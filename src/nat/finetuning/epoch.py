@@ -15,6 +15,7 @@ from nat.data_models.finetuning import (
 from nat.data_models.score import is_finite
 from nat.finetuning.metrics import epoch_metrics
 from nat.finetuning.rollout_statistics import success_by_example
+from nat.finetuning.trajectories.calls import token_logprobs
 from nat.finetuning.trajectories.groups import has_signal, rollout_key, statistics_of
 from nat.runs.records import EpochRecord, JobRecord, count_of, epoch_number
 from nat.runs.rollouts import LeftOutCause, RolloutRecord, tally
@@ -151,7 +152,8 @@ def finished_job(job: JobRecord, status: TrainingJobStatus, played: PlayedEpoch,
     version = (status.metadata or {}).get("policy_version")
     done = status.status.value == JobStatus.COMPLETED
     metrics = reported_metrics(status)
-    submitted_tokens = sum(row.num_sampled for r in played.records if r.left_out is None for row in r.rows)
+    rows = [row for record in played.records if record.left_out is None for row in record.rows]
+    submitted_tokens = sum(row.num_sampled for row in rows) if rows else _sampled_tokens(played.chosen)
     return job.model_copy(
         update={
             "status": JobStatus(status.status.value),
@@ -163,6 +165,12 @@ def finished_job(job: JobRecord, status: TrainingJobStatus, played: PlayedEpoch,
             "finished_at": at,
         }
     )
+
+
+def _sampled_tokens(chosen: TrajectoryCollection) -> int:
+    """By the log probabilities of the answers, for builders that record no rows."""
+    answers = [answer for group in chosen.trajectories for trajectory in group for answer in trajectory.answers]
+    return sum(len(token_logprobs(answer.logprobs) or ()) for answer in answers)
 
 
 def reported_metrics(status: TrainingJobStatus) -> dict[str, float]:

@@ -24,6 +24,8 @@ BROKEN_BY = "drift/broken_by_"
 STALE_ROWS = "drift/stale_rows"
 POSITION_BIAS = "reward/position_bias"
 ORDER_PAIRS = "reward/order_pairs"
+LOGGED = "trainer/"
+"""Prefix of what a trainer by the guide gives to its `log_progress`."""
 
 EPOCH: Mapping[str, str] = {
     "reward/mean": "Mean reward of all trajectories of the epoch, before selection; `avg_reward`.",
@@ -85,6 +87,7 @@ EPOCH: Mapping[str, str] = {
     "time/submit": "Seconds until the backend had accepted the job.",
     "time/train": "Seconds until the job ended.",
     "time/overlapped": "Of these, the seconds in which the rollouts of the next epoch were played (`max_staleness`).",
+    f"{LOGGED}<name>": "What a trainer that keeps no records gave to its `log_progress`, if it is a number.",
 }
 """Description of each metric."""
 
@@ -113,10 +116,11 @@ def epoch_metrics(
 def metrics_of_rollouts(records: Sequence[RolloutRecord]) -> dict[str, float]:
     """The metrics that the rollouts alone decide; an epoch that failed before its update has these."""
     played = [record for record in records if record.num_calls]
+    known = [record for record in records if record.num_calls is not None]
     return (
         rollout_metrics(played)
-        | failure_metrics(records)
-        | sampling_metrics(records)
+        | failure_metrics(known)
+        | (sampling_metrics(known) if known else {})
         | score_metrics(records)
         | comparison_metrics(records)
     )
@@ -156,7 +160,7 @@ def rollout_metrics(played: Sequence[RolloutRecord]) -> dict[str, float]:
     if not played:
         return {}
     return {
-        "rollout/calls": fmean(r.num_calls for r in played),
+        "rollout/calls": fmean(r.num_calls or 0 for r in played),
         "rollout/conversations": fmean(len(r.conversations) for r in played),
         "rollout/truncated": _share(r.truncated for r in played),
         **_mean_of_known("rollout/prompt_tokens", [r.prompt_tokens for r in played]),
@@ -193,7 +197,8 @@ def score_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
     """How the score depends on what the model did; for the diagnosis of a run."""
     whole = statistics.score_spread(records, statistics.what_was_scored)
     rows = statistics.score_spread([r for r in records if r.rows], statistics.what_was_trained)
-    better, worse = statistics.tokens_by_outcome(records) or (None, None)
+    calls_known = [r for r in records if r.num_calls is not None]
+    better, worse = statistics.tokens_by_outcome(calls_known) or (None, None)
     known = {
         "reward/compared": float(whole.compared) if whole.compared else None,
         "reward/example_variance": whole.squares / whole.compared if whole.compared else None,
@@ -201,7 +206,7 @@ def score_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
         "reward/repeat_variance": whole.repeat_squares / whole.repeats if whole.repeats else None,
         "reward/row_repeats": float(rows.repeats) if rows.compared else None,
         "reward/row_repeat_variance": rows.repeat_squares / rows.repeats if rows.repeats else None,
-        "reward/length_correlation": statistics.length_correlation(records),
+        "reward/length_correlation": statistics.length_correlation(calls_known),
         "reward/truncated_lowest": statistics.share_of_truncated_at_lowest(records),
         "rollout/tokens_better": better,
         "rollout/tokens_worse": worse,

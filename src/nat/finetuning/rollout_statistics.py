@@ -157,8 +157,8 @@ def share_of_trained_tokens(records: Iterable[RolloutRecord]) -> float | None:
 
 
 def share_without_calls(records: Iterable[RolloutRecord]) -> float | None:
-    """Share of the rollouts that ended well and in which no LLM call was seen."""
-    ended = [record for record in records if not _failed(record)]
+    """Share of the rollouts that ended well and in which no LLM call was seen, where calls are recorded."""
+    ended = [record for record in records if not _failed(record) and record.num_calls is not None]
     return fmean(record.num_calls == 0 for record in ended) if ended else None
 
 

@@ -19,6 +19,7 @@ from nat.data_models.finetuning import (
     TrainingStatusEnum,
 )
 from nat.errors import (
+    ANY_FAILURE,
     BackendError,
     BackendUnreachable,
     ConfigError,
@@ -43,6 +44,7 @@ from nat.finetuning.run_context import Plotter, RunContext, Stopwatch, in_run, o
 from nat.finetuning.summary import compared, path_in_run, phase_verdicts, summarise
 from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
+from nat.finetuning.watched import run_watched
 from nat.finetuning.workflow_sessions import open_sessions
 from nat.rollout.remote import open_remote
 from nat.runs.plot import PLOT_NAME, draw_run
@@ -215,8 +217,10 @@ async def _run(prepared: PreparedRun, run: RunContext) -> RunResult:
         except BaseException as error:
             if config.finetuning.export_best:
                 await export_best_after(error, begun[-1].adapter, run)
-            await _clean_up_after(error, _trainers(phases))
-            await _raise_if_server_died(error, prepared, begun[-1])
+            try:
+                await _raise_if_server_died(error, prepared, begun[-1])
+            finally:  # afterwards, since a cleanup closes what a check of the backend needs
+                await _clean_up_after(error, _trainers(phases))
             raise
         for trainer in _trainers(phases):
             await trainer.cleanup()
@@ -243,7 +247,7 @@ async def _trained(
                 for text in warnings_of(phases, prepared):
                     run.warn(text)
             now.begin_phase()
-            statuses += await _trained_in_phase(components.trainer, own, now)
+            statuses += await _trained_in_phase(components, own, now)
     return statuses
 
 
@@ -256,12 +260,16 @@ def _in_phase(own: PreparedRun, run: RunContext, *, first_epoch: int, total_epoc
     return replace(run, phase=phase, total_epochs=total_epochs, planned=own.planned_rollouts)
 
 
-async def _trained_in_phase(trainer: Trainer, own: PreparedRun, run: RunContext) -> list[TrainingJobStatus]:
+async def _trained_in_phase(components: RunComponents, own: PreparedRun, run: RunContext) -> list[TrainingJobStatus]:
     """Run the epochs of a phase; a validation that the phase before it has played is not played again."""
+    trainer, num_epochs = components.trainer, own.config.finetuning.num_epochs
     judged = own.num_held_out is not None and _is_judged(trainer, run)
     if judged:
         await validate(trainer, run.first_epoch, run)
-    statuses = await trainer.run(own.config.finetuning.num_epochs)
+    if trainer.keeps_records:
+        statuses = await trainer.run(num_epochs)
+    else:
+        statuses = await run_watched(trainer, components.trajectories, components.adapter, run, num_epochs)
     _check_statuses(statuses, run, waits=trainer.waits_for_jobs)
     if judged and _is_judged(trainer, run):
         await validate(trainer, run.first_epoch + len(statuses), run)
@@ -337,6 +345,8 @@ async def _raise_if_server_died(error: BaseException, prepared: PreparedRun, com
             await _check_endpoint(prepared.given)
         except BackendUnreachable as cause:
             raise cause from error
+        except ANY_FAILURE:  # the boundary of a plug-in's check, which must not hide why the run ended
+            logger.warning("the servers could not be checked", exc_info=True)
 
 
 async def _check_endpoint(given: FinetuneRunConfig) -> None:

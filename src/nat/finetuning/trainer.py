@@ -54,6 +54,7 @@ class EpochTrainer(Trainer):
 
     plays_ahead = True
     runs_phases = True
+    keeps_records = True
     title: ClassVar[str] = "Trainer"
     """Name in the log."""
 

@@ -82,7 +82,7 @@ def _index(played: PlayedRollouts) -> str:
             one_line(record.example_id, _CELL),
             str(record.generation),
             _number(record.reward),
-            str(record.num_calls),
+            "" if record.num_calls is None else str(record.num_calls),
             str(trained_tokens(record, played.phase)),
             one_line(str(record.left_out) if record.left_out else record.output or "", _CELL),
         )

@@ -75,7 +75,7 @@ class WorkflowSession:
         """The purpose of rollouts in the current context."""
         if not self._training:
             return "eval"
-        return "validation" if _held_out.get() else "train"
+        return "validation" if plays_held_out() else "train"
 
     def serves(self, config_file: object, override: Overrides, endpoint: str | None = None) -> bool:
         """True if this session runs the workflow of that file under those overrides, at that URL.
@@ -139,6 +139,11 @@ class WorkflowSession:
 
 _held_out: ContextVar[bool] = ContextVar("nat_held_out", default=False)
 _sessions: ContextVar[tuple[WorkflowSession, ...]] = ContextVar("nat_sessions", default=())
+
+
+def plays_held_out() -> bool:
+    """True inside `held_out_phase`."""
+    return _held_out.get()
 
 
 @contextmanager

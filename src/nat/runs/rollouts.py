@@ -118,8 +118,8 @@ class RolloutRecord(BaseModel):
     """The evaluator's explanation of the score; any JSON."""
     comparison: ComparisonFacts | None = None
     """Set if the score compares the generations of an example; what it took."""
-    num_calls: int = Field(default=0, ge=0)
-    """LLM calls, those of other functions and models included."""
+    num_calls: int | None = Field(default=0, ge=0)
+    """LLM calls, those of other functions and models included; None if the builder keeps no records of its rollouts."""
     num_failed_calls: int = Field(default=0, ge=0)
     """Calls without an answer; each retry of a client counts."""
     prompt_tokens: int = Field(default=0, ge=0)

@@ -29,9 +29,12 @@ class MyTrainer(Trainer):
         self.run_id = f"my_run_{uuid4().hex[:8]}"
         self.statuses: list[TrainingJobStatus] = []
 
-    async def run_epoch(self, epoch: int, run_id: str) -> TrainingJobRef:
+    async def run_epoch(self, epoch: int, run_id: str) -> TrainingJobRef | None:
         await self.trajectory_builder.start_run(run_id, meta={"epoch": epoch})
         collection = await self.trajectory_builder.finalize(run_id)
+        if not collection.trajectories:
+            logger.warning("No trajectories collected for epoch %d", epoch)
+            return None
         collection = self.apply_curriculum_learning(collection, epoch)
         rewards = [t.reward for group in collection.trajectories for t in group]
         self.log_progress(epoch, {"avg_reward": sum(rewards) / len(rewards)})
@@ -40,6 +43,10 @@ class MyTrainer(Trainer):
     async def run(self, num_epochs: int) -> list[TrainingJobStatus]:
         for epoch in range(num_epochs):
             ref = await self.run_epoch(epoch, self.run_id)
+            if ref is None:
+                done = TrainingStatusEnum.COMPLETED
+                self.statuses.append(TrainingJobStatus(run_id=self.run_id, backend="none", status=done))
+                continue
             self.statuses.append(await self.trainer_adapter.wait_until_complete(ref, poll_interval=0.001))
             if self.statuses[-1].status == TrainingStatusEnum.FAILED:
                 break

@@ -190,7 +190,7 @@ def test_the_metrics_are_those_of_the_reference():
     }
     assert metrics == pytest.approx(expected)
     compared = comparison_metrics([played(comparison=ComparisonFacts(pairs=1))])
-    assert {name.replace("rewritten", "<cause>") for name in {*expected, *compared}} == set(EPOCH)
+    assert {name.replace("rewritten", "<cause>") for name in {*expected, *compared, "trainer/<name>"}} == set(EPOCH)
 
 
 def test_an_epoch_adds_up_what_its_comparisons_took():

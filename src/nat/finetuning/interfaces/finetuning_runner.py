@@ -24,6 +24,8 @@ class Trainer(ABC):
     runs_phases: ClassVar[bool] = False
     """True if the trainer can train one of several phases: it can be initialized for each of them, and numbers its
     epochs from the `first_epoch` of the current run on."""
+    keeps_records: ClassVar[bool] = False
+    """True if the trainer records rollouts, jobs and epochs in the run's journal; else the run watches and does it."""
 
     def __init__(self, trainer_config: TrainerConfig, **kwargs: Any) -> None:  # noqa: ARG002 - the guide's signature
         self.trainer_config = trainer_config

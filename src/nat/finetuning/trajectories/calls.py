@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType, TraceMetadata
 from nat.data_models.llm_call import LLMCall
 from nat.runs.rollouts import LeftOutCause
@@ -80,7 +82,9 @@ def exact_tokens(
 
 
 def token_logprobs(logprobs: Any) -> list[float] | None:
-    """The numbers alone, from OpenAI's `{"content": [{"logprob": …}]}` or from a list of them."""
+    """The numbers alone, from OpenAI's `{"content": [{"logprob": …}]}`, its SDK's model, or a list of them."""
+    if isinstance(logprobs, BaseModel):
+        logprobs = logprobs.model_dump()
     if isinstance(logprobs, dict):
         content = logprobs.get("content")
         if not isinstance(content, list):

@@ -6,9 +6,9 @@ Different examples are never put together, not even with one generation each: th
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nat.data_models.finetuning import Trajectory, TrajectoryCollection
+from nat.data_models.finetuning import EpisodeItem, Trajectory, TrajectoryCollection
 from nat.data_models.score import mean
-from nat.runs.rollouts import RolloutRecord
+from nat.runs.rollouts import Beginning, ConversationRecord, RolloutRecord
 from nat.wire import rewards
 
 
@@ -33,12 +33,25 @@ def rollout_key(trajectory: Trajectory, position: int) -> tuple[str, int]:
 
 
 def records_of(collection: TrajectoryCollection) -> list[RolloutRecord]:
-    """Records made from the trajectories alone, for builders that keep no records of their rollouts."""
-    return [
-        RolloutRecord(example_id=example_id(trajectory), generation=generation, reward=trajectory.reward)
-        for group in collection.trajectories
-        for generation, trajectory in enumerate(group)
-    ]
+    """Records made from the trajectories alone, for builders that keep no records of their rollouts.
+
+    What the trajectories do not say, such as calls and failed rollouts, stays unknown.
+    """
+    return [_record_of(t, position) for group in collection.trajectories for position, t in enumerate(group)]
+
+
+def _record_of(trajectory: Trajectory, position: int) -> RolloutRecord:
+    items = [item for item in trajectory.episode if isinstance(item, EpisodeItem)]
+    example, generation = rollout_key(trajectory, position)
+    chat = ConversationRecord(began=Beginning.FIRST, messages=max(1, len(items)), calls=max(1, len(trajectory.answers)))
+    return RolloutRecord(
+        example_id=example,
+        generation=generation,
+        reward=trajectory.reward,
+        num_calls=None,
+        messages=[{"role": str(item.role), "content": item.content} for item in items],
+        conversations=[chat] if items else [],
+    )
 
 
 Group = Sequence[Trajectory]
