@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from nat.data_models.evaluate import DatasetBaseConfig
 
-LoadFn = Callable[[Path], list[dict[str, Any]]]
-"""Reads a file into rows, each a mapping from column to value."""
+LoadFn = Callable[..., Any]
+"""Reads a file, given its Path, into rows: mappings from column to value, a DataFrame, or an EvalInput."""
 
 
 @dataclass(kw_only=True)

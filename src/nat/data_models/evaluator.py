@@ -41,7 +41,7 @@ class EvalInputItem(BaseModel):
     """One dataset row, before and after the workflow ran on it."""
 
     id: Any
-    """The row's id as text, or its row number."""
+    """The row's id as the dataset has it; its row number as text if there is none."""
     repetition_of: Any = None
     """The row's id, if `id` names one of several generations of the row."""
     input_obj: Any

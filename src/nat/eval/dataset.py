@@ -62,7 +62,7 @@ def repetitions(ids: Sequence[str]) -> list[tuple[str, int]]:
     return [(example, int(number)) for example, _, number in parts]
 
 
-def _item(item_id: str, row: Row, config: DatasetBaseConfig, place: str) -> EvalInputItem:
+def _item(item_id: Any, row: Row, config: DatasetBaseConfig, place: str) -> EvalInputItem:
     keys = config.structure
     if keys.disable:
         text = json.dumps(row, ensure_ascii=False, default=str)
@@ -123,17 +123,20 @@ def _blank(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-def _ids(rows: Sequence[tuple[int, Row]], config: DatasetBaseConfig, columns: set[str], source: str) -> dict[int, str]:
-    """The id of each row by its number: the text of the id column, or the number if there is no such column."""
+def _ids(rows: Sequence[tuple[int, Row]], config: DatasetBaseConfig, columns: set[str], source: str) -> dict[int, Any]:
+    """The id of each row by its number: that of the id column, or the number as text if there is no such column.
+
+    Ids keep their type, and differ as text too, since scores are attached by their text.
+    """
     if config.id_key not in columns:
         return {n: str(n) for n, _ in rows}
     without = [n for n, row in rows if _blank(row.get(config.id_key))]
     if without:
         raise DatasetError(f"{source}: '{config.id_key}' is empty in {_named(without)}", hint="Give each row an id.")
-    ids = {n: str(row[config.id_key]) for n, row in rows}
+    ids = {n: row[config.id_key] for n, row in rows}
     numbers: dict[str, list[int]] = {}
     for n, item_id in ids.items():
-        numbers.setdefault(item_id, []).append(n)
+        numbers.setdefault(str(item_id), []).append(n)
     doubled = [f"'{item_id}' in {_named(ns)}" for item_id, ns in numbers.items() if len(ns) > 1]
     if doubled:
         more = f" (and {len(doubled) - _MAX_NAMED} more ids)" if len(doubled) > _MAX_NAMED else ""

@@ -1,30 +1,44 @@
 """Find the dataset of an evaluation, and read it with the loader of its type."""
 
+import logging
 from pathlib import Path
 
 from nat.builder.builder import Builder
 from nat.builder.dataset_loader import DatasetLoaderInfo
 from nat.data_models.component_ref import ComponentGroup
+from nat.data_models.dataset_handler import EvalDatasetCustomConfig
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem
-from nat.errors import DatasetError
+from nat.errors import ANY_FAILURE, DatasetError, NatError, describe_error
 from nat.eval.dataset import eval_items
+from nat.eval.table import rows_of
 from nat.registry.catalog import current_catalog
+
+logger = logging.getLogger(__name__)
 
 
 async def load_items(config: DatasetBaseConfig, builder: Builder) -> list[EvalInputItem]:
-    """Read the dataset's file into the items of an evaluation."""
+    """Read the dataset's file into the items of an evaluation; a failure of a loader is a DatasetError."""
     if config.file_path is None:
         raise DatasetError("eval.general.dataset has no file_path", hint="Name the file there, or give --dataset.")
     component = current_catalog().component_of(ComponentGroup.DATASETS, config)
-    async with component.build_fn(config, builder) as loader:
-        if not isinstance(loader, DatasetLoaderInfo):
-            raise DatasetError(
-                f"the dataset loader '{component.full_type}' yielded {type(loader).__name__},"
-                " where a DatasetLoaderInfo was expected"
-            )
-        path = Path(config.file_path)
-        return eval_items(loader.load_fn(path), config, source=str(path))
+    path = Path(config.file_path)
+    try:
+        async with component.build_fn(config, builder) as loader:
+            if not isinstance(loader, DatasetLoaderInfo):
+                raise DatasetError(
+                    f"the dataset loader '{component.full_type}' yielded {type(loader).__name__},"
+                    " where a DatasetLoaderInfo was expected"
+                )
+            return eval_items(rows_of(loader.load_fn(path), config, source=str(path)), config, source=str(path))
+    except NatError:
+        raise
+    except ANY_FAILURE as error:  # the boundary of a plug-in's loader
+        logger.debug("the dataset loader '%s' failed", component.full_type, exc_info=error)
+        raise DatasetError(
+            f"{path}: the dataset loader '{component.full_type}' failed: {describe_error(error)}",
+            hint="`nat --log-level debug …` prints the traceback",
+        ) from error
 
 
 def select_dataset(configured: DatasetBaseConfig | None, file: str | None) -> DatasetBaseConfig:
@@ -33,7 +47,11 @@ def select_dataset(configured: DatasetBaseConfig | None, file: str | None) -> Da
         if configured is None:
             raise DatasetError("there is no dataset", hint="Add eval.general.dataset to the YAML, or give --dataset.")
         return configured
+    if isinstance(configured, EvalDatasetCustomConfig):
+        return configured.model_copy(update={"file_path": file})
     config_type = _type_of(Path(file), configured)
+    if configured is not None and type(configured) is config_type:
+        return configured.model_copy(update={"file_path": file})
     kept = {} if configured is None else {name: getattr(configured, name) for name in _shared_keys(configured)}
     return config_type(file_path=file, **kept)
 
@@ -46,8 +64,8 @@ def _shared_keys(configured: DatasetBaseConfig) -> set[str]:
 def _type_of(file: Path, configured: DatasetBaseConfig | None) -> type[DatasetBaseConfig]:
     """The dataset type named like the file's suffix; without one, the configured type."""
     formats = current_catalog().components[ComponentGroup.DATASETS]
-    suffix = file.suffix.removeprefix(".").lower()
-    names = formats.names()
+    suffix = file.suffix.removeprefix(".").lower().replace("xlsx", "xls")
+    names = [name for name in formats.names() if name != "custom"]  # needs further keys
     if suffix in names:
         found = formats.get(suffix).config_type
         assert issubclass(found, DatasetBaseConfig)

@@ -41,7 +41,7 @@ def workflow_rows(
     errors = {failure.item_id: failure for failure in failures}
     names = dataset.structure
     for item in items:
-        failure = errors.get(item.id)
+        failure = errors.get(str(item.id))
         answer = {names.generated_answer_key: item.output_obj} if failure is None else {"error": str(failure)}
         yield {
             dataset.id_key: item.id,

@@ -29,14 +29,14 @@ def unscored(item_id: object, error: str | BaseException) -> EvalOutputItem:
 
 
 def validate_output(output: EvalOutput, given: Sequence[EvalInputItem]) -> EvalOutput:
-    """An evaluator's output with one item per input, in input order, and a new mean.
+    """An evaluator's output with one item per input, in input order and with its id, and a new mean.
 
     Missing, duplicate, unknown and non-finite scores become items without a score.
     """
-    by_id: dict[object, list[EvalOutputItem]] = {}
+    by_id: dict[str, list[EvalOutputItem]] = {}
     for item in output.eval_output_items:
-        by_id.setdefault(item.id, []).append(item)
-    items = [_one(item.id, by_id.pop(item.id, [])) for item in given]
+        by_id.setdefault(str(item.id), []).append(item)
+    items = [_one(item.id, by_id.pop(str(item.id), [])) for item in given]
     items += [unscored(item_id, f"the evaluator scored '{item_id}', which it was not given") for item_id in by_id]
     computed = average(items)
     return EvalOutput(
@@ -50,7 +50,7 @@ def _one(item_id: object, found: list[EvalOutputItem]) -> EvalOutputItem:
         return unscored(item_id, "the evaluator returned no score for this item")
     if len(found) > 1:
         return unscored(item_id, f"the evaluator returned {len(found)} scores for this item")
-    item = found[0]
+    item = found[0] if found[0].id == item_id else found[0].model_copy(update={"id": item_id})
     if is_score(item.score):
         return item.model_copy(update={"score": item.score if isinstance(item.score, int) else float(item.score)})
     if item.score is not None and not isinstance(item.score, Real):  # a record for a custom `compute_reward`

@@ -1,4 +1,6 @@
-"""The built-in dataset formats: a JSON list, JSON lines, CSV and parquet. Errors name the line of every broken row.
+"""The built-in dataset formats: a JSON list, JSON lines, CSV, parquet, Excel, and a function that reads any other.
+
+Errors name the line of every broken row.
 
 A format's name is also its file suffix, which `--dataset` uses. `nat.eval.dataset` applies ids, keys and filters.
 """
@@ -8,22 +10,27 @@ import io
 import json
 import math
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import closing
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 from nat.builder.builder import EvalBuilder
 from nat.builder.dataset_loader import DatasetLoaderInfo, LoadFn
 from nat.data_models.dataset_handler import (
     EvalDatasetCsvConfig,
+    EvalDatasetCustomConfig,
     EvalDatasetJsonConfig,
     EvalDatasetJsonlConfig,
     EvalDatasetParquetConfig,
+    EvalDatasetXlsConfig,
 )
 from nat.data_models.evaluate import DatasetBaseConfig
-from nat.errors import DatasetError
+from nat.errors import DatasetError, did_you_mean
 from nat.registry.decorators import register_dataset_loader
+from nat.registry.imports import import_components
 from nat.wire.extras import install_hint
 
 MAX_FINDINGS = 5
@@ -146,11 +153,7 @@ def read_csv(path: Path) -> list[dict[str, Any]]:
 def _csv_rows(path: Path, records: Iterator[tuple[int, list[str]]]) -> list[dict[str, Any]]:
     """The records after the header as rows; each record has the number of its last line."""
     _, header = next(records, (0, []))
-    if not header:
-        raise DatasetError(f"{path} has no header", hint="The first line names the columns.")
-    twice = sorted({name for name in header if header.count(name) > 1})
-    if twice:
-        raise DatasetError(f"{path}: the header names {', '.join(map(repr, twice))} more than once")
+    _check_header(path, header)
     rows: list[dict[str, Any]] = []
     findings: list[str] = []
     for line, cells in records:
@@ -160,6 +163,14 @@ def _csv_rows(path: Path, records: Iterator[tuple[int, list[str]]]) -> list[dict
             findings.append(f"line {line}: {len(cells)} cells for {len(header)} columns")
     raise_findings(path, findings, hint="A cell with a comma or a line break needs double quotes around it.")
     return rows
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    if not header:
+        raise DatasetError(f"{path} has no header", hint="The first line names the columns.")
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice:
+        raise DatasetError(f"{path}: the header names {', '.join(map(repr, twice))} more than once")
 
 
 def read_parquet(path: Path) -> list[dict[str, Any]]:
@@ -182,6 +193,44 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def read_xls(path: Path) -> list[dict[str, Any]]:
+    """Read the first sheet of an Excel workbook, with the types of its cells; needs openpyxl."""
+    try:
+        from openpyxl import load_workbook  # noqa: PLC0415 - optional
+        from openpyxl.utils.exceptions import InvalidFileException  # noqa: PLC0415 - likewise
+    except ImportError as error:
+        raise DatasetError(
+            f"dataset '{path}' is an Excel workbook, and openpyxl is not installed", hint=install_hint("xls")
+        ) from error
+    if not path.is_file():
+        raise DatasetError(f"dataset file '{path}' does not exist")
+    try:
+        workbook = load_workbook(path, read_only=True, data_only=True)
+    except (InvalidFileException, BadZipFile, KeyError, OSError) as error:
+        raise DatasetError(
+            f"{path} cannot be read as an Excel workbook: {error}", hint="Save it as .xlsx, or as CSV."
+        ) from error
+    with closing(workbook):
+        records = workbook.worksheets[0].iter_rows(values_only=True)
+        header = [str(cell) for cell in next(records, ()) if cell is not None]
+        _check_header(path, header)
+        filled = (record for record in records if any(cell is not None for cell in record))
+        return [dict(zip(header, record, strict=False)) for record in filled]
+
+
+def function_at(dotted: str) -> Callable[..., Any]:
+    """The function at `module.function`; modules are searched in the current folder too."""
+    module, _, name = dotted.rpartition(".")
+    if not module:
+        raise DatasetError(f"function '{dotted}' names no module", hint="Write it as `module.function`.")
+    import_components(module)
+    names = vars(sys.modules[module])
+    function: Callable[..., Any] | None = names.get(name)
+    if not callable(function):
+        raise DatasetError(f"the module '{module}' has no function '{name}'.{did_you_mean(name, names)}")
+    return function
+
+
 def _register(config_type: type[DatasetBaseConfig], read: LoadFn, description: str) -> None:
     @register_dataset_loader(config_type=config_type)
     async def loader(config: DatasetBaseConfig, _builder: EvalBuilder) -> AsyncGenerator[DatasetLoaderInfo, None]:
@@ -192,3 +241,17 @@ _register(EvalDatasetJsonConfig, read_json, "JSON list of objects")
 _register(EvalDatasetJsonlConfig, read_jsonl, "One JSON object per line")
 _register(EvalDatasetCsvConfig, read_csv, "CSV, every cell as text")
 _register(EvalDatasetParquetConfig, read_parquet, "Parquet table")
+_register(EvalDatasetXlsConfig, read_xls, "First sheet of an Excel workbook")
+
+
+@register_dataset_loader(config_type=EvalDatasetCustomConfig)
+async def custom_loader(
+    config: EvalDatasetCustomConfig, _builder: EvalBuilder
+) -> AsyncGenerator[DatasetLoaderInfo, None]:
+    """A function of the user's."""
+    function = function_at(config.function)
+
+    def load(path: Path) -> Any:
+        return function(file_path=path, **config.kwargs)
+
+    yield DatasetLoaderInfo(config=config, load_fn=load, description=config.function)

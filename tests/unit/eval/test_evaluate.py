@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -199,7 +200,7 @@ async def test_a_dataset_of_unknown_suffix_is_read_as_configured(tmp_path: Path)
     (tmp_path / "rows.txt").write_text('[{"question": "1", "answer": "1"}]')
     assert scores(await evaluated(scripted, dataset=str(tmp_path / "rows.txt"))) == {"1": 1.0}
     del scripted.general["dataset"]
-    with pytest.raises(DatasetError, match=r"its suffix '\.txt'[\s\S]*csv, json, jsonl, parquet"):
+    with pytest.raises(DatasetError, match=r"its suffix '\.txt'[\s\S]*csv, json, jsonl, parquet, xls"):
         await evaluated(scripted, dataset=str(tmp_path / "rows.txt"))
     with pytest.raises(DatasetError, match="there is no dataset"):
         await evaluated(scripted)
@@ -391,6 +392,85 @@ async def test_a_dataset_format_of_a_plug_in(tmp_path: Path):
         scripted.general["dataset"] = {"_type": "lines"}
         with pytest.raises(DatasetError, match="has no file_path"):
             await EvaluationRun(EvaluationRunConfig(config_file=scripted.config_file)).run_and_evaluate()
+
+
+async def test_numbers_as_ids_reach_evaluators_and_reports(tmp_path: Path):
+    """A number stays one for evaluators and in reports, also for a failed rollout; scores are matched by its text."""
+    given = []
+
+    async def fails_on_8(question: str):
+        if question == "8":
+            raise ConnectionError("refused")
+        return question
+
+    async def with_text_ids(eval_input):
+        given.extend(item.id for item in eval_input.eval_input_items)
+        items = [EvalOutputItem(id=str(item.id), score=1, reasoning=None) for item in eval_input.eval_input_items]
+        return EvalOutput(average_score=1, eval_output_items=items)
+
+    rows = [{"id": 1, "question": "7", "answer": "7"}, {"id": 2, "question": "8", "answer": "8"}]
+    scripted = ScriptedWorkflow(tmp_path, fails_on_8, rows, with_text_ids)
+    output = await evaluated(scripted)
+    assert given == [1]
+    assert scores(output) == scores(output, "scripted") == {1: 1.0}
+    written = json.loads((scripted.reports / "workflow_output.json").read_text())
+    assert [(row["id"], "error" in row) for row in written] == [(1, False), (2, True)]
+    assert json.loads((scripted.reports / "match_output.json").read_text())["eval_output_items"][0]["id"] == 1
+
+
+@pytest.mark.parametrize("broken_in", ["build", "load"])
+async def test_a_loader_that_fails_is_named(tmp_path: Path, broken_in):
+    """The error of a plug-in's loader has the loader, the file and the cause, instead of a traceback."""
+
+    class BrokenConfig(DatasetBaseConfig, name="broken"):
+        """Its loader raises."""
+
+    def read(file_path):
+        raise KeyError("the column is not there")
+
+    async def broken(config, builder):
+        if broken_in == "build":
+            raise KeyError("the column is not there")
+        yield DatasetLoaderInfo(config=config, load_fn=read)
+
+    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
+    scripted.general["dataset"] = {"_type": "broken", "file_path": "x.broken"}
+    with scripted.registered():
+        register_dataset_loader(config_type=BrokenConfig)(broken)
+        with pytest.raises(
+            DatasetError, match=r"x\.broken: the dataset loader '.*broken' failed: KeyError: 'the column"
+        ):
+            await EvaluationRun(EvaluationRunConfig(config_file=scripted.config_file)).run_and_evaluate()
+
+
+OWN_FORMAT = """
+def read(file_path, sep, twice=False):
+    lines = file_path.read_text().splitlines() * (2 if twice else 1)
+    return [dict(zip(("question", "answer"), line.split(sep))) for line in lines]
+
+table = 5
+"""
+
+
+async def test_a_function_reads_the_dataset(tmp_path: Path, monkeypatch):
+    """`_type: custom` calls the function with the file and its arguments; `--dataset` gives it another file."""
+    (tmp_path / "own_format_of_a_test.py").write_text(OWN_FORMAT)
+    (tmp_path / "a.txt").write_text("7=7\n8=9")
+    (tmp_path / "b.json").write_text("8=9")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
+    dataset = {"_type": "custom", "file_path": "a.txt", "kwargs": {"sep": "=", "twice": True}}
+    scripted.general["dataset"] = {**dataset, "function": "own_format_of_a_test.read"}
+    assert scores(await evaluated(scripted)) == {"1": 1.0, "2": 0.0, "3": 1.0, "4": 0.0}
+    assert scores(await evaluated(scripted, dataset="b.json")) == {"1": 0.0, "2": 0.0}
+    for function, seen in (("table", "has no function 'table'"), ("raed", "Did you mean 'read'"), ("", "no function")):
+        scripted.general["dataset"] = {**dataset, "function": f"own_format_of_a_test.{function}"}
+        with pytest.raises(DatasetError, match=seen):
+            await evaluated(scripted)
+    scripted.general["dataset"] = {**dataset, "function": "no_such_module.read"}
+    with pytest.raises(NatError, match="there is no module 'no_such_module'"):
+        await evaluated(scripted)
 
 
 async def test_a_loader_of_another_type_is_an_error(tmp_path: Path):

@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import pytest
@@ -5,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nat.errors import DatasetError
-from nat.plugins.datasets import read_csv, read_json, read_jsonl, read_parquet
+from nat.plugins.datasets import read_csv, read_json, read_jsonl, read_parquet, read_xls
 
 
 def write(path: Path, data: str | bytes) -> Path:
@@ -150,3 +151,45 @@ def test_any_text_survives_csv(tmp_path_factory: pytest.TempPathFactory, cells: 
     quoted = ",".join('"' + cell.replace('"', '""') + '"' for cell in cells)
     write(path, ",".join(f"c{n}" for n in range(len(cells))) + "\n" + quoted + "\n")
     assert list(read_csv(path)[0].values()) == cells
+
+
+def workbook(path: Path, *rows) -> Path:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for record in rows:
+        book.active.append(record)
+    book.create_sheet("notes").append(["not", "data"])
+    book.save(path)
+    return path
+
+
+def test_the_first_sheet_of_a_workbook_is_a_table(tmp_path: Path):
+    """Cells keep their types, an empty cell is None, and an empty row is no row."""
+    path = workbook(tmp_path / "a.xlsx", ["id", "answer"], ["0042", 7], [None, None], ["b", None])
+    assert read_xls(path) == [{"id": "0042", "answer": 7}, {"id": "b", "answer": None}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "seen"), [([], "has no header"), ([["id", "id"], [1, 2]], "the header names 'id' more than once")]
+)
+def test_a_workbook_without_distinct_columns_is_an_error(tmp_path: Path, rows, seen):
+    """Columns need names, each once."""
+    with pytest.raises(DatasetError, match=seen):
+        read_xls(workbook(tmp_path / "a.xlsx", *rows))
+
+
+def test_other_files_are_no_workbooks(tmp_path: Path):
+    """The older binary format and text say how to save the file; a missing file is named."""
+    pytest.importorskip("openpyxl")
+    for name, data in (("a.xls", b"\xd0\xcf\x11\xe0"), ("a.xlsx", b"id,answer")):
+        with pytest.raises(DatasetError, match=r"cannot be read as an Excel workbook: [^\n]+\n.*Save it as \.xlsx"):
+            read_xls(write(tmp_path / name, data))
+    with pytest.raises(DatasetError, match="does not exist"):
+        read_xls(tmp_path / "b.xlsx")
+
+
+def test_without_openpyxl_the_extra_is_named(tmp_path: Path, monkeypatch):
+    """The error says what to install."""
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(DatasetError, match=r"openpyxl is not installed\n.*nat-finetuning-harness\[xls\]"):
+        read_xls(tmp_path / "a.xlsx")
