@@ -1,7 +1,10 @@
 """Rules for the tests themselves."""
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE, UNIT = ROOT / "src" / "nat", ROOT / "tests" / "unit"
@@ -96,6 +99,63 @@ def test_long_modules_have_tests_of_their_name():
         and not list((UNIT / module.relative_to(SOURCE).parent).glob(f"test_{module.stem}*.py"))
     ]
     assert sorted(lost) == sorted(ELSEWHERE)
+
+
+def folder_faults(tree: ast.Module) -> Iterator[str]:
+    """Uses of folders that fail when their test runs in another process or a fixture is set up again."""
+    filled = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name("made_once"), args=[ast.BinOp(folder, ast.Div(), ast.Constant()), _]):
+                filled.add(folder)
+            case ast.Call(func=ast.Attribute(attr="getbasetemp")):
+                yield f"line {node.lineno}: pytest's own folder, whose names all tests share; use mktemp or made_once"
+            case (
+                ast.Call(func=ast.Attribute(attr="mktemp"), args=[_, _])
+                | ast.Call(func=ast.Attribute(attr="mktemp"), keywords=[_])
+            ):
+                yield f"line {node.lineno}: an unnumbered folder, which can be made only once"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id == "shared_folder" and node not in filled:
+            yield f"line {node.lineno}: shared_folder, where made_once(shared_folder / NAME, make) was expected"
+
+
+def test_folders_do_not_depend_on_where_tests_run():
+    """Work stealing sets fixtures up in several processes and twice in one; only `made_once` fills a shared folder."""
+    own = ROOT / "tests" / "conftest.py"  # it defines `shared_folder`
+    files = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py")) if file != own]
+    assert [f"{file.name} {fault}" for file in files for fault in folder_faults(ast.parse(file.read_text()))] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "folder = shared_folder / 'played'\nfolder.mkdir()",
+        "(shared_folder / 'rows.jsonl').write_text(rows)",
+        "made_once(shared_folder, make)",
+        "tmp_path_factory.getbasetemp()",
+        "tmp_path_factory.mktemp('played', numbered=False)",
+        "tmp_path_factory.mktemp('played', False)",
+    ],
+)
+def test_folders_that_depend_on_it_are_recognised(source):
+    """A name in a shared folder that is made outside `made_once` is a fault."""
+    assert len(list(folder_faults(ast.parse(source)))) == 1
+
+
+def test_a_name_in_the_shared_folder_has_one_maker():
+    """Two files may share a folder only if both import what fills it; otherwise the first to run would decide."""
+    makers: dict[str, set[str]] = {}
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        own = {node.name for node in ast.walk(tree) if isinstance(node, Function)}
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(func=ast.Name("made_once"), args=[ast.BinOp(right=ast.Constant(value=name)), maker]):
+                    place = str(file) if ast.unparse(maker) in own else ""
+                    makers.setdefault(str(name), set()).add(f"{place} {ast.unparse(maker)}")
+    assert len(makers) > 2
+    assert {name: found for name, found in makers.items() if len(found) > 1} == {}
 
 
 def test_conformance_imports_existing_names():

@@ -12,7 +12,7 @@ import pytest
 from fakes.art_server import FakeArtServer
 from fakes.finetuning_project import Coin
 from fakes.openai_server import HangUp
-from fakes.processes import free_port
+from fakes.processes import refused_port
 from nat.art.client.config import ARTTrainerAdapterConfig
 from nat.builder.evaluator import EvaluatorInfo
 from nat.builder.function_info import FunctionInfo
@@ -208,9 +208,9 @@ async def test_a_missing_server_is_reported_before_the_first_rollout(project, ca
     """The error has the guide's words, the address and a remedy."""
     async with FakeArtServer(Coin()) as server:
         pass
-    with registered():
+    with registered(), refused_port() as port:
         arguments = ["finetune", f"--config_file={GUIDE / 'finetune.yml'}"]
-        options = ["-o", "trainer_adapters.art_adapter.backend.port", str(free_port())]
+        options = ["-o", "trainer_adapters.art_adapter.backend.port", str(port)]
         assert await asyncio.to_thread(exit_code, [*arguments, *options]) == 1
     shown = capsys.readouterr().err
     assert "Failed to connect to ART backend." in shown

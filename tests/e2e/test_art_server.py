@@ -5,6 +5,7 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,20 +79,11 @@ def model_dir(tmp_path_factory) -> Path:
     return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny")
 
 
-@pytest.fixture(scope="module")
-def output_dir(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("served") / "art"
-
-
-@pytest.fixture(scope="module")
-def command(model_dir, output_dir) -> list[str]:
+@contextmanager
+def servers(model_dir: Path, output_dir: Path) -> Iterator[Callable[[], Server]]:
+    """Start servers without a key of their own, one after the other; those that still run at the end are killed."""
     options = {"model": model_dir, "port": 0, "inference_port": 0, "output_dir": output_dir, "threads": 1}
-    return ["-c", NAT, "backend", "serve", *(f"--{name}={value}" for name, value in options.items())]
-
-
-@pytest.fixture(scope="module")
-def start(command) -> Iterator[Callable[[], Server]]:
-    """Start servers without a key of their own; processes that a test leaves running are killed."""
+    command = ["-c", NAT, "backend", "serve", *(f"--{name}={value}" for name, value in options.items())]
     with Processes() as processes:
 
         def start_one() -> Server:
@@ -114,14 +106,21 @@ def start(command) -> Iterator[Callable[[], Server]]:
 
 
 @pytest.fixture(scope="module")
-def server(start) -> Iterator[Server]:
+def server(model_dir, tmp_path_factory) -> Iterator[Server]:
     """A server that several tests share."""
-    server = start()
-    yield server
-    server.stop()
+    with servers(model_dir, tmp_path_factory.mktemp("served")) as start:
+        server = start()
+        yield server
+        server.stop()
 
 
-def test_a_client_trains_and_continues_after_a_restart(start, output_dir):
+@pytest.fixture
+def start(model_dir, tmp_path) -> Iterator[Callable[[], Server]]:
+    with servers(model_dir, tmp_path) as start:
+        yield start
+
+
+def test_a_client_trains_and_continues_after_a_restart(start, tmp_path):
     """The rewarded answer gets likelier with each call; steps, names and weights survive a restart."""
     server = start()
     url, key = server.prepare()
@@ -142,7 +141,7 @@ def test_a_client_trains_and_continues_after_a_restart(start, output_dir):
     assert logprob_of(server.sample(f"{ART.name}@0"), good) == pytest.approx(likely[0], abs=1e-4)
 
     server.stop()
-    history = (output_dir / "demo/models/agent-001/history.jsonl").read_text().splitlines()
+    history = (tmp_path / "demo/models/agent-001/history.jsonl").read_text().splitlines()
     assert [json.loads(row)["step"] for row in history] == [0, 1]
 
     server = start()

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from e2e.doc_pages import ROOT, Page
+from fakes.made_once import made_once
 from fakes.tiny_model import make_tiny_model
 
 CONFIG = ("--config_file", "sums.yml")
@@ -20,17 +22,20 @@ HELD_OUT = ("--validation_dataset", "held_out.jsonl")
 ONE_EPOCH = ("-o", "finetuning.num_epochs", "1", "-o", "llms.student.threads", "1")
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory) -> Path:
-    """The reader's folder after step 3."""
-    folder = tmp_path_factory.mktemp("by_hand")
+@pytest.fixture
+def project(tmp_path, shared_folder) -> Path:
+    """The reader's folder after step 3, made once and copied for each test."""
+    return shutil.copytree(made_once(shared_folder / "by_hand", follow), tmp_path, dirs_exist_ok=True)
+
+
+def follow(folder: Path) -> None:
+    """Do the first three steps of the guide."""
     for block in Page(ROOT / "docs" / "guides" / "by_hand.md").blocks:
         if block.file_name is not None:
             (folder / block.file_name).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
             done(folder, sys.executable, "-c", block.text)
     make_tiny_model(folder / "models" / "student")
-    return folder
 
 
 def done(folder: Path, *command: str) -> str:

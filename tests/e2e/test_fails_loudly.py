@@ -9,7 +9,7 @@ import pytest
 
 from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer, Refuse, Say
-from fakes.processes import free_port
+from fakes.processes import refused_port
 from nat.builder.evaluator import EvaluatorInfo
 from nat.data_models.evaluator import EvaluatorBaseConfig
 from nat.errors import (
@@ -253,13 +253,14 @@ async def test_a_dead_llm_server_is_an_error_before_the_first_rollout(tmp_path, 
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
     def prepare(project):
-        dead = {"_type": "openai", "base_url": f"http://127.0.0.1:{free_port()}/v1", "api_key": "k"}
+        dead = {"_type": "openai", "base_url": f"http://127.0.0.1:{port}/v1", "api_key": "k"}
         project.config["llms"]["student"] |= dead
         del project.config["llms"]["student"]["max_retries"]
         project.config["llms"]["unused"] = {**dead, "model_name": "x", "base_url": "http://nobody.invalid/v1"}
         project.clients = ["student"]
 
-    text, project = await failed_run(tmp_path, error=BackendUnreachable, prepare=prepare)
+    with refused_port() as port:
+        text, project = await failed_run(tmp_path, error=BackendUnreachable, prepare=prepare)
     assert "llms.student.base_url: no server answers at http://127.0.0.1:" in text
     assert project.adapter.submitted == []
 

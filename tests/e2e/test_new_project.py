@@ -18,11 +18,10 @@ ACTIVATED = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os
 SHORT = ("-o", "finetuning.num_epochs", "5", "-o", "llms.student.threads", "1")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, shared_folder) -> Path:
+@pytest.fixture
+def folder(tmp_path, shared_folder) -> Path:
     """A folder with a copy of the project `demo`, which `nat init` makes once, from nothing, for all processes."""
-    made = made_once(shared_folder / "init", init)
-    return shutil.copytree(made, tmp_path_factory.mktemp("newcomer"), dirs_exist_ok=True)
+    return shutil.copytree(made_once(shared_folder / "init", init), tmp_path, dirs_exist_ok=True)
 
 
 def init(folder: Path) -> None:

@@ -146,12 +146,14 @@ async def test_phases_train_one_model_with_one_journal(tmp_path, model):
 @pytest.fixture(scope="module")
 def played_run(shared_folder, model) -> Path:
     """A run that played 256 rollouts with the model as it is; its one update hardly moves the weights."""
-    folder = shared_folder / "played"
-    folder.mkdir()
-    plant = Plant(per_class=4, generations=16, epochs=1, training={"learning_rate": 1e-6})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nat.plugins.local.llm.running_backend", backend_here)
-        return asyncio.run(PlantedProject(folder, model, plant).run()).run_dir
+
+    def play(folder: Path) -> None:
+        plant = Plant(per_class=4, generations=16, epochs=1, training={"learning_rate": 1e-6})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("nat.plugins.local.llm.running_backend", backend_here)
+            asyncio.run(PlantedProject(folder, model, plant).run())
+
+    return made_once(shared_folder / "played", play) / "runs" / "latest"
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
 """Our own commands in their own processes, as a user starts them."""
 
 import os
+import secrets
 import select
 import signal
 import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +51,20 @@ def environment_without(prefix: str) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
+    """A port that was free a moment ago, below those that a system hands out by itself and other tests may get."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as taken, suppress(OSError):
+            taken.bind(("127.0.0.1", port))
+            return port
+
+
+@contextmanager
+def refused_port() -> Iterator[int]:
+    """A port that refuses connections; it is held, so that no server of another test gets it."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 def await_file(path: Path, process: subprocess.Popen[str] | None = None) -> str:

@@ -111,7 +111,7 @@ async def test_item_timeout_limits_each_rollout(tmp_path: Path):
         return question
 
     scripted = ScriptedWorkflow(tmp_path, slow, ROWS)
-    scripted.general["item_timeout"] = 0.05
+    scripted.general["item_timeout"] = 1.0
     output = await evaluated(scripted)
     assert [(failure.item_id, failure.kind) for failure in output.failures] == [("b", "timeout")]
     assert scores(output) == {"a": 1.0}

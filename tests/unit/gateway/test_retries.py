@@ -82,7 +82,7 @@ async def test_a_client_that_disconnected_retries(stream):
             await asyncio.sleep(60)
         return Say("hello")
 
-    async with gateway(slow_once) as gate, gate.rollout() as rollout, client_of(rollout, timeout=0.5) as client:
+    async with gateway(slow_once) as gate, gate.rollout() as rollout, client_of(rollout, timeout=2) as client:
         answer = await client.chat.completions.create(**ASK, stream=stream)
         if stream:
             assert "".join([chunk.choices[0].delta.content or "" async for chunk in answer]) == "hello"

@@ -86,7 +86,7 @@ async def healthy(connect):
 )
 async def test_slow_headers_end_the_connection(begun):
     """A client that sends nothing, a part of its first or a part of its second request is disconnected."""
-    async with served(head_seconds=0.2) as connect:
+    async with served(head_seconds=1 if begun.startswith(HEALTH) else 0.2) as connect:
         reader, writer = await connect()
         writer.write(begun)
         if begun.startswith(HEALTH):
@@ -96,7 +96,7 @@ async def test_slow_headers_end_the_connection(begun):
 
 async def test_half_open_connections_are_closed_while_others_are_answered():
     """A hundred half-open connections leave no more memory than one."""
-    async with served(head_seconds=0.2) as connect:
+    async with served(head_seconds=2) as connect:
         half_open = [await connect() for _ in range(100)]
         for _, writer in half_open:
             writer.write(b"GET / HTTP/1.1\r\n")
@@ -116,12 +116,12 @@ async def test_a_slow_body_ends_the_connection():
 
 async def test_a_large_body_gets_enough_time():
     """Each piece extends the deadline at the lowest allowed rate."""
-    async with served(body_seconds=0.2, body_rate=1000) as connect:
+    async with served(body_seconds=1, body_rate=250) as connect:
         reader, writer = await connect()
         writer.write(POST + b"content-length: 1000\r\n\r\n")
         for _ in range(4):
             writer.write(b"x" * 250)
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.4)
         assert (await reader.readuntil(b"1000")).startswith(b"HTTP/1.1 200")
 
 

@@ -21,13 +21,13 @@ async def test_the_function_that_blocks_the_loop_is_named_once():
     async def agent_that_blocks():
         assert told.wait(60)
 
-    with watched_loop(report, checks=2, seconds_per_check=0.01):
+    with watched_loop(report, checks=2, seconds_per_check=0.25):
         await asyncio.sleep(0.05)
         assert reports == []
         await agent_that_blocks()
         told.clear()
         await asyncio.sleep(0.05)
-        threading.Timer(0.1, told.set).start()
+        threading.Timer(0.75, told.set).start()
         await agent_that_blocks()
     [text] = reports
     assert "by agent_that_blocks (" in text

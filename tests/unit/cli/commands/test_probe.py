@@ -6,7 +6,7 @@ import string
 
 from fakes.finetuning_project import FinetuningProject
 from fakes.openai_server import OpenAIServer, Say
-from fakes.processes import free_port
+from fakes.processes import refused_port
 from fakes.runs_on_disk import EVIL
 from fakes.served_workflow import serving_file, url_of
 from nat.cli.main import exit_code
@@ -255,9 +255,10 @@ async def test_an_unknown_reward(project, capsys):
 
 async def test_a_server_that_is_not_there(project, capsys):
     """No rollout is played if nothing listens at the model's address."""
-    address = f"http://127.0.0.1:{free_port()}/v1"
-    project.config["llms"]["student"] |= {"_type": "openai", "base_url": address}
-    text = await failure(project, capsys)
+    with refused_port() as port:
+        address = f"http://127.0.0.1:{port}/v1"
+        project.config["llms"]["student"] |= {"_type": "openai", "base_url": address}
+        text = await failure(project, capsys)
     assert "student" in text
     assert f"no server answers at {address.removesuffix('/v1')}" in text
 

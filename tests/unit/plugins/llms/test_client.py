@@ -190,7 +190,7 @@ async def test_the_timeout_has_an_effect():
         await asyncio.sleep(3600)
         return Say()
 
-    async with OpenAIServer(never) as server, open_for(server, max_retries=0, timeout=0.05) as client:
+    async with OpenAIServer(never) as server, open_for(server, max_retries=0, timeout=1) as client:
 
         async def play() -> None:
             with pytest.raises(openai.APITimeoutError):

@@ -4,7 +4,7 @@ import socket
 import pytest
 from pydantic import ValidationError
 
-from fakes.processes import free_port
+from fakes.processes import free_port, refused_port
 from nat.config import parse_config
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import BackendUnreachable, ConfigError
@@ -112,8 +112,7 @@ def _no_proxy(monkeypatch):
 
 async def test_a_refused_connection_is_an_error():
     """The error names option and address without the rest of the URL."""
-    port = free_port()
-    with pytest.raises(BackendUnreachable) as error:
+    with refused_port() as port, pytest.raises(BackendUnreachable) as error:
         await check_listening(f"http://me:secret@127.0.0.1:{port}/v1?key=secret", option=OPTION, between=0)
     assert f"{OPTION}: no server answers at http://127.0.0.1:{port}: " in str(error.value)
     assert "secret" not in str(error.value)
@@ -133,7 +132,7 @@ async def test_a_restarting_server_is_waited_for():
         asked.set()
         writer.close()
 
-    checked = asyncio.create_task(check_listening(f"http://127.0.0.1:{port}", option=OPTION, between=0.3))
+    checked = asyncio.create_task(check_listening(f"http://127.0.0.1:{port}", option=OPTION, between=1))
     await asyncio.sleep(0.1)
     assert not checked.done()
     async with await asyncio.start_server(listens, "127.0.0.1", port):

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from fakes.http_server import HttpServer, SeenRequest, write_json
 from fakes.openai_replies import Say
 from fakes.openai_server import OpenAIServer
-from fakes.processes import free_port
+from fakes.processes import free_port, refused_port
 from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.policy import CapturePolicy
@@ -252,10 +252,11 @@ async def test_a_key_ends_with_its_rollout():
 
 async def test_a_missing_service_is_an_error_before_the_first_rollout():
     """The error names the URL, and the base URL that the service's model needs."""
-    url = f"http://127.0.0.1:{free_port()}{CHAT}"
-    with pytest.raises(BackendUnreachable, match=rf"no service answers at {url}[\s\S]*http://127.0.0.1:\d+/v1 as"):
-        async with service(url=url):
-            pass
+    with refused_port() as port:
+        url = f"http://127.0.0.1:{port}{CHAT}"
+        with pytest.raises(BackendUnreachable, match=rf"no service answers at {url}[\s\S]*http://127.0.0.1:\d+/v1 as"):
+            async with service(url=url):
+                pass
 
 
 async def test_a_taken_port_is_a_configuration_error():
