@@ -1,56 +1,273 @@
 """However a run ends, what it has trained is judged, and its folder says how it ended."""
 
+import asyncio
 import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fakes.finetuning_project import Coin, FinetuningProject
+from fakes.finetuning_project import AdapterConfig, Coin, FinetuningProject, RememberingAdapter
 from fakes.openai_server import OpenAIServer, Say
 from nat.cli.commands.finetune import summary_text
+from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus, TrajectoryCollection
+from nat.errors import (
+    BackendUnreachable,
+    EvaluationError,
+    NoLearningSignal,
+    NoTrajectories,
+    RewardCollapse,
+    TooManyFailures,
+    TrainingFailed,
+)
+from nat.finetuning import ending
 from nat.runs.records import BestMeasure, RunState, Verdict
+
+LEARNED = 2
+"""Jobs after which the model of these tests answers the held-out questions."""
 
 
 class Learner(Coin):
-    """A model that answers like a coin, and always right once `project` has trained `after` jobs.
+    """A model that answers held-out questions wrong before training, and training questions as `training` says."""
 
-    Held-out questions are answered wrong before, so that the verdict can tell.
-    """
-
-    def __init__(self, after: int = 2) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.after = after
-        self.project: FinetuningProject | None = None
+        self.training: Callable[[int], str | None] = lambda _: None
+        """Its answer after so many jobs; None tosses a coin."""
+        self.project: FinetuningProject
 
     def __call__(self, request) -> Say:
-        assert self.project is not None
-        if len(self.project.adapter.submitted) >= self.after:
-            return Say("right")
-        return Say("wrong") if "held-out" in request.last_text else super().__call__(request)
+        done = len(self.project.adapter.submitted)
+        if "held-out" in request.last_text:
+            return Say("right" if done >= LEARNED else "wrong")
+        answer = self.training(done)
+        return super().__call__(request) if answer is None else Say(answer)
+
+
+class LearningProject(FinetuningProject):
+    """A project of that model."""
+
+    model: Learner
+
+
+class Interrupted(RememberingAdapter):
+    """An adapter whose third job is interrupted, and ends as `after` says."""
+
+    def __init__(self, project: FinetuningProject, *, after: str = "canceled", waiting: bool = True) -> None:
+        super().__init__(AdapterConfig())
+        self.outcomes = [{}, {}, {"status": after}]
+        self._waiting = waiting
+        self._canceled = False
+        self._project = project
+
+    async def submit(self, trajectories: TrajectoryCollection) -> TrainingJobRef:
+        if len(self.submitted) == LEARNED and not self._waiting:
+            _cancel()
+            await asyncio.sleep(0)
+        return await super().submit(trajectories)
+
+    async def wait_until_complete(self, ref: TrainingJobRef, poll_interval: float = 10.0) -> TrainingJobStatus:
+        if len(self.submitted) > LEARNED and not self._canceled:
+            self._canceled = True
+            _cancel()
+            await asyncio.sleep(0)
+        return await super().wait_until_complete(ref, poll_interval)
+
+
+def _cancel() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+
+
+def fails_after(jobs: int, share: int = 4):
+    """An agent that fails on so many of the four training questions once so many jobs are done."""
+
+    def prepare(project: LearningProject) -> None:
+        async def agent(question, ask):
+            if question.startswith("q") and int(question[1]) < share and len(project.adapter.submitted) >= jobs:
+                raise RuntimeError("the tool is gone")
+            return await ask(question)
+
+        project.agent = agent
+
+    return prepare
+
+
+def answers(training: Callable[[int], str | None]):
+    def prepare(project: LearningProject) -> None:
+        project.model.training = training
+
+    return prepare
+
+
+def third_job(**outcome):
+    def prepare(project: LearningProject) -> None:
+        project.adapter.outcomes = [{}, {}, outcome]
+
+    return prepare
+
+
+def interrupted(**options):
+    def prepare(project: LearningProject) -> None:
+        project.adapter = Interrupted(project, **options)
+
+    return prepare
+
+
+def unhealthy(project: LearningProject) -> None:
+    """The backend is gone when the rollouts fail."""
+    fails_after(LEARNED)(project)
+    agent = project.agent
+
+    async def failing(question, ask):
+        project.adapter.healthy = len(project.adapter.submitted) < LEARNED
+        return await agent(question, ask)
+
+    project.agent = failing
+
+
+def collapses(project: LearningProject) -> None:
+    """All answers are wrong after three epochs."""
+    project.finetuning["num_epochs"] = 20
+    project.finetuning["guards"] = {"epochs_without_signal": 20}
+    path = project.write_rows("many.json", 40)
+    project.config["eval"]["general"]["dataset"]["file_path"] = str(path)
+    project.model.training = lambda jobs: "wrong" if jobs >= 3 else None
+
+
+def broken_validation(project: LearningProject) -> None:
+    """No held-out example gets a score after training."""
+    project.finetuning["num_epochs"] = 3
+
+    async def agent(question, ask):
+        if question.startswith("held-out") and len(project.adapter.submitted) >= LEARNED + 1:
+            raise RuntimeError("the tool is gone")
+        return await ask(question)
+
+    project.agent = agent
+
+
+@dataclass(frozen=True)
+class End:
+    """How a run is made to end, and what it must leave."""
+
+    prepare: Callable[[LearningProject], None]
+    raises: type[BaseException] | None
+    why: str
+    """In the summary."""
+    judged: int | None
+    """Epochs behind the weights of the verdict."""
+    state: RunState = RunState.FAILED
+    verdict: Verdict = Verdict.IMPROVED
+
+
+ENDS = {
+    "solved": End(answers(lambda n: "right" if n >= 2 else None), None, "Solved: ", 5, RunState.COMPLETED),
+    "early stopping": End(
+        lambda project: project.finetuning.update(early_stopping={"patience": 1}),
+        None,
+        "Stopped early",
+        8,
+        RunState.COMPLETED,
+    ),
+    "all at the bottom": End(
+        answers(lambda n: "wrong" if n >= 2 else None), NoLearningSignal, "rewards from 0 to 0", 5
+    ),
+    "a score that is always 1": End(
+        answers(lambda _: "right"), NoLearningSignal, "rewards from 1 to 1", 3, verdict=Verdict.NOT_SHOWN
+    ),
+    "the reward collapses": End(collapses, RewardCollapse, "the mean reward fell", 6),
+    "all rollouts fail": End(fails_after(2), NoTrajectories, "the tool is gone", 2),
+    "too many rollouts fail": End(fails_after(2, share=3), TooManyFailures, "the tool is gone", 2),
+    "a failed update": End(third_job(status="failed", message="out of memory"), TrainingFailed, "out of memory", 2),
+    "an update that someone cancels": End(third_job(status="canceled"), TrainingFailed, "canceled", 2),
+    "Ctrl-C in the rollouts": End(interrupted(waiting=False), asyncio.CancelledError, "", 2, RunState.CANCELED),
+    "Ctrl-C in an update": End(interrupted(), asyncio.CancelledError, "", 2, RunState.CANCELED),
+    "Ctrl-C as an update ends": End(
+        interrupted(after="completed"), asyncio.CancelledError, "", None, RunState.CANCELED
+    ),
+    "a dead backend": End(unhealthy, BackendUnreachable, "unhealthy training backend", None),
+    "no held-out score": End(broken_validation, EvaluationError, "none of 8 held-out examples got a score", None),
+}
 
 
 @pytest.fixture
 async def project(tmp_path):
-    """Ten epochs of a model that has learned all after two."""
-    learner = Learner()
-    async with OpenAIServer(learner) as server:
-        learner.project = project = FinetuningProject(tmp_path, server)
+    """Ten epochs, with eight held-out examples that are played before the first and after every fourth."""
+    model = Learner()
+    async with OpenAIServer(model) as server:
+        project = model.project = LearningProject(tmp_path, server)
+        project.model = model
         project.finetuning["num_epochs"] = 10
         with project.registered():
             yield project
 
 
-async def test_a_solved_task_is_a_success(project, caplog):
-    """Three epochs with the highest reward end the run with a verdict, the best model, a summary and no alarm."""
+def held_out(project: FinetuningProject) -> dict[str, Any]:
+    return {"validation_dataset": str(project.held_out), "validation_interval": 4}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+async def test_each_end_leaves_a_verdict_and_a_summary(project, end):
+    """The last weights are judged if they are known and can be played; the summary says how the run ended."""
+    end.prepare(project)
+    if end.raises is None:
+        result = await project.run(**held_out(project))
+        assert end.why in summary_text(result, Path("c.yml"))
+    else:
+        with pytest.raises(end.raises):
+            await asyncio.create_task(project.run(**held_out(project)))
+    run_dir = (project.output_dir / "latest").resolve()
+    with project.journal() as journal:
+        info, epochs = journal.info(), journal.num_epochs()
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert info.state is end.state
+    assert summary["state"] == end.state
+    assert summary["epochs"] == epochs
+    assert end.why in (info.message or "")
+    assert end.why in summary["ended_early"]
+    assert summary["judged_epoch"] == end.judged
+    assert summary["verdict"] == (None if end.judged is None else end.verdict)
+    if summary["verdict"] == Verdict.IMPROVED:
+        assert summary["best"]["epoch"] >= LEARNED
+        assert summary["best"]["score"] == 1.0
+    for name in ("training_metrics.jsonl", "reward_history.json", "validation_history.json", "reward_plot.png"):
+        assert (run_dir / name).exists(), name
+    assert summary["plot"] == "reward_plot.png"
+
+
+async def test_a_solved_task_raises_no_alarm(project, caplog):
+    """The best model is the first that solved the held-out examples, and nothing warns of the success."""
+    project.model.training = lambda jobs: "right" if jobs >= LEARNED else None
     result = await project.run(validation_dataset=str(project.held_out), validation_interval=1)
-    assert result.summary.verdict is Verdict.IMPROVED
-    assert result.summary.epochs == 5
     best = result.summary.best
     assert best is not None
     assert (best.epoch, best.score, best.measure) == (2, 1.0, BestMeasure.HELD_OUT)
-    why = "Solved: every training rollout of epochs 3 to 5 has the highest reward of the run, 1"
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING and "nothing was submitted" not in r.message]
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_an_interrupted_run_does_not_wait_long_for_its_verdict(project, caplog, monkeypatch, known):
+    """A validation that takes longer is stopped, or not begun if an earlier one shows it; the last verdict stays."""
+    interrupted(waiting=False)(project)
+    monkeypatch.setattr(ending, "SECONDS_AFTER_INTERRUPT", 1e-6 if known else 3.0)
+
+    async def agent(question, ask):
+        if question.startswith("held-out") and len(project.adapter.submitted) == LEARNED and not known:
+            await asyncio.sleep(60)
+        return await ask(question)
+
+    project.agent = agent
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(project.run(**held_out(project)))
+    reason = "the last validation took 0 s" if known else "the validation did not end within 3 s"
+    assert f"The weights after epoch 2 are not judged: {reason}" in caplog.text
     with project.journal() as journal:
-        assert journal.info().state is RunState.COMPLETED
-        assert (journal.info().message or "").startswith(why)
-    assert json.loads((result.run_dir / "summary.json").read_text())["ended_early"].startswith(why)
-    assert why in summary_text(result, result.run_dir / "c.yml")
-    assert not [record for record in caplog.records if record.levelname != "INFO" and "alarm" in record.message]
+        assert journal.info().state is RunState.CANCELED
+        summary = journal.summary()
+    assert summary is not None
+    assert summary.judged_epoch is None

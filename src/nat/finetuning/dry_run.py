@@ -14,10 +14,11 @@ from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.errors import ConfigError
 from nat.finetuning.expected_load import expected_load
+from nat.finetuning.health import check_health
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.phases import trained_llm
 from nat.finetuning.prepared_run import PreparedRun, num_generations, prepare
-from nat.finetuning.runtime import build_phases, check_health, warnings_of
+from nat.finetuning.runtime import build_phases, warnings_of
 from nat.finetuning.verdict import smallest_improvement
 from nat.finetuning.workflow_sessions import opened_remote
 from nat.runs.records import Phase

@@ -1,7 +1,6 @@
 """One finetuning run, from its configuration to its summary."""
 
 import logging
-from asyncio import CancelledError
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -18,22 +17,12 @@ from nat.data_models.finetuning import (
     TrainingJobStatus,
     TrainingStatusEnum,
 )
-from nat.errors import (
-    ANY_FAILURE,
-    BackendError,
-    BackendUnreachable,
-    ConfigError,
-    JournalError,
-    NatError,
-    NoTrajectories,
-    RunFailed,
-    TooManyFailures,
-    describe_error,
-)
+from nat.errors import BackendError, ConfigError, RunFailed
 from nat.finetuning import guards
-from nat.finetuning.best_model import export_best, export_best_after, saved_results
+from nat.finetuning.best_model import export_best, export_best_after
 from nat.finetuning.diagnosis.gather import findings_of
-from nat.finetuning.diagnosis.report import explanation
+from nat.finetuning.ending import end_after, judge_after, summarised
+from nat.finetuning.health import check_health, dead_server
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
@@ -46,7 +35,6 @@ from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
 from nat.finetuning.watched import run_watched
 from nat.finetuning.workflow_sessions import open_sessions
-from nat.rollout.remote import open_remote
 from nat.runs.plot import PLOT_NAME, draw_run
 from nat.runs.records import RunState, RunSummary, TrainingPhase
 
@@ -113,17 +101,16 @@ async def run_finetuning(
 
     """
     prepared = await prepare(given)
-    config, planned = prepared.config, prepared.planned_rollouts
+    config, planned, watch = prepared.config, prepared.planned_rollouts, Stopwatch()
     with open_run(
         config.finetuning, dump_resolved(config), planned=planned, progress=progress, now=now, plotter=plotter
     ) as run:
         try:
-            result = await _run(prepared, run)
+            result = await _run(prepared, run, watch)
         except BaseException as error:
-            _end_after(error, run)
-            for line in await _after_failure(error, run, trained_llm(config)):
+            end_after(error, run)
+            for line in await summarised(error, run, trained_llm(config), seconds=watch.total):
                 run.warn(line)
-            await run.draw()
             raise
         run.end(RunState.COMPLETED)
         return result
@@ -183,24 +170,9 @@ async def build_components(config: Config, builder: WorkflowBuilder) -> RunCompo
     return RunComponents(builder=builder, trajectories=trajectories, trainer=trainer, adapter=adapter)
 
 
-async def check_health(adapter: TrainerAdapter) -> None:
-    """Raise BackendUnreachable unless the backend can take jobs."""
-    if not await adapter.is_healthy():
-        raise BackendUnreachable(
-            f"{type(adapter).__name__} reports an unhealthy training backend",
-            hint="start the backend, and check address and key in the adapter's configuration",
-        )
-
-
-async def check_llm_servers(config: Config, builder: WorkflowBuilder) -> None:
-    """Raise BackendUnreachable if a server that the harness started has died."""
-    for name in config.llms:
-        (await builder.get_llm_provider(name)).check()
-
-
-async def _run(prepared: PreparedRun, run: RunContext) -> RunResult:
+async def _run(prepared: PreparedRun, run: RunContext, watch: Stopwatch) -> RunResult:
     """Build once, train and export; summarise when everything is closed."""
-    watch, config = Stopwatch(), prepared.config
+    config = prepared.config
     async with AsyncExitStack() as stack:
         building = WorkflowBuilder.from_config(config, run.journal.run_dir, workflow=prepared.given.endpoint is None)
         builder = await stack.enter_async_context(building)
@@ -215,12 +187,14 @@ async def _run(prepared: PreparedRun, run: RunContext) -> RunResult:
             best = await export_best(components.adapter, run) if config.finetuning.export_best else None
             unjudged = None if prepared.num_held_out is None else components.trainer.unjudged()
         except BaseException as error:
+            trainer, adapter = begun[-1].trainer, begun[-1].adapter
+            dead = await dead_server(error, config, prepared.given, builder, adapter)
+            await judge_after(dead or error, trainer, run)
             if config.finetuning.export_best:
-                await export_best_after(error, begun[-1].adapter, run)
-            try:
-                await _raise_if_server_died(error, prepared, begun[-1])
-            finally:  # afterwards, since a cleanup closes what a check of the backend needs
-                await _clean_up_after(error, _trainers(phases))
+                await export_best_after(error, adapter, run)
+            await _clean_up_after(error, _trainers(phases))
+            if dead is not None and dead is not error:
+                raise dead from error
             raise
         for trainer in _trainers(phases):
             await trainer.cleanup()
@@ -330,32 +304,6 @@ async def _clean_up_after(error: BaseException, trainers: Sequence[Trainer]) -> 
             error.add_note(f"cleanup failed, too: {type(second).__name__}: {second}")
 
 
-async def _raise_if_server_died(error: BaseException, prepared: PreparedRun, components: RunComponents) -> None:
-    """Raise BackendUnreachable if a server has died, since that is why the rollouts failed."""
-    if not isinstance(error, Exception) or isinstance(error, BackendUnreachable):
-        return
-    try:
-        await check_llm_servers(prepared.config, components.builder)
-    except BackendUnreachable as cause:
-        raise cause from error
-    if isinstance(error, NoTrajectories | TooManyFailures):
-        try:
-            await components.builder.probe_llms()
-            await check_health(components.adapter)
-            await _check_endpoint(prepared.given)
-        except BackendUnreachable as cause:
-            raise cause from error
-        except ANY_FAILURE:  # the boundary of a plug-in's check, which must not hide why the run ended
-            logger.warning("the servers could not be checked", exc_info=True)
-
-
-async def _check_endpoint(given: FinetuneRunConfig) -> None:
-    """Raise BackendUnreachable if the run has an endpoint and nothing answers there."""
-    if given.endpoint is not None:
-        async with open_remote(given.endpoint, trains=True):
-            pass
-
-
 async def _result(
     config: Config,
     run: RunContext,
@@ -376,6 +324,7 @@ async def _result(
         played=epochs,
         validations=validations,
         epochs=sum(status.status is TrainingStatusEnum.COMPLETED for status in statuses),
+        judged_epoch=len(statuses),
         ended_early=journal.info().message,
         seconds=seconds,
         model=path_in_run(model, journal.run_dir),
@@ -392,32 +341,3 @@ async def _result(
         journal.record_summary(summary)
     logger.info("Finetuning completed successfully!")
     return RunResult(run.run_id, journal.run_dir, statuses, summary, comparison, trained_llm(config), served)
-
-
-def _end_after(error: BaseException, run: RunContext) -> None:
-    """Record how the run ended; a failing disk must not hide why."""
-    try:
-        run.end(_state_after(error), _reason(error))
-    except (OSError, NatError) as second:
-        if isinstance(error, JournalError) and isinstance(second, JournalError):
-            return  # the run has ended because the journal cannot be written
-        logger.error("the run's end could not be recorded: %s", describe_error(second))  # noqa: TRY400 - the first one is raised
-
-
-async def _after_failure(error: BaseException, run: RunContext, llm: str | None) -> list[str]:
-    """What the run saved, and why its reward was flat, as far as the error does not say so already."""
-    journal, run_dir = run.journal, run.journal.run_dir
-    try:
-        best = journal.best()
-    except JournalError:  # the journal may be gone, and the run has ended because of that
-        return saved_results(run_dir, llm, None)
-    news = [cause for cause in await findings_of(run_dir, ended=True) if cause.seen not in str(error)]
-    return [*saved_results(run_dir, llm, best), *explanation(news, run_dir)]
-
-
-def _state_after(error: BaseException) -> RunState:
-    return RunState.CANCELED if isinstance(error, CancelledError | KeyboardInterrupt) else RunState.FAILED
-
-
-def _reason(error: BaseException) -> str:
-    return str(error) or ("canceled" if isinstance(error, CancelledError) else type(error).__name__)

@@ -3,6 +3,7 @@
 Read `EpochTrainer.run` first: it has the whole loop.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -44,6 +45,10 @@ from nat.runs.rollouts import tally
 logger = logging.getLogger(__name__)
 
 NOTHING_SUBMITTED = "no group had a difference in reward, so nothing was submitted"
+
+
+_CANCEL_SECONDS = 2.0
+"""Time that the job of an interrupted run may take to end."""
 
 
 class EpochTrainer(Trainer):
@@ -289,7 +294,11 @@ class EpochTrainer(Trainer):
             done, run_id = TrainingStatusEnum.COMPLETED, self._played.run_id
             return TrainingJobStatus(run_id=run_id, backend="none", status=done, message=NOTHING_SUBMITTED)
         with self._watch.timing("train"):
-            status = await self.trainer_adapter.wait_until_complete(ref)
+            try:
+                status = await self.trainer_adapter.wait_until_complete(ref)
+            except asyncio.CancelledError:
+                await self._record_canceled(ref)
+                raise
         if self._ahead is not None:
             self._watch.stages["overlapped"] = min(self._ahead.seconds, self._watch.stages["train"])
         if status.status is TrainingStatusEnum.COMPLETED:
@@ -297,6 +306,15 @@ class EpochTrainer(Trainer):
             self._versions.updated(None if version is None else str(version))
         self._recorder.job_finished(self._played, status)
         return status
+
+    async def _record_canceled(self, ref: TrainingJobRef) -> None:
+        """Record how the job of an interrupted run ended, which says what the weights are, if it ends soon."""
+        job = asyncio.create_task(self.trainer_adapter.wait_until_complete(ref))
+        await asyncio.wait({job}, timeout=_CANCEL_SECONDS)
+        if job.cancel():
+            await asyncio.wait({job}, timeout=_CANCEL_SECONDS / 2)
+        elif not job.cancelled() and job.exception() is None:
+            self._recorder.job_finished(self._played, job.result())
 
     async def _finish_epoch(self, status: TrainingJobStatus) -> str | None:
         """Record the epoch, then let the guards judge; returns how the run has solved its examples, if it has."""

@@ -68,14 +68,14 @@ class RunReport(RunRecord):
 def run_report(journal: Journal) -> RunReport:
     """Read everything that the page shows."""
     run, epochs, validations, best = overview(journal), journal.epochs(), journal.validations(), journal.best()
-    jobs = journal.jobs()
+    jobs, summary = journal.jobs(), journal.summary()
     left_out: Counter[str] = Counter()
     for epoch in epochs:
         left_out.update(epoch.left_out)
     return RunReport(
         run=run,
-        sentence=_sentence(validations, len(epochs)),
-        summary=journal.summary(),
+        sentence=_sentence(validations, len(epochs), None if summary is None else summary.judged_epoch),
+        summary=summary,
         epochs=epochs,
         validations=validations,
         rollouts=num_rollouts(epochs, validations),
@@ -95,12 +95,15 @@ def _algorithms(jobs: Sequence[JobRecord]) -> Iterator[str]:
     return (name for name, _ in groupby(names))
 
 
-def _sentence(validations: Sequence[ValidationRecord], epochs: int) -> str | None:
+def _sentence(validations: Sequence[ValidationRecord], epochs: int, judged: int | None) -> str | None:
+    """The verdict about the weights after all epochs, or after those that the summary has judged."""
     try:
-        comparison = compared(validations, epochs)
+        comparison = compared(validations, epochs if judged is None else judged)
     except EvaluationError as error:
         return error.message
-    return None if comparison is None else comparison.sentence
+    if comparison is None:
+        return None
+    return comparison.sentence if judged in (None, epochs) else f"Verdict {after_epoch(judged)}: {comparison.sentence}"
 
 
 def _seconds(epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord]) -> dict[str, float]:

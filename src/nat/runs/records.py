@@ -324,9 +324,12 @@ class RunSummary(PhasedRecord):
     """Examples with a score both before and after."""
     num_left_out: int | None = None
     """Examples without a score before, after, or both."""
+    judged_epoch: int | None = None
+    """Epochs of training behind the weights that the verdict is about; None without a verdict."""
     epochs: int = Field(ge=0)
+    state: RunState = RunState.COMPLETED
     ended_early: str | None = None
-    """Why the run ended before its last epoch; None if it did not."""
+    """Why the run failed, was canceled, or ended before its last epoch; None if it did not."""
     seconds: float = Field(ge=0)
     rollouts: int = Field(default=0, ge=0)
     """Rollouts in training and validation, the failed ones included."""

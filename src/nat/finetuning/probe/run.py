@@ -19,6 +19,7 @@ from nat.eval.dataset import answer_column_warning
 from nat.eval.evaluate import choosing_examples, score_items
 from nat.finetuning import guards
 from nat.finetuning.example_choice import in_turn
+from nat.finetuning.health import check_health, check_llm_servers
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
@@ -35,7 +36,7 @@ from nat.finetuning.probe.measure import Played, measure
 from nat.finetuning.probe.records import ProbeReport, ReferenceScores
 from nat.finetuning.probe.verdict import judge
 from nat.finetuning.run_context import Stopwatch
-from nat.finetuning.runtime import build_components, check_health, check_llm_servers
+from nat.finetuning.runtime import build_components
 from nat.finetuning.trajectories.groups import records_of
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.finetuning.workflow_sessions import opened_remote, training_session

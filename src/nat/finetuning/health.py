@@ -1,0 +1,55 @@
+"""Whether the servers of a run are alive; each check raises BackendUnreachable if one is not."""
+
+import logging
+
+from nat.builder.workflow_builder import WorkflowBuilder
+from nat.data_models.config import Config
+from nat.data_models.finetuning import FinetuneRunConfig
+from nat.errors import ANY_FAILURE, BackendUnreachable, NoTrajectories, TooManyFailures
+from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.rollout.remote import open_remote
+
+logger = logging.getLogger(__name__)
+
+
+async def check_health(adapter: TrainerAdapter) -> None:
+    """Raise BackendUnreachable unless the backend can take jobs."""
+    if not await adapter.is_healthy():
+        raise BackendUnreachable(
+            f"{type(adapter).__name__} reports an unhealthy training backend",
+            hint="start the backend, and check address and key in the adapter's configuration",
+        )
+
+
+async def check_llm_servers(config: Config, builder: WorkflowBuilder) -> None:
+    """Raise BackendUnreachable if a server that the harness started has died."""
+    for name in config.llms:
+        (await builder.get_llm_provider(name)).check()
+
+
+async def check_servers(given: FinetuneRunConfig, builder: WorkflowBuilder, adapter: TrainerAdapter) -> None:
+    """Raise BackendUnreachable if an LLM's server, the backend or the run's endpoint does not answer."""
+    await builder.probe_llms()
+    await check_health(adapter)
+    if given.endpoint is not None:
+        async with open_remote(given.endpoint, trains=True):
+            pass
+
+
+async def dead_server(
+    error: BaseException, config: Config, given: FinetuneRunConfig, builder: WorkflowBuilder, adapter: TrainerAdapter
+) -> BackendUnreachable | None:
+    """The dead server because of which a run has failed, if there is one."""
+    if isinstance(error, BackendUnreachable):
+        return error
+    if not isinstance(error, Exception):
+        return None
+    try:
+        await check_llm_servers(config, builder)
+        if isinstance(error, NoTrajectories | TooManyFailures):
+            await check_servers(given, builder, adapter)
+    except BackendUnreachable as cause:
+        return cause
+    except ANY_FAILURE:  # the boundary of a plug-in's check, which must not hide why the run ended
+        logger.warning("the servers could not be checked", exc_info=True)
+    return None
