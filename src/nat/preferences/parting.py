@@ -4,7 +4,8 @@ Where a tool, a user or an opponent said something different first, the two answ
 states, and neither is preferred to the other.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -41,12 +42,27 @@ def parting(row_a: TrainingRow, row_b: TrainingRow) -> Parting | None:
 def first_parting(
     rows_a: Sequence[TrainingRow], rows_b: Sequence[TrainingRow]
 ) -> tuple[tuple[int, int], Parting] | None:
-    """The places of the first rows of two generations that part at an answer, and where; None if there are none."""
-    for place_a, row_a in enumerate(rows_a):
-        for place_b, row_b in enumerate(rows_b):
+    """The places of the first rows of two generations that part at an answer, and where; None if there are none.
+
+    A row that both have is not compared with other answers to its prompt.
+    """
+    shared = Counter(map(_marked, rows_a)) & Counter(map(_marked, rows_b))
+    for place_a, row_a in _unshared(rows_a, shared):
+        for place_b, row_b in _unshared(rows_b, shared):
             if (found := parting(row_a, row_b)) is not None:
                 return (place_a, place_b), found
     return None
+
+
+def _unshared(
+    rows: Sequence[TrainingRow], shared: Counter[tuple[tuple[int, bool], ...]]
+) -> Iterator[tuple[int, TrainingRow]]:
+    """The rows with their places, without those that both generations have."""
+    left = shared.copy()
+    for place, row in enumerate(rows):
+        left[_marked(row)] -= 1
+        if left[_marked(row)] < 0:
+            yield place, row
 
 
 def message_parting(
@@ -69,10 +85,10 @@ def same_messages(messages_a: Sequence[Message], messages_b: Sequence[Message]) 
     return _without_ids(messages_a) == _without_ids(messages_b)
 
 
-def _marked(row: TrainingRow) -> list[tuple[int, bool]]:
+def _marked(row: TrainingRow) -> tuple[tuple[int, bool], ...]:
     """Each token, and whether it was sampled, or is one to learn from."""
     targets = set(row.targets)
-    return [(token, place in targets) for place, token in enumerate(row.token_ids)]
+    return tuple((token, place in targets) for place, token in enumerate(row.token_ids))
 
 
 def _shared(a: Sequence[object], b: Sequence[object]) -> int:

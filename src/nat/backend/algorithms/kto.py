@@ -9,10 +9,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from nat.backend.algorithms.advantages import Advantage
+from nat.backend.algorithms.advantages import Advantage, Returns
 from nat.backend.algorithms.algorithm import AlgorithmOptions, Completions
 from nat.backend.algorithms.dpo import SEQUENCE_SETTINGS, summed
-from nat.backend.algorithms.dr_grpo import centred
 from nat.backend.algorithms.sft import SFT
 
 
@@ -24,6 +23,12 @@ class KtoOptions(AlgorithmOptions):
     undesirable_weight: float | None = Field(default=None, ge=0)
     """Weight of those that are worse. Null: `desirable_weight`, or less where they are more in a step, so that both
     kinds weigh the same in all; a model that mostly learns what not to say forgets the good answers, too."""
+
+
+def centred_rollouts(returns: Returns) -> Tensor:
+    """Give the mean return of each rollout less the mean of all, because a rollout is desirable as a whole."""
+    means = Returns(returns.means_R, (1,) * len(returns.counts))
+    return returns.spread(means.minus(means.mean))
 
 
 def kto_loss(completions: Completions) -> Tensor:
@@ -48,7 +53,7 @@ KTO = replace(
     name="kto",
     summary="Makes rollouts better than their group's mean more likely and the others less, without pairs.",
     paper="arXiv 2402.01306",
-    advantage=Advantage(centred),
+    advantage=Advantage(centred_rollouts),
     defaults={"normalize_advantages": False, "importance_sampling_cap": None, "beta": 0.1},
     aggregation=summed,
     options=KtoOptions,

@@ -51,6 +51,7 @@ class SequenceSlopes:
 
     loss: float
     by_row: ByRow
+    """0 for tokens that are in no completion, such as those before the answer where two rollouts part."""
     metrics: Mapping[str, float]
 
 
@@ -122,11 +123,7 @@ def sequence_slopes(
     with torch.enable_grad():
         loss = resolved.algorithm.sequence_loss(seen)
         (slope_S,) = torch.autograd.grad(loss, sums_S)
-    by_row = {
-        span.row: torch.zeros_like(current[span.row], dtype=torch.float64)
-        for each in completions
-        for span in each.spans
-    }
+    by_row = {row: torch.zeros_like(values, dtype=torch.float64) for row, values in current.items()}
     for each, slope in zip(completions, slope_S, strict=True):
         for span in each.spans:
             by_row[span.row][span.start : span.stop] -= slope
@@ -153,29 +150,40 @@ def _metrics(seen: Completions, *, paired: bool) -> dict[str, float]:
     return found
 
 
-def mismatched(rows: Sequence[Row], completions: Sequence[Completion]) -> list[Row]:
-    """For each completion a row with its prompt and another completion, if possible of another prompt.
+def mismatched(rows: Sequence[Row], completions: Sequence[Completion], *, longest: int) -> list[Row]:
+    """For each completion the rows of another one after its own prompts, if possible of another group.
 
-    Their log ratios estimate how far the policy is from the reference on answers that it would not give.
+    Their log ratios estimate how far the policy is from the reference on answers that it would not give. Prompts lose
+    their beginning where a row would have more than `longest` tokens.
     """
     by_index = {row.index: row for row in rows}
-    firsts = [by_index[each.spans[0].row] for each in completions]
-    largest = max(Counter(each.group for each in completions).values())
-    shift = largest if largest < len(firsts) else 1
-    others = [firsts[number - shift] for number in range(len(firsts))]
-    return [
-        _with_completion_of(mine, other, index) for index, (mine, other) in enumerate(zip(firsts, others, strict=True))
+    own = [[by_index[span.row] for span in each.spans] for each in completions]
+    pairs = [
+        (mine[min(place, len(mine) - 1)], row)
+        for mine, other in zip(own, _others(completions), strict=True)
+        for place, row in enumerate(own[other])
     ]
+    return [_with_completion_of(mine, other, index, longest) for index, (mine, other) in enumerate(pairs)]
 
 
-def _with_completion_of(row: Row, other: Row, index: int) -> Row:
-    prompt, cut = row.input_ids[: row.positions[0] + 1], other.positions[0] + 1
-    shift = len(prompt) - cut
+def _others(completions: Sequence[Completion]) -> Iterator[int]:
+    """For each completion the place of one of another group, or else of the one before it."""
+    groups = [each.group for each in completions]
+    size, largest = len(groups), max(Counter(groups).values())
+    for number, group in enumerate(groups):
+        places = ((number - distance) % size for distance in range(largest, largest + size))
+        yield next((place for place in places if groups[place] != group), number - 1)
+
+
+def _with_completion_of(row: Row, other: Row, index: int, longest: int) -> Row:
+    prompt, completion = row.input_ids[: row.positions[0] + 1], other.input_ids[other.positions[0] + 1 :]
+    prompt = prompt[max(0, len(prompt) + len(completion) + 1 - longest) :]
+    shift = len(prompt) - other.positions[0] - 1
     return Row(
         index=index,
         group=row.group,
         rollout=index,
-        input_ids=[*prompt, *other.input_ids[cut:]],
+        input_ids=[*prompt, *completion],
         positions=[position + shift for position in other.positions],
         targets=other.targets,
         sampler_logprobs=other.sampler_logprobs,

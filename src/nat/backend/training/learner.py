@@ -325,25 +325,26 @@ class Learner:
 
     def _compare_completions(self, rows: list[Row], update: _Update) -> dict[str, float]:
         """Set the slopes of a sequence loss over the completions of an optimizer step; gives its value and metrics."""
-        config, anchors, groups = update.resolved.config, update.anchors, {row.group for row in rows}
-        completions = [each for each in update.completions if each.group in groups]
+        config, anchors, own = update.resolved.config, update.anchors, {row.index for row in rows}
+        completions = [each for each in update.completions if each.spans[0].row in own]
         current = anchors.start
         if update.steps_done:
             current = self._scores(self._policy_weights, self._pack(rows, config), lambda: None)
         metrics = {}
         if update.resolved.algorithm.needs_mismatched:
-            metrics["mismatched_kl"] = self._mismatched_kl(mismatched(rows, completions), config)
+            metrics["mismatched_kl"] = self._mismatched_kl(rows, completions, config)
         found = sequence_slopes(completions, current, anchors.reference, update.resolved, **metrics)
         anchors.slopes = found.by_row
         return {"loss": found.loss, "policy_loss": found.loss, **found.metrics, **metrics}
 
-    def _mismatched_kl(self, rows: list[Row], config: TrainingConfig) -> float:
-        """The mean over rows of log π - log π_ref of all their sampled tokens."""
-        packed = self._pack(rows, config)
+    def _mismatched_kl(self, rows: list[Row], completions: Sequence[Completion], config: TrainingConfig) -> float:
+        """The mean over completions of log π - log π_ref of answers to other prompts."""
+        others = mismatched(rows, completions, longest=self._policy.max_seq_length)
+        packed = self._pack(others, config)
         current, reference = (
             self._scores(weights, packed, lambda: None) for weights in (self._policy_weights, self._reference.model)
         )
-        return float((joined(current, rows) - joined(reference, rows)).sum(dtype=torch.float64)) / len(rows)
+        return float((joined(current, others) - joined(reference, others)).sum(dtype=torch.float64)) / len(completions)
 
     def _pack(self, rows: Sequence[Row], config: TrainingConfig) -> list[list[Row]]:
         return pack(rows, config.micro_batch_tokens, self._enough_tokens)
