@@ -2,11 +2,20 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+
+def self_signed() -> ssl.SSLContext:
+    """For a server whose certificate nobody vouches for."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(Path(__file__).with_name("self_signed.pem"))
+    return context
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,8 @@ class SeenRequest:
 class HttpServer:
     """Listens on a free loopback port; a subclass answers a connection's requests in order."""
 
+    tls: ssl.SSLContext | None = None
+
     def __init__(self) -> None:
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -45,14 +56,14 @@ class HttpServer:
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     async def answer(self, request: SeenRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer the request; False drops the connection."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._begin, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._begin, "127.0.0.1", 0, ssl=self.tls)
         return self
 
     async def __aexit__(

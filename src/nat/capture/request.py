@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic_core import from_json
@@ -11,6 +11,9 @@ from nat.capture.policy import CapturePolicy
 from nat.wire.sampling import read_count
 
 Message = dict[str, Any]
+_SYSTEM_ROLES = ("system", "developer")
+_OF_CHATS = ("logprobs", "top_logprobs", "chat_template_kwargs")
+"""Fields that a completion does not have, or has with another meaning."""
 _SAME_MEANING = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 """Two names of one limit: if one is set, the other gets no default."""
 
@@ -129,11 +132,28 @@ def with_model(body: bytes, fields: Mapping[str, Any], model: str) -> bytes:
     return _dumps({**fields, "model": model})
 
 
+def with_system_text(request: CallRequest, body: bytes, text: str) -> tuple[CallRequest, bytes]:
+    """The chat and its body with `text` in the system message; unchanged if it is there."""
+    [messages] = request.conversations
+    roles = [message.get("role") if isinstance(message, dict) else None for message in messages]
+    place = next((number for number, role in enumerate(roles) if role in _SYSTEM_ROLES), None)
+    if place is None:
+        messages = [{"role": "system", "content": text}, *messages]
+    else:
+        old = messages[place].get("content") or ""
+        if text in str(old):
+            return request, body
+        new = f"{old}\n{text}" if isinstance(old, str) else [*old, {"type": "text", "text": text}]
+        messages = [*messages[:place], {**messages[place], "content": new}, *messages[place + 1 :]]
+    fields = {**request.fields, "messages": messages}
+    return replace(request, fields=fields, conversations=[messages]), _dumps(fields)
+
+
 def _for_route(defaults: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
     """A completion requests logprobs by number, a chat by flag and number."""
     if chat:
         return dict(defaults)
-    wanted = {key: value for key, value in defaults.items() if key not in ("logprobs", "top_logprobs")}
+    wanted = {key: value for key, value in defaults.items() if key not in _OF_CHATS}
     if defaults.get("logprobs"):
         wanted["logprobs"] = defaults.get("top_logprobs") or 1
     return wanted

@@ -15,7 +15,15 @@ from typing import Any
 from nat.capture.events import join_events
 from nat.capture.policy import CapturePolicy, RolloutCapture, current_capture, stable_seed
 from nat.capture.redirect import address_of, served_name
-from nat.capture.request import CallRequest, missing_defaults, read_request, recording_fields, with_fields, with_model
+from nat.capture.request import (
+    CallRequest,
+    missing_defaults,
+    read_request,
+    recording_fields,
+    with_fields,
+    with_model,
+    with_system_text,
+)
 from nat.capture.response import (
     Answer,
     Choice,
@@ -54,14 +62,19 @@ class Tap:
         framework: LLMFrameworkEnum | None = None,
         base_url: str | None = None,
         defaults: Mapping[str, Any] | None = None,
+        system_text: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`base_url` is the server's; `defaults` are sampling parameters for requests that set none."""
+        """`base_url` is the server's; `defaults` are fields for requests that set none.
+
+        `system_text` is added to the system message of each chat that does not have it.
+        """
         self.push = push
         self.llm_name = llm_name
         self.framework = framework
         self.server = None if base_url is None else address_of(base_url)
         self.defaults = {key: value for key, value in (defaults or {}).items() if value is not None}
+        self.system_text = system_text
         self.clock = clock
         self.server_knows_token_ids = True
 
@@ -70,6 +83,8 @@ class Tap:
         request = read_request(path, body)
         if request is None:
             return None
+        if self.system_text is not None and request.chat:
+            request, body = with_system_text(request, body, self.system_text)
         requested, served = request.model, served_name(self.server, request.model)
         if served != requested:
             body = with_model(body, request.fields, served)

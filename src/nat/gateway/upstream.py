@@ -44,6 +44,7 @@ class Upstream:
         timeout: float,
         max_retries: int,
         max_tokens: int | None = None,
+        verify_ssl: bool = True,
     ) -> None:
         """`timeout` is for a call with all of its retries; `base_url` is OpenAI's if left out."""
         self.model_name = model_name
@@ -54,7 +55,7 @@ class Upstream:
         self._max_retries = max_retries
         transport = PlainTransport() if _is_plain(self._base_url) else None
         self._client = CapturingAsyncClient(
-            tap, follow_redirects=False, timeout=httpx.Timeout(timeout), transport=transport
+            tap, follow_redirects=False, timeout=httpx.Timeout(timeout), transport=transport, verify=verify_ssl
         )
 
     async def __aenter__(self) -> Self:

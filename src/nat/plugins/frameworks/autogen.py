@@ -11,9 +11,8 @@ from autogen_ext.models.openai import OpenAIChatCompletionClient
 from pydantic import BaseModel
 
 from nat.builder.tool import ToolFunction, as_text
-from nat.capture.http import CapturingAsyncClient
 from nat.data_models.llm import LLMFrameworkEnum
-from nat.plugins.llms.client import connection, open_tap
+from nat.plugins.llms.client import connection, open_tap, recorded_http
 from nat.plugins.llms.openai import OpenAIModelConfig
 
 ALL_CAPABILITIES = ModelInfo(
@@ -39,7 +38,7 @@ async def open_model(
     options: dict[str, Any] = {
         "model": config.model_name,
         **connection(config, llm_name=llm_name),
-        "http_client": CapturingAsyncClient(tap),
+        "http_client": recorded_http(config, tap),
     }
     try:
         client = OpenAIChatCompletionClient(**options)

@@ -11,10 +11,9 @@ from langchain_core.tools import StructuredTool, ToolException
 from langchain_openai import ChatOpenAI
 
 from nat.builder.tool import ToolFunction
-from nat.capture.http import CapturingAsyncClient, CapturingClient
 from nat.data_models.llm import LLMFrameworkEnum
 from nat.errors import NatError
-from nat.plugins.llms.client import connection, open_tap
+from nat.plugins.llms.client import connection, open_tap, recorded_http, recorded_sync_http
 from nat.plugins.llms.openai import OpenAIModelConfig
 
 
@@ -22,8 +21,8 @@ from nat.plugins.llms.openai import OpenAIModelConfig
 async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncIterator[ChatOpenAI]:
     """A chat model whose connections are closed at the end of the block."""
     tap = open_tap(config, llm_name=llm_name, framework=LLMFrameworkEnum.LANGCHAIN)
-    async with CapturingAsyncClient(tap) as http_async_client:
-        with CapturingClient(tap) as http_client:
+    async with recorded_http(config, tap) as http_async_client:
+        with recorded_sync_http(config, tap) as http_client:
             yield ChatOpenAI(
                 model=config.model_name,
                 **connection(config, llm_name=llm_name),

@@ -41,7 +41,7 @@ def open_client(
 ) -> OpenAIClient:
     """A client whose calls are recorded under the framework's name; the caller closes it (`async with`)."""
     tap = open_tap(config, llm_name=llm_name, framework=framework)
-    client = OpenAIClient(**connection(config, llm_name=llm_name), http_client=CapturingAsyncClient(tap))
+    client = OpenAIClient(**connection(config, llm_name=llm_name), http_client=recorded_http(config, tap))
     client.model_name = config.model_name
     return client
 
@@ -51,20 +51,36 @@ def open_sync_client(
 ) -> SyncOpenAIClient:
     """A blocking client whose calls are recorded under the framework's name; the caller closes it (`with`)."""
     tap = open_tap(config, llm_name=llm_name, framework=framework)
-    client = SyncOpenAIClient(**connection(config, llm_name=llm_name), http_client=CapturingClient(tap))
+    client = SyncOpenAIClient(**connection(config, llm_name=llm_name), http_client=recorded_sync_http(config, tap))
     client.model_name = config.model_name
     return client
 
 
 def open_tap(config: OpenAIModelConfig, *, llm_name: str | None, framework: LLMFrameworkEnum | None) -> Tap:
     """Records calls into the current rollout, under the LLM's key in the YAML."""
+    if config.thinking_fields and config.server_url is None:
+        raise ConfigError(
+            [f"llms.{llm_name or config.model_name}.thinking: {config.host.name} has no such switch"],
+            hint="set reasoning_effort",
+        )
     return Tap(
         push_step,
         llm_name=llm_name,
         framework=framework,
         base_url=config.server_url,
         defaults=config.request_defaults,
+        system_text=config.thinking_system_prompt,
     )
+
+
+def recorded_http(config: OpenAIModelConfig, tap: Tap) -> CapturingAsyncClient:
+    """An HTTP client for the LLM's server; the caller closes it."""
+    return CapturingAsyncClient(tap, verify=config.verify_ssl)
+
+
+def recorded_sync_http(config: OpenAIModelConfig, tap: Tap) -> CapturingClient:
+    """A blocking HTTP client for the LLM's server; the caller closes it."""
+    return CapturingClient(tap, verify=config.verify_ssl)
 
 
 def push_step(payload: IntermediateStepPayload) -> None:

@@ -16,6 +16,8 @@ from pydantic import AliasChoices, Field, SecretStr, model_validator
 from nat.builder.builder import Builder
 from nat.builder.llm import LLMProviderInfo
 from nat.data_models.llm import LLMBaseConfig, ModelEndpoint
+from nat.data_models.ssl_verification_mixin import SSLVerificationMixin
+from nat.data_models.thinking_mixin import ThinkingMixin
 from nat.errors import BackendUnreachable, describe_error
 from nat.registry.decorators import register_llm_provider
 
@@ -64,7 +66,7 @@ class Host:
     """None for the one that the SDK knows."""
 
 
-class OpenAIModelConfig(LLMBaseConfig, name="openai"):
+class OpenAIModelConfig(LLMBaseConfig, ThinkingMixin, SSLVerificationMixin, name="openai"):
     """A model behind an OpenAI-compatible API: OpenAI itself, vLLM, or a gateway."""
 
     host: ClassVar[Host] = Host("OpenAI", key_variable="OPENAI_API_KEY", url_variable="OPENAI_BASE_URL")
@@ -115,8 +117,8 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     """Number of alternatives per token to request; needs `logprobs`."""
     max_retries: int = Field(default=10, ge=0, validation_alias=AliasChoices("max_retries", "num_retries"))
     """Number of retries after a lost connection, a 408, 409, 429 or 5xx."""
-    timeout: float = Field(default=600.0, gt=0)
-    """Time limit of a request, in seconds."""
+    timeout: float = Field(default=600.0, gt=0, validation_alias=AliasChoices("timeout", "request_timeout"))
+    """Time limit of a request, in seconds; also called `request_timeout`."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Further fields for requests that do not set them."""
 
@@ -139,7 +141,8 @@ class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     @property
     def request_defaults(self) -> dict[str, Any]:
         """Fields for requests that do not set them."""
-        return {**{name: getattr(self, name) for name in _REQUEST_FIELDS}, **self.extra_body}
+        own = {name: getattr(self, name) for name in _REQUEST_FIELDS}
+        return {**own, **self.thinking_fields, **self.extra_body}
 
     @property
     def openai_endpoint(self) -> ModelEndpoint:

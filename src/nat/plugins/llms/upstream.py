@@ -13,6 +13,7 @@ def open_upstream(config: OpenAIModelConfig, *, llm_name: str | None) -> Upstrea
         api_key=api_key(config, llm_name=llm_name),
         model_name=config.model_name,
         timeout=config.timeout,
+        verify_ssl=config.verify_ssl,
         max_retries=config.max_retries,
         max_tokens=config.max_tokens or config.max_completion_tokens,
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
-from openai import APIConnectionError, APIStatusError, AsyncOpenAI
+from openai import APIConnectionError, APIStatusError, AsyncOpenAI, DefaultAsyncHttpxClient
 from pydantic import BaseModel, FiniteFloat, ValidationError
 
 from nat.errors import BackendError, BackendUnreachable, ConfigError, findings_of
@@ -75,7 +75,8 @@ class Teacher:
     def __init__(self, config: OpenAIModelConfig, *, llm_name: str) -> None:
         self._path = f"llms.{llm_name}"
         self._model = config.model_name
-        self._client = AsyncOpenAI(**connection(config, llm_name=llm_name))
+        http = DefaultAsyncHttpxClient(verify=config.verify_ssl)
+        self._client = AsyncOpenAI(**connection(config, llm_name=llm_name), http_client=http)
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._context: int | None = None
         """Most tokens of a prompt and an answer; None if the server does not tell."""

@@ -183,14 +183,15 @@ async def test_max_retries_has_an_effect():
     assert len(server.requests) == 1
 
 
-async def test_the_timeout_has_an_effect():
+@pytest.mark.parametrize("key", ["timeout", "request_timeout"])
+async def test_the_timeout_has_an_effect(key):
     """A server that does not answer fails the call, which is counted."""
 
     async def never(_request: SeenRequest) -> Say:
         await asyncio.sleep(3600)
         return Say()
 
-    async with OpenAIServer(never) as server, open_for(server, max_retries=0, timeout=1) as client:
+    async with OpenAIServer(never) as server, open_for(server, max_retries=0, **{key: 1}) as client:
 
         async def play() -> None:
             with pytest.raises(openai.APITimeoutError):
