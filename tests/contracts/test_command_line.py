@@ -30,7 +30,7 @@ COMMANDS = {
     "nat run": f"{COMMON} --input --input_file",
     "nat validate": COMMON,
     "nat info": "",
-    "nat info components": "-t/--types -q/--query --json",
+    "nat info components": "-t/--types -q/--query -f/--fields -n/--num_results -o/--output_path --json",
     "nat gateway": "",
     "nat gateway serve": "--config_file -o/--override --import --host --port --llm --api_key --allowed_hosts",
     "nat backend": "",

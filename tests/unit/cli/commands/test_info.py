@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from fakes.guide_components import register_guide_components
-from nat.cli.commands.info import info_command
+from nat.cli.commands.info import NOT_PROVIDED, SECTIONS, info_command
 from nat.registry import discovery
 from nat.registry.catalog import pushed_catalog
 from nat.registry.discovery import PluginFailure
@@ -31,6 +31,43 @@ def test_types_choose_sections(run):
     output = run("-t", "trainers", "-t", "trainer_adapters").stdout
     assert "my_trainer_adapter" in output
     assert "llms:" not in output
+
+
+@pytest.mark.parametrize(("theirs", "section"), SECTIONS.items())
+def test_the_toolkits_names_of_types_choose_sections(run, theirs, section):
+    """`-t evaluator` shows what `-t eval.evaluators` does, in any case."""
+    assert run("-t", theirs.upper()).stdout == run("-t", str(section)).stdout
+
+
+def test_every_type_of_the_toolkit_is_accepted(run):
+    """Clients and tool wrappers are listed by framework; a part that is missing here is named."""
+    assert "llm_client: openai  (for openai)\n" in run("-t", "llm_client").stdout
+    assert "tool_wrapper: openai\n" in run("-t", "tool_wrapper").stdout
+    for name in NOT_PROVIDED:
+        shown = run("-t", name)
+        assert shown.exit_code == 0
+        assert f"'{name}' components are not part of this project." in shown.stderr
+
+
+def test_the_number_of_results_is_limited(run):
+    """`-n 1` shows the first match only, also in JSON."""
+    assert len(json.loads(run("-t", "evaluator", "-n", "1", "--json").stdout)) == 1
+    assert len(json.loads(run("-t", "evaluator", "-n", "-1", "--json").stdout)) > 1
+
+
+def test_results_are_written_to_a_file(run, tmp_path):
+    """`-o` writes what `--json` prints."""
+    path = tmp_path / "found.json"
+    assert "llms: nim" in run("-t", "llm_provider", "-o", str(path)).stdout
+    assert json.loads(path.read_text()) == json.loads(run("-t", "llms", "--json").stdout)
+
+
+def test_fields_narrow_the_search(run):
+    """`-f` says which text the query must be in."""
+    query = ("-q", "number of trajectory generations per example", "--json")
+    assert json.loads(run(*query, "-f", "developer_notes").stdout)
+    assert not json.loads(run(*query, "-f", "component_name", "-f", "description").stdout)
+    assert json.loads(run("-q", "nat.plugins.llms", "-f", "package", "--json").stdout)
 
 
 def test_query_finds_text(run):
