@@ -181,6 +181,36 @@ def test_an_interrupted_run_exports_its_best_model(tmp_path, games):
     assert not list(run_dir.glob(f"{UNFINISHED}*"))
 
 
+@pytest.mark.parametrize("moment", ["Starting epoch 3 ", "Submitted"])
+def test_a_killed_backend_ends_the_run_at_once(tmp_path, games, moment):
+    """In rollouts and in an update: no client goes on to retry, and the error names process, exit code and log."""
+    output_dir = tmp_path / "runs"
+    run = started(output_dir, *games, "-o", "llms.player.max_retries", "1000")
+    assert run.stdout is not None
+    shown = ""
+    for line in run.stdout:
+        shown += line
+        if moment in line:
+            break
+    [backend] = backends_of(output_dir)
+    try:
+        os.kill(backend, signal.SIGKILL)
+        rest, _ = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    assert run.returncode == 1, shown + rest
+    assert "Traceback" not in rest
+    run_dir = (output_dir / "latest").resolve()
+    assert (
+        f"Error: the backend has ended with exit code -9 (process {backend}); the end of {run_dir}/backend.log:" in rest
+    )
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert summary["state"] == "failed"
+    assert "exit code -9" in summary["ended_early"]
+    with Journal.open(run_dir, read_only=True) as journal:
+        assert journal.info().state is RunState.FAILED
+
+
 OVERLAP = ("-o", "finetuning.max_staleness", "1")
 
 

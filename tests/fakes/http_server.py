@@ -69,6 +69,10 @@ class HttpServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.die()
+
+    async def die(self) -> None:
+        """Refuse further connections and drop the open ones."""
         assert self._server is not None
         self._server.close()
         for _ in range(4):  # turns of the loop after which an accepted connection is known, so that it can be dropped

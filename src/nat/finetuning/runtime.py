@@ -22,7 +22,7 @@ from nat.finetuning import guards
 from nat.finetuning.best_model import export_best, export_best_after
 from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.ending import end_after, judge_after, summarised
-from nat.finetuning.health import check_health, dead_server
+from nat.finetuning.health import check_health, dead_server, watched_servers
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
@@ -180,7 +180,8 @@ async def _run(prepared: PreparedRun, run: RunContext, watch: Stopwatch) -> RunR
         phases = await build_phases(config, builder)
         begun = phases[:1]
         try:
-            statuses = await _trained(phases, prepared, run, begun)
+            async with watched_servers(config, builder):
+                statuses = await _trained(phases, prepared, run, begun)
             components = phases[-1]
             model = await components.adapter.export_model(MODEL_NAME)
             served = await components.adapter.served_model()

@@ -69,6 +69,8 @@ class WorkflowSession:
         self._deadline, self._deadline_option = _deadline(config, remote)
         self._passes = itertools.count()
         self._listeners: list[tuple[OnRollout, OnPass | None]] = []
+        self.num_open = 0
+        """Rollouts that are being played."""
 
     @property
     def phase(self) -> Phase:
@@ -106,16 +108,20 @@ class WorkflowSession:
             replaced = self._replaced if self.phase == "train" else None
             policy = CapturePolicy(logprobs=True, token_ids=True, seed=seed, replaced=replaced)
         async with self._slots:
-            rollout = await run_rollout(
-                self._workflow,
-                item,
-                seed=seed,
-                generation=generation,
-                policy=policy,
-                deadline=self._deadline,
-                deadline_option=self._deadline_option,
-                runtime_type=self._runtime_type,
-            )
+            self.num_open += 1
+            try:
+                rollout = await run_rollout(
+                    self._workflow,
+                    item,
+                    seed=seed,
+                    generation=generation,
+                    policy=policy,
+                    deadline=self._deadline,
+                    deadline_option=self._deadline_option,
+                    runtime_type=self._runtime_type,
+                )
+            finally:
+                self.num_open -= 1
         for on_rollout, _ in tuple(self._listeners):
             on_rollout(rollout)
         return rollout
@@ -144,6 +150,11 @@ _sessions: ContextVar[tuple[WorkflowSession, ...]] = ContextVar("nat_sessions", 
 def plays_held_out() -> bool:
     """True inside `held_out_phase`."""
     return _held_out.get()
+
+
+def rollouts_open() -> bool:
+    """True while a session in use plays rollouts."""
+    return any(session.num_open for session in _sessions.get())
 
 
 @contextmanager

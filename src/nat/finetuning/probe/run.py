@@ -19,7 +19,7 @@ from nat.eval.dataset import answer_column_warning
 from nat.eval.evaluate import choosing_examples, score_items
 from nat.finetuning import guards
 from nat.finetuning.example_choice import in_turn
-from nat.finetuning.health import check_health, check_llm_servers
+from nat.finetuning.health import check_health, check_llm_servers, watched_servers
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
@@ -105,7 +105,8 @@ async def probe(
         stack.enter_context(watched_loop())
         trajectories = await _trajectory_builder(config, builder, options)
         with watch(session):
-            played = await _play(trajectories, chosen)
+            async with watched_servers(config, builder):
+                played = await _play(trajectories, chosen)
         if any(record.left_out is not None for record in played.records):
             await check_llm_servers(config, builder)
         scores_EGK = await _scored_again(played, options.rescores, trajectories, session)

@@ -49,7 +49,7 @@ class BackendProcess:
     def check(self) -> None:
         """Raise BackendUnreachable, with the exit code and the tail of the log, if the process has ended."""
         if not self.alive:
-            raise _died(self._process.returncode, self.log_path)
+            raise _died(self._process, self.log_path)
 
     async def stop(self) -> None:
         """Stop the process, and log a bad exit code: saving the last weights may have failed."""
@@ -167,7 +167,7 @@ async def _ready_port(process: asyncio.subprocess.Process, log_path: Path, timeo
             f"the backend was not ready within {timeout_s:.0f} s; the end of {log_path}:\n{tail(log_path)}",
             hint="raise `startup_timeout` in the LLM's block, or fix what the log reports",
         ) from None
-    raise _died(process.returncode, log_path)
+    raise _died(process, log_path)
 
 
 def _event(line: bytes) -> dict[str, str | int]:
@@ -179,10 +179,12 @@ def _event(line: bytes) -> dict[str, str | int]:
     return event if isinstance(event, dict) else {}
 
 
-def _died(returncode: int | None, log_path: Path) -> BackendUnreachable:
+def _died(process: asyncio.subprocess.Process, log_path: Path) -> BackendUnreachable:
+    code = process.returncode
+    ended = f"the backend has ended with exit code {code} (process {process.pid})"
     return BackendUnreachable(
-        f"the backend has ended with exit code {returncode}; the end of {log_path}:\n{tail(log_path)}",
-        hint=_remedy(returncode),
+        f"{ended}; the end of {log_path}:\n{tail(log_path)}",
+        hint=_remedy(code),
     )
 
 
