@@ -1,5 +1,8 @@
 """`python -m mutants [TARGET …]`: change the code in one place at a time, and list the changes that no test notices.
 
+All of them take hours. `--part 2/8` makes every eighth change, from the second one on, so that eight parts make all;
+`--minutes 30` stops after that time, and says what is left.
+
 Each changed module runs in a child process with its own tests, until the first of them fails. A change survives if
 all tests pass. It is printed with its line number, the line before and the line after:
 
@@ -9,19 +12,22 @@ all tests pass. It is printed with its line number, the line before and the line
 The exit code is 1 if there is a gap.
 """
 
+import argparse
 import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
+from typing import Self
 
 from hypothesis import Phase, settings
 
 from mutants.equivalent import EQUIVALENT
-from mutants.mutate import mutants
+from mutants.mutate import Mutant, mutants
 from mutants.trial import passes
 
 ROOT = Path(__file__).parents[1]
@@ -29,7 +35,7 @@ SOURCE = ROOT / "src" / "nat"
 TESTS = ROOT / "tests" / "unit"
 LIMIT_S = 300
 """Seconds for the unchanged tests of a target; a changed run gets ten times their time, at least ten seconds."""
-ALL_S = 2 * 3600
+MINUTES = 120.0
 HEAVY = ("pydantic", "httpx", "openai")
 """Imported once before the children start; modules of `nat` are not imported."""
 
@@ -73,9 +79,31 @@ TARGETS = {
 }
 
 
-def gaps(module: str, tests: Sequence[str], until: float) -> int:
+@dataclass(frozen=True)
+class Part:
+    """Every `of`-th change, beginning with the `number`-th."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `2/8`; ValueError if it is no part of a whole."""
+        number, of = map(int, text.split("/"))
+        if not 1 <= number <= of:
+            raise ValueError(text)
+        return cls(number, of)
+
+    def chosen(self, changes: Iterable[Mutant]) -> list[Mutant]:
+        return list(islice(changes, self.number - 1, None, self.of))
+
+
+def gaps(module: str, tests: Sequence[str], part: Part, until: float) -> int:
     """Print the surviving changes of a module; gives the number of gaps."""
     path, name = SOURCE / module, "nat." + module.removesuffix(".py").replace("/", ".")
+    if time.monotonic() > until:
+        print(f"{module}: not begun for lack of time", flush=True)
+        return 0
     source, began = path.read_text("utf-8"), time.monotonic()
     if not passes(name, path, source, tests, limit_s=LIMIT_S):
         raise SystemExit(f"{module}: its tests fail without any change; run: pytest {' '.join(tests)}")
@@ -83,24 +111,30 @@ def gaps(module: str, tests: Sequence[str], until: float) -> int:
     if passes(name, path, "raise ImportError", tests, limit_s=limit_s):
         raise SystemExit(f"{module}: none of its tests imports it: {' '.join(tests)}")
     made = survivors = missed = 0
-    known = EQUIVALENT.get(module, {})
-    for mutant in mutants(source):
+    known, chosen = EQUIVALENT.get(module, {}), part.chosen(mutants(source))
+    for mutant in chosen:
         if time.monotonic() > until:
-            raise SystemExit(f"{module}: stopped after {made} changes, since all targets took {ALL_S} s")
+            break
         made += 1
         if passes(name, path, mutant.source, tests, limit_s=limit_s):
             survivors += 1
             missed += mutant.after not in known
             mark = "=" if mutant.after in known else "-"
             print(f"  {mark} line {mutant.line}\n      was {mutant.before}\n      now {mutant.after}", flush=True)
-    print(f"{module}: {made} changes, {survivors} survive, {survivors - missed} of them equivalent", flush=True)
+    left = f", {len(chosen) - made} not made for lack of time" if made < len(chosen) else ""
+    print(f"{module}: {made} changes, {survivors} survive, {survivors - missed} of them equivalent{left}", flush=True)
     return missed
 
 
-def main(names: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Give 1 if the named targets have gaps, else 0."""
-    if unknown := set(names) - TARGETS.keys():
-        raise SystemExit(f"no such target: {', '.join(sorted(unknown))}; there are {', '.join(TARGETS)}")
+    parser = argparse.ArgumentParser(prog="python -m mutants", description="List the changes that no test notices.")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; default: all of them")
+    parser.add_argument("--part", type=Part.parse, default=Part(1, 1), help="such as 2/8")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"default: {MINUTES:g}")
+    given = parser.parse_args(arguments)
+    if unknown := set(given.targets) - TARGETS.keys():
+        parser.error(f"no such target: {', '.join(sorted(unknown))}; there are {', '.join(TARGETS)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a child never outlives this process
     os.chdir(ROOT)
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -108,13 +142,14 @@ def main(names: Sequence[str]) -> int:
         "mutants", derandomize=True, database=None, deadline=None, phases=(Phase.explicit, Phase.generate)
     )
     settings.load_profile("mutants")  # the same examples each time, and no search for a small one
-    until, missed = time.monotonic() + ALL_S, 0
-    for target in (TARGETS[name] for name in names):
+    until, missed = time.monotonic() + 60 * given.minutes, 0
+    for target in (TARGETS[name] for name in given.targets or TARGETS):
         for heavy in target.imports:
             import_module(heavy)
-        missed += sum(gaps(module, [str(TESTS / part) for part in target.tests], until) for module in target.modules)
+        tests = [str(TESTS / test) for test in target.tests]
+        missed += sum(gaps(module, tests, given.part, until) for module in target.modules)
     return 1 if missed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or list(TARGETS)))
+    sys.exit(main(sys.argv[1:]))

@@ -75,6 +75,19 @@ def said(role, content, **more):
     return {"role": role, "content": content, **more}
 
 
+def test_a_streamed_call_is_the_same_call():
+    """Only in a stream does a tool call have an index; its name and arguments are compared."""
+
+    def calling(arguments, **more):
+        call = {"id": "x", "type": "function", "function": {"name": "add", "arguments": arguments}}
+        return [said("user", "2 + 2?"), said("assistant", None, tool_calls=[call | more])]
+
+    whole, streamed, other = calling("{}"), calling("{}", index=0), calling('{"a": 2}', index=0)
+    assert same_messages(whole, streamed)
+    assert message_parting(whole, [1], streamed, [1]) is None
+    assert message_parting(whole, [1], other, [1]) == 1
+
+
 def test_messages_part_at_an_answer():
     """The place of the first differing message, if both were sampled; ids of tool calls are random."""
     question = said("user", "2 + 2?")

@@ -15,6 +15,7 @@ from nat.errors import JournalError
 from nat.runs.folder import create_run_folder
 from nat.runs.journal import JOURNAL_NAME, Journal, reading
 from nat.runs.records import Phase, RunState, RunSummary
+from nat.runs.rollouts import LeftOutCause
 from nat.wire.training import AnswerReturn, JobStatus, TrainingRow
 
 
@@ -71,6 +72,22 @@ def test_the_same_key_again_replaces(journal):
     assert [r.reward for r in journal.rollouts(Phase.TRAIN, 0)] == [1.0]
     assert [e.avg_reward for e in journal.epochs()] == [1.0]
     assert [j.status for j in journal.jobs()] == [JobStatus.COMPLETED]
+
+
+def test_the_first_failure_of_each_kind_is_kept(journal):
+    """Later ones, of the same batch or epochs after it, do not replace the first, whose traceback is read first."""
+
+    def failed(example_id: str, *, line: int):
+        place = f'  File "agent.py", line {line}'
+        return rollout_record(example_id, left_out=LeftOutCause.FAILED, traceback=f"{place}\nE: {example_id}")
+
+    journal.record_rollouts(Phase.TRAIN, 0, [rollout_record("a"), failed("b", line=1), failed("c", line=1)])
+    journal.record_rollouts(Phase.TRAIN, 3, [failed("d", line=1), failed("e", line=2)])
+    assert [each.rollout for each in journal.failures()] == [
+        "training, epoch 1, example b, generation 0",
+        "training, epoch 4, example e, generation 0",
+    ]
+    assert [each.traceback[-1] for each in journal.failures()] == ["b", "e"]
 
 
 def test_a_batch_of_rollouts_is_written_completely_or_not_at_all(journal):

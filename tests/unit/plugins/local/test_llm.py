@@ -7,7 +7,10 @@ from pydantic import ValidationError
 
 from fakes.tiny_model import make_tiny_model
 from nat.backend.__main__ import parse
+from nat.builder.workflow_builder import WorkflowBuilder
+from nat.errors import ConfigError, ModelUnavailable
 from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo, backend_arguments
+from nat.registry.discovery import discover_components
 
 
 def options_of(**given):
@@ -122,3 +125,15 @@ async def test_no_engine_is_advised_without_a_choice(tmp_path, lora):
     if lora is None:
         (block.model / "model.safetensors").unlink()
     assert await LocalProviderInfo.model_construct(block=block).advice() is None
+
+
+async def test_a_revision_of_a_folder_is_refused(tmp_path):
+    """Only a model of the Hub has revisions; the folder would be used as it is, whatever was named beside it."""
+    block = LocalModelConfig(model=make_tiny_model(tmp_path / "model"), revision="v1")
+    with pytest.raises(ModelUnavailable, match="is a folder, which has no revision 'v1'"):
+        block.pinned()
+    discover_components()
+    async with WorkflowBuilder() as builder:
+        with pytest.raises(ConfigError, match=r"llms\.student\.model: .* is a folder, which has no revision 'v1'"):
+            await builder.add_llm("student", block)
+    assert block.model_copy(update={"revision": None}).pinned().revision is None
