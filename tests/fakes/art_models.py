@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nat.art.server.batch import ArtBatch
 from nat.art.server.store import key_of
-from nat.art.wire import ArtModel
+from nat.art.wire import ArtModel, Serving
 from nat.backend.model import LoadedModel
 from nat.errors import ModelBusy, ModelNotPrepared
 from nat.wire.training import JobState, JobStatus, TrainingConfig
@@ -71,6 +71,9 @@ class FakeArtModels:
     async def prepare(self, model: ArtModel) -> None:
         self.folder(model)
         self.checkpoints.setdefault(model.name, [0])
+
+    def serving(self, model: ArtModel) -> Serving:
+        return Serving(base_model="tiny", notes=["Nothing of this is real."])
 
     def step(self, model: ArtModel) -> int:
         return max(self.steps(model), default=0)

@@ -36,12 +36,14 @@ class FakeArtServer(HttpServer):
         one_name_per_step: bool = False,
         trains: bool = True,
         knows_token_ids: bool = True,
+        serving: dict[str, Any] | None = None,
     ) -> None:
         """Configure the server's behaviour.
 
         The stream is cut off `breaks_after` so many lines; /jobs then reports `failure`, as our own backend
         does. `in_band` is a last line of the stream. `refusals` maps paths to a status and a body. `one_name_per_step`
-        serves `name@N` and no plain name. Without `trains` there is no training route, as in 0.5.18.
+        serves `name@N` and no plain name. Without `trains` there is no training route, as in 0.5.18. `serving` is what
+        our own server tells of itself.
         """
         super().__init__()
         self.requests: list[SeenRequest] = []
@@ -64,6 +66,7 @@ class FakeArtServer(HttpServer):
         self._listens_everywhere = listens_everywhere
         self._one_name_per_step = one_name_per_step
         self._trains = trains
+        self._serving = serving
 
     @property
     def paths(self) -> list[str]:
@@ -94,7 +97,8 @@ class FakeArtServer(HttpServer):
         self.requests.append(request)
         if (request.method, request.path) == ("POST", "/_train_model") and request.path not in self.refusals:
             return await self._train(request, reader, writer)
-        write_json(writer, *self._answer(request))
+        told = self._serving if request.path == "/_prepare_backend_for_training" else None
+        write_json(writer, *self._answer(request), {} if told is None else {"x-nat-serving": json.dumps(told)})
         return True
 
     def _answer(self, request: SeenRequest) -> tuple[int, Any]:

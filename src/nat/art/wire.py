@@ -14,6 +14,8 @@ from nat.wire.rewards import Reward
 
 JOB_ID_HEADER = "X-Job-Id"
 """The header in which our server gives the id of a training call's job."""
+SERVING_HEADER = "X-Nat-Serving"
+"""The header in which our server says, as `Serving` in ASCII, how it serves a model that was prepared."""
 TOKEN_ID = "token_id:"  # noqa: S105 - no secret
 """The prefix of a sampled token that is given by its id."""
 STEPS, NEW_STEPS = "num_gradient_steps", "data/step_num_gradient_steps"
@@ -270,6 +272,15 @@ class ArtTrainRequest(ArtRecord):
     config: ArtTrainConfig
     dev_config: ArtDevTrainConfig
     verbose: bool = False
+
+
+class Serving(BaseModel):
+    """What a client cannot know of a server that has one base model, whatever was requested."""
+
+    base_model: str
+    """The name of the served one."""
+    notes: list[str] = []
+    """What was requested and has no effect, in whole sentences."""
 
 
 class ArtPrepareRequest(ArtRecord):

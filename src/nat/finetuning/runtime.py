@@ -257,9 +257,12 @@ def warnings_of(phases: Sequence[RunComponents], prepared: PreparedRun) -> list[
     found = [
         text
         for components, own in zip(phases, prepared.phases, strict=True)
-        for text in own.warnings(
-            compares_across_groups=components.adapter.compares_across_groups,
-            needs_difference=components.adapter.needs_difference,
+        for text in (
+            *own.warnings(
+                compares_across_groups=components.adapter.compares_across_groups,
+                needs_difference=components.adapter.needs_difference,
+            ),
+            *components.adapter.warnings(),
         )
     ]
     return list(dict.fromkeys(found))

@@ -31,6 +31,7 @@ from nat.finetuning.alarms import EpochWindow, alarms
 from nat.finetuning.best_model import keep_if_best
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, reported_metrics, with_signal
 from nat.finetuning.interfaces.finetuning_runner import Trainer
+from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.progress import append_epoch_metrics
 from nat.finetuning.recorder import Recorder
@@ -86,8 +87,8 @@ class EpochTrainer(Trainer):
     @property
     def context(self) -> RunContext:
         """The run that this trainer was initialized in."""
-        if self._context is None:
-            raise RuntimeError("Trainer not initialized: await initialize() first")
+        check_ready(self, self._context)
+        assert self._context is not None, "checked above"
         return self._context
 
     @property
@@ -210,6 +211,7 @@ class EpochTrainer(Trainer):
         self, trajectory_collection: TrajectoryCollection, epoch: int
     ) -> TrajectoryCollection:
         """The easiest groups, as many as the curriculum allows in this epoch; all if it is off."""
+        check_ready(self, self.curriculum_config)
         config = self.curriculum_config
         if not config.enabled:
             return trajectory_collection

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from nat.art.wire import JOB_ID_HEADER
+from nat.art.wire import JOB_ID_HEADER, SERVING_HEADER, Serving
 from nat.errors import BackendError, BackendUnreachable, TrainingFailed, describe_error
 from nat.secrets import excerpt
 from nat.wire.hosts import is_everywhere
@@ -44,6 +44,8 @@ class Inference:
 
     base_url: str
     api_key: str
+    serving: Serving | None = None
+    """What our server says of itself; other servers load the base model that is requested."""
 
 
 class ModelList(BaseModel):
@@ -72,6 +74,10 @@ class ArtClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
         await self._http.aclose()
 
     async def check_health(self) -> None:
@@ -101,7 +107,7 @@ class ArtClient:
         response = await self._post("/_prepare_backend_for_training", body, read=_LOAD_SECONDS)
         match _json(response):
             case [str(url), str(key)]:
-                return Inference(self._reachable(url), key)
+                return Inference(self._reachable(url), key, _serving(response))
         raise _unexpected(response, wanted="the URL and the key of its inference")
 
     async def step(self, model: Json) -> int:
@@ -235,6 +241,13 @@ def _json(response: httpx.Response) -> Any:
     try:
         return response.json()
     except ValueError:
+        return None
+
+
+def _serving(response: httpx.Response) -> Serving | None:
+    try:
+        return Serving.model_validate_json(response.headers.get(SERVING_HEADER, ""))
+    except ValidationError:
         return None
 
 

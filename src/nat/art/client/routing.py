@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nat.art.client.config import ARTBackendConfig
+from nat.art.wire import Serving
 from nat.capture.redirect import Address, address_of
 from nat.errors import BackendUnreachable, ConfigError
 from nat.finetuning.sampling import REPLACE, block_finding
@@ -51,6 +52,17 @@ def trained_llms(
             hint="name the trained LLM, or leave `target_model` out",
         )
     return trained
+
+
+def check_base_model(serving: Serving, backend: ARTBackendConfig) -> None:
+    """Raise ConfigError if the server has another base model than the one to train, whatever the LLM asks for."""
+    if serving.base_model not in (backend.base_model, backend.base_model.rpartition("/")[2]):
+        seen = f"'{backend.base_model}', but the ART server at {backend.base_url} has {serving.base_model!r} alone"
+        raise ConfigError(
+            [f"trainer adapter: backend.base_model is {seen}"],
+            hint=f"set `base_model: {serving.base_model}`, or start the server with `nat backend serve` and --model "
+            f"{backend.base_model} (or its folder and --served_model_name)",
+        )
 
 
 def served_as(names: Sequence[str], backend: ARTBackendConfig, *, inference_url: str) -> str:

@@ -7,11 +7,12 @@ from nat.art.client.client import ArtClient, Inference
 from nat.art.client.config import ARTBackendConfig, ARTTrainingConfig
 from nat.art.client.job import Report
 from nat.art.client.requests import art_model, model_body, prepare_body, train_body
-from nat.art.client.routing import ConfiguredLLM, notice, sampling_warnings, served_as, trained_llms
+from nat.art.client.routing import ConfiguredLLM, check_base_model, notice, sampling_warnings, served_as, trained_llms
 from nat.art.wire import ArtTrajectoryGroup
 from nat.capture.redirect import Redirects, address_of
 from nat.data_models.finetuning import ServedModel
 from nat.errors import BackendError
+from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.run_context import current_run
 
 logger = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ class ArtSession:
         training: ARTTrainingConfig,
         *,
         client: ArtClient,
-        llms: Sequence[ConfiguredLLM],
+        llms: Sequence[ConfiguredLLM] | None,
         redirects: Redirects,
     ) -> None:
         self._backend = backend
@@ -39,11 +40,21 @@ class ArtSession:
         self._trained: list[ConfiguredLLM] = []
         self._served = backend.name
         self._best_step: int | None = None
-        self._inference: Inference  # set by `connect`
+        self.warnings: list[str] = []
+        """Likely mistakes, in whole sentences: of sampling, and of settings that have no effect on this server."""
+        self._connected: Inference | None = None
 
     @property
-    def trained_names(self) -> set[str]:
-        """All names under which capture may have recorded an answer of the trained model."""
+    def _inference(self) -> Inference:
+        check_ready(self, self._connected, first="connect()")
+        assert self._connected is not None, "checked above"
+        return self._connected
+
+    @property
+    def trained_names(self) -> set[str] | None:
+        """All names under which capture may have recorded answers of the trained model; None if it is not known."""
+        if self._llms is None:
+            return None
         keys, models = {llm.key for llm in self._trained}, {llm.model for llm in self._trained}
         return keys | models | {self._served, self._backend.name}
 
@@ -54,27 +65,33 @@ class ArtSession:
 
         Raises:
             BackendUnreachable: no healthy ART server answers at the configured address.
-            ConfigError: no LLM of the configuration asks this server, or one samples what cannot be trained on.
+            ConfigError: no LLM of the configuration asks this server, one samples what cannot be trained on, or the
+                server has another base model.
 
         """
         await self._client.check_health()
         await self._client.check_trains()
         await self._client.register(self._body)
-        self._inference = await self._client.prepare(prepare_body(self._model, self._backend))
+        self._connected = await self._client.prepare(prepare_body(self._model, self._backend))
+        self.warnings = []
+        if (serving := self._inference.serving) is not None:
+            check_base_model(serving, self._backend)
+            self.warnings += [f"The ART server at {self._backend.base_url}: {note}" for note in serving.notes]
         logger.info("Successfully registered with ART backend.")
         url = self._inference.base_url
-        self._trained = trained_llms(self._llms, self._backend, inference_url=url, target=target_model)
+        if self._llms is not None:
+            self._trained = trained_llms(self._llms, self._backend, inference_url=url, target=target_model)
         await self._ask_for_newest()
         for llm in self._trained:
             if llm.model != self._served:
-                _report(logging.INFO, notice(llm, self._served))
-        for text in () if sampling_replaced else sampling_warnings(self._trained):
-            _report(logging.WARNING, text)
+                _tell(notice(llm, self._served))
+        self.warnings += [] if sampling_replaced else sampling_warnings(self._trained)
 
     async def check(self) -> None:
-        """Raise BackendError unless the control routes answer and the inference server serves the model."""
+        """Raise BackendError unless the control routes answer and, once connected, inference serves the model."""
         await self._client.check_health()
-        await self._served_name()
+        if self._connected is not None:
+            await self._served_name()
 
     async def train(self, groups: Sequence[ArtTrajectoryGroup], report: Report) -> str:
         """Make one update; returns the name of the new weights, which are then served."""
@@ -122,9 +139,9 @@ class ArtSession:
             logger.warning("Old checkpoints could not be deleted: %s", error)
 
 
-def _report(level: int, text: str) -> None:
+def _tell(text: str) -> None:
     """Log a text, and show it where the run is watched live."""
-    logger.log(level, "%s", text)
+    logger.info("%s", text)
     run = current_run()
     if run is not None:
         run.progress.message(text)

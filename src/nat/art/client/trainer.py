@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from uuid import uuid4
 
 from nat.art.client.config import ARTTrainerConfig, ARTTrajectoryBuilderConfig
+from nat.art.client.trainer_adapter import ARTTrainerAdapter
 from nat.builder.builder import Builder
 from nat.data_models.finetuning import FinetuneConfig
 from nat.finetuning.trainer import EpochTrainer
@@ -32,6 +33,12 @@ class ARTTrainer(EpochTrainer):
     async def initialize(self, run_config: FinetuneConfig) -> None:
         logger.info("Initializing %s", self.title)
         await super().initialize(run_config)
+
+    async def cleanup(self) -> None:
+        """Close the adapter, too: one that the guide's constructor made has a client of its own."""
+        await super().cleanup()
+        if isinstance(self.trainer_adapter, ARTTrainerAdapter):
+            await self.trainer_adapter.close()
 
 
 @register_trainer(config_type=ARTTrainerConfig)

@@ -22,6 +22,7 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.errors import BackendError, ConfigError
+from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint, TrainerAdapter
 from nat.finetuning.progress import append_progress
 from nat.registry.decorators import register_trainer_adapter
@@ -41,14 +42,25 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         self,
         adapter_config: ARTTrainerAdapterConfig,
         *,
-        client: ArtClient,
-        llms: Sequence[ConfiguredLLM],
-        redirects: Redirects,
+        client: ArtClient | None = None,
+        llms: Sequence[ConfiguredLLM] | None = None,
+        redirects: Redirects | None = None,
     ) -> None:
+        """Connect on `initialize`.
+
+        Args:
+            client: The caller closes it; by default the adapter has one of its own, which `close` closes.
+            llms: Those of the YAML, so that their requests are redirected to the trained model; None if they are not
+                known, and the workflow calls the trained model by itself.
+            redirects: Takes the redirects of these LLMs.
+
+        """
         super().__init__(adapter_config)
         self._config = adapter_config
-        training = adapter_config.training or ARTTrainingConfig()
-        self._session = ArtSession(adapter_config.backend, training, client=client, llms=llms, redirects=redirects)
+        training, backend = adapter_config.training or ARTTrainingConfig(), adapter_config.backend
+        opened = client or ArtClient(backend.base_url, backend.api_key.get_secret_value())
+        self._own_client = opened if client is None else None
+        self._session = ArtSession(backend, training, client=opened, llms=llms, redirects=redirects or Redirects())
         self._jobs: dict[str, ArtJob] = {}
         self._jobs_submitted = 0
 
@@ -77,6 +89,9 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         replaced = run_config.sampling_in_training is not None
         await self._session.connect(run_config.target_model, sampling_replaced=replaced)
 
+    def warnings(self) -> Sequence[str]:
+        return self._session.warnings
+
     async def is_healthy(self) -> bool:
         try:
             await self._session.check()
@@ -93,6 +108,7 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
             ValueError: an update under this run id is in progress.
 
         """
+        check_ready(self, self.run_config)
         run_id = trajectories.run_id
         if any(job.active for job in self._jobs.values() if job.ref.run_id == run_id):
             raise ValueError(f"Training of {run_id} is already in progress.")
@@ -127,9 +143,11 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         return await self._job(ref).cancel()
 
     async def close(self) -> None:
-        """Cancel the jobs that still run."""
+        """Cancel the jobs that still run, and close what the adapter opened; may be called at any time, and again."""
         for job in self._jobs.values():
             await job.cancel()
+        if self._own_client is not None:
+            await self._own_client.close()
 
     async def keep_best(self) -> KeptCheckpoint:
         """Keep the newest step of the model when old checkpoints are deleted on the server."""

@@ -12,9 +12,11 @@ from nat.backend.training.jobs import JobTable
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
 from nat.errors import TooManyModels
+from nat.secrets import excerpt
 
 logger = logging.getLogger(__name__)
 
+_NAMES_CHARS = 1000
 _KNOWN = {
     "init_args": {"max_seq_length"},
     "engine_args": set[str](),
@@ -52,7 +54,8 @@ class ModelFactory:
                 f"this server holds {self.max_models} models for training, so there is no room for {key}",
                 hint="start it with a higher --max_models, or delete a model",
             )
-        self._warn_of_ignored(key, requested)
+        for note in notes_on(requested, limit=self.adapters.base.max_seq_length):
+            logger.warning("%s: %s", key, note)
         checkpoints = self.store.checkpoints(key)
         found = checkpoints.open()
         lora = lora_of(requested, self.lora)
@@ -77,13 +80,6 @@ class ModelFactory:
         self.pool.serve(prepared)
         return prepared
 
-    def _warn_of_ignored(self, key: ModelKey, requested: InternalModelConfig) -> None:
-        longest, limit = requested.max_seq_length, self.adapters.base.max_seq_length
-        if longest is not None and longest > limit:
-            logger.warning("%s requests max_seq_length %d; this model has %d tokens", key, longest, limit)
-        if ignored := without_effect(requested):
-            logger.warning("%s: these have no effect on this server: %s", key, ", ".join(ignored))
-
 
 def lora_of(requested: InternalModelConfig, default: LoraSettings) -> LoraSettings:
     """The requested adapter; what the client leaves open is as the server was started."""
@@ -93,7 +89,15 @@ def lora_of(requested: InternalModelConfig, default: LoraSettings) -> LoraSettin
     return LoraSettings(rank=peft.r or default.rank, alpha=peft.lora_alpha or default.alpha)
 
 
-def without_effect(requested: InternalModelConfig) -> list[str]:
-    """Settings that this server has no use for, such as shares of a GPU."""
-    blocks = requested.model_dump(exclude_none=True, include=set(_KNOWN))
-    return [f"{block}.{name}" for block, known in _KNOWN.items() for name in blocks.get(block, {}) if name not in known]
+def notes_on(requested: InternalModelConfig, *, limit: int) -> list[str]:
+    """What has no effect on a server of one model of `limit` tokens, such as shares of a GPU; in whole sentences."""
+    longest, blocks = requested.max_seq_length, requested.model_dump(exclude_none=True, include=set(_KNOWN))
+    notes = []
+    if longest is not None and longest > limit:
+        notes.append(f"init_args.max_seq_length is {longest}; this model has {limit} tokens.")
+    names = [
+        f"{block}.{name}" for block, known in _KNOWN.items() for name in blocks.get(block, {}) if name not in known
+    ]
+    if names:
+        notes.append(f"These have no effect on this server: {excerpt(', '.join(names), _NAMES_CHARS)}.")
+    return notes

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from nat.art.options import MAX_MODELS
 from nat.art.server.batch import ArtBatch
-from nat.art.server.model_factory import ModelFactory
+from nat.art.server.model_factory import ModelFactory, notes_on
 from nat.art.server.pool import ModelPool, PreparedModel
 from nat.art.server.store import ModelKey, Store, key_of
 from nat.art.server.training_call import TrainingCall
-from nat.art.wire import ArtModel
+from nat.art.wire import ArtModel, Serving
 from nat.backend.inference.engine import Limits
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import Adapters, LoraSettings
@@ -83,6 +83,11 @@ class ArtModels:
             make = self._factory.make
             prepared = await asyncio.wrap_future(self.worker.run_between(lambda: make(key, model.internal_config)))
         self._pool.serve(prepared, entity=model.entity)
+
+    def serving(self, model: ArtModel) -> Serving:
+        """The base model, and which requested settings have no effect here."""
+        notes = notes_on(model.internal_config, limit=self.base.max_seq_length)
+        return Serving(base_model=self._pool.base.policy_version, notes=notes)
 
     def step(self, model: ArtModel) -> int:
         """Training calls so far, by the served weights or else by the newest checkpoint on disk; 0 if there is none."""

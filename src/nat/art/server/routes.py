@@ -1,5 +1,6 @@
 """The routes of `art run`, of all versions from 0.4 to 0.5.18, and `GET /jobs/{id}`."""
 
+import json
 import logging
 import re
 
@@ -11,7 +12,15 @@ from starlette.responses import JSONResponse, Response
 from nat.art.server import history
 from nat.art.server.submissions import Submissions
 from nat.art.server.training_call import TrainingStream
-from nat.art.wire import ArtDeleteRequest, ArtLogRequest, ArtModel, ArtPrepareRequest, ArtTrainRequest, BareModel
+from nat.art.wire import (
+    SERVING_HEADER,
+    ArtDeleteRequest,
+    ArtLogRequest,
+    ArtModel,
+    ArtPrepareRequest,
+    ArtTrainRequest,
+    BareModel,
+)
 from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.http.errors import ApiError
 
@@ -83,8 +92,10 @@ class _Routes:
         request = await read(http, _PREPARE)
         self._warn_of_other_server(request)
         await self._models.prepare(request.model)
+        serving = self._models.serving(request.model).model_dump(mode="json")
         return JSONResponse(
-            [inference_url(http.headers.get("host", ""), self._host, self._inference_port), self._api_key]
+            [inference_url(http.headers.get("host", ""), self._host, self._inference_port), self._api_key],
+            headers={SERVING_HEADER: json.dumps(serving)},  # ASCII, without line breaks
         )
 
     async def train(self, http: Request) -> Response:

@@ -14,7 +14,7 @@ from nat.art.server.batch import ArtBatch, make_art_batch
 from nat.art.server.served_answers import ServedAnswers
 from nat.art.server.training_call import RunningCall
 from nat.art.server.training_config import with_default_loss
-from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, ArtTrajectoryGroup
+from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, ArtTrajectoryGroup, Serving
 from nat.backend.model import LoadedModel
 from nat.wire.training import JobState
 
@@ -39,6 +39,10 @@ class Models(Protocol):
 
     async def prepare(self, model: ArtModel) -> None:
         """Make or restore a model's weights and serve them; cheap the second time."""
+        ...
+
+    def serving(self, model: ArtModel) -> Serving:
+        """The base model, and which requested settings have no effect here."""
         ...
 
     def step(self, model: ArtModel) -> int:

@@ -12,8 +12,11 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.finetuning.interfaces.held_out import play_held_out
+from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
+
+_BIND = "bind_components(trajectory_builder, trainer_adapter)"
 
 
 class Trainer(ABC):
@@ -43,6 +46,8 @@ class Trainer(ABC):
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
         """Initialize the trainer, its curriculum state, the builder and the adapter."""
+        for component in (self.trajectory_builder, self.trainer_adapter):
+            check_ready(self, component, first=_BIND)
         self.run_config = run_config
         self.trainer_config.reward = run_config.reward_function
         self.curriculum_config = run_config.curriculum_learning
@@ -102,6 +107,8 @@ class Trainer(ABC):
             EvaluationError: no held-out example got a score.
 
         """
+        check_ready(self, self.trajectory_builder, first=_BIND)
+        check_ready(self, self.trajectory_builder.run_config)
         return await play_held_out(self.trajectory_builder, epoch)
 
     def apply_curriculum_learning(
@@ -112,6 +119,7 @@ class Trainer(ABC):
 
     def get_curriculum_state(self) -> dict[str, Any]:
         """The state and the configuration of the curriculum, as JSON values."""
+        check_ready(self, self._curriculum_state)
         state = self._curriculum_state
         return {
             **state,

@@ -1,6 +1,7 @@
 """The interface of a trainer adapter, which submits trajectories to a training backend and may keep checkpoints."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -76,6 +77,10 @@ class TrainerAdapter(ABC):
     def needs_samples(self) -> bool:
         """True if the algorithm trains only what the model has sampled, not texts from a file."""
         return False
+
+    def warnings(self) -> Sequence[str]:
+        """Likely mistakes that the backend has told of, in whole sentences; asked once, after `initialize`."""
+        return ()
 
     async def take_over(self, previous: "TrainerAdapter") -> None:
         """Go on with the weights that another adapter has trained, as a phase of the run ends and the next one begins.

@@ -12,6 +12,7 @@ from nat.data_models.finetuning import FinetuneConfig, TrajectoryBuilderConfig, 
 from nat.data_models.score import score_problem
 from nat.errors import ANY_FAILURE, ConfigError, EvaluationError
 from nat.eval.evaluate import EvaluationRun
+from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.runs.rollouts import RolloutRecord
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class TrajectoryBuilder(ABC):
         Inside a finetuning run the pass uses the open workflow and shares its limit of concurrent rollouts with all
         other passes; nothing is built again.
         """
+        check_ready(self, self.run_config)
         given = self.run_config.run_configuration
         if given is None or given.config_file is None:
             raise ConfigError(

@@ -31,12 +31,14 @@ WHERE = {"name": "my_run", "project": "my_project", "base_model": "tiny"}
 
 
 @asynccontextmanager
-async def opened(server: FakeArtServer, *, training=None, seconds=60.0, **backend) -> AsyncIterator[ARTTrainerAdapter]:
+async def opened(
+    server: FakeArtServer, *, training=None, seconds=60.0, model="tiny", **backend
+) -> AsyncIterator[ARTTrainerAdapter]:
     """An adapter before `initialize`; its LLM asks the server for the base model."""
     config = ARTTrainerAdapterConfig(
         backend={"ip": "127.0.0.1", "port": server.port, **WHERE, **backend}, training=training, timeout=seconds
     )
-    llms = [ConfiguredLLM(key="student", model="tiny", base_url=server.inference.base_url)]
+    llms = [ConfiguredLLM(key="student", model=model, base_url=server.inference.base_url)]
     with redirecting() as redirects:
         async with ArtClient(config.backend.base_url, "default") as client:
             adapter = ARTTrainerAdapter(config, client=client, llms=llms, redirects=redirects)
@@ -248,6 +250,31 @@ async def test_the_inference_port_may_belong_to_something_else():
         server.refusals["/register"] = (200, None)  # the server forgets it at once
         with pytest.raises(BackendUnreachable, match="does not serve 'my_run'; it serves fake"):
             await adapter.initialize(FinetuneConfig())
+
+
+@pytest.mark.parametrize("asked", ["tiny", "my_run"])
+async def test_another_base_model_is_an_error_before_the_first_rollout(asked):
+    """Whether the LLM asks for the base model or for the run's name, a server that trains another one is refused."""
+    config = {**WHERE, "base_model": asked if asked == "tiny" else "Qwen/Qwen2.5-3B-Instruct"}
+    told = {"base_model": "small"}
+    async with FakeArtServer(serving=told) as server, opened(server, model=asked, **config) as adapter:
+        with pytest.raises(ConfigError, match=rf"base_model is '{config['base_model']}', but .* has 'small' alone"):
+            await adapter.initialize(FinetuneConfig())
+
+
+async def test_a_base_model_is_the_same_without_its_owner():
+    """Our server names a model by the last part of its path, as the Hub's owner is not a part of it."""
+    async with FakeArtServer(serving={"base_model": "tiny"}) as server:
+        async with opened(server, model="Hub/tiny", base_model="Hub/tiny") as adapter:
+            await adapter.initialize(FinetuneConfig())
+        assert server.registered is not None
+
+
+async def test_settings_without_effect_are_warnings_of_the_run():
+    """What our server says of ignored settings is told where the user looks, as is the sampling."""
+    note = "These have no effect on this server: engine_args.tensor_parallel_size."
+    async with FakeArtServer(serving={"base_model": "tiny", "notes": [note]}) as server, connected(server) as adapter:
+        assert list(adapter.warnings()) == [f"The ART server at {server.base_url}: {note}"]
 
 
 async def test_left_out_trajectories_are_logged(caplog):

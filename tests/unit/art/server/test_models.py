@@ -442,8 +442,20 @@ async def test_settings_without_effect_are_named(models, caplog):
     for _ in range(2):
         await models.prepare(model)
     assert caplog.text.count("engine_args.gpu_memory_utilization") == 1
-    assert caplog.text.count("max_seq_length 1000000; this model has 512 tokens") == 1
+    assert caplog.text.count("max_seq_length is 1000000; this model has 512 tokens") == 1
     assert caplog.text.count("requests the base model Qwen/Qwen2.5-0.5B; here it is base") == 1
+
+
+async def test_what_has_no_effect_is_told_to_the_client(models):
+    """A prepared model's notes name the base model and the idle settings, each time that they are asked for."""
+    requested = {"init_args": {"max_seq_length": 600}, "engine_args": {"tensor_parallel_size": 2}}
+    serving = models.serving(ArtModel(project="p", name="a", internal_config=requested))
+    assert serving.base_model == "base"
+    assert serving.notes == [
+        "init_args.max_seq_length is 600; this model has 512 tokens.",
+        "These have no effect on this server: engine_args.tensor_parallel_size.",
+    ]
+    assert models.serving(ArtModel(project="p", name="a")).notes == []
 
 
 async def test_a_checkpoint_keeps_its_rank(start, caplog):

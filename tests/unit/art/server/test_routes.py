@@ -58,6 +58,8 @@ async def test_a_client_of_each_version_trains_and_closes(client, models, versio
     assert await post(client, "/register", art.model(registered=False)) is None
     url, key = await post(client, "/_prepare_backend_for_training", art.prepare())
     assert (url, key) == ("http://gpu-box:8000/v1", KEY)
+    told = await client.post("/_prepare_backend_for_training", json=art.prepare())
+    assert json.loads(told.headers["x-nat-serving"])["base_model"] == "tiny"
     answer = await client.post(
         "/v1/chat/completions", json={**CHAT, "model": "scripted"}, headers={"authorization": f"Bearer {key}"}
     )

@@ -138,6 +138,12 @@ class NeMoCustomizerTrainer(EpochTrainer):
         self.log_progress(epoch, self._passes[-1].model_dump(mode="json"))
         return None
 
+    async def cleanup(self) -> None:
+        """Close the adapter, too: one that the guide's constructor made has connections of its own."""
+        await super().cleanup()
+        if isinstance(self.trainer_adapter, NeMoCustomizerTrainerAdapter):
+            await self.trainer_adapter.close()
+
     async def get_metrics(self, run_id: str) -> dict[str, Any]:
         """The passes, and the job's last status."""
         metrics: dict[str, Any] = {

@@ -21,6 +21,7 @@ from nat.data_models.finetuning import (
 )
 from nat.errors import BackendError
 from nat.files import write_text
+from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.progress import append_progress
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
@@ -47,14 +48,15 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         self,
         adapter_config: NeMoCustomizerTrainerAdapterConfig,
         *,
-        service: TrainingService,
+        service: TrainingService | None = None,
         llms: Sequence[WorkflowLLM] = (),
         redirects: Redirects | None = None,
     ) -> None:
+        """Connect on `initialize`; without a `service`, which its opener closes, to one that `close` closes."""
         super().__init__(adapter_config)
         self._config = adapter_config
-        self._service = service
-        self._jobs = PaidJobs(service, adapter_config)
+        self._connected = service
+        self._opened = AsyncExitStack()
         self._llms = llms
         self._redirects = redirects or Redirects()
         self._waiting: set[str] = set()
@@ -71,11 +73,23 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
 
         """
         await super().initialize(run_config)
+        if self._connected is None:
+            self._connected = await connect(self._config, self._opened)
         if self._config.create_namespace_if_missing:
             await self._service.ensure_namespace()
         await self._service.check()
         self._unjudged = self._hindrance()
         logger.info("NeMo Customizer at %s is ready", self._config.entity_host)
+
+    @property
+    def _service(self) -> TrainingService:
+        check_ready(self, self._connected)
+        assert self._connected is not None, "checked above"
+        return self._connected
+
+    async def close(self) -> None:
+        """Close what the adapter opened; may be called at any time, and again."""
+        await self._opened.aclose()
 
     async def is_healthy(self) -> bool:
         try:
@@ -98,6 +112,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
             ValueError: a job of this run is being submitted or waited for.
 
         """
+        check_ready(self, self.run_config)
         run_id = trajectories.run_id
         if run_id in self._waiting:
             raise ValueError(f"Training job for run {run_id} already exists")
@@ -118,7 +133,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
                 description=dataset.description,
                 seed=self.run_config.seed,
             )
-            job = await self._jobs.create(order)
+            job = await PaidJobs(self._service, self._config).create(order)
         except BaseException:
             self._waiting.discard(run_id)
             raise
@@ -148,7 +163,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         interval = poll_interval or self._config.poll_interval_seconds
         self._waiting.add(ref.run_id)
         try:
-            report = await self._jobs.final(_job_id(ref), interval)
+            report = await PaidJobs(self._service, self._config).final(_job_id(ref), interval)
         finally:
             self._waiting.discard(ref.run_id)
         if report.status is TrainingStatusEnum.COMPLETED and self._config.deploy_on_completion:
