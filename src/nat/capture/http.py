@@ -1,66 +1,44 @@
-"""httpx clients that record their calls with a tap; to the agent they behave like any other client.
-
-They override `send`, which every request passes, and not the transport: so responses are decompressed already, and
-proxies from the environment keep working.
-"""
+"""httpx clients that record their calls with a tap; to the agent they behave like any other client."""
 
 import asyncio
 import contextlib
-import functools
-import ssl
 from collections.abc import AsyncGenerator, Generator, Iterator
 from datetime import timedelta
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from nat.capture.library import httpx
 from nat.capture.request import is_call_route
 from nat.capture.response import ResponseFilter
+from nat.capture.sdk import SDKAsyncClient, SDKClient
 from nat.capture.tap import Attempt, Tap
 from nat.errors import describe_error
 
-_CONNECTIONS = httpx.Limits(max_connections=1000, max_keepalive_connections=200)
-"""As many as a whole epoch may have in flight; httpx's own 100 would queue rollouts unseen."""
-_KEEP_NONE = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-"""A connection that stays open would outlive its loop and could no longer be closed."""
 _OF_THE_BODY = frozenset({b"content-length", b"content-encoding", b"transfer-encoding"})
 
 
-class CapturingAsyncClient(httpx.AsyncClient):
-    """An `httpx.AsyncClient` whose calls of completions routes are recorded by a tap; for any number of event loops."""
+class CapturingAsyncClient(SDKAsyncClient):
+    """An `httpx.AsyncClient` whose calls of completions routes are recorded by a tap."""
 
     def __init__(self, tap: Tap, **options: Any) -> None:
-        options = {"limits": _CONNECTIONS, "follow_redirects": True, **options}
         super().__init__(**options)
         self._tap = tap
-        self._loops = LoopClients(options)
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
         attempt = self._tap.open(request.url.path, await request.aread()) if _is_call(request) else None
         if attempt is None:
-            return await self._send_on_loop(request, stream=stream, **options)
+            return await super().send(request, stream=stream, **options)
         exchange = _Exchange(attempt, request, stream=stream)
         with _failure_recorded(attempt):
             for each in exchange.requests():
-                response = await self._send_on_loop(each, stream=stream, **options)
-                if response.is_error:
-                    await response.aread()
-                exchange.response = response
+                exchange.response = await super().send(each, stream=stream, **options)
         return exchange.recorded()
 
-    async def _send_on_loop(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """Send the request unchanged, over a connection of the running event loop."""
-        client = self._loops.of_running_loop()
-        if client is None:
-            return await super().send(request, **options)
-        return await client.send(request, **options)
 
-
-class CapturingClient(httpx.Client):
-    """An `httpx.Client` whose calls of completions routes are recorded by a tap; for blocking code."""
+class CapturingClient(SDKClient):
+    """The same for blocking code."""
 
     def __init__(self, tap: Tap, **options: Any) -> None:
-        super().__init__(**{"limits": _CONNECTIONS, "follow_redirects": True, **options})
+        super().__init__(**options)
         self._tap = tap
 
     def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
@@ -70,10 +48,7 @@ class CapturingClient(httpx.Client):
         exchange = _Exchange(attempt, request, stream=stream)
         with _failure_recorded(attempt):
             for each in exchange.requests():
-                response = super().send(each, stream=stream, **options)
-                if response.is_error:
-                    response.read()
-                exchange.response = response
+                exchange.response = super().send(each, stream=stream, **options)
         return exchange.recorded()
 
 
@@ -100,7 +75,7 @@ class _Exchange:
     def recorded(self) -> httpx.Response:
         """The response without the fields that only the recording requested."""
         response = self.response
-        if response.is_error:
+        if not response.is_success:
             self._attempt.refused(response.status_code, response.content)
         elif self._stream:
             assert isinstance(response.stream, (httpx.AsyncByteStream, httpx.SyncByteStream))
@@ -110,11 +85,9 @@ class _Exchange:
         return response
 
     def _with_body(self, body: bytes) -> httpx.Request:
-        """Replace the body; a stream is requested uncompressed, since its bytes are read as they come."""
+        """Replace the body."""
         self._request.stream = httpx.ByteStream(body)
         self._request.headers["Content-Length"] = str(len(body))
-        if self._stream:
-            self._request.headers["Accept-Encoding"] = "identity"
         return self._request
 
 
@@ -215,40 +188,3 @@ def _recorded(response: httpx.Response, attempt: Attempt) -> httpx.Response:
     with contextlib.suppress(RuntimeError):  # a transport that answers from memory took no time
         visible.elapsed = response.elapsed
     return visible
-
-
-class LoopClients:
-    """One client per event loop except the owner's, since a connection cannot be used by another loop.
-
-    Frameworks with a blocking call (`run_sync`) run it in a loop of the calling thread, which ends with the call.
-    """
-
-    def __init__(self, options: dict[str, Any]) -> None:
-        """`options` are the owner's."""
-        self._options = options
-        self._home = _running_loop()
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
-
-    def of_running_loop(self) -> httpx.AsyncClient | None:
-        """The client of the running loop; None if that is the owner's loop."""
-        loop = asyncio.get_running_loop()
-        if loop is self._home:
-            return None
-        client = self._clients.get(loop)
-        if client is None:
-            client = httpx.AsyncClient(**{"verify": _certificates(), **self._options, "limits": _KEEP_NONE})
-            self._clients[loop] = client
-        return client
-
-
-@functools.cache
-def _certificates() -> ssl.SSLContext:
-    """Read once, as it takes 25 ms and each blocking run has its own loop."""
-    return httpx.create_ssl_context()
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
-from urllib.request import getproxies
 
 from pydantic_core import to_json
 
@@ -45,6 +44,7 @@ class Upstream:
         max_retries: int,
         max_tokens: int | None = None,
         verify_ssl: bool = True,
+        proxy: str | None = None,
     ) -> None:
         """`timeout` is for a call with all of its retries; `base_url` is OpenAI's if left out."""
         self.model_name = model_name
@@ -53,9 +53,13 @@ class Upstream:
         self._base_url = (base_url or OPENAI).rstrip("/")
         self._headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
         self._max_retries = max_retries
-        transport = PlainTransport() if _is_plain(self._base_url) else None
+        plain = self._base_url.startswith("http://") and proxy is None
         self._client = CapturingAsyncClient(
-            tap, follow_redirects=False, timeout=httpx.Timeout(timeout), transport=transport, verify=verify_ssl
+            tap,
+            timeout=httpx.Timeout(timeout),
+            proxy=proxy,
+            verify=verify_ssl,
+            transport=PlainTransport() if plain else None,
         )
 
     async def __aenter__(self) -> Self:
@@ -158,11 +162,6 @@ class Chunks:
 
 def _ends(chunk: Body) -> bool:
     return any(choice.get("finish_reason") for choice in chunk.get("choices") or ())
-
-
-def _is_plain(url: str) -> bool:
-    """True if the URL needs neither TLS nor a proxy."""
-    return url.startswith("http://") and getproxies().keys().isdisjoint(("http", "all"))
 
 
 def _upstream_error(response: httpx.Response) -> ApiError:

@@ -21,7 +21,7 @@ from nat.capture.redirect import current_redirects
 from nat.data_models.intermediate_step import TraceMetadata
 from nat.data_models.llm_call import LLMCall
 from nat.errors import BackendUnreachable, WorkflowError, describe_error
-from nat.http.answers import UNCOMPRESSED, body, limited
+from nat.http.client import DirectAsyncClient
 from nat.rollout.step_lines import StepDecoder
 from nat.secrets import excerpt
 from nat.wire.openai_responses import ErrorDetail
@@ -42,7 +42,6 @@ _CONNECTIONS = httpx.Limits(max_connections=1000, max_keepalive_connections=200,
 _EXCERPT_CHARS = 300
 MAX_ANSWER_BYTES = 512 * 2**20
 """Of one rollout, as a gateway keeps of one."""
-_ERROR_BYTES = 2**20
 
 
 class RemoteFailure(Exception):
@@ -71,16 +70,16 @@ class RemoteWorkflow:
                 asyncio.timeout(_CONNECT_SECONDS),
                 self._http.stream("GET", f"{self.endpoint}/health") as answer,
             ):
-                content = await body(answer, _ERROR_BYTES)
+                await answer.aread()
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise BackendUnreachable(
                 f"no served workflow answers at {self.endpoint}: {describe_error(error)}",
                 hint="start it with `nat serve --config_file … --port …`, or correct --endpoint",
             ) from error
         known = {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}  # servers without that route
-        if answer.is_error and answer.status_code not in known:
+        if not answer.is_success and answer.status_code not in known:
             raise BackendUnreachable(
-                f"{self.endpoint}/health answers {_status(answer, content)}",
+                f"{self.endpoint}/health answers {_status(answer)}",
                 hint=f"the key is read from {KEY_VARIABLE}; set it to the key that `nat serve` was started with"
                 if answer.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
                 else "read the server's log",
@@ -107,9 +106,9 @@ class RemoteWorkflow:
         try:
             response = await self._http.send(request, stream=True)
             try:
-                if response.is_error:
-                    content = await body(response, _ERROR_BYTES)
-                    raise RemoteFailure(_refusal(self.endpoint, response, content))
+                if not response.is_success:
+                    await response.aread()
+                    raise RemoteFailure(_refusal(self.endpoint, response))
                 if self._trains:
                     self._check_whole(response)
                 await answer.read(response)
@@ -142,10 +141,11 @@ async def open_remote(
 ) -> AsyncIterator[RemoteWorkflow]:
     """Connect to a served workflow and check it; `RemoteWorkflow.check` lists the errors."""
     key = os.environ.get(KEY_VARIABLE)
-    async with httpx.AsyncClient(
+    async with DirectAsyncClient(
+        most=MAX_ANSWER_BYTES,
         transport=transport,
         limits=_CONNECTIONS,
-        headers=UNCOMPRESSED | ({"Authorization": f"Bearer {key}"} if key else {}),
+        headers={"Authorization": f"Bearer {key}"} if key else {},
         timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),  # the rollout's own deadline ends it
     ) as http:
         workflow = RemoteWorkflow(endpoint.rstrip("/"), http, trains=trains)
@@ -168,7 +168,7 @@ class _RemoteAnswer:
         """Read all lines. Only a line feed ends one: JSON may contain other Unicode line separators."""
         whole = response.headers.get(ROLLOUT_HEADER) is not None
         line = bytearray()
-        async for chunk in limited(response, MAX_ANSWER_BYTES):
+        async for chunk in response.aiter_bytes():
             first, *others = chunk.split(b"\n")
             line += first
             for other in others:
@@ -250,13 +250,13 @@ def _options(policy: CapturePolicy) -> RolloutOptions:
     )
 
 
-def _refusal(endpoint: str, response: httpx.Response, content: bytes) -> str:
+def _refusal(endpoint: str, response: httpx.Response) -> str:
     try:
-        failure = ErrorDetail.model_validate(from_json(content)["error"])
+        failure = ErrorDetail.model_validate(from_json(response.content)["error"])
     except (ValueError, KeyError, TypeError):
-        return f"{endpoint}/generate/full answers {_status(response, content)}"
+        return f"{endpoint}/generate/full answers {_status(response)}"
     return f"{endpoint}/generate/full answers {response.status_code}: {failure.type}: {failure.message}"
 
 
-def _status(response: httpx.Response, content: bytes) -> str:
-    return f"{response.status_code}: {excerpt(content.decode(errors='replace'), _EXCERPT_CHARS)}"
+def _status(response: httpx.Response) -> str:
+    return f"{response.status_code}: {excerpt(response.content.decode(errors='replace'), _EXCERPT_CHARS)}"

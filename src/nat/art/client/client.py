@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from nat.art.wire import JOB_ID_HEADER, SERVING_HEADER, Serving
 from nat.errors import BackendError, BackendUnreachable, TrainingFailed, describe_error
+from nat.http.client import DirectAsyncClient
 from nat.secrets import excerpt
 from nat.wire.hosts import is_everywhere
 from nat.wire.training import JobState
@@ -66,7 +67,7 @@ class ArtClient:
         self.base_url = base_url
         self._api_key = api_key
         # Connections are not reused: a request on a closed one fails, and a batch is not sent twice.
-        self._http = httpx.AsyncClient(transport=transport, limits=httpx.Limits(max_keepalive_connections=0))
+        self._http = DirectAsyncClient(transport=transport, limits=httpx.Limits(max_keepalive_connections=0))
 
     async def __aenter__(self) -> Self:
         return self

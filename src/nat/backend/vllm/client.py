@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from nat.backend.vllm.wire import GENERATE, Generate, Generated
 from nat.errors import EngineFailed, EngineStopped, WeightsReplaced, findings_of
+from nat.http.client import DirectAsyncClient, DirectClient
 
 CONTROL_SECONDS = 600.0
 """Longest wait for one control call, such as the load of all weights."""
@@ -31,22 +32,20 @@ class Address:
 
     def client(self) -> httpx.Client:
         """A client for control calls."""
-        return httpx.Client(
+        return DirectClient(
             base_url=self.base_url,
             transport=httpx.HTTPTransport(uds=self.socket, limits=_LIMITS),
             headers=self._headers,
             timeout=CONTROL_SECONDS,
-            trust_env=False,
         )
 
     def async_client(self) -> httpx.AsyncClient:
         """A client for any number of requests at once, without a time limit."""
-        return httpx.AsyncClient(
+        return DirectAsyncClient(
             base_url=self.base_url,
             transport=httpx.AsyncHTTPTransport(uds=self.socket, limits=_LIMITS),
             headers=self._headers,
-            timeout=None,  # noqa: S113 - an answer takes as long as its tokens; the client of our server has a limit
-            trust_env=False,
+            timeout=None,  # an answer takes as long as its tokens; the client of our server has a limit
         )
 
     @property

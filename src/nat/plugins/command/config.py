@@ -67,4 +67,5 @@ def environment(
     """The program's environment; `url` is the gateway's, without `/v1`, and `own` the configuration's variables."""
     passed_on = {name: inherited[name] for name in _PASSED_ON if name in inherited}
     model = dict(zip(_MODEL_SERVER, (f"{url}/v1", key, url, key), strict=True))
-    return {**passed_on, "HOME": str(home), "TMPDIR": str(scratch), **own, **model}
+    direct = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")  # `own` may name a proxy
+    return {**passed_on, **direct, "HOME": str(home), "TMPDIR": str(scratch), **own, **model}

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.request import getproxies
 
 from pydantic import AliasChoices, Field, SecretStr, model_validator
 
@@ -119,6 +119,9 @@ class OpenAIModelConfig(LLMBaseConfig, ThinkingMixin, SSLVerificationMixin, name
     """Number of retries after a lost connection, a 408, 409, 429 or 5xx."""
     timeout: float = Field(default=600.0, gt=0, validation_alias=AliasChoices("timeout", "request_timeout"))
     """Time limit of a request, in seconds; also called `request_timeout`."""
+    proxy: str | None = Field(default=None, pattern=r"^https?://")
+    """URL of an HTTP proxy to this server, such as `${HTTPS_PROXY}`; proxies that only the environment names are not
+    used."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Further fields for requests that do not set them."""
 
@@ -154,7 +157,7 @@ class OpenAIProviderInfo(LLMProviderInfo):
 
     async def probe(self, llm_name: str) -> None:
         config = self.config
-        if isinstance(config, OpenAIModelConfig) and (url := config.server_url) is not None:
+        if isinstance(config, OpenAIModelConfig) and (url := config.server_url) is not None and config.proxy is None:
             option = f"llms.{llm_name}.base_url"
             if config.chosen_url and not config.base_url:
                 option = f"{config.host.url_variable} (llms.{llm_name})"
@@ -168,13 +171,13 @@ async def openai_llm(config: OpenAIModelConfig, _builder: Builder) -> AsyncGener
 
 
 async def check_listening(url: str, *, option: str, between: float = _BETWEEN_SECONDS) -> None:
-    """Raise BackendUnreachable, naming the option, if no server listens; behind a proxy nothing is checked.
+    """Raise BackendUnreachable, naming the option, if no server listens.
 
     It runs once, before an agent's client retries for a minute. A slow server, or one that still loads its model,
     accepts the connection.
     """
     parts = urlsplit(url)
-    if parts.hostname is None or parts.scheme not in _PORTS or _proxied(parts.scheme, parts.hostname):
+    if parts.hostname is None or parts.scheme not in _PORTS:
         return
     port = parts.port or _PORTS[parts.scheme]
     for attempt in range(1, ATTEMPTS + 1):
@@ -190,7 +193,7 @@ async def check_listening(url: str, *, option: str, between: float = _BETWEEN_SE
             if attempt == ATTEMPTS or isinstance(error, socket.gaierror):
                 raise BackendUnreachable(
                     f"{option}: no server answers at {parts.scheme}://{parts.hostname}:{port}: {describe_error(error)}",
-                    hint="start the server of that LLM, or correct its address",
+                    hint="start the server of that LLM, or correct its address" + _through(parts.scheme),
                 ) from error
             await asyncio.sleep(between)
         else:
@@ -200,5 +203,8 @@ async def check_listening(url: str, *, option: str, between: float = _BETWEEN_SE
             return
 
 
-def _proxied(scheme: str, host: str) -> bool:
-    return scheme in getproxies() and not proxy_bypass(host)
+def _through(scheme: str) -> str:
+    """What to add to a hint if the environment names a proxy, which other programs would use."""
+    if getproxies().keys().isdisjoint((scheme, "all")):
+        return ""
+    return f"; if it is reached through a proxy only, set the LLM's proxy: ${{{scheme.upper()}_PROXY}}"

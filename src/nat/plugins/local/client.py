@@ -9,6 +9,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from nat.errors import BackendError, BackendUnreachable, findings_of
+from nat.http.client import DirectAsyncClient
 from nat.secrets import excerpt
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.json import json_text
@@ -37,7 +38,7 @@ class BackendClient:
     """A client of one backend; tests pass a transport in."""
 
     def __init__(self, base_url: str, api_key: str, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._http = httpx.AsyncClient(
+        self._http = DirectAsyncClient(
             base_url=base_url,
             headers={"Authorization": f"Bearer {api_key}"},
             transport=transport,
@@ -150,7 +151,7 @@ class BackendClient:
                 f"the backend at {self._http.base_url} did not answer {method} {path}: {error!r}",
                 hint="look at the end of its log; if it runs elsewhere, check the address and the network",
             ) from error
-        if response.is_error:
+        if not response.is_success:
             reason = _reason(response)
             if response.status_code == HTTPStatus.BAD_REQUEST:
                 raise BackendError(reason)  # a wrong setting: the message names it, with the remedy

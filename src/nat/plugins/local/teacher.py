@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
-from openai import APIConnectionError, APIStatusError, AsyncOpenAI, DefaultAsyncHttpxClient
+from openai import APIConnectionError, APIStatusError, AsyncOpenAI
 from pydantic import BaseModel, FiniteFloat, ValidationError
 
+from nat.capture.sdk import SDKAsyncClient
 from nat.errors import BackendError, BackendUnreachable, ConfigError, findings_of
 from nat.plugins.llms.client import connection
 from nat.plugins.llms.openai import OpenAIModelConfig
@@ -75,7 +76,7 @@ class Teacher:
     def __init__(self, config: OpenAIModelConfig, *, llm_name: str) -> None:
         self._path = f"llms.{llm_name}"
         self._model = config.model_name
-        http = DefaultAsyncHttpxClient(verify=config.verify_ssl)
+        http = SDKAsyncClient(proxy=config.proxy, verify=config.verify_ssl)
         self._client = AsyncOpenAI(**connection(config, llm_name=llm_name), http_client=http)
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._context: int | None = None

@@ -12,7 +12,7 @@ from nat.errors import BackendUnreachable, ServiceFailed, describe_error, docs_p
 from nat.gateway.access import Keyring, RolloutAccess
 from nat.gateway.app import KEY_FIELD
 from nat.gateway.upstream import Upstream
-from nat.http.answers import UNCOMPRESSED, body
+from nat.http.client import DirectAsyncClient
 from nat.plugins.command.folder import as_text
 from nat.secrets import excerpt
 from nat.wire.json import without_surrogates
@@ -39,10 +39,13 @@ class _ChatAnswer(BaseModel):
 
 
 def open_client(api_key: SecretStr | None) -> httpx.AsyncClient:
-    """A client of the service; it follows no redirect, which would pass the rollout's key on."""
+    """A client of the service."""
     headers = {} if api_key is None else {"Authorization": f"Bearer {api_key.get_secret_value()}"}
-    return httpx.AsyncClient(
-        headers=UNCOMPRESSED | headers, limits=_CONNECTIONS, timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS)
+    return DirectAsyncClient(
+        most=MAX_ANSWER_BYTES,
+        headers=headers,
+        limits=_CONNECTIONS,
+        timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),
     )
 
 
@@ -100,8 +103,8 @@ class ServiceWorkflow:
     async def _answer(self, text: str, key: str) -> str:
         request = {"messages": [{"role": "user", "content": text}], KEY_FIELD: key}
         try:
-            async with asyncio.timeout(self._timeout), self._http.stream("POST", self._url, json=request) as response:
-                content = await body(response, MAX_ANSWER_BYTES)
+            async with asyncio.timeout(self._timeout):
+                response = await self._http.post(self._url, json=request)
         except TimeoutError as error:
             raise ServiceFailed(
                 f"{self._url}: no answer within {self._timeout:g} s", hint="give it longer with workflow.timeout"
@@ -109,12 +112,12 @@ class ServiceWorkflow:
         except httpx.HTTPError as error:
             raise ServiceFailed(f"{self._url}: {describe_error(error)}") from error
         if not response.is_success:
-            said = excerpt(error_text(content), _EXCERPT_CHARS)
+            said = excerpt(error_text(response.content), _EXCERPT_CHARS)
             raise ServiceFailed(f"{self._url} answers with status {response.status_code}: {said}")
         try:
-            return _ChatAnswer.model_validate_json(content).choices[0].message.content or ""
+            return _ChatAnswer.model_validate_json(response.content).choices[0].message.content or ""
         except ValidationError as error:
-            said = excerpt(content.decode(errors="replace"), _EXCERPT_CHARS)
+            said = excerpt(response.content.decode(errors="replace"), _EXCERPT_CHARS)
             raise ServiceFailed(f"{self._url} sent no chat completion, but {said!r}") from error
 
     @property

@@ -163,6 +163,8 @@ async def test_the_environment_holds_the_model_and_no_secrets(monkeypatch):
         "ANTHROPIC_API_KEY",
         "HOME",
         "TMPDIR",
+        "NO_PROXY",
+        "no_proxy",
         "MINE",
     }
     assert seen["OPENAI_BASE_URL"] == seen["ANTHROPIC_BASE_URL"] + "/v1"

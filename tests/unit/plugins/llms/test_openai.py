@@ -5,12 +5,13 @@ import pytest
 from pydantic import ValidationError
 
 from fakes.processes import free_port, refused_port
+from fakes.proxy import RecordingProxy
 from nat.config import parse_config
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import BackendUnreachable, ConfigError
 from nat.llm.openai_llm import OpenAIModelConfig
 from nat.plugins.llms import openai
-from nat.plugins.llms.openai import check_listening
+from nat.plugins.llms.openai import OpenAIProviderInfo, check_listening
 
 
 def test_the_public_path_is_the_same_class():
@@ -103,13 +104,6 @@ def test_an_unknown_key_suggests_extra_body():
 OPTION = "llms.student.base_url"
 
 
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch):
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
 async def test_a_refused_connection_is_an_error():
     """The error names option and address without the rest of the URL."""
     with refused_port() as port, pytest.raises(BackendUnreachable) as error:
@@ -151,14 +145,16 @@ async def test_a_slow_server_passes_the_check():
     assert address[0] == "127.0.0.1"
 
 
-async def test_behind_a_proxy_nothing_is_checked(monkeypatch):
+async def test_behind_a_proxy_nothing_is_checked():
     """The proxy may resolve names that this machine cannot."""
-    monkeypatch.setenv("no_proxy", "")
-    with socket.socket() as proxy:
-        proxy.bind(("127.0.0.1", 0))
-        proxy.listen()
-        proxy.settimeout(0)
-        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
-        await check_listening("http://nobody.invalid/v1", option=OPTION)
-        with pytest.raises(BlockingIOError):
-            proxy.accept()
+    config = OpenAIModelConfig(model_name="m", base_url="http://nobody.invalid/v1", proxy="http://127.0.0.1:9")
+    await OpenAIProviderInfo(config=config, description="").probe("student")
+
+
+async def test_a_proxy_of_the_environment_is_not_used_but_suggested(monkeypatch):
+    """A server that does not answer may be reached by a proxy, which the YAML has to name."""
+    async with RecordingProxy(monkeypatch) as proxy:
+        with pytest.raises(BackendUnreachable) as error:
+            await check_listening("https://nobody.invalid/v1", option=OPTION)
+    assert "set the LLM's proxy: ${HTTPS_PROXY}" in str(error.value)
+    assert proxy.asked == []

@@ -7,6 +7,7 @@ import httpx
 from pydantic import SecretStr
 
 from nat.builder.builder import Builder
+from nat.http.client import DirectAsyncClient
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
 from nat.plugins.customizer.dpo.connection import Connection, Sleep
 from nat.plugins.customizer.dpo.data_store import DataStore
@@ -23,12 +24,9 @@ async def connect(
     config: NeMoCustomizerTrainerAdapterConfig, stack: AsyncExitStack, *, sleep: Sleep = asyncio.sleep
 ) -> TrainingService:
     """The configured service; the stack closes its connections. Retries wait by `sleep`."""
-    certificates = await asyncio.to_thread(httpx.create_ssl_context)
 
     def connection(url: str, token: SecretStr, service: str, key_field: str) -> Connection:
-        opened = Connection(
-            url, token.get_secret_value(), service=service, key_field=key_field, certificates=certificates, sleep=sleep
-        )
+        opened = Connection(url, token.get_secret_value(), service=service, key_field=key_field, sleep=sleep)
         stack.push_async_callback(opened.close)
         return opened
 
@@ -37,7 +35,7 @@ async def connect(
     if config.datastore_host is None:
         return NeMoPlatform(config, connection=entities)
     files = connection(config.datastore_host, config.hf_token, "the Data Store (datastore_host)", "hf_token")
-    outside = await stack.enter_async_context(httpx.AsyncClient(timeout=_UPLOAD_TIMEOUT, verify=certificates))
+    outside = await stack.enter_async_context(DirectAsyncClient(timeout=_UPLOAD_TIMEOUT))
     return Microservices(config, entities=entities, data_store=DataStore(files, config.namespace, outside=outside))
 
 
@@ -48,4 +46,4 @@ async def workflow_llm(key: str, builder: Builder) -> WorkflowLLM | None:
         return None
     from nat.plugins.llms.client import api_key  # noqa: PLC0415 - imports the openai SDK, which registering must not
 
-    return WorkflowLLM(key, config.model_name, config.server_url, api_key(config, llm_name=key))
+    return WorkflowLLM(key, config.model_name, config.server_url, api_key(config, llm_name=key), config.proxy)

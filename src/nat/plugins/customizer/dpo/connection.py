@@ -1,7 +1,6 @@
 """Requests to one of the services: retries, lists of many pages, and errors that say which service and what to do."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from http import HTTPStatus
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import httpx
 
 from nat.errors import BackendError, BackendUnreachable, describe_error
+from nat.http.client import DirectAsyncClient
 from nat.secrets import excerpt
 
 Json = dict[str, Any]
@@ -46,7 +46,6 @@ class Connection:
         *,
         service: str,
         key_field: str,
-        certificates: ssl.SSLContext | bool = True,
         transport: httpx.AsyncBaseTransport | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
@@ -55,7 +54,6 @@ class Connection:
         Args:
             service: Name for messages.
             key_field: The field of the adapter that holds `token`.
-            certificates: Made once for all connections, since that takes a while.
 
         """
         self.base_url = base_url
@@ -63,9 +61,7 @@ class Connection:
         self._key_field = key_field
         self._sleep = sleep
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.AsyncClient(
-            base_url=base_url, headers=headers, timeout=_TIMEOUT, verify=certificates, transport=transport
-        )
+        self._http = DirectAsyncClient(base_url=base_url, headers=headers, timeout=_TIMEOUT, transport=transport)
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -8,6 +8,7 @@ import httpx
 from nat.capture.redirect import Redirects, address_of
 from nat.data_models.finetuning import ServedModel
 from nat.errors import describe_error
+from nat.http.client import DirectAsyncClient
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 
@@ -21,6 +22,7 @@ class WorkflowLLM:
     model: str
     base_url: str
     api_key: str = field(repr=False)
+    proxy: str | None = field(default=None, repr=False)
 
 
 def trained_llm(llms: Sequence[WorkflowLLM], target: str | None) -> WorkflowLLM | str:
@@ -42,7 +44,7 @@ async def send_to(
     headers = {"Authorization": f"Bearer {llm.api_key}"}
     url = f"{llm.base_url.rstrip('/')}/models"
     try:
-        async with httpx.AsyncClient(transport=transport, timeout=_TIMEOUT) as client:
+        async with DirectAsyncClient(transport=transport, proxy=llm.proxy, timeout=_TIMEOUT) as client:
             response = (await client.get(url, headers=headers)).raise_for_status()
         names = [str(entry["id"]) for entry in response.json()["data"]]
     except httpx.HTTPError as error:
