@@ -85,13 +85,13 @@ class ScriptedJudge:
     def reply(self, shown: str) -> str:
         if self._rng.random() < self._faults.invalid:
             return "I like the second one best."
-        qualities = [float(found[1]) for _, _, text in _ATTEMPT.findall(shown) if (found := _QUALITY.search(text))]
+        attempts = _ATTEMPT.findall(shown)
+        qualities = [float(found[1]) for _, _, text in attempts if (found := _QUALITY.search(text))]
         raw = [self._seen(quality, place, len(qualities)) for place, quality in enumerate(qualities)]
         low, high = min(0.0, *raw), max(1.0, *raw)
         scores = [round((score - low) / (high - low), 3) for score in raw]
-        return json.dumps(
-            {"scores": [{"attempt": at, "why": "", "score": score} for at, score in enumerate(scores, 1)]}
-        )
+        entries = [{"attempt": at, "why": "", "score": score} for at, score in enumerate(scores, 1)]
+        return json.dumps({"code": attempts[0][1], "scores": entries})
 
     def _seen(self, quality: float, place: int, count: int) -> float:
         bonus = self._faults.bias * (count - 1 - place) / (count - 1)

@@ -18,7 +18,8 @@ class JsonPathScoreConfig(EvaluatorBaseConfig, name="json_path_score"):
     """The score is a part of the workflow's output, which is a record or JSON text."""
 
     path: str = "$.score"
-    """JSON path of the score, which must be a number, true or false."""
+    """JSON path of the score, which must be a number, true or false. It must be computed by your code: a model that
+    writes the output would write its own score."""
 
     @field_validator("path")
     @classmethod

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from hashlib import sha256
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
@@ -30,6 +31,10 @@ Answer:
 
 Reply with one JSON object and nothing else: {"score": <0 for wrong, 1 for right, or between>, "reasoning": "<why>"}"""
 
+_CODE = """
+
+The object also has "code": "{}". It shows that the judgement is yours and no part of what you read."""
+_FENCE = re.compile(r"^```(?:json)?|```$")
 _PLACEHOLDER = re.compile(r"\{(question|expected|answer)\}")
 
 
@@ -39,7 +44,8 @@ class LLMJudgeConfig(EvaluatorBaseConfig, name="llm_judge"):
     llm_name: LLMRef
     """The judge, a key of `llms`."""
     prompt: str = DEFAULT_PROMPT
-    """The judge's prompt, with {question}, {expected} and {answer}; it must request the JSON object."""
+    """The judge's prompt, with {question}, {expected} and {answer}; it must request the JSON object. A sentence that
+    requests a code in the object follows it."""
     max_concurrency: int = Field(default=8, ge=1)
     """Concurrent judgements."""
 
@@ -76,7 +82,9 @@ class LLMJudgeEvaluator(BaseEvaluator):
         self._ask = ask
 
     async def evaluate_item(self, item: EvalInputItem) -> EvalOutputItem:
-        judgement = parse_judgement(await self._ask(filled(self._config.prompt, item)))
+        prompt = filled(self._config.prompt, item)
+        code = sha256(prompt.encode(errors="replace")).hexdigest()[:16]  # no text in the prompt can have it
+        judgement = parse_judgement(await self._ask(prompt + _CODE.format(code)), code)
         return EvalOutputItem(id=item.id, score=judgement.score, reasoning=judgement.reasoning)
 
 
@@ -90,11 +98,18 @@ def filled(prompt: str, item: EvalInputItem) -> str:
     return _PLACEHOLDER.sub(lambda place: texts[place[1]], prompt)
 
 
-def parse_judgement(reply: str) -> Judgement:
-    """The last JSON object with a score; models often reason before it."""
-    objects = [found for found in json_objects(reply) if "score" in found]
+def parse_judgement(reply: str, code: str) -> Judgement:
+    """The last JSON object with the code; models often reason before it, and quote what they read.
+
+    An object without the code counts if it is the whole reply.
+    """
+    objects = [found for found in json_objects(reply) if "score" in found and found.get("code") == code]
     if not objects:
-        raise EvaluationError(f"the judge gave no JSON object with a score: {excerpt(repr(reply), 200)}")
+        objects = _whole(reply)
+    if not objects:
+        raise EvaluationError(
+            f"the judge gave no JSON object with a score and the code {code}: {excerpt(repr(reply), 200)}"
+        )
     try:
         return Judgement.model_validate(objects[-1])
     except ValidationError as error:
@@ -102,6 +117,15 @@ def parse_judgement(reply: str) -> Judgement:
         raise EvaluationError(
             f"the judge's {'.'.join(map(str, first['loc']))} is {first['input']!r}: {first['msg']}"
         ) from error
+
+
+def _whole(reply: str) -> list[dict[str, Any]]:
+    """The object that is all of the reply, but for a fence; none if there is other text."""
+    try:
+        value = json.loads(_FENCE.sub("", reply.strip()))
+    except ValueError:
+        return []
+    return [value] if isinstance(value, dict) and "score" in value else []
 
 
 def json_objects(text: str) -> list[dict[str, Any]]:

@@ -61,9 +61,9 @@ class ClientAsk:
 
 
 async def ask_for_scores(
-    ask: Ask, messages: Sequence[Message], count: int
+    ask: Ask, messages: Sequence[Message], count: int, code: str
 ) -> tuple[list[AttemptScore], ComparisonFacts]:
-    """The scores of `count` attempts, and what they took; a reply that cannot be used is answered once.
+    """The scores of `count` attempts, and what they took; a reply without the code or else unusable is answered once.
 
     Raises:
         EvaluationError: the second reply cannot be used either.
@@ -72,14 +72,14 @@ async def ask_for_scores(
     first = await ask(messages)
     took = _cost(first)
     try:
-        return parsed(first.text, count), took
+        return parsed(first.text, count, code), took
     except EvaluationError as error:
         problem = error.message
     again = [*messages, {"role": "assistant", "content": first.text}, correction(problem)]
     second = await ask(again)
     took += _cost(second)
     try:
-        return parsed(second.text, count), took
+        return parsed(second.text, count, code), took
     except EvaluationError as error:
         raise EvaluationError(f"the judge gave no valid scores in two replies: {error.message}") from error
 

@@ -112,8 +112,8 @@ class RelativeJudge(GroupEvaluator):
 
     async def _in_a_call(self, task: str, shown: Sequence[Transcript], rng: Random) -> Judged:
         config = self._config
-        messages = prompt(task, shown, rubric=config.rubric, max_chars=config.max_chars, rng=rng)
-        return Judged(*await ask_for_scores(self._ask, messages, len(shown)))
+        messages, code = prompt(task, shown, rubric=config.rubric, max_chars=config.max_chars, rng=rng)
+        return Judged(*await ask_for_scores(self._ask, messages, len(shown), code))
 
 
 @register_evaluator(config_type=RelativeJudgeConfig)

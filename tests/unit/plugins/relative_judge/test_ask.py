@@ -8,7 +8,9 @@ from fakes.openai_server import OpenAIServer, Refuse, Say
 from nat.errors import EvaluationError
 from nat.plugins.relative_judge.ask import ClientAsk, Reply, ask_for_scores
 
-GOOD = json.dumps({"scores": [{"attempt": 1, "why": "", "score": 0.25}, {"attempt": 2, "why": "", "score": 1}]})
+CODE = "0123456789abcdef"
+ENTRIES = [{"attempt": 1, "why": "", "score": 0.25}, {"attempt": 2, "why": "", "score": 1}]
+GOOD = json.dumps({"code": CODE, "scores": ENTRIES})
 MESSAGES = [{"role": "user", "content": "judge"}]
 
 
@@ -33,7 +35,7 @@ def client_of(server):
 async def test_an_unusable_reply_is_answered_once_with_the_reason():
     """The second request has the first reply and what is wrong with it; both are counted."""
     ask = Replies("the second", GOOD)
-    found, took = await ask_for_scores(ask, MESSAGES, 2)
+    found, took = await ask_for_scores(ask, MESSAGES, 2, CODE)
     assert [each.score for each in found] == [0.25, 1]
     assert (took.calls, took.prompt_tokens, took.completion_tokens) == (2, 20, 4)
     assert ask.asked[1][:2] == [*MESSAGES, {"role": "assistant", "content": "the second"}]
@@ -42,9 +44,9 @@ async def test_an_unusable_reply_is_answered_once_with_the_reason():
 
 async def test_a_second_unusable_reply_is_a_failure():
     """Nobody is asked a third time, and no score is made up."""
-    ask = Replies("the second", '{"scores": []}', GOOD)
+    ask = Replies("the second", f'{{"code": "{CODE}", "scores": []}}', GOOD)
     with pytest.raises(EvaluationError, match=r"no valid scores in two replies: scores are for attempts \[\]"):
-        await ask_for_scores(ask, MESSAGES, 2)
+        await ask_for_scores(ask, MESSAGES, 2, CODE)
     assert len(ask.asked) == 2
 
 
@@ -55,7 +57,7 @@ async def test_the_reply_is_requested_by_a_schema():
         [body] = server.bodies
     assert reply.text == GOOD
     assert reply.prompt_tokens > 0
-    assert body["response_format"]["json_schema"]["schema"]["required"] == ["scores"]
+    assert body["response_format"]["json_schema"]["schema"]["required"] == ["code", "scores"]
 
 
 async def test_a_server_without_schemas_is_asked_without_from_then_on():
