@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 REDACTED = "**********"
 
 _OWN_KEY = re.compile(r"sk-nat-[\w-]{43}")
-_URL_LOGIN = re.compile(r"(?<=://)[^/@:\s\"']{1,256}:[^/@\s\"']{1,256}(?=@)")
+_URL_LOGIN = re.compile(r"(?<=://)[^/@:\s\"']{1,256}:(?!KEY@)[^/@\s\"']{1,256}(?=@)")
+"""Not of our own messages, which write `http://any:KEY@host`."""
 _LINE_LENGTH = 16
 """A line of a key file is recognised on its own from this length on."""
 _PLACEHOLDERS = {

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from nat.config.secrets import is_secret_key, redacted
+from nat.config.secrets import names_secret, redacted
 from nat.errors import ConfigError, did_you_mean, validation_message
 from nat.secrets import REDACTED, excerpt
 
@@ -41,7 +41,7 @@ class Findings:
                 self.add((*path, *location), "this key is required")
             else:
                 message = validation_message(detail["msg"])
-                seen = "" if any(map(is_secret_key, location)) else _actual_value(detail["input"])
+                seen = "" if names_secret(location) else _actual_value(detail["input"])
                 self.add((*path, *location), f"{message}{seen}")
 
     def raise_if_any(self, source: str) -> None:
@@ -84,7 +84,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def preview(value: Any, *, path: KeyPath = (), length: int = 60) -> str:
     """The beginning of a value for a message; stars if its key names a secret or the value holds one."""
-    return REDACTED if any(map(is_secret_key, path)) else excerpt(repr(redacted(value)), length)
+    return REDACTED if names_secret(path) else excerpt(repr(redacted(value)), length)
 
 
 def _actual_value(value: Any) -> str:

@@ -2,13 +2,13 @@
 
 1. Any value whose key is a secret's name (`is_secret_key`): in the YAML, in an override, in the environment, below
    `default_headers`, in the query of a URL, as `--api-key VALUE` or `API_KEY=VALUE` in a command.
-2. User and password in a URL, and the text after `Bearer` or `Basic`.
+2. User and password in a URL, also of a variable that nothing uses, and the text after `Bearer` or `Basic`.
 3. Any value from an environment variable, except: its variable or key names a model, a file or a place
    (`is_plain_name`); it is a path, a URL without a login, or a number; it is as short as a word.
 
 A secret is replaced by stars in its place, and everywhere else if it is too long to occur by chance
-(`nat.secrets.recognisable`). A value that is secret only by point 3, or only as part of a URL's query, must
-have 16 characters, or 8 with letters and digits.
+(`nat.secrets.recognisable`). A value that is secret only by point 3, or only as part of a URL's query, or by the word
+before it, must have 16 characters, or 8 with letters and digits.
 """
 
 import re
@@ -21,12 +21,17 @@ from pydantic import SecretStr
 from nat.secrets import REDACTED, is_mixed
 
 _SECRET_WORDS = re.compile(
-    r"(api|access|secret|private|auth|account|signing|encryption|subscription|master|shared|license|ssh|server)_?key"
-    r"|secret|password|passwd|passphrase|credential|authorization|bearer|cookie|webhook|(^|_)headers$"
-    r"|(^|_)(pwd|jwt|pat|sas|dsn)$|token(?!s$|s_|iz|_(ids?|level|count|limit|usage|budget|ratio)|_?type)"
+    r"(api|access|secret|private|auth|account|signing|encryption|subscription|master|shared|license|ssh|server|service"
+    r"|admin|function|deploy|storage|sas)_?key|^x_(\w+_)?key$"
+    r"|secret|password|passwd|passphrase|passcode|credential|authorization|bearer|cookie|webhook|(^|_)headers$"
+    r"|(^|_)conn(ection)?_?str(ing)?$|(^|_)sas_?ur[il]$|(^|_)(pwd|pw|jwt|pat|sas|dsn|auth)$"
+    r"|(^|_)(db|user|admin|root|login|proxy|smtp|mail|ftp|ldap|mysql|pg|redis|mongo)_?pass$"
+    r"|token(?!s$|s_|iz|_(ids?|level|count|limit|usage|budget|ratio)|_?type)"
     r"|(api|access|auth|refresh|bearer|secret)_tokens"
 )
-_ENVIRONMENT_KEY = re.compile(r"([A-Z0-9]+_)*KEY")
+_BARE = ("key", "auth", "pass")
+"""Names of secrets that are names of other things, too: not of a section, nor of an argument (`sort(key=…)`)."""
+_ENVIRONMENT_KEY = re.compile(r"([A-Z0-9]+_)*(KEY|PASS)")
 _WORKING_FOLDERS = ("PWD", "OLDPWD")
 """Set by every shell: the current and the previous working folder; PWD is no password here."""
 _PLAIN_WORDS = re.compile(
@@ -47,8 +52,18 @@ _OPTION_NAME = re.compile(r"--?(?P<name>[A-Za-z][\w-]*)")
 
 def is_secret_key(key: object) -> bool:
     """True for api_key, x-api-key, hf_token, clientSecret, OPENWEATHER_KEY, default_headers and similar names."""
-    text = str(key)
-    return _SECRET_WORDS.search(_snake(text)) is not None or _ENVIRONMENT_KEY.fullmatch(text) is not None
+    text, name = str(key), _snake(str(key))
+    return name in _BARE or _SECRET_WORDS.search(name) is not None or _ENVIRONMENT_KEY.fullmatch(text) is not None
+
+
+def names_secret(path: Sequence[object]) -> bool:
+    """True if the last key of a path is a secret's name, or one above it is."""
+    return bool(path) and (is_secret_key(path[-1]) or any(_is_section(key) for key in path[:-1]))
+
+
+def _is_section(key: object) -> bool:
+    """True if everything below the key is secret."""
+    return is_secret_key(key) and str(key) not in _BARE
 
 
 def is_plain_name(key: object) -> bool:
@@ -60,7 +75,7 @@ def secrets_in(value: Any, *, secret: bool = False) -> Iterator[str]:
     """Every secret of a tree."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from secrets_in(item, secret=secret or is_secret_key(key))
+            yield from secrets_in(item, secret=secret or _hides(key, item))
     elif isinstance(value, (list, tuple, set)):
         for item, follows in _with_option(value):
             yield from secrets_in(item, secret=secret or follows)
@@ -77,7 +92,7 @@ def secrets_in(value: Any, *, secret: bool = False) -> Iterator[str]:
 def redacted(value: Any, *, secret: bool = False) -> Any:
     """A copy of the tree with stars instead of each secret."""
     if isinstance(value, Mapping):
-        return {key: redacted(item, secret=secret or is_secret_key(key)) for key, item in value.items()}
+        return {key: redacted(item, secret=secret or _hides(key, item)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [redacted(item, secret=secret or follows) for item, follows in _with_option(value)]
     if secret and isinstance(value, int) and not isinstance(value, bool):
@@ -88,8 +103,14 @@ def redacted(value: Any, *, secret: bool = False) -> Any:
 
 
 def environment_secrets(environ: Mapping[str, str]) -> Iterator[str]:
-    """The values of variables with a secret's name, whether or not the configuration uses them."""
-    yield from (value for name, value in environ.items() if is_secret_key(name) and name not in _WORKING_FOLDERS)
+    """The values of variables with a secret's name, and logins in URLs, whether or not the configuration uses them."""
+    for name, value in environ.items():
+        if is_secret_key(name) and name not in _WORKING_FOLDERS:
+            yield value
+        for match in _URL_USER.finditer(value):
+            login = match["secret"]
+            if password := login.partition(":")[2]:  # a user's name alone occurs in paths
+                yield from (login, password, unquote(password))
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
@@ -100,8 +121,12 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 def filled_secrets(name: str, value: str, path: Sequence[object]) -> Iterator[str]:
     """The value of the variable `name`, used at `path`, if it is a secret."""
     plain = is_plain_name(name) or (path and is_plain_name(path[-1])) or _plain(value)
-    if is_secret_key(name) or any(map(is_secret_key, path)) or (not plain and _stands_out(value)):
+    if is_secret_key(name) or names_secret(path) or (not plain and _stands_out(value)):
         yield value
+
+
+def _hides(key: object, value: object) -> bool:
+    return _is_section(key) if isinstance(value, Mapping) else is_secret_key(key)
 
 
 def _snake(name: str) -> str:
@@ -124,9 +149,9 @@ def _named(text: str) -> Iterator[str]:
         login = match["secret"]
         user, _, password = login.partition(":")
         yield from (login, unquote(login), password or user, unquote(password or user))
-    yield from (match["secret"] for match in _SCHEME.finditer(text))
-    for pattern in (_ASSIGNED, _OPTION):
-        yield from (match["secret"] for match in pattern.finditer(text) if is_secret_key(match["name"]))
+    yield from (match["secret"] for match in _SCHEME.finditer(text) if _stands_out(match["secret"]))
+    yield from (match["secret"] for match in _ASSIGNED.finditer(text) if _is_section(match["name"]))
+    yield from (match["secret"] for match in _OPTION.finditer(text) if is_secret_key(match["name"]))
 
 
 def _queried(text: str) -> Iterator[str]:
@@ -140,7 +165,9 @@ def _starred(text: str) -> str:
 
     def star(match: re.Match[str]) -> str:
         named = match.groupdict().get("name")
-        if named is not None and not is_secret_key(named):
+        if named is not None and not (_is_section if match.re is _ASSIGNED else is_secret_key)(named):
+            return match[0]
+        if match.re is _SCHEME and not _stands_out(match["secret"]):  # Basic arithmetic
             return match[0]
         return match[0].replace(match["secret"], REDACTED)
 

@@ -7,11 +7,13 @@ from nat.secrets import REDACTED, redact
 SECRET_KEYS = (
     "api_key apiKey x-api-key X-Api-Key access_key aws_secret_access_key hf_token OPENAI_API_KEY client_secret "
     "Password passwd Authorization Proxy-Authorization default_headers cookie private_key OPENWEATHER_KEY KEY db_pwd "
-    "SENTRY_DSN credentials auth_tokens SLACK_WEBHOOK"
+    "SENTRY_DSN credentials auth_tokens SLACK_WEBHOOK key auth X-Auth connection_string connectionString sas_url "
+    "PGPASS db_pass SMTP_PASS basic_auth x-functions-key service_key AZURE_STORAGE_CONNECTION_STRING root_pw"
 )
 OTHER_KEYS = (
     "max_tokens micro_batch_tokens tokens_trained token_ids eos_token_id tokenizer token_level question_key id_key "
-    "answer_key model name"
+    "answer_key model name key_metric sort_key primary_key keyboard keys keywords author authors auth_mode "
+    "pass_rate passage first_pass compass bypass database_url connection_timeout"
 )
 
 
@@ -42,6 +44,9 @@ def test_names_of_other_things(key):
         ({"command": "API_KEY='value-1' SIZE=12345678 run"}, {"value-1"}),
         ({"prompt": "send Authorization: Bearer value-of-1"}, {"value-of-1"}),
         ({"prompt": "The password: swordfish, token = one word"}, set()),
+        ({"prompt": "Basic arithmetic; sorted(key=operator.itemgetter(1))"}, set()),
+        ({"command": "run --key value-of-1 --auth value-of-2"}, {"value-of-1", "value-of-2"}),
+        ({"auth": "value-of-1", "evaluators": {"key": {"_type": "exact_match"}}}, {"value-of-1"}),
         ({"max_tokens": 100, "seed": 12345678, "flag": True}, set()),
     ],
 )
@@ -83,6 +88,12 @@ def test_the_last_word_of_a_name_decides():
 def test_unused_secrets_of_the_environment_count():
     """A key in the environment is a secret even if nothing reads it."""
     assert list(environment_secrets({"HF_TOKEN": "hf_1", "HOME": "/root"})) == ["hf_1"]
+
+
+def test_logins_of_the_environment_count():
+    """A URL's password is a secret whatever its variable is called; a user's name alone is not."""
+    environ = {"DATABASE_URL": "postgres://me:pass%2Fword-1@db/x", "REMOTE": "ssh://someone@host"}
+    assert list(environment_secrets(environ)) == ["me:pass%2Fword-1", "pass%2Fword-1", "pass/word-1"]
 
 
 def test_the_working_folder_is_no_password():
