@@ -5,6 +5,9 @@ server remembers what it served: each prompt, as the template wrote it and as to
 A later prompt that begins with such a prompt and one of its answers reuses their tokens; only the rest is tokenised.
 If the template writes an answer differently than it was sampled (beyond white space around it and the layout of a
 call's JSON), it means something else: then nothing is reused, and the reason is reported.
+
+A session reuses its own turns and those without a session. Reasons are about its own turns only, since others would
+tell what somebody else's prompt is.
 """
 
 import json
@@ -99,8 +102,8 @@ class Continuations:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._turns: OrderedDict[tuple[Context, ContentKey], list[_Turn]] = OrderedDict()
-        self._contexts: Counter[Context] = Counter()
-        self._counts: Counter[ContentKey] = Counter()
+        self._contexts: Counter[tuple[str, Context]] = Counter()
+        self._counts: Counter[tuple[str, ContentKey]] = Counter()
         self._num_bytes = 0
 
     @property
@@ -122,7 +125,8 @@ class Continuations:
     def prompt(self, chat: Chat, text: str, *, session: str = "") -> Prompt:
         """Tokens of a rendered chat that continue those of the latest answer for which this is possible.
 
-        Of several answers with equal texts after equal prompts it takes that of the `session`, else the newest.
+        Of several answers with equal texts after equal prompts it takes that of the `session`, else the newest of those
+        without one; without a session, the newest of all.
         """
         broken = None
         for at in reversed(chat.answers):
@@ -150,11 +154,12 @@ class Continuations:
         """Ids of the text, exact up to the answer at this index; else why not; None if it was not served here."""
         context, said = chat.contexts[at], chat.content_keys[at]
         with self._lock:
-            turns = self._turns.get((context, said))
-            if turns is None and context in self._contexts:
+            known = self._turns.get((context, said), ())
+            turns = [turn for turn in known if not session or turn.session in ("", session)]
+            if not turns and (session, context) in self._contexts:
                 return BrokenPrefix.ANSWER_EDITED
-            if turns is None:
-                return BrokenPrefix.CONTEXT_CHANGED if said in self._counts else None
+            if not turns:
+                return BrokenPrefix.CONTEXT_CHANGED if (session, said) in self._counts else None
             self._turns.move_to_end((context, said))
         fitting = [turn for turn in turns if text.startswith(turn.text)]
         if not fitting:
@@ -176,18 +181,19 @@ class Continuations:
 
     def _put(self, key: tuple[Context, ContentKey], turns: list[_Turn]) -> None:
         self._turns[key] = turns
-        self._contexts[key[0]] += 1
-        self._counts[key[1]] += 1
+        for turn in turns:
+            self._contexts[turn.session, key[0]] += 1
+            self._counts[turn.session, key[1]] += 1
         self._num_bytes += sum(turn.num_bytes for turn in turns)
 
     def _take(self, key: tuple[Context, ContentKey]) -> list[_Turn]:
         turns = self._turns.pop(key, [])
-        if turns:
-            self._num_bytes -= sum(turn.num_bytes for turn in turns)
+        self._num_bytes -= sum(turn.num_bytes for turn in turns)
+        for turn in turns:
             for counter, part in ((self._contexts, key[0]), (self._counts, key[1])):
-                counter[part] -= 1
-                if not counter[part]:
-                    del counter[part]
+                counter[turn.session, part] -= 1
+                if not counter[turn.session, part]:
+                    del counter[turn.session, part]
         return turns
 
 

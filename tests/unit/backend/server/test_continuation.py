@@ -312,6 +312,21 @@ def test_equal_generations_are_distinguished_by_their_session():
         wholes = {s: server.ask(messages, says, sampled=ids + end, session=s)[1] for s, ids in splits.items()}
 
 
+@pytest.mark.parametrize("spy", ["spy", ""])
+def test_a_reason_tells_nothing_about_the_prompts_of_others(spy):
+    """Whether another session had a prompt, or got an answer, cannot be found out by guessing it."""
+    server = Server("qwen2.5")
+    server.ask([user("a secret")], "the end", session="a")
+    guesses = [[user("a secret"), assistant("no")], [user("no"), assistant("the end")]]
+    for guess in guesses:
+        assert server.ask([*guess, user("more")], session=spy).broken is BrokenPrefix.NOT_SERVED
+    if spy:
+        exact = [user("a secret"), assistant("the end"), user("more")]
+        assert server.ask(exact, session=spy).broken is BrokenPrefix.NOT_SERVED
+    told = [server.ask([*guess, user("more")], session="a").broken for guess in guesses]
+    assert told == [BrokenPrefix.ANSWER_EDITED, BrokenPrefix.CONTEXT_CHANGED]
+
+
 def test_memory_is_bounded_and_forgets_the_oldest_first():
     """The least recently used answers are dropped and reported as never served."""
     server = Server("qwen2.5", max_bytes=3500)
