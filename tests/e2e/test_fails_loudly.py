@@ -93,6 +93,17 @@ async def test_a_target_model_that_was_never_seen(tmp_path):
     assert "tiny (8 calls)" in text
 
 
+async def test_one_rollout_per_example(tmp_path):
+    """The cause is that nothing can be compared, not the score; it is said before training and at the end."""
+
+    def prepare(project):
+        project.config["trajectory_builders"]["builder"]["num_generations"] = 1
+
+    text, _ = await failed_run(tmp_path, error=NoLearningSignal, prepare=prepare)
+    assert "each example is played once in an epoch, so its score has nothing to be compared with" in text
+    assert "depend" not in text
+
+
 async def test_no_llm_call_at_all(tmp_path):
     """The error tells a workflow that bypasses `builder.get_llm` to use it."""
 

@@ -26,6 +26,7 @@ from nat.errors import (
     TooManyFailures,
     TrainingFailed,
     UntrainableSampling,
+    did_you_mean,
 )
 from nat.eval.failures import remedy_of
 from nat.finetuning.diagnosis.causes_of_updates import rate_too_high
@@ -109,7 +110,8 @@ def check_trajectories(
             f"  target_functions: {', '.join(target_functions)}; LLM calls came from: {_names(tally.functions)}"
         )
     if LeftOutCause.NO_TARGET_MODEL in tally.causes:
-        lines.append(f"  target_model: {target_model}; LLM calls went to: {_names(tally.models)}")
+        suggestion = did_you_mean(str(target_model), tally.models)
+        lines.append(f"  target_model: {target_model}; LLM calls went to: {_names(tally.models)}.{suggestion}")
     message, hint = with_diagnosis(
         "\n".join(lines), remedy_of_left_out(tally, tally.failures), broken_by_update(before())
     )

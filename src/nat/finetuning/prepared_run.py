@@ -5,6 +5,7 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.load import load_config
@@ -65,10 +66,11 @@ class PreparedRun:
         )
         if num_generations(self.config) == 1 and needs_difference and not compares_across_groups:
             found.append(
-                "num_generations is 1: in a group of one rollout the advantage is zero, so nothing can be learned."
+                f"trajectory_builders.{self.config.finetuning.trajectory_builder}.num_generations is 1: a rollout is "
+                "compared with others of its example alone, and it has none, so nothing can be learned. Set it to 8."
             )
         if self.given.endpoint is None:
-            found += _unknown_targets(self.config)
+            found += [*_unknown_targets(self.config), *_unknown_model(self.config)]
         else:
             found.append(
                 f"Rollouts run at {self.given.endpoint}: serve the same YAML there, with LLMs at the base_url of the "
@@ -215,6 +217,25 @@ def _unknown_targets(config: Config) -> list[str]:
         for name in config.finetuning.target_functions
         if name not in known
     ]
+
+
+def _unknown_model(config: Config) -> list[str]:
+    """A warning only, since agents may ask for models by names that the YAML does not have."""
+    name, adapter = config.finetuning.target_model, str(config.finetuning.trainer_adapter)
+    blocks = [llm.model_dump() for llm in config.llms.values()]
+    known = {str(block[key]) for block in blocks for key in ("model_name", "model") if block.get(key)}
+    trained = config.trainer_adapters.get(adapter)
+    if name is None or name in {*config.llms, *known, *_texts(trained.model_dump() if trained else None)}:
+        return []
+    suggestion = did_you_mean(name, {*config.llms, *known})
+    text = f"finetuning.target_model: '{name}' is not under `llms`.{suggestion} Known are: {one_of(config.llms)}."
+    return [f"{text} Nothing is trained unless the workflow calls a model of that name."]
+
+
+def _texts(value: Any) -> set[str]:
+    """All texts in a component's settings: one of them may name the model that its server serves."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return {value} if isinstance(value, str) else {text for each in inner for text in _texts(each)}
 
 
 def sampling_findings(config: Config) -> list[str]:

@@ -68,6 +68,7 @@ def test_an_unseen_target_model_is_shown_beside_those_that_were_seen():
     counts = all_left_out(LeftOutCause.NO_TARGET_MODEL, functions={"play": 1}, models={"qwen": 1})
     text = no_trajectories(counts, target_model="qwem")
     assert "target_model: qwem; LLM calls went to: qwen (8 calls)" in text
+    assert "Did you mean 'qwen'?" in text
     assert "Set finetuning.target_model" in text
 
 
@@ -147,7 +148,9 @@ def test_groups_without_a_difference_end_the_run_after_some_epochs(patience):
     ("changes", "remedy"),
     [
         pytest.param({}, "rollouts has the score 0", id="always the same reward"),
-        pytest.param({"num_trajectories": 24}, "Set num_generations to 8", id="one generation"),
+        pytest.param(
+            {"num_trajectories": 24}, "Set num_generations of the trajectory builder to 8", id="one generation"
+        ),
         pytest.param({"groups_without_difference": 4}, "min_reward_diff", id="differences below the filter"),
         pytest.param({"max_reward": 1.0}, "a more varied model", id="examples differ, generations do not"),
     ],

@@ -1,7 +1,8 @@
 """Causes in the rollouts: they fail, their calls are not seen or not trained, or their answers are cut off. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from nat.errors import did_you_mean
 from nat.finetuning.diagnosis.cause import Seen, cause
 from nat.finetuning.diagnosis.evidence import Evidence
 from nat.finetuning.diagnosis.fall import RAISE_LIMIT
@@ -83,8 +84,12 @@ def calls_lost(evidence: Evidence) -> Seen | None:
 def wrong_target(evidence: Evidence) -> Seen | None:
     missed = _left_out(evidence, [LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL])
     share = missed - evidence.without_calls
-    functions = ", ".join(f"{name} ({count})" for name, count in sorted(evidence.functions.items()))
+    functions = _counted(evidence.functions)
     named = f"target_functions: {', '.join(evidence.target_functions)}; calls of an epoch: {functions}"
+    if evidence.left_out.get(LeftOutCause.NO_TARGET_MODEL):
+        suggestion = did_you_mean(str(evidence.target_model), evidence.models)
+        named = f"target_model: {evidence.target_model}; calls of an epoch went to: {_counted(evidence.models)}"
+        named += f".{suggestion}" if suggestion else ""
     if share > LOST_SHARE:
         return Seen(share, f"{share:.0%} of the rollouts have no call of the target ({named})")
     hidden = _undecided(evidence)
@@ -165,6 +170,10 @@ def no_variety(evidence: Evidence) -> Seen | None:
 
 def _left_out(evidence: Evidence, causes: Iterable[LeftOutCause]) -> float:
     return sum(evidence.left_out.get(cause, 0.0) for cause in causes)
+
+
+def _counted(calls: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in sorted(calls.items()))
 
 
 def _undecided(evidence: Evidence) -> float | None:

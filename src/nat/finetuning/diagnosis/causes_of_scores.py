@@ -95,7 +95,7 @@ def noisy_score(evidence: Evidence) -> Seen | None:
     measure="rollouts per example and epoch",
     healthy="8; 16 where success is rare",
     source="common practice",
-    remedy="Set num_generations to 8.",
+    remedy="Set num_generations of the trajectory builder to 8.",
 )
 def single_rollouts(evidence: Evidence) -> Seen | None:
     if evidence.compares_across_groups or not 0 < evidence.generations <= 1:
@@ -181,10 +181,10 @@ def few_generations(evidence: Evidence) -> Seen | None:
 
 
 CAUSES_OF_SCORES = (
+    single_rollouts,
     constant_score,
     independent_score,
     noisy_score,
-    single_rollouts,
     outside_curriculum,
     too_hard,
     too_easy,

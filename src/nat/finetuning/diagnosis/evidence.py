@@ -32,7 +32,10 @@ class Evidence:
     """The most frequent failure of a rollout."""
     functions: Mapping[str, int] = field(default_factory=dict)
     """LLM calls of one epoch by function."""
+    models: Mapping[str, int] = field(default_factory=dict)
+    """LLM calls of one epoch by model, under all names of it."""
     target_functions: Sequence[str] = ()
+    target_model: str | None = None
     without_calls: float = 0.0
     without_logprobs: float = 0.0
     """Share of the calls."""

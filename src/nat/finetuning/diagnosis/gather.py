@@ -69,6 +69,7 @@ def diagnose_run(journal: Journal, *, ended: bool, first: int = 0, end: int | No
     training = next((job.training for job in reversed(journal.jobs()) if job.training and inside(job.epoch)), {})
     facts = Facts(
         target_functions=_target_functions(journal),
+        target_model=_target_model(journal),
         compares_across_groups=bool(training.get("compares_across_groups"))
         or not training.get("needs_difference", True),  # then a single rollout teaches, too
         last_rollouts=last,
@@ -96,6 +97,11 @@ def _unseen(journal: Journal, validations: Sequence[ValidationRecord], first: in
     held_out: list[RolloutRecord] = list(journal.rollouts(Phase.VALIDATION, validations[0].epoch))
     played = list(journal.rollouts(Phase.TRAIN, first))
     return unseen_words(held_out, played), unseen_words(played, played)
+
+
+def _target_model(journal: Journal) -> str | None:
+    name = finetuning_value(config_of(journal.info().config_text), "target_model")
+    return name if isinstance(name, str) else None
 
 
 def _target_functions(journal: Journal) -> Sequence[str]:

@@ -25,6 +25,7 @@ class Facts:
     """What a run's epochs do not say, taken from other records."""
 
     target_functions: Sequence[str] = ()
+    target_model: str | None = None
     compares_across_groups: bool = False
     last_rollouts: Sequence[RolloutRecord] = ()
     """Those of the last epoch that was played."""
@@ -50,6 +51,8 @@ def evidence_of(epochs: Sequence[EpochRecord], facts: Facts = _NO_FACTS) -> Evid
     calls = sum(own.get("rollout/calls", 0.0) * count for own, count in zip(metrics, counts, strict=True)) or 1.0
     failures = [each for each in last.failures if each.error]
     options = Counter({how: count for (_, how), count in last.untrainable.items()})
+    generations = fmean(e.num_trajectories / max(1, e.num_groups) for e in epochs) if epochs else 0.0
+    compared = generations > 1  # a group of one has no difference, whatever its score
     lowest = min((e.min_reward for e in epochs), default=None)
     highest = max((e.max_reward for e in epochs), default=None)
     return Evidence(
@@ -59,14 +62,16 @@ def evidence_of(epochs: Sequence[EpochRecord], facts: Facts = _NO_FACTS) -> Evid
         left_out={cause: count / sum(counts) for cause, count in left_out.items()},
         error=str(failures[0]) if failures else None,
         functions=last.functions,
+        models=last.models,
         target_functions=facts.target_functions,
+        target_model=facts.target_model,
         without_calls=_mean(metrics, "rollout/without_calls") or 0.0,
         without_logprobs=_total(metrics, "drift/calls_without_logprobs") / calls,
         untrainable_calls=_total(metrics, "drift/untrainable_calls") / calls,
         untempered_calls=_total(metrics, "drift/untempered_calls") / calls,
         sampling=options.most_common(1)[0][0] if options else None,
         trained_tokens=_mean(metrics, "rollout/trained_tokens"),
-        generations=fmean(e.num_trajectories / max(1, e.num_groups) for e in epochs) if epochs else 0.0,
+        generations=generations,
         compares_across_groups=facts.compares_across_groups,
         num_examples=len({example for e in epochs for example in e.examples}),
         lowest=lowest,
@@ -74,8 +79,8 @@ def evidence_of(epochs: Sequence[EpochRecord], facts: Facts = _NO_FACTS) -> Evid
         truncated=_mean(metrics, "rollout/truncated") or 0.0,
         truncated_lowest=_mean(metrics, "reward/truncated_lowest") or 0.0,
         equal_outputs=_mean([e.metrics for e in first], "rollout/equal_outputs") or 0.0,
-        equal_groups=fmean(e.share_without_difference for e in epochs) if epochs else 0.0,
-        equal_between=_equal_between(epochs),
+        equal_groups=fmean(e.share_without_difference for e in epochs) if compared else 0.0,
+        equal_between=_equal_between(epochs) if compared else 0.0,
         outside_curriculum=_share_missing(
             (e.num_groups - e.groups_without_difference for e in epochs), (e.filtered_groups for e in epochs)
         ),

@@ -67,6 +67,14 @@ def test_a_target_that_was_not_seen_is_shown_beside_what_was_seen():
     assert "target_functions: plannr; calls of an epoch: planner (8)" in text
 
 
+def test_a_target_model_that_was_not_called_is_shown_beside_those_that_were():
+    """The finding is about the model, not about functions, and names the closest one."""
+    models = {"target_model": "studnet", "models": {"student": 8, "tiny": 8}}
+    text = causes(left_out={LeftOutCause.NO_TARGET_MODEL: 1.0}, **models)["wrong_target"]
+    assert "target_model: studnet; calls of an epoch went to: student (8), tiny (8). Did you mean 'student'?" in text
+    assert "target_functions" not in text
+
+
 def test_cut_off_answers_come_before_scores_that_never_differ():
     """Where every answer is cut off, every score is 0, and the examples look too hard; where few are, the score is."""
     scored = {"lowest": 0.0, "highest": 0.0, "equal_groups": 1.0, "hard": 1.0, "generations": 8.0}

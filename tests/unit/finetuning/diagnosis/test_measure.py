@@ -3,6 +3,7 @@ from math import sqrt
 import pytest
 
 from fakes.run_records import epoch_record, epoch_records, rollout_record, validation_record
+from nat.finetuning.diagnosis.find import diagnosis_of
 from nat.finetuning.diagnosis.measure import Facts, evidence_of
 from nat.finetuning.diagnosis.trend import trend_of
 from nat.finetuning.diagnosis.updates import reach_of
@@ -44,6 +45,18 @@ def test_the_reach_of_an_update_is_bounded_by_its_divergence():
     assert reach_of(STEP) == pytest.approx(0.2)
     assert reach_of({}) is None
     assert reach_of(STEP | {"train/approx_kl": 9.0}) == 1.0
+
+
+def test_groups_of_one_have_no_difference_to_judge_by():
+    """With one rollout per example every group is equal, which says nothing about the score."""
+    single = epoch_record(0).model_copy(
+        update={"num_trajectories": 24, "num_groups": 24, "groups_without_difference": 24}
+    )
+    names = ("reward/equal_groups", "reward/equal_groups_lowest", "reward/equal_groups_highest")
+    metrics = dict(zip(names, (1.0, 0.1, 0.1), strict=True))
+    evidence = evidence_of([single.model_copy(update={"metrics": metrics})])
+    assert (evidence.generations, evidence.equal_groups, evidence.equal_between) == (1.0, 0.0, 0.0)
+    assert [finding.cause for finding in diagnosis_of(evidence).findings] == ["single_rollouts"]
 
 
 def test_updates_are_counted_over_the_whole_run():
