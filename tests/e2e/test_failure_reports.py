@@ -157,4 +157,7 @@ async def test_piped_output_repeats_nothing(tmp_path, capfd):
     assert "epoch 1/2" not in out
     assert "held-out" not in out.splitlines()[1]
     assert err.count("Epoch 1 progress logged") == 1
+    assert err.index("Epoch 1: 2 of 8 rollouts failed") < err.index("Submitted 6 trajectories"), (
+        "in the order of events"
+    )
     assert err.count("Validation before training - ") == 1

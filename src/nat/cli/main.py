@@ -104,7 +104,7 @@ def run_cli() -> None:
     from nat.secrets import keep_files_private, redact_output  # noqa: PLC0415 - as below
 
     keep_files_private()
-    _escape_unencodable()
+    _prepare_output()
     redact_output()
     code = exit_code(sys.argv[1:])
     if code > EXIT_SIGNAL:
@@ -114,11 +114,14 @@ def run_cli() -> None:
     sys.exit(code)
 
 
-def _escape_unencodable() -> None:
-    """Print characters that the output's encoding lacks as escapes, instead of failing."""
+def _prepare_output() -> None:
+    """Print characters that the output's encoding lacks as escapes, and each line at once, also into a pipe.
+
+    Python would hold back what an agent prints to a pipe, and the log's lines of the same time would come before it.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors="backslashreplace", line_buffering=True)
 
 
 def exit_code(arguments: list[str]) -> int:

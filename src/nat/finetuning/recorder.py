@@ -12,7 +12,7 @@ from nat.finetuning.sampling import sampling_notes
 from nat.heap import return_free_pages
 from nat.runs.folder import append_metrics, doublings, files_due, write_rollouts
 from nat.runs.records import EpochRecord, JobRecord, Phase, epoch_number
-from nat.runs.rollouts import RolloutRecord
+from nat.runs.rollouts import RolloutRecord, tally
 
 logger = logging.getLogger(__name__)
 
@@ -33,12 +33,14 @@ class Recorder:
 
     def rollouts(self, epoch: int, records: Sequence[RolloutRecord]) -> None:
         """Record the rollouts of an epoch, before a guard may end the run because of them."""
-        self._run.journal.record_rollouts(Phase.TRAIN, epoch, records)
-        write_rollouts(self._run.journal, Phase.TRAIN, epoch)
+        run, counts = self._run, tally(records)
+        run.journal.record_rollouts(Phase.TRAIN, epoch, records)
+        write_rollouts(run.journal, Phase.TRAIN, epoch)
+        run.warn_of_failures(counts.failures, f"Epoch {epoch_number(epoch)}", counts.num_rollouts)
         for name, text in sampling_notes(records).items():
             if name not in self._noted:
                 self._noted.add(name)
-                self._run.warn(f"Epoch {epoch_number(epoch)}: {text}")
+                run.warn(f"Epoch {epoch_number(epoch)}: {text}")
 
     def job_submitted(self, played: PlayedEpoch, ref: TrainingJobRef) -> None:
         self._job = job = submitted_job(ref, played, self._run.now())
@@ -62,7 +64,6 @@ class Recorder:
             run.write_files()
         else:
             append_metrics(run.journal.run_dir, record)
-        run.warn_of_failures(record.failures, f"Epoch {epoch_number(record.epoch)}", record.num_rollouts)
         run.progress.epoch_finished(record)
         if count % EPOCHS_PER_COLLECTION == 0:
             _free_memory()

@@ -1,5 +1,6 @@
 """The command line: errors as text, exit codes, plug-in commands."""
 
+import os
 import re
 import subprocess
 import sys
@@ -127,3 +128,42 @@ def test_a_name_that_is_too_long_is_an_error(command, tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     assert exit_code([*command, "a" * 300]) == 1
     assert re.search(r"aaa\S*: File name too long\n.*shorter name", capsys.readouterr().err)
+
+
+PRINTS = """
+import logging
+import sys
+import click
+from nat.cli import main
+
+class Group(main.LazyGroup):
+    def get_command(self, ctx, cmd_name):
+        return talk
+
+@click.command()
+def talk():
+    print("1 printed")
+    logging.getLogger("agent").warning("2 logged")
+    print("3 printed")
+    print("4 on stderr", file=sys.stderr)
+    sys.stdout.write("5 written\\n")
+    logging.getLogger("agent").warning("6 logged")
+
+main.cli.__class__ = Group
+main.run_cli()
+"""
+
+
+def test_prints_and_log_lines_come_in_order_through_a_pipe():
+    """What an agent prints is not held back behind the log, which is unbuffered."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    shown = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-c", PRINTS, "talk"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    numbers = re.findall(r"\b([1-6]) (?:printed|logged|on stderr|written)", shown.stdout)
+    assert numbers == ["1", "2", "3", "4", "5", "6"]
