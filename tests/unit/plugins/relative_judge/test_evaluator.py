@@ -1,4 +1,5 @@
 import asyncio
+import re
 from random import Random
 
 import pytest
@@ -103,6 +104,63 @@ async def test_a_share_of_the_groups_measures_the_order():
     evaluator, _ = judge(both_orders=0.3)
     twice = [took(await scored(evaluator, 0.1, 0.5, 0.9, example=str(n))).pairs > 0 for n in range(200)]
     assert 40 <= sum(twice) <= 80
+
+
+def recorded(evaluator, scripted):
+    """The qualities that each call shows, in its order, and the characters of their texts."""
+    calls = []
+
+    async def ask(messages):
+        texts = re.findall(r"^<attempt \d+ \w+>\n(.*?)\n</attempt", messages[1]["content"], re.DOTALL | re.MULTILINE)
+        calls.append([(float(re.search(r"quality (\d\.\d+)", text)[1]), len(text)) for text in texts])
+        return await scripted(messages)
+
+    evaluator._ask = ask
+    return calls
+
+
+async def test_no_call_is_larger_than_the_limits():
+    """`max_group` and `max_chars` count the attempt that joins a call to the first one, too."""
+    for limit in ({"max_group": 4}, {"max_group": 64, "max_chars": 1000}):
+        evaluator, scripted = judge(both_orders=0, judged="answer", **limit)
+        calls = recorded(evaluator, scripted)
+        await scored(evaluator, *(n / 64 for n in range(64)))
+        assert len(calls) > 2
+        assert max(map(len, calls)) <= limit["max_group"]
+        assert max(sum(size for _, size in call) for call in calls) <= limit.get("max_chars", 10**6)
+        assert len({quality for call in calls for quality, _ in call}) == 64
+
+
+async def test_attempts_beyond_the_limit_are_cut_to_half_of_it():
+    """Two of them fit into one call, however long they are; else neither would be compared with the other."""
+    evaluator, scripted = judge(both_orders=0, max_chars=1000, judged="answer")
+    calls = recorded(evaluator, scripted)
+    items = [judge_input("a", number, number / 4) for number in range(3)]
+    long = [item.model_copy(update={"output_obj": f"{item.output_obj} {'x' * 5000}"}) for item in items]
+    await evaluator.evaluate(EvalInput(eval_input_items=long))
+    assert [len(call) for call in calls] == [2, 2]
+
+
+async def test_the_attempt_that_joins_the_calls_has_no_fixed_place():
+    """What stands first is liked by many judges, so its place is drawn in every call."""
+    places = set()
+    for seed in range(8):
+        evaluator, scripted = judge(both_orders=0, max_group=4, seed=seed)
+        calls = recorded(evaluator, scripted)
+        await scored(evaluator, *(n / 16 for n in range(10)))
+        shown = [[quality for quality, _ in call] for call in calls]
+        [anchor] = set(shown[0]).intersection(*shown[1:])
+        places |= {call.index(anchor) for call in shown[1:]}
+    assert len(places) > 1
+
+
+async def test_without_a_cache_the_order_is_a_new_one():
+    """The same attempts are not shown in the same places again, so that a bias of the judge averages out."""
+    evaluator, scripted = judge(both_orders=0, cache=False)
+    calls = recorded(evaluator, scripted)
+    for _ in range(4):
+        await scored(evaluator, *(n / 8 for n in range(8)))
+    assert len({tuple(call) for call in calls}) == 4
 
 
 @pytest.mark.parametrize("limit", [{"max_group": 4}, {"max_chars": 1000}])

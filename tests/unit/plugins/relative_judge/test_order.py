@@ -36,6 +36,7 @@ def test_a_call_takes_what_fits():
     assert taken([3, 1, 0, 2], [10, 10, 10, 10], count=8, room=25) == [3, 1]
     assert taken([3, 1, 0, 2], [10, 10, 10, 10], count=3, room=100) == [3, 1, 0]
     assert taken([0], [50], count=3, room=10) == [0]
+    assert taken([0, 1, 2], [10, 10, 10], count=3, room=20) == [0, 1], "exactly full"
 
 
 def test_the_anchor_is_the_attempt_in_the_middle():
@@ -49,3 +50,13 @@ def test_scores_of_two_calls_keep_their_order(first, second, anchor, known):
     low, high = (on_scale(score(v), anchor=score(anchor), known=score(known)).score for v in sorted([first, second]))
     assert low <= high + 1e-12
     assert on_scale(score(anchor), anchor=score(anchor), known=score(known)).score == pytest.approx(known)
+
+
+@pytest.mark.parametrize(
+    ("given", "anchor", "known", "expected"),
+    [(0.0, 0.0, 0.4, 0.4), (1.0, 1.0, 0.4, 0.4), (1.0, 0.563, 0.323, 1.0), (0.0, 0.5, 0.4, 0.0)],
+    ids=["the anchor at the bottom", "at the top", "the best, whose sum is rounded up", "the worst"],
+)
+def test_the_ends_of_the_scale_are_kept(given, anchor, known, expected):
+    """A score equal to the anchor's gets the known one, also at 0 and 1; nothing leaves the scale by rounding."""
+    assert on_scale(score(given), anchor=score(anchor), known=score(known)).score == expected
