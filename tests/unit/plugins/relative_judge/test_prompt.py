@@ -44,6 +44,8 @@ def test_a_shared_beginning_is_shown_once():
     _, user = shown("one", "two", before=(Part("system", "be kind"), Part("user", "sort the list")))
     assert user.count("be kind") == 1
     assert user.count("sort the list") == 1
+    _, user = shown("one", "two", before=(Part("system", "be kind"),))
+    assert user.count("sort the list") == 1, "the judge sees the task, also where no message has it"
 
 
 @pytest.mark.parametrize(
