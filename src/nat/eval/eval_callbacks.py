@@ -111,15 +111,28 @@ class EvalCallbackManager:
     @contextmanager
     def evaluation_context(self) -> Iterator[None]:
         """The blocks of all callbacks around the evaluation."""
-        with ExitStack() as stack:
-            for callback in self._callbacks:
-                if (hook := getattr(callback, "evaluation_context", None)) is None:
-                    continue
-                try:
-                    stack.enter_context(hook())
-                except ANY_FAILURE:  # as above
-                    logger.exception("evaluation_context of the callback %s failed", type(callback).__name__)
+        opened = []
+        for callback in self._callbacks:
+            with _failure_logged(callback):
+                if (hook := getattr(callback, "evaluation_context", None)) is not None:
+                    block = ExitStack()
+                    block.enter_context(hook())
+                    opened.append((callback, block))
+        try:
             yield
+        finally:
+            for callback, block in reversed(opened):
+                with _failure_logged(callback):
+                    block.close()
+
+
+@contextmanager
+def _failure_logged(callback: Any) -> Iterator[None]:
+    """The boundary of one callback's block."""
+    try:
+        yield
+    except ANY_FAILURE:
+        logger.exception("evaluation_context of the callback %s failed", type(callback).__name__)
 
 
 def build_eval_result(

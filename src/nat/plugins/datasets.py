@@ -212,10 +212,10 @@ def read_xls(path: Path) -> list[dict[str, Any]]:
         ) from error
     with closing(workbook):
         records = workbook.worksheets[0].iter_rows(values_only=True)
-        header = [str(cell) for cell in next(records, ()) if cell is not None]
-        _check_header(path, header)
-        filled = (record for record in records if any(cell is not None for cell in record))
-        return [dict(zip(header, record, strict=False)) for record in filled]
+        columns = {place: str(cell) for place, cell in enumerate(next(records, ())) if cell is not None}
+        _check_header(path, list(columns.values()))
+        filled = (dict(enumerate(record)) for record in records if any(cell is not None for cell in record))
+        return [{name: record.get(place) for place, name in columns.items()} for record in filled]
 
 
 def function_at(dotted: str) -> Callable[..., Any]:

@@ -109,7 +109,7 @@ async def test_a_callback_is_told_all_in_order(tmp_path: Path):
     assert "0042" in result.workflow_output_json
 
 
-@pytest.mark.parametrize("hook", ["dataset", "enter", "prediction", "usage", "score", "complete"])
+@pytest.mark.parametrize("hook", ["dataset", "enter", "prediction", "usage", "score", "leave", "complete"])
 async def test_a_callback_that_fails_affects_nothing_else(tmp_path: Path, hook, caplog):
     """Its error is logged, and the evaluation and its other calls go on."""
     notebook = Notebook(fails_in=hook)

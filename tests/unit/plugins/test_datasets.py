@@ -164,8 +164,8 @@ def workbook(path: Path, *rows) -> Path:
 
 
 def test_the_first_sheet_of_a_workbook_is_a_table(tmp_path: Path):
-    """Cells keep their types, an empty cell is None, and an empty row is no row."""
-    path = workbook(tmp_path / "a.xlsx", ["id", "answer"], ["0042", 7], [None, None], ["b", None])
+    """Cells keep their types, an empty cell is None, and neither an empty row nor a column without a name is data."""
+    path = workbook(tmp_path / "a.xlsx", ["id", None, "answer"], ["0042", "note", 7], [None] * 3, ["b"])
     assert read_xls(path) == [{"id": "0042", "answer": 7}, {"id": "b", "answer": None}]
 
 
