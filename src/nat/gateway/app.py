@@ -13,6 +13,7 @@ from nat.http.asgi import Receive, Scope, Send, Sender, cancel_on_disconnect, he
 from nat.http.errors import ApiError, ClientDisconnected
 from nat.http.guards import bearer_token
 from nat.http.limits import MAX_BODY_BYTES, model_named, parse_json, read_body
+from nat.http.visitor import key_accepted
 from nat.secrets import excerpt
 
 logger = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class GatewayApp:
         access = self._keyring.find(header(scope, _KEY_HEADER) or key_of(scope))
         if access is None:
             raise ApiError(_NO_ROLLOUT, status=401)
+        key_accepted(scope)
         return access
 
     async def _call(self, access: RolloutAccess, path: str, scope: Scope, receive: Receive, sender: Sender) -> None:

@@ -25,6 +25,7 @@ from nat.http.asgi import EVENT_STREAM, Receive, Scope, Send, Sender, header
 from nat.http.errors import ApiError, ClientDisconnected, from_validation
 from nat.http.guards import same_key
 from nat.http.limits import read_body
+from nat.http.visitor import key_accepted
 from nat.rollout.step_lines import StepEncoder
 
 ROLLOUTS = "/rollouts"
@@ -133,6 +134,7 @@ class RolloutRoutes:
     async def _answer(self, scope: Scope, receive: Receive, sender: Sender) -> None:
         if not same_key(key_of(scope), self._key):
             raise ApiError("rollouts are opened and closed with the key of this gateway", status=401)
+        key_accepted(scope)
         method, name = scope["method"], scope["path"].removeprefix(ROLLOUTS).removeprefix("/")
         match method, name:
             case "POST", "":

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -9,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, StreamingResponse
 
-from nat.http.guards import HostNames
+from nat.http.guards import Guard, HostNames, KeyCheck
 from nat.http.limits import ConnectionLimits
 from nat.http.server import Server, bind, port_of
 
@@ -44,11 +45,12 @@ def application(told):
 
 
 @asynccontextmanager
-async def served(told=None, **bounds):
-    """A function that opens a connection to a server."""
+async def served(told=None, *, key=None, **bounds):
+    """A function that opens a connection to a server, which may need a key."""
     with bind("127.0.0.1", 0, command="a test") as listener:
         ready = asyncio.Event()
         app = application([] if told is None else told)
+        app = app if key is None else Guard(app, KeyCheck(key, "as a bearer token"))
         server = Server(app, ready.set, names=HostNames("127.0.0.1"), limits=ConnectionLimits(**bounds))
         task = asyncio.create_task(server._serve([listener]))
         await ready.wait()
@@ -162,18 +164,106 @@ async def test_trailers_are_no_headers():
         assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
 
 
+FLOOD = b"GET /flood HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
 async def test_the_number_of_connections_is_limited():
     """A connection beyond the limit gets a 503; when one closes, there is room again."""
     async with served(connections=3) as connect:
-        kept = [await connect() for _ in range(3)]
-        for reader, writer in kept:
-            writer.write(HEALTH)
-            await reader.readuntil(b"fine")
+        busy = [await connect() for _ in range(3)]
+        for reader, writer in busy:
+            writer.write(FLOOD)
+            await reader.readuntil(b"x")
         reader, _ = await connect()
         assert (await read_response(reader))[0] == 503
-        kept[0][1].write(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-        await kept[0][0].read()
+        busy[0][1].transport.abort()
+        await asyncio.sleep(0.1)
         assert await healthy(connect)
+
+
+async def test_idle_connections_give_their_place_to_new_ones():
+    """Connections that are kept open without a request keep nobody out; the oldest goes first."""
+    async with served(connections=3) as connect:
+        idle = [await connect() for _ in range(3)]
+        for reader, writer in idle[1:]:
+            writer.write(HEALTH)
+            await reader.readuntil(b"fine")
+        assert await healthy(connect)
+        assert await idle[0][0].read() == b""
+        idle[2][1].write(HEALTH)
+        assert (await idle[2][0].readuntil(b"fine")).startswith(b"HTTP/1.1 200")
+
+
+WITH_KEY = HEALTH.replace(b"\r\n\r\n", b"\r\nauthorization: Bearer right\r\n\r\n")
+
+
+async def test_connections_without_a_key_keep_no_place():
+    """After a 401 the connection ends; one that showed the key stays open, however many others come."""
+    async with served(key="right", connections=10, head_seconds=60) as connect:
+        reader, writer = await connect()
+        writer.write(WITH_KEY)
+        await reader.readuntil(b"fine")
+        for _ in range(30):
+            refused, stranger = await connect()
+            stranger.write(HEALTH)
+            assert (await read_response(refused))[0] == 401
+        silent = [await connect() for _ in range(30)]
+        for _ in range(2):
+            writer.write(WITH_KEY)
+            assert (await reader.readuntil(b"fine")).startswith(b"HTTP/1.1 200")
+        newcomer, writer = await connect()
+        writer.write(WITH_KEY)
+        assert (await newcomer.readuntil(b"fine")).startswith(b"HTTP/1.1 200")
+        assert await silent[0][0].read() == b""
+
+
+async def test_a_refused_body_is_read_before_the_connection_ends():
+    """Otherwise a client that still sends its body would see a broken connection and no 401."""
+    async with served(key="right") as connect:
+        reader, writer = await connect()
+        writer.write(POST + b"content-length: 4000000\r\n\r\n")
+        for _ in range(40):
+            writer.write(b"x" * 100_000)
+            await writer.drain()
+        assert (await read_response(reader))[0] == 401
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: " + b"x" * 100_000 + b"\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nhost: localhost\r\n" + b"x: y\r\n" * 15_000 + b"\r\n",
+        b"GET /health?" + b"x" * 100_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        POST + b"transfer-encoding: chunked\r\n\r\n1;" + b"x" * 100_000 + b"\r\nx\r\n0\r\n\r\n",
+        POST + b"transfer-encoding: chunked\r\n\r\n" + (b"1;" + b"x" * 1000 + b"\r\nx\r\n") * 100 + b"0\r\n\r\n",
+    ],
+)
+async def test_the_limits_hold_in_a_single_read(request_bytes):
+    """What comes at once is limited like what comes in pieces."""
+    async with served() as connect:
+        reader, writer = await connect()
+        writer.write(request_bytes)
+        assert (await read_response(reader))[0] == 431
+
+
+@pytest.mark.parametrize(
+    ("begun", "rest"),
+    [
+        (HEALTH[:10], HEALTH[10:]),
+        (POST + b"content-length: 4\r\n\r\nfo", b"ur"),
+    ],
+)
+async def test_the_time_of_a_starved_server_is_not_charged(begun, rest):
+    """A loop that is blocked for longer than a limit leaves its clients their time."""
+    async with served(head_seconds=0.5, body_seconds=0.5) as connect:
+        reader, writer = await connect()
+        writer.write(begun)
+        await asyncio.sleep(0.1)
+        time.sleep(1)  # noqa: ASYNC251 - what the test is about
+        for _ in range(5):
+            await asyncio.sleep(0)
+        writer.write(rest)
+        assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 30)).startswith(b"HTTP/1.1 200")
 
 
 async def test_an_unread_response_is_ended():
