@@ -226,6 +226,24 @@ async def test_groups_without_a_difference_are_not_submitted(tmp_path):
     assert epoch.left_out == {"its group has no difference in reward": 2}
 
 
+async def test_an_adapter_of_a_plug_in_gets_all_groups(tmp_path):
+    """Without a curriculum, groups of equal rewards are submitted, as the guide says, unless the adapter drops them."""
+    coin = Coin()
+
+    def mostly(request) -> Say:
+        return Say("right") if request.last_text == "q0" else coin(request)
+
+    async with OpenAIServer(mostly) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.adapter.drops_equal_groups = False
+        with project.registered():
+            await project.run()
+    assert [len(batch.trajectories) for batch in project.adapter.submitted] == [4, 4]
+    with project.journal() as journal:
+        assert {record.left_out for record in journal.rollouts(Phase.TRAIN, 0)} == {None}
+        assert [epoch.filtered_groups for epoch in journal.epochs()] == [4, 4]
+
+
 async def test_a_backend_that_compares_across_groups_gets_all(tmp_path):
     """With rewards normalised over the batch, groups of equal rewards still differ from each other."""
     async with OpenAIServer(lambda request: Say("right" if request.last_text == "q0" else "wrong")) as server:

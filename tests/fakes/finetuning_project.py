@@ -93,7 +93,9 @@ class EpochTrainerConfig(TrainerConfig, name="test_trainer"):
 
 
 class RememberingAdapter(TrainerAdapter):
-    """An adapter that completes every job at once, unless `outcomes` says how it ends."""
+    """An adapter of a group-relative algorithm that completes every job at once, unless `outcomes` says how it ends."""
+
+    drops_equal_groups = True
 
     def __init__(self, config: AdapterConfig) -> None:
         super().__init__(config)

@@ -174,7 +174,7 @@ class EpochTrainer(Trainer):
             known, collected = without_stale(known, collected, self._versions, max_staleness=config.max_staleness)
             staleness = self._versions.metrics(known)
         chosen = self.apply_curriculum_learning(collected, epoch)
-        if adapter.needs_difference:
+        if adapter.needs_difference and adapter.drops_equal_groups:
             chosen = with_signal(chosen, across_groups=adapter.compares_across_groups)
         records = marked(known, collected, chosen, config.curriculum_learning)
         self._recorder.rollouts(epoch, records)

@@ -38,6 +38,8 @@ KEPT_JOBS = 100
 class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
     """Each training call runs in a task of its own, whose status can be read any number of times."""
 
+    drops_equal_groups = True  # as ART's servers do
+
     def __init__(
         self,
         adapter_config: ARTTrainerAdapterConfig,

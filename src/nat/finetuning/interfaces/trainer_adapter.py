@@ -23,6 +23,9 @@ class TrainerAdapter(ABC):
 
     runs_phases: ClassVar[bool] = False
     """True if the adapter can be initialized for each phase of a run, and has `take_over`."""
+    drops_equal_groups: ClassVar[bool] = False
+    """True if groups of equal rewards need not be submitted, since training would give them an advantage of zero; else
+    the adapter gets all groups that the curriculum has left."""
 
     def __init__(self, adapter_config: TrainerAdapterConfig) -> None:
         self.adapter_config = adapter_config

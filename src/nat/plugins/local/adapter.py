@@ -71,6 +71,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
     """One training job per epoch. Jobs are numbered, so that a job that is sent twice is trained once."""
 
     runs_phases = True
+    drops_equal_groups = True
 
     def __init__(
         self,
