@@ -5,10 +5,12 @@ layers, so the active one is remembered.
 """
 
 import logging
+import re
 import warnings
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft import LoraConfig, LoraModel, PeftModel, get_peft_model, set_peft_model_state_dict
@@ -19,10 +21,15 @@ from transformers import PreTrainedModel
 from nat.backend.attention import FLASH_ATTENTION, PACKED_ATTENTION
 from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS
 from nat.backend.model import LoadedModel
-from nat.errors import BackendError, ModelNotSupported
-from nat.wire.model_folder import hub_model
+from nat.errors import BackendError, ModelCodeStopped, ModelNotSupported
+from nat.sandbox.process import Sandbox, SandboxRaised
+from nat.wire.model_folder import ADAPTER_CONFIG, hub_model
 
 logger = logging.getLogger(__name__)
+
+_PLAIN_NAME = re.compile(r"[\w.-]*")
+_MATCHING_SECONDS = 2.0
+"""Processor time of the sandbox; peft then matches several times."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,31 @@ def add_adapter(model: PreTrainedModel | PeftModel, config: LoraConfig, key: str
     return wrapped
 
 
+def check_patterns(config: LoraConfig, model: torch.nn.Module, folder: Path) -> None:
+    """Match the regular expressions of an adapter's folder in the sandbox first; what ends there ends here, too.
+
+    Raises:
+        ModelNotSupported: they take too long.
+
+    """
+    fields = (config.target_modules, config.exclude_modules, config.layers_pattern, config.modules_to_save)
+    texts = [text for field in (*fields, config.rank_pattern, config.alpha_pattern) for text in _texts(field)]
+    patterns = [text for text in texts if not _PLAIN_NAME.fullmatch(text)]
+    if not patterns:
+        return
+    names = [name for name, _ in model.named_modules()]
+    what = f"matching the patterns of {folder / ADAPTER_CONFIG} with {len(names)} modules"
+    try:
+        Sandbox().call("match", {"patterns": patterns, "names": names}, what=what, seconds=_MATCHING_SECONDS)
+    except (ModelCodeStopped, SandboxRaised) as error:
+        raise ModelNotSupported(f"{error}", hint="name the modules instead, as peft does when it saves") from error
+
+
+def _texts(field: Any) -> list[str]:
+    """The texts of a field: one, a collection of them, or keys."""
+    return [field] if isinstance(field, str) else [text for text in field or () if isinstance(text, str)]
+
+
 @dataclass(frozen=True, eq=False)
 class Adapter:
     """One adapter; `loaded` is the model with this adapter active."""
@@ -111,6 +143,7 @@ class Adapters:
         trained_on = config.base_model_name_or_path or name
         if trained_on != name and Path(trained_on).resolve() != base:
             logger.warning("the adapter in %s was trained on %s and is now used on %s", folder, trained_on, base)
+        check_patterns(config, self.base.model, folder)
         config.base_model_name_or_path = None  # peft sets the base model that it is loaded on
         config.inference_mode = False  # peft saves true; these weights may be trained again
         adapter = self._add(config, LoraSettings(config.r, config.lora_alpha), seed=0)

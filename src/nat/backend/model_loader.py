@@ -22,15 +22,25 @@ from nat.backend.attention import FLASH_ATTENTION, PACKED_ATTENTION, packed_logi
 from nat.backend.checkpoint_folder import check_weights, read_state
 from nat.backend.four_bit import decode, quantize
 from nat.backend.kernel_check import disagreement
-from nat.backend.lora import LoraSettings, add_adapter, lora_config
+from nat.backend.lora import LoraSettings, add_adapter, check_patterns, lora_config
 from nat.backend.model import SOLE_ADAPTER, LoadedModel, head_shape
 from nat.backend.packed_linear import PackedLinears
 from nat.backend.segments import Kernel, flash
 from nat.backend.tokenizer import ChatTokenizer
 from nat.backend.tree_attention import PackedTree
-from nat.errors import ModelNotSupported, NatError, describe_error
+from nat.errors import ModelCodeStopped, ModelNotSupported, NatError, describe_error
 from nat.hub import cached_folder
-from nat.wire.model_folder import ADAPTER_CONFIG, MODEL_CONFIG, STATE, hub_model, is_adapter, is_model, num_parameters
+from nat.sandbox.process import LOADING_SECONDS, Sandbox, SandboxRaised
+from nat.wire.model_folder import (
+    ADAPTER_CONFIG,
+    MODEL_CONFIG,
+    STATE,
+    hub_model,
+    indexed_files,
+    is_adapter,
+    is_model,
+    num_parameters,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +50,7 @@ DTypeName = Literal["auto", "float32", "bfloat16"]
 _VOCABULARIES = (("tokenizer.json",), ("*.model*",), ("tekken*.json",), ("vocab.json", "merges.txt"), ("vocab.txt",))
 """Patterns of vocabulary files; each kind of tokenizer reads one of these sets."""
 _SAVE_TOKENIZER = "save the tokenizer beside the model with tokenizer.save_pretrained(directory)"
+_OTHER_MODEL = "use another model, or the tokenizer of the original one"
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _LARGE_ON_AMX = 100_000_000
 """Weights; with AMX, torch multiplies matrices in bfloat16 about four times as fast as in float32."""
@@ -71,6 +82,8 @@ def load_model(
     path = Path(path)
     if not verified:
         check_weights(path)
+    sandbox = Sandbox()
+    sandbox.start()
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     where = _device(device)
     has_amx = torch.cpu._is_amx_tile_supported()  # noqa: SLF001 - no public name
@@ -81,7 +94,7 @@ def load_model(
     if load_in_4bit:
         quantize(model, where)
     model.train(mode=False).to(where)
-    tokenizer = _load_tokenizer(path)
+    tokenizer = _load_tokenizer(path, sandbox)
     limit = _context_limit(model, max_seq_length)
     check_config(model.config, limit)
     if model.device.type == "cuda" and model.dtype == torch.bfloat16:
@@ -126,16 +139,17 @@ def _device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _load_tokenizer(path: Path) -> ChatTokenizer:
+def _load_tokenizer(path: Path, sandbox: Sandbox) -> ChatTokenizer:
     """Load the checkpoint's tokenizer; if it has none, transformers would create an empty one."""
     if is_adapter(path) and not (_has_vocabulary(path) or (path / "tokenizer_config.json").is_file()):
-        return _load_tokenizer(base_of(path))
+        return _load_tokenizer(base_of(path), sandbox)
     if not _has_vocabulary(path):
         others = ", ".join(" with ".join(files) for files in _VOCABULARIES[1:])
         raise ModelNotSupported(
             f"{path} has no tokenizer.json (nor another file of a tokenizer's vocabulary: {others})",
             hint=f"copy tokenizer.json from the original model, or {_SAVE_TOKENIZER}",
         )
+    _check_tokenizer(path, sandbox)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers checks little of what it reads, so any line of it can fail
@@ -146,7 +160,21 @@ def _load_tokenizer(path: Path) -> ChatTokenizer:
         raise ModelNotSupported(
             f"{path} has a tokenizer without a vocabulary: it has special tokens only", hint=_SAVE_TOKENIZER
         )
-    return ChatTokenizer(tokenizer)
+    return ChatTokenizer(tokenizer, sandbox=sandbox)
+
+
+def _check_tokenizer(path: Path, sandbox: Sandbox) -> None:
+    """Read the tokenizer in the sandbox first: what ends there ends here, too."""
+    try:
+        problem = sandbox.call(
+            "check_tokenizer", {"folder": str(path)}, what=f"the tokenizer in {path}", seconds=LOADING_SECONDS
+        )
+    except SandboxRaised:
+        return  # reading it here will say more
+    except ModelCodeStopped as error:
+        raise ModelNotSupported(error.message, hint=_OTHER_MODEL) from error
+    if problem is not None:
+        raise ModelNotSupported(f"the tokenizer in {path} is not supported: {problem}", hint=_OTHER_MODEL)
 
 
 def _has_vocabulary(path: Path) -> bool:
@@ -221,6 +249,8 @@ def base_of(adapter: Path) -> Path:
 
 
 def _load_whole(path: Path, dtype: torch.dtype) -> PreTrainedModel:
+    for index in path.rglob("*.index.json"):
+        indexed_files(index)
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         path,
         dtype=dtype,
@@ -251,6 +281,7 @@ def _load_whole(path: Path, dtype: torch.dtype) -> PreTrainedModel:
 
 def _load_merged(adapter: Path, dtype: torch.dtype) -> PreTrainedModel:
     base = load_weights(base_of(adapter), torch.float32)
+    check_patterns(LoraConfig.from_pretrained(str(adapter)), base, adapter)
     if (adapter / STATE).is_file() and read_state(adapter).load_in_4bit:
         quantize(base, base.device)
         decode(base)

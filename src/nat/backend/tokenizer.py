@@ -1,6 +1,8 @@
 """Text to token ids and back: chat messages and the template, one token's text and bytes, whole completions.
 
-API requests and the conversations of a training batch use the same functions, so both render to the same tokens.
+The template and the encoder are programs and patterns that come with the model, so they run in a sandbox. Decoding runs
+here, after each token; the loader refuses decoders whose time has no bound. API requests and the conversations of a
+training batch use the same functions, so both render to the same tokens.
 """
 
 import sys
@@ -11,17 +13,22 @@ from functools import cache, cached_property
 from inspect import signature
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from nat.backend.byte_cache import ByteCache
 from nat.errors import ModelNotSupported, describe_error
+from nat.sandbox.process import Sandbox, SandboxRaised
 from nat.wire.json import parse_json
 
 REPLACEMENT = "\ufffd"
 """What a decoder returns for bytes that are not (yet) a whole character."""
 MAX_CACHE_BYTES = 64 * 2**20
 """Texts and their ids are cached, because each generation of an example sends the same prompt."""
+_TEMPLATE = "the model's chat template"
+_TOKENIZER = "the model's tokenizer"
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+"""Names of a message's reasoning; templates read the first, some the second."""
 
 
 class ChatNotRendered(ValueError):
@@ -43,8 +50,15 @@ class TokenText:
 class ChatTokenizer:
     """The checkpoint's tokenizer, reduced to the operations that serving needs; safe to call from any thread."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, max_cache_bytes: int = MAX_CACHE_BYTES) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        sandbox: Sandbox | None = None,
+        max_cache_bytes: int = MAX_CACHE_BYTES,
+    ) -> None:
         self.hf = tokenizer
+        self._sandbox = sandbox or Sandbox()
         self._token_text = cache(self._decode_token)
         self._encoded: ByteCache[tuple[str, bool], array[int]] = ByteCache(max_cache_bytes)
         self._vocabulary = cache(tokenizer.get_vocab)
@@ -115,17 +129,26 @@ class ChatTokenizer:
                 f"{', '.join(reserved)}: not a variable of the chat template but an argument of its renderer",
                 param="chat_template_kwargs",
             )
+        if not messages:
+            raise ChatNotRendered("there are no messages")
+        offered = None if tools is None else list(tools)
         try:
-            text: Any = self.hf.apply_chat_template(
-                list(messages),
-                tools=None if tools is None else list(tools),
-                add_generation_prompt=for_answer,
-                tokenize=False,
-                **variables,
-            )
-        except Exception as error:  # the template is the model's program, the messages are the client's
+            request = {
+                "template": self.hf.get_chat_template(None, offered),
+                "variables": {
+                    **self.hf.special_tokens_map,
+                    "documents": None,
+                    **variables,
+                    "messages": [_plain_message(message) for message in messages],
+                    "tools": offered,
+                    "add_generation_prompt": for_answer,
+                },
+            }
+            text: str = self._sandbox.call("render", request, what=_TEMPLATE)
+        except SandboxRaised as error:
+            raise ChatNotRendered(str(error)) from error
+        except (ValueError, TypeError, RecursionError) as error:  # no template by default, or messages that are no JSON
             raise ChatNotRendered(describe_error(error)) from error
-        assert isinstance(text, str), "a template returns text"
         return text
 
     def encode_rendered(self, text: str) -> list[int]:
@@ -171,11 +194,27 @@ class ChatTokenizer:
         known = self._encoded.get((text, special))
         if known is not None:
             return known.tolist()
-        # The server reports a text that is too long itself; `verbose` would also log it.
-        ids: list[int] = self.hf.encode(text, add_special_tokens=special, verbose=False)
+        ids = self._computed_ids(text, special=special)
         packed = array("i", ids)
         self._encoded.put((text, special), packed, sys.getsizeof(text) + sys.getsizeof(packed))
         return ids
+
+    def _computed_ids(self, text: str, *, special: bool) -> list[int]:
+        if not isinstance(self.hf, PreTrainedTokenizerFast):  # a program of transformers, without patterns of the model
+            # The server reports a text that is too long itself; `verbose` would also log it.
+            own: list[int] = self.hf.encode(text, add_special_tokens=special, verbose=False)
+            return own
+        try:
+            ids: list[int] = self._sandbox.call(
+                "encode", {"text": text, "special": special}, what=_TOKENIZER, prepare=self._state
+            )
+        except SandboxRaised as error:
+            raise ModelNotSupported(f"the model's tokenizer cannot encode this text: {error}") from error
+        return ids
+
+    def _state(self) -> dict[str, Any]:
+        fast: Any = self.hf
+        return {"tokenizer": fast.backend_tokenizer.to_str(), "split_special": fast.split_special_tokens}
 
     def _decode_token(self, token_id: int) -> TokenText:
         text = self.hf.decode([token_id], clean_up_tokenization_spaces=False)
@@ -221,6 +260,13 @@ def template_message(message: Mapping[str, Any]) -> dict[str, Any]:
     if "tool_calls" in plain:
         plain["tool_calls"] = [_template_call(call) for call in plain["tool_calls"]]
     return plain
+
+
+def _plain_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message as transformers gives it to a template: without nulls, and with its reasoning under both names."""
+    known = {key: value for key, value in message.items() if value is not None}
+    reasoning = next((known[name] for name in _REASONING if name in known), None)
+    return known if reasoning is None else {"thinking": reasoning, **known, "reasoning_content": reasoning}
 
 
 def template_tool(tool: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,37 +1,63 @@
 """The text of training rows, by the tokenizer that lies in the run's folder or beside its model."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from nat.errors import JournalError, describe_error
+from nat.errors import JournalError, ModelCodeStopped
 from nat.hub import cached_folder
 from nat.reports.overview import trained_llm
 from nat.reports.rollouts import spans
 from nat.runs.journal import Journal
 from nat.runs.recorded_config import config_of
+from nat.sandbox.process import Sandbox, SandboxRaised
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.serving import BEST_CHECKPOINT, CHECKPOINTS, NEWEST_CHECKPOINT
 from nat.wire.training import TrainingRow
 
-if TYPE_CHECKING:  # part of the extra `local`
-    from tokenizers import Tokenizer
-
 TOKENIZER = "tokenizer.json"
 
 
-def tokenizer_of(journal: Journal) -> "Tokenizer":
+@dataclass(frozen=True)
+class Decoder:
+    """Token ids to text, in a child process: the file comes with the model."""
+
+    path: Path
+    sandbox: Sandbox
+
+    def decode(self, ids: list[int]) -> str:
+        """The text, special tokens included.
+
+        Raises:
+            JournalError: the file cannot be read, or takes too long.
+
+        """
+        try:
+            text: str = self.sandbox.call(
+                "decode", {"ids": ids}, what=f"the tokenizer in {self.path}", prepare=self._state
+            )
+        except (SandboxRaised, ModelCodeStopped) as error:
+            message = error.message if isinstance(error, ModelCodeStopped) else f"{self.path} cannot be read: {error}"
+            raise JournalError(message, hint="copy the model's tokenizer.json again") from error
+        return text
+
+    def _state(self) -> dict[str, str | bool]:
+        try:
+            return {"tokenizer": self.path.read_text(encoding="utf-8"), "split_special": False}
+        except (OSError, ValueError) as error:
+            raise SandboxRaised(str(error)) from error
+
+
+def tokenizer_of(journal: Journal) -> Decoder:
     """The tokenizer of the trained model; torch is not needed.
 
     Raises:
         JournalError: no tokenizer.json is found, or it cannot be read.
 
     """
-    if missing_packages(["tokenizers"]):
+    if missing := missing_packages(["tokenizers", "jinja2"]):
         raise JournalError(
-            "--tokens needs the package `tokenizers`, which is not installed", hint=install_hint("local")
+            f"--tokens needs the package `{missing[0]}`, which is not installed", hint=install_hint("local")
         )
-    from tokenizers import Tokenizer  # noqa: PLC0415 - part of the extra `local`
-
     folders = _folders(journal)
     path = next((folder / TOKENIZER for folder in folders if (folder / TOKENIZER).is_file()), None)
     if path is None:
@@ -39,12 +65,9 @@ def tokenizer_of(journal: Journal) -> "Tokenizer":
             f"no {TOKENIZER} in {' or '.join(map(str, folders))}, so token ids cannot be shown as text",
             hint="leave out --tokens, or put the model's folder back in its place",
         )
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises nothing more specific
-        raise JournalError(
-            f"{path} cannot be read: {describe_error(error)}", hint="copy the model's tokenizer.json again"
-        ) from error
+    decoder = Decoder(path, Sandbox())
+    decoder.decode([])
+    return decoder
 
 
 def _folders(journal: Journal) -> list[Path]:
@@ -58,9 +81,9 @@ def _folders(journal: Journal) -> list[Path]:
     return folders
 
 
-def row_text(row: TrainingRow, tokenizer: "Tokenizer") -> str:
+def row_text(row: TrainingRow, tokenizer: Decoder) -> str:
     """The whole row as the model saw it, special tokens included, with what it sampled in brackets."""
-    texts = [(sampled, tokenizer.decode(ids, skip_special_tokens=False)) for sampled, ids in spans(row)]
+    texts = [(sampled, tokenizer.decode(ids)) for sampled, ids in spans(row)]
     return "".join(f"⟦{_escaped(text)}⟧" if sampled else _escaped(text) for sampled, text in texts)
 
 

@@ -67,9 +67,28 @@ def num_parameters(folder: Path) -> int | None:
     folder = base_folder(folder)
     index, whole = folder / WEIGHTS_INDEX, folder / WEIGHTS
     if index.is_file():
-        files = set(json.loads(index.read_text())["weight_map"].values())
-        return sum(_num_values(folder / name) for name in files)
+        return sum(map(_num_values, indexed_files(index)))
     return _num_values(whole) if whole.is_file() else None
+
+
+def indexed_files(index: Path) -> set[Path]:
+    """The files that an index of weights names.
+
+    Raises:
+        ValueError: one is not in the index's folder, so another file of this machine would become weights.
+
+    """
+    folder = index.parent
+    places = [folder.resolve()]
+    if hub_model(folder) is not None:
+        places.append((folder.parent.parent / "blobs").resolve())  # the Hub's cache links to these
+    files = set()
+    for name in set(json.loads(index.read_text())["weight_map"].values()):
+        path = folder / name
+        if Path(name).is_absolute() or not any(path.resolve().is_relative_to(place) for place in places):
+            raise ValueError(f"{index.name} names {name!r}, which is not in its folder")
+        files.add(path)
+    return files
 
 
 def _num_values(path: Path) -> int:

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, BloomConfig, Gemma2Config, Qwen2C
 
 from fakes.tiny_model import CONFIGS, tiny_tokenizer
 from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.export import write_adapter
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import check_config, fastest_dtype, load_model
 from nat.errors import ModelNotSupported
@@ -282,3 +283,76 @@ def test_code_in_a_folder_never_runs_and_nobody_is_asked(tiny_dir, tmp_path, mon
     (folder / "own.py").write_text("raise SystemExit('the code has run')")
     with pytest.raises(ModelNotSupported, match="custom code"):
         load_model(folder)
+
+
+def changed_tokenizer(folder, **parts):
+    content = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(content | parts))
+
+
+def replaced(pattern, content):
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+GROWTH = [replaced({"String": letter}, letter * 60) for letter in "ol"]
+HOSTILE = {
+    "an added token that its normalizer makes endless": (
+        lambda f: changed_tokenizer(f, normalizer={"type": "Sequence", "normalizers": GROWTH * 8}),
+        "the tokenizer in .* needed more than 2 GiB of memory|the tokenizer in .* took more than 60 s",
+    ),
+    "a pattern in its decoder": (
+        lambda f: changed_tokenizer(f, decoder=replaced({"Regex": "(a|aa)+$"}, "")),
+        "decoder replaces a regular expression",
+    ),
+    "a decoder that grows its text": (
+        lambda f: changed_tokenizer(f, decoder={"type": "Sequence", "decoders": GROWTH}),
+        "decoder can make a text 3600 times as long",
+    ),
+    "a decoder of a thousand parts": (
+        lambda f: changed_tokenizer(f, decoder={"type": "Sequence", "decoders": [{"type": "Fuse"}] * 1000}),
+        "decoder has 1001 parts",
+    ),
+    "weights of another folder": (
+        lambda f: index_of(f, "../outside.safetensors"),
+        r"cannot be loaded: ValueError: model.safetensors.index.json names '../outside.safetensors'",
+    ),
+    "weights of another folder in another format": (
+        lambda f: index_of(f, "../outside.bin", "pytorch_model.bin.index.json"),
+        r"cannot be loaded: ValueError: pytorch_model.bin.index.json names '../outside.bin'",
+    ),
+}
+
+
+def index_of(folder, name, index="model.safetensors.index.json"):
+    whole = folder / "model.safetensors"
+    names = list(load_file(whole))
+    whole.rename((folder / name).resolve())
+    (folder / index).write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(names, name)}))
+
+
+@pytest.mark.parametrize(("change", "text"), HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_model_folder_is_refused(tiny_dir, tmp_path, change, text):
+    """Its limits hold while it is loaded, and what would run without limits later is refused."""
+    folder = shutil.copytree(tiny_dir("qwen2"), tmp_path / "model")
+    change(folder)
+    with pytest.raises(ModelNotSupported, match=text):
+        load_model(folder, device="cpu")
+
+
+@pytest.mark.parametrize("field", ["target_modules", "exclude_modules", "rank_pattern", "modules_to_save"])
+def test_the_patterns_of_a_hostile_adapter_reach_a_limit(tiny_dir, tmp_path, field):
+    """Matching would take longer than the universe exists; usual patterns load."""
+    loaded = load_model(tiny_dir("qwen2"), device="cpu", lora=LoraSettings(2))
+    write_adapter(loaded, tmp_path)
+    bomb = r"(([\w.]+)+)+!"
+    values = {"rank_pattern": {bomb: 2}, "modules_to_save": [bomb]}
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    usual = config | {
+        "base_model_name_or_path": str(tiny_dir("qwen2")),
+        "target_modules": r".*\.[qkvo]_proj|.*mlp.*_proj",
+    }
+    (tmp_path / "adapter_config.json").write_text(json.dumps(usual))
+    load_model(tmp_path, device="cpu")
+    (tmp_path / "adapter_config.json").write_text(json.dumps(usual | {field: values.get(field, bomb)}))
+    with pytest.raises(ModelNotSupported, match=r"matching the patterns of .* took more than 2 s of processor time"):
+        load_model(tmp_path, device="cpu")

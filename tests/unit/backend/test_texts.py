@@ -91,3 +91,12 @@ def test_answers_are_messages_of_the_assistant(answers, seen):
     """An index of something else is an error that says what is there."""
     with pytest.raises(ValueError, match=seen):
         Conversation(messages=TALK, answers=answers)
+
+
+def test_a_conversation_has_a_deadline():
+    """The template writes the whole conversation once per answer; a thousand answers would take minutes."""
+    times = iter([0.0, 1.0, 11.0])
+    talk = Conversation(messages=TALK, answers=[2, 4])
+    found = tokenized(talk, TOKENIZER, stops={STOP}, longest=512, clock=lambda: next(times))
+    assert found.rows == []
+    assert found.problem == "2 answers in 5 messages take more than 10 s to tokenize"

@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from fakes.tiny_model import make_tiny_model
-from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, num_parameters, read_manifest
+from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, WEIGHTS_INDEX, indexed_files, num_parameters, read_manifest
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "gpt2"])
@@ -53,3 +53,36 @@ def test_a_header_is_no_larger_than_its_file(tmp_path):
     (tmp_path / "model.safetensors").write_bytes((2**60).to_bytes(8, "little") + b"{}")
     with pytest.raises(ValueError, match="more than the file has"):
         num_parameters(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside.safetensors", "{root}/outside.safetensors", "link.safetensors", "sub/../../o"]
+)
+def test_an_index_names_files_of_its_folder(tmp_path, name):
+    """Another file of this machine would become weights, which a client can export."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "outside.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    (folder / "link.safetensors").symlink_to(tmp_path / "outside.safetensors")
+    index = {"metadata": {}, "weight_map": {"w": name.format(root=tmp_path)}}
+    (folder / WEIGHTS_INDEX).write_text(json.dumps(index))
+    with pytest.raises(ValueError, match="which is not in its folder"):
+        num_parameters(folder)
+
+
+def test_an_index_in_the_hubs_cache_names_its_blobs(tmp_path):
+    """The Hub's cache keeps a model's files beside its folder and links to them, and to no others."""
+    repository = tmp_path / "models--org--name"
+    folder = repository / "snapshots" / ("0" * 40)
+    folder.mkdir(parents=True)
+    (repository / "blobs").mkdir()
+    (repository / "blobs" / "abc").write_bytes(b"")
+    (folder / "part.safetensors").symlink_to("../../blobs/abc")
+    index = folder / WEIGHTS_INDEX
+    index.write_text(json.dumps({"weight_map": {"w": "part.safetensors"}}))
+    assert indexed_files(index) == {folder / "part.safetensors"}
+    (tmp_path / "private").write_bytes(b"")
+    (folder / "part.safetensors").unlink()
+    (folder / "part.safetensors").symlink_to(tmp_path / "private")
+    with pytest.raises(ValueError, match="which is not in its folder"):
+        indexed_files(index)

@@ -16,7 +16,7 @@ from nat.backend.server.logprobs import LogprobWriter
 from nat.backend.server.service import Service, usage_of
 from nat.backend.server.tool_parser import HermesParser, ParsedCall
 from nat.backend.tokenizer import ChatNotRendered, template_message
-from nat.errors import ModelNotSupported
+from nat.errors import ModelCodeStopped, ModelNotSupported
 from nat.http.errors import ApiError
 from nat.wire.openai_requests import SESSION_HEADER, ChatRequest
 from nat.wire.openai_responses import ChatChoice, ChatCompletion, ResponseFunction, ResponseMessage, ResponseToolCall
@@ -56,34 +56,27 @@ class ChatRoute:
         """The messages, rendered and tokenised in a thread.
 
         Raises:
-            ApiError: the template refuses the messages or takes too long for them, or they are too long for the model.
+            ApiError: the template refuses the messages, or they are too long for the model.
+            ModelCodeStopped: the template or the tokenizer takes too long for them.
 
         """
-        limits, threads = self._service.limits, self._service.threads
+        limits = self._service.limits
         limits.check_messages(len(body.messages))
 
-        def rendered() -> tuple[Chat, str]:
+        def prepared() -> Prompt:
             chat = _chat(body)
-            return chat, self._continuations.render(chat)
-
-        def continued(made: tuple[Chat, str]) -> Prompt:
-            chat, text = made
+            text = self._continuations.render(chat)
             limits.check_text(text, param="messages")
             return self._continuations.prompt(chat, text, session=session)
 
         try:
-            return await threads.run(rendered, continued)
+            return await self._service.threads.run(prepared)
         except ChatNotRendered as error:
             raise ApiError(
                 f"the model's chat template refused the {error.param}: {error}", param=error.param
             ) from error
-        except ModelNotSupported as error:
-            raise ApiError(str(error), param="messages") from error
-        except TimeoutError as error:
-            message = (
-                f"the model's chat template takes longer than {threads.seconds:g} s for these messages; send fewer"
-            )
-            raise ApiError(message, param="messages") from error
+        except (ModelNotSupported, ModelCodeStopped) as error:
+            raise ApiError(error.in_line, param="messages") from error
 
 
 def _chat(body: ChatRequest) -> Chat:

@@ -31,9 +31,7 @@ class CompletionRoute:
         for prompt in body.prompts:
             if isinstance(prompt, str):
                 limits.check_text(prompt, param="prompt")
-        prompts = await self._service.threads.run(
-            lambda: body.prompts, lambda prompts: [self._encode(prompt) for prompt in prompts]
-        )
+        prompts = await self._service.threads.run(lambda: [self._encode(prompt) for prompt in body.prompts])
         if body.prompt_logprobs is not None and not self._service.engine.scores_prompts:
             raise ApiError(
                 "prompt_logprobs: with engine vllm, this server does not score prompts; ask a vLLM server itself",

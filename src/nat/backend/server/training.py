@@ -30,15 +30,10 @@ _FORECAST = TypeAdapter(ForecastRequest)
 _TEXTS = TypeAdapter(TokenizeRequest)
 
 
-def training_router(
-    jobs: TrainingJobs | None, forecaster: Forecaster, *, tokenizing: PromptThreads | None = None
-) -> APIRouter:
-    """The routes on `jobs` and `forecaster`; without jobs their routes answer that this backend only serves.
-
-    Conversations are tokenized in `tokenizing`, by default one at a time.
-    """
+def training_router(jobs: TrainingJobs | None, forecaster: Forecaster) -> APIRouter:
+    """The routes on `jobs` and `forecaster`; without jobs their routes answer that this backend only serves."""
     router = APIRouter()
-    routes = _Routes(jobs, forecaster, tokenizing or PromptThreads(at_once=1))
+    routes = _Routes(jobs, forecaster)
     router.add_route("/v1/training/jobs", routes.submit, methods=["POST"])
     router.add_route("/v1/training/jobs/{job_id}", routes.state, methods=["GET"])
     router.add_route("/v1/training/jobs/{job_id}/cancel", routes.cancel, methods=["POST"])
@@ -54,11 +49,11 @@ def training_router(
 class _Routes:
     """The handlers, which call `TrainingJobs`."""
 
-    def __init__(self, jobs: TrainingJobs | None, forecaster: Forecaster, tokenizing: PromptThreads) -> None:
+    def __init__(self, jobs: TrainingJobs | None, forecaster: Forecaster) -> None:
         self._open_jobs = jobs
         self._forecaster = forecaster
         self._forecasting = asyncio.Lock()
-        self._tokenizing = tokenizing
+        self._tokenizing = PromptThreads(at_once=1)
 
     async def submit(self, http: Request) -> Response:
         jobs = self._jobs
@@ -111,16 +106,12 @@ class _Routes:
         return json_answer(TokenizeAnswer(conversations=found))
 
     async def _tokenized(self, conversation: Conversation) -> TokenizedConversation:
-        loaded, threads = self._forecaster.loaded, self._tokenizing
-        rows = partial(
-            tokenized, conversation, loaded.tokenizer, stops=loaded.eos_token_ids, longest=loaded.max_seq_length
+        loaded = self._forecaster.loaded
+        return await self._tokenizing.run(
+            partial(
+                tokenized, conversation, loaded.tokenizer, stops=loaded.eos_token_ids, longest=loaded.max_seq_length
+            )
         )
-        try:
-            return await threads.run(rows, lambda found: found)
-        except TimeoutError:
-            answers, messages = len(conversation.answers), len(conversation.messages)
-            problem = f"{answers} answers in {messages} messages take more than {threads.seconds:g} s to tokenize"
-            return TokenizedConversation(problem=problem)
 
     async def export(self, http: Request) -> Response:
         jobs = self._jobs

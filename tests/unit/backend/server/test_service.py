@@ -12,10 +12,10 @@ from fakes.scripted_worker import ScriptedWorker
 from fakes.tiny_model import tiny_tokenizer
 from nat.backend.server.chat import ChatRoute
 from nat.backend.server.service import LengthLimits, Service
-from nat.backend.server.threads import PromptThreads
 from nat.backend.tokenizer import ChatTokenizer
 from nat.http.errors import ApiError
 from nat.http.starlette import add_error_handlers
+from nat.sandbox.process import Sandbox
 
 SLOW = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
@@ -101,12 +101,12 @@ async def test_the_longest_text_that_fits_is_accepted(loaded):
 
 async def test_a_slow_template_is_interrupted(loaded):
     """Its client gets the reason; other requests are answered meanwhile."""
-    tokenizer = ChatTokenizer(tiny_tokenizer())
+    tokenizer = ChatTokenizer(tiny_tokenizer(), sandbox=Sandbox(seconds=0.3))
     tokenizer.hf.chat_template = SLOW
     worker = ScriptedWorker(dataclasses.replace(loaded, tokenizer=tokenizer), "hi")
     app = Starlette()
     add_error_handlers(app, lambda error: ApiError(str(error), status=500))
-    app.add_route("/chat", ChatRoute(Service(worker, threads=PromptThreads(seconds=0.3))).handle, methods=["POST"])
+    app.add_route("/chat", ChatRoute(Service(worker)).handle, methods=["POST"])
     app.add_route("/health", lambda _: PlainTextResponse("ok"))
     answered = []
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://backend") as client:
@@ -116,7 +116,7 @@ async def test_a_slow_template_is_interrupted(loaded):
             await asyncio.sleep(0.01)
         answer = await asked
     assert answer.status_code == 400
-    assert "chat template takes longer than 0.3 s" in answer.json()["error"]["message"]
+    assert "chat template took more than 0.3 s of processor time" in answer.json()["error"]["message"]
     assert len(answered) > 1
 
 

@@ -1,36 +1,60 @@
 """Conversations are tokenized within limits that hold for every client."""
 
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fakes.scripted_worker import ScriptedWorker
+from fakes.tiny_model import tiny_tokenizer
 from nat.backend.forecast import Forecaster
-from nat.backend.server.threads import PromptThreads
 from nat.backend.server.training import training_router
+from nat.backend.tokenizer import ChatTokenizer
+from nat.sandbox.process import Sandbox
 from nat.wire.serving import ServeOptions
 
 TURNS = [{"role": "user", "content": "4"}, {"role": "assistant", "content": "5"}]
 SHORT = {"messages": TURNS, "answers": [1]}
-LONG = {"messages": TURNS * 1000, "answers": list(range(1, 2000, 2))}
-"""The template would write a million messages for its answers."""
+LONG = {"messages": TURNS * 3, "answers": [5]}
+ENDLESS_FOR_LONG = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if messages | length > 4 %}{% for i in range(99999) %}{{ range(99999) | list }}{% endfor %}{% endif %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 
 
 @pytest.fixture
-async def tokenize(connect, worker):
-    forecaster = Forecaster(ServeOptions(model=Path("tiny")), worker)
-    routers = [training_router(None, forecaster, tokenizing=PromptThreads(seconds=0.2, at_once=1))]
-    async with connect(worker, extra_routers=routers) as client:
+def posting(connect):
+    """Connects to a backend and posts conversations to it."""
 
-        async def post(*conversations):
-            return await client.post("/v1/training/tokenize", json={"conversations": conversations})
+    @asynccontextmanager
+    async def open_backend(engine):
+        forecaster = Forecaster(ServeOptions(model=Path("tiny")), engine)
+        async with connect(engine, extra_routers=[training_router(None, forecaster)]) as client:
 
+            async def post(*conversations):
+                return await client.post("/v1/training/tokenize", json={"conversations": conversations})
+
+            yield post
+
+    return open_backend
+
+
+@pytest.fixture
+async def tokenize(posting, worker):
+    async with posting(worker) as post:
         yield post
 
 
-async def test_a_conversation_that_takes_too_long_is_left_out(tokenize):
-    """It is ended at the deadline and named; those beside it have their rows."""
-    slow, usual = (await tokenize(LONG, SHORT)).json()["conversations"]
-    assert slow == {"rows": [], "problem": "1000 answers in 2000 messages take more than 0.2 s to tokenize"}
+async def test_a_conversation_that_stops_the_template_is_left_out(posting, loaded):
+    """It is named with the limit; those beside it have their rows."""
+    tokenizer = ChatTokenizer(tiny_tokenizer(), sandbox=Sandbox(seconds=0.3))
+    tokenizer.hf.chat_template = ENDLESS_FOR_LONG
+    async with posting(ScriptedWorker(replace(loaded, tokenizer=tokenizer), "hi")) as post:
+        slow, usual = (await post(LONG, SHORT)).json()["conversations"]
+    assert slow["rows"] == []
+    assert "the model's chat template took more than 0.3 s of processor time" in slow["problem"]
     assert len(usual["rows"]) == 1
 
 

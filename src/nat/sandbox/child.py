@@ -1,0 +1,71 @@
+"""The child process: answers requests on its stdin, a socket, until that is closed or memory runs out.
+
+Started as `python -P -m nat.sandbox.child MEMORY_BYTES`. It imports no torch and takes 30 MB. The kernel ends it at the
+limit of processor time, whatever it computes, so it ends without its parent as well.
+"""
+
+import os
+import resource
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from nat.errors import describe_error
+from nat.sandbox.frames import OUT_OF_MEMORY, frame, receive
+from nat.sandbox.patterns import match_all
+from nat.sandbox.template import render
+from nat.sandbox.tokens import check_tokenizer, encode, open_tokenizer
+
+_LONGEST_ERROR = 4000
+
+
+class Tasks:
+    """What the child does, by name; an opened tokenizer stays."""
+
+    def __init__(self) -> None:
+        self._tokenizer: Any = None
+
+    def render(self, template: str, variables: dict[str, Any]) -> str:
+        return render(template, variables)
+
+    def open(self, tokenizer: str, *, split_special: bool) -> None:
+        self._tokenizer = open_tokenizer(tokenizer, split_special=split_special)
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        return encode(self._tokenizer, text, special=special)
+
+    def decode(self, ids: list[int]) -> str:
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
+        return text
+
+    def check_tokenizer(self, folder: str) -> str | None:
+        return check_tokenizer(Path(folder))
+
+    def match(self, patterns: list[str], names: list[str]) -> None:
+        match_all(patterns, names)
+
+
+def main() -> None:
+    """Limit this process, then answer."""
+    memory = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":  # macOS counts what is reserved, not what is used
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # a crash in Rust prints what it worked on
+    tasks = Tasks()
+    with socket.socket(fileno=sys.stdin.fileno()) as link:
+        while (request := receive(link)) is not None:
+            signal.setitimer(signal.ITIMER_PROF, request["seconds"])  # its signal ends the process
+            try:
+                link.sendall(frame({"result": getattr(tasks, request["task"])(**request["arguments"])}))
+            except MemoryError:
+                os._exit(OUT_OF_MEMORY)
+            except BaseException as error:  # noqa: BLE001 - panics of Rust, too; it belongs to the caller
+                link.sendall(frame({"raised": describe_error(error)[:_LONGEST_ERROR]}))
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+if __name__ == "__main__":
+    main()
