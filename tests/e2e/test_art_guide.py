@@ -115,6 +115,25 @@ def test_the_guides_reference_configuration_loads():
     assert (backend.engine_args.gpu_memory_utilization, backend.engine_args.tensor_parallel_size) == (0.9, 1)
 
 
+async def test_what_the_server_ignores_is_said_in_the_terminal(project, capsys):
+    """Settings without effect on the server are warnings of the plan and of the run."""
+    note = "These have no effect on this server: engine_args.tensor_parallel_size."
+    told = {"base_model": "Qwen2.5-3B-Instruct", "notes": [note]}
+    async with FakeArtServer(Coin(), serving=told) as server:
+        assert await finetune(server, "--dry_run") == 0
+        assert note in " ".join(capsys.readouterr().out.split())
+        assert await finetune(server, "-o", "finetuning.num_epochs", "1") == 0
+    assert note in " ".join("".join(capsys.readouterr()).split())
+
+
+async def test_another_base_model_than_the_servers_is_an_error(project, capsys):
+    """Also if the workflow's LLM asks for the run's name, which the server would serve."""
+    async with FakeArtServer(Coin(), serving={"base_model": "tiny"}) as server:
+        assert await finetune(server, "-o", "llms.training_llm.model_name", RUN) != 0
+        assert server.inference.requests == []
+    assert f"backend.base_model is '{BASE}', but the ART server" in " ".join(capsys.readouterr().err.split())
+
+
 async def test_the_guides_run(project, capsys):
     """Twenty epochs of fifty examples with two generations give the guide's console lines and files."""
     async with FakeArtServer(Coin()) as server:

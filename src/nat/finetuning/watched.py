@@ -55,6 +55,7 @@ class WatchedEpoch:
         self.played: PlayedEpoch | None = None
         """Set when the trainer submits."""
         self.job: dict[str, float] = {}
+        self.trained = False
 
 
 class Watch:
@@ -77,10 +78,10 @@ class Watch:
         run.progress.epoch_started(number, run.total_epochs or self._num_epochs)
         run.progress.rollouts_started(Phase.TRAIN, run.num_rollouts(Phase.TRAIN))
 
-    async def close_epoch(self) -> None:
+    async def close_epoch(self, *, if_trained: bool = False) -> None:
         """Record the open epoch, if it has trajectories."""
         epoch, self._open = self._open, None
-        if epoch is None:
+        if epoch is None or (if_trained and not epoch.trained):
             return
         if not epoch.groups:
             self._run.warn(f"Epoch {epoch_number(epoch.number)}: {self._nothing}")
@@ -131,7 +132,7 @@ class Watch:
             return
         job, epoch = found
         assert epoch.played is not None, "set before the job was submitted"
-        epoch.job = reported_metrics(status)
+        epoch.job, epoch.trained = reported_metrics(status), status.status is TrainingStatusEnum.COMPLETED
         done = finished_job(job, status, epoch.played, self._run.now())
         self._run.journal.record_job(done)
         self._run.progress.training_finished(done)
@@ -210,7 +211,11 @@ async def run_watched(
     """
     watch = Watch((trainer, builder, adapter), run, num_epochs)
     with _telling(watch, trainer, builder, adapter):
-        statuses = await trainer.run(num_epochs)
+        try:
+            statuses = await trainer.run(num_epochs)
+        except BaseException:
+            await watch.close_epoch(if_trained=True)
+            raise
         await watch.close_epoch()
     if all(status.status is TrainingStatusEnum.COMPLETED for status in statuses):
         watch.check()

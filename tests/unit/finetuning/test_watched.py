@@ -123,6 +123,23 @@ async def test_copies_count_as_submitted(run):
     assert [record.left_out for record in run.journal.rollouts(Phase.TRAIN, 1)] == [None, None]
 
 
+async def test_an_epoch_that_was_trained_is_kept_when_the_trainer_fails(run):
+    """Its weights can be judged, so the run must know of it."""
+    trainer = LoopTrainer(TrainerConfig())
+    builder = Builder([rollout(0), rollout(1)])
+    trained = trainer.train
+
+    async def twice(epoch):
+        if epoch == 1:
+            raise OSError("disk full")
+        return await trained(epoch)
+
+    trainer.train = twice
+    with pytest.raises(OSError, match="disk full"):
+        await train(trainer, builder, run)
+    assert [epoch.epoch for epoch in run.journal.epochs()] == [0]
+
+
 async def test_the_components_are_as_before(run):
     """After the run, no method of a component is replaced."""
     trainer, builder = LoopTrainer(TrainerConfig()), Builder([rollout(0), rollout(1)])
