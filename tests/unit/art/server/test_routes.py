@@ -1,5 +1,7 @@
 import asyncio
 import json
+import threading
+from dataclasses import replace
 
 import pytest
 
@@ -244,18 +246,34 @@ async def test_rollouts_are_kept_with_the_step_that_made_them(client, models, tm
     assert "cannot name a folder" in (await post(client, "/_log", ART.log("../x"), 400))["detail"]
 
 
+class WaitingTokenizer:
+    """Renders no chat until `go` is set."""
+
+    def __init__(self, tokenizer):
+        self._tokenizer = tokenizer
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._tokenizer, name)
+
+    def render_chat(self, *given, **options):
+        self.begun.set()
+        assert self.go.wait(60), "the loop is not free"
+        return self._tokenizer.render_chat(*given, **options)
+
+
 async def test_the_event_loop_is_free_while_a_batch_is_read(client, models):
-    """A large batch is parsed and tokenised in a thread, so the loop answers other requests."""
+    """A batch is tokenised in a thread, so the loop answers other requests meanwhile."""
+    tokenizer = WaitingTokenizer(models.base.tokenizer)
+    models.base = replace(models.base, tokenizer=tokenizer)
     models.go.set()
     await prepared(client)
-    groups = [ART.groups(*range(40))[0] for _ in range(20)]
-    training = asyncio.create_task(client.post("/_train_model", json=ART.train(trajectory_groups=groups)))
-    answered = 0
-    while not training.done():
-        assert await post(client, "/_get_step", ART.model()) in (0, 1)
-        answered += 1
-    assert training.result().status_code == 200
-    assert answered > 1
+    training = asyncio.create_task(client.post("/_train_model", json=ART.train()))
+    await asyncio.to_thread(tokenizer.begun.wait, 60)
+    assert await post(client, "/_get_step", ART.model()) == 0
+    assert not training.done()
+    tokenizer.go.set()
+    assert (await training).status_code == 200
 
 
 @pytest.mark.parametrize(
