@@ -10,7 +10,7 @@ from nat.data_models.rollout_failure import FailureCount
 from nat.reports.run_page import run_page, run_report
 from nat.runs.journal import Journal, reading
 from nat.runs.liveness import marked_alive
-from nat.runs.records import RunState, TrainingPhase
+from nat.runs.records import RunState, RunSummary, TrainingPhase
 
 PHASED = CONFIG | {
     "finetuning": {
@@ -46,6 +46,15 @@ def test_a_run_in_any_state_has_a_page(tmp_path, state):
     assert "No verdict: the held-out examples were not played both before the first and after the last epoch." in text
     assert "the backend is dead → start it" in text
     assert "Epochs    0 of 3" in text
+
+
+def test_a_run_that_ended_early_shows_the_verdict_of_its_last_validation(tmp_path):
+    """The verdict names the weights that it is about, if the last ones were not judged."""
+    folder = make_run(tmp_path, "run-1", state=RunState.FAILED)
+    with Journal.open(folder) as journal:
+        summary = RunSummary(run_id="run-1", epochs=3, judged_epoch=1, seconds=1.0, tokens_trained=0)
+        journal.record_summary(summary)
+    assert "Verdict after epoch 1: No improvement shown: 0.200 → 0.600" in page_of(folder)
 
 
 def test_phases_have_their_verdicts(tmp_path):
