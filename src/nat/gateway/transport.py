@@ -15,6 +15,9 @@ from nat.capture.library import httpx
 _MOST_WAITING = 2**20
 """Bytes of a response that wait for a slow reader before reading from the server pauses."""
 
+_MOST_HEADERS = 2**20
+"""Bytes of a response's headers, trailers and chunk extensions; a server may send no end of them."""
+
 Headers = list[tuple[bytes, bytes]]
 
 
@@ -77,7 +80,7 @@ class _Connection(asyncio.Protocol):
     def _begin(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._pieces: list[bytes] = []
-        self._waiting = 0
+        self._waiting = self._head_bytes = 0
         self._paused = False
         self._reader: asyncio.Future[None] | None = None
         self._error: str | None = None
@@ -147,10 +150,14 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.heard = True
+        self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._error = f"the response is not HTTP: {error}"
+            self.close()
+        if self._head_bytes > _MOST_HEADERS and not self._complete:
+            self._error = f"the response has more than {_MOST_HEADERS} bytes of headers"
             self.close()
         self._wake()
 
@@ -175,6 +182,7 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._pieces.append(body)
+        self._head_bytes = 0
         self._waiting += len(body)
         if self._waiting > _MOST_WAITING and not self._paused and self._transport is not None:
             self._paused = True

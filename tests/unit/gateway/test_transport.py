@@ -153,6 +153,14 @@ async def test_a_slow_reader_slows_its_server_down():
     assert len(pieces[0]) < 4 * 2**20
 
 
+@pytest.mark.parametrize("begun", [OK, OK + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"])
+async def test_endless_headers_are_an_error(begun):
+    """A server cannot fill the memory with headers or trailers, which no bound of bodies counts."""
+    async with line(begun, *[b"x: " + b"y" * 2**16 + b"\r\n"] * 20) as known:
+        with pytest.raises(httpx.RemoteProtocolError, match="more than 1048576 bytes of headers"):
+            await known.client.get("/")
+
+
 async def test_a_header_value_cannot_add_a_header():
     """Line breaks in a value are refused."""
     async with line() as known:

@@ -149,6 +149,9 @@ async def test_behind_a_proxy_nothing_is_checked():
     """The proxy may resolve names that this machine cannot."""
     config = OpenAIModelConfig(model_name="m", base_url="http://nobody.invalid/v1", proxy="http://127.0.0.1:9")
     await OpenAIProviderInfo(config=config, description="").probe("student")
+    direct = config.model_copy(update={"proxy": None})
+    with pytest.raises(BackendUnreachable):
+        await OpenAIProviderInfo(config=direct, description="").probe("student")
 
 
 async def test_a_proxy_of_the_environment_is_not_used_but_suggested(monkeypatch):
