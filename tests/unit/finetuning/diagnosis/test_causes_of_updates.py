@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from fakes.run_records import epoch_record
+from nat.finetuning.diagnosis.causes_of_updates import LEAST_STEPS, SMALLER_STEPS, USUAL_ROLLOUTS, few_steps
 from nat.finetuning.diagnosis.evidence import Evidence
 from nat.finetuning.diagnosis.find import diagnosis_of
 from nat.finetuning.diagnosis.held_out import HeldOut
@@ -60,6 +61,23 @@ def test_a_run_that_goes_on_is_not_too_short():
     short = replace(RUN, updates=replace(UPDATES, optimizer_steps=4))
     assert causes(short) == ["few_steps", "unexplained"][: len(causes(short))]
     assert causes(short, ended=False) == []
+
+
+@pytest.mark.parametrize(("steps", "is_few"), [(LEAST_STEPS - 1, True), (LEAST_STEPS, False), (LEAST_STEPS + 1, False)])
+def test_enough_steps_are_not_few(steps, is_few):
+    """A run with exactly the least number of steps is not too short, and one step less is."""
+    run = replace(RUN, updates=replace(UPDATES, optimizer_steps=steps))
+    assert (few_steps.check(run) is not None) is is_few
+
+
+@pytest.mark.parametrize(("rollouts", "is_huge"), [(2 * USUAL_ROLLOUTS, False), (2 * USUAL_ROLLOUTS + 1, True)])
+def test_few_steps_on_huge_batches_are_to_be_split(rollouts, is_huge):
+    """Up to twice the usual number of rollouts in a step, more epochs are the remedy."""
+    found = few_steps.check(
+        replace(RUN, updates=replace(UPDATES, optimizer_steps=4, rollouts_per_step=float(rollouts)))
+    )
+    assert found is not None
+    assert (found.advice == SMALLER_STEPS) is is_huge
 
 
 def test_the_learning_rate_to_try_follows_from_the_reach():
