@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from nat.wire.json import Several
+from nat.wire.numbers import Amount, Logprob, PositiveAmount
 from nat.wire.rewards import Reward
 
 JOB_ID_HEADER = "X-Job-Id"
@@ -73,9 +74,9 @@ class OptimizerArgs(ArtRecord):
     """Decay of AdamW's first moment."""
     adam_beta2: float | None = Field(default=None, ge=0, lt=1)
     """Decay of AdamW's second moment."""
-    weight_decay: float | None = Field(default=None, ge=0)
+    weight_decay: Amount | None = None
     """Weight decay of AdamW."""
-    max_grad_norm: float | None = Field(default=None, gt=0)
+    max_grad_norm: PositiveAmount | None = None
     """Gradient clipping by global norm."""
 
 
@@ -84,9 +85,9 @@ class TrainerArgs(OptimizerArgs):
 
     model_config = ConfigDict(extra="allow")
 
-    learning_rate: float | None = Field(default=None, gt=0)
+    learning_rate: PositiveAmount | None = None
     """Learning rate of AdamW, for training requests without one."""
-    beta: float | None = Field(default=None, ge=0)
+    beta: Amount | None = None
     """Weight of the KL term, for training requests without one."""
 
 
@@ -142,7 +143,7 @@ class ArtTokenLogprob(ArtRecord):
     """A sampled token, as `token_id:<id>` or its text, with the log probability that the sampler gave it."""
 
     token: str
-    logprob: float
+    logprob: Logprob
     bytes: Several[int] | None = None
     top_logprobs: Several[dict[str, Any]] = []
     """Alternatives, never trained on; servers up to 0.5.17 read a choice without the key as a message."""
@@ -213,11 +214,11 @@ class ArtTrajectoryGroup(ArtRecord):
 class ArtTrainConfig(ArtRecord):
     """The `config` of a training request."""
 
-    learning_rate: float = Field(default=5e-6, gt=0)
+    learning_rate: PositiveAmount = 5e-6
     """Learning rate of AdamW."""
-    beta: float = Field(default=0.0, ge=0)
+    beta: Amount = 0.0
     """Weight of a KL term in the loss (ART up to 0.5.16)."""
-    kl_penalty_coef: float = Field(default=0.0, ge=0)
+    kl_penalty_coef: Amount = 0.0
     """Weight of a KL penalty in the advantages (ART from 0.5.16 on)."""
     grad_accumulation_sequences: int | None = Field(default=None, ge=1)
     """Packed sequences in one optimizer step (ART from 0.5.18 on)."""
@@ -230,15 +231,15 @@ class ArtDevTrainConfig(ArtRecord):
     """Above 0, shrink negative advantages by this share; below 0, positive ones."""
     allow_training_without_logprobs: bool = False
     """Train on assistant messages without log probabilities (servers from 0.5.9 on)."""
-    epsilon: float | None = Field(default=None, ge=0)
+    epsilon: Amount | None = None
     """Lower clip range."""
-    epsilon_high: float | None = Field(default=None, ge=0)
+    epsilon_high: Amount | None = None
     """Upper clip range."""
     importance_sampling_level: Literal["token", "sequence", "average", "geometric_average"] = "token"
     """One ratio per token or per sequence, or the two averaged."""
-    kimi_k2_tau: float | None = Field(default=None, ge=0)
+    kimi_k2_tau: Amount | None = None
     """Subtracts tau · log(π/π_old) from each token's advantage."""
-    kl_penalty_coef: float | None = Field(default=None, ge=0)
+    kl_penalty_coef: Amount | None = None
     """Weight of a KL penalty in the advantages."""
     kl_ref_adapter_path: str | None = None
     """Folder of the KL penalty's reference adapter on the server; by default the base model."""
@@ -246,9 +247,9 @@ class ArtDevTrainConfig(ArtRecord):
     """Tokens per chunk of log probabilities; affects memory only."""
     mask_prob_ratio: bool = False
     """Drop the gradient of tokens whose ratio is outside the clip range."""
-    max_negative_advantage_importance_sampling_weight: float | None = Field(default=None, gt=0)
+    max_negative_advantage_importance_sampling_weight: PositiveAmount | None = None
     """Cap of the ratio where the advantage is negative."""
-    num_trajectories_learning_rate_multiplier_power: float = 0.0
+    num_trajectories_learning_rate_multiplier_power: float = Field(default=0.0, ge=-10, le=10)
     """Multiply the learning rate by the number of trajectories to this power."""
     plot_tensors: bool = False
     """Let the server plot the packed sequences."""
@@ -258,7 +259,7 @@ class ArtDevTrainConfig(ArtRecord):
     """Compute π_old with the learner at the start of the update instead of using the sampler's."""
     scale_rewards: bool = True
     """Divide the advantages of a group by the standard deviation of its rewards."""
-    truncated_importance_sampling: float | None = Field(default=None, gt=0)
+    truncated_importance_sampling: PositiveAmount | None = None
     """Cap of π_old/μ per token; with `precalculate_logprobs`."""
     packed_sequence_length: int | None = Field(default=None, ge=1)
     """Tokens of a packed sequence."""
@@ -368,7 +369,7 @@ class ServerlessExperimentalConfig(ArtDevTrainConfig):
     """`experimental_config`: `dev_config` with the learning rate; its defaults are those of 0.5.18."""
 
     ppo: bool | None = False
-    learning_rate: float = Field(default=5e-6, gt=0)
+    learning_rate: PositiveAmount = 5e-6
 
 
 class ServerlessTrainRequest(ArtRecord):

@@ -4,7 +4,7 @@ import inspect
 import types
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -58,6 +58,8 @@ def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[FieldDescrip
 
 def type_text(annotation: Any) -> str:
     """An annotation as text: `int | null`, `list[str]`, `'a' | 'b'`."""
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation is type(None):
         return "null"

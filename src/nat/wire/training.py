@@ -10,6 +10,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from nat.wire.json import Several
+from nat.wire.numbers import Amount, Logprob, PositiveAmount
 from nat.wire.rewards import Reward
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
 
@@ -32,7 +33,7 @@ _MOVED = {
 class WireModel(BaseModel):
     """Unknown keys are errors on both sides of the wire."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class AnswerReturn(WireModel):
@@ -68,7 +69,7 @@ class TrainingRow(WireModel):
 
     token_ids: Several[int] = Field(min_length=2)
     """All tokens of the sequence, prompts and completions, as the model saw them; length T."""
-    logprobs: Several[float | None]
+    logprobs: Several[Logprob | None]
     """The sampler's log probability of each token at its temperature, None where it was not sampled; length T."""
     returns: Several[AnswerReturn] | None = None
     """The return of each answer; None if the answers share the reward of their rollout."""
@@ -78,7 +79,7 @@ class TrainingRow(WireModel):
     """The weights that sampled the tokens; None if no answer named them."""
     completion_mask: Several[bool] | None = None
     """True for each token to learn from; length T. None for those that have a logprob."""
-    teacher_logprobs: Several[float | None] | None = None
+    teacher_logprobs: Several[Logprob | None] | None = None
     """The log probability that a teacher gives to each token at temperature 1, for the algorithm `distill`; length T.
     Null where it gave none: a token to learn from then teaches nothing."""
 
@@ -128,9 +129,9 @@ class TrainingRollout(WireModel):
     rows: Several[TrainingRow] = Field(min_length=1)
     truncated: bool = False
     """True if a completion stopped at its token limit."""
-    advantage: float | None = Field(default=None, allow_inf_nan=False)
+    advantage: Reward | None = None
     """The advantage of the rollout; needs `advantage: given` in the config."""
-    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    weight: PositiveAmount = 1.0
     """Factor of its tokens in the loss; denominators ignore it."""
 
     @model_validator(mode="after")
@@ -162,13 +163,11 @@ class TrainingConfig(WireModel):
     `lite_ppo`.
     """
 
-    model_config = ConfigDict(allow_inf_nan=False)
-
     algorithm: str = "lite_ppo"
     """Name of a built-in algorithm or of one from a plug-in; it sets the defaults of the other settings."""
     options: dict[str, JsonValue] = {}
     """The algorithm's own options; of the built-in algorithms `art`, `distill`, `dpo` and `kto` have some."""
-    learning_rate: float | None = Field(default=None, gt=0)
+    learning_rate: PositiveAmount | None = None
     """Peak learning rate of AdamW; null chooses it by the model's width: 1e-6 * (4096 / width)^(5/3), with LoRA
     0.16 / width."""
     warmup_steps: int = Field(default=5, ge=0, le=_LARGEST)
@@ -194,16 +193,16 @@ class TrainingConfig(WireModel):
     `max_completion_length`)."""
     max_completion_length: int = Field(default=1024, ge=1, le=_LARGEST)
     """Tokens by which the `constant` aggregation divides."""
-    epsilon: float = Field(default=0.2, ge=0)
+    epsilon: Amount = 0.2
     """Lower clip range of the ratio."""
-    epsilon_high: float = Field(default=0.28, ge=0)
+    epsilon_high: Amount = 0.28
     """Upper clip range of the ratio; `cispo` caps the weight at 1 + epsilon_high."""
-    beta: float = Field(default=0.0, ge=0)
+    beta: Amount = 0.0
     """Weight of the KL divergence to the reference model: the one that training, or its phase, started from."""
-    kl_penalty_coef: float = Field(default=0.0, ge=0)
+    kl_penalty_coef: Amount = 0.0
     """Weight of a KL penalty in the advantages: tokens lose advantage where the policy is further from the reference
     model than on average in the optimizer step, and gain it where it is nearer."""
-    importance_sampling_cap: float | None = Field(default=2.0, gt=0)
+    importance_sampling_cap: PositiveAmount | None = 2.0
     """Truncated importance sampling: cap on π_old/μ per token, where μ is the sampler; null for no correction."""
     num_iterations: int = Field(default=1, ge=1, le=100)
     """Passes over the batch, each with its own optimizer steps."""
@@ -219,19 +218,19 @@ class TrainingConfig(WireModel):
     """Compute the activations of decoder layers again in the backward pass instead of keeping them; affects memory and
     time, not the gradient. `auto` does so for as many layers as it takes to fit the activations of a micro-batch into
     two fifths of the free memory."""
-    max_kl: float | None = Field(default=0.03, gt=0)
+    max_kl: PositiveAmount | None = 0.03
     """The most KL divergence per token by which an update may move the policy; a larger one is taken back and repeated
     with a quarter of the learning rate. Null allows any. It is measured on tokens that a model sampled, so texts from a
     file have no such bound."""
-    max_grad_norm: float = Field(default=1.0, gt=0)
+    max_grad_norm: PositiveAmount = 1.0
     """Maximum global norm of the gradient; a larger one is scaled down."""
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: Amount = 0.0
     """AdamW's decoupled weight decay."""
     adam_beta1: float = Field(default=0.9, ge=0, lt=1)
     """Decay rate of AdamW's mean of the gradient."""
     adam_beta2: float = Field(default=0.99, ge=0, lt=1)
     """Decay rate of AdamW's mean of the squared gradient."""
-    adam_epsilon: float = Field(default=1e-8, gt=0)
+    adam_epsilon: PositiveAmount = 1e-8
     """Added to AdamW's denominator."""
     optimizer_bits: Literal[8, 32] = 32
     """Bits per trained weight of each of AdamW's two moments; with 8 they take 2 bytes instead of 8, and round."""
@@ -240,9 +239,9 @@ class TrainingConfig(WireModel):
     time, not the result."""
     mask_truncated_completions: bool = False
     """Exclude truncated rollouts from the loss and its denominator."""
-    max_logprob_difference: float = Field(default=0.05, gt=0)
+    max_logprob_difference: PositiveAmount = 0.05
     """Fail the job if sampler and learner differ by more than this on the same tokens (mean |Δ log p|)."""
-    max_served_difference: float | None = Field(default=None, gt=0)
+    max_served_difference: PositiveAmount | None = None
     """Fail the job if they differ by more than this after the update, when both use the new weights; null takes
     `max_logprob_difference`."""
     seed: int = 0

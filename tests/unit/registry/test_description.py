@@ -1,4 +1,4 @@
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, SecretStr
 
@@ -35,7 +35,15 @@ def test_types_are_readable():
     class Inner(BaseModel):
         pass
 
-    shown = [int | None, list[str], dict[str, int], Literal["a", "b"], SecretStr, Inner, ComponentGroup]
+    shown = [
+        Annotated[int, "bounded"] | None,
+        list[str],
+        dict[str, int],
+        Literal["a", "b"],
+        SecretStr,
+        Inner,
+        ComponentGroup,
+    ]
     assert [type_text(annotation) for annotation in shown][:6] == [
         "int | null",
         "list[str]",

@@ -4,7 +4,6 @@ An answer that the trained model sampled becomes a choice with the ids and log p
 else (tool messages, few-shot answers, answers of another model) stays a message of its role and is never trained on.
 """
 
-import math
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby, pairwise
 from typing import Any
@@ -24,6 +23,7 @@ from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory,
 from nat.errors import InvalidTrajectories
 from nat.finetuning.trajectories.calls import token_logprobs
 from nat.finetuning.trajectories.rows import check_no_preferences
+from nat.wire.numbers import is_logprob
 
 Message = dict[str, Any]
 
@@ -174,7 +174,7 @@ def _tokens(logprobs: Any, token_ids: Sequence[int] | None) -> list[ArtTokenLogp
     if isinstance(logprobs, BaseModel):
         logprobs = logprobs.model_dump()
     numbers = token_logprobs(logprobs)
-    if numbers is None or not all(map(math.isfinite, numbers)):
+    if numbers is None or not all(map(is_logprob, numbers)):
         return None
     entries = logprobs["content"] if isinstance(logprobs, dict) else [{} for _ in numbers]
     if token_ids is not None and len(token_ids) == len(numbers):

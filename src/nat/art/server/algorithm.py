@@ -24,6 +24,7 @@ from nat.backend.algorithms.algorithm import AlgorithmOptions, PolicyTerm, Polic
 from nat.backend.algorithms.dapo import token_mean
 from nat.backend.algorithms.grpo import GRPO
 from nat.backend.algorithms.gspo import sequence
+from nat.wire.numbers import Amount, PositiveAmount
 
 
 class ArtOptions(AlgorithmOptions):
@@ -35,11 +36,11 @@ class ArtOptions(AlgorithmOptions):
     """Average the ratio of each token with that of its row; null: as `training.importance_sampling_level` says."""
     mask_prob_ratio: bool = False
     """Drop the gradient of tokens whose ratio is outside the clip range, whatever their advantage."""
-    max_negative_advantage_importance_sampling_weight: float | None = Field(default=None, gt=0)
+    max_negative_advantage_importance_sampling_weight: PositiveAmount | None = None
     """Cap of the ratio where the advantage is negative; null for no cap."""
-    kimi_k2_tau: float = Field(default=0.0, ge=0)
+    kimi_k2_tau: Amount = 0.0
     """Subtract tau · log(π/π_old) from each token's advantage."""
-    num_trajectories_learning_rate_multiplier_power: float = 0.0
+    num_trajectories_learning_rate_multiplier_power: float = Field(default=0.0, ge=-10, le=10)
     """Multiply the learning rate of an optimizer step by the number of its trajectories to this power."""
 
 

@@ -5,7 +5,6 @@ one that was served, if it is still known. If not, the messages before the answe
 and the answer is counted as retokenized. All other messages are context, whatever their role.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -46,7 +45,7 @@ class HistoryReader:
         """Merge the calls of all conversations of a trajectory; `where` is its place in the request, for errors.
 
         Raises:
-            BatchRefused: a token is not in the vocabulary, a log probability is not finite, or the template fails.
+            BatchRefused: a token is not in the vocabulary, or the template fails.
 
         """
         names = [where, *(f"{where}.additional_histories.{n}" for n in range(len(trajectory.additional_histories)))]
@@ -88,8 +87,6 @@ class HistoryReader:
             messages.append(message)
 
     def _token(self, token: ArtTokenLogprob, where: str) -> int:
-        if not math.isfinite(token.logprob):
-            raise BatchRefused(f"{where}.logprob is {token.logprob}; it must be a finite number")
         token_id = _id_in(token.token)
         if token_id is None:
             token_id = self.tokenizer.token_id(token.token, token.bytes)

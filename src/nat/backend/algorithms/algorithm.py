@@ -107,7 +107,7 @@ Aggregation = Callable[[Tensor, int], Tensor]
 class AlgorithmOptions(BaseModel):
     """Base of an algorithm's own options, the keys of `training.options`; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 def _unchanged(num_rollouts: int, options: Any) -> float:  # noqa: ARG001 - the signature of the field

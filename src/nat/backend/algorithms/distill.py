@@ -8,22 +8,22 @@ Shapes: as in algorithm.py.
 
 from dataclasses import replace
 
-from pydantic import Field
 from torch import Tensor
 
 from nat.backend.algorithms.advantages import Advantage
 from nat.backend.algorithms.algorithm import AlgorithmOptions
 from nat.backend.algorithms.cispo import CISPO
 from nat.backend.algorithms.dr_grpo import centred
+from nat.wire.numbers import Amount, PositiveAmount
 
 
 class DistillOptions(AlgorithmOptions):
     """Options of `distill`."""
 
-    max_log_ratio: float = Field(default=5.0, gt=0)
+    max_log_ratio: PositiveAmount = 5.0
     """Bound of log(teacher / student) of a token, so that a few tokens which the teacher would never write do not
     decide an update."""
-    reward_weight: float = Field(default=0.0, ge=0)
+    reward_weight: Amount = 0.0
     """Weight of the reward's advantage, which is added to the teacher's; it compares the rollouts of an example, so it
     needs several."""
 

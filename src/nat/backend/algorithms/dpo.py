@@ -15,6 +15,7 @@ from torch.nn.functional import logsigmoid
 from nat.backend.algorithms.algorithm import AlgorithmOptions, Completions
 from nat.backend.algorithms.sft import RATIO_SETTINGS, SFT
 from nat.preferences.pairs import pairs_of
+from nat.wire.numbers import Amount
 
 SEQUENCE_SETTINGS = RATIO_SETTINGS | {"aggregation", "max_completion_length"}
 """What an algorithm with a sequence loss does not use."""
@@ -34,12 +35,12 @@ class DpoOptions(AlgorithmOptions):
     of wrong labels, `label_smoothing`."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
     """Assumed share of pairs that are the wrong way round; for `sigmoid` (conservative DPO) and `robust`."""
-    sft_loss_weight: float = Field(default=0.2, ge=0)
+    sft_loss_weight: Amount = 0.2
     """Weight of the cross entropy of the chosen answers' tokens: with 0, as in TRL, both answers may become unlikely,
     the worse one only faster."""
     pairs: Literal["best_worst", "all"] = "all"
     """Pair the best rollout of a group with its worst, or all rollouts whose rewards differ."""
-    margin: float = Field(default=0.0, ge=0)
+    margin: Amount = 0.0
     """The least difference in reward of a pair; at 0 any difference is enough."""
     max_pairs: int | None = Field(default=None, ge=1)
     """The most pairs of a group, those with the largest difference; null keeps all."""

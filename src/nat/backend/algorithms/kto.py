@@ -6,21 +6,21 @@ Shapes: as in algorithm.py.
 from dataclasses import replace
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from nat.backend.algorithms.advantages import Advantage, Returns
 from nat.backend.algorithms.algorithm import AlgorithmOptions, Completions
 from nat.backend.algorithms.dpo import SEQUENCE_SETTINGS, summed
 from nat.backend.algorithms.sft import SFT
+from nat.wire.numbers import Amount
 
 
 class KtoOptions(AlgorithmOptions):
     """Options of `kto`."""
 
-    desirable_weight: float = Field(default=1.0, ge=0)
+    desirable_weight: Amount = 1.0
     """Weight of the rollouts that are better than what they are compared with."""
-    undesirable_weight: float | None = Field(default=None, ge=0)
+    undesirable_weight: Amount | None = None
     """Weight of those that are worse. Null: `desirable_weight`, or less where they are more in a step, so that both
     kinds weigh the same in all; a model that mostly learns what not to say forgets the good answers, too."""
 

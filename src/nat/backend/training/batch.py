@@ -6,7 +6,6 @@ never an input.
 Shapes: T input tokens of a row, K its sampled tokens.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -35,8 +34,8 @@ class Row:
     """K indices into input_ids; the output there predicts a sampled token."""
     targets: list[int]
     """K sampled tokens."""
-    sampler_logprobs: list[float]
-    """K log probabilities that the sampler reported; NaN for tokens that it did not sample."""
+    sampler_logprobs: Sequence[float | None]
+    """K log probabilities that the sampler reported; None for tokens that it did not sample."""
     advantages: list[float]
     """K advantages: each sampled token has that of its answer, or of its rollout."""
     weight: float = 1.0
@@ -45,8 +44,8 @@ class Row:
     """K temperatures of the sampled tokens; None if all are 1."""
     policy_versions: list[str | None] | None = None
     """K versions of the weights that sampled the tokens; None if none is known."""
-    teacher_logprobs: list[float] | None = None
-    """K log probabilities that a teacher gives; NaN where it gave none."""
+    teacher_logprobs: Sequence[float | None] | None = None
+    """K log probabilities that a teacher gives; None where it gave none."""
 
     @property
     def sampled_at(self) -> list[float]:
@@ -273,18 +272,13 @@ def _row(row: TrainingRow, index: int, *, group: int, rollout: int, advantages: 
         input_ids=row.token_ids[: targets[-1]],
         positions=[at - 1 for at in targets],
         targets=[row.token_ids[at] for at in targets],
-        sampler_logprobs=_known(row.logprobs, targets),
+        sampler_logprobs=[row.logprobs[at] for at in targets],
         advantages=advantages,
         weight=weight,
         temperatures=None if row.temperatures is None else _temperatures(row.temperatures),
         policy_versions=None if row.policy_versions is None else _versions(row.policy_versions),
-        teacher_logprobs=None if row.teacher_logprobs is None else _known(row.teacher_logprobs, targets),
+        teacher_logprobs=None if row.teacher_logprobs is None else [row.teacher_logprobs[at] for at in targets],
     )
-
-
-def _known(logprobs: Sequence[float | None], targets: Sequence[int]) -> list[float]:
-    """The log probabilities of the targets, NaN where there is none."""
-    return [math.nan if (known := logprobs[at]) is None else known for at in targets]
 
 
 def _temperatures(entries: Sequence[SampledAt]) -> list[float]:

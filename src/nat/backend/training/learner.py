@@ -17,7 +17,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from math import isnan
 from random import Random
 from statistics import fmean
 from time import perf_counter
@@ -397,7 +396,7 @@ class Learner:
         """Check on short rows that the sampler has the new weights, and measure on random rows how far they moved."""
         self._policy.linears.forget()
         config, probe = update.resolved.config, self._probe.choose(rows)
-        sampled = [row for row in rows if not any(map(isnan, row.sampler_logprobs))]
+        sampled = [row for row in rows if None not in row.sampler_logprobs]
         drawn = drawn_rows(sampled, Random(f"{config.seed}/{self.step}/kl"))  # noqa: S311 - a sample, not a secret
         after, learned = (
             self._scores(self._policy_weights, self._pack(scored, config), lambda: None) for scored in (drawn, probe)

@@ -85,6 +85,8 @@ class TokenValues(NamedTuple):
     """False for tokens of a text, which no sampler gave a log probability."""
     reference_K: Tensor | None
     teacher_K: Tensor | None
+    taught_K: Tensor | None
+    """False where the teacher gave no log probability."""
     entropy_K: Tensor
     advantages_K: Tensor
     clipped_low_K: Tensor
@@ -99,14 +101,14 @@ def micro_batch_loss(
     logprobs_K, start_K = scores.logprobs_K, anchors.start_K
     dtype = logprobs_K.dtype
     sampler_K, advantages_K = batch.sampler_logprobs_K.to(dtype), batch.advantages_K.to(dtype)
-    sampled_K = ~sampler_K.isnan()
-    sampler_K = sampler_K.where(sampled_K, start_K)
+    sampler_K = sampler_K.where(batch.sampled_K, start_K)
     old_K = start_K if config.old_logprobs == "learner" else sampler_K
     teacher_K = None
     if algorithm.teacher_advantage is not None:
         assert batch.teacher_logprobs_K is not None, "a batch without them was refused"
+        assert batch.taught_K is not None, "likewise"
         teacher_K = batch.teacher_logprobs_K.to(dtype)
-        log_ratio_K = (teacher_K - logprobs_K.detach()).nan_to_num(0.0)
+        log_ratio_K = (teacher_K - logprobs_K.detach()) * batch.taught_K
         advantages_K = algorithm.teacher_advantage(log_ratio_K, advantages_K, resolved.options)
     if anchors.penalty_K is not None:
         advantages_K = advantages_K + anchors.penalty_K.to(dtype)
@@ -136,9 +138,10 @@ def micro_batch_loss(
         logprobs_K=logprobs_K.detach(),
         start_logprobs_K=start_K,
         sampler_logprobs_K=sampler_K,
-        sampled_K=sampled_K,
+        sampled_K=batch.sampled_K,
         reference_K=anchors.reference_K,
         teacher_K=teacher_K,
+        taught_K=batch.taught_K,
         entropy_K=scores.entropy_K,
         advantages_K=advantages_K,
         clipped_low_K=term.clipped_low_K,

@@ -140,13 +140,18 @@ class MicroBatch:
     row_K: Tensor
     """Which of the N rows a sampled token belongs to."""
     sampler_logprobs_K: Tensor
+    """0 for tokens that no sampler gave one."""
+    sampled_K: Tensor
+    """bool: false for those tokens."""
     advantages_K: Tensor
     weights_K: Tensor
     """Share of each token in the loss of the whole optimizer step, times the weight of its rollout."""
     temperatures_K: Tensor | None = None
     """The temperature that each token was sampled at; None if all are 1."""
     teacher_logprobs_K: Tensor | None = None
-    """A teacher's log probabilities, NaN where it gave none; None without a teacher."""
+    """A teacher's log probabilities, 0 where it gave none; None without a teacher."""
+    taught_K: Tensor | None = None
+    """bool: false where the teacher gave none."""
 
     def scores(self, model: PreTrainedModel) -> TokenScores:
         """Score the sampled tokens under a model, each at its temperature."""
@@ -158,6 +163,8 @@ def make_micro_batch(rows: Sequence[Row], weights: Mapping[int, float], device: 
     packed = PackedTree([row.input_ids for row in rows], device)
     keep = np.concatenate([path[row.positions] for path, row in zip(packed.paths, rows, strict=True)])
     counts = torch.tensor([len(row.targets) for row in rows])
+    of_sampler = [logprob for row in rows for logprob in row.sampler_logprobs]
+    of_teacher = [logprob for row in rows for logprob in row.teacher_logprobs or ()]
 
     def spread(per_row: list[float]) -> Tensor:
         return torch.tensor(per_row, dtype=torch.float64).repeat_interleave(counts).to(device)
@@ -168,21 +175,24 @@ def make_micro_batch(rows: Sequence[Row], weights: Mapping[int, float], device: 
         keep_K=torch.from_numpy(keep).to(device),
         targets_K=torch.tensor([token for row in rows for token in row.targets], device=device),
         row_K=torch.arange(len(rows)).repeat_interleave(counts).to(device),
-        sampler_logprobs_K=torch.tensor(
-            [logprob for row in rows for logprob in row.sampler_logprobs], dtype=torch.float64, device=device
-        ),
+        sampler_logprobs_K=logprob_tensor(of_sampler, device),
+        sampled_K=known(of_sampler, device),
         advantages_K=torch.tensor([a for row in rows for a in row.advantages], dtype=torch.float64, device=device),
         weights_K=spread([weights.get(row.rollout, 0.0) * row.weight for row in rows]),
         temperatures_K=temperature_tensor([t for row in rows for t in row.sampled_at], device),
-        teacher_logprobs_K=_of_teacher(rows, device),
+        teacher_logprobs_K=logprob_tensor(of_teacher, device) if of_teacher else None,
+        taught_K=known(of_teacher, device) if of_teacher else None,
     )
 
 
-def _of_teacher(rows: Sequence[Row], device: torch.device) -> Tensor | None:
-    logprobs = [row.teacher_logprobs for row in rows if row.teacher_logprobs is not None]
-    if not logprobs:
-        return None
-    return torch.tensor([logprob for own in logprobs for logprob in own], dtype=torch.float64, device=device)
+def logprob_tensor(logprobs: Sequence[float | None], device: torch.device) -> Tensor:
+    """The log probabilities, 0 where there is none."""
+    return torch.tensor([logprob or 0.0 for logprob in logprobs], dtype=torch.float64, device=device)
+
+
+def known(logprobs: Sequence[float | None], device: torch.device) -> Tensor:
+    """Tell where there is a log probability."""
+    return torch.tensor([logprob is not None for logprob in logprobs], device=device)
 
 
 def temperature_tensor(temperatures: Sequence[float], device: torch.device) -> Tensor | None:

@@ -6,7 +6,6 @@ a stale cache, a stale merged copy of the weights, and an adapter that never arr
 Shapes: K sampled tokens of a row.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
@@ -23,7 +22,7 @@ from nat.backend.model import LoadedModel, token_logprobs
 from nat.backend.training.batch import Row
 from nat.backend.training.checks import Difference
 from nat.backend.training.loss import ByRow, joined, k3
-from nat.backend.training.micro_batch import temperature_tensor
+from nat.backend.training.micro_batch import known, logprob_tensor, temperature_tensor
 
 SamplerScore = Callable[[LoadedModel, Sequence[Row]], ByRow]
 """Scores rows on the sampler's path."""
@@ -102,8 +101,9 @@ def difference(rows: Sequence[Row], one: ByRow, other: ByRow) -> Difference:
 
 def earlier_difference(rows: Sequence[Row], version: str, scored: ByRow) -> Difference:
     """Compare the sampler's log probabilities with `scored`, on the tokens that the weights of this version sampled."""
-    sampler_K = torch.tensor([logprob for row in rows for logprob in row.sampler_logprobs], dtype=torch.float64)
-    return _difference((_joined(rows, scored) - sampler_K).abs()[sampled_by(rows, version)])
+    of_sampler, cpu = [logprob for row in rows for logprob in row.sampler_logprobs], torch.device("cpu")
+    gap_K = (_joined(rows, scored) - logprob_tensor(of_sampler, cpu)).abs()
+    return _difference(gap_K[sampled_by(rows, version) & known(of_sampler, cpu)])
 
 
 def sampled_by(rows: Sequence[Row], version: str) -> Tensor:
@@ -113,13 +113,15 @@ def sampled_by(rows: Sequence[Row], version: str) -> Tensor:
 
 def compared_tokens(rows: Sequence[Row], earlier_version: str | None) -> Tensor | None:
     """Tell for each token if the weights at the start of the update sampled it; gives bool [K], or None for all."""
-    unknown = torch.tensor([math.isnan(logprob) for row in rows for logprob in row.sampler_logprobs])
+    sampled_K = known([logprob for row in rows for logprob in row.sampler_logprobs], torch.device("cpu"))
     if earlier_version is None:
-        return ~unknown if unknown.any() else None
-    return ~(unknown | sampled_by(rows, earlier_version))
+        return None if sampled_K.all() else sampled_K
+    return sampled_K & ~sampled_by(rows, earlier_version)
 
 
 def _difference(gap: Tensor) -> Difference:
+    if not len(gap):
+        return Difference(mean=0.0, largest=0.0, tokens=0)
     return Difference(mean=float(gap.mean()), largest=float(gap.max()), tokens=len(gap))
 
 

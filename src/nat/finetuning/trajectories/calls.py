@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType, TraceMetadata
 from nat.data_models.llm_call import LLMCall
 from nat.runs.rollouts import LeftOutCause
+from nat.wire.numbers import is_logprob
 from nat.wire.rows import CallTokens
 
 WHOLE_WORKFLOW = "<workflow>"
@@ -75,8 +76,10 @@ def exact_tokens(
     temperature: float,
     policy_version: str | None = None,
 ) -> CallTokens | None:
-    """None unless prompt and answer are known id by id, with one logprob for each sampled token."""
+    """None unless prompt and answer are known id by id, with one possible logprob for each sampled token."""
     if not prompt or sampled is None or logprobs is None or len(sampled) != len(logprobs):
+        return None
+    if not all(map(is_logprob, logprobs)):
         return None
     return CallTokens(model, prompt, sampled, logprobs, value, temperature, policy_version)
 

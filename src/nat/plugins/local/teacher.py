@@ -12,13 +12,14 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI
-from pydantic import BaseModel, FiniteFloat, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from nat.capture.sdk import SDKAsyncClient
 from nat.errors import BackendError, BackendUnreachable, ConfigError, findings_of
 from nat.plugins.llms.client import connection
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.secrets import excerpt
+from nat.wire.numbers import Logprob
 from nat.wire.training import TrainingGroup, TrainingRow
 
 AT_ONCE = 16
@@ -38,7 +39,7 @@ Detokenize = Callable[[Sequence[int]], Awaitable[str]]
 
 
 class _Score(BaseModel):
-    logprob: FiniteFloat
+    logprob: Logprob
 
 
 class _Choice(BaseModel):

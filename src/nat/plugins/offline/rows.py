@@ -73,7 +73,7 @@ def _completion(row: Row, example: str) -> Trajectory:
 
 def _labelled(row: Row, example: str) -> Trajectory:
     label = row["label"]
-    if label not in {True, False}:
+    if not isinstance(label, int | float) or label not in {True, False}:
         raise ValueError(f"label: {label!r} where true or false was expected")
     return _text(*_completed(row, "completion"), row, example, reward=float(label), desirable=bool(label))
 

@@ -169,13 +169,6 @@ def test_a_token_outside_of_the_vocabulary_is_refused_with_its_place(token):
         read(trajectory(1, user("a"), answer))
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
-def test_a_log_probability_that_is_no_number_is_refused(value):
-    """An infinite or NaN log probability is an error, because it would make the update not finite."""
-    with pytest.raises(BatchRefused, match=r"content\.0\.logprob is"):
-        read(trajectory(1, user("a"), choice([1], [value])))
-
-
 def test_messages_that_cannot_be_rendered_are_refused_with_their_place():
     """A message that cannot be rendered, such as an image, is an error that names its place."""
     picture = {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}

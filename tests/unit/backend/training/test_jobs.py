@@ -232,6 +232,16 @@ async def test_the_size_of_a_checkpoints_record_is_constant(http, learner, saved
     assert {len(ids) for ids in saved.saves} == {1}
 
 
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e300", f"-1{'0' * 400}"])
+async def test_a_log_probability_that_is_no_number_is_refused(http, learner, value):
+    """It is not taken for a token that nobody sampled, which would switch off the comparison with the sampler."""
+    body = '{"id": "job", "groups": [{"id": "a", "rollouts": [{"reward": 1, "rows": [{"token_ids": [1, 2], "logprobs": '
+    answer = await http.post("/v1/training/jobs", content=f"{body}[null, {value}]}}]}}]}}]}}")
+    assert answer.status_code == 422
+    assert answer.json()["error"]["param"] == "groups.0.rollouts.0.rows.0.logprobs.1"
+    assert learner.updates == 0
+
+
 @pytest.mark.parametrize(
     ("change", "place", "words"),
     [

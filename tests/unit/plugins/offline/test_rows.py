@@ -1,6 +1,7 @@
 """Rows of training files in TRL's dataset formats."""
 
 import json
+import math
 
 import pytest
 
@@ -76,6 +77,12 @@ def test_tools_may_be_json():
         ({"prompt": [], "completion": "4"}, "prompt: it is empty"),
         ({"prompt": "a", "completion": [USER]}, "completion: no message is an answer of the assistant"),
         ({"prompt": "a", "completion": "b", "reward": "c"}, "reward"),
+        *[
+            ({"prompt": "a", "completion": "b", "reward": number}, "reward")
+            for number in (math.nan, math.inf, 1e300, -1e300, 10**400)
+        ],
+        ({"prompt": "a", "completion": "b", "label": [1]}, "label"),
+        ({"prompt": "a", "completion": "b", "label": math.nan}, "label"),
         ({"chosen": "a", "rejected": "b"}, "prompt: it is empty"),
     ],
 )
