@@ -15,7 +15,7 @@ from openai import APIConnectionError, APIStatusError, AsyncOpenAI
 from pydantic import BaseModel, ValidationError
 
 from nat.capture.sdk import SDKAsyncClient
-from nat.errors import BackendError, BackendUnreachable, ConfigError, findings_of
+from nat.errors import BackendError, BackendUnreachable, ConfigError, describe_error, findings_of
 from nat.plugins.llms.client import connection
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.secrets import excerpt
@@ -230,7 +230,8 @@ class Teacher:
                 answer = await client.post(path, cast_to=object, body=body)
         except APIConnectionError as error:
             raise BackendUnreachable(
-                f"{self._path}: the teacher's server at {client.base_url} does not answer {path}: {error!r}",
+                f"{self._path}: the teacher's server at {client.base_url} does not answer {path}: "
+                f"{describe_error(error.__cause__ or error)}",
                 hint="start it, or correct base_url; a slow one may need a longer `timeout`",
             ) from error
         except APIStatusError as error:
