@@ -72,12 +72,6 @@ TARGETS = {
         ["backend/training/test_loss.py", "backend/algorithms/test_registry.py", "art/server/test_algorithm.py"],
         [*HEAVY, "torch", "transformers"],
     ),
-    "completions": Target(
-        ["backend/training/completions.py"],
-        ["backend/training/test_completions.py", "backend/training/test_several_rows.py"],
-        [*HEAVY, "torch", "transformers"],
-    ),
-    "sizing": Target(["sizing/memory.py"], ["sizing/test_memory.py", "sizing/test_memory_parts.py"]),
     "capture": Target(
         ["capture/request.py", "capture/response.py", "capture/policy.py", "capture/steps.py"],
         [f"capture/test_{name}.py" for name in ("request", "response", "policy", "steps", "tap")],
