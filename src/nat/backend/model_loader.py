@@ -51,6 +51,8 @@ _VOCABULARIES = (("tokenizer.json",), ("*.model*",), ("tekken*.json",), ("vocab.
 """Patterns of vocabulary files; each kind of tokenizer reads one of these sets."""
 _SAVE_TOKENIZER = "save the tokenizer beside the model with tokenizer.save_pretrained(directory)"
 _OTHER_MODEL = "use another model, or the tokenizer of the original one"
+_LONGEST_TOKEN = 10_001
+"""Characters, with a separator."""
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _LARGE_ON_AMX = 100_000_000
 """Weights; with AMX, torch multiplies matrices in bfloat16 about four times as fast as in float32."""
@@ -160,7 +162,14 @@ def _load_tokenizer(path: Path, sandbox: Sandbox) -> ChatTokenizer:
         raise ModelNotSupported(
             f"{path} has a tokenizer without a vocabulary: it has special tokens only", hint=_SAVE_TOKENIZER
         )
-    return ChatTokenizer(tokenizer, sandbox=sandbox)
+    own = ChatTokenizer(tokenizer, sandbox=sandbox)
+    if own.longest_token > _LONGEST_TOKEN:
+        raise ModelNotSupported(
+            f"{path} has a token of {own.longest_token - 1} characters; at most {_LONGEST_TOKEN - 1} are possible, "
+            "because the longest one limits the size of requests",
+            hint=_OTHER_MODEL,
+        )
+    return own
 
 
 def _check_tokenizer(path: Path, sandbox: Sandbox) -> None:
@@ -169,8 +178,8 @@ def _check_tokenizer(path: Path, sandbox: Sandbox) -> None:
         problem = sandbox.call(
             "check_tokenizer", {"folder": str(path)}, what=f"the tokenizer in {path}", seconds=LOADING_SECONDS
         )
-    except SandboxRaised:
-        return  # reading it here will say more
+    except SandboxRaised as error:  # such as a panic in Rust, which no caller here would catch
+        raise ModelNotSupported(f"the tokenizer in {path} cannot be read: {error}", hint=_OTHER_MODEL) from error
     except ModelCodeStopped as error:
         raise ModelNotSupported(error.message, hint=_OTHER_MODEL) from error
     if problem is not None:

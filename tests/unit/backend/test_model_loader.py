@@ -290,6 +290,11 @@ def changed_tokenizer(folder, **parts):
     (folder / "tokenizer.json").write_text(json.dumps(content | parts))
 
 
+def added(number, text):
+    flags = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized", "special"], False)
+    return {"id": number, "content": text, **flags}
+
+
 def replaced(pattern, content):
     return {"type": "Replace", "pattern": pattern, "content": content}
 
@@ -299,6 +304,14 @@ HOSTILE = {
     "an added token that its normalizer makes endless": (
         lambda f: changed_tokenizer(f, normalizer={"type": "Sequence", "normalizers": GROWTH * 8}),
         "the tokenizer in .* needed more than 2 GiB of memory|the tokenizer in .* took more than 60 s",
+    ),
+    "an added token on which its normalizer panics": (
+        lambda f: changed_tokenizer(
+            f,
+            normalizer=replaced({"Regex": "(?:(?:a|aa)+)+$"}, ""),
+            added_tokens=[added(999, "a" * 5000 + "!") | {"normalized": True}],
+        ),
+        "the tokenizer in .* (cannot be read: PanicException|took more than)",
     ),
     "a pattern in its decoder": (
         lambda f: changed_tokenizer(f, decoder=replaced({"Regex": "(a|aa)+$"}, "")),
@@ -311,6 +324,10 @@ HOSTILE = {
     "a decoder of a thousand parts": (
         lambda f: changed_tokenizer(f, decoder={"type": "Sequence", "decoders": [{"type": "Fuse"}] * 1000}),
         "decoder has 1001 parts",
+    ),
+    "a token of a megabyte": (
+        lambda f: changed_tokenizer(f, added_tokens=[added(999, "x" * 2**20)]),
+        "has a token of 1048576 characters; at most 10000",
     ),
     "weights of another folder": (
         lambda f: index_of(f, "../outside.safetensors"),
