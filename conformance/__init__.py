@@ -20,6 +20,7 @@ python -m conformance.environments interop             # make what a folder of r
 python -m conformance.environments langchain codex     # … or single environments
 python -m conformance.environments --renew langchain   # take the newest releases that are allowed, and lock them
 pytest conformance/frameworks --framework langchain    # the proofs with one framework
+CONFORMANCE_PYTHON=3.12 pytest conformance/interop     # the environments have another Python than `.venv`
 pytest conformance/interop -m large                    # also the tests that download several gigabytes
 ```
 """

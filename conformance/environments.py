@@ -1,7 +1,7 @@
 """Make the virtual environments of other projects' releases from locked requirements.
 
 `python -m conformance.environments [NAME …]`; see the package's docstring. An environment is made again only when its
-requirement file or its lock changes.
+requirement file or its lock changes. The variable CONFORMANCE_PYTHON chooses another Python for them, such as 3.12.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import sys
 import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -24,6 +25,9 @@ REPOSITORY = Path(__file__).parents[1]
 REQUIREMENTS = Path(__file__).parent / "requirements"
 HOME = REPOSITORY / ".tmp" / "environments"
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+_OURS = f"{sys.version_info.major}.{sys.version_info.minor}"
+PYTHON = os.environ.get("CONFORMANCE_PYTHON") or _OURS
+"""The minor version of the environments' Python."""
 AT_ONCE = 4
 """Number of concurrent installs, which wait for the network most of the time."""
 INSTALL_DEADLINE_S = 900
@@ -32,8 +36,35 @@ BASE = "openai"
 
 
 def names(folder: str = "*") -> list[str]:
-    """The environments of a folder of `requirements/`, or all of them."""
+    """The environments of a folder of `requirements/`, or all of them, for any Python."""
     return sorted(file.stem for suffix in ("txt", "npm") for file in REQUIREMENTS.glob(f"{folder}/*.{suffix}"))
+
+
+def is_for_this_python(name: str) -> bool:
+    """False if a requirement of the environment is for other Pythons; its marker then says for which."""
+    file = file_of(name)
+    wanted = {} if file.suffix == ".npm" else requirements_in(file)
+    return all(each.marker is None or each.marker.evaluate({"python_version": PYTHON}) for each in wanted.values())
+
+
+@cache
+def interpreter(version: str) -> Path | None:
+    """Find a Python of this minor version on PATH or in pyenv; None if none starts."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [shutil.which(f"python{version}"), *sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True)]
+    return next((Path(path) for path in found if path is not None and _starts(path, version)), None)
+
+
+def _starts(python: str | Path, version: str) -> bool:
+    done = subprocess.run([python, "--version"], capture_output=True, text=True, check=False)
+    return done.stdout.startswith(f"Python {version}.")
+
+
+def without_python() -> str | None:
+    """What to print if the chosen Python is missing here; then there is nothing to test."""
+    if PYTHON == _OURS or interpreter(PYTHON) is not None:
+        return None
+    return f"LEFT OUT: no Python {PYTHON} on PATH or in pyenv, so nothing is tested under it"
 
 
 def file_of(name: str) -> Path:
@@ -60,7 +91,7 @@ def renew(name: str) -> None:
         file.write_text(f"{package}@{_run(['npm', 'view', package, 'version']).strip()}\n")
         _made(name)
         return
-    python = _install_python_packages(HOME / name, file, [])
+    python = _install_python_packages(_folder(name), file, [])
     head = f"# Made by `python -m conformance.environments --renew {name}`: what was installed when all tests passed.\n"
     held = pip(python, "freeze", "--all", "--exclude-editable")
     # The build of torch (`+cpu`) is the machine's choice.
@@ -111,13 +142,17 @@ def _fits(locked: Requirement | None, wanted: Requirement) -> bool:
     return pin.operator == "==" and pin.version in wanted.specifier
 
 
+def _folder(name: str) -> Path:
+    return HOME / (name if PYTHON == _OURS else f"{name}-py{PYTHON}")
+
+
 def _made(name: str) -> Path:
     """Give the environment's folder, made if needed; other threads and processes wait meanwhile."""
-    file, folder = file_of(name), HOME / name
+    file, folder = file_of(name), _folder(name)
     lock, done = file.with_suffix(".lock"), folder / "wanted.txt"
     wanted = file.read_text() + (lock.read_text() if lock.exists() else "")
     HOME.mkdir(parents=True, exist_ok=True)
-    with (HOME / f"{name}.busy").open("w") as busy:
+    with folder.with_name(f"{folder.name}.busy").open("w") as busy:
         fcntl.flock(busy, fcntl.LOCK_EX)
         if not (done.is_file() and done.read_text() == wanted):
             began = time.monotonic()
@@ -130,7 +165,7 @@ def _made(name: str) -> Path:
                 if name == BASE:
                     _run([str(python), "-c", "import nat.backend.serve"])  # writes the bytecode that others link
             done.write_text(wanted)
-            print(f"made the environment {name} in {time.monotonic() - began:.0f} s", flush=True)
+            print(f"made the environment {folder.name} in {time.monotonic() - began:.0f} s", flush=True)
     return folder
 
 
@@ -141,7 +176,8 @@ def _install_python_packages(folder: Path, file: Path, options: list[str], base:
     """
     python = folder / "bin" / "python"
     shutil.rmtree(folder, ignore_errors=True)
-    _run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+    chosen = sys.executable if PYTHON == _OURS else interpreter(PYTHON)
+    _run([str(chosen), "-m", "venv", "--without-pip", str(folder)])
     if base is not None:
         link_packages(_packages(base), _packages(folder), requirements_in(file.with_suffix(".lock")))
     # `-qq` prints errors only.
@@ -200,8 +236,12 @@ def main() -> None:
     parser.add_argument("names", nargs="+", metavar="NAME", help=f"an environment, or one of {', '.join(folders)}")
     parser.add_argument("--renew", action="store_true", help="take the newest releases and write the lock")
     chosen = parser.parse_args()
+    if (missing := without_python()) is not None:
+        print(missing, flush=True)
+        return
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        every = [name for each in chosen.names for name in (names(each) or [each])]
+        named = [name for each in chosen.names for name in (names(each) or [each])]
+        every = [name for name in named if is_for_this_python(name)]
         list(pool.map(renew if chosen.renew else _made, every))
 
 

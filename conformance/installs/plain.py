@@ -4,11 +4,9 @@ pip chooses the newest release of everything that `pyproject.toml` allows. On Li
 several gigabytes, unless `cpu_torch()` names another; `lowest()` names the oldest release of everything instead.
 """
 
-import os
 import shutil
 import subprocess
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from conformance.environments import PROJECT, REPOSITORY, outside
@@ -55,19 +53,6 @@ def made(name: str, python: Path) -> Environment:
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([python, "-m", "venv", folder], env=outside(), check=True, timeout=INSTALL_DEADLINE_S)
     return Environment(folder)
-
-
-@cache
-def interpreter(version: str) -> Path | None:
-    """Find a Python of this minor version on PATH or in pyenv; None if none starts."""
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = [shutil.which(f"python{version}"), *sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True)]
-    return next((Path(path) for path in found if path is not None and _starts(path, version)), None)
-
-
-def _starts(python: str | Path, version: str) -> bool:
-    done = subprocess.run([python, "--version"], capture_output=True, text=True, check=False)
-    return done.stdout.startswith(f"Python {version}.")
 
 
 def cpu_torch() -> list[str]:

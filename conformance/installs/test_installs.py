@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conformance.environments import PROJECT, REPOSITORY, name_of, pip
-from conformance.installs.plain import Environment, cpu_torch, interpreter, lowest, made
+from conformance.environments import PROJECT, REPOSITORY, interpreter, name_of, pip
+from conformance.installs.plain import Environment, cpu_torch, lowest, made
 
 EXAMPLE = REPOSITORY / "examples" / "tic_tac_toe"
 CONFIG = EXAMPLE / "configs" / "finetune.yml"

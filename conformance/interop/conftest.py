@@ -4,12 +4,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conformance.environments import without_python
 from conformance.interop.serving import Served, serving
 from conformance.interop.versions import Table
 
 from fakes.tiny_model import make_tiny_model
 
 TABLE = pytest.StashKey[Table]()
+
+
+def pytest_configure() -> None:
+    """Say loudly that nothing is tested where the chosen Python is missing."""
+    if (missing := without_python()) is not None:
+        pytest.exit(missing, returncode=0)
 
 
 @pytest.fixture(scope="session")

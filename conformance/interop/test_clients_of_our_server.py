@@ -34,6 +34,7 @@ def _expect_learning(result: dict[str, Any]) -> None:
         ("art-0.5.0", "art_backend"),
         ("nat-1.9.0", "nat_remote_backend"),
         ("art-0.5.18", "art_serverless"),
+        ("art-0.5.23", "art_serverless"),
     ],
 )
 def test_a_released_client_trains(environment: str, script: str, server: Served, table: Table, tmp_path: Path) -> None:

@@ -117,6 +117,22 @@ EXPERIMENTAL = {
     "precalculate_logprobs": False,
     "scale_rewards": True,
 }
+EXPERIMENTAL_OF_0_5_23 = EXPERIMENTAL | {
+    "allow_training_without_logprobs": False,
+    "kl_penalty_coef": 0.0,
+    "kl_penalty_reference_step": None,
+    "kl_penalty_source": "current_learner",
+    "kl_penalty_step_lag": None,
+    "kl_ref_adapter_path": None,
+    "logprob_calculation_chunk_size": 1024,
+    "loss_fn": "cispo",
+    "normalize_advantages": True,
+    "num_trajectories_learning_rate_multiplier_power": 0.0,
+    "packed_sequence_length": None,
+    "plot_tensors": False,
+    "scale_learning_rate_by_reward_std_dev": False,
+    "truncated_importance_sampling": None,
+}
 FULL_NAT = {
     "init_args": {"max_seq_length": 256},
     "engine_args": {"tensor_parallel_size": 1, "gpu_memory_utilization": 0.9},

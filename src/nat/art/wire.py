@@ -1,8 +1,8 @@
-"""The bodies of OpenPipe ART's HTTP protocols, as clients of all versions from 0.4 to 0.5.18 send and read them.
+"""The bodies of OpenPipe ART's HTTP protocols, as clients of all versions from 0.4 to 0.5.23 send and read them.
 
 Reading is lenient, because each version sends other fields: unknown keys are ignored, and `null` counts as absent.
 Dump with `by_alias=True, exclude_none=True`. The `Serverless…` classes belong to the second protocol, which the native
-remote client of 0.5.18 speaks.
+remote client speaks from 0.5.18 on.
 """
 
 from typing import Annotated, Any, Literal
@@ -212,7 +212,9 @@ class ArtTrajectoryGroup(ArtRecord):
 
 
 class ArtTrainConfig(ArtRecord):
-    """The `config` of a training request."""
+    """The `config` of a training request; the server logs the keys that it does not know."""
+
+    model_config = ConfigDict(extra="allow")
 
     learning_rate: PositiveAmount = 5e-6
     """Learning rate of AdamW."""
@@ -225,7 +227,12 @@ class ArtTrainConfig(ArtRecord):
 
 
 class ArtDevTrainConfig(ArtRecord):
-    """The `dev_config` of a training request, `experimental_config` in the serverless protocol."""
+    """The `dev_config` of a training request, `experimental_config` in the serverless protocol.
+
+    The server logs the keys that it does not know.
+    """
+
+    model_config = ConfigDict(extra="allow")
 
     advantage_balance: float = Field(default=0.0, ge=-1, le=1)
     """Above 0, shrink negative advantages by this share; below 0, positive ones."""

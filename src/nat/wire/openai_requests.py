@@ -1,7 +1,8 @@
 """The embedded backend's requests in the OpenAI API: chat and text completions.
 
 An unsupported option is an error unless it has its neutral value, since an option without effect would falsify an
-experiment. Bookkeeping fields of the SDKs are accepted and ignored.
+experiment. Bookkeeping fields of the SDKs are accepted and ignored. So are unknown fields, if the validation's context
+is a set, which then gets their names: clients of others send what their own servers understand.
 """
 
 import json
@@ -14,22 +15,22 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from nat.wire.json import Several
-from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE, NEUTRAL
+from nat.wire.sampling import FORCED, MAX_TEMPERATURE, MIN_TEMPERATURE, NEUTRAL
 
 SESSION_HEADER = "nat-session"
 """Header with the session: if several sessions have the same answer text, a chat continues its own tokens."""
 
 _BOOKKEEPING = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
 _NEUTRAL: dict[str, tuple[object, ...]] = {
-    **{name: (*values, None) for name, values in NEUTRAL.items() if name != "top_p"},
+    **{name: (*values, None) for name, values in {**NEUTRAL, **FORCED}.items()},
     "echo": (False, None),
     "suffix": ("", None),
-    "response_format": ({"type": "text"}, None),
     "modalities": (["text"], None),
     "audio": (None,),
     "prediction": (None,),
@@ -37,7 +38,13 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "verbosity": (None,),
     "web_search_options": (None,),
     "functions": (None,),
-    "function_call": (None,),
+    "chat_template": (None,),
+    "documents": ([], None),
+    "continue_final_message": (False, None),
+    "stop_token_ids": ([], None),
+    "include_stop_str_in_output": (False, None),
+    "truncate_prompt_tokens": (None,),
+    "thinking_token_budget": (None,),
     "skip_special_tokens": (True, None),
     "add_generation_prompt": (True, None),
 }
@@ -174,13 +181,18 @@ class SamplingRequest(ApiModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_unsupported_options(cls, data: object) -> object:
+    def _refuse_unsupported_options(cls, data: object, info: ValidationInfo) -> object:
         if not isinstance(data, dict):
             return data
-        for key in data.keys() & _NEUTRAL.keys():
+        unknown = data.keys() - cls.model_fields.keys()
+        for key in unknown & _NEUTRAL.keys():
             if data[key] not in _NEUTRAL[key]:
                 raise ValueError(f"{key}={data[key]!r} is not supported by this server; leave it out")
-        return {k: v for k, v in data.items() if k not in _NEUTRAL and k not in _BOOKKEEPING}
+        dropped = unknown.intersection([*_NEUTRAL, *_BOOKKEEPING])
+        if isinstance(info.context, set):
+            info.context.update(unknown - dropped)
+            dropped = unknown
+        return {k: v for k, v in data.items() if k not in dropped}
 
     @model_validator(mode="after")
     def _stream_options_need_a_stream(self) -> Self:

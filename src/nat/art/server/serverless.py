@@ -1,4 +1,4 @@
-"""The serverless protocol of openpipe-art 0.5.18 under `/v1/preview`: its native remote client trains here unmodified.
+"""The serverless protocol of openpipe-art from 0.5.18 on, under `/v1/preview`: its own remote client trains here.
 
 Ids of models and jobs, and the events of jobs, live as long as the process. The models are on disk: creating one by the
 same name again finds it.

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +16,7 @@ from nat.art.server.training_call import RunningCall
 from nat.art.server.training_config import with_default_loss
 from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, ArtTrajectoryGroup, Serving
 from nat.backend.model import LoadedModel
+from nat.backend.server.bodies import IgnoredFields
 from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ class Submissions:
     models: Models
     served: ServedAnswers
     now: Callable[[], datetime] = _now
+    ignored: IgnoredFields = field(default_factory=IgnoredFields)
 
     async def start(
         self,
@@ -110,6 +112,7 @@ class Submissions:
             ModelNotPrepared: the model has no weights yet.
 
         """
+        self.ignored.log({*(config.model_extra or ()), *(dev.model_extra or ())})
         dev = with_default_loss(dev, model, config)
         batch = await asyncio.to_thread(
             make_art_batch,

@@ -78,15 +78,15 @@ def training_config(
 
 def check_supported(dev: ArtDevTrainConfig) -> None:
     """Raise BatchRefused for an option without effect here; log one that would only save memory."""
+    extra = dev.model_extra or {}
+    other_reference = "the reference of the KL penalty is the base model; leave the option out"
     refused = {
         "allow_training_without_logprobs": (
             dev.allow_training_without_logprobs,
             "only what the model sampled is trained on; send the answers with their logprobs",
         ),
-        "kl_ref_adapter_path": (
-            dev.kl_ref_adapter_path is not None,
-            "the reference of the KL penalty is the base model; leave the option out",
-        ),
+        **{name: (name in extra, other_reference) for name in ("kl_penalty_reference_step", "kl_penalty_step_lag")},
+        "kl_ref_adapter_path": (dev.kl_ref_adapter_path is not None, other_reference),
         "plot_tensors": (dev.plot_tensors, "there are no packed tensors to plot; leave the option out"),
         "truncated_importance_sampling": (
             dev.truncated_importance_sampling is not None and not dev.precalculate_logprobs,

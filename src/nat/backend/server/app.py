@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from nat.backend.failures import explained
 from nat.backend.sampling import SamplingEngine
-from nat.backend.server.bodies import json_answer
+from nat.backend.server.bodies import IgnoredFields, json_answer
 from nat.backend.server.chat import ChatRoute
 from nat.backend.server.completions import CompletionRoute
 from nat.backend.server.service import AnswerMemory, Service
@@ -66,10 +66,12 @@ def create_app(
     """Create the application: the OpenAI routes on `engine`'s models, and other routers behind the same guards.
 
     A `well_known_key` is needed only where the OpenAI SDKs send one; it keeps nobody out, so web pages are refused by
-    their origin. With `answers`, chat answers carry their tokens and are remembered there.
+    their origin. With `answers`, chat answers carry their tokens and are remembered there, and unknown fields of
+    requests are ignored: such clients were written for other servers.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    app.include_router(inference_router(Service(engine, answers=answers)))
+    ignored = None if answers is None else IgnoredFields()
+    app.include_router(inference_router(Service(engine, answers=answers, ignored=ignored)))
     for router in extra_routers:
         app.include_router(router)
     add_error_handlers(app, _explain_crash)

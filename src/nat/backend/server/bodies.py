@@ -27,11 +27,27 @@ SMALL = 2**20
 """Maximum bytes of a body without a batch."""
 LARGE = 1_000_000
 """From this many bytes on, the garbage collector's walks through a body's records take most of the time."""
+_MOST_IGNORED = 100
+_LONGEST_NAME = 100
 _one_large_body = threading.Lock()
 
 
-async def read_chat(http: Request, kind: type[M], *, max_bytes: int) -> M:
-    """The checked body of a request to the model.
+class IgnoredFields:
+    """Names of unknown fields in requests, each logged once."""
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+
+    def log(self, names: set[str]) -> None:
+        """Log the names that are new, as long as there are few: clients choose them."""
+        if (new := names - self._logged) and len(self._logged) < _MOST_IGNORED:
+            self._logged |= new
+            shown = ", ".join(repr(name[:_LONGEST_NAME]) for name in sorted(new))
+            logger.warning("requests have fields that this server does not know and ignores: %s", shown)
+
+
+async def read_chat(http: Request, kind: type[M], *, max_bytes: int, ignored: IgnoredFields | None = None) -> M:
+    """The checked body of a request to the model; unknown fields are errors unless they are `ignored`.
 
     Raises:
         ApiError: 413 if it is too large or has too many objects, 400 with the first findings.
@@ -40,10 +56,14 @@ async def read_chat(http: Request, kind: type[M], *, max_bytes: int) -> M:
     reason = "the most that the model's context can need"
     body = await read_body(http.scope, http.receive, max_bytes=max_bytes, reason=reason, code=TOO_LONG)
     check_request(body)
+    unknown: set[str] | None = None if ignored is None else set()
     try:
-        return kind.model_validate_json(body)
+        record = kind.model_validate_json(body, context=unknown)
     except ValidationError as error:
         raise from_validation(error) from error
+    if ignored is not None and unknown:
+        ignored.log(unknown)
+    return record
 
 
 async def read(http: Request, kind: TypeAdapter[T]) -> T:

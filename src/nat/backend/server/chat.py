@@ -30,7 +30,8 @@ class ChatRoute:
         self._continuations = Continuations(service.loaded.tokenizer)
 
     async def handle(self, http: HttpRequest) -> Response:
-        body = await read_chat(http, ChatRequest, max_bytes=self._service.limits.body_bytes)
+        service = self._service
+        body = await read_chat(http, ChatRequest, max_bytes=service.limits.body_bytes, ignored=service.ignored)
         body = self._service.with_training_fields(body)
         self._service.check_model(body.model)
         session = http.headers.get(SESSION_HEADER, "")

@@ -15,7 +15,7 @@ from nat.backend.inference.sampler import derive_seed
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.model import LoadedModel
 from nat.backend.sampling import SamplingEngine
-from nat.backend.server.bodies import TOO_LONG
+from nat.backend.server.bodies import TOO_LONG, IgnoredFields
 from nat.backend.server.threads import PromptThreads
 from nat.http.errors import ApiError
 from nat.wire.openai_requests import ChatRequest, SamplingRequest
@@ -86,6 +86,9 @@ class Service:
     clock: Callable[[], float] = time.time
     answers: AnswerMemory | None = None
     """Remembers chat answers; if set, every answer has token ids and log probabilities, requested or not."""
+
+    ignored: IgnoredFields | None = None
+    """Set if unknown fields of requests are no errors: clients of others send what their own servers understand."""
 
     threads: PromptThreads = field(default_factory=PromptThreads)
 

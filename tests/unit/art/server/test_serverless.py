@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from fakes.art_clients import CHAT, EXPERIMENTAL, SERVERLESS_MODEL, ArtClient
+from fakes.art_clients import CHAT, EXPERIMENTAL, EXPERIMENTAL_OF_0_5_23, SERVERLESS_MODEL, ArtClient
 from fakes.keys import KEY
 from nat.errors import TrainingFailed
 
@@ -74,6 +74,19 @@ async def test_the_native_client_trains_and_deletes(client, models):
     assert (newest["data"][0]["step"], newest["has_more"]) == (1, True)
     assert await ask(client, "DELETE", path, {"steps": [0, 7]}) == {"deleted_count": 1, "not_found_steps": [7]}
     assert [point["step"] for point in (await ask(client, "GET", path))["data"]] == [1]
+
+
+async def test_options_of_newer_clients_are_ignored_and_logged_once(client, models, caplog):
+    """0.5.23 sends more than 0.5.18; what repeats other options has no effect, and the log names it."""
+    models.go.set()
+    model_id = await created(client)
+    for _ in range(2):
+        body = job(model_id, experimental_config=EXPERIMENTAL_OF_0_5_23)
+        job_id = (await ask(client, "POST", "/training-jobs", body))["id"]
+        assert (await all_events(client, job_id))[-1]["type"] == "training_ended"
+    (line,) = [record.getMessage() for record in caplog.records if "ignores" in record.getMessage()]
+    names = "'kl_penalty_source', 'loss_fn', 'normalize_advantages', 'scale_learning_rate_by_reward_std_dev'"
+    assert line.endswith(names)
 
 
 async def test_a_failed_job_has_its_reason(client, models):

@@ -140,6 +140,8 @@ def test_the_learning_rate_of_a_nat_yaml_is_used(config, trainer, expected):
     "option",
     [
         {"allow_training_without_logprobs": True},
+        {"kl_penalty_reference_step": 3},
+        {"kl_penalty_step_lag": 1},
         {"kl_ref_adapter_path": "/adapter"},
         {"plot_tensors": True},
         {"truncated_importance_sampling": 2.0},

@@ -6,6 +6,7 @@ import pytest
 from fakes.scripted_worker import ScriptedWorker
 from fakes.sse import chunks_of
 from nat.backend.server.app import create_app
+from nat.backend.server.bodies import IgnoredFields
 from nat.errors import ModelNotServed
 
 HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
@@ -185,6 +186,27 @@ async def test_answers_of_a_training_server_have_tokens_and_are_remembered(conne
         assert [e["token"] for e in entries] == [f"token_id:{i}" for i in token_ids]
         assert bytes(b for e in entries[:-1] for b in e["bytes"]).decode() == text
         assert [e["logprob"] for e in entries] == logprobs
+
+
+async def test_a_training_server_ignores_unknown_fields_and_logs_each_once(connect, loaded, caplog):
+    """Clients of other servers send extras; options that this server knows and cannot obey stay errors."""
+    extras = {"nvext": {"extra_fields": ["engine_data"]}, "later": 1}
+    async with connect(ScriptedWorker(loaded, "the"), answers=Memory()) as client:
+        for fields in (extras, extras | {"another": 1}):
+            await ask(client, model="scripted", **fields)
+        logged = [record.getMessage() for record in caplog.records if "ignores" in record.getMessage()]
+        for fields, message in (({"temperature": -1}, "greater"), ({"guided_json": {}}, "guided_json={} is not supp")):
+            assert message in (await refused(client, **extras, **fields))["message"]
+    assert [line.rpartition(": ")[2] for line in logged] == ["'later', 'nvext'", "'another'"]
+
+
+async def test_names_of_ignored_fields_do_not_fill_the_log(caplog):
+    """Clients choose the names, so their number and length are bounded."""
+    ignored = IgnoredFields()
+    for number in range(1000):
+        ignored.log({f"{number}" * 1000})
+    assert len(caplog.records) == 100
+    assert max(len(record.getMessage()) for record in caplog.records) < 200
 
 
 async def test_a_real_stream_equals_the_real_answer(client):
