@@ -80,7 +80,8 @@ class LazyGroup(click.Group):
 
 
 def _plugin_targets() -> dict[str, str]:
-    return {entry.name: entry.value for entry in entry_points(group=PLUGIN_GROUP)}
+    points = entry_points(group=PLUGIN_GROUP)
+    return {entry.name: entry.value for entry in points if not entry.value.startswith("nat.overwritten:")}
 
 
 @click.group(cls=LazyGroup, commands_by_target=_COMMANDS, context_settings={"auto_envvar_prefix": "NAT"})

@@ -12,19 +12,17 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import EntryPoint, PackageNotFoundError
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from nat.errors import NatError, describe_error, docs_page
+from nat.overwritten import conflict
 from nat.registry.replacements import replacement_for
 
 logger = logging.getLogger(__name__)
 
 GROUPS = ("nat.components", "nat.plugins")
 """Entry-point groups; importing the module runs its decorators. Our own components use the first group too."""
-
-CONFLICTING = ("nvidia-nat", "nvidia-nat-core")
-"""Distributions that install files into the same `nat` package, unlike plug-ins for them."""
 
 
 @dataclass(frozen=True)
@@ -78,17 +76,10 @@ def installed_entry_points() -> list[EntryPoint]:
     return sorted(points, key=lambda p: (p.value != "nat.plugins.register", p.name))
 
 
-def check_environment(version: Callable[[str], str] = importlib.metadata.version) -> None:
+def check_environment() -> None:
     """Raise NatError if a distribution is installed whose files would mix with ours on disk."""
-    for name in CONFLICTING:
-        try:
-            found = version(name)
-        except PackageNotFoundError:
-            continue
-        raise NatError(
-            f"{name} {found} is installed in the same environment; both bring the package `nat`, and their files mix",
-            hint=f"pip uninstall {name}, then reinstall nat-finetuning-harness; or use a fresh virtual environment",
-        )
+    if (found := conflict()) is not None:
+        raise NatError(found[0], hint=found[1])
 
 
 def import_one_by_one(module: str, failed: Callable[[str, BaseException], None]) -> None:

@@ -1,15 +1,15 @@
 import sys
 import uuid
-from importlib.metadata import EntryPoint, PackageNotFoundError
+from importlib.metadata import EntryPoint
 
 import pytest
 
 from nat.config import parse_config
 from nat.data_models.component_ref import ComponentGroup
-from nat.errors import ConfigError, NatError
+from nat.errors import ConfigError
 from nat.registry import discovery
 from nat.registry.catalog import pushed_catalog
-from nat.registry.discovery import check_environment, discover_components, installed_entry_points
+from nat.registry.discovery import discover_components, installed_entry_points
 from nat.registry.replacements import replacement_for
 
 PLUGIN = """
@@ -156,27 +156,3 @@ def test_entry_points_can_be_given(site):
     (folder / "given_plugin.py").write_text(PLUGIN)
     discover_components(lambda: [EntryPoint(name="g", value="given_plugin", group="nat.components")])
     assert catalog.component(ComponentGroup.FUNCTIONS, "given_plugin/from_a_plugin")
-
-
-def test_a_clean_environment_passes():
-    """Plug-in distributions of the wider toolkit are allowed; only its core is not."""
-
-    def version(name: str) -> str:
-        if name == "nvidia-nat-openpipe-art":
-            return "1.4.3"
-        raise PackageNotFoundError(name)
-
-    assert check_environment(version) is None
-
-
-@pytest.mark.parametrize("core", ["nvidia-nat", "nvidia-nat-core"])
-def test_the_core_of_the_wider_toolkit_is_refused(core):
-    """Two distributions with the same package would overwrite each other; the error says what to uninstall."""
-
-    def version(name: str) -> str:
-        if name == core:
-            return "1.4.3"
-        raise PackageNotFoundError(name)
-
-    with pytest.raises(NatError, match=f"(?s){core} 1.4.3 is installed.*pip uninstall {core}"):
-        check_environment(version)
