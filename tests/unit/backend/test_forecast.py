@@ -10,6 +10,7 @@ from nat.backend import forecast
 from nat.backend.forecast import Forecaster, check_capacity
 from nat.backend.inference.engine import Engine, Limits
 from nat.backend.inference.worker import Worker
+from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.errors import AlgorithmError, ModelNotSupported
 from nat.sizing.forecast import ForecastRequest, fitting_text, misfit_text
@@ -18,6 +19,7 @@ from nat.wire.serving import ServeOptions
 from nat.wire.training import TrainingConfig
 
 WORKLOAD = Workload(chats=2, chat_tokens=40, row_tokens=40, step_tokens=80)
+LONG = replace(WORKLOAD, row_tokens=512, step_tokens=4096)
 
 
 @pytest.fixture
@@ -54,21 +56,91 @@ def test_all_weights_and_adapters_are_compared(forecaster, loaded):
     assert (found.num_parameters, found.speed, found.fits) == (loaded.num_parameters, None, True)
 
 
+def test_adapters_do_not_count_as_weights_of_the_base(tiny_dir, loaded):
+    """With LoRA configured, all weights are compared with it: those of the base, as if there were no adapters."""
+    with_adapters = load_model(tiny_dir(), device="cpu", lora=LoraSettings(rank=4))
+    worker = Worker(Engine(with_adapters, policy_version="p@0", limits=Limits()))
+    options = ServeOptions(model=tiny_dir(), lora_rank=4)
+    request = ForecastRequest(workload=WORKLOAD, num_rollouts=1)
+    found = Forecaster(options, worker).forecast(request)
+    in_4bit = Forecaster(options.model_copy(update={"load_in_4bit": True}), worker).forecast(request)
+    worker.close()
+    assert in_4bit.memory[0].title == "QLoRA, rank 4"
+    assert [each.title for each in found.memory] == ["LoRA, rank 4", "all weights"]
+    assert found.memory[1].parts["weights"] == loaded.num_parameters * 4
+
+
 def test_settings_are_those_of_an_update(forecaster):
     """The learning rate is resolved, and an unknown algorithm is an error."""
-    config = TrainingConfig(learning_rate=0.5, steps_per_batch=3)
+    config = TrainingConfig(learning_rate=0.5, steps_per_batch=3, num_iterations=2)
     found = forecaster.forecast(ForecastRequest(workload=WORKLOAD, num_rollouts=1, config=config))
-    assert (found.learning_rate, found.optimizer_steps) == (0.5, 3)
+    assert (found.learning_rate, found.optimizer_steps) == (0.5, 6)
     with pytest.raises(AlgorithmError):
         forecaster.forecast(
             ForecastRequest(workload=WORKLOAD, num_rollouts=1, config=TrainingConfig(algorithm="unknown"))
         )
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"micro_batch_tokens": 512},
+        {"gradient_checkpointing": True},
+        {"optimizer_bits": 8},
+        {"beta": 0.1},
+        {"kl_penalty_coef": 0.1},
+    ],
+    ids=str,
+)
+def test_what_training_takes_depends_on_its_settings(forecaster, settings):
+    """Each setting that takes or saves memory changes the forecast, by which a run is permitted or refused."""
+    usual = TrainingConfig(beta=0, gradient_checkpointing=False)
+    requests = [
+        ForecastRequest(workload=LONG, num_rollouts=1, config=config)
+        for config in (usual, usual.model_copy(update=settings))
+    ]
+    first, second = (forecaster.forecast(request).memory[0].parts for request in requests)
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    "options", [{"kv_cache_mb": 1}, {"prefix_cache_mb": 1}, {"max_num_seqs": 1}, {"engine": "vllm"}], ids=str
+)
+def test_what_sampling_takes_depends_on_its_settings(tiny_dir, worker, options):
+    """The limits of the caches count, and a vLLM of its own does not share this process's memory."""
+    workload = Workload(chats=64, chat_tokens=512, row_tokens=64, step_tokens=64, epoch_tokens=10**6)
+    request = ForecastRequest(workload=workload, num_rollouts=1)
+    first, second = (
+        Forecaster(ServeOptions(model=tiny_dir(), **given), worker).forecast(request).memory[0].parts
+        for given in ({}, options)
+    )
+    assert first != second
+
+
+def test_a_second_copy_of_the_weights_is_counted(forecaster):
+    """With `overlap` one is trained while the other one samples."""
+    request = ForecastRequest(workload=WORKLOAD, num_rollouts=1)
+    once, twice = (
+        forecaster.forecast(request.model_copy(update={"overlap": overlap})).memory[0].parts["weights"]
+        for overlap in (False, True)
+    )
+    assert twice == 2 * once
+
+
+def test_rows_are_as_long_as_the_context_allows(forecaster, loaded):
+    """The dataset's longest row may be longer than what the model can read."""
+    context = loaded.max_seq_length
+    within, beyond = (
+        forecaster.forecast(ForecastRequest(workload=replace(LONG, row_tokens=length), num_rollouts=1)).memory
+        for length in (context, 10 * context)
+    )
+    assert within == beyond
+
+
 def test_what_does_not_fit_is_not_measured(forecaster, monkeypatch):
     """The forecast says what is missing, and with which settings it would fit."""
-    long, config = replace(WORKLOAD, row_tokens=512, step_tokens=4096), TrainingConfig(gradient_checkpointing=False)
-    request = ForecastRequest(workload=long, num_rollouts=1, config=config)
+    config = TrainingConfig(gradient_checkpointing=False)
+    request = ForecastRequest(workload=LONG, num_rollouts=1, config=config)
     needed = forecaster.forecast(request).memory[0].total
     monkeypatch.setattr(forecast, "available_bytes", lambda _: needed - needed // 100)
     found = forecaster.forecast(request.model_copy(update={"probe_seconds": 1}))

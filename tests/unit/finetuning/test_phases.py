@@ -5,11 +5,15 @@ import json
 import pytest
 import yaml
 
-from fakes.finetuning_project import AdapterConfig, Coin, FinetuningProject, RememberingAdapter
+from fakes.finetuning_project import AdapterConfig, BuilderConfig, Coin, FinetuningProject, RememberingAdapter
 from fakes.openai_server import OpenAIServer
+from nat.data_models.config import Config
+from nat.data_models.finetuning import FinetuneConfig
 from nat.errors import ConfigError, TrainingFailed
 from nat.finetuning.dry_run import dry_run
+from nat.finetuning.phases import playing_phase, trained_llm
 from nat.finetuning.progress import RunProgress
+from nat.plugins.offline.builder import DatasetTrajectoryBuilderConfig
 from nat.reports.overview import overview
 from nat.reports.plan_page import plan_text
 from nat.runs.records import RunState
@@ -62,6 +66,38 @@ class Epochs(RunProgress):
 
     def epoch_started(self, epoch, num_epochs):
         self.seen.append((epoch, num_epochs))
+
+
+def configuration(*phases):
+    """Phases with a builder and an adapter each: rows of a file or rollouts, and two models."""
+    named = [
+        {"name": f"p{number}", "num_epochs": 1, "trajectory_builder": builder, "trainer_adapter": adapter}
+        for number, (builder, adapter) in enumerate(phases)
+    ]
+    return Config.model_construct(
+        trajectory_builders={
+            "file": DatasetTrajectoryBuilderConfig.model_construct(),
+            "play": BuilderConfig.model_construct(),
+        },
+        trainer_adapters={name: AdapterConfig(llm=name) for name in ("student", "other")},
+        finetuning=FinetuneConfig.model_validate(
+            {"enabled": True, "trainer": "t", "reward_function": {"name": "r"}, "phases": named}
+        ),
+    )
+
+
+def test_the_phase_that_plays_is_the_one_that_a_probe_tries():
+    """Rows of a file have no rollouts to try; where no phase plays, the whole configuration is left as it is."""
+    playing = playing_phase(configuration(("file", "student"), ("play", "student")))
+    assert playing.finetuning.phase == "p1"
+    only_rows = configuration(("file", "student"))
+    assert playing_phase(only_rows) is only_rows
+
+
+def test_phases_of_two_models_have_no_trained_llm():
+    """One of them, chosen at random, would be reported as the model of the run."""
+    assert trained_llm(configuration(("file", "student"), ("play", "student"))) == "student"
+    assert trained_llm(configuration(("file", "student"), ("play", "other"))) is None
 
 
 async def test_an_adapter_takes_over_where_another_one_has_trained(tmp_path):
