@@ -14,8 +14,22 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install demo test lint interop frameworks toolkit agents trl customizer engines installs conformance docs bench mutants pins clean
+.PHONY: install hashed audit demo test lint interop frameworks toolkit agents trl customizer engines installs conformance docs bench mutants pins clean
 install: .venv/.installed
+
+# The same, from files whose SHA-256 stands in .ci/hashes.txt; CI installs so, on CPython 3.11 and x86-64 Linux.
+hashed:
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) install --require-hashes --no-deps --requirement .ci/hashes.txt
+	$(PIP) install --no-deps --no-build-isolation --editable . $(EXAMPLES:%=--editable %)
+	touch .venv/.installed
+
+# Known advisories against what CI installs, where the network reaches a service that knows them; each package that could
+# not be checked is named.
+audit:
+	test -x .tmp/audit/bin/python || $(PYTHON) -m venv .tmp/audit
+	.tmp/audit/bin/python -m pip --disable-pip-version-check --quiet install pip-audit
+	.tmp/audit/bin/pip-audit --requirement .ci/hashes.txt --disable-pip --require-hashes
 
 # Watch a small language model learn tic-tac-toe, from install to verdict.
 demo: install
@@ -97,6 +111,7 @@ pins:
 	$(MAKE) test
 	$(BIN)/python -m pip freeze --all --exclude-editable | grep -v '^torch==' >> constraints.txt
 	touch .venv/.installed
+	$(BIN)/python .ci/hashes.py
 
 clean:
 	rm -rf .venv .tmp

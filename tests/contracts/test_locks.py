@@ -1,5 +1,7 @@
 """`make` and CI install pinned, tested versions."""
 
+import re
+
 import pytest
 from conformance.environments import PROJECT, REPOSITORY, check, link_packages, name_of, names, requirements_in
 
@@ -13,6 +15,16 @@ def test_every_requirement_of_make_install_is_pinned():
     pinned = requirements_in(REPOSITORY / "constraints.txt")
     assert {name_of(text) for texts in asked for text in texts} <= set(pinned)
     assert all(str(pin.specifier).startswith("==") for pin in pinned.values())
+
+
+def test_ci_installs_files_with_known_hashes():
+    """`.ci/hashes.txt` has each pin of `constraints.txt` with a SHA-256, and CI installs from it."""
+    lines = [line for line in (REPOSITORY / ".ci" / "hashes.txt").read_text().splitlines() if not line.startswith("#")]
+    hashed = dict(re.fullmatch(r"(\S+)==(\S+) --hash=sha256:[0-9a-f]{64}", line).groups() for line in lines)
+    pins = requirements_in(REPOSITORY / "constraints.txt")
+    known = {name_of(name): f"=={version}" for name, version in hashed.items()}
+    assert known == {name: str(pin.specifier) for name, pin in pins.items()}
+    assert "make hashed" in (REPOSITORY / ".ci" / "run").read_text()
 
 
 @pytest.mark.parametrize("name", names())
