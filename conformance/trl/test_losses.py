@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from conformance.trl.golden import GOLDEN, computed_by_trl
 
-TOLERANCE = 1e-6
+TOLERANCE = 1e-5
+"""In float32 processors add in other orders; 2.4e-6 was seen between two of them."""
 
 
 def test_trl_computes_what_our_tests_expect(tmp_path: Path) -> None:
