@@ -63,8 +63,9 @@ async def mostly_top_p(question, ask):
 
 
 async def mostly_unseen(question, ask):
-    """Three of four questions go to the model past the client that the run gives."""
-    return await (ask(question) if question.startswith("apple") else asked_past_the_client(question, ask))
+    """Seven of eight questions go to the model past the client; if it saw more of them, it may learn all the same."""
+    seen = question.startswith("apple") and question.endswith("0")
+    return await (ask(question) if seen else asked_past_the_client(question, ask))
 
 
 async def asked_past_the_client(question, ask):

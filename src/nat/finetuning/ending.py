@@ -45,8 +45,11 @@ async def judge_after(error: BaseException, trainer: Trainer, run: RunContext) -
     if not isinstance(error, Exception | CancelledError) or isinstance(error, _CANNOT_BE_JUDGED):
         return
     epochs, validations = run.journal.num_epochs(), run.journal.validations()
-    if not validations or validations[-1].epoch == epochs or trainer.unjudged() is not None:
+    if not validations or trainer.unjudged() is not None:
         return
+    judged = validations[-1].epoch
+    if not any(job.status is JobStatus.COMPLETED for job in run.journal.jobs() if judged <= job.epoch < epochs):
+        return  # these weights have played them
     if (why := _not_judged(run.journal, epochs, interrupted=interrupted)) is None:
         run.progress.message(f"Playing the held-out examples with the weights {after_epoch(epochs)} …")
         why = await _judged(trainer, epochs, run, SECONDS_AFTER_INTERRUPT if interrupted else None)
