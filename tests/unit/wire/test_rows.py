@@ -127,3 +127,11 @@ def test_each_answer_keeps_the_weights_that_sampled_it():
     assert [(e.num_tokens, e.policy_version) for e in row.policy_versions or ()] == [(3, "m@0"), (1, "m@1")]
     (unknown,) = merge([tokens([1], [2])])
     assert unknown.policy_versions is None
+
+
+def test_an_answer_without_a_version_keeps_the_versions_of_others():
+    """A row in which one answer names no weights still says which weights sampled the other."""
+    (row,) = merge(
+        [CallTokens("m", [1], [2], [-1.0], policy_version="m@0"), CallTokens("m", [1, 2, 3], [4, 5], [-1.0, -1.0])]
+    )
+    assert [(e.num_tokens, e.policy_version) for e in row.policy_versions or ()] == [(1, "m@0"), (2, None)]
