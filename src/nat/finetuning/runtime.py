@@ -22,7 +22,7 @@ from nat.finetuning import guards
 from nat.finetuning.best_model import export_best, export_best_after
 from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.ending import end_after, judge_after, summarised
-from nat.finetuning.health import check_health, dead_server, watched_servers
+from nat.finetuning.health import check_health, dead_server
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
@@ -35,6 +35,8 @@ from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
 from nat.finetuning.watched import run_watched
 from nat.finetuning.workflow_sessions import open_sessions
+from nat.rollout.server_watch import watched_servers
+from nat.rollout.session import rollouts_open
 from nat.runs.plot import PLOT_NAME, draw_run
 from nat.runs.records import RunState, RunSummary, TrainingPhase
 
@@ -180,7 +182,7 @@ async def _run(prepared: PreparedRun, run: RunContext, watch: Stopwatch) -> RunR
         phases = await build_phases(config, builder)
         begun = phases[:1]
         try:
-            async with watched_servers(config, builder):
+            async with watched_servers(config, builder, rollouts_open):
                 statuses = await _trained(phases, prepared, run, begun)
             components = phases[-1]
             model = await components.adapter.export_model(MODEL_NAME)

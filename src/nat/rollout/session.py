@@ -20,6 +20,7 @@ from nat.data_models.evaluator import EvalInputItem
 from nat.rollout.loop_watch import watched_loop
 from nat.rollout.remote import ENDPOINT_TIMEOUT, RemoteWorkflow, open_remote
 from nat.rollout.rollout import ITEM_TIMEOUT, Invocable, Rollout, held_out_seed, run_rollout, training_seed
+from nat.rollout.server_watch import watched_servers
 
 Overrides = tuple[tuple[str, str], ...]
 Phase = Literal["train", "validation", "eval"]
@@ -208,9 +209,11 @@ async def opened_session(
         builder = await stack.enter_async_context(WorkflowBuilder.from_config(config, workflow=remote is None))
         await builder.probe_llms()
         stack.enter_context(watched_loop())
-        yield WorkflowSession(
+        session = WorkflowSession(
             config, builder, config_file=path, override=override, runtime_type=runtime_type, remote=remote
         )
+        await stack.enter_async_context(watched_servers(config, builder, lambda: session.num_open > 0))
+        yield session
 
 
 def _deadline(config: Config, remote: Remote | None) -> tuple[float | None, str]:

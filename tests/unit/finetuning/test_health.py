@@ -1,4 +1,4 @@
-"""A server that dies during rollouts ends the run, although clients would go on to retry."""
+"""A server that dies during rollouts ends run, probe and evaluation, although clients would go on to retry."""
 
 import asyncio
 
@@ -6,16 +6,19 @@ import pytest
 
 from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer
+from nat.data_models.evaluate_runtime import EvaluationRunConfig
 from nat.errors import BackendUnreachable
-from nat.finetuning import health
+from nat.eval.evaluate import EvaluationRun
+from nat.finetuning.probe.run import ProbeOptions, probe
+from nat.rollout import server_watch
 from nat.runs.records import RunState
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Shorter waits; a refused connection is still tried again."""
-    monkeypatch.setattr(health, "_WATCH_SECONDS", 0.05)
-    monkeypatch.setattr(health, "_REFUSING_SECONDS", 0.1)
+    monkeypatch.setattr(server_watch, "_WATCH_SECONDS", 0.05)
+    monkeypatch.setattr(server_watch, "_REFUSING_SECONDS", 0.1)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
@@ -45,3 +48,35 @@ async def test_a_server_that_dies_during_rollouts_ends_the_run(tmp_path, externa
     with project.journal() as journal:
         assert journal.info().state is RunState.FAILED
         assert expected in (journal.info().message or "")
+
+
+async def evaluated(given):
+    await EvaluationRun(EvaluationRunConfig(config_file=given.config_file)).run_and_evaluate()
+
+
+async def probed(given):
+    await probe(given, ProbeOptions())
+
+
+@pytest.mark.parametrize("external", [False, True], ids=["own process", "external server"])
+@pytest.mark.parametrize("play", [evaluated, probed])
+async def test_a_server_that_dies_ends_an_evaluation_and_a_probe(tmp_path, play, external):
+    """The session or the probe watches, without a run; the error says which server has died."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        if external:
+            project.config["llms"]["student"] |= {"_type": "openai", "max_retries": 100}
+
+        async def agent(question, ask):
+            if external:
+                await server.die()
+                return await ask(question)
+            project.providers[0].error = BackendUnreachable("the backend has ended", hint="see its log")
+            await asyncio.sleep(600)
+            return ""
+
+        project.agent = agent
+        with project.registered(), pytest.raises(BackendUnreachable) as raised:
+            await play(project.given())
+    expected = "llms.student.base_url: no server answers at" if external else "the backend has ended"
+    assert expected in str(raised.value)

@@ -19,7 +19,7 @@ from nat.eval.dataset import answer_column_warning
 from nat.eval.evaluate import choosing_examples, score_items
 from nat.finetuning import guards
 from nat.finetuning.example_choice import in_turn
-from nat.finetuning.health import check_health, check_llm_servers, watched_servers
+from nat.finetuning.health import check_health
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
@@ -41,7 +41,8 @@ from nat.finetuning.trajectories.groups import records_of
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.finetuning.workflow_sessions import opened_remote, training_session
 from nat.rollout.loop_watch import watched_loop
-from nat.rollout.session import WorkflowSession, using_session
+from nat.rollout.server_watch import check_llm_servers, watched_servers
+from nat.rollout.session import WorkflowSession, rollouts_open, using_session
 from nat.runs.rollouts import RolloutRecord
 from nat.secrets import redacted_logs
 from nat.wire import rewards
@@ -105,7 +106,7 @@ async def probe(
         stack.enter_context(watched_loop())
         trajectories = await _trajectory_builder(config, builder, options)
         with watch(session):
-            async with watched_servers(config, builder):
+            async with watched_servers(config, builder, rollouts_open):
                 played = await _play(trajectories, chosen)
         if any(record.left_out is not None for record in played.records):
             await check_llm_servers(config, builder)
