@@ -58,7 +58,7 @@ class PreparedRun:
 
     def warnings(self, *, compares_across_groups: bool, needs_difference: bool = True) -> list[str]:
         """Likely problems, in whole sentences; those of the examples come first."""
-        found = [*self.example_warnings]
+        found = [*self.example_warnings, *unlimited_answers(self.config)]
         found += relative_warnings(
             self.config,
             compares_across_groups=compares_across_groups,
@@ -84,6 +84,18 @@ class PreparedRun:
                     "update has replaced."
                 )
         return found
+
+
+def unlimited_answers(config: Config) -> list[str]:
+    """A warning if nothing in the YAML bounds the trained model's answers; an agent's own calls may do so."""
+    name = trained_llm(config)
+    if name not in config.llms or config.llms[name].model_dump().get("max_tokens", 1) is not None:
+        return []
+    found = (
+        f"llms.{name}.max_tokens is not set: an answer may fill the rest of the model's context, which takes long and "
+        "is seldom right. Set it to the longest answer that you want, unless the agent's calls limit their answers."
+    )
+    return [found]
 
 
 async def prepare(given: FinetuneRunConfig) -> PreparedRun:

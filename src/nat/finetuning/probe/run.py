@@ -31,6 +31,7 @@ from nat.finetuning.prepared_run import (
     read_examples,
     sampling_findings,
     unknown_reward,
+    unlimited_answers,
 )
 from nat.finetuning.probe.measure import Played, measure
 from nat.finetuning.probe.records import ProbeReport, ReferenceScores
@@ -129,7 +130,7 @@ async def _prepare(given: FinetuneRunConfig, options: ProbeOptions) -> tuple[Pre
         raise ConfigError(findings, source=str(given.config_file))
     config = await asyncio.to_thread(pinned, config)
     items, dataset = await read_examples(config, given.dataset, config)
-    warnings = tuple(filter(None, [answer_column_warning(items, dataset)]))
+    warnings = tuple(filter(None, [answer_column_warning(items, dataset), *unlimited_answers(config)]))
     chosen = set(in_turn([str(item.id) for item in items], options.examples, begin=0, seed=config.finetuning.seed))
     prepared = PreparedRun(config, given, len(items), None, warnings)
     return prepared, [item for item in items if str(item.id) in chosen]

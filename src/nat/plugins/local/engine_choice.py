@@ -33,7 +33,7 @@ CHOICES = (
         0,
         "embedded",
         measured=True,
-        reason="at 135 million weights it gives half to all of vLLM's tokens per second, by processor, in less memory",
+        reason="up to 135 million weights it gives half to twice vLLM's tokens per second, in less memory",
     ),
     EngineChoice("cpu", _FLOAT32, 300_000_000, "embedded", measured=False, reason=_ONE_COPY),
     EngineChoice(
