@@ -10,7 +10,7 @@ LoadFn = Callable[..., Any]
 """Reads a file, given its Path, into rows: mappings from column to value, a DataFrame, or an EvalInput."""
 
 
-@dataclass(kw_only=True)
+@dataclass
 class DatasetLoaderInfo:
     """Reads files of one format; ids, keys and filters are applied later, by `nat.eval.dataset`."""
 

@@ -110,6 +110,11 @@ class ChatResponseChunkChoice(BaseModel):
     index: int = 0
 
 
+def _given(**fields: Any) -> dict[str, Any]:
+    """The fields that have a value; the others keep their defaults."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 class _Envelope(BaseModel):
     """Fields that complete answers and chunks share."""
 
@@ -133,12 +138,19 @@ class ChatResponse(_Envelope):
 
     @classmethod
     def from_string(
-        cls, data: str, *, id_: str | None = None, model: str | None = None, usage: Usage | None = None
+        cls,
+        data: str,
+        *,
+        id_: str | None = None,
+        object_: str | None = None,
+        model: str | None = None,
+        created: datetime | None = None,
+        usage: Usage | None = None,
     ) -> Self:
         """An answer with this text."""
-        head = {name: value for name, value in (("id", id_), ("model", model)) if value is not None}
-        message = ChoiceMessage(content=data, role="assistant")
-        return cls(choices=[ChatResponseChoice(message=message)], usage=usage or Usage(), **head)
+        head = _given(id=id_, object=object_, model=model, created=created)
+        choice = ChatResponseChoice(message=ChoiceMessage(content=data, role="assistant"))
+        return cls(choices=[choice], usage=usage or Usage(), **head)
 
     @property
     def text(self) -> str:
@@ -152,10 +164,38 @@ class ChatResponseChunk(_Envelope):
     choices: list[ChatResponseChunkChoice]
 
     @classmethod
-    def from_string(cls, data: str, *, id_: str | None = None, model: str | None = None) -> Self:
+    def from_string(
+        cls,
+        data: str,
+        *,
+        id_: str | None = None,
+        created: datetime | None = None,
+        model: str | None = None,
+        object_: str | None = None,
+        finish_reason: str | None = None,
+    ) -> Self:
         """A chunk with this text."""
-        head = {name: value for name, value in (("id", id_), ("model", model)) if value is not None}
-        return cls(choices=[ChatResponseChunkChoice(delta=ChoiceDelta(content=data, role="assistant"))], **head)
+        head = _given(id=id_, created=created, model=model, object=object_)
+        delta = ChoiceDelta(content=data, role="assistant")
+        return cls(choices=[ChatResponseChunkChoice(delta=delta, finish_reason=finish_reason)], **head)
+
+    @classmethod
+    def create_streaming_chunk(
+        cls,
+        content: str | None,
+        *,
+        id_: str | None = None,
+        created: datetime | None = None,
+        model: str | None = None,
+        role: Role | None = None,
+        finish_reason: str | None = None,
+        usage: Usage | None = None,
+        system_fingerprint: str | None = None,
+    ) -> Self:
+        """A chunk of a stream; the last one has a finish reason, and may have the usage."""
+        head = _given(id=id_, created=created, model=model, usage=usage, system_fingerprint=system_fingerprint)
+        delta = ChoiceDelta(content=content, role=role)
+        return cls(choices=[ChatResponseChunkChoice(delta=delta, finish_reason=finish_reason)], **head)
 
     @property
     def text(self) -> str:

@@ -1,4 +1,5 @@
 import json
+from datetime import UTC, datetime
 
 import pytest
 from pydantic import ValidationError
@@ -6,7 +7,7 @@ from pydantic import ValidationError
 from nat.builder.conversion import GlobalTypeConverter, TypeConverter
 from nat.builder.function import LambdaFunction
 from nat.builder.function_info import FunctionInfo
-from nat.data_models.api_server import ChatRequest, ChatRequestOrMessage, ChatResponse, ChatResponseChunk
+from nat.data_models.api_server import ChatRequest, ChatRequestOrMessage, ChatResponse, ChatResponseChunk, Usage
 from nat.data_models.function import EmptyFunctionConfig
 from nat.eval.result_path import answer_of
 
@@ -114,6 +115,29 @@ def test_answers_have_the_shape_of_the_api():
     assert (dumped["id"], dumped["model"], dumped["object"]) == ("chatcmpl-1", "m", "chat.completion")
     chunk = json.loads(ChatResponseChunk.from_string("ye").model_dump_json())
     assert chunk["choices"][0]["delta"]["content"] == "ye"
+
+
+def test_answers_take_the_arguments_of_upstream():
+    """Workflows of plug-ins may give every field of the envelope, the reason of the end and the usage."""
+    given = {"id_": "1", "created": datetime.fromtimestamp(9, UTC), "model": "m"}
+    head = {"id": "1", "created": 9, "model": "m"}
+    whole = ChatResponse.from_string("yes", object_="chat", usage=Usage(total_tokens=3), **given).model_dump()
+    chunk = ChatResponseChunk.from_string("ye", object_="piece", finish_reason="length", **given).model_dump()
+    last = ChatResponseChunk.create_streaming_chunk(
+        "s", role="assistant", finish_reason="stop", usage=Usage(total_tokens=3), system_fingerprint="f", **given
+    ).model_dump()
+    assert head.items() | {("object", "chat")} <= _flat(whole).items()
+    assert head.items() | {("object", "piece")} <= _flat(chunk).items()
+    assert head.items() | {("object", "chat.completion.chunk"), ("system_fingerprint", "f")} <= _flat(last).items()
+    assert [each["usage"] and each["usage"]["total_tokens"] for each in (whole, chunk, last)] == [3, None, 3]
+    assert chunk["choices"] == [
+        {"delta": {"content": "ye", "role": "assistant"}, "finish_reason": "length", "index": 0}
+    ]
+    assert last["choices"] == [{"delta": {"content": "s", "role": "assistant"}, "finish_reason": "stop", "index": 0}]
+
+
+def _flat(dumped):
+    return {name: value for name, value in dumped.items() if isinstance(value, str | int)}
 
 
 @pytest.mark.parametrize(

@@ -376,8 +376,9 @@ async def test_a_dataset_format_of_a_plug_in(tmp_path: Path):
 
     async def lines(config, builder):
         yield DatasetLoaderInfo(
-            config=config,
-            load_fn=lambda path: [{"question": q, "answer": q} for q in path.read_text().split()],
+            config,
+            lambda path: [{"question": q, "answer": q} for q in path.read_text().split()],
+            "as upstream's signature allows",
         )
 
     scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
