@@ -18,7 +18,7 @@ from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.diagnosis.report import explanation
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.run_context import RunContext
-from nat.finetuning.summary import compared, phase_verdicts, summarise
+from nat.finetuning.summary import compared, summarise
 from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
 from nat.runs.journal import Journal
@@ -107,7 +107,7 @@ async def summarised(error: BaseException, run: RunContext, llm: str | None, *, 
             best=best,
             best_model=BEST_MODEL if (run_dir / BEST_MODEL).is_dir() else None,
             causes=causes,
-            phases=phase_verdicts(journal.phases(), validations, judged),
+            phases=journal.phases(),
         )
         await _recorded(summary, run)
     except (OSError, NatError) as second:  # the journal may be gone, and the run may have ended because of that

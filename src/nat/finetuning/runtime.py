@@ -30,7 +30,7 @@ from nat.finetuning.phases import each_phase, place_of, trained_llm
 from nat.finetuning.prepared_run import PreparedRun, num_generations, prepare
 from nat.finetuning.progress import RunProgress
 from nat.finetuning.run_context import Plotter, RunContext, Stopwatch, in_run, open_run, utc_now
-from nat.finetuning.summary import compared, path_in_run, phase_verdicts, summarise
+from nat.finetuning.summary import compared, path_in_run, summarise
 from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
 from nat.finetuning.watched import run_watched
@@ -339,7 +339,7 @@ async def _result(
         best=journal.best(),
         best_model=path_in_run(best, journal.run_dir),
         causes=await findings_of(journal.run_dir, ended=True),
-        phases=phase_verdicts(journal.phases(), validations, len(epochs)),
+        phases=journal.phases(),
     )
     journal.record_summary(summary)
     if not await run.draw():

@@ -92,7 +92,7 @@ def summarise(
     best: BestEpoch | None = None,
     best_model: str | None = None,
     causes: Sequence[Finding] = (),
-    phases: Sequence[PhaseVerdict] = (),
+    phases: Sequence[TrainingPhase] = (),
 ) -> RunSummary:
     """The record in `summary.json`; without a comparison, the fields about held-out examples are None."""
     failures = total_of(played, validations)
@@ -118,7 +118,7 @@ def summarise(
         best_model=best_model,
         causes=list(causes),
         next_step=causes[0].remedy if causes else None,
-        phases=list(phases),
+        phases=phase_verdicts(phases, validations, len(played)),
         **_held_out(comparison, RunSummary),
     )
 

@@ -322,3 +322,19 @@ async def test_a_run_that_fails_in_its_second_phase_keeps_the_first(tmp_path):
     assert (first.epochs, second.epochs) == (2, 0)
     assert first.sentence is not None
     assert second.verdict is None
+
+
+async def test_a_second_phase_that_fails_without_held_out_examples_hides_no_error(tmp_path):
+    """The error is that of the job, and the summary counts the epochs that each phase has finished."""
+    async with OpenAIServer(Coin()) as server:
+        project = PhasedProject(tmp_path, server, ("one", 2, "adapter"), ("two", 2, "second"))
+        project.adapter_type = FailsLater
+        with project.registered(), pytest.raises(TrainingFailed, match="out of memory"):
+            await project.run()
+    with project.journal() as journal:
+        summary = journal.summary()
+    assert summary is not None
+    assert [(phase.name, phase.epochs, phase.verdict) for phase in summary.phases] == [
+        ("one", 2, None),
+        ("two", 0, None),
+    ]
