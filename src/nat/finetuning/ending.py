@@ -22,8 +22,7 @@ from nat.finetuning.summary import compared, summarise
 from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
 from nat.runs.journal import Journal
-from nat.runs.plot import PLOT_NAME
-from nat.runs.records import RunState, RunSummary, after_epoch
+from nat.runs.records import RunState, after_epoch
 from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
@@ -103,13 +102,13 @@ async def summarised(error: BaseException, run: RunContext, llm: str | None, *, 
             ended_early=reason(error),
             seconds=seconds,
             model=None,
-            plot=None,
             best=best,
             best_model=BEST_MODEL if (run_dir / BEST_MODEL).is_dir() else None,
             causes=causes,
             phases=journal.phases(),
         )
-        await _recorded(summary, run)
+        await run.record_summary(summary)
+        run.write_files()
     except (OSError, NatError) as second:  # the journal may be gone, and the run may have ended because of that
         if not isinstance(second, JournalError):
             logger.error("the run's summary could not be written: %s", describe_error(second))  # noqa: TRY400 - the first one is raised
@@ -117,13 +116,6 @@ async def summarised(error: BaseException, run: RunContext, llm: str | None, *, 
     verdict = [] if comparison is None else [f"Verdict {after_epoch(judged)}: {comparison.sentence}"]
     news = [cause for cause in causes if cause.seen not in str(error)]
     return [*verdict, *saved_results(run_dir, llm, best), *explanation(news, run_dir)]
-
-
-async def _recorded(summary: RunSummary, run: RunContext) -> None:
-    run.journal.record_summary(summary)
-    if await run.draw():
-        run.journal.record_summary(summary.model_copy(update={"plot": PLOT_NAME}))
-    run.write_files()
 
 
 def _comparison(journal: Journal, judged: int) -> Comparison | None:

@@ -28,6 +28,7 @@ from nat.runs.records import (
     EpochRecord,
     Phase,
     RunState,
+    RunSummary,
     TrainingPhase,
     ValidationRecord,
     after_epoch,
@@ -112,6 +113,14 @@ class RunContext:
         logger.info("Validation %s - Avg Reward: %.4f over %d examples", when, average, count)
         self.warn_of_failures(record.failures, f"Held-out {when}", record.num_rollouts)
         self.progress.validation_finished(record)
+
+    async def record_summary(self, summary: RunSummary) -> RunSummary:
+        """Record the summary, which the plot shows, and then that there is a plot; returns the last record."""
+        self.journal.record_summary(summary)
+        if await self.draw():
+            summary = summary.model_copy(update={"plot": PLOT_NAME})
+            self.journal.record_summary(summary)
+        return summary
 
     async def draw(self) -> bool:
         """Draw the plot in a process of its own; a failure is logged and does not end the run."""

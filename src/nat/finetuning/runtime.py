@@ -37,7 +37,7 @@ from nat.finetuning.watched import run_watched
 from nat.finetuning.workflow_sessions import open_sessions
 from nat.rollout.server_watch import watched_servers
 from nat.rollout.session import rollouts_open
-from nat.runs.plot import PLOT_NAME, draw_run
+from nat.runs.plot import draw_run
 from nat.runs.records import RunState, RunSummary, TrainingPhase
 
 logger = logging.getLogger(__name__)
@@ -335,15 +335,11 @@ async def _result(
         seconds=seconds,
         model=path_in_run(model, journal.run_dir),
         served_model=None if served is None else str(served),
-        plot=PLOT_NAME,
         best=journal.best(),
         best_model=path_in_run(best, journal.run_dir),
         causes=await findings_of(journal.run_dir, ended=True),
         phases=journal.phases(),
     )
-    journal.record_summary(summary)
-    if not await run.draw():
-        summary = summary.model_copy(update={"plot": None})
-        journal.record_summary(summary)
+    summary = await run.record_summary(summary)
     logger.info("Finetuning completed successfully!")
     return RunResult(run.run_id, journal.run_dir, statuses, summary, comparison, trained_llm(config), served)

@@ -27,7 +27,7 @@ def test_without_two_validations_there_is_no_comparison():
 def test_the_summary_adds_up_the_trained_tokens():
     """Failed jobs have no trained tokens."""
     jobs = [job_record("a", tokens_trained=100), job_record("b", tokens_trained=50)]
-    record = summarise("r", None, jobs, played=[], validations=[], epochs=2, seconds=9.0, model="model", plot=None)
+    record = summarise("r", None, jobs, played=[], validations=[], epochs=2, seconds=9.0, model="model")
     assert (record.tokens_trained, record.epochs, record.verdict, record.plot) == (150, 2, None, None)
 
 
@@ -35,7 +35,7 @@ def test_the_summary_adds_up_shared_tokens():
     """A backend that does not report sharing adds nothing."""
     told = {"row_tokens": 30.0, "packed_tokens": 12.0, "unique_tokens": 10.0}
     jobs = [job_record("a", metrics=told), job_record("b", metrics=told), job_record("c")]
-    record = summarise("r", None, jobs, played=[], validations=[], epochs=2, seconds=9.0, model="model", plot=None)
+    record = summarise("r", None, jobs, played=[], validations=[], epochs=2, seconds=9.0, model="model")
     assert (record.row_tokens, record.packed_tokens, record.unique_tokens) == (60, 24, 20)
 
 
@@ -57,9 +57,7 @@ def test_the_summary_adds_up_failures():
         epoch_record(1, num_rollouts=10, failures=[unscored, raised]),
     ]
     held_out = validation_record(0).model_copy(update={"failures": [unscored], "num_rollouts": 2})
-    record = summarise(
-        "r", None, [], played=epochs, validations=[held_out], epochs=2, seconds=9.0, model=None, plot=None
-    )
+    record = summarise("r", None, [], played=epochs, validations=[held_out], epochs=2, seconds=9.0, model=None)
     assert [(each.count, each.error) for each in record.failures] == [(6, "KeyError: 'city'"), (2, None)]
     assert (record.rollouts, record.failures_file) == (22, "failures.txt")
 
