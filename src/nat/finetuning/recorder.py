@@ -23,11 +23,10 @@ EPOCHS_PER_COLLECTION = 10
 
 
 class Recorder:
-    """Records a run; keeps the current job and the alarms that were raised."""
+    """Records a run; keeps the alarms and notes that were raised."""
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
-        self._job: JobRecord | None = None
         self._alarmed: set[str] = set()
         self._noted: set[str] = set()
 
@@ -42,19 +41,20 @@ class Recorder:
                 self._noted.add(name)
                 run.warn(f"Epoch {epoch_number(epoch)}: {text}")
 
-    def job_submitted(self, played: PlayedEpoch, ref: TrainingJobRef) -> None:
-        self._job = job = submitted_job(ref, played, self._run.now())
+    def job_submitted(self, played: PlayedEpoch, ref: TrainingJobRef) -> JobRecord:
+        job = submitted_job(ref, played, self._run.now())
         self._run.journal.record_job(job)
         self._run.progress.training_started(job.num_groups, job.num_trajectories)
         logger.info("Submitted %d trajectories in %d groups for training", job.num_trajectories, job.num_groups)
+        return job
 
-    def job_finished(self, played: PlayedEpoch, status: TrainingJobStatus) -> None:
-        assert self._job is not None, "a job is submitted before it ends"
-        job = finished_job(self._job, status, played, self._run.now())
+    def job_finished(self, submitted: JobRecord, played: PlayedEpoch, status: TrainingJobStatus) -> JobRecord:
+        job = finished_job(submitted, status, played, self._run.now())
         self._run.journal.record_job(job)
         self._run.progress.training_finished(job)
         if status.status is TrainingStatusEnum.COMPLETED:
             logger.info("Training %s completed successfully.", status.run_id)
+        return job
 
     async def epoch_finished(self, record: EpochRecord) -> None:
         """Record an epoch. Files with all epochs are written less often as they grow, which bounds the cost."""

@@ -40,7 +40,7 @@ from nat.finetuning.solved import solved
 from nat.finetuning.staleness import PolicyVersions, without_stale
 from nat.finetuning.trajectories.groups import records_of, statistics_of
 from nat.finetuning.validation import plateaued, validate
-from nat.runs.records import BestMeasure, EpochRecord, Phase, RunState, epoch_number
+from nat.runs.records import BestMeasure, EpochRecord, JobRecord, Phase, RunState, epoch_number
 from nat.runs.rollouts import tally
 
 logger = logging.getLogger(__name__)
@@ -74,6 +74,7 @@ class EpochTrainer(Trainer):
         self._window: EpochWindow
         self._watch: Stopwatch
         self._played: PlayedEpoch
+        self._job: JobRecord
 
     def _forget_epochs(self) -> None:
         """Set what is known of the epochs of a phase to its beginning."""
@@ -204,7 +205,7 @@ class EpochTrainer(Trainer):
             return None
         with self._watch.timing("submit"):
             ref = await adapter.submit(self._named(chosen))
-        self._recorder.job_submitted(self._played, ref)
+        self._job = self._recorder.job_submitted(self._played, ref)
         return ref
 
     def apply_curriculum_learning(
@@ -306,7 +307,7 @@ class EpochTrainer(Trainer):
         if status.status is TrainingStatusEnum.COMPLETED:
             version = (status.metadata or {}).get("policy_version")
             self._versions.updated(None if version is None else str(version))
-        self._recorder.job_finished(self._played, status)
+        self._recorder.job_finished(self._job, self._played, status)
         return status
 
     async def _record_canceled(self, ref: TrainingJobRef) -> None:
@@ -316,7 +317,7 @@ class EpochTrainer(Trainer):
         if job.cancel():
             await asyncio.wait({job}, timeout=_CANCEL_SECONDS / 2)
         elif not job.cancelled() and job.exception() is None:
-            self._recorder.job_finished(self._played, job.result())
+            self._recorder.job_finished(self._job, self._played, job.result())
 
     async def _finish_epoch(self, status: TrainingJobStatus) -> str | None:
         """Record the epoch, then let the guards judge; returns how the run has solved its examples, if it has."""

@@ -7,6 +7,7 @@ trainer logged. Journal, metrics and summary then have its epochs, too, and a ru
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
@@ -20,7 +21,7 @@ from nat.data_models.finetuning import (
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.score import is_finite
 from nat.errors import NoTrajectories, RunFailed
-from nat.finetuning.epoch import PlayedEpoch, epoch_record, finished_job, marked, reported_metrics, submitted_job
+from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
@@ -38,24 +39,27 @@ _WAYS = (
     "answers without log probabilities"
 )
 
-
 Method = Callable[..., Any]
 Components = tuple[Trainer, TrajectoryBuilder, TrainerAdapter]
 
 
+@dataclass
 class WatchedEpoch:
     """One epoch of the trainer, as far as it was seen."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.groups: list[list[Trajectory]] = []
-        self.rollouts: list[RolloutRecord] = []
-        self.watch = Stopwatch()
-        self.logged: dict[str, float] = {}
-        self.played: PlayedEpoch | None = None
-        """Set when the trainer submits."""
-        self.job: dict[str, float] = {}
-        self.trained = False
+    number: int
+    groups: list[list[Trajectory]] = field(default_factory=list)
+    rollouts: list[RolloutRecord] = field(default_factory=list)
+    watch: Stopwatch = field(default_factory=Stopwatch)
+    logged: dict[str, float] = field(default_factory=dict)
+    played: PlayedEpoch | None = None
+    """Set when the trainer submits."""
+    job: JobRecord | None = None
+    """Set when its job ends."""
+
+    @property
+    def trained(self) -> bool:
+        return self.job is not None and self.job.status is JobStatus.COMPLETED
 
 
 class Watch:
@@ -93,7 +97,7 @@ class Watch:
             curriculum=None,
             seconds=epoch.watch.total,
             stages={},
-            job=epoch.job,
+            job={} if epoch.job is None else epoch.job.metrics,
         )
         logged = {f"{LOGGED}{name}": value for name, value in epoch.logged.items()}
         await self._recorder.epoch_finished(record.model_copy(update={"metrics": record.metrics | logged}))
@@ -121,10 +125,7 @@ class Watch:
         epoch = self._epoch()
         epoch.played = self._chosen(epoch, collection)
         self._seen["submitted"] += sum(map(len, collection.trajectories))
-        job = submitted_job(ref, epoch.played, self._run.now())
-        self._jobs[repr(ref)] = job, epoch
-        self._run.journal.record_job(job)
-        self._run.progress.training_started(job.num_groups, job.num_trajectories)
+        self._jobs[repr(ref)] = self._recorder.job_submitted(epoch.played, ref), epoch
 
     async def reported(self, status: TrainingJobStatus, ref: TrainingJobRef, *_: Any) -> None:
         """The adapter has told a job's status."""
@@ -132,10 +133,7 @@ class Watch:
             return
         job, epoch = found
         assert epoch.played is not None, "set before the job was submitted"
-        epoch.job, epoch.trained = reported_metrics(status), status.status is TrainingStatusEnum.COMPLETED
-        done = finished_job(job, status, epoch.played, self._run.now())
-        self._run.journal.record_job(done)
-        self._run.progress.training_finished(done)
+        epoch.job = self._recorder.job_finished(job, epoch.played, status)
 
     def logged(self, metrics: Any) -> None:
         """The trainer has logged the metrics of its epoch."""
