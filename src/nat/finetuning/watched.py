@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
@@ -240,12 +241,13 @@ def _telling(watch: Watch, trainer: Trainer, builder: TrajectoryBuilder, adapter
         return call
 
     def after(tell: Method) -> Callable[[Method], Method]:
-        """`tell` gets the result and the arguments by position."""
+        """`tell` gets the result and the arguments in the order of the parameters."""
 
         def make(method: Method) -> Method:
             async def call(*args: Any, **kwargs: Any) -> Any:
                 result = await method(*args, **kwargs)
-                await tell(result, *args, *kwargs.values())
+                given = signature(method).bind(*args, **kwargs)
+                await tell(result, *given.args, *given.kwargs.values())
                 return result
 
             return call

@@ -34,12 +34,18 @@ class Builder(TrajectoryBuilder):
     def __init__(self, *groups: list[Trajectory]) -> None:
         super().__init__(TrajectoryBuilderConfig())
         self.groups = [list(group) for group in groups]
+        self.asked: list[str] = []
+        """The runs whose records were asked for."""
 
     async def start_run(self, run_id, meta=None):
         pass
 
     async def finalize(self, run_id, meta=None):
         return TrajectoryCollection(trajectories=self.groups, run_id=run_id)
+
+    def rollouts(self, run_id):
+        self.asked.append(run_id)
+        return []
 
     def log_progress(self, run_id, metrics, output_dir=None):
         pass
@@ -55,7 +61,7 @@ class LoopTrainer(Trainer):
 
     async def train(self, epoch):
         await self.trajectory_builder.start_run("r")
-        collected = await self.trajectory_builder.finalize(run_id="r")
+        collected = await self.trajectory_builder.finalize(meta={"epoch": epoch}, run_id="r")
         chosen = TrajectoryCollection(trajectories=collected.trajectories[: self.submits], run_id="r")
         self.log_progress(epoch, metrics={"loss": 0.25, "note": "text", "nan": float("nan")})
         ref = await self.trainer_adapter.submit(trajectories=chosen)
@@ -114,6 +120,13 @@ async def test_a_trainer_without_run_epoch_is_recorded(run):
     left_out = [record.left_out is not None for record in run.journal.rollouts(Phase.TRAIN, 0)]
     assert left_out == [False, False, True]
     assert [(job.status.value, job.tokens_trained) for job in run.journal.jobs()] == [("completed", 4)] * 2
+
+
+async def test_arguments_may_be_named_in_any_order(run):
+    """What a method was called with is told by its parameters, not by the order of the call."""
+    builder = Builder([rollout(0), rollout(1)])
+    await train(LoopTrainer(TrainerConfig()), builder, run)
+    assert builder.asked == ["r", "r"]
 
 
 async def test_copies_count_as_submitted(run):
