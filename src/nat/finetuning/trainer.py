@@ -88,9 +88,7 @@ class EpochTrainer(Trainer):
     @property
     def context(self) -> RunContext:
         """The run that this trainer was initialized in."""
-        check_ready(self, self._context)
-        assert self._context is not None, "checked above"
-        return self._context
+        return check_ready(self, self._context)
 
     @property
     def run_id(self) -> str:

@@ -46,9 +46,7 @@ class ArtSession:
 
     @property
     def _inference(self) -> Inference:
-        check_ready(self, self._connected, first="connect()")
-        assert self._connected is not None, "checked above"
-        return self._connected
+        return check_ready(self, self._connected, first="connect()")
 
     @property
     def trained_names(self) -> set[str] | None:

@@ -1,7 +1,12 @@
 """What a component of a finetuning run answers if its methods are called in another order than the guide's."""
 
+from typing import TypeVar
 
-def check_ready(component: object, ready: object, *, first: str = "initialize(run_config)") -> None:
-    """Raise RuntimeError unless `ready` has been set, which the method `first` does."""
+T = TypeVar("T")
+
+
+def check_ready(component: object, ready: T | None, *, first: str = "initialize(run_config)") -> T:
+    """Give `ready`; RuntimeError unless it has been set, which the method `first` does."""
     if ready is None:
         raise RuntimeError(f"{type(component).__name__} is not initialized: await {first} first")
+    return ready

@@ -83,9 +83,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
 
     @property
     def _service(self) -> TrainingService:
-        check_ready(self, self._connected)
-        assert self._connected is not None, "checked above"
-        return self._connected
+        return check_ready(self, self._connected)
 
     async def close(self) -> None:
         """Close what the adapter opened; may be called at any time, and again."""
