@@ -43,8 +43,8 @@ def load_of(records: Iterable[RolloutRecord], run: str) -> RolloutLoad | None:
     """The mean of an epoch's rollouts with rows; None if there is none."""
     calls, lengths, sampled, longest = [], [], [], 0
     for record in records:
-        if record.rows:
-            calls.append(record.num_calls or 1)
+        if record.rows and record.num_calls:
+            calls.append(record.num_calls)
             lengths.append(sum(len(row.token_ids) for row in record.rows))
             sampled.append(sum(row.num_sampled for row in record.rows))
             longest = max(longest, *(len(row.token_ids) for row in record.rows))

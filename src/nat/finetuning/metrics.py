@@ -160,7 +160,7 @@ def rollout_metrics(played: Sequence[RolloutRecord]) -> dict[str, float]:
     if not played:
         return {}
     return {
-        "rollout/calls": fmean(r.num_calls or 0 for r in played),
+        "rollout/calls": fmean(r.num_calls for r in played if r.num_calls),
         "rollout/conversations": fmean(len(r.conversations) for r in played),
         "rollout/truncated": _share(r.truncated for r in played),
         **_mean_of_known("rollout/prompt_tokens", [r.prompt_tokens for r in played]),
