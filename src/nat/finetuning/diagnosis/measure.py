@@ -13,7 +13,7 @@ from nat.finetuning.diagnosis.updates import updates_of, values_of
 from nat.finetuning.metrics import metrics_of_rollouts
 from nat.finetuning.rollout_statistics import ScoreSpread
 from nat.runs.records import EpochRecord, ValidationRecord
-from nat.runs.rollouts import RolloutRecord, tally
+from nat.runs.rollouts import RolloutRecord, RolloutTally, tally
 from nat.wire.rewards import equal
 
 Metrics = Sequence[Mapping[str, float]]
@@ -42,12 +42,7 @@ _NO_FACTS = Facts()
 def evidence_of(epochs: Sequence[EpochRecord], facts: Facts = _NO_FACTS) -> Evidence:
     """Gather the numbers; without facts, those that the epochs alone have."""
     last, first = tally(facts.last_rollouts), first_third(epochs)
-    metrics, counts = [e.metrics for e in epochs], [e.num_rollouts or e.num_trajectories for e in epochs]
-    left_out = sum((Counter(e.left_out) for e in epochs), Counter[str]())
-    if facts.unfinished:
-        metrics.append(metrics_of_rollouts(facts.last_rollouts))
-        counts.append(last.num_rollouts)
-        left_out.update({str(cause): count for cause, count in last.causes.items()})
+    metrics, counts, left_out = _of_rollouts(epochs, facts, last)
     calls = sum(own.get("rollout/calls", 0.0) * count for own, count in zip(metrics, counts, strict=True)) or 1.0
     failures = [each for each in last.failures if each.error]
     options = Counter({how: count for (_, how), count in last.untrainable.items()})
@@ -96,6 +91,19 @@ def evidence_of(epochs: Sequence[EpochRecord], facts: Facts = _NO_FACTS) -> Evid
         updates=updates_of(epochs),
         held_out=held_out_of(epochs, facts.validations, facts.unseen_words, facts.usual_unseen),
     )
+
+
+def _of_rollouts(
+    epochs: Sequence[EpochRecord], facts: Facts, last: RolloutTally
+) -> tuple[Metrics, list[int], Counter[str]]:
+    """Metrics and number of the rollouts of each epoch, and why they were left out; the unfinished epoch included."""
+    metrics, counts = [e.metrics for e in epochs], [e.num_rollouts or e.num_trajectories for e in epochs]
+    left_out = sum((Counter(e.left_out) for e in epochs), Counter[str]())
+    if facts.unfinished:
+        metrics.append(metrics_of_rollouts(facts.last_rollouts))
+        counts.append(last.num_rollouts)
+        left_out.update({str(cause): count for cause, count in last.causes.items()})
+    return metrics, counts, left_out
 
 
 def _mean(metrics: Metrics, name: str) -> float | None:
