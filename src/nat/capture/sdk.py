@@ -37,7 +37,7 @@ class SDKAsyncClient(httpx.AsyncClient):
         options |= {"stream": True, "follow_redirects": False}
         client = self._loops.of_running_loop()
         response = await (super().send(request, **options) if client is None else client.send(request, **options))
-        response.stream = _Bounded(response, self._most)
+        response.stream = _SDKChunks(response, self._most)
         try:
             if response.has_redirect_location:
                 await response.aclose()
@@ -60,7 +60,7 @@ class SDKClient(httpx.Client):
     def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
         request.headers.update(UNCOMPRESSED)
         response = super().send(request, **options | {"stream": True, "follow_redirects": False})
-        response.stream = _Bounded(response, self._most)
+        response.stream = _SDKChunks(response, self._most)
         try:
             if response.has_redirect_location:
                 response.close()
@@ -73,7 +73,7 @@ class SDKClient(httpx.Client):
         return response
 
 
-class _Bounded(BoundedChunks, httpx.AsyncByteStream, httpx.SyncByteStream):
+class _SDKChunks(BoundedChunks, httpx.AsyncByteStream, httpx.SyncByteStream):
     error = httpx.RemoteProtocolError
 
 
