@@ -149,9 +149,15 @@ def _named(text: str) -> Iterator[str]:
         login = match["secret"]
         user, _, password = login.partition(":")
         yield from (login, unquote(login), password or user, unquote(password or user))
-    yield from (match["secret"] for match in _SCHEME.finditer(text) if _stands_out(match["secret"]))
-    yield from (match["secret"] for match in _ASSIGNED.finditer(text) if _is_section(match["name"]))
-    yield from (match["secret"] for match in _OPTION.finditer(text) if is_secret_key(match["name"]))
+    for pattern in (_SCHEME, _OPTION, _ASSIGNED):
+        yield from (match["secret"] for match in pattern.finditer(text) if _marks(match))
+
+
+def _marks(match: re.Match[str]) -> bool:
+    """True if what a pattern has found is a secret by the words before it."""
+    if match.re is _SCHEME:
+        return _stands_out(match["secret"])  # unlike Basic arithmetic
+    return match.re is _URL_USER or (_is_section if match.re is _ASSIGNED else is_secret_key)(match["name"])
 
 
 def _queried(text: str) -> Iterator[str]:
@@ -164,12 +170,7 @@ def _starred(text: str) -> str:
     """The text with stars instead of the secrets that it marks."""
 
     def star(match: re.Match[str]) -> str:
-        named = match.groupdict().get("name")
-        if named is not None and not (_is_section if match.re is _ASSIGNED else is_secret_key)(named):
-            return match[0]
-        if match.re is _SCHEME and not _stands_out(match["secret"]):  # Basic arithmetic
-            return match[0]
-        return match[0].replace(match["secret"], REDACTED)
+        return match[0].replace(match["secret"], REDACTED) if _marks(match) else match[0]
 
     def star_query(match: re.Match[str]) -> str:
         return _QUERY.sub(lambda each: each[0].replace(each["secret"], REDACTED), match[0])
