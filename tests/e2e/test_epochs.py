@@ -208,14 +208,16 @@ async def test_the_curriculum_chooses_and_its_state_is_kept(tmp_path):
         assert journal.epochs()[0].curriculum_percentile == 0.5
 
 
+class SureOfOne(Coin):
+    """A model that always answers one of the questions right."""
+
+    def __call__(self, request) -> Say:
+        return Say("right") if request.last_text == "q0" else super().__call__(request)
+
+
 async def test_groups_without_a_difference_are_not_submitted(tmp_path):
     """Groups of equal rewards are left out and counted; the others are trained on."""
-    coin = Coin()
-
-    def mostly(request) -> Say:
-        return Say("right") if request.last_text == "q0" else coin(request)
-
-    async with OpenAIServer(mostly) as server:
+    async with OpenAIServer(SureOfOne()) as server:
         project = FinetuningProject(tmp_path, server)
         with project.registered():
             await project.run()
@@ -228,12 +230,7 @@ async def test_groups_without_a_difference_are_not_submitted(tmp_path):
 
 async def test_an_adapter_of_a_plug_in_gets_all_groups(tmp_path):
     """Without a curriculum, groups of equal rewards are submitted, as the guide says, unless the adapter drops them."""
-    coin = Coin()
-
-    def mostly(request) -> Say:
-        return Say("right") if request.last_text == "q0" else coin(request)
-
-    async with OpenAIServer(mostly) as server:
+    async with OpenAIServer(SureOfOne()) as server:
         project = FinetuningProject(tmp_path, server)
         project.adapter.drops_equal_groups = False
         with project.registered():
