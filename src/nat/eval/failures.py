@@ -92,6 +92,8 @@ _OF_SCORES = {
     "or see why its other rollouts failed.",
     r"the judge gave no valid scores": "Let another model judge, or one whose server takes a `response_format`; its "
     "replies may be cut off by max_tokens of the LLM.",
+    r"the judge gave no JSON object": "Let another model judge, or one that replies with the JSON object alone, which "
+    "needs no code; its replies may be cut off by max_tokens of the LLM.",
     r"only scores up to": "Scale the evaluator's scores, for example to between 0 and 1.",
 }
 _WORKFLOW = "Fix the workflow: the traceback is in failures.txt, and `nat run` plays one input."

@@ -4,7 +4,15 @@ import pytest
 
 from nat.data_models.rollout_failure import NO_SCORE, RAISED, TIMED_OUT
 from nat.data_models.score import score_problem
+from nat.errors import EvaluationError
 from nat.eval.failures import remedy_of
+from nat.plugins.evaluators.llm_judge import parse_judgement
+
+
+def refused_judgement() -> str:
+    with pytest.raises(EvaluationError) as refused:
+        parse_judgement('The text says {"score": 1}, and it is good.', "code")
+    return str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -20,6 +28,7 @@ from nat.eval.failures import remedy_of
         (NO_SCORE, "AttributeError: 'NoneType' object has no attribute 'split'", "the workflow returned nothing"),
         (RAISED, "AttributeError: 'NoneType' object has no attribute 'split'", "Fix the workflow"),
         (NO_SCORE, None, "Fix the evaluator"),
+        (NO_SCORE, refused_judgement(), "Let another model judge"),
         (
             RAISED,
             "400: response_format={'type': 'json_object'} is not supported",
