@@ -89,11 +89,9 @@ class Connection(HttpToolsProtocol):
         self._stop_timer()
         self._in_body = False
         super().on_message_complete()
-        self._close_refused()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._close_refused()
         if self._in_head and self._deadline is None and not self.transport.is_closing():
             self._expect_head()  # of the next request, which began before this response ended
 
@@ -129,11 +127,6 @@ class Connection(HttpToolsProtocol):
         """True if a client without a key has no request in progress here."""
         busy = self._in_body or (self.cycle is not None and not self.cycle.response_complete)
         return not (busy or self._visitor.has_key)
-
-    def _close_refused(self) -> None:
-        """Leave no place to a client without a key, once it has sent its whole request and got the answer."""
-        if self._visitor.refused and not self._in_body and self.cycle is not None and self.cycle.response_complete:
-            self.transport.close()
 
     def _count(self, size: int) -> None:
         self._fields_bytes += size

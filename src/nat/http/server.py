@@ -16,7 +16,7 @@ from nat.http.asgi import App
 from nat.http.connection import Connection
 from nat.http.guards import Guard, HostCheck, HostNames
 from nat.http.limits import ConnectionLimits, HeldBodies
-from nat.http.visitor import NoteRefusals
+from nat.http.visitor import CloseRefused
 
 _GRACE_SECONDS = 3
 _KEEP_ALIVE_SECONDS = 60
@@ -78,7 +78,7 @@ class Server(uvicorn.Server):
         grace_seconds: int = _GRACE_SECONDS,
     ) -> None:
         config = uvicorn.Config(
-            NoteRefusals(Guard(HeldBodies(app), HostCheck(names))),
+            CloseRefused(Guard(HeldBodies(app), HostCheck(names))),
             http=partial(Connection, limits=limits),  # type: ignore[arg-type]  # makes one, as the class would
             ws="none",
             log_config=None,

@@ -1,4 +1,4 @@
-"""What a connection's requests have shown about its client: that it has a key, or that it was refused without one."""
+"""What a connection shows of its client: a key keeps its place, a 401 ends it."""
 
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -15,8 +15,6 @@ class Visitor:
 
     has_key: bool = False
     """Its key was accepted once, so its connection keeps its place."""
-    refused: bool = False
-    """It got a 401, so its connection ends."""
 
     def enters(self, state: dict[str, Any]) -> None:
         """Let the checks of a request find this, by the state of its scope."""
@@ -29,19 +27,29 @@ def key_accepted(scope: Scope) -> None:
         visitor.has_key = True
 
 
-class NoteRefusals:
-    """Middleware that notes each 401."""
+class CloseRefused:
+    """Middleware that ends the connection of each 401, once its request is read, and tells the client so."""
 
     def __init__(self, app: App) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def noted(message: Message) -> None:
-            if message.get("status") == HTTPStatus.UNAUTHORIZED and (visitor := _of(scope)) is not None:
-                visitor.refused = True
+        unread = True
+
+        async def noted() -> Message:
+            nonlocal unread
+            message = await receive()
+            unread = message.get("more_body", False)
+            return message
+
+        async def closing(message: Message) -> None:
+            if message.get("status") == HTTPStatus.UNAUTHORIZED:
+                while unread:  # a client that still sends would see a broken connection, and no 401
+                    await noted()
+                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             await send(message)
 
-        await self._app(scope, receive, noted)
+        await self._app(scope, noted, closing)
 
 
 def _of(scope: Scope) -> Visitor | None:

@@ -228,6 +228,14 @@ async def test_a_refused_body_is_read_before_the_connection_ends():
         assert (await read_response(reader))[0] == 401
 
 
+async def test_a_refused_client_is_told_that_its_connection_ends():
+    """A pool of connections would send its next request on this one, and lose it."""
+    async with served(key="right") as connect:
+        reader, writer = await connect()
+        writer.write(HEALTH)
+        assert b"connection: close\r\n" in await reader.readuntil(b"\r\n\r\n")
+
+
 @pytest.mark.parametrize(
     "request_bytes",
     [
