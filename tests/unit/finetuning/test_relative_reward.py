@@ -15,6 +15,7 @@ from nat.finetuning.guards import check_reward
 async def project(tmp_path):
     async with OpenAIServer() as server:
         made = FinetuningProject(tmp_path, server)
+        made.config["llms"]["student"]["max_tokens"] = 8
         made.config["llms"]["judge"] = dict(made.config["llms"]["student"])
         made.config["trainer_adapters"]["adapter"]["llm"] = "student"
         made.config["eval"]["evaluators"]["better"] = {"_type": "relative_judge", "llm_name": "judge"}
