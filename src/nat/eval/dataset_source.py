@@ -47,8 +47,6 @@ def select_dataset(configured: DatasetBaseConfig | None, file: str | None) -> Da
         if configured is None:
             raise DatasetError("there is no dataset", hint="Add eval.general.dataset to the YAML, or give --dataset.")
         return configured
-    if isinstance(configured, EvalDatasetCustomConfig):
-        return configured.model_copy(update={"file_path": file})
     config_type = _type_of(Path(file), configured)
     if configured is not None and type(configured) is config_type:
         return configured.model_copy(update={"file_path": file})
@@ -62,11 +60,11 @@ def _shared_keys(configured: DatasetBaseConfig) -> set[str]:
 
 
 def _type_of(file: Path, configured: DatasetBaseConfig | None) -> type[DatasetBaseConfig]:
-    """The dataset type named like the file's suffix; without one, the configured type."""
+    """The dataset type named like the file's suffix; the configured one without it, or if a function reads any file."""
     formats = current_catalog().components[ComponentGroup.DATASETS]
     suffix = file.suffix.removeprefix(".").lower().replace("xlsx", "xls")
     names = [name for name in formats.names() if name != "custom"]  # needs further keys
-    if suffix in names:
+    if suffix in names and not isinstance(configured, EvalDatasetCustomConfig):
         found = formats.get(suffix).config_type
         assert issubclass(found, DatasetBaseConfig)
         return found
