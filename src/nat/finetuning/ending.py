@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from asyncio import CancelledError
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nat.errors import (
@@ -22,7 +23,7 @@ from nat.finetuning.summary import compared, summarise
 from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
 from nat.runs.journal import Journal
-from nat.runs.records import RunState, after_epoch
+from nat.runs.records import RunState, ValidationRecord, after_epoch
 from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ async def summarised(error: BaseException, run: RunContext, llm: str | None, *, 
         best, epochs, validations = journal.best(), journal.epochs(), journal.validations()
         judged = validations[-1].epoch if validations else 0
         causes = await findings_of(run_dir, ended=True)
-        comparison = _comparison(journal, judged)
+        comparison = _comparison(validations, judged)
         summary = summarise(
             run.run_id,
             comparison,
@@ -98,8 +99,8 @@ async def summarised(error: BaseException, run: RunContext, llm: str | None, *, 
             validations=validations,
             epochs=len(epochs),
             judged_epoch=judged,
-            state=state_after(error),
-            ended_early=reason(error),
+            state=_state_after(error),
+            ended_early=_reason(error),
             seconds=seconds,
             model=None,
             best=best,
@@ -118,9 +119,9 @@ async def summarised(error: BaseException, run: RunContext, llm: str | None, *, 
     return [*verdict, *saved_results(run_dir, llm, best), *explanation(news, run_dir)]
 
 
-def _comparison(journal: Journal, judged: int) -> Comparison | None:
+def _comparison(validations: Sequence[ValidationRecord], judged: int) -> Comparison | None:
     try:
-        return compared(journal.validations(), judged)
+        return compared(validations, judged)
     except EvaluationError as error:
         logger.warning("No verdict: %s", error)
         return None
@@ -129,18 +130,18 @@ def _comparison(journal: Journal, judged: int) -> Comparison | None:
 def end_after(error: BaseException, run: RunContext) -> None:
     """Record how the run ended; a failing disk must not hide why."""
     try:
-        run.end(state_after(error), reason(error))
+        run.end(_state_after(error), _reason(error))
     except (OSError, NatError) as second:
         if isinstance(error, JournalError) and isinstance(second, JournalError):
             return  # the run has ended because the journal cannot be written
         logger.error("the run's end could not be recorded: %s", describe_error(second))  # noqa: TRY400 - the first one is raised
 
 
-def state_after(error: BaseException) -> RunState:
+def _state_after(error: BaseException) -> RunState:
     """How a run ends by this error."""
     return RunState.CANCELED if isinstance(error, CancelledError | KeyboardInterrupt) else RunState.FAILED
 
 
-def reason(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """The error in the run's record."""
     return str(error) or ("canceled" if isinstance(error, CancelledError) else type(error).__name__)

@@ -47,7 +47,6 @@ logger = logging.getLogger(__name__)
 
 NOTHING_SUBMITTED = "no group had a difference in reward, so nothing was submitted"
 
-
 _CANCEL_SECONDS = 2.0
 """Time that the job of an interrupted run may take to end."""
 
