@@ -46,14 +46,14 @@ class Trend:
 def trend_of(epochs: Sequence[EpochRecord]) -> Trend | None:
     """The mean reward in the first and the last third; None with fewer than two epochs.
 
-    If all epochs play the same examples, their difficulty cancels, and only the variance inside examples is chance;
-    else, the variance between examples is, too.
+    If all epochs play the same examples several times, their difficulty cancels, and only the variance inside examples
+    is chance; else, the variance between examples is, too.
     """
     if len(epochs) < 2:  # noqa: PLR2004 - a trend takes two
         return None
     first, last = first_third(epochs), last_third(epochs)
-    played = {example for e in first for example in e.examples}
-    same = bool(played) and all(e.examples.keys() == played for e in (*first, *last))
+    seen = {example for e in first for example in e.examples}
+    same = bool(seen) and all(e.examples.keys() == seen and e.num_trajectories > len(seen) for e in (*first, *last))
     return Trend(
         before=_mean_reward(first),
         after=_mean_reward(last),

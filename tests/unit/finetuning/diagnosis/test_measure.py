@@ -33,6 +33,17 @@ def test_other_examples_make_the_trend_less_certain():
     assert trend_of(epochs[:1]) is None
 
 
+def test_examples_that_are_played_once_have_not_learned_by_chance():
+    """One rollout each tells nothing of the variance inside an example, so all of the variance is chance."""
+    once = {"num_trajectories": 12, "num_groups": 12, "filtered_groups": 0, "groups_without_difference": 12}
+    examples = {str(n): 0.0 for n in range(12)}
+    epochs = epoch_records([2 / 12, 5 / 12, 5 / 12], examples=examples, metrics={"reward/std": 0.5}, **once)
+    trend = trend_of(epochs)
+    assert trend.error == pytest.approx(sqrt(2 * 0.25 / 12))
+    assert not trend.rose
+    assert [finding.cause for finding in diagnosis_of(evidence_of(epochs)).findings] == ["single_rollouts"]
+
+
 def test_a_small_rise_has_not_learned():
     """The run with the defaults of release 0.5 rose from .39 to .46, of .61 that were possible."""
     trend = trend_of(epoch_records([0.39, 0.46]))
