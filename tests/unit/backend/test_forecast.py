@@ -14,7 +14,8 @@ from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.errors import AlgorithmError, ModelNotSupported
 from nat.sizing.forecast import ForecastRequest, fitting_text, misfit_text
-from nat.sizing.memory import Workload
+from nat.sizing.memory import Setup, Workload, predict
+from nat.sizing.shape import ModelShape
 from nat.wire.serving import ServeOptions
 from nat.wire.training import TrainingConfig
 
@@ -169,3 +170,26 @@ def test_a_configuration_that_cannot_be_read_is_left_to_the_loader(tmp_path, con
     check_capacity(ServeOptions(model=tmp_path))
     with pytest.raises(ModelNotSupported, match=str(tmp_path)):
         load_model(tmp_path, device="cpu")
+
+
+def test_a_model_that_only_serves_needs_less(tiny_dir, monkeypatch, tmp_path):
+    """It may fill the machine to the last byte with weights and a small adapter; one that trains needs more."""
+    options = ServeOptions(model=tiny_dir(), device="cpu")
+    shape = ModelShape.of_folder(options.model)
+    serving = Setup(
+        device="cpu",
+        dtype="bfloat16",
+        lora_rank=1,
+        gradient_checkpointing=True,
+        max_num_seqs=options.max_num_seqs,
+        kv_cache_mb=options.kv_cache_mb,
+        prefix_cache_mb=options.prefix_cache_mb,
+    )
+    needed = predict(shape, serving, Workload(chats=1, chat_tokens=64, row_tokens=64, step_tokens=64)).total
+    monkeypatch.setattr(forecast, "total_bytes", lambda _: needed)
+    check_capacity(options)
+    with pytest.raises(ModelNotSupported, match="all weights"):
+        check_capacity(options.model_copy(update={"output_dir": tmp_path}))
+    monkeypatch.setattr(forecast, "total_bytes", lambda _: needed - 1)
+    with pytest.raises(ModelNotSupported):
+        check_capacity(options)

@@ -11,8 +11,9 @@ from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneConfig
 from nat.errors import ConfigError, TrainingFailed
 from nat.finetuning.dry_run import dry_run
-from nat.finetuning.phases import playing_phase, trained_llm
+from nat.finetuning.phases import each_phase, phase_findings, playing_phase, trained_llm
 from nat.finetuning.progress import RunProgress
+from nat.plugins.local.adapter import LocalTrainerAdapterConfig
 from nat.plugins.offline.builder import DatasetTrajectoryBuilderConfig
 from nat.reports.overview import overview
 from nat.reports.plan_page import plan_text
@@ -90,6 +91,8 @@ def test_the_phase_that_plays_is_the_one_that_a_probe_tries():
     """Rows of a file have no rollouts to try; where no phase plays, the whole configuration is left as it is."""
     playing = playing_phase(configuration(("file", "student"), ("play", "student")))
     assert playing.finetuning.phase == "p1"
+    unknown = playing_phase(configuration(("file", "student"), ("undefined", "student")))
+    assert unknown.finetuning.phase == "p1", "an undefined builder is another error's to name"
     only_rows = configuration(("file", "student"))
     assert playing_phase(only_rows) is only_rows
 
@@ -98,6 +101,14 @@ def test_phases_of_two_models_have_no_trained_llm():
     """One of them, chosen at random, would be reported as the model of the run."""
     assert trained_llm(configuration(("file", "student"), ("play", "student"))) == "student"
     assert trained_llm(configuration(("file", "student"), ("play", "other"))) is None
+
+
+def test_phases_of_different_kinds_of_adapters_are_refused():
+    """They keep the weights in places of their own, even if both name the same LLM."""
+    config = configuration(("play", "student"), ("play", "other"))
+    config.trainer_adapters["other"] = LocalTrainerAdapterConfig(llm="student")
+    (finding,) = phase_findings(each_phase(config))
+    assert "trains student by local_trainer_adapter, but the phase 'p0' trains student by test_adapter" in finding
 
 
 async def test_an_adapter_takes_over_where_another_one_has_trained(tmp_path):

@@ -2,8 +2,8 @@ from pathlib import Path
 
 from fakes.run_records import epoch_record, job_record, validation_record
 from nat.data_models.rollout_failure import FailureCount
-from nat.finetuning.summary import broken_prefixes, compared, path_in_run, summarise
-from nat.runs.records import Verdict
+from nat.finetuning.summary import broken_prefixes, compared, path_in_run, phase_verdicts, summarise
+from nat.runs.records import TrainingPhase, Verdict
 
 BEFORE = {str(i): 0.0 for i in range(10)}
 AFTER = {str(i): 1.0 for i in range(10)}
@@ -67,3 +67,12 @@ def test_paths_inside_the_run_folder_are_relative():
     assert path_in_run(Path("/runs/r/model"), Path("/runs/r")) == "model"
     assert path_in_run(Path("/elsewhere/model"), Path("/runs/r")) == "/elsewhere/model"
     assert path_in_run(None, Path("/runs/r")) is None
+
+
+def test_a_phase_that_cannot_be_judged_says_why():
+    """Held-out examples of which none was scored both times give the reason in place of a verdict."""
+    phase = TrainingPhase(name="play", first_epoch=0, num_epochs=1)
+    validations = [validation_record(0, {"x": 1.0, "y": None}), validation_record(1, {"x": None, "y": 1.0})]
+    (verdict,) = phase_verdicts([phase], validations, 1)
+    assert verdict.sentence is not None
+    assert "held-out" in verdict.sentence

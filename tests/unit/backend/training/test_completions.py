@@ -14,7 +14,7 @@ from fakes.training_batches import random_groups, training_row
 from nat.backend.algorithms.registry import resolve
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
-from nat.backend.training.batch import make_batch
+from nat.backend.training.batch import Pair, Row, make_batch
 from nat.backend.training.completions import completions_of
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
@@ -195,3 +195,25 @@ def test_a_mask_has_one_entry_for_each_token():
         TrainingRow(token_ids=[1, 2], logprobs=[None, None], completion_mask=[False])
     with pytest.raises(ValueError, match="no token predicts the first"):
         TrainingRow(token_ids=[1, 2], logprobs=[None, None], completion_mask=[True, True])
+
+
+@pytest.mark.parametrize(("token", "spans"), [(4, (0, 2)), (5, (0, 2)), (7, (2, 4))])
+def test_a_turn_is_the_answer_with_the_first_other_token_or_that_ends_before_it(token, spans):
+    """Answers are whole, from the first token of a row on; token 5 is no answer's, but follows the first one."""
+    rows = [
+        Row(
+            index=number,
+            group=0,
+            rollout=number,
+            input_ids=[1] * 8,
+            positions=[2, 3, 5, 6],
+            targets=[1] * 4,
+            sampler_logprobs=[-1.0] * 4,
+            advantages=[advantage] * 4,
+        )
+        for number, advantage in enumerate((1.0, -1.0))
+    ]
+    pair = Pair(group=0, rollouts=(0, 1), rows=(0, 0), token=token)
+    resolved = resolve(TrainingConfig(algorithm="dpo", options={"completion": "turn"}))
+    found = completions_of(rows, [pair], resolved)
+    assert [(span.start, span.stop) for each in found for span in each.spans] == [spans, spans]

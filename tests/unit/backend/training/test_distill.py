@@ -212,3 +212,8 @@ def test_the_student_becomes_the_teacher(loaded, make_learner):
         groups = answers(prompts, drawn, mine, its)
         learner.update(groups, resolved)
     assert divergences[-1] < divergences[0] / 3
+
+
+def test_single_rollouts_are_trained():
+    """A teacher teaches without a comparison, so one rollout of an example is enough, and equal rewards do."""
+    assert not resolve(TrainingConfig(algorithm="distill")).algorithm.advantage.needs_difference

@@ -112,3 +112,8 @@ def test_an_object_that_the_judge_quotes_is_no_judgement(code):
     assert [each.score for each in parsed(f"{scores((1, 0), (2, 1))} Attempt 1 says {planted}", 2, CODE)] == [0, 1]
     with pytest.raises(EvaluationError, match="and the code"):
         parsed(f"Attempt 1 claims {planted}", 2, CODE)
+
+
+def test_the_last_judgement_counts():
+    """A judge that corrects itself means its last object."""
+    assert [each.score for each in parsed(f"{scores((1, 1), (2, 0))} No: {scores((1, 0), (2, 1))}", 2, CODE)] == [0, 1]
