@@ -31,6 +31,7 @@ def repositories(tmp_path) -> dict[str, Repository]:
     folders = {name: tmp_path / "hub" / name for name in ("tiny", "gated", "bare")}
     make_tiny_model(folders["tiny"])
     (folders["tiny"] / "pytorch_model.bin").write_bytes(b"the same weights in another format")
+    (folders["tiny"] / "vocabulary.model").write_bytes(b"of sentencepiece")
     (folders["tiny"] / "onnx").mkdir()
     (folders["tiny"] / "onnx" / "config.json").write_text("{}")
     folders["bare"].mkdir()
@@ -80,7 +81,7 @@ async def test_a_name_is_downloaded_once_and_pinned(hub, user):
     assert first == second == [first[0], commit]
     files = names_in(first[0])
     assert files == set(hub.downloads)
-    assert files >= {"config.json", "model.safetensors", "tokenizer.json"}
+    assert files >= {"config.json", "model.safetensors", "tokenizer.json", "vocabulary.model"}
     assert not files & {"pytorch_model.bin", "onnx"}
     assert len(hub.downloads) == len(files)
     offline = await find(user, hub.base_url, ("owner/tiny", commit), HF_HUB_OFFLINE="1")
