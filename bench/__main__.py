@@ -4,6 +4,8 @@ import argparse
 import runpy
 import sys
 
+from bench.report import machine, now
+
 BENCHES = (
     "harness",
     "frameworks",
@@ -32,5 +34,5 @@ del sys.argv[1:]  # the benches have options of their own
 for name in names:
     if name not in BENCHES:
         parser.error(f"there is no bench {name!r}; there are {', '.join(BENCHES)}")
-    print(f"\n## {name}\n", flush=True)
+    print(f"\n## {name}\n\n{now()}; {machine()}\n", flush=True)
     runpy.run_module(f"bench.{name}", run_name="__main__", alter_sys=True)

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nat.capture.policy import CapturePolicy
-from nat.capture.request import is_call_route, missing_defaults, read_request, recording_fields, with_fields, with_model
+from nat.capture.request import (
+    is_call_route,
+    missing_defaults,
+    read_request,
+    recording_fields,
+    with_fields,
+    with_model,
+    with_system_text,
+)
 
 
 def read(path: str, **fields: Any):
@@ -163,3 +171,41 @@ def test_renaming_keeps_the_rest_byte_for_byte():
     assert with_model(body, json.loads(body), "run") == b'{"messages":[1.50,  2],"model":"run","n":1}'
     body = '{"messages":[1.50,  2],"model":"Größe","n":1}'.encode()
     assert with_model(body, json.loads(body), "läuft") == '{"messages":[1.50,  2],"model":"läuft","n":1}'.encode()
+
+
+USER = {"role": "user", "content": "hi"}
+LATER = {"role": "system", "content": "later"}
+TEXT_PART = {"type": "text", "text": "be kind"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([USER], [{"role": "system", "content": "be kind"}, USER]),
+        (
+            [USER, {"role": "system", "content": "s", "name": "n"}, USER, LATER],
+            [USER, {"role": "system", "content": "s\nbe kind", "name": "n"}, USER, LATER],
+        ),
+        (
+            [{"role": "developer", "content": [{"type": "text", "text": "d"}]}, USER],
+            [{"role": "developer", "content": [{"type": "text", "text": "d"}, TEXT_PART]}, USER],
+        ),
+        ([{"role": "system", "content": None}], [{"role": "system", "content": "\nbe kind"}]),
+        (["no message", USER], [{"role": "system", "content": "be kind"}, "no message", USER]),
+    ],
+)
+def test_a_text_is_added_to_the_first_system_message(messages, expected):
+    """It ends the first system or developer message, of text or parts; without one it becomes the first message."""
+    body = json.dumps({"messages": messages, "model": "m"}).encode()
+    request = read("/v1/chat/completions", messages=messages, model="m")
+    changed, sent = with_system_text(request, body, "be kind")
+    assert json.loads(sent) == {"messages": expected, "model": "m"} == changed.fields
+    assert changed.conversations == [expected]
+
+
+def test_a_text_that_the_system_message_holds_is_not_added_again():
+    """The request and its body stay as they are."""
+    messages = [{"role": "system", "content": "always be kind."}, USER]
+    body = json.dumps({"messages": messages}, indent=1).encode()
+    request = read("/v1/chat/completions", messages=messages)
+    assert with_system_text(request, body, "be kind") == (request, body)
