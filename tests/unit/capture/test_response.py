@@ -166,6 +166,13 @@ def test_fields_that_the_agent_requested_are_shown():
     assert choice == {"index": 0, "logprobs": None, "token_ids": [7]}
 
 
+@pytest.mark.parametrize("hidden", [ALL, HiddenFields(logprobs=True), HiddenFields(token_ids=True)])
+def test_one_hidden_field_is_enough_to_change_an_answer(hidden):
+    """Only an answer of which nothing is hidden is passed on as it is."""
+    assert hidden
+    assert not HiddenFields()
+
+
 @pytest.mark.parametrize(
     "body", [b"", b'{"logprobs"', b'["logprobs"]', b'{"choices":3,"logprobs":1', b'{"a":"logprobs"}']
 )
