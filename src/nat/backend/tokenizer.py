@@ -9,7 +9,7 @@ import sys
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from inspect import signature
 from typing import Any
 
@@ -59,7 +59,7 @@ class ChatTokenizer:
     ) -> None:
         self.hf = tokenizer
         self._sandbox = sandbox or Sandbox()
-        self._token_text = cache(self._decode_token)
+        self._token_text = cache(partial(_decode_token, tokenizer))  # a bound method would keep this object
         self._encoded: ByteCache[tuple[str, bool], array[int]] = ByteCache(max_cache_bytes)
         self._vocabulary = cache(tokenizer.get_vocab)
 
@@ -216,12 +216,13 @@ class ChatTokenizer:
         fast: Any = self.hf
         return {"tokenizer": fast.backend_tokenizer.to_str(), "split_special": fast.split_special_tokens}
 
-    def _decode_token(self, token_id: int) -> TokenText:
-        text = self.hf.decode([token_id], clean_up_tokenization_spaces=False)
-        assert isinstance(text, str), "one sequence decodes to one text"
-        if REPLACEMENT not in text:
-            return TokenText(text, tuple(text.encode()))
-        return TokenText(text, _vocabulary_bytes(str(self.hf.convert_ids_to_tokens(token_id))))
+
+def _decode_token(tokenizer: PreTrainedTokenizerBase, token_id: int) -> TokenText:
+    text = tokenizer.decode([token_id], clean_up_tokenization_spaces=False)
+    assert isinstance(text, str), "one sequence decodes to one text"
+    if REPLACEMENT not in text:
+        return TokenText(text, tuple(text.encode()))
+    return TokenText(text, _vocabulary_bytes(str(tokenizer.convert_ids_to_tokens(token_id))))
 
 
 def _vocabulary_bytes(entry: str) -> tuple[int, ...] | None:

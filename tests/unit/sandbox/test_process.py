@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from fakes.tiny_model import tiny_tokenizer
+from fakes.tiny_model import make_tiny_model, tiny_tokenizer
+from nat.backend.model_loader import load_model
 from nat.backend.tokenizer import ChatNotRendered, ChatTokenizer
 from nat.errors import ModelCodeStopped, ModelNotSupported
 from nat.sandbox.process import Sandbox
@@ -125,6 +126,18 @@ def test_children_end_with_their_sandbox():
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_a_child_with_an_opened_tokenizer_ends_with_its_model(tmp_path):
+    """At once: a process that computes in torch may not collect garbage for a long time, and the child has memory."""
+    with started() as pids:
+        loaded = load_model(make_tiny_model(tmp_path), device="cpu")
+        assert loaded.tokenizer.token_text(loaded.tokenizer.encode("a")[0]).text == "a"
+    [pid] = pids
+    assert Path(f"/proc/{pid}").exists()
+    del loaded
+    assert not Path(f"/proc/{pid}").exists()
+
+
 ORPHAN = """
 import os, threading
 from nat.sandbox.process import Sandbox
@@ -154,6 +167,13 @@ def test_a_child_ends_after_its_parent(busy):
         parent.kill()
     assert select.select([ended], [], [], 60)[0]
     os.close(ended)
+
+
+@pytest.fixture
+def no_garbage_collection():
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def rendered(sandbox, source):
