@@ -15,11 +15,12 @@ from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.export import export_checkpoint, main
 from nat.backend.lora import Adapters, LoraSettings
-from nat.backend.model_loader import load_model
+from nat.backend.model_loader import base_of, load_model
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
 from nat.errors import BackendError, ModelNotSupported
+from nat.hub import cached_folder
 from nat.wire.training import TrainingConfig
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -92,6 +93,17 @@ def test_a_checkpoint_finds_its_base_in_the_cache(checkpoint):
     again = load_model(folder, device="cpu")
     with torch.no_grad():
         torch.testing.assert_close(packed_logits(again.model, PackedRows.of([TOKENS])), expected)
+
+
+def test_a_checkpoint_takes_its_own_commit_of_the_base(checkpoint, base):
+    """The cache may have a newer one too, as its main branch: trained weights suit only those that they came from."""
+    newer = "f" * 40
+    make_tiny_model(base.with_name(newer), seed=1)
+    main = base.parents[1] / "refs" / "main"
+    main.parent.mkdir()
+    main.write_text(newer)
+    assert cached_folder("owner/tiny") == base.with_name(newer)
+    assert base_of(checkpoint[0]) == base
 
 
 def test_a_base_that_is_not_in_the_cache_says_how_to_get_it(checkpoint, base, tmp_path):

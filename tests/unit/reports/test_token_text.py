@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from huggingface_hub import constants
 
-from fakes.runs_on_disk import make_run
+from fakes.runs_on_disk import CONFIG, make_run
 from fakes.tiny_model import tiny_tokenizer
 from nat.errors import JournalError
 from nat.reports.token_text import row_text, tokenizer_of
@@ -34,3 +35,18 @@ def test_without_a_tokenizer_the_error_says_where_it_looked(tmp_path):
         (run_dir / "model" / "tokenizer.json").write_text(json.dumps({"version": "?"}))
         with pytest.raises(JournalError, match="cannot be read"):
             tokenizer_of(journal)
+
+
+def test_the_tokenizer_of_a_model_on_the_hub_is_that_of_the_run(tmp_path, monkeypatch):
+    """The cache may have a newer commit too, whose tokens may be others."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    commits = {name: name * 40 for name in ("a", "b")}
+    cached = tmp_path / "cache" / "models--owner--tiny"
+    for commit in commits.values():
+        tiny_tokenizer().save_pretrained(cached / "snapshots" / commit)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(commits["b"])
+    student = {"_type": "local", "model": "owner/tiny", "revision": commits["a"]}
+    run_dir = make_run(tmp_path, "run-1", config=CONFIG | {"llms": {"student": student}})
+    with reading(run_dir) as journal:
+        assert tokenizer_of(journal).path == cached / "snapshots" / commits["a"] / "tokenizer.json"
