@@ -5,20 +5,23 @@ limit of processor time, whatever it computes, so it ends without its parent as 
 """
 
 import os
+import re
 import resource
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from nat.errors import describe_error
 from nat.sandbox.frames import OUT_OF_MEMORY, frame, receive
-from nat.sandbox.patterns import match_all
 from nat.sandbox.template import render
 from nat.sandbox.tokens import check_tokenizer, encode, open_tokenizer
 
 _LONGEST_ERROR = 4000
+_PEFT_FORMS = ("{}", r"(.*\.)?({})$", r"(^|.*\.){}($|\..*)", r"(?:^|.*?\.){}\.(?P<idx>\d+)\.")
+"""How peft matches target modules, keys of ranks, modules to save, and layers."""
 
 
 class Tasks:
@@ -43,8 +46,16 @@ class Tasks:
     def check_tokenizer(self, folder: str) -> str | None:
         return check_tokenizer(Path(folder))
 
-    def match(self, patterns: list[str], names: list[str]) -> None:
-        match_all(patterns, names)
+    def match(self, patterns: Sequence[str], names: Sequence[str]) -> None:
+        """Match patterns of an adapter as peft does, to see that they end; those that are none are left to peft."""
+        for form in (form.format(pattern) for pattern in patterns for form in _PEFT_FORMS):
+            try:
+                compiled = re.compile(form)
+            except re.error:
+                continue
+            for name in names:
+                compiled.match(name)
+                compiled.fullmatch(name)
 
 
 def main() -> None:
