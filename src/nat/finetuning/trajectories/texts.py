@@ -4,10 +4,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
 from nat.data_models.finetuning import DPOItem, Trajectory, TrajectoryCollection
 from nat.finetuning.trajectories.groups import example_id
-from nat.finetuning.trajectories.text_trajectory import PairTrajectory, TextTrajectory
 from nat.wire.texts import Conversation
+
+
+class TextTrajectory(Trajectory):
+    """A conversation that somebody wrote, with the answers to learn from."""
+
+    conversation: Conversation = Field(exclude=True, repr=False)
+    desirable: bool | None = Field(default=None, exclude=True)
+    """Whether it is one to imitate, if its row says so by itself; else it is compared with others of its group."""
+
+    @property
+    def is_preference(self) -> bool:
+        return self.desirable is not None
+
+
+class PairTrajectory(Trajectory):
+    """A pair of answers to the same prompt; its episode has the pair as a `DPOItem`, without tool calls."""
+
+    chosen: Conversation = Field(exclude=True, repr=False)
+    rejected: Conversation = Field(exclude=True, repr=False)
 
 
 @dataclass(frozen=True)
@@ -23,7 +43,7 @@ class TextRollout:
 def has_texts(collection: TrajectoryCollection) -> bool:
     """True if some of the trajectories are texts, which have to be turned into tokens."""
     every = (trajectory for group in collection.trajectories for trajectory in group)
-    return any(isinstance(each, TextTrajectory) or _pairs(each) for each in every)
+    return any(isinstance(each, TextTrajectory) or dpo_items(each) for each in every)
 
 
 def text_groups(collection: TrajectoryCollection) -> list[tuple[str, list[TextRollout]]]:
@@ -39,7 +59,8 @@ def text_groups(collection: TrajectoryCollection) -> list[tuple[str, list[TextRo
     return found
 
 
-def _pairs(trajectory: Trajectory) -> list[DPOItem]:
+def dpo_items(trajectory: Trajectory) -> list[DPOItem]:
+    """The pairs of answers in a trajectory."""
     return [item for item in trajectory.episode if isinstance(item, DPOItem)]
 
 
@@ -48,7 +69,7 @@ def _conversations(trajectory: Trajectory) -> Iterator[tuple[TextRollout, TextRo
     if isinstance(trajectory, PairTrajectory):
         yield TextRollout(better, trajectory.chosen), TextRollout(worse, trajectory.rejected)
         return
-    for item in _pairs(trajectory):
+    for item in dpo_items(trajectory):
         chosen, rejected = (answered(_messages(item), text) for text in (item.chosen_response, item.rejected_response))
         yield TextRollout(better, chosen), TextRollout(worse, rejected)
 

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from nat.data_models.finetuning import DPOItem, EpisodeItem, EpisodeItemRole, OpenAIMessage, Trajectory
 from nat.data_models.score import score_problem
 from nat.errors import findings_of
-from nat.finetuning.trajectories.text_trajectory import PairTrajectory, TextTrajectory
+from nat.finetuning.trajectories.texts import PairTrajectory, TextTrajectory
 from nat.wire.texts import Conversation
 
 Row = Mapping[str, Any]

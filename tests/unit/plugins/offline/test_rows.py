@@ -6,7 +6,7 @@ import math
 import pytest
 
 from nat.errors import DatasetError
-from nat.finetuning.trajectories.text_trajectory import PairTrajectory, TextTrajectory
+from nat.finetuning.trajectories.texts import PairTrajectory, TextTrajectory
 from nat.plugins.offline.builder import read_examples
 from nat.plugins.offline.rows import kind_of, trajectory_of
 

@@ -11,6 +11,7 @@ from typing import Any
 from nat.data_models.finetuning import DPOItem, OpenAIMessage, Trajectory, TrajectoryCollection
 from nat.data_models.score import is_finite
 from nat.errors import InvalidTrajectories, NoLearningSignal
+from nat.finetuning.trajectories.texts import dpo_items
 
 Message = dict[str, Any]
 Prompt = str | list[Message]
@@ -55,7 +56,7 @@ def distinct(collection: TrajectoryCollection) -> tuple[TrajectoryCollection, Co
     for group in collection.trajectories:
         kept = []
         for trajectory in group:
-            key = repr([item.model_dump() for item in _items(trajectory)])
+            key = repr([item.model_dump() for item in dpo_items(trajectory)])
             if key in seen:
                 dropped += 1
             else:
@@ -116,7 +117,7 @@ def pairs_of(collection: TrajectoryCollection, *, whole_history: bool) -> list[P
         )
         for group in collection.trajectories
         for trajectory in group
-        for item in _items(trajectory)
+        for item in dpo_items(trajectory)
     ]
 
 
@@ -148,26 +149,22 @@ def _last_turn(messages: Sequence[OpenAIMessage]) -> list[OpenAIMessage]:
     return [*system, *messages[begin:]]
 
 
-def _items(trajectory: Trajectory) -> list[DPOItem]:
-    return [item for item in trajectory.episode if isinstance(item, DPOItem)]
-
-
 def _example(trajectory: Trajectory) -> str:
     """The example that a pair is of; without an id, its prompt, since turns share the beginning of their prompt."""
     facts = trajectory.metadata or {}
     named = facts.get("example_id", facts.get("id"))
-    return str(named) if named is not None else repr(_items(trajectory)[0].prompt)
+    return str(named) if named is not None else repr(dpo_items(trajectory)[0].prompt)
 
 
 def _problem(trajectory: Trajectory) -> LeftOut | None:
     facts = trajectory.metadata or {}
-    if not _items(trajectory):
+    if not dpo_items(trajectory):
         return LeftOut.NO_PAIR
     scores = [facts[name] for name in ("chosen_score", "rejected_score") if facts.get(name) is not None]
     if not all(map(is_finite, [trajectory.reward, *scores])):
         return LeftOut.NOT_FINITE
     if len(scores) == 2 and math.isclose(*scores, rel_tol=1e-9, abs_tol=1e-12):  # noqa: PLR2004 - chosen and rejected
         return LeftOut.TIE
-    if any(item.chosen_response == item.rejected_response for item in _items(trajectory)):
+    if any(item.chosen_response == item.rejected_response for item in dpo_items(trajectory)):
         return LeftOut.EQUAL
     return None
