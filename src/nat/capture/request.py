@@ -70,7 +70,8 @@ def read_request(path: str, body: bytes) -> CallRequest | None:
         if not isinstance(messages, list):
             return None
         return CallRequest(fields, [messages], chat=True)
-    return CallRequest(fields, [[_as_message(prompt)] for prompt in _prompts(fields.get("prompt"))], chat=False)
+    messages = [[{"role": "user", "content": prompt}] for prompt in _prompts(fields.get("prompt"))]
+    return CallRequest(fields, messages, chat=False)
 
 
 def _prompts(prompt: Any) -> list[Any]:
@@ -78,10 +79,6 @@ def _prompts(prompt: Any) -> list[Any]:
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
         return prompt
     return [prompt]
-
-
-def _as_message(prompt: Any) -> Message:
-    return {"role": "user", "content": prompt}
 
 
 def missing_defaults(

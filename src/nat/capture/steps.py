@@ -11,7 +11,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from nat.capture.request import Message
 from nat.capture.response import Choice
 from nat.data_models.intermediate_step import (
     IntermediateStep,
@@ -81,7 +80,9 @@ def call_steps(recorded: RecordedCall) -> tuple[IntermediateStepPayload, Interme
         framework=recorded.framework,
         name=call.model,
         data=StreamEventData(
-            input=_last_content(call.messages), output=call.message["content"] or "", payload=recorded.choice.raw
+            input=call.messages[-1].get("content") if call.messages else None,
+            output=call.message["content"] or "",
+            payload=recorded.choice.raw,
         ),
         metadata=TraceMetadata(chat_inputs=call.messages, tools_schema=tools, llm_call=call),
         usage_info=_usage_info(recorded.usage),
@@ -121,10 +122,6 @@ def failed_calls(steps: Iterable[IntermediateStep]) -> list[FailedCall]:
         for step in steps
         if step.event_type is IntermediateStepType.SPAN_END and step.name == FAILED_CALL and step.data is not None
     ]
-
-
-def _last_content(messages: list[Message]) -> Any:
-    return messages[-1].get("content") if messages else None
 
 
 def _usage_info(usage: dict[str, Any]) -> UsageInfo:

@@ -84,13 +84,10 @@ class Call:
 
 def _pushed(stream: Stream, chunks: list[Body]) -> bytes:
     for chunk in chunks:
-        if chunk.get("error"):
-            raise ApiError(_error_text(chunk["error"]), status=502)
+        if error := chunk.get("error"):
+            text = error["message"] if isinstance(error, dict) and "message" in error else error
+            raise ApiError(str(text), status=502)
     try:
         return b"".join(map(stream.push, chunks))
     except BrokenOrder as error:
         raise ApiError(str(error), status=502) from error
-
-
-def _error_text(error: object) -> str:
-    return str(error["message"] if isinstance(error, dict) and "message" in error else error)

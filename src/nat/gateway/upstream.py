@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Self
 
 from pydantic_core import to_json
@@ -65,9 +64,7 @@ class Upstream:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
     def adapted(self, body: Body) -> Body:
@@ -115,7 +112,7 @@ class Upstream:
                     return response
                 await response.aread()
                 failure, wait = _upstream_error(response), _retry_after(response)
-                if not _worth_a_retry(response.status_code):
+                if response.status_code < _SERVER_ERROR and response.status_code not in _RETRIED:
                     raise failure
             if retries == self._max_retries:
                 raise failure
@@ -171,10 +168,6 @@ def _upstream_error(response: httpx.Response) -> ApiError:
     if not response.is_error:
         return ApiError(f"the model server answers with status {response.status_code}", status=502)
     return ApiError(error_text(response.content), status=response.status_code)
-
-
-def _worth_a_retry(status: int) -> bool:
-    return status in _RETRIED or status >= _SERVER_ERROR
 
 
 def _retry_after(response: httpx.Response) -> float | None:

@@ -1,7 +1,7 @@
 """Two runs beside each other: what differs in their settings, their held-out scores by example, and their rewards."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nat.data_models.score import is_score
@@ -153,7 +153,7 @@ def _in_one_line(run: RunOverview) -> str:
 
 def comparison_page(compared: RunsComparison) -> str:
     """The page about two runs."""
-    parts = [labelled([(name, _in_one_line(run)) for name, run in _named(compared)])]
+    parts = [labelled([("A", _in_one_line(compared.a)), ("B", _in_one_line(compared.b))])]
     parts += [f"Warning: {text}" for text in compared.warnings]
     if (pair := compared.held_out) is not None:
         when = f"(A {after_epoch(pair.epoch_a)}, B {after_epoch(pair.epoch_b)})"
@@ -169,10 +169,6 @@ def comparison_page(compared: RunsComparison) -> str:
     else:
         parts.append("The settings are the same.")
     return printable("\n\n".join(parts))
-
-
-def _named(compared: RunsComparison) -> Sequence[tuple[str, RunOverview]]:
-    return (("A", compared.a), ("B", compared.b))
 
 
 def _curves(compared: RunsComparison) -> str:

@@ -6,7 +6,7 @@ from nat.finetuning.dry_run import PROBE_SECONDS, FinetunePlan
 from nat.finetuning.verdict import MIN_DIFFERING
 from nat.reports.text import labelled
 from nat.runs.plot import duration
-from nat.sizing.forecast import PredictedMemory, bytes_text
+from nat.sizing.forecast import bytes_text
 from nat.sizing.memory import PARTS
 
 Row = tuple[str, str]
@@ -101,12 +101,9 @@ def _memory(plan: FinetunePlan) -> Iterator[Row]:
         yield "", f"{where} does not tell how much it has"
         return
     planned = f"longest row here ({plan.load.longest_row:,} planned)"
-    yield "", _cells(planned, [_longest(each) for each in found.memory])
+    longest = [each.longest_row for each in found.memory]
+    yield "", _cells(planned, ["does not fit" if most is None else f"{most:,} tokens" for most in longest])
     yield "", f"{where} has {bytes_text(found.capacity)}, of which {bytes_text(found.available)} are free for this"
-
-
-def _longest(memory: PredictedMemory) -> str:
-    return "does not fit" if memory.longest_row is None else f"{memory.longest_row:,} tokens"
 
 
 def _cells(name: str, texts: list[str]) -> str:

@@ -126,7 +126,8 @@ def write_files(journal: Journal) -> None:
             curriculum_state = epoch.curriculum_state
     _write_json(run_dir / REWARD_HISTORY_NAME, history)
     if validations := journal.validations():
-        _write_json(run_dir / "validation_history.json", [_validation(record) for record in validations])
+        rows = [{**_dump(record, {"epoch", "timestamp"}), **record.statistics} for record in validations]
+        _write_json(run_dir / "validation_history.json", rows)
     if curriculum_state is not None:
         _write_json(run_dir / "curriculum_state.json", curriculum_state)
     if (summary := journal.summary()) is not None:
@@ -171,10 +172,6 @@ def _metrics_line(record: EpochRecord) -> str:
     if record.curriculum_state is None:
         del fields["curriculum_state"]
     return redact_json(json.dumps(fields)) + "\n"
-
-
-def _validation(record: ValidationRecord) -> dict[str, Any]:
-    return {**_dump(record, {"epoch", "timestamp"}), **record.statistics}
 
 
 def _dump(record: EpochRecord | ValidationRecord, fields: set[str]) -> dict[str, Any]:

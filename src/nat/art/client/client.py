@@ -7,7 +7,6 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -72,9 +71,7 @@ class ArtClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

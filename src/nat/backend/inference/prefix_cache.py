@@ -11,7 +11,7 @@ Shapes: N tokens of a run, G key/value heads, D head size.
 import heapq
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -245,8 +245,7 @@ def _part(layers: KeyValues, start: int, end: int) -> KeyValues:
 
 
 def _joined(first: KeyValues, second: KeyValues) -> KeyValues:
-    return {layer: _side_by_side(first[layer], second[layer]) for layer in second}
-
-
-def _side_by_side(first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    return torch.cat([first[0], second[0]], dim=1), torch.cat([first[1], second[1]], dim=1)
+    return {
+        layer: (torch.cat([first[layer][0], keys], dim=1), torch.cat([first[layer][1], values], dim=1))
+        for layer, (keys, values) in second.items()
+    }

@@ -92,7 +92,8 @@ def rollout_bar(session: WorkflowSession, console: Console | None = None) -> Ite
 def summary_text(output: EvaluationRunOutput, seconds: float) -> str:
     """The failures by cause, then a table of the scores in the guide's format."""
     total, failed = _counts(output)
-    lines = ["=== EVALUATION SUMMARY ===", f"Workflow Status: {_status(total, failed)}"]
+    status = f"{failed} OF {total} ROLLOUTS FAILED" if failed else "COMPLETED"
+    lines = ["=== EVALUATION SUMMARY ===", f"Workflow Status: {status}"]
     lines += [f"Failed: {count}" for count in counts_of(output)]
     lines += [f"Total Runtime: {seconds:.2f}s", "", *_table(_rows(output))]
     lines += [text for name, result in output.evaluation_results if (text := _without_number(name, result))]
@@ -146,10 +147,6 @@ def _no_scores(what: str, causes: Sequence[FailureCount]) -> EvaluationError:
 
 def _counts(output: EvaluationRunOutput) -> tuple[int, int]:
     return len(output.eval_input.eval_input_items), len(output.failures)
-
-
-def _status(total: int, failed: int) -> str:
-    return f"{failed} OF {total} ROLLOUTS FAILED" if failed else "COMPLETED"
 
 
 def _unscored(result: EvalOutput) -> int:

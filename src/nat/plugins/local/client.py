@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from http import HTTPStatus
-from types import TracebackType
 from typing import Self, TypeVar
 
 import httpx
@@ -47,9 +46,7 @@ class BackendClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

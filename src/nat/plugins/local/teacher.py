@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self, TypeVar
 
 from openai import APIConnectionError, APIStatusError, AsyncOpenAI
@@ -86,9 +85,7 @@ class Teacher:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
     async def check(self, detokenize: Detokenize, vocabulary: int) -> None:
