@@ -16,7 +16,7 @@ from nat.project.frameworks import FRAMEWORKS
 ENVIRONMENTS = {"command": "openai", "langgraph": "langchain"}
 """Those that have no environment of their own."""
 TO_VERDICT = {"langgraph"}
-"""`make test` trains the projects for the OpenAI SDK and for a program to theirs; the others train for one epoch."""
+"""`make test` trains the project for the OpenAI SDK to its verdict; the others train for one epoch."""
 NUM_EXAMPLES = 8
 DEADLINE_S = 900
 RUN_TESTS = "import test_agent; [test() for name, test in vars(test_agent).items() if name.startswith('test_')]"
