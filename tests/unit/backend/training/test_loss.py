@@ -1,6 +1,7 @@
 """The loss and its gradients, computed by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -170,6 +171,16 @@ def test_the_loss_of_a_micro_batch_adds_beta_times_the_kl():
     k3 = [math.exp(-d) - 1 + d for d in distances]
     assert total(0.3, reference) == pytest.approx(0.3 * (ratios[0] * k3[0] + ratios[1] * k3[1]) / 2)
     assert total(0.3, None) == total(0.0, reference) == 0.0
+
+
+def test_a_teacher_gives_each_token_the_bounded_log_ratio_as_its_advantage():
+    """It is log π_T - log π where the teacher gave one, at most 5, and 0 where it gave none."""
+    taught = replace(row(0, 3), teacher_logprobs=[-0.4, None, -9.0])
+    batch = make_micro_batch([taught], {0: 1 / 3}, torch.device("cpu"))
+    scores = TokenScores(tensor(-1.0, -2.0, -1.0), torch.zeros(3))
+    anchors = Anchors(scores.logprobs_K, None, None)
+    _, values = micro_batch_loss(scores, batch, anchors, resolve(TrainingConfig(algorithm="distill")))
+    assert values.advantages_K.tolist() == pytest.approx([0.6, 0.0, -5.0])
 
 
 def test_the_kl_penalty_of_a_step_is_scaled_by_its_coefficient():
