@@ -28,6 +28,15 @@ Manager = Callable[P, AbstractAsyncContextManager[T]]
 Decorator = Callable[[Generator[P, T]], Manager[P, T]]
 
 
+def from_config(make: Callable[[Any], T]) -> Generator[..., T]:
+    """The build function of a component that needs only its config; trainers get the others by `bind_components`."""
+
+    async def build(config: Any, _builder: Any) -> AsyncGenerator[T, None]:
+        yield make(config)
+
+    return build
+
+
 def register_function(
     config_type: type[FunctionBaseConfig], framework_wrappers: Sequence[str] | None = None
 ) -> Decorator[..., Any]:
@@ -77,11 +86,7 @@ def register_eval_callback(
 
     def decorate(fn: Callable[..., T]) -> Callable[..., T]:
         _check_config(fn, config_type, TelemetryExporterBaseConfig)
-
-        @asynccontextmanager
-        async def build(config: Any, _builder: Any) -> AsyncGenerator[T, None]:
-            yield fn(config)
-
+        build = asynccontextmanager(from_config(fn))
         current_catalog().add(RegisteredComponent(ComponentGroup.EVAL_CALLBACKS, config_type, build))
         return fn
 

@@ -1,17 +1,15 @@
 """The generic trainer and trajectory builder under ART's names, with run ids as ART's users know them."""
 
 import logging
-from collections.abc import AsyncGenerator
 from typing import Any, ClassVar
 from uuid import uuid4
 
 from nat.art.client.config import ARTTrainerConfig, ARTTrajectoryBuilderConfig
 from nat.art.client.trainer_adapter import ARTTrainerAdapter
-from nat.builder.builder import Builder
 from nat.data_models.finetuning import FinetuneConfig
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder
-from nat.registry.decorators import register_trainer, register_trajectory_builder
+from nat.registry.decorators import from_config, register_trainer, register_trajectory_builder
 
 logger = logging.getLogger(__name__)
 
@@ -41,20 +39,11 @@ class ARTTrainer(EpochTrainer):
             await self.trainer_adapter.close()
 
 
-@register_trainer(config_type=ARTTrainerConfig)
-async def openpipe_art_trainer(config: ARTTrainerConfig, builder: Builder) -> AsyncGenerator[ARTTrainer, None]:  # noqa: ARG001 - the signature of build functions
-    """The trainer gets builder and adapter through `bind_components`."""
-    yield ARTTrainer(trainer_config=config)
+register_trainer(config_type=ARTTrainerConfig)(from_config(ARTTrainer))
 
 
 class ARTTrajectoryBuilder(EvalTrajectoryBuilder):
     """One trajectory per scored rollout, grouped by example."""
 
 
-@register_trajectory_builder(config_type=ARTTrajectoryBuilderConfig)
-async def openpipe_art_traj_builder(
-    config: ARTTrajectoryBuilderConfig,
-    builder: Builder,  # noqa: ARG001 - the signature of build functions
-) -> AsyncGenerator[ARTTrajectoryBuilder, None]:
-    """The builder needs nothing but its configuration."""
-    yield ARTTrajectoryBuilder(trajectory_builder_config=config)
+register_trajectory_builder(config_type=ARTTrajectoryBuilderConfig)(from_config(ARTTrajectoryBuilder))

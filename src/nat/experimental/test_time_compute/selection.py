@@ -1,7 +1,6 @@
 """The built-in strategies: select candidates by their scores."""
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator
 from math import isnan
 from typing import Any
 
@@ -11,7 +10,7 @@ from nat.errors import WorkflowError
 from nat.experimental.test_time_compute.models.stage_enums import PipelineTypeEnum, StageTypeEnum
 from nat.experimental.test_time_compute.models.strategy_base import StrategyBase
 from nat.experimental.test_time_compute.models.ttc_item import TTCItem
-from nat.registry.decorators import register_ttc_strategy
+from nat.registry.decorators import from_config, register_ttc_strategy
 
 
 class BestOfNSelectionConfig(TTCStrategyBaseConfig, name="best_of_n_selection"):
@@ -76,17 +75,5 @@ class ThresholdSelector(Selector):
         return [item for item in items if item.score is not None and item.score >= self.config.threshold]
 
 
-@register_ttc_strategy(config_type=BestOfNSelectionConfig)
-async def best_of_n_selection(
-    config: BestOfNSelectionConfig, _builder: Builder
-) -> AsyncGenerator[BestOfNSelector, None]:
-    """Build the strategy."""
-    yield BestOfNSelector(config)
-
-
-@register_ttc_strategy(config_type=ThresholdSelectionConfig)
-async def threshold_selection(
-    config: ThresholdSelectionConfig, _builder: Builder
-) -> AsyncGenerator[ThresholdSelector, None]:
-    """Build the strategy."""
-    yield ThresholdSelector(config)
+register_ttc_strategy(config_type=BestOfNSelectionConfig)(from_config(BestOfNSelector))
+register_ttc_strategy(config_type=ThresholdSelectionConfig)(from_config(ThresholdSelector))

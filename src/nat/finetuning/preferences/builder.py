@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from nat.builder.builder import Builder
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import TrajectoryCollection
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
@@ -23,7 +22,7 @@ from nat.finetuning.preferences.pairs import PreferencePair, trajectory_of
 from nat.finetuning.progress import append_progress
 from nat.finetuning.run_context import current_run
 from nat.finetuning.trajectories.groups import group_by_example
-from nat.registry.decorators import register_trajectory_builder
+from nat.registry.decorators import from_config, register_trajectory_builder
 from nat.runs.rollouts import RolloutRecord, tally
 
 __all__ = ["CandidateStep", "DPOTrajectoryBuilder", "PreferencePair"]
@@ -120,10 +119,4 @@ class DPOTrajectoryBuilder(TrajectoryBuilder):
         append_progress(PROGRESS_FILE, run_id, facts, output_dir=output_dir)
 
 
-@register_trajectory_builder(config_type=DPOTrajectoryBuilderConfig)
-async def dpo_traj_builder(
-    config: DPOTrajectoryBuilderConfig,
-    builder: Builder,  # noqa: ARG001 - the signature of build functions
-) -> AsyncGenerator[DPOTrajectoryBuilder, None]:
-    """The builder needs nothing but its configuration."""
-    yield DPOTrajectoryBuilder(config)
+register_trajectory_builder(config_type=DPOTrajectoryBuilderConfig)(from_config(DPOTrajectoryBuilder))

@@ -34,7 +34,7 @@ from nat.plugins.local.export import export_checkpoint, move_export
 from nat.plugins.local.llm import LocalProviderInfo
 from nat.plugins.local.process import BackendProcess
 from nat.plugins.local.texts import tokenized_groups
-from nat.registry.decorators import register_trainer, register_trainer_adapter, register_trajectory_builder
+from nat.registry.decorators import from_config, register_trainer, register_trainer_adapter, register_trajectory_builder
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.training import JobState, ResolvedTraining, TrainingConfig, TrainingGroup, TrainingJob
 
@@ -336,16 +336,5 @@ class LocalTrainerConfig(TrainerConfig, name="local_trainer"):
     """Trains epoch after epoch; its options are those of `finetuning`."""
 
 
-@register_trajectory_builder(config_type=LocalTrajectoryBuilderConfig)
-async def local_traj_builder(
-    config: LocalTrajectoryBuilderConfig,
-    builder: Builder,  # noqa: ARG001 - the signature of build functions
-) -> AsyncGenerator[EvalTrajectoryBuilder, None]:
-    """The builder needs nothing but its configuration."""
-    yield EvalTrajectoryBuilder(trajectory_builder_config=config)
-
-
-@register_trainer(config_type=LocalTrainerConfig)
-async def local_trainer(config: LocalTrainerConfig, builder: Builder) -> AsyncGenerator[EpochTrainer, None]:  # noqa: ARG001 - likewise
-    """The trainer gets builder and adapter through `bind_components`."""
-    yield EpochTrainer(trainer_config=config)
+register_trajectory_builder(config_type=LocalTrajectoryBuilderConfig)(from_config(EvalTrajectoryBuilder))
+register_trainer(config_type=LocalTrainerConfig)(from_config(EpochTrainer))

@@ -1,13 +1,11 @@
 """`dataset_traj_builder`: trajectories from a file instead of rollouts."""
 
 import logging
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from nat.builder.builder import Builder
 from nat.data_models.finetuning import Trajectory, TrajectoryBuilderConfig, TrajectoryCollection
 from nat.errors import DatasetError, docs_page
 from nat.finetuning.example_choice import in_turn
@@ -15,7 +13,7 @@ from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.progress import append_progress
 from nat.plugins.datasets import raise_findings, read_csv, read_json, read_jsonl, read_parquet
 from nat.plugins.offline.rows import example_of, kind_of, trajectory_of
-from nat.registry.decorators import register_trajectory_builder
+from nat.registry.decorators import from_config, register_trajectory_builder
 
 logger = logging.getLogger(__name__)
 
@@ -110,10 +108,4 @@ def read_examples(path: Path) -> dict[str, list[Trajectory]]:
     return examples
 
 
-@register_trajectory_builder(config_type=DatasetTrajectoryBuilderConfig)
-async def dataset_traj_builder(
-    config: DatasetTrajectoryBuilderConfig,
-    builder: Builder,  # noqa: ARG001 - the signature of build functions
-) -> AsyncGenerator[DatasetTrajectoryBuilder, None]:
-    """The builder needs nothing but its file."""
-    yield DatasetTrajectoryBuilder(trajectory_builder_config=config)
+register_trajectory_builder(config_type=DatasetTrajectoryBuilderConfig)(from_config(DatasetTrajectoryBuilder))

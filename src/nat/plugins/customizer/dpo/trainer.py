@@ -6,13 +6,11 @@ compare rollouts of a group, and a pair is a comparison by itself.
 
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from nat.builder.builder import Builder
 from nat.capture.policy import stable_seed
 from nat.data_models.finetuning import (
     FinetuneConfig,
@@ -30,7 +28,7 @@ from nat.plugins.customizer.dpo.collection import PassMetrics, renumbered, write
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerConfig
 from nat.plugins.customizer.dpo.pairs import LeftOut, check_any_left, checked, distinct, drawn
 from nat.plugins.customizer.dpo.trainer_adapter import BACKEND_NAME, NeMoCustomizerTrainerAdapter
-from nat.registry.decorators import register_trainer
+from nat.registry.decorators import from_config, register_trainer
 from nat.runs.find import find_run
 from nat.runs.journal import reading
 from nat.runs.records import JobRecord, Phase
@@ -240,10 +238,4 @@ class NeMoCustomizerTrainer(EpochTrainer):
         write_final(self.context.journal.run_dir, facts, self._passes)
 
 
-@register_trainer(config_type=NeMoCustomizerTrainerConfig)
-async def nemo_customizer_trainer(
-    config: NeMoCustomizerTrainerConfig,
-    builder: Builder,  # noqa: ARG001 - the signature of build functions
-) -> AsyncGenerator[NeMoCustomizerTrainer, None]:
-    """The trainer gets builder and adapter through `bind_components`."""
-    yield NeMoCustomizerTrainer(trainer_config=config)
+register_trainer(config_type=NeMoCustomizerTrainerConfig)(from_config(NeMoCustomizerTrainer))
