@@ -7,7 +7,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from nat.art.server.algorithm import ART
-from nat.art.wire import ArtModel, ArtTrainRequest, ServerlessTrainRequest
+from nat.art.server.serverless import ServerlessTrainRequest
+from nat.art.wire import ArtModel, ArtTrainRequest
 from nat.backend.algorithms.registry import BUILT_IN
 from nat.registry.description import type_text
 from nat.sizing.forecast import ForecastRequest

@@ -1,8 +1,8 @@
 """The bodies of OpenPipe ART's HTTP protocols, as clients of all versions from 0.4 to 0.5.23 send and read them.
 
 Reading is lenient, because each version sends other fields: unknown keys are ignored, and `null` counts as absent.
-Dump with `by_alias=True, exclude_none=True`. The `Serverless…` classes belong to the second protocol, which the native
-remote client speaks from 0.5.18 on.
+Dump with `by_alias=True, exclude_none=True`. Those of the second protocol, which the native remote client speaks from
+0.5.18 on, are in `nat.art.server.serverless`.
 """
 
 from typing import Annotated, Any, Literal
@@ -321,83 +321,3 @@ class ArtBucketRequest(ArtRecord):
     prefix: str | None = None
     verbose: bool = False
     delete: bool = False
-
-
-class ServerlessModelRequest(ArtRecord):
-    """POST /v1/preview/models."""
-
-    entity: Label | None = None
-    project: str
-    name: str
-    base_model: Label | None = None
-    return_existing: bool = False
-
-
-class ServerlessModel(BaseModel):
-    """A model as the client keeps it; its entity is part of the name that samples from it."""
-
-    id: str
-    entity: str
-    project: str
-    name: str
-    base_model: str
-    run_id: str | None = None
-
-
-class ServerlessLogRequest(ArtRecord):
-    """POST /v1/preview/models/{id}/log."""
-
-    trajectory_groups: Several[ArtTrajectoryGroup]
-    split: str = "val"
-
-
-class ServerlessCheckpoint(BaseModel):
-    """A step of a model, with its metrics from the history."""
-
-    id: str
-    step: int
-    metrics: dict[str, float]
-
-
-class ServerlessDeleteRequest(ArtRecord):
-    """DELETE /v1/preview/models/{id}/checkpoints."""
-
-    steps: Several[int]
-
-
-class ServerlessDeleteAnswer(BaseModel):
-    """The result of a deletion; steps that do not exist, and the newest, count as not found."""
-
-    deleted_count: int
-    not_found_steps: Several[int]
-
-
-class ServerlessExperimentalConfig(ArtDevTrainConfig):
-    """`experimental_config`: `dev_config` with the learning rate; its defaults are those of 0.5.18."""
-
-    ppo: bool | None = False
-    learning_rate: PositiveAmount = 5e-6
-
-
-class ServerlessTrainRequest(ArtRecord):
-    """POST /v1/preview/training-jobs."""
-
-    model_id: str
-    trajectory_groups: Several[ArtTrajectoryGroup]
-    experimental_config: Annotated[ServerlessExperimentalConfig, BeforeValidator(lambda value: value or {})] = (
-        ServerlessExperimentalConfig()
-    )
-
-
-class ServerlessJob(BaseModel):
-    """A training job that has begun."""
-
-    id: str
-
-
-class ServerlessEvent(BaseModel):
-    """One event of a job; ids count up from 1."""
-
-    id: str
-    type: Literal["training_started", "gradient_step", "training_ended", "training_failed"]
-    data: dict[str, float | str]

@@ -9,31 +9,21 @@ import json
 import re
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter
-from pydantic import TypeAdapter
+from pydantic import BaseModel, BeforeValidator, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from nat.art.server import history
 from nat.art.server.submissions import Submissions
-from nat.art.server.training_call import JobEvents
-from nat.art.wire import (
-    ArtModel,
-    ArtTrainConfig,
-    ServerlessCheckpoint,
-    ServerlessDeleteAnswer,
-    ServerlessDeleteRequest,
-    ServerlessEvent,
-    ServerlessJob,
-    ServerlessLogRequest,
-    ServerlessModel,
-    ServerlessModelRequest,
-    ServerlessTrainRequest,
-)
+from nat.art.server.training_call import JobEvents, ServerlessEvent
+from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtRecord, ArtTrainConfig, ArtTrajectoryGroup, Label
 from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.http.errors import ApiError
+from nat.wire.json import Several
+from nat.wire.numbers import PositiveAmount
 
 PREFIX = "/v1/preview"
 MAX_JOBS = 1000
@@ -41,6 +31,80 @@ MAX_JOBS = 1000
 ENTITY = "local"
 """Entity of models for which the client names none."""
 _COUNT = re.compile("[1-9][0-9]{0,8}")
+
+
+class ServerlessModelRequest(ArtRecord):
+    """POST /v1/preview/models."""
+
+    entity: Label | None = None
+    project: str
+    name: str
+    base_model: Label | None = None
+    return_existing: bool = False
+
+
+class ServerlessModel(BaseModel):
+    """A model as the client keeps it; its entity is part of the name that samples from it."""
+
+    id: str
+    entity: str
+    project: str
+    name: str
+    base_model: str
+    run_id: str | None = None
+
+
+class ServerlessLogRequest(ArtRecord):
+    """POST /v1/preview/models/{id}/log."""
+
+    trajectory_groups: Several[ArtTrajectoryGroup]
+    split: str = "val"
+
+
+class ServerlessCheckpoint(BaseModel):
+    """A step of a model, with its metrics from the history."""
+
+    id: str
+    step: int
+    metrics: dict[str, float]
+
+
+class ServerlessDeleteRequest(ArtRecord):
+    """DELETE /v1/preview/models/{id}/checkpoints."""
+
+    steps: Several[int]
+
+
+class ServerlessDeleteAnswer(BaseModel):
+    """The result of a deletion; steps that do not exist, and the newest, count as not found."""
+
+    deleted_count: int
+    not_found_steps: Several[int]
+
+
+class ServerlessExperimentalConfig(ArtDevTrainConfig):
+    """`experimental_config`: `dev_config` with the learning rate; its defaults are those of 0.5.18."""
+
+    ppo: bool | None = False
+    learning_rate: PositiveAmount = 5e-6
+
+
+class ServerlessTrainRequest(ArtRecord):
+    """POST /v1/preview/training-jobs."""
+
+    model_id: str
+    trajectory_groups: Several[ArtTrajectoryGroup]
+    experimental_config: Annotated[ServerlessExperimentalConfig, BeforeValidator(lambda value: value or {})] = (
+        ServerlessExperimentalConfig()
+    )
+
+
+class ServerlessJob(BaseModel):
+    """A training job that has begun."""
+
+    id: str
+
+
 _CREATE = TypeAdapter(ServerlessModelRequest)
 _LOG = TypeAdapter(ServerlessLogRequest)
 _DELETE = TypeAdapter(ServerlessDeleteRequest)

@@ -9,13 +9,14 @@ import json
 import logging
 import math
 from collections.abc import AsyncIterator, Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
+from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from nat.art.server.batch import ArtBatch
-from nat.art.wire import JOB_ID_HEADER, NEW_STEPS, STEPS, ServerlessEvent
+from nat.art.wire import JOB_ID_HEADER, NEW_STEPS, STEPS
 from nat.backend.failures import explained
 from nat.backend.training.jobs import Job
 from nat.errors import NatError, TrainingFailed, UpdateCanceled
@@ -154,6 +155,14 @@ class TrainingStream(StreamingResponse):
 async def _lines(call: RunningCall) -> AsyncIterator[bytes]:
     async for metrics in metrics_of(call):
         yield json.dumps(metrics, allow_nan=False).encode() + b"\n"
+
+
+class ServerlessEvent(BaseModel):
+    """One event of a job; ids count up from 1."""
+
+    id: str
+    type: Literal["training_started", "gradient_step", "training_ended", "training_failed"]
+    data: dict[str, float | str]
 
 
 class JobEvents:

@@ -6,6 +6,12 @@ from hypothesis import strategies as st
 
 from fakes.json_bodies import bodies, check_answer
 from fakes.keys import KEY
+from nat.art.server.serverless import (
+    ServerlessDeleteRequest,
+    ServerlessLogRequest,
+    ServerlessModelRequest,
+    ServerlessTrainRequest,
+)
 from nat.art.wire import (
     ArtBucketRequest,
     ArtDeleteRequest,
@@ -13,10 +19,6 @@ from nat.art.wire import (
     ArtModel,
     ArtPrepareRequest,
     ArtTrainRequest,
-    ServerlessDeleteRequest,
-    ServerlessLogRequest,
-    ServerlessModelRequest,
-    ServerlessTrainRequest,
 )
 
 SCHEMAS = {

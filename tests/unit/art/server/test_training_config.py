@@ -4,8 +4,9 @@ import logging
 
 import pytest
 
+from nat.art.server.serverless import ServerlessExperimentalConfig
 from nat.art.server.training_config import check_supported, training_config, with_default_loss
-from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, ServerlessExperimentalConfig, TrainerArgs
+from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, TrainerArgs
 from nat.backend.algorithms.registry import resolve
 from nat.errors import BatchRefused
 
