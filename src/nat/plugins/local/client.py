@@ -62,7 +62,7 @@ class BackendClient:
 
     async def health(self) -> Health:
         """The device and precision of the served model."""
-        return _read(Health, await self._request("GET", "/health"))
+        return await self._request(Health, "GET", "/health")
 
     async def resolve(self, config: TrainingConfig) -> ResolvedTraining:
         """Ask which settings an update will use.
@@ -71,22 +71,16 @@ class BackendClient:
             BackendError: the algorithm is unknown or broken, or contradicts the settings.
 
         """
-        body = config.model_dump_json(exclude_unset=True).encode()
-        return _read(ResolvedTraining, await self._request("POST", "/v1/training/resolve", content=body))
+        return await self._post(ResolvedTraining, "/v1/training/resolve", config)
 
     async def begin_phase(self, config: TrainingConfig) -> ResolvedTraining:
         """Begin anew with these settings on the current weights: optimizer state, schedule, and reference model."""
-        body = config.model_dump_json(exclude_unset=True).encode()
-        response = await self._request("POST", "/v1/training/phase", content=body, timeout=_EXPORT_SECONDS)
-        return _read(ResolvedTraining, response)
+        return await self._post(ResolvedTraining, "/v1/training/phase", config, timeout=_EXPORT_SECONDS)
 
     async def forecast(self, request: ForecastRequest) -> TrainingForecast:
         """Ask what a run would take on this backend; its last measured pass may end after `probe_seconds`."""
-        body = request.model_dump_json(exclude_unset=True).encode()
         timeout = _REQUEST_SECONDS + 10 * request.probe_seconds
-        return _read(
-            TrainingForecast, await self._request("POST", "/v1/training/forecast", content=body, timeout=timeout)
-        )
+        return await self._post(TrainingForecast, "/v1/training/forecast", request, timeout=timeout)
 
     async def tokenize(self, request: TokenizeRequest) -> TokenizeAnswer:
         """Turn conversations into rows.
@@ -95,49 +89,55 @@ class BackendClient:
             BackendError: the backend's model has no chat template, or the request is too large.
 
         """
-        body = request.model_dump_json(exclude_unset=True).encode()
-        return _read(TokenizeAnswer, await self._request("POST", "/v1/training/tokenize", content=body))
+        return await self._post(TokenizeAnswer, "/v1/training/tokenize", request)
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         """The text of these ids, special tokens included."""
-        body = DetokenizeIds(tokens=list(token_ids)).model_dump_json(exclude_none=True).encode()
-        return _read(DetokenizedText, await self._request("POST", "/detokenize", content=body)).prompt
+        return (await self._post(DetokenizedText, "/detokenize", DetokenizeIds(tokens=list(token_ids)))).prompt
 
     async def submit(self, job: TrainingJob) -> JobState:
         """Submit a job; a job that is submitted again under the same id is trained once."""
-        body = json_text(job, exclude_unset=True).encode()
-        response = await self._request("POST", "/v1/training/jobs", content=body)
-        return _read(JobState, response)
+        return await self._post(JobState, "/v1/training/jobs", job)
 
     async def job(self, job_id: str, *, wait: float = 0.0) -> JobState:
         """The state of a job, after at most `wait` seconds if it is not final before."""
-        response = await self._request("GET", f"/v1/training/jobs/{job_id}", params={"wait": min(wait, _POLL_SECONDS)})
-        return _read(JobState, response)
+        params = {"wait": min(wait, _POLL_SECONDS)}
+        return await self._request(JobState, "GET", f"/v1/training/jobs/{job_id}", params=params)
 
     async def cancel(self, job_id: str) -> JobState:
-        response = await self._request("POST", f"/v1/training/jobs/{job_id}/cancel")
-        return _read(JobState, response)
+        return await self._post(JobState, f"/v1/training/jobs/{job_id}/cancel")
 
     async def export(self, name: str) -> ExportedModel:
         """Write the current weights as a Hugging Face directory `name` in the backend's output folder."""
-        request = ExportRequest(name=name).model_dump_json()
-        response = await self._request("POST", "/v1/training/export", content=request.encode(), timeout=_EXPORT_SECONDS)
-        return _read(ExportedModel, response)
+        request = ExportRequest(name=name)
+        return await self._post(ExportedModel, "/v1/training/export", request, timeout=_EXPORT_SECONDS)
 
     async def keep_best(self) -> SavedCheckpoint:
         """Keep a checkpoint of the current weights as the best so far."""
-        response = await self._request("POST", "/v1/training/best", timeout=_EXPORT_SECONDS)
-        return _read(SavedCheckpoint, response)
+        return await self._post(SavedCheckpoint, "/v1/training/best", timeout=_EXPORT_SECONDS)
+
+    async def _post(
+        self,
+        answer: type[M],
+        path: str,
+        body: BaseModel | None = None,
+        *,
+        timeout: float = _REQUEST_SECONDS,  # noqa: ASYNC109 - handed on to the HTTP client, which enforces it
+    ) -> M:
+        """The answer to a body, of which only the fields that are set are sent."""
+        content = None if body is None else json_text(body, exclude_unset=True).encode()
+        return await self._request(answer, "POST", path, content=content, timeout=timeout)
 
     async def _request(
         self,
+        answer: type[M],
         method: str,
         path: str,
         *,
         content: bytes | None = None,
         params: dict[str, float] | None = None,
         timeout: float = _REQUEST_SECONDS,  # noqa: ASYNC109 - handed on to the HTTP client, which enforces it
-    ) -> httpx.Response:
+    ) -> M:
         headers = {"Content-Type": "application/json"} if content is not None else None
         try:
             response = await self._http.request(
@@ -156,7 +156,7 @@ class BackendClient:
                 f"the backend answered {method} {path} with {response.status_code}: {reason}",
                 hint="look at the end of the backend's log",
             )
-        return response
+        return _read(answer, response)
 
 
 def _reason(response: httpx.Response) -> str:
