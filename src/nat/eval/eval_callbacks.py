@@ -99,21 +99,17 @@ class EvalCallbackManager:
     async def call(self, method: str, *args: Any, **kwargs: Any) -> None:
         """Call a method of each callback that has it, and await what can be awaited."""
         for callback in self._callbacks:
-            if (hook := getattr(callback, method, None)) is None:  # the toolkit's callbacks have any of the methods
-                continue
-            try:
-                result = hook(*args, **kwargs)
-                if inspect.isawaitable(result):
+            with _failure_logged(callback, method):
+                hook = getattr(callback, method, None)  # the toolkit's callbacks have any of the methods
+                if hook is not None and inspect.isawaitable(result := hook(*args, **kwargs)):
                     await result
-            except ANY_FAILURE:  # the boundary of one callback
-                logger.exception("%s of the callback %s failed", method, type(callback).__name__)
 
     @contextmanager
     def evaluation_context(self) -> Iterator[None]:
         """The blocks of all callbacks around the evaluation."""
         opened = []
         for callback in self._callbacks:
-            with _failure_logged(callback):
+            with _failure_logged(callback, "evaluation_context"):
                 if (hook := getattr(callback, "evaluation_context", None)) is not None:
                     block = ExitStack()
                     block.enter_context(hook())
@@ -122,17 +118,17 @@ class EvalCallbackManager:
             yield
         finally:
             for callback, block in reversed(opened):
-                with _failure_logged(callback):
+                with _failure_logged(callback, "evaluation_context"):
                     block.close()
 
 
 @contextmanager
-def _failure_logged(callback: Any) -> Iterator[None]:
-    """The boundary of one callback's block."""
+def _failure_logged(callback: Any, method: str) -> Iterator[None]:
+    """The boundary of one callback's method."""
     try:
         yield
     except ANY_FAILURE:
-        logger.exception("evaluation_context of the callback %s failed", type(callback).__name__)
+        logger.exception("%s of the callback %s failed", method, type(callback).__name__)
 
 
 def build_eval_result(
