@@ -71,40 +71,6 @@ OnStep = Callable[[dict[str, float]], None]
 """Takes the metrics of one optimizer step, right after it; `num_gradient_steps` counts the steps of the update."""
 
 
-@dataclass
-class _Update:
-    """State that the optimizer steps of one update share."""
-
-    resolved: Resolved
-    report: Report
-    on_step: OnStep
-    sums: TokenSums
-    num_steps: int
-    earlier: "_Earlier | None" = None
-    completions: Sequence[Completion] = ()
-    anchors: AnchorTable = field(default_factory=AnchorTable)
-    steps_done: int = 0
-    packed_tokens: int = 0
-    passes: int = 0
-    passes_done: int = 0
-
-    def advance(self) -> None:
-        self.passes_done += 1
-        self.report(100.0 * self.passes_done / self.passes)
-
-
-def _never_falling(report: Report) -> Report:
-    """Report the highest progress so far, so that it stays where it was while an update is repeated."""
-    highest = 0.0
-
-    def told(percent: float) -> None:
-        nonlocal highest
-        highest = max(highest, percent)
-        report(highest)
-
-    return told
-
-
 @dataclass(frozen=True)
 class _Earlier:
     """Tokens of a batch that the weights before the last update sampled."""
@@ -122,6 +88,38 @@ class _Watchers:
     on_step: OnStep
     earlier: _Earlier | None
     pair: WeightPair | None
+
+
+@dataclass
+class _Update:
+    """State that the optimizer steps of one update share."""
+
+    resolved: Resolved
+    watchers: _Watchers
+    sums: TokenSums
+    num_steps: int
+    completions: Sequence[Completion] = ()
+    anchors: AnchorTable = field(default_factory=AnchorTable)
+    steps_done: int = 0
+    packed_tokens: int = 0
+    passes: int = 0
+    passes_done: int = 0
+
+    def advance(self) -> None:
+        self.passes_done += 1
+        self.watchers.report(100.0 * self.passes_done / self.passes)
+
+
+def _never_falling(report: Report) -> Report:
+    """Report the highest progress so far, so that it stays where it was while an update is repeated."""
+    highest = 0.0
+
+    def told(percent: float) -> None:
+        nonlocal highest
+        highest = max(highest, percent)
+        report(highest)
+
+    return told
 
 
 class _MovedTooFar(Exception):
@@ -247,9 +245,7 @@ class Learner:
         needs_reference = _needs_reference(resolved)
         needs_start = len(steps) > 1 or config.kl_penalty_coef > 0 or by_sequence
         packed = self._pack(rows, config)
-        update = _Update(
-            resolved, watchers.report, watchers.on_step, TokenSums(self._policy.device), len(steps), earlier
-        )
+        update = _Update(resolved, watchers, TokenSums(self._policy.device), len(steps))
         if by_sequence:
             update.completions = completions_of(rows, batch.pairs, resolved)
         update.passes = len(packed) * (needs_start + needs_reference)
@@ -319,7 +315,7 @@ class Learner:
             outcome["update_ratio"] = change.norm / change.size
             self.step += 1
             update.steps_done += 1
-        update.on_step(sums.means() | outcome | {"num_gradient_steps": float(update.num_steps)})
+        update.watchers.on_step(sums.means() | outcome | {"num_gradient_steps": float(update.num_steps)})
         return outcome
 
     def _compare_completions(self, rows: list[Row], update: _Update) -> dict[str, float]:
@@ -362,7 +358,7 @@ class Learner:
             update.anchors.start |= by_row(batch.rows, scores.logprobs_K.detach())
         loss, values = micro_batch_loss(scores, batch, update.anchors.of(batch.rows), update.resolved)
         loss.total.backward()  # type: ignore[no-untyped-call]  # torch declares it without types
-        earlier = update.earlier
+        earlier = update.watchers.earlier
         compared_K = compared_tokens(batch.rows, None if earlier is None else earlier.version)
         for each in (sums, update.sums):
             each.add(values, None if compared_K is None else compared_K.to(self._policy.device))
