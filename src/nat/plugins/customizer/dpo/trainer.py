@@ -21,7 +21,7 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.errors import JournalError
-from nat.finetuning.epoch import PlayedEpoch, finished_job, submitted_job
+from nat.finetuning.epoch import PlayedEpoch, submitted_job
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.trainer import EpochTrainer
 from nat.plugins.customizer.dpo.collection import PassMetrics, renumbered, write_final, write_passes
@@ -217,11 +217,7 @@ class NeMoCustomizerTrainer(EpochTrainer):
             self.context.progress.training_started(job.num_groups, job.num_trajectories)
             status = await self.trainer_adapter.wait_until_complete(ref)
             nothing = TrajectoryCollection(trajectories=[], run_id=ref.run_id)
-            ended = finished_job(
-                job, status, played or PlayedEpoch(0, ref.run_id, nothing, nothing, []), self.context.now()
-            )
-            self.context.journal.record_job(ended)
-            self.context.progress.training_finished(ended)
+            self._recorder.job_finished(job, played or PlayedEpoch(0, ref.run_id, nothing, nothing, []), status)
         return status
 
     def _write_final(self, status: TrainingJobStatus) -> None:
