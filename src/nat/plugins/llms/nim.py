@@ -1,14 +1,11 @@
 """The `nim` LLM: a model of NVIDIA's API or of a NIM container, with the clients of the `openai` LLM."""
 
-from collections.abc import AsyncGenerator
 from typing import Any, ClassVar
 
 from pydantic import Field, SecretStr, model_validator
 
-from nat.builder.builder import Builder
-from nat.builder.llm import LLMProviderInfo
-from nat.plugins.llms.openai import Host, OpenAIModelConfig, OpenAIProviderInfo
-from nat.registry.decorators import register_llm_provider
+from nat.plugins.llms.openai import Host, OpenAIModelConfig, provider_of
+from nat.registry.decorators import from_config, register_llm_provider
 
 
 class NIMModelConfig(OpenAIModelConfig, name="nim"):
@@ -36,7 +33,4 @@ class NIMModelConfig(OpenAIModelConfig, name="nim"):
         return data
 
 
-@register_llm_provider(config_type=NIMModelConfig)
-async def nim_llm(config: NIMModelConfig, _builder: Builder) -> AsyncGenerator[LLMProviderInfo, None]:
-    """The server is external, so nothing is opened."""
-    yield OpenAIProviderInfo(config=config, description=f"{config.model_name} at {config.base_url or config.host.name}")
+register_llm_provider(config_type=NIMModelConfig)(from_config(provider_of))

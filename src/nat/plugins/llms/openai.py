@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -13,13 +12,12 @@ from urllib.request import getproxies
 
 from pydantic import AliasChoices, Field, SecretStr, model_validator
 
-from nat.builder.builder import Builder
 from nat.builder.llm import LLMProviderInfo
 from nat.data_models.llm import LLMBaseConfig, ModelEndpoint
 from nat.data_models.ssl_verification_mixin import SSLVerificationMixin
 from nat.data_models.thinking_mixin import ThinkingMixin
 from nat.errors import BackendUnreachable, describe_error
-from nat.registry.decorators import register_llm_provider
+from nat.registry.decorators import from_config, register_llm_provider
 
 logger = logging.getLogger(__name__)
 
@@ -164,10 +162,13 @@ class OpenAIProviderInfo(LLMProviderInfo):
             await check_listening(url, option=option)
 
 
-@register_llm_provider(config_type=OpenAIModelConfig)
-async def openai_llm(config: OpenAIModelConfig, _builder: Builder) -> AsyncGenerator[LLMProviderInfo, None]:
+def provider_of(config: OpenAIModelConfig) -> OpenAIProviderInfo:
     """The server is external, so nothing is opened."""
-    yield OpenAIProviderInfo(config=config, description=f"{config.model_name} at {config.base_url or config.host.name}")
+    where = config.base_url or config.host.name
+    return OpenAIProviderInfo(config=config, description=f"{config.model_name} at {where}")
+
+
+register_llm_provider(config_type=OpenAIModelConfig)(from_config(provider_of))
 
 
 async def check_listening(url: str, *, option: str, between: float = _BETWEEN_SECONDS) -> None:
