@@ -84,9 +84,8 @@ class TokenValues(NamedTuple):
     sampled_K: Tensor
     """False for tokens of a text, which no sampler gave a log probability."""
     reference_K: Tensor | None
-    teacher_K: Tensor | None
-    taught_K: Tensor | None
-    """False where the teacher gave no log probability."""
+    teacher_gap_K: Tensor | None
+    """log π_start - log π_teacher, 0 where the teacher gave no log probability; None without a teacher."""
     entropy_K: Tensor
     advantages_K: Tensor
     clipped_low_K: Tensor
@@ -103,11 +102,12 @@ def micro_batch_loss(
     sampler_K, advantages_K = batch.sampler_logprobs_K.to(dtype), batch.advantages_K.to(dtype)
     sampler_K = sampler_K.where(batch.sampled_K, start_K)
     old_K = start_K if config.old_logprobs == "learner" else sampler_K
-    teacher_K = None
+    teacher_gap_K = None
     if algorithm.teacher_advantage is not None:
         assert batch.teacher_logprobs_K is not None, "a batch without them was refused"
         assert batch.taught_K is not None, "likewise"
         teacher_K = batch.teacher_logprobs_K.to(dtype)
+        teacher_gap_K = (start_K - teacher_K) * batch.taught_K
         log_ratio_K = (teacher_K - logprobs_K.detach()) * batch.taught_K
         advantages_K = algorithm.teacher_advantage(log_ratio_K, advantages_K, resolved.options)
     if anchors.penalty_K is not None:
@@ -140,8 +140,7 @@ def micro_batch_loss(
         sampler_logprobs_K=sampler_K,
         sampled_K=batch.sampled_K,
         reference_K=anchors.reference_K,
-        teacher_K=teacher_K,
-        taught_K=batch.taught_K,
+        teacher_gap_K=teacher_gap_K,
         entropy_K=scores.entropy_K,
         advantages_K=advantages_K,
         clipped_low_K=term.clipped_low_K,

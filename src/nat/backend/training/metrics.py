@@ -45,8 +45,8 @@ class TokenSums:
         }
         if values.reference_K is not None:
             terms["reference_kl"] = k3(values.logprobs_K - values.reference_K)
-        if values.teacher_K is not None and values.taught_K is not None:
-            terms["teacher_kl"] = clamped(values.start_logprobs_K - values.teacher_K) * values.taught_K
+        if values.teacher_gap_K is not None:
+            terms["teacher_kl"] = clamped(values.teacher_gap_K)
         for name, term_K in terms.items():
             self._sums[name] = self._sums.get(name, self._zero) + term_K.sum(dtype=torch.float64)
         if len(gap_K):
