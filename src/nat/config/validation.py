@@ -58,10 +58,9 @@ def _remainder(model: type[M], raw: Any, path: KeyPath, findings: Findings) -> M
     try:
         return _whole(model, raw, path, findings)
     except ValidationError as error:
+        # Validators of the whole model run only once its fields are valid.
         if all(e["loc"] == () for e in error.errors(include_url=False)):
-            findings.add_validation(
-                path, error, model
-            )  # validators of the whole model run only once its fields are valid
+            findings.add_validation(path, error, model)
         return None
 
 

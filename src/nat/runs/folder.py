@@ -85,9 +85,7 @@ def _link(path: Path, target: str) -> None:
         return
     try:
         replace_link(path, target)
-    except (
-        OSError
-    ) as error:  # no symbolic links on this file system or for this user; the run's folder does not need them
+    except OSError as error:  # no symbolic links on this file system or for this user; the run does not need them
         logger.warning("cannot link %s to %s: %s", path, target, error)
 
 

@@ -111,12 +111,10 @@ def serve_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
     }
     arguments = [text for name, value in valued.items() for text in (name, str(value))]
     arguments += ["--enable-scale-out", "--enable-prompt-tokens-details"]
-    if (
-        options.vllm_sleep != "never" and loaded.device.type != "cpu"
-    ):  # vLLM's CPU build has the routes, but not the option
-        arguments.append("--enable-sleep-mode")
     if loaded.device.type == "cpu":
         arguments += ["--enforce-eager", "--block-size", "32"]
+    elif options.vllm_sleep != "never":  # vLLM's CPU build has the routes of the sleep mode, but not the option
+        arguments.append("--enable-sleep-mode")
     if loaded.peft is not None and options.output_dir is not None:
         rank = options.lora_rank or 0
         most = next((most for most in _RANKS if most >= rank), None)
