@@ -58,10 +58,14 @@ class Components:
     def names(self, group: ComponentGroup) -> list[str]:
         return list(self._configs[group])
 
-    async def instance(self, group: ComponentGroup, name: str, builder: Any) -> Any:
-        """The component of a name, the same object on every call."""
+    async def instance(self, group: ComponentGroup, name: str, builder: Any, wanted: type[Any] = object) -> Any:
+        """The component of a name, the same object on every call; WorkflowError unless it has the wanted type."""
         path, config = f"{group}.{name}", self.config(group, name, TypedBaseModel)
-        return await self.once(path, lambda: self.build(group, path, config, builder))
+
+        async def build() -> Any:
+            return expected(await self.build(group, path, config, builder), wanted, path)
+
+        return await self.once(path, build)
 
     def opened(self, path: str) -> Any:
         """The component at a path, None if it was not built."""

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from nat.builder.builder import Builder, EvalBuilder, current_builder
-from nat.builder.components import Components, as_function, expected
+from nat.builder.components import Components, as_function
 from nat.builder.evaluator import EvaluatorInfo
 from nat.builder.function import Function
 from nat.builder.llm import LLMProviderInfo
@@ -63,7 +63,7 @@ class WorkflowBuilder(EvalBuilder):
             for name in config.functions if workflow else ():
                 await builder.get_function(name)
             for name in config.eval.evaluators:
-                await builder._open_evaluator(name)
+                await builder._components.instance(ComponentGroup.EVALUATORS, name, builder, EvaluatorInfo)
             if workflow and not isinstance(config.workflow, EmptyFunctionConfig):
                 await builder.set_workflow(config.workflow)
             yield builder
@@ -156,13 +156,8 @@ class WorkflowBuilder(EvalBuilder):
         await self.get_llm_provider(name)
 
     async def get_llm_provider(self, llm_name: str) -> LLMProviderInfo:
-        config, path = self.get_llm_config(llm_name), f"{ComponentGroup.LLMS}.{llm_name}"
-
-        async def build() -> LLMProviderInfo:
-            yielded = await self._components.build(ComponentGroup.LLMS, path, config, self._for_llm(llm_name))
-            return expected(yielded, LLMProviderInfo, path)
-
-        provider: LLMProviderInfo = await self._components.once(path, build)
+        group, builder = ComponentGroup.LLMS, self._for_llm(llm_name)
+        provider: LLMProviderInfo = await self._components.instance(group, llm_name, builder, LLMProviderInfo)
         return provider
 
     async def get_llm(self, llm_name: str, wrapper_type: str) -> Any:
@@ -209,17 +204,7 @@ class WorkflowBuilder(EvalBuilder):
 
     async def add_evaluator(self, name: str, config: EvaluatorBaseConfig) -> None:
         self._components.add(ComponentGroup.EVALUATORS, name, config)
-        await self._open_evaluator(name)
-
-    async def _open_evaluator(self, name: str) -> None:
-        path = f"{ComponentGroup.EVALUATORS}.{name}"
-        config = self.get_evaluator_config(name)
-
-        async def build() -> EvaluatorInfo:
-            evaluator = await self._components.build(ComponentGroup.EVALUATORS, path, config, self)
-            return expected(evaluator, EvaluatorInfo, path)
-
-        await self._components.once(path, build)
+        await self._components.instance(ComponentGroup.EVALUATORS, name, self, EvaluatorInfo)
 
     def get_evaluator(self, evaluator_name: str) -> EvaluatorInfo:
         self.get_evaluator_config(evaluator_name)
