@@ -53,6 +53,14 @@ class DirectClient(httpx.Client):
         return response
 
 
+def json_of(response: httpx.Response) -> Any:
+    """What the server has answered; None if it is not JSON."""
+    try:
+        return response.json()
+    except ValueError:
+        return None
+
+
 class _Bounded(BoundedChunks, httpx.AsyncByteStream, httpx.SyncByteStream):
     error = httpx.RemoteProtocolError
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from nat.art.wire import JOB_ID_HEADER, SERVING_HEADER, Serving
 from nat.errors import BackendError, BackendUnreachable, TrainingFailed, describe_error
-from nat.http.client import DirectAsyncClient
+from nat.http.client import DirectAsyncClient, json_of
 from nat.secrets import excerpt
 from nat.wire.hosts import is_everywhere
 from nat.wire.training import JobState
@@ -103,7 +103,7 @@ class ArtClient:
     async def prepare(self, body: Json) -> Inference:
         """Load the model and begin to serve it, which may take minutes the first time."""
         response = await self._post("/_prepare_backend_for_training", body, read=_LOAD_SECONDS)
-        match _json(response):
+        match json_of(response):
             case [str(url), str(key)]:
                 return Inference(self._reachable(url), key, _serving(response))
         raise _unexpected(response, wanted="the URL and the key of its inference")
@@ -111,7 +111,7 @@ class ArtClient:
     async def step(self, model: Json) -> int:
         """How often the model was trained."""
         response = await self._post("/_get_step", model)
-        match _json(response):
+        match json_of(response):
             case int(step):
                 return step
         raise _unexpected(response, wanted="a step")
@@ -234,14 +234,6 @@ def _unexpected(response: httpx.Response, *, wanted: str) -> BackendError:
     )
 
 
-def _json(response: httpx.Response) -> Any:
-    """The answer; None if it is not JSON."""
-    try:
-        return response.json()
-    except ValueError:
-        return None
-
-
 def _serving(response: httpx.Response) -> Serving | None:
     try:
         return Serving.model_validate_json(response.headers.get(SERVING_HEADER, ""))
@@ -251,7 +243,7 @@ def _serving(response: httpx.Response) -> Serving | None:
 
 def _detail(response: httpx.Response) -> str:
     """The server's error message in ART's shape, or else the body."""
-    answer = _json(response)
+    answer = json_of(response)
     detail = answer.get("detail") if isinstance(answer, dict) else None
     return detail if isinstance(detail, str) else excerpt(response.text, _ERROR_CHARS)
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from nat.errors import BackendError, BackendUnreachable, describe_error
-from nat.http.client import DirectAsyncClient
+from nat.http.client import DirectAsyncClient, json_of
 from nat.secrets import excerpt
 
 Json = dict[str, Any]
@@ -94,10 +94,7 @@ class Connection:
     async def json(self, method: str, path: str, **options: Any) -> Json:
         """The object that the service answers with."""
         response = await self.send(method, path, **options)
-        try:
-            answer = response.json()
-        except ValueError:
-            answer = None
+        answer = json_of(response)
         if not isinstance(answer, dict):
             raise BackendError(
                 f"{self._service} answered {method} {response.url} with no JSON object: "
@@ -145,9 +142,6 @@ class Connection:
 
 def _detail(response: httpx.Response) -> str:
     """FastAPI's `detail`, or else the body."""
-    try:
-        answer = response.json()
-    except ValueError:
-        answer = None
+    answer = json_of(response)
     detail = answer.get("detail") if isinstance(answer, dict) else None
     return excerpt(str(detail) if detail else response.text, _ERROR_CHARS)
