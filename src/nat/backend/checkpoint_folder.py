@@ -90,9 +90,7 @@ def verify(folder: Path) -> CheckpointState:
         logger.warning(
             "%s has no manifest because an older release wrote it, so changed bytes cannot be detected", folder
         )
-        findings = [
-            finding for path in sorted(folder.glob("*.safetensors")) if (finding := _unreadable(path)) is not None
-        ]
+        findings = list(filter(None, map(_unreadable, sorted(folder.glob("*.safetensors")))))
     else:
         findings = _wrong_contents(folder, manifest)
     if findings:

@@ -35,6 +35,7 @@ from nat.wire.model_folder import (
     ADAPTER_CONFIG,
     MODEL_CONFIG,
     STATE,
+    check_kinds,
     hub_model,
     indexed_files,
     is_adapter,
@@ -230,6 +231,7 @@ def load_weights(path: Path, dtype: torch.dtype) -> PreTrainedModel:
             hint="give the directory of config.json, the safetensors and the tokenizer",
         )
     try:
+        check_kinds(path)
         model = _load_merged(path, dtype) if is_adapter(path) else _load_whole(path, dtype)
     except NatError:
         raise
@@ -277,8 +279,7 @@ def _load_whole(path: Path, dtype: torch.dtype) -> PreTrainedModel:
             f"gives them, the first is {name}: {list(stored)} in the file, {list(wanted)} by the configuration",
             hint=f"copy {MODEL_CONFIG} and the weights from the same model",
         )
-    missing = sorted(found["missing_keys"])
-    if missing:
+    if missing := sorted(found["missing_keys"]):
         more = f" and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
         raise ModelNotSupported(
             f"the weights in {path} lack {len(missing)} tensors: {', '.join(missing[:_MAX_LISTED])}{more}",
@@ -306,8 +307,7 @@ def _load_merged(adapter: Path, dtype: torch.dtype) -> PreTrainedModel:
 
 @torch.no_grad()
 def _check_finite(model: PreTrainedModel, path: Path) -> None:
-    not_finite = [name for name, weight in model.named_parameters() if not torch.isfinite(weight).all()]
-    if not_finite:
+    if not_finite := [name for name, weight in model.named_parameters() if not torch.isfinite(weight).all()]:
         raise ModelNotSupported(
             f"{len(not_finite)} tensors of the weights in {path} hold NaN or infinity, the first is {not_finite[0]}",
             hint="use an earlier checkpoint: these weights are damaged, or their training diverged",

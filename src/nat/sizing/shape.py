@@ -1,10 +1,11 @@
 """The sizes in a model's configuration that decide how much memory it takes."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import from_json
 
 from nat.sizing.rules import SMALLEST_PACKED
 from nat.wire.model_folder import MODEL_CONFIG, base_folder, num_parameters
@@ -117,7 +118,7 @@ class ModelShape:
 
         """
         folder = base_folder(folder)
-        return cls.of_config(json.loads((folder / MODEL_CONFIG).read_text()), num_parameters(folder))
+        return cls.of_config(from_json((folder / MODEL_CONFIG).read_bytes()), num_parameters(folder))
 
 
 def _first(config: Mapping[str, Any], *names: str) -> Any:

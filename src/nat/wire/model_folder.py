@@ -1,12 +1,13 @@
 """Folders of models: how to recognise one, and the manifest of those that the backend writes."""
 
-import json
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pydantic import Field, ValidationError
+from pydantic_core import from_json
 
 from nat.wire.training import WireModel
 
@@ -54,16 +55,21 @@ def is_adapter(folder: Path) -> bool:
 
 def base_folder(folder: Path) -> Path:
     """The folder itself; for an adapter that of its base model, which may be a name on the Hub instead."""
-    if not is_adapter(folder):
-        return folder
-    return Path(json.loads((folder / ADAPTER_CONFIG).read_text())["base_model_name_or_path"])
+    if is_adapter(folder):
+        folder = Path(from_json((folder / ADAPTER_CONFIG).read_bytes())["base_model_name_or_path"])
+    check_kinds(folder)
+    return folder
+
+
+def check_kinds(folder: Path) -> None:
+    """Raise ValueError for a FIFO or a device in the folder, also behind a link: reading it would not end."""
+    for path in folder.rglob("*"):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise ValueError(f"{path.relative_to(folder)} is neither a file nor a folder")
 
 
 def num_parameters(folder: Path) -> int | None:
-    """Count a model's weights by the headers of its safetensors; an adapter's count is that of its base model.
-
-    None if the weights are in other files.
-    """
+    """Count weights by the headers of safetensors, for an adapter those of its base; None if they are elsewhere."""
     folder = base_folder(folder)
     index, whole = folder / WEIGHTS_INDEX, folder / WEIGHTS
     if index.is_file():
@@ -72,23 +78,21 @@ def num_parameters(folder: Path) -> int | None:
 
 
 def indexed_files(index: Path) -> set[Path]:
-    """The files that an index of weights names.
+    """The files that an index names; ValueError if another file of this machine, or none of weights, would be read."""
+    names = {str(name) for name in from_json(index.read_bytes())["weight_map"].values()}
+    _check_names(index, names, Path(index.name.removesuffix(".index.json")).suffix)
+    return {index.parent / name for name in names}
 
-    Raises:
-        ValueError: one is not in the index's folder, so another file of this machine would become weights.
 
-    """
-    folder = index.parent
+def _check_names(listing: Path, names: Iterable[str], ending: str = "") -> None:
+    folder = listing.parent
     places = [folder.resolve()]
     if hub_model(folder) is not None:
         places.append((folder.parent.parent / "blobs").resolve())  # the Hub's cache links to these
-    files = set()
-    for name in set(json.loads(index.read_text())["weight_map"].values()):
-        path = folder / name
-        if Path(name).is_absolute() or not any(path.resolve().is_relative_to(place) for place in places):
-            raise ValueError(f"{index.name} names {name!r}, which is not in its folder")
-        files.add(path)
-    return files
+    for name in names:
+        inside = not Path(name).is_absolute() and any(map((folder / name).resolve().is_relative_to, places))
+        if not (inside and name.endswith(ending)):
+            raise ValueError(f"{listing.name} names {name!r}; wanted is a file '*{ending}' of its folder")
 
 
 def _num_values(path: Path) -> int:
@@ -97,7 +101,7 @@ def _num_values(path: Path) -> int:
         length = int.from_bytes(file.read(8), "little")
         if length > path.stat().st_size:
             raise ValueError(f"{path} announces a header of {length} bytes, more than the file has")
-        header = json.loads(file.read(length))
+        header = from_json(file.read(length))
     return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
 
 
@@ -116,21 +120,18 @@ class Manifest(WireModel):
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Read the folder's manifest, None if it has none.
-
-    Raises:
-        ValueError: the manifest cannot be read.
-
-    """
+    """Read the folder's manifest, None if it has none; ValueError if it cannot be read or names files of elsewhere."""
     path = folder / MANIFEST
     if not path.exists():
         return None
     if not path.is_file():  # reading a FIFO would not end
         raise ValueError(f"{MANIFEST} is no file")
     try:
-        return Manifest.model_validate_json(path.read_bytes())
+        manifest = Manifest.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise ValueError(f"{MANIFEST} cannot be read") from error
+    _check_names(path, manifest.files)
+    return manifest
 
 
 def is_export(path: Path) -> bool:

@@ -13,7 +13,7 @@ from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.export import write_adapter
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import check_config, fastest_dtype, load_model
-from nat.errors import ModelNotSupported
+from nat.errors import CheckpointDamaged, ModelNotSupported
 
 EXAMPLES_MODEL = Path(__file__).parents[3] / "examples" / "tic_tac_toe" / "model"
 ROWS = PackedRows.of([[5, 6, 7], [8, 9]])
@@ -337,6 +337,28 @@ HOSTILE = {
         lambda f: index_of(f, "../outside.bin", "pytorch_model.bin.index.json"),
         r"cannot be loaded: ValueError: pytorch_model.bin.index.json names '../outside.bin'",
     ),
+    "weights that are no weights": (
+        lambda f: index_of(f, "weights.json"),
+        r"index.json names 'weights.json'; wanted is a file '\*.safetensors' of its folder",
+    ),
+    "a FIFO in place of weights": (
+        lambda f: (
+            index_of(f, "part.safetensors"),
+            (f / "part.safetensors").unlink(),
+            os.mkfifo(f / "part.safetensors"),
+        ),
+        r"the model in .* cannot be loaded: ValueError: part.safetensors is neither a file nor a folder",
+    ),
+    "a FIFO in place of an adapter's weights": (
+        lambda f: os.mkfifo(f / "adapter_model.safetensors"),
+        "adapter_model.safetensors is neither a file nor a folder",
+    ),
+    "a manifest with files of another folder": (
+        lambda f: (f / "manifest.json").write_text(
+            json.dumps({"kind": "export", "files": {"../x.safetensors": {"bytes": 1, "sha256": "0" * 64}}})
+        ),
+        r"is damaged: manifest.json names '../x.safetensors'",
+    ),
 }
 
 
@@ -352,7 +374,7 @@ def test_a_hostile_model_folder_is_refused(tiny_dir, tmp_path, change, text):
     """Its limits hold while it is loaded, and what would run without limits later is refused."""
     folder = shutil.copytree(tiny_dir("qwen2"), tmp_path / "model")
     change(folder)
-    with pytest.raises(ModelNotSupported, match=text):
+    with pytest.raises((ModelNotSupported, CheckpointDamaged), match=text):
         load_model(folder, device="cpu")
 
 

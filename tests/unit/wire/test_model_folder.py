@@ -48,6 +48,35 @@ def test_a_manifest_is_a_file(tmp_path):
     assert read_manifest(tmp_path / MANIFEST) is None
 
 
+@pytest.mark.parametrize("name", ["../private", "/etc/passwd", "sub/../../private"])
+def test_a_manifest_names_files_of_its_folder(tmp_path, name):
+    """Sizes and checksums of a stranger's manifest would tell about other files of this machine."""
+    files = {name: {"bytes": 1, "sha256": "0" * 64}}
+    (tmp_path / MANIFEST).write_text(json.dumps({"kind": "export", "files": files}))
+    with pytest.raises(ValueError, match="wanted is a file"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["config.json", WEIGHTS_INDEX, "model.safetensors", "part.safetensors"])
+def test_no_weights_are_counted_beside_a_fifo(tmp_path, name):
+    """Reading a FIFO in place of a file would not end, in the base of an adapter, too."""
+    base = make_tiny_model(tmp_path / "base")
+    (base / name).unlink(missing_ok=True)
+    os.mkfifo(base / name)
+    (tmp_path / ADAPTER_CONFIG).write_text(json.dumps({"base_model_name_or_path": str(base)}))
+    for folder in (base, tmp_path):
+        with pytest.raises(ValueError, match=f"{name} is neither a file nor a folder"):
+            num_parameters(folder)
+
+
+@pytest.mark.parametrize("content", ["[" * 10_000, "9" * 5000, '{"weight_map": {"w": ' + "9" * 5000 + "}}"])
+def test_a_file_that_python_cannot_parse_is_an_error_of_the_folder(tmp_path, content):
+    """Brackets of any depth and numbers of any length end as the errors that readers of folders expect."""
+    (tmp_path / WEIGHTS_INDEX).write_text(content)
+    with pytest.raises((ValueError, TypeError)):
+        num_parameters(tmp_path)
+
+
 def test_a_header_is_no_larger_than_its_file(tmp_path):
     """Eight bytes of a damaged file can announce an exabyte, which Python would reserve."""
     (tmp_path / "model.safetensors").write_bytes((2**60).to_bytes(8, "little") + b"{}")
@@ -56,17 +85,18 @@ def test_a_header_is_no_larger_than_its_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["../outside.safetensors", "{root}/outside.safetensors", "link.safetensors", "sub/../../o"]
+    "name",
+    ["../outside.safetensors", "{root}/outside.safetensors", "link.safetensors", "sub/../../o", "config.json", "", 7],
 )
 def test_an_index_names_files_of_its_folder(tmp_path, name):
-    """Another file of this machine would become weights, which a client can export."""
+    """Another file of this machine would become weights, which a client can export; no other kind of file can."""
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "outside.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     (folder / "link.safetensors").symlink_to(tmp_path / "outside.safetensors")
-    index = {"metadata": {}, "weight_map": {"w": name.format(root=tmp_path)}}
+    index = {"metadata": {}, "weight_map": {"w": str(name).format(root=tmp_path)}}
     (folder / WEIGHTS_INDEX).write_text(json.dumps(index))
-    with pytest.raises(ValueError, match="which is not in its folder"):
+    with pytest.raises(ValueError, match="wanted is a file"):
         num_parameters(folder)
 
 
@@ -84,5 +114,5 @@ def test_an_index_in_the_hubs_cache_names_its_blobs(tmp_path):
     (tmp_path / "private").write_bytes(b"")
     (folder / "part.safetensors").unlink()
     (folder / "part.safetensors").symlink_to(tmp_path / "private")
-    with pytest.raises(ValueError, match="which is not in its folder"):
+    with pytest.raises(ValueError, match="wanted is a file"):
         indexed_files(index)
