@@ -309,3 +309,12 @@ def test_a_token_without_advantage_loses_no_gradient_to_the_clip():
     """A zero advantage has no gradient to lose; a small positive one is not clipped at the low end."""
     _, low, high = art_loss(tokens(tensor([0.5, 2.0, 0.5]).log(), tensor([0.0, 0.0, 0.5]), ppo=True))
     assert low.tolist() == high.tolist() == [False, False, False]
+
+
+@pytest.mark.parametrize("power", [-10.001, 10.001, math.inf])
+def test_the_power_of_the_number_of_trajectories_is_bounded(power):
+    """It is at most 10 in size, so that the learning rate stays a number."""
+    for bound in (-10, 10):
+        ArtOptions(num_trajectories_learning_rate_multiplier_power=bound)
+    with pytest.raises(ValidationError, match="num_trajectories_learning_rate_multiplier_power"):
+        ArtOptions(num_trajectories_learning_rate_multiplier_power=power)
