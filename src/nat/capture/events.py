@@ -11,6 +11,8 @@ from nat.secrets import excerpt
 
 _WHOLE = frozenset({"role", "type", "id", "name", "object", "finish_reason", "stop_reason"})
 """Texts that arrive whole (some servers repeat them in each event); all others are concatenated."""
+_MOST_CALLS = 10_000
+"""Tools that one answer may call; a larger index would make as many empty calls."""
 
 
 def join_events(body: bytes) -> dict[str, Any]:
@@ -94,6 +96,7 @@ def _add_tool_calls(calls: list[dict[str, Any]], parts: list[dict[str, Any]]) ->
     """Parts of one call have the same index, which an unstreamed completion does not contain."""
     for part in parts:
         index = part.get("index", len(calls))
-        while len(calls) <= index:
-            calls.append({})
+        if index > _MOST_CALLS:
+            raise UnreadableAnswer(f"the index of a tool call is above {_MOST_CALLS}")
+        calls += [{} for _ in range(len(calls), index + 1)]
         _add_delta(calls[index], {key: value for key, value in part.items() if key != "index"})

@@ -5,9 +5,9 @@ Streams are joined by `events` before they are read.
 """
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
+from pydantic.dataclasses import dataclass
 from pydantic_core import from_json, to_json
 
 from nat.capture.request import CallRequest, Message
@@ -77,7 +77,7 @@ def read_answer(completion: dict[str, Any], request: CallRequest) -> Answer:
     choices = completion.get("choices")
     if not isinstance(choices, list) or not choices:
         raise UnreadableAnswer(f"the answer has no choices: {excerpt(json.dumps(completion), 200)}")
-    ordered = sorted(choices, key=_index)
+    ordered = sorted(choices, key=lambda choice: choice.get("index", 0))
     return Answer(
         choices=[_read_choice(choice, completion, request) for choice in ordered],
         usage=completion.get("usage") or {},
@@ -85,13 +85,8 @@ def read_answer(completion: dict[str, Any], request: CallRequest) -> Answer:
     )
 
 
-def _index(choice: dict[str, Any]) -> int:
-    index: int = choice.get("index", 0)
-    return index
-
-
 def _read_choice(choice: dict[str, Any], completion: dict[str, Any], request: CallRequest) -> Choice:
-    conversation = min(_index(choice) // request.choices_per_conversation, len(request.conversations) - 1)
+    conversation = min(choice.get("index", 0) // request.choices_per_conversation, len(request.conversations) - 1)
     prompt_ids = choice.get("prompt_token_ids") or completion.get("prompt_token_ids")
     if prompt_ids is None and request.prompt_ids is not None:
         prompt_ids = request.prompt_ids[conversation]
@@ -122,13 +117,10 @@ def _logprobs(logprobs: dict[str, Any] | None) -> list[float] | None:
     """One number for each sampled token; None if one is missing, since the others could not be assigned."""
     if logprobs is None:
         return None
-    content = logprobs.get("content")
-    if content is not None:
+    if (content := logprobs.get("content")) is not None:
         return [token["logprob"] for token in content]
     numbers = logprobs.get("token_logprobs")
-    if numbers is None or None in numbers:
-        return None
-    return list(numbers)
+    return None if numbers is None or None in numbers else numbers
 
 
 @dataclass(frozen=True, slots=True)

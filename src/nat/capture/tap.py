@@ -8,7 +8,7 @@ later calls are ignored. The agent gets the response without the `hidden` fields
 import contextvars
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +38,7 @@ from nat.data_models.intermediate_step import IntermediateStepPayload
 from nat.data_models.llm import LLMFrameworkEnum
 from nat.data_models.llm_call import LLMCall
 from nat.data_models.rollout_failure import one_line
+from nat.errors import describe_error
 from nat.secrets import excerpt
 from nat.wire.openai_requests import SESSION_HEADER
 from nat.wire.sampling import read_sampling, replaced
@@ -137,12 +138,14 @@ class Attempt:
             return
         try:
             completion = join_events(content) if events else read_completion(content)
-            answer = read_answer(completion, self._request)
+            steps = self._steps(read_answer(completion, self._request))
         except UnreadableAnswer as error:
             self.failed(str(error))
-            return
-        self._settled = True
-        self._context.run(self._push_call, answer, self._times())
+        except (ValueError, TypeError, AttributeError, LookupError) as error:  # JSON of any other shape
+            self.failed(f"the answer is not a completion: {describe_error(error)}")
+        else:
+            self._settled = True
+            self._context.run(self._push, steps)
 
     def refused(self, status: int, content: bytes) -> None:
         """The server answered with an error status."""
@@ -158,7 +161,7 @@ class Attempt:
             model=self._request.model, llm_name=self._tap.llm_name, status=status, error=excerpt(error, _ERROR_CHARS)
         )
         logger.info("a call of LLM %r failed: %s", failed.llm_name or failed.model, one_line(failed.error))
-        self._context.run(self._push_failure, failed, self._times())
+        self._context.run(self._push, failure_steps(failed, self._times(), self._tap.framework))
 
     def _complete(self, *, token_ids: bool) -> bytes:
         policy = self._capture.policy
@@ -166,17 +169,13 @@ class Attempt:
             policy = replace(policy, token_ids=False)
         fields, chat = self._request.fields, self._request.chat
         own = missing_defaults(fields, chat=chat, defaults=self._tap.defaults, seed=self._seed(policy))
-        if policy.replaced is not None and policy.replaced.model in {None, *self._names}:
+        names = {None, self._tap.llm_name, self._request.model, self._requested_model}  # of the call's LLM
+        if policy.replaced is not None and policy.replaced.model in names:
             own |= replaced({**fields, **own}, policy.replaced.temperature)
         self._sampling = read_sampling({**fields, **own})
         ours = recording_fields({**fields, **own}, chat=chat, policy=policy)
         self.hidden = HiddenFields(logprobs="logprobs" in ours, token_ids="return_token_ids" in ours)
         return with_fields(self._author_body, fields, {**own, **ours})
-
-    @property
-    def _names(self) -> tuple[str | None, str, str]:
-        """The names that select the call's LLM."""
-        return self._tap.llm_name, self._request.model, self._requested_model
 
     def _seed(self, policy: CapturePolicy) -> int | None:
         """Derived from the rollout's seed and the config's: the latter alone would make all generations equal."""
@@ -187,16 +186,16 @@ class Attempt:
     def _times(self) -> CallTimes:
         return CallTimes(self._started, self._tap.clock())
 
-    def _push_call(self, answer: Answer, times: CallTimes) -> None:
-        interner = self._capture.interner
+    def _steps(self, answer: Answer) -> list[IntermediateStepPayload]:
+        interner, times = self._capture.interner, self._times()
         tools = interner.tools(self._request.tools)
         conversations = [interner.messages(messages) for messages in self._request.conversations]
-        usage = answer.usage
+        usage, steps = answer.usage, list[IntermediateStepPayload]()
         for choice in answer.choices:
             call = self._record(choice, conversations[choice.conversation], tools, answer.policy_version)
-            for step in call_steps(RecordedCall(call, choice, usage, times, self._tap.framework)):
-                self._tap.push(step)
+            steps += call_steps(RecordedCall(call, choice, usage, times, self._tap.framework))
             usage = {}
+        return steps
 
     def _record(
         self,
@@ -229,6 +228,6 @@ class Attempt:
             broken_prefix=choice.broken_prefix,
         )
 
-    def _push_failure(self, failed: FailedCall, times: CallTimes) -> None:
-        for step in failure_steps(failed, times, self._tap.framework):
+    def _push(self, steps: Iterable[IntermediateStepPayload]) -> None:
+        for step in steps:
             self._tap.push(step)

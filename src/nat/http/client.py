@@ -9,6 +9,7 @@ import ssl
 from typing import Any
 
 import httpx
+from pydantic_core import from_json
 
 from nat.http.answers import MAX_ANSWER_BYTES, UNCOMPRESSED, BoundedChunks
 
@@ -56,7 +57,7 @@ class DirectClient(httpx.Client):
 def json_of(response: httpx.Response) -> Any:
     """What the server has answered; None if it is not JSON."""
     try:
-        return response.json()
+        return from_json(response.content)
     except ValueError:
         return None
 

@@ -68,14 +68,17 @@ def raise_findings(path: Path, findings: list[str], *, hint: str | None = None) 
 
 def parse_json(text: str) -> Any:
     """The value of `text`; ValueError for NaN, which is not JSON, and for numbers beyond a float (1e999)."""
-    return json.loads(text, parse_float=_finite, parse_constant=_refuse)
+    try:
+        return json.loads(text, parse_float=_number, parse_int=_number, parse_constant=_refuse)
+    except RecursionError as error:
+        raise ValueError("the value is nested too deeply") from error
 
 
-def _finite(text: str) -> float:
+def _number(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise ValueError(f"the number {text} is too large; write it as text")
-    return number
+        raise ValueError(f"the number {text[:20]} is too large; write it as text")
+    return int(text) if text.lstrip("-").isdigit() else number
 
 
 def _refuse(text: str) -> None:
@@ -97,15 +100,14 @@ def type_name(value: object) -> str:
 
 def read_json(path: Path) -> list[dict[str, Any]]:
     """Read a file with one list of objects."""
+    text = read_text(path)
     try:
-        value = parse_json(read_text(path))
+        value = parse_json(text)
     except JSONDecodeError as error:
         # To a JSON parser, the second line of JSON lines is extra data.
         hint = "If each line is an object, it is `_type: jsonl`." if error.msg == "Extra data" else None
         place = f"line {error.lineno}, column {error.colno}"
         raise DatasetError(f"{path}, {place}: not JSON: {error.msg}", hint=hint) from error
-    except DatasetError:
-        raise
     except ValueError as error:
         raise DatasetError(f"{path}: {error}") from error
     if not isinstance(value, list):

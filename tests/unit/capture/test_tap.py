@@ -285,3 +285,31 @@ def test_sampling_stays_replaced_where_a_server_refuses_ids():
     with capturing(replace(EXACT, replaced=ReplacedSampling(0.8))):
         again = rig.attempt(temperature=0).body_without_refused(400, b"return_token_ids: unknown field")
     assert json.loads(again)["temperature"] == 0.8
+
+
+MALFORMED = [
+    '{"choices": [%s]}',
+    '{"choices": [{"index": %s}]}',
+    '{"choices": [{"message": %s, "delta": %s}]}',
+    '{"choices": [{"message": {"content": "a", "tool_calls": %s}, "delta": {"tool_calls": %s}}]}',
+    '{"choices": [{"delta": {"tool_calls": [{"index": %s, "function": {}}]}}]}',
+    '{"choices": [{"logprobs": %s}]}',
+    '{"choices": [{"logprobs": {"content": [{"logprob": %s}]}}]}',
+    '{"choices": [{"token_ids": [%s], "prompt_token_ids": [1]}]}',
+    '{"choices": [{}], "prompt_token_ids": %s}',
+    '{"choices": [{}], "usage": %s}',
+]
+ODD = ["7", "1e999", "-1", "1" + "0" * 400, "9" * 5000, '"x"', "[7]", '{"a": null}', "[" * 5000]
+
+
+@pytest.mark.parametrize("events", [False, True])
+@pytest.mark.parametrize("shape", MALFORMED)
+def test_no_answer_of_a_server_makes_the_agents_call_raise(shape, events):
+    """JSON of any shape, with numbers of any length, is recorded at once: as a call, or as one that failed."""
+    for odd in ODD:
+        rig = Rig()
+        attempt = rig.attempt()
+        body = shape.replace("%s", odd).encode()
+        attempt.answered(b"data: " + body + b"\n\ndata: [DONE]\n\n" if events else body, events=events)
+        assert len(rig.steps) == 2
+        assert [step.model_dump_json() for step in rig.steps]

@@ -61,6 +61,17 @@ def test_all_broken_json_lines_are_named(tmp_path: Path):
     assert "line 6: the number 1e999 is too large" in text
 
 
+@pytest.mark.parametrize(
+    ("value", "seen"),
+    [("-" + "9" * 5000, "the number -9"), ("9" * 400, "the number 9"), ("[" * 10**5, "nested too deeply")],
+)
+def test_a_value_that_python_cannot_hold_is_a_broken_line(tmp_path: Path, value: str, seen: str):
+    """Python refuses numbers of 4300 digits and deep nesting with errors of other kinds than those of broken JSON."""
+    for read, text in ((read_jsonl, f'{{"x": {value}}}'), (read_json, f'[{{"x": {value}}}]')):
+        with pytest.raises(DatasetError, match=seen):
+            read(write(tmp_path / "a", text))
+
+
 def test_many_broken_lines_are_counted(tmp_path: Path):
     """The error has five places and the number of others."""
     path = write(tmp_path / "a.jsonl", "x\n" * 12)

@@ -22,6 +22,7 @@ from nat.data_models.finetuning import DPOItem, EpisodeItem, EpisodeItemRole, Op
 from nat.data_models.score import score_problem
 from nat.errors import findings_of
 from nat.finetuning.trajectories.texts import PairTrajectory, TextTrajectory
+from nat.wire.json import parse_json
 from nat.wire.texts import Conversation
 
 Row = Mapping[str, Any]
@@ -144,7 +145,7 @@ def _messages(value: Any, name: str, role: str) -> list[Message]:
 def _tools(row: Row) -> list[dict[str, Any]] | None:
     tools = row.get("tools")
     if isinstance(tools, str):  # TRL writes them as JSON, since a table has one type for each column
-        tools = json.loads(tools)
+        tools = parse_json(tools)
     return list(tools) if tools else None
 
 

@@ -8,7 +8,7 @@ import httpx
 from nat.capture.redirect import Redirects, address_of
 from nat.data_models.finetuning import ServedModel
 from nat.errors import describe_error
-from nat.http.client import DirectAsyncClient
+from nat.http.client import DirectAsyncClient, json_of
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 
@@ -46,7 +46,7 @@ async def send_to(
     try:
         async with DirectAsyncClient(transport=transport, proxy=llm.proxy, timeout=_TIMEOUT) as client:
             response = (await client.get(url, headers=headers)).raise_for_status()
-        names = [str(entry["id"]) for entry in response.json()["data"]]
+        names = [str(entry["id"]) for entry in json_of(response)["data"]]
     except httpx.HTTPError as error:
         return f"{url} gave no list of models: {describe_error(error)}"
     except (ValueError, KeyError, TypeError):
