@@ -222,7 +222,7 @@ class ArtTrainConfig(ArtRecord):
     """Weight of a KL term in the loss (ART up to 0.5.16)."""
     kl_penalty_coef: Amount = 0.0
     """Weight of a KL penalty in the advantages (ART from 0.5.16 on)."""
-    grad_accumulation_sequences: int | None = Field(default=None, ge=1)
+    grad_accumulation_sequences: int | None = Field(default=None, ge=1, le=2**10)
     """Packed sequences in one optimizer step (ART from 0.5.18 on)."""
 
 
@@ -268,7 +268,7 @@ class ArtDevTrainConfig(ArtRecord):
     """Divide the advantages of a group by the standard deviation of its rewards."""
     truncated_importance_sampling: PositiveAmount | None = None
     """Cap of π_old/μ per token; with `precalculate_logprobs`."""
-    packed_sequence_length: int | None = Field(default=None, ge=1)
+    packed_sequence_length: int | None = Field(default=None, ge=1, le=2**20)
     """Tokens of a packed sequence."""
 
 
@@ -291,11 +291,17 @@ class Serving(BaseModel):
     """What was requested and has no effect, in whole sentences."""
 
 
+class ArtServerConfig(ArtRecord):
+    """Options of vLLM's OpenAI server; only what this server must answer for is read."""
+
+    server_args: dict[str, Any] = {}
+
+
 class ArtPrepareRequest(ArtRecord):
-    """POST /_prepare_backend_for_training; `config` is for vLLM's OpenAI server."""
+    """POST /_prepare_backend_for_training."""
 
     model: ArtModel
-    config: dict[str, Any] = {}
+    config: ArtServerConfig = ArtServerConfig()
 
 
 class ArtLogRequest(ArtRecord):

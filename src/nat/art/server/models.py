@@ -23,7 +23,6 @@ from nat.backend.lora import Adapters, LoraSettings
 from nat.backend.model import LoadedModel
 from nat.backend.training.jobs import JobTable
 from nat.errors import ModelBusy, ModelNotPrepared, NameRefused
-from nat.files import remove_folder
 from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
@@ -149,11 +148,10 @@ class ArtModels:
             ModelBusy: it is being trained.
 
         """
-        prepared = self._pool.find(self._key(model))
-        if prepared is not None:
+        key = self._key(model)
+        if (prepared := self._pool.find(key)) is not None:
             _check_idle(prepared)
-            await asyncio.wrap_future(self.worker.run_exclusive(lambda: self._pool.drop(prepared)))
-        await asyncio.to_thread(remove_folder, self.folder(model))
+        await asyncio.wrap_future(self.worker.run_exclusive(lambda: self._pool.drop(key)))
 
     def close(self) -> None:
         """Stop all training calls and the worker; calls that have ended are on disk."""

@@ -19,6 +19,7 @@ from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import Job
 from nat.backend.training.learner import Learner, OnStep, Report
 from nat.errors import ModelNotServed
+from nat.files import remove_folder
 from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
@@ -124,15 +125,16 @@ class ModelPool:
             self._entities[model.key] = entity
         self._models[model.key] = self._by_name[model.key.name] = model
 
-    def drop(self, model: PreparedModel) -> None:
-        """Stop answering to a model's names and free its weights, while nothing runs."""
-        del self._models[model.key]
-        self._entities.pop(model.key, None)
-        if self._by_name[model.key.name] is model:
-            del self._by_name[model.key.name]
-        for place in [place for place in self._old if place[0] == model.key]:
+    def drop(self, key: ModelKey) -> None:
+        """Stop answering to a model's names, free its weights and delete its files, while nothing runs."""
+        remove_folder(self._store.folder(key))
+        self._entities.pop(key, None)
+        for place in [place for place in self._old if place[0] == key]:
             self._adapters.remove(self._old.pop(place).adapter)
-        self._adapters.remove(model.adapter)
+        if (model := self._models.pop(key, None)) is not None:  # it may be gone by another request
+            self._adapters.remove(model.adapter)
+            if self._by_name[key.name] is model:
+                del self._by_name[key.name]
 
     def release(self) -> None:
         """Free the memory of all caches for an update, while nothing runs."""

@@ -136,15 +136,10 @@ class _Routes:
 
     def _warn_of_other_server(self, request: ArtPrepareRequest) -> None:
         """The client may request a port and a key of the inference server; this one has its own already."""
-        wanted = request.config.get("server_args") or {}
+        wanted = request.config.server_args
         for name, ours in (("port", self._inference_port), ("api_key", self._api_key)):
             if wanted.get(name) not in (None, ours):
-                logger.warning(
-                    "%s requests another %s of the inference server; it gets this server's. "
-                    "Ports and key are set when the server starts",
-                    request.model.name,
-                    name,
-                )
+                logger.warning("%s requests another %s; it gets this server's own", request.model.name, name)
 
 
 def _smoothing(text: str) -> float:

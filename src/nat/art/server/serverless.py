@@ -164,7 +164,7 @@ class _Routes:
     async def delete(self, http: Request) -> Response:
         model_id = http.path_params["model_id"]
         await self._models.remove(self._model(model_id))
-        del self._known[model_id]
+        self._known.pop(model_id, None)  # another request may have deleted it meanwhile
         return JSONResponse(None)
 
     async def log(self, http: Request) -> Response:

@@ -1,5 +1,6 @@
 """Several clients' models on one base are served side by side, trained, saved, restored and deleted."""
 
+import asyncio
 import json
 import threading
 
@@ -374,6 +375,16 @@ async def test_a_removed_model_is_gone_with_its_files(models):
     await models.prepare(A)
     assert (await answer(ask(models.worker, "a"))).version == "a@0"
     await models.remove(ArtModel(project="p", name="never-prepared"))
+
+
+async def test_a_model_is_removed_once(models):
+    """Several clients may delete the same model at the same time; each finds it gone."""
+    await models.prepare(A)
+    await asyncio.gather(*(models.remove(A) for _ in range(4)))
+    assert models.worker.pool.names() == ["base"]
+    assert not models.folder(A).exists()
+    await models.prepare(A)
+    assert models.worker.pool.names() == ["base", "a", "a@0"]
 
 
 async def test_listed_names_are_served(models):

@@ -136,6 +136,22 @@ async def test_names_that_cannot_be_folders_are_refused(client, path):
     assert "cannot name a folder" in (await post(client, path, body, status=400))["detail"]
 
 
+@pytest.mark.parametrize(
+    ("path", "place", "value"),
+    [
+        ("/_prepare_backend_for_training", ("config", "server_args"), "x"),
+        ("/_train_model", ("config", "grad_accumulation_sequences"), 2**31),
+        ("/_train_model", ("dev_config", "packed_sequence_length"), 10**400),
+    ],
+)
+async def test_a_value_that_no_server_can_use_names_its_field(client, path, place, value):
+    """A wrong type, or a number whose products overflow, is an error of the client."""
+    part, field = place
+    body = {**CONTROL[path], part: {**CONTROL[path].get(part, {}), field: value}}
+    await post(client, "/_prepare_backend_for_training", ART.prepare())
+    assert f"{part}.{field}" in (await post(client, path, body, status=422))["error"]["message"]
+
+
 async def test_unknown_routes_and_methods_have_a_detail(client):
     """Unknown routes and methods have a `detail`, which ART's clients show."""
     for method, path, status in (("POST", "/_nowhere", 404), ("GET", "/register", 405)):

@@ -160,6 +160,12 @@ async def test_a_model_can_be_deleted(client, models):
     await ask(client, "DELETE", path, status=404)
 
 
+async def test_two_clients_may_delete_a_model_at_the_same_time(client):
+    """Both are told that it is gone."""
+    path = f"/models/{await created(client)}"
+    assert await asyncio.gather(*(ask(client, "DELETE", path) for _ in range(2))) == [None, None]
+
+
 @pytest.mark.parametrize("query", [{"limit": "0"}, {"limit": "x"}, {"after": "nobody"}])
 async def test_invalid_pages_are_refused(client, query):
     """The error names the parameter."""
