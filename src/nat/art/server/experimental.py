@@ -19,6 +19,7 @@ from nat.art.server.submissions import Models
 from nat.art.wire import ArtBucketRequest
 from nat.backend.server.bodies import read
 from nat.http.errors import ApiError
+from nat.secrets import redact
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +73,7 @@ class _Routes:
 
     @staticmethod
     async def _sync(request: ArtBucketRequest, source: str, target: str) -> Response:
-        program = shutil.which("aws")
-        if program is None:
+        if (program := shutil.which("aws")) is None:
             raise ApiError("this server has no `aws` command; install the AWS CLI on its machine", status=501)
         await run(sync_command(program, source, target, delete=request.delete, verbose=request.verbose))
         return JSONResponse(None)
@@ -119,4 +119,4 @@ async def run(command: list[str]) -> None:
     if output:
         logger.info("%s", output)
     if process.returncode:
-        raise ApiError(f"`{' '.join(command)}` failed: {output[-_OUTPUT_CHARS:]}", status=502)
+        raise ApiError(f"`{' '.join(command)}` failed: {redact(output)[-_OUTPUT_CHARS:]}", status=502)

@@ -14,6 +14,7 @@ from nat.backend.vllm.client import Control, refused
 from nat.backend.vllm.hand_over import LOAD_ADAPTER, RPC, SLEEP
 from nat.backend.vllm.wire import GENERATE
 from nat.errors import EngineNotStarted
+from nat.secrets import excerpt
 
 TESTED = "0.32.0"
 OLDEST, NEWEST = (0, 32), (0, 33)
@@ -51,7 +52,7 @@ def check_version(control: Control) -> None:
     if found is None or not OLDEST <= (int(found[1]), int(found[2])) <= NEWEST:
         first, last = (".".join(map(str, version)) for version in (OLDEST, NEWEST))
         raise EngineNotStarted(
-            f"the sampling server says that it is vLLM {text[:80]!r}; versions {first} to {last} are supported",
+            f"the sampling server says that it is vLLM {excerpt(repr(text), 80)}; versions {first} to {last} work",
             hint=f"install vLLM {TESTED}, which is tested, in an environment of its own",
         )
 
@@ -81,7 +82,7 @@ def check_server(control: Control, *, context: int) -> str:
         base = bases[0]
     except (ValidationError, IndexError) as error:
         raise EngineNotStarted(
-            f"vLLM names no model at /v1/models: {models.text[:80]!r}", hint="check vllm_url, and that server's log"
+            f"vLLM names no model at /v1/models: {excerpt(repr(models.text), 80)}", hint="check vllm_url and its log"
         ) from error
     if base.max_model_len is not None and base.max_model_len < context:
         raise EngineNotStarted(

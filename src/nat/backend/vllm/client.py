@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from nat.backend.vllm.wire import GENERATE, Generate, Generated
 from nat.errors import EngineFailed, EngineStopped, WeightsReplaced, findings_of
 from nat.http.client import DirectAsyncClient, DirectClient
+from nat.secrets import excerpt
 
 CONTROL_SECONDS = 600.0
 """Longest wait for one control call, such as the load of all weights."""
@@ -151,7 +152,7 @@ def refused(response: httpx.Response) -> EngineFailed:
     """The error of a response that is not a success."""
     called = f"{response.request.method} {response.request.url.path}"
     return EngineFailed(
-        f"vLLM answered {called} with {response.status_code}: {response.text[:_SHOWN_CHARS]}",
+        f"vLLM answered {called} with {response.status_code}: {excerpt(response.text, _SHOWN_CHARS)}",
         hint="look at the end of vLLM's log",
     )
 
@@ -168,6 +169,6 @@ def _generated(content: bytes) -> Generated:
         return Generated.model_validate_json(content)
     except ValidationError as error:
         raise EngineFailed(
-            f"vLLM's answer is not what was expected ({findings_of(error)[0]}): {content[:_SHOWN_CHARS]!r}",
+            f"vLLM's answer is not what was expected ({findings_of(error)[0]}): {excerpt(repr(content), _SHOWN_CHARS)}",
             hint="look at the end of vLLM's log; another version may answer in another format",
         ) from error

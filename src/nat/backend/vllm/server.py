@@ -22,6 +22,7 @@ import httpx
 from nat.backend.vllm.client import Address
 from nat.backend.vllm.guard import GRACE_SECONDS, KILLED
 from nat.errors import EngineFailed, EngineNotStarted, EngineOutOfMemory, EngineStopped
+from nat.secrets import excerpt
 
 logger = logging.getLogger(__name__)
 
@@ -229,7 +230,7 @@ class OwnServer:
         errors = [] if code == KILLED else _CAUSE.findall(self._log())
         causes = [error for error in errors if _WITHOUT_CAUSE not in error]
         how = "was killed (SIGKILL)" if code == KILLED else f"ended with exit code {code}"
-        cause = f" ({causes[-1][:_SHOWN_CHARS]})" if causes else ""
+        cause = f" ({excerpt(causes[-1], _SHOWN_CHARS)})" if causes else ""
         message = f"vLLM {how}{' before it was ready' if starting else ''}{cause}; the end of its log:\n{tail}"
         if any(text in cause for text in _OUT_OF_MEMORY):
             return EngineOutOfMemory(message, hint=_MEMORY_HINT)

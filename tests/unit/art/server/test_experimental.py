@@ -8,6 +8,7 @@ from fakes.art_clients import ArtClient
 from nat.art.server.experimental import run, s3_address, sync_command
 from nat.art.wire import ArtBucketRequest, ArtModel
 from nat.http.errors import ApiError
+from nat.secrets import known_secrets
 
 ART = ArtClient()
 TO_BUCKET = {"model": ART.model(), "s3_bucket": "mine", "prefix": "runs", "verbose": False, "delete": True}
@@ -51,6 +52,15 @@ async def test_a_missing_command_is_an_error_with_its_package(client, monkeypatc
     monkeypatch.setenv("PATH", str(tmp_path))
     answer = await client.post("/_experimental_pull_from_s3", json=TO_BUCKET)
     assert (answer.status_code, "AWS CLI" in answer.json()["detail"]) == (501, True)
+
+
+async def test_no_part_of_a_secret_stays_where_the_output_is_cut():
+    """Half a secret is not recognised, so the output is redacted before its beginning is cut off."""
+    known_secrets.remember(["hunter2-is-a-secret"])
+    with pytest.raises(ApiError) as error:
+        await run(["/bin/sh", "-c", f"printf 'hunter2-is-a-secret{'x' * 490}'; exit 1"])
+    known_secrets.forget()
+    assert "secret" not in error.value.message.partition("failed")[2]
 
 
 @pytest.mark.parametrize(("path", "status"), [("deploy", 400), ("fork_checkpoint", 404)])
