@@ -17,6 +17,7 @@ from nat.backend.server.service import Service, usage_of
 from nat.backend.server.tool_parser import HermesParser, ParsedCall
 from nat.backend.tokenizer import ChatNotRendered, template_message
 from nat.errors import ModelCodeStopped, ModelNotSupported
+from nat.http.asgi import Receive
 from nat.http.errors import ApiError
 from nat.wire.openai_requests import SESSION_HEADER, ChatRequest
 from nat.wire.openai_responses import ChatChoice, ChatCompletion, ResponseFunction, ResponseMessage, ResponseToolCall
@@ -32,28 +33,26 @@ class ChatRoute:
     async def handle(self, http: HttpRequest) -> Response:
         service = self._service
         body = await read_chat(http, ChatRequest, max_bytes=service.limits.body_bytes, ignored=service.ignored)
-        body = self._service.with_training_fields(body)
-        self._service.check_model(body.model)
+        body = service.with_training_fields(body)
+        service.check_model(body.model)
         session = http.headers.get(SESSION_HEADER, "")
-        prompt = await self._prompt(body, session)
-        sequences = self._service.sequences(
-            body, [prompt.ids], new_tokens=body.new_tokens, top_logprobs=body.top_logprobs
-        )
+        prompt = await self._prompt(body, session, http.receive)
+        sequences = service.sequences(body, [prompt.ids], new_tokens=body.new_tokens, top_logprobs=body.top_logprobs)
 
         def keep(answers: list[Sequence]) -> None:
-            self._service.remember(answers)
+            service.remember(answers)
             for s in answers:
-                text = self._service.text(s)
+                text = service.text(s)
                 self._continuations.remember(prompt, text, s.token_ids, tools=body.calls_tools, session=session)
 
-        writer = _ChatWriter(self._service, body, prompt, keep)
+        writer = _ChatWriter(service, body, prompt, keep)
         if body.stream:
-            request, deltas = start_stream(self._service.engine, sequences, model=body.model)
+            request, deltas = start_stream(service.engine, sequences, model=body.model)
             return event_stream(writer.stream(request, deltas))
-        request = await complete(self._service.engine, sequences, http, model=body.model)
-        return await self._service.written(request, writer.whole)
+        request = await complete(service.engine, sequences, http, model=body.model)
+        return await service.written(request, writer.whole)
 
-    async def _prompt(self, body: ChatRequest, session: str) -> Prompt:
+    async def _prompt(self, body: ChatRequest, session: str, receive: Receive) -> Prompt:
         """The messages, rendered and tokenised in a thread.
 
         Raises:
@@ -71,7 +70,7 @@ class ChatRoute:
             return self._continuations.prompt(chat, text, session=session)
 
         try:
-            return await self._service.threads.run(prepared)
+            return await self._service.threads.run(prepared, receive)
         except ChatNotRendered as error:
             raise ApiError(
                 f"the model's chat template refused the {error.param}: {error}", param=error.param
@@ -141,12 +140,8 @@ class _ChatWriter:
         return choice
 
     def _opening(self, request: Request) -> bytes:
-        choices = [
-            ChatChoice(
-                index=s.index, delta=ResponseMessage(role="assistant", content=""), logprobs=None, finish_reason=None
-            )
-            for s in request.sequences
-        ]
+        role = ResponseMessage(role="assistant", content="")
+        choices = [ChatChoice(index=s.index, delta=role, logprobs=None, finish_reason=None) for s in request.sequences]
         chunk = self._answer("chat.completion.chunk", request, choices)
         self._add_prompt(chunk)
         return chunk_event(chunk)

@@ -31,7 +31,7 @@ class CompletionRoute:
         for prompt in body.prompts:
             if isinstance(prompt, str):
                 limits.check_text(prompt, param="prompt")
-        prompts = await self._service.threads.run(lambda: [self._encode(prompt) for prompt in body.prompts])
+        prompts = await self._service.threads.run(lambda: list(map(self._encode, body.prompts)), http.receive)
         if body.prompt_logprobs is not None and not self._service.engine.scores_prompts:
             raise ApiError(
                 "prompt_logprobs: with engine vllm, this server does not score prompts; ask a vLLM server itself",
@@ -55,8 +55,7 @@ class CompletionRoute:
         if isinstance(prompt, str):
             return self._service.loaded.tokenizer.encode(prompt)
         size = self._service.loaded.vocab_size
-        outside = next((token for token in prompt if not 0 <= token < size), None)
-        if outside is not None:
+        if (outside := next((token for token in prompt if not 0 <= token < size), None)) is not None:
             raise ApiError(f"token id {outside} is outside the model's vocabulary of {size}", param="prompt")
         return prompt
 
@@ -93,16 +92,13 @@ class _TextWriter:
             async for news in deltas:
                 parts = []
                 for delta in news:
-                    choice = TextChoice(
-                        index=delta.index, text=delta.text, logprobs=None, finish_reason=delta.finish_reason
-                    )
-                    self._add_tokens(
-                        choice, delta.token_ids, delta.logprobs, delta.top_logprobs, offset=offsets[delta.index]
-                    )
-                    offsets[delta.index] += len(delta.text)
-                    if self._body.return_token_ids and delta.index in first:
-                        choice.prompt_token_ids = request.sequences[delta.index].prompt_ids
-                    first.discard(delta.index)
+                    at = delta.index
+                    choice = TextChoice(index=at, text=delta.text, logprobs=None, finish_reason=delta.finish_reason)
+                    self._add_tokens(choice, delta.token_ids, delta.logprobs, delta.top_logprobs, offset=offsets[at])
+                    offsets[at] += len(delta.text)
+                    if self._body.return_token_ids and at in first:
+                        choice.prompt_token_ids = request.sequences[at].prompt_ids
+                    first.discard(at)
                     parts.append(chunk_event(self._answer(request, [choice])))
                 yield b"".join(parts)
         if self._body.stream_options.include_usage:

@@ -13,6 +13,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from nat.http.asgi import Receive, cancel_on_disconnect
+
 A = TypeVar("A")
 
 AT_ONCE = 4
@@ -29,9 +31,12 @@ class PromptThreads:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         weakref.finalize(self, _dismiss, self._jobs, at_once)
 
-    async def run(self, prepare: Callable[[], A]) -> A:
-        """The result of `prepare`, in a thread; if the caller is cancelled, it runs to its end."""
-        await self._free.acquire()
+    async def run(self, prepare: Callable[[], A], receive: Receive) -> A:
+        """The result of `prepare`, which runs to its end; ClientDisconnected if the client goes before its turn."""
+        if self._free.locked():
+            await cancel_on_disconnect(receive, asyncio.ensure_future(self._free.acquire()))
+        else:
+            await self._free.acquire()
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[A] = loop.create_future()
         if self._idle:

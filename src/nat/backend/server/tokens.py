@@ -29,7 +29,7 @@ class TokenRoutes:
         limits.check_text(body.prompt, param="prompt")
         tokenizer = self._service.loaded.tokenizer
         encode = tokenizer.encode if body.add_special_tokens else tokenizer.encode_rendered
-        ids = await self._service.threads.run(partial(encode, body.prompt))
+        ids = await self._service.threads.run(partial(encode, body.prompt), http.receive)
         return json_answer(TokenizedText(count=len(ids), max_model_len=limits.tokens, tokens=ids))
 
     async def detokenize(self, http: HttpRequest) -> Response:
@@ -42,7 +42,8 @@ class TokenRoutes:
             )
         if (outside := next((token for token in body.tokens if not 0 <= token < 2**31), None)) is not None:
             raise ApiError(f"{outside} is no token id", param="tokens")
-        text = await self._service.threads.run(partial(self._service.loaded.tokenizer.decode_all, body.tokens))
+        decode = self._service.loaded.tokenizer.decode_all
+        text = await self._service.threads.run(partial(decode, body.tokens), http.receive)
         return json_answer(DetokenizedText(prompt=text))
 
     def _check_model(self, name: str | None) -> None:

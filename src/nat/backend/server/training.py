@@ -14,6 +14,7 @@ from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.backend.server.threads import PromptThreads
 from nat.backend.texts import tokenized
 from nat.backend.training.jobs import TrainingJobs
+from nat.http.asgi import Receive
 from nat.http.errors import ApiError, ClientDisconnected, first_of
 from nat.sizing.forecast import ForecastRequest
 from nat.wire.texts import Conversation, TokenizeAnswer, TokenizedConversation, TokenizeRequest
@@ -102,16 +103,14 @@ class _Routes:
         for conversation in request.conversations:
             if await http.is_disconnected():
                 raise ClientDisconnected
-            found.append(await self._tokenized(conversation))
+            found.append(await self._tokenized(conversation, http.receive))
         return json_answer(TokenizeAnswer(conversations=found))
 
-    async def _tokenized(self, conversation: Conversation) -> TokenizedConversation:
+    async def _tokenized(self, conversation: Conversation, receive: Receive) -> TokenizedConversation:
         loaded = self._forecaster.loaded
-        return await self._tokenizing.run(
-            partial(
-                tokenized, conversation, loaded.tokenizer, stops=loaded.eos_token_ids, longest=loaded.max_seq_length
-            )
-        )
+        stops, longest = loaded.eos_token_ids, loaded.max_seq_length
+        rows = partial(tokenized, conversation, loaded.tokenizer, stops=stops, longest=longest)
+        return await self._tokenizing.run(rows, receive)
 
     async def export(self, http: Request) -> Response:
         jobs = self._jobs
@@ -138,8 +137,7 @@ def batch_findings(job: TrainingJob, loaded: LoadedModel) -> list[str]:
                 sampled += row.num_sampled
                 if len(row.token_ids) > loaded.max_seq_length:
                     findings.append(f"{place}: {len(row.token_ids)} tokens; the context has {loaded.max_seq_length}")
-                outside = next((t for t in row.token_ids if not 0 <= t < loaded.vocab_size), None)
-                if outside is not None:
+                if (outside := next((t for t in row.token_ids if not 0 <= t < loaded.vocab_size), None)) is not None:
                     findings.append(f"{place}.token_ids: {outside} is outside the vocabulary of {loaded.vocab_size}")
     if not sampled:
         findings.append("groups: no token has a logprob or is in a completion_mask, so there is nothing to train on")
