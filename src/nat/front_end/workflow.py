@@ -89,6 +89,7 @@ class _Streamed(Invocable):
         async for piece in self._workflow.astream(value):
             chunks.append(piece)
             self._on_chunk(piece)
+            await asyncio.sleep(0)  # a workflow that has its pieces at hand never waits
         return chunks
 
 

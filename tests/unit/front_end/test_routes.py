@@ -150,6 +150,23 @@ async def test_a_workflow_that_streams(tmp_path):
     assert "only streams" in whole.json()["detail"]
 
 
+async def test_a_workflow_that_never_waits_streams_too(tmp_path):
+    """Its first piece arrives before it has made its last one, and others are answered meanwhile."""
+    made = []
+
+    async def pieces(question: str) -> AsyncGenerator[str, None]:
+        for number in range(5000):
+            made.append(number)
+            yield question
+
+    scripted = ScriptedWorkflow(tmp_path, shout, [])
+    scripted.function = pieces
+    async with serving(scripted) as client, client.stream("POST", "/generate/stream", json="a") as streamed:
+        await anext(streamed.aiter_raw())
+        assert (await client.get("/health")).status_code == 200
+        assert len(made) < 5000
+
+
 async def test_closing_the_connection_cancels_the_workflow(tmp_path):
     """Closing the connection cancels the request, whole or streamed."""
     for route in ("/generate", "/generate/stream", "/generate/full", "/v1/chat/completions"):

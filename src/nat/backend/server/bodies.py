@@ -128,6 +128,7 @@ async def _closed(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     try:
         async for each in events:
             yield each
+            await asyncio.sleep(0)  # a client that reads at once never lets its sender wait
     except ApiError as error:
         logger.warning("a stream ended early: %s", error.message)
         yield event(error.json())
