@@ -126,7 +126,7 @@ def _num_weights(path: Path) -> int:
     """Weights of a folder; 0 if they are in other files or damaged, which loading them will say."""
     try:
         return num_parameters(base_of(path) if is_adapter(path) else path) or 0
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, ModelNotSupported):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, ModelNotSupported):
         return 0
 
 

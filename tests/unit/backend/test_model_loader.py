@@ -353,6 +353,10 @@ HOSTILE = {
         lambda f: os.mkfifo(f / "adapter_model.safetensors"),
         "adapter_model.safetensors is neither a file nor a folder",
     ),
+    "an adapter whose configuration is nested too deeply": (
+        lambda f: ((f / "config.json").unlink(), (f / "adapter_config.json").write_text("[" * 100_000)),
+        "the model in .* cannot be loaded: RecursionError",
+    ),
     "a manifest with files of another folder": (
         lambda f: (f / "manifest.json").write_text(
             json.dumps({"kind": "export", "files": {"../x.safetensors": {"bytes": 1, "sha256": "0" * 64}}})
