@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic_core import to_json
 
-from nat.gateway.dialects import Body, BrokenOrder, Dialect, Memory, Stream, Untranslatable
+from nat.gateway.dialects import Body, BrokenOrder, Dialect, Memory, Stream
 from nat.gateway.retries import Sent
 from nat.gateway.upstream import Upstream
 from nat.http.asgi import EVENT_STREAM, JSON, Sender
@@ -42,10 +43,7 @@ class Call:
             ApiError: there is no answer; a stream that has begun also carries the error itself.
 
         """
-        try:
-            chat = self.upstream.adapted(self.route.dialect.to_chat(self.request, self.memory))
-        except Untranslatable as error:
-            raise ApiError(str(error)) from error
+        chat = self.upstream.adapted(self.route.dialect.to_chat(self.request, self.memory))
         try:
             async with asyncio.timeout(self.upstream.timeout):
                 await (self._stream(chat, sender, keep) if chat.get("stream") else self._whole(chat, sender, keep))
@@ -55,7 +53,7 @@ class Call:
 
     async def _whole(self, chat: Body, sender: Sender, keep: Keep) -> None:
         completion = await self.upstream.complete(self.route.upstream, chat)
-        sent = Sent(JSON, to_json(self.route.dialect.from_chat(completion, self.request, self.memory)))
+        sent = Sent(JSON, to_json(_read(self.route.dialect.from_chat, completion, self.request, self.memory)))
         keep(sent)
         await sender.whole(200, sent.content, sent.content_type)
         sent.delivered = True
@@ -87,7 +85,11 @@ def _pushed(stream: Stream, chunks: list[Body]) -> bytes:
         if error := chunk.get("error"):
             text = error["message"] if isinstance(error, dict) and "message" in error else error
             raise ApiError(str(text), status=502)
+    return b"".join(_read(stream.push, chunk) for chunk in chunks)
+
+
+def _read(read: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        return b"".join(map(stream.push, chunks))
-    except BrokenOrder as error:
-        raise ApiError(str(error), status=502) from error
+        return read(*arguments)
+    except (BrokenOrder, TypeError, AttributeError, LookupError) as error:  # JSON of another shape than an answer's
+        raise ApiError(f"the model server's response cannot be read: {error}", status=502) from error

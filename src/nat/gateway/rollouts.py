@@ -105,10 +105,9 @@ class Rollouts:
             await self.close(name)
 
     def _find(self, name: str) -> _Open:
-        try:
-            return self._open[name]
-        except KeyError:
-            raise ApiError(f"there is no open rollout {name!r}", status=404) from None
+        if name not in self._open:
+            raise ApiError(f"there is no open rollout {name!r}", status=404)
+        return self._open[name]
 
 
 class RolloutRoutes:

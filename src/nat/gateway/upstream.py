@@ -148,7 +148,7 @@ class Chunks:
                     yield chunks
         except httpx.TransportError as error:
             raise ApiError(f"the model server broke off its response: {type(error).__name__}", status=502) from error
-        except ValueError as error:
+        except (ValueError, TypeError, AttributeError) as error:
             raise ApiError(f"the model server's response cannot be read: {error}", status=502) from error
         finally:
             if isinstance(pieces, AsyncGenerator):

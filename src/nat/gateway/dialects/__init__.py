@@ -66,7 +66,7 @@ def parse_arguments(text: str) -> Body:
     return value if isinstance(value, dict) else {}
 
 
-class Untranslatable(ValueError):
+class Untranslatable(ApiError):
     """The request has no equivalent chat; the message names the field, the value and the expectation."""
 
 
