@@ -136,11 +136,10 @@ def smallest_improvement(num_examples: int, *, changed: float | None = None) -> 
         unchanged = [0.0] * (num_examples - rises - falls)
         return mean_interval([1.0] * rises + [-1.0] * falls + unchanged, scale=1.0)[0] > 0
 
-    enough = rises_falls[max(MIN_DIFFERING, count // 2 if changed else 0) :]  # the interval only moves up from there
-    place = bisect_left(enough, x=True, key=lambda each: improved(*each))
-    if place == len(enough):
+    place = bisect_left(rises_falls, x=True, key=lambda each: improved(*each))  # the more rise, the higher the interval
+    if place == len(rises_falls):
         return None
-    rises, falls = enough[place]
+    rises, falls = rises_falls[place]
     return (rises - falls) / num_examples
 
 
