@@ -1,4 +1,4 @@
-"""Export the model as Hugging Face directories, which transformers and peft load.
+"""Export the model as Hugging Face directories, which transformers and peft load, or as a GGUF file.
 
 `python -m nat.backend.export CHECKPOINT TARGET FORMAT` exports a checkpoint without a server.
 """
@@ -6,6 +6,7 @@
 import copy
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,8 @@ from nat.backend.four_bit import decode
 from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
 from nat.errors import BackendError, ExportRefused, NatError
-from nat.files import replacing_folder
+from nat.files import UNFINISHED, replacing_folder
+from nat.wire.extras import install_hint, missing_packages
 from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, STATE, ExportFormat, is_export
 
 ADAPTER = "adapter"
@@ -96,15 +98,18 @@ def merged(loaded: LoadedModel) -> PreTrainedModel:
 def export_checkpoint(checkpoint: Path, target: Path, form: ExportFormat = "hf") -> None:
     """Export a checkpoint without the files of training; an adapter is merged, and copied beside it.
 
-    With the format `peft`, only the adapter is written.
+    With the format `peft`, only the adapter is written; with `gguf`, one file of the whole model.
 
     Raises:
-        BackendError: the format is `peft`, and the checkpoint has no adapter.
+        BackendError: the format is `peft` without an adapter, or `gguf` without the package of this name.
         CheckpointDamaged: a file of the checkpoint is not as it was written.
-        ExportRefused: the target exists and is not an export.
+        ExportRefused: the target exists and is not an export; or GGUF files of this kind of model are not written.
         ModelNotSupported: the base model of an adapter cannot be loaded.
 
     """
+    if form == "gguf":
+        _export_gguf(checkpoint, target)
+        return
     state = verify(checkpoint)
     if form == "peft" and not state.lora:
         raise BackendError(
@@ -125,6 +130,19 @@ def export_checkpoint(checkpoint: Path, target: Path, form: ExportFormat = "hf")
                     target.mkdir()
                 elif path.name not in {STATE, OPTIMIZER, MANIFEST}:
                     shutil.copyfile(path, target)
+
+
+def _export_gguf(checkpoint: Path, target: Path) -> None:
+    if missing_packages(["gguf"]):
+        raise BackendError("the format gguf needs the package gguf, which is not installed", hint=install_hint("local"))
+    from nat.backend.gguf_writing import write_gguf  # noqa: PLC0415 - the other formats do without it
+
+    if target.exists() or target.is_symlink():  # a GGUF file does not tell whether it is an export
+        raise ExportRefused(f"{target} exists already, so it stays", hint="choose another name, or move it away")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=UNFINISHED) as place:
+        export_checkpoint(checkpoint, Path(place) / "model")
+        write_gguf(Path(place) / "model", target)
 
 
 def _copy_adapter(checkpoint: Path, folder: Path) -> None:

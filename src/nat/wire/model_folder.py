@@ -22,8 +22,8 @@ STATE = "state.json"
 """A checkpoint's state besides tensors."""
 
 
-ExportFormat = Literal["hf", "peft"]
-"""A whole model as transformers loads it, or a LoRA adapter alone as peft does."""
+ExportFormat = Literal["hf", "peft", "gguf"]
+"""A whole model as transformers loads it, a LoRA adapter alone as peft does, or a model in a file of llama.cpp."""
 
 _CACHED = re.compile(r"models--(?P<name>.+)/snapshots/(?P<commit>[0-9a-f]{40})")
 """The end of a model's path in the Hugging Face Hub's cache; names on the Hub have no `--`."""

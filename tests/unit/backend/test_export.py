@@ -1,6 +1,7 @@
 """Adapters are exported for peft, under the name of their base model."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,13 @@ from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.export import export_checkpoint, main
+from nat.backend.gguf_reading import convert
 from nat.backend.lora import Adapters, LoraSettings
 from nat.backend.model_loader import base_of, load_model
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.errors import BackendError, ModelNotSupported
+from nat.errors import BackendError, ExportRefused, ModelNotSupported
 from nat.hub import cached_folder
 from nat.wire.training import TrainingConfig
 
@@ -85,6 +87,30 @@ def test_the_exports_load_without_our_code(checkpoint, base, tmp_path):
     with torch.no_grad():
         for model in models:
             torch.testing.assert_close(model(torch.tensor([TOKENS])).logits[0], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_an_adapter_is_merged_into_a_gguf_file(checkpoint, tmp_path):
+    """The file computes what was served; one that exists is never replaced, as it may be anybody's."""
+    folder, expected = checkpoint
+    target = tmp_path / "deep" / "model.gguf"
+    export_checkpoint(folder, target, "gguf")
+    assert [path.name for path in target.parent.iterdir()] == ["model.gguf"]
+    convert(target, tmp_path / "back")
+    with torch.no_grad():
+        found = AutoModelForCausalLM.from_pretrained(tmp_path / "back")(torch.tensor([TOKENS])).logits[0]
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    before = target.read_bytes()
+    with pytest.raises(ExportRefused, match="exists already, so it stays"):
+        export_checkpoint(folder, target, "gguf")
+    assert target.read_bytes() == before
+
+
+def test_without_its_package_no_gguf_is_written(checkpoint, tmp_path, monkeypatch):
+    """The error has the command that installs it."""
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(BackendError, match=r"needs the package gguf.*\n.*pip install"):
+        export_checkpoint(checkpoint[0], tmp_path / "model.gguf", "gguf")
+    assert not (tmp_path / "model.gguf").exists()
 
 
 def test_a_checkpoint_finds_its_base_in_the_cache(checkpoint):

@@ -35,12 +35,14 @@ _LAST = "last"
     type=click.Choice(get_args(ExportFormat)),
     default="hf",
     show_default=True,
-    help="hf: a whole model, with a LoRA adapter merged; peft: the adapter alone.",
+    help="hf: a whole model, with a LoRA adapter merged; peft: the adapter alone; gguf: the whole model in one file, "
+    "for llama.cpp, Ollama and LM Studio.",
 )
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="Folder to write; only an earlier export is replaced.  [default: exports/<checkpoint> beside the checkpoints]",
+    help="Folder to write, with gguf a file; only an exported folder is replaced.  "
+    "[default: exports/<checkpoint> beside the checkpoints]",
 )
 @trajectory_options
 @runs_root_option
@@ -67,7 +69,7 @@ def export_command(
     check_options_of_a_model(of_rollouts)
     folder = Path(run) if Path(run).is_dir() else find_run(run, output_dir)
     source = found_checkpoint(folder, checkpoint)
-    name = source.name if form == "hf" else f"{source.name}-{form}"
+    name = source.name + {"hf": "", "peft": "-peft", "gguf": ".gguf"}[form]
     target = output or source.parent.parent / EXPORTS / name
     event_loop.run(export_checkpoint(source, target, form))
     record = {"checkpoint": str(source), "model": str(target), "format": form}
