@@ -39,6 +39,6 @@ async def export_checkpoint(checkpoint: Path, target: Path, form: ExportFormat =
     """
     code, output = await run_module("nat.backend.export", str(checkpoint), str(target), form)
     if code:
-        text = output.rpartition("Error: ")[2]
+        text = f"\n{output}".rpartition("\nError: ")[2]
         raise BackendError(text or f"the export of {checkpoint} ended with exit code {code}")
     return target

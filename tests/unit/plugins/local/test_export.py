@@ -1,9 +1,13 @@
 """An exported model is moved into the run's folder and replaces nothing but an earlier export."""
 
-import pytest
+import json
 
-from nat.errors import ExportRefused
-from nat.plugins.local.export import move_export
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from nat.errors import BackendError, ExportRefused
+from nat.plugins.local.export import export_checkpoint, move_export
 from nat.wire.model_folder import MANIFEST, Manifest
 
 
@@ -39,3 +43,18 @@ def test_other_files_are_not_replaced(tmp_path, kind):
         move_export(folder)
     assert (folder / "weights").read_text() == "trained"
     assert target.is_symlink() or target.exists()
+
+
+async def test_the_whole_error_of_the_process_is_shown(tmp_path):
+    """Also where it quotes an error of a library, whose class has `Error: ` after it."""
+    folder, base = tmp_path / "step_000001", tmp_path / "base"
+    for each in (folder, base):
+        each.mkdir()
+    (base / "config.json").write_text("{}")
+    (folder / "state.json").write_text('{"step": 1, "lora": true, "jobs": []}')
+    config = {"peft_type": "LORA", "base_model_name_or_path": str(base)}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    for name in ("optimizer", "adapter_model"):
+        save_file({"weight": torch.zeros(1)}, folder / f"{name}.safetensors")
+    with pytest.raises(BackendError, match=rf"^the model in {base} cannot be loaded: \w+Error: "):
+        await export_checkpoint(folder, tmp_path / "exported")
