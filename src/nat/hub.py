@@ -1,10 +1,11 @@
-"""Models by name: find a model's folder on this machine, or download it from the Hugging Face Hub into its cache."""
+"""Models by name: find a model's folder on this machine, convert a GGUF file, or download from the Hugging Face Hub."""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from nat.errors import ModelUnavailable, describe_error
+from nat.gguf_cache import converted
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.model_folder import is_model
 
@@ -22,31 +23,34 @@ class LocalModel:
 
     folder: Path
     revision: str | None = None
-    """The commit of the Hub that it is; None for a folder that the user named."""
+    """The commit of the Hub that it is; None for a folder or file that the user named."""
 
 
 def local_model(model: Path | str, revision: str | None = None) -> LocalModel:
-    """The folder of a model; a name of the Hub is downloaded unless the cache has it.
+    """The folder of a model; a GGUF file is converted, a name of the Hub downloaded, unless the cache has it.
 
     `huggingface_hub` reads its own settings: HF_HOME, HF_ENDPOINT (a mirror), HF_TOKEN, HF_HUB_OFFLINE.
 
     Raises:
-        ModelUnavailable: there is no such folder or name, access is refused, or the download fails.
+        ModelUnavailable: there is no such folder, file or name, access is refused, or the download or conversion fails.
 
     """
     folder = Path(model)
-    if not (named := _NAME.fullmatch(str(model)) and not folder.exists()) and revision is not None:
+    named = _NAME.fullmatch(str(model)) and not folder.exists() and folder.suffix != ".gguf"
+    if not named and revision is not None:
         raise ModelUnavailable(
-            f"{model} is a folder, which has no revision '{revision}'",
+            f"{model} is a {'file' if folder.is_file() else 'folder'}, which has no revision '{revision}'",
             hint="remove `revision`, or give the name of a model on the Hub",
         )
+    if folder.is_file():  # Ollama's have no ending
+        return LocalModel(converted(folder))
     found = _downloaded(str(model), revision) if named else LocalModel(folder)
     if not is_model(found.folder):
         what = "a model of transformers" if named else "a checkpoint directory"
         raise ModelUnavailable(
             f"{model} is not {what} (it has no config.json)",
-            hint="give the directory of a Hugging Face model, or its name on the Hub, OWNER/NAME; paths start at the "
-            "current folder",
+            hint="give the directory of a Hugging Face model, its name on the Hub, OWNER/NAME, or a .gguf file; paths "
+            "start at the current folder",
         )
     return found
 

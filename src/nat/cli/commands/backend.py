@@ -66,7 +66,7 @@ def serve_command(*, revision: str | None, **given: object) -> None:
 
 
 def with_folder(options: ServeOptions, revision: str | None) -> ServeOptions:
-    """The options with the folder of a model that is named; it is downloaded unless the cache has it.
+    """The options with the folder of a model that is named, or given as a GGUF file.
 
     The backend's process gets no token of the Hub, so it loads folders only.
 
@@ -75,7 +75,7 @@ def with_folder(options: ServeOptions, revision: str | None) -> ServeOptions:
 
     """
     found = local_model(options.model, revision)
-    if found.revision is None:
+    if found.folder == options.model:
         return options
     name = options.served_model_name or options.model.name
     return options.model_copy(update={"model": found.folder, "served_model_name": name})

@@ -46,7 +46,8 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
 
     model: Path
     """Directory with config.json, weights in safetensors, tokenizer and chat template; or a checkpoint of a run; or the
-    name of a model on the Hugging Face Hub, OWNER/NAME, which is downloaded into the Hub's cache."""
+    name of a model on the Hugging Face Hub, OWNER/NAME, which is downloaded into the Hub's cache; or a GGUF file, which
+    is converted once into `~/.cache/nat/gguf`."""
     revision: str | None = None
     """Branch, tag or commit of a model of the Hub; a run records the commit."""
     model_name: str | None = None
@@ -102,8 +103,12 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     """Seconds after which a request to the backend fails."""
 
     def pinned(self) -> Self:
-        commit = local_model(self.model, self.revision).revision
-        return self if commit is None else self.model_copy(update={"revision": commit})
+        found = local_model(self.model, self.revision)
+        if found.revision is not None:
+            return self.model_copy(update={"revision": found.revision})
+        if found.folder == self.model:
+            return self
+        return self.model_copy(update={"model": found.folder, "model_name": self.served_name})
 
     @property
     def served_name(self) -> str:

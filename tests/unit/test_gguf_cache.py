@@ -1,0 +1,90 @@
+"""GGUF files are converted once, and under the checksum of their content."""
+
+import logging
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from fakes.gguf_files import make_gguf, rewritten
+from fakes.made_once import made_once
+from nat.errors import ModelUnavailable
+from nat.files import UNFINISHED
+from nat.gguf_cache import cache_folder, converted
+from nat.hub import local_model
+from nat.plugins.local.llm import LocalModelConfig
+from nat.wire.model_folder import is_model, num_parameters
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    """The cache of a user who has none yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "nat" / "gguf"
+
+
+@pytest.fixture
+def file(shared_folder, tmp_path) -> Path:
+    made = made_once(shared_folder / "gguf", lambda folder: make_gguf(folder / "tiny.gguf"))
+    return Path(shutil.copyfile(made / "tiny.gguf", tmp_path / "tiny.gguf"))
+
+
+def test_a_file_is_converted_once(file, caplog, tmp_path):
+    """The console says what was read, to which type and how large it is; a renamed file is found by its content."""
+    caplog.set_level(logging.INFO)
+    folder = local_model(file).folder
+    assert (is_model(folder), num_parameters(folder), folder.name) == (True, 41696, "tiny")
+    first, last = caplog.messages
+    assert first == f"converting {file} (0 MiB) to safetensors, once"
+    assert last == f"tiny.gguf: read from F32 to float32, 0 MiB in {folder}"
+    file.rename(tmp_path / "sha256-of-ollama")
+    assert local_model(tmp_path / "sha256-of-ollama").folder == folder
+    assert len(caplog.messages) == 2
+
+
+def test_a_killed_conversion_leaves_nothing_half(file, cache):
+    """What it had written is not taken for a model, and goes away with the next conversion."""
+    whole = converted(file)
+    half = whole.with_name(f"{UNFINISHED}half")
+    whole.rename(half)
+    assert converted(file) == whole
+    assert [path.name for path in sorted(whole.parent.iterdir())] == ["lock", "tiny"]
+
+
+def test_a_run_records_the_converted_folder(file, tmp_path):
+    """A changed file is another model: its folder is another one, so a run that goes on keeps its weights."""
+    block = LocalModelConfig(model=file)
+    pinned = block.pinned()
+    assert pinned.model.is_relative_to(cache_folder())
+    assert (pinned.served_name, pinned.pinned()) == ("tiny.gguf", pinned)
+    rewritten(file, tmp_path / "other.gguf", values={"general.name": "another"}).replace(file)
+    assert block.pinned().model.parent != pinned.model.parent
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PK\3\4", "is no GGUF file, or is cut off: ValueError: GGUF magic"),
+        (b"GGUF\3\0\0\0", "is no GGUF file, or is cut off"),
+    ],
+)
+def test_what_cannot_be_converted_says_why(tmp_path, cache, content, message):
+    """The error names the file and what to do, and no folder is left."""
+    (tmp_path / "model.gguf").write_bytes(content)
+    with pytest.raises(ModelUnavailable, match=message) as raised:
+        local_model(tmp_path / "model.gguf")
+    assert str(tmp_path / "model.gguf") in raised.value.message
+    assert "→" in str(raised.value)
+    assert not any(map(is_model, cache.rglob("*")))
+
+
+def test_a_missing_file_or_package_and_a_revision_are_refused(file, tmp_path, monkeypatch):
+    """A name that ends in .gguf is no name of the Hub; the command that installs the package is in the error."""
+    with pytest.raises(ModelUnavailable, match=r"lost\.gguf is not a checkpoint directory.*\n.*or a \.gguf file"):
+        local_model("lost.gguf")
+    with pytest.raises(ModelUnavailable, match="is a file, which has no revision 'main'"):
+        local_model(file, "main")
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(ModelUnavailable, match=r"not installed: gguf\n.*pip install"):
+        local_model(file)
