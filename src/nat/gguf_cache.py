@@ -29,8 +29,9 @@ def converted(file: Path) -> Path:
     if missing := missing_packages(["gguf", "torch", "transformers"]):
         problem = f"reading the file {file} needs packages that are not installed: {', '.join(missing)}"
         raise ModelUnavailable(problem, hint=install_hint("local"))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nat" / "gguf"
     with file.open("rb") as content:
-        place = cache_folder() / hashlib.file_digest(content, "sha256").hexdigest()
+        place = cache / hashlib.file_digest(content, "sha256").hexdigest()
     place.mkdir(parents=True, exist_ok=True)
     with (place / "lock").open("w") as lock:  # the child holds it, too: a killed parent leaves no second conversion
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -39,11 +40,6 @@ def converted(file: Path) -> Path:
             found = place / file.stem
             _convert(file, found, lock.fileno())
     return found
-
-
-def cache_folder() -> Path:
-    """Where converted models lie: below XDG_CACHE_HOME, by default `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nat" / "gguf"
 
 
 def _convert(file: Path, folder: Path, lock: int) -> None:

@@ -11,7 +11,7 @@ from fakes.gguf_files import make_gguf, rewritten
 from fakes.made_once import made_once
 from nat.errors import ModelUnavailable
 from nat.files import UNFINISHED
-from nat.gguf_cache import cache_folder, converted
+from nat.gguf_cache import converted
 from nat.hub import local_model
 from nat.plugins.local.llm import LocalModelConfig
 from nat.wire.model_folder import is_model, num_parameters
@@ -52,11 +52,11 @@ def test_a_killed_conversion_leaves_nothing_half(file, cache):
     assert [path.name for path in sorted(whole.parent.iterdir())] == ["lock", "tiny"]
 
 
-def test_a_run_records_the_converted_folder(file, tmp_path):
+def test_a_run_records_the_converted_folder(file, cache, tmp_path):
     """A changed file is another model: its folder is another one, so a run that goes on keeps its weights."""
     block = LocalModelConfig(model=file)
     pinned = block.pinned()
-    assert pinned.model.is_relative_to(cache_folder())
+    assert pinned.model.is_relative_to(cache)
     assert (pinned.served_name, pinned.pinned()) == ("tiny.gguf", pinned)
     rewritten(file, tmp_path / "other.gguf", values={"general.name": "another"}).replace(file)
     assert block.pinned().model.parent != pinned.model.parent

@@ -1,7 +1,4 @@
-"""What a GGUF file says in llama.cpp's names, and transformers in others: how text is split, and scaled positions.
-
-Both directions use it: `gguf_reading.py` and `gguf_writing.py`.
-"""
+"""What a GGUF file says in llama.cpp's names, and transformers in others: how text is split, and scaled positions."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +10,6 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-PLAIN_ROPE = "default"
 SCALED_ROPE = "llama3"
 """The only scaled positions that both sides have: those of Llama 3.1 and later."""
 ROPE_FACTORS = "rope_freqs.weight"
@@ -33,34 +29,27 @@ def _pattern(digits: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
-_SPLITS = {
-    "gpt-2": _bytes(use_regex=True),
-    "smollm": _bytes({"type": "Digits", "individual_digits": True}, use_regex=True),
-    "llama-bpe": _bytes(_pattern(r"\p{N}{1,3}"), use_regex=False),
-    "qwen2": _bytes(_pattern(r"\p{N}"), use_regex=False),
-}
-"""As `pre_tokenizer` in a tokenizer.json."""
-_SAME = {
-    "smollm": ("starcoder", "refact", "command-r", "codeshell", "exaone"),
-    "llama-bpe": ("llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral"),
-    "qwen2": ("deepseek-r1-qwen", "megrez"),
-}
-"""Other names of these splits."""
-SPLITS = _SPLITS | {other: _SPLITS[name] for name, others in _SAME.items() for other in others}
-_NORMALIZER = {"type": "NFC"}
-"""Of Qwen's tokenizers; llama.cpp leaves it out, as it changes few texts."""
+_DIGITS = {"type": "Digits", "individual_digits": True}
+_SPLITS = (
+    (("gpt-2",), _bytes(use_regex=True)),
+    (("smollm", "starcoder", "refact", "codeshell"), _bytes(_DIGITS, use_regex=True)),
+    (("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _bytes(_pattern(r"\p{N}{1,3}"), use_regex=False)),
+    (("qwen2", "deepseek-r1-qwen", "megrez"), _bytes(_pattern(r"\p{N}"), use_regex=False)),
+)
+SPLITS = {name: split for names, split in _SPLITS for name in names}
+"""As `pre_tokenizer` in a tokenizer.json; of several names for one, the first is written."""
 
 
 def name_of_split(tokenizer: Tokenizer) -> str | None:
     """The name of how a byte-level tokenizer splits text; None if llama.cpp has none that is known here."""
     state = json.loads(tokenizer.to_str())
-    if state["normalizer"] not in (None, _NORMALIZER):
+    if (state["normalizer"] or {}).get("type", "NFC") != "NFC":  # llama.cpp leaves out that of Qwen
         return None
     parts = (state["pre_tokenizer"] or {}).get("pretokenizers", [state["pre_tokenizer"]])
     for part in parts:
         if part and "trim_offsets" in part:
             part["trim_offsets"] = True  # it decides where a token's text begins, not what the token is
-    return next((name for name, split in _SPLITS.items() if split["pretokenizers"] == parts), None)
+    return next((name for name, split in SPLITS.items() if split["pretokenizers"] == parts), None)
 
 
 def llama3_positions(theta: float) -> Iterator[dict[str, Any]]:
@@ -75,5 +64,4 @@ def rope_factors(config: PreTrainedConfig) -> Tensor:
     size = config.head_dim
     plain = 1 / config.rope_parameters["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32) / size)
     scaled, _ = ROPE_INIT_FUNCTIONS[SCALED_ROPE](config, torch.device("cpu"))
-    factors: Tensor = plain / scaled
-    return factors
+    return torch.div(plain, scaled)

@@ -24,14 +24,7 @@ from nat.files import replacing_folder
 
 _ORIGINAL = "use the original model in Hugging Face's format, as a folder or by its name on the Hub"
 _AGAIN = "download or copy the file again"
-_HEAD_SIZE_IN_KEYS = frozenset({"llama", "qwen2", "qwen3"})
-"""Architectures whose size of a head transformers does not take from the file."""
-_FLOATS = frozenset({"F32", "F16", "BF16"})
 _PROBE = "a  12 3\n\n 45x don't 3.14,\t\n é  "
-
-
-class _Refused(Exception):
-    """A problem of the file, and what to do."""
 
 
 def convert(file: Path, target: Path) -> str:
@@ -54,9 +47,8 @@ def convert(file: Path, target: Path) -> str:
             config = _config(gguf, alone)
             weights = _weights(gguf, alone, config)
             tokenizer = _tokenizer(gguf, alone)
-    except _Refused as error:
-        problem, hint = error.args
-        raise ModelUnavailable(f"{file} {problem}", hint=hint) from error
+    except ModelUnavailable as error:
+        raise ModelUnavailable(f"{file} {error.message}", hint=error.hint) from error
     except Exception as error:  # it checks little, too
         problem = f"{file} has the architecture '{gguf.architecture}'; transformers {transformers.__version__} cannot"
         raise ModelUnavailable(f"{problem} read it: {describe_error(error)}", hint=_ORIGINAL) from error
@@ -71,7 +63,7 @@ def convert(file: Path, target: Path) -> str:
         tokenizer.save_pretrained(folder)
         if AutoTokenizer.from_pretrained(folder)(_PROBE)["input_ids"] != tokenizer(_PROBE)["input_ids"]:
             raise ModelUnavailable(f"{file} has a tokenizer that transformers changes when it loads it", hint=_ORIGINAL)
-    done = "read" if gguf.types <= _FLOATS else "dequantized"
+    done = "read" if gguf.types <= {"F32", "F16", "BF16"} else "dequantized"
     return f"{done} from {' and '.join(sorted(gguf.types))} to {str(config.dtype).removeprefix('torch.')}"
 
 
@@ -94,13 +86,19 @@ class _Metadata:
     def check(self) -> None:
         """Raise if something is missing, or would be left out."""
         if (count := self["split.count"] or 0) > 1:
-            raise _Refused(f"is one of {count} parts of a model", "join them with `llama-gguf-split --merge`")
+            raise ModelUnavailable(
+                f"is one of {count} parts of a model", hint="join them with `llama-gguf-split --merge`"
+            )
         if (scaling := self[f"{self.architecture}.rope.scaling.type"]) not in (None, "none"):
-            raise _Refused(f"scales its positions by '{scaling}', which transformers does not read", _ORIGINAL)
+            raise ModelUnavailable(
+                f"scales its positions by '{scaling}', which transformers does not read", hint=_ORIGINAL
+            )
         if self["tokenizer.ggml.tokens"] is None:
-            raise _Refused("has no tokenizer", _ORIGINAL)
+            raise ModelUnavailable("has no tokenizer", hint=_ORIGINAL)
         if self["tokenizer.chat_template"] is None:
-            raise _Refused("has no chat template (tokenizer.chat_template)", "use the instruct version of the model")
+            raise ModelUnavailable(
+                "has no chat template (tokenizer.chat_template)", hint="use the instruct version of the model"
+            )
 
 
 def exact_dtype(weights: Collection[torch.Tensor]) -> torch.dtype:
@@ -113,7 +111,12 @@ def exact_dtype(weights: Collection[torch.Tensor]) -> torch.dtype:
 
 def _config(gguf: _Metadata, alone: Path) -> PreTrainedConfig:
     config: PreTrainedConfig = AutoConfig.from_pretrained(alone.parent, gguf_file=alone.name)
-    if gguf.architecture in _HEAD_SIZE_IN_KEYS and (size := gguf[f"{gguf.architecture}.attention.key_length"]):
+    size = gguf[f"{gguf.architecture}.attention.key_length"]
+    if size is not None and gguf.architecture in {
+        "llama",
+        "qwen2",
+        "qwen3",
+    }:  # transformers leaves it out
         config.head_dim = int(size)
     if ROPE_FACTORS in gguf.tensors:
         wanted = torch.tensor(gguf.tensors[ROPE_FACTORS].data)
@@ -122,8 +125,9 @@ def _config(gguf: _Metadata, alone: Path) -> PreTrainedConfig:
             if wanted.shape == (found := rope_factors(config)).shape and torch.allclose(found, wanted, rtol=1e-4):
                 break
         else:
-            raise _Refused(f"scales its positions ({ROPE_FACTORS}) in a way that Llama 3 does not", _ORIGINAL)
-    config.name_or_path = ""
+            raise ModelUnavailable(
+                f"scales its positions ({ROPE_FACTORS}) in a way that Llama 3 does not", hint=_ORIGINAL
+            )
     config.bos_token_id, config.pad_token_id = (gguf[f"tokenizer.ggml.{name}_token_id"] for name in ("bos", "padding"))
     config.eos_token_id = gguf.ends or None
     return config
@@ -135,13 +139,12 @@ def _weights(gguf: _Metadata, alone: Path, config: PreTrainedConfig) -> dict[str
     )
     model, found = loaded
     if found["missing_keys"]:
-        raise _Refused(f"lacks weights of the model: {', '.join(sorted(found['missing_keys']))}", _AGAIN)
+        raise ModelUnavailable(f"lacks weights of the model: {', '.join(sorted(found['missing_keys']))}", hint=_AGAIN)
     processor: Any = TENSOR_PROCESSORS.get(gguf.architecture, TensorProcessor)
     known = get_gguf_hf_weights_map(model, processor(config=config.to_dict())).keys() | {ROPE_FACTORS}
     if unread := sorted(gguf.tensors.keys() - known):
-        raise _Refused(f"has weights that transformers does not read: {', '.join(unread)}", _ORIGINAL)
-    state: dict[str, torch.Tensor] = model.state_dict()
-    return state
+        raise ModelUnavailable(f"has weights that transformers does not read: {', '.join(unread)}", hint=_ORIGINAL)
+    return dict(model.state_dict())
 
 
 def _tokenizer(gguf: _Metadata, alone: Path) -> PreTrainedTokenizerFast:
@@ -150,7 +153,9 @@ def _tokenizer(gguf: _Metadata, alone: Path) -> PreTrainedTokenizerFast:
     if gguf["tokenizer.ggml.model"] == "gpt2":
         if (split := gguf["tokenizer.ggml.pre"]) not in SPLITS:
             known = ", ".join(sorted(SPLITS))
-            raise _Refused(f"splits text by the rules '{split}' (tokenizer.ggml.pre); known are {known}", _ORIGINAL)
+            raise ModelUnavailable(
+                f"splits text by the rules '{split}' (tokenizer.ggml.pre); known are {known}", hint=_ORIGINAL
+            )
         core = Tokenizer.from_str(json.dumps({**json.loads(core.to_str()), "pre_tokenizer": SPLITS[split]}))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, **found.special_tokens_map)  # type: ignore[no-untyped-call] # likewise
     tokenizer.chat_template = found.chat_template

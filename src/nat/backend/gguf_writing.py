@@ -14,18 +14,16 @@ import torch
 from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig, PreTrainedConfig
 
-from nat.backend.gguf_names import PLAIN_ROPE, ROPE_FACTORS, SCALED_ROPE, name_of_split, rope_factors
+from nat.backend.gguf_names import ROPE_FACTORS, SCALED_ROPE, name_of_split, rope_factors
 from nat.errors import ExportRefused
 from nat.files import UNFINISHED
 
 _ARCHITECTURES = {"llama": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}
-_OUTPUT = "lm_head.weight"
 _TYPES = {
-    torch.float32: (gguf.GGMLQuantizationType.F32, gguf.LlamaFileType.ALL_F32),
-    torch.float16: (gguf.GGMLQuantizationType.F16, gguf.LlamaFileType.MOSTLY_F16),
-    torch.bfloat16: (gguf.GGMLQuantizationType.BF16, gguf.LlamaFileType.MOSTLY_BF16),
+    torch.float32: gguf.GGMLQuantizationType.F32,
+    torch.float16: gguf.GGMLQuantizationType.F16,
+    torch.bfloat16: gguf.GGMLQuantizationType.BF16,
 }
-_WITHOUT_COUNTERPART = ("attention_bias", "mlp_bias", "use_sliding_window")
 _OTHER_CONVERTER = "export with `--format hf`, and use convert_hf_to_gguf.py of llama.cpp on that folder"
 
 
@@ -57,8 +55,8 @@ def _check(config: PreTrainedConfig) -> None:
     if kind not in _ARCHITECTURES:
         raise ExportRefused(f"GGUF is written for {', '.join(_ARCHITECTURES)}, not for {kind}", hint=_OTHER_CONVERTER)
     rope = config.rope_parameters["rope_type"]
-    found = [name for name in _WITHOUT_COUNTERPART if getattr(config, name, False)]
-    if rope != PLAIN_ROPE and (kind, rope) != ("llama", SCALED_ROPE):
+    found = [name for name in ("attention_bias", "mlp_bias", "use_sliding_window") if getattr(config, name, False)]
+    if rope != "default" and (kind, rope) != ("llama", SCALED_ROPE):
         found.append(f"rope_type {rope}")
     if found:
         raise ExportRefused(f"this {kind} model has {', '.join(found)}, which is not written", hint=_OTHER_CONVERTER)
@@ -66,7 +64,6 @@ def _check(config: PreTrainedConfig) -> None:
 
 def _add_settings(writer: gguf.GGUFWriter, config: PreTrainedConfig, name: str) -> None:
     head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    writer.add_type("model")
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_name(name)
     writer.add_vocab_size(config.vocab_size)
@@ -106,7 +103,8 @@ def _add_tokenizer(writer: gguf.GGUFWriter, folder: Path, size: int) -> None:
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
     writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in core["merges"]])
-    begin, ends = tokenizer.bos_token_id, _ends(folder, tokenizer.eos_token_id)
+    begin, ends = tokenizer.bos_token_id, GenerationConfig.from_pretrained(folder).eos_token_id
+    ends = dict.fromkeys([tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])])
     ids = [
         (writer.add_bos_token_id, begin),
         (writer.add_unk_token_id, tokenizer.unk_token_id),
@@ -117,23 +115,14 @@ def _add_tokenizer(writer: gguf.GGUFWriter, folder: Path, size: int) -> None:
         if index is not None and index < size:
             add(index)
     writer.add_add_bos_token(begin is not None and tokenizer("a")["input_ids"][0] == begin)
-    writer.add_add_space_prefix(value=False)
     if tokenizer.chat_template is not None:
         writer.add_chat_template(tokenizer.chat_template)
 
 
-def _ends(folder: Path, first: int | None) -> list[int]:
-    """Tokens that end an answer, the tokenizer's own first."""
-    found = GenerationConfig.from_pretrained(folder).eos_token_id
-    ids = [found] if isinstance(found, int) else list(found or ())
-    return [index for index in dict.fromkeys([first, *ids]) if index is not None]
-
-
 def _add_weights(writer: gguf.GGUFWriter, folder: Path, config: PreTrainedConfig) -> None:
     names = gguf.get_tensor_name_map(_ARCHITECTURES[config.model_type], config.num_hidden_layers)
-    file_type = gguf.LlamaFileType.ALL_F32
     for name, stored in _stored(folder):
-        if name == _OUTPUT and config.tie_word_embeddings:
+        if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         if (translated := names.get_name(name, try_suffixes=(".weight", ".bias"))) is None:
             raise ExportRefused(f"GGUF has no name for the weights {name}", hint=_OTHER_CONVERTER)
@@ -142,11 +131,9 @@ def _add_weights(writer: gguf.GGUFWriter, folder: Path, config: PreTrainedConfig
             continue
         weight = _reordered(name, stored, config) if config.model_type == "llama" else stored
         values = weight.contiguous().view(torch.uint8) if weight.dtype == torch.bfloat16 else weight.contiguous()
-        kind, file_type = _TYPES[weight.dtype]
-        writer.add_tensor(translated, values.numpy(), raw_dtype=kind)
+        writer.add_tensor(translated, values.numpy(), raw_dtype=_TYPES[weight.dtype])
     if config.rope_parameters["rope_type"] == SCALED_ROPE:
         writer.add_tensor(ROPE_FACTORS, rope_factors(config).numpy())
-    writer.add_file_type(file_type)
 
 
 def _stored(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:

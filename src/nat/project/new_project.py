@@ -1,5 +1,6 @@
 """Write a new project: an agent, its score, its data, its configuration, a tiny model and a test."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -9,10 +10,12 @@ from string import Template
 from nat.builder.child_processes import run_module
 from nat.errors import ProjectRefused
 from nat.files import replacing_folder
+from nat.hub import local_model
 from nat.project.frameworks import FRAMEWORKS, SHARED, TEMPLATES, Framework
 from nat.wire.extras import install_hint, missing_of_extra, requirement
 
 MODEL = "model"
+_ON_THE_HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(?<!\.gguf)")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _WORKFLOW = Path("workflow.yml")
 """The part of the configuration that differs between an agent in Python and a program."""
@@ -56,16 +59,30 @@ def check_model_can_be_made(extra: str = "local") -> None:
         )
 
 
+def model_named(given: str) -> str:
+    """How config.yml names a model: by its whole path, a GGUF file is converted; or on the Hub, where it stays for now.
+
+    Raises:
+        ModelUnavailable: the path is no model, or the file cannot be converted.
+
+    """
+    path = Path(given).expanduser()
+    if path.exists() or not _ON_THE_HUB.fullmatch(given):
+        local_model(path)
+        return json.dumps(str(path.resolve()), ensure_ascii=False)
+    return given
+
+
 def extras_of(framework: str) -> list[str]:
     """The extras that the project needs to train."""
     extra = FRAMEWORKS[framework].extra
     return ["local"] if extra is None else ["local", extra]
 
 
-async def write_project(folder: Path, framework: str, *, with_model: bool) -> None:
+async def write_project(folder: Path, framework: str, *, with_model: bool, model: str | None = None) -> None:
     """Write all files at once: after a failure there is no folder, or the empty one that was there."""
     with replacing_folder(folder, may_replace=_may_replace) as draft:
-        _write_files(draft, folder.name, framework)
+        _write_files(draft, folder.name, framework, model)
         if with_model:
             await _make_model(draft / MODEL, FRAMEWORKS[framework])
 
@@ -77,7 +94,7 @@ def _may_replace(folder: Path) -> bool:
     )
 
 
-def _write_files(draft: Path, name: str, framework: str) -> None:
+def _write_files(draft: Path, name: str, framework: str, model: str | None) -> None:
     files = dict(_files(SHARED)) | dict(_files(TEMPLATES / framework))
     workflow = files.pop(_WORKFLOW).read_text("utf-8")
     in_python = Path("agent.py") in files
@@ -87,6 +104,8 @@ def _write_files(draft: Path, name: str, framework: str) -> None:
         "name": name,
         "title": FRAMEWORKS[framework].title,
         "requirement": requirement(extras_of(framework)),
+        "model": model or f"./{MODEL}",
+        "max_tokens": 32 if model is None else 64,
         "files": _IN_PYTHON if in_python else _PROGRAM,
         "workflow": workflow,
     }

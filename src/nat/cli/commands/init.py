@@ -8,7 +8,7 @@ import click
 from nat.cli import event_loop
 from nat.errors import one_of
 from nat.project.frameworks import FRAMEWORKS, framework_named
-from nat.project.new_project import check_model_can_be_made, extras_of, folder_for, write_project
+from nat.project.new_project import check_model_can_be_made, extras_of, folder_for, model_named, write_project
 from nat.wire.extras import install_hint, missing_of_extra
 
 
@@ -20,16 +20,19 @@ from nat.wire.extras import install_hint, missing_of_extra
     show_default=True,
     help=f"What the agent is made with: {one_of(FRAMEWORKS)}. `command` is a program in any language.",
 )
+@click.option("--model", help="Your model in place of a tiny one: a folder, a .gguf file, or a name on the Hub.")
 @click.option("--no_model", is_flag=True, help="Make no tiny model; config.yml then needs a model of yours.")
-def init_command(*, name: str, framework: str, no_model: bool) -> None:
+def init_command(*, name: str, framework: str, model: str | None, no_model: bool) -> None:
     """Write a project into the new folder NAME: agent, score, data, configuration, tiny model and test."""
     chosen = framework_named(framework)
     folder = folder_for(name)
-    if not no_model:
+    if model is not None:
+        model, no_model = model_named(model), True
+    elif not no_model:
         check_model_can_be_made()
         click.echo("Making a tiny model, which takes about half a minute …")
-    event_loop.run(write_project(folder, chosen, with_model=not no_model))
-    click.echo(next_steps(folder, chosen, with_model=not no_model))
+    event_loop.run(write_project(folder, chosen, with_model=not no_model, model=model))
+    click.echo(next_steps(folder, chosen, with_model=model is not None or not no_model))
 
 
 def next_steps(folder: Path, framework: str, *, with_model: bool) -> str:

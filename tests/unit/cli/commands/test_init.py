@@ -1,7 +1,9 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
+from fakes.tiny_model import make_tiny_model
 from nat.cli.main import exit_code
 
 
@@ -29,6 +31,28 @@ def test_a_framework_that_is_not_installed_is_named(folder, capsys):
     assert exit_code(["init", "demo", "--no_model", "--framework", "smolagents"]) == 0
     assert "pip install 'nat-finetuning-harness[local,smolagents]'" in capsys.readouterr().out
     assert "smolagents" in (folder / "demo" / "agent.py").read_text()
+
+
+@pytest.mark.parametrize("given", ["model", "Qwen/Qwen2.5-0.5B-Instruct"])
+def test_a_project_is_made_around_a_model(folder, given, capsys):
+    """A path is written whole, so that it means the model from inside the project; nothing is left to edit."""
+    make_tiny_model(folder / "model")
+    assert exit_code(["init", "demo", "--model", given]) == 0
+    llm = yaml.safe_load((folder / "demo" / "config.yml").read_text())["llms"]["student"]
+    assert llm["model"] == (given if "/" in given else str(folder / given))
+    assert llm["max_tokens"] == 64
+    assert not (folder / "demo" / "model").exists()
+    assert "edit config.yml" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", ["./lost", "owner/lost.gguf", "data/broken.gguf"])
+def test_a_model_that_is_none_is_refused(folder, given, capsys):
+    """The project is not written; a GGUF file is converted first, so its faults show now."""
+    (folder / "data").mkdir()
+    (folder / "data" / "broken.gguf").write_bytes(b"GGUF")
+    assert exit_code(["init", "demo", "--model", given]) == 1
+    assert given.removeprefix("./") in capsys.readouterr().err
+    assert not (folder / "demo").exists()
 
 
 @pytest.mark.parametrize(
