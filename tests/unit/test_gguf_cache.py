@@ -9,6 +9,7 @@ import pytest
 
 from fakes.gguf_files import make_gguf, rewritten
 from fakes.made_once import made_once
+from nat.cli.commands.backend import checked, with_folder
 from nat.errors import ModelUnavailable
 from nat.files import UNFINISHED
 from nat.gguf_cache import converted
@@ -60,6 +61,13 @@ def test_a_run_records_the_converted_folder(file, cache, tmp_path):
     assert (pinned.served_name, pinned.pinned()) == ("tiny.gguf", pinned)
     rewritten(file, tmp_path / "other.gguf", values={"general.name": "another"}).replace(file)
     assert block.pinned().model.parent != pinned.model.parent
+
+
+def test_a_server_gets_the_folder_and_keeps_the_files_name(file, cache):
+    """`nat backend serve` converts before the backend starts; clients ask for the model by the name of the file."""
+    options = with_folder(checked({"model": file}, {}), None)
+    assert options.model.is_relative_to(cache)
+    assert options.served_model_name == "tiny.gguf"
 
 
 @pytest.mark.parametrize(
