@@ -1,13 +1,16 @@
 """Linear layers on the CPU with weights that are reordered once, instead of in every matrix product.
 
 A matrix product reorders its weights for the processor's vector units. With a few tokens, as in decoding, that takes
-as long as the product itself. So the sampler uses reordered copies, in MKL's layout for float32 and in oneDNN's for
-bfloat16; both serve any number of tokens. These operators of torch have no public names. The learner changes the
-weights, so it uses the weights themselves.
+as long as the product itself. So the sampler uses reordered copies, in the layout of oneDNN, or for float32 in that of
+MKL where it is faster, as on Intel's processors. Both serve any number of tokens. These operators of torch have no
+public names. The learner changes the weights, so it uses the weights themselves.
 """
 
-from collections.abc import Callable, Iterator
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +18,19 @@ from torch import Tensor, nn
 from nat.heap import return_free_pages
 from nat.sizing.rules import SMALLEST_PACKED
 
+logger = logging.getLogger(__name__)
+
 _TOKENS = 512
 """Number of tokens that the layout is chosen for; a product with fewer or more is as exact and nearly as fast."""
+_TRIAL = 16, 768, 768
+"""Tokens, and size of the weights, of the products that are timed."""
+_TRIALS = 20
+_FASTER = 0.9
+"""Share of MKL's time below which oneDNN is used; near 1 the choice, and with it the rounding, would be chance."""
 
 Product = Callable[[Tensor], Tensor]
+Packer = Callable[[Tensor, Tensor | None], Product]
+"""Reorders a weight [N, K] and keeps a bias [N]; the result maps […, K] to […, N]."""
 
 
 class PackedLinears:
@@ -95,17 +107,52 @@ def _packed(module: nn.Linear) -> Product:
     return packer(weight, bias)
 
 
-def _packer(weight: Tensor) -> Callable[[Tensor, Tensor | None], Product] | None:
-    if weight.device.type != "cpu":
+def _packer(weight: Tensor) -> Packer | None:
+    onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]  # as oneDNN's: torch has no types
+    if weight.device.type != "cpu" or weight.dtype not in {torch.float32, torch.bfloat16}:
         return None
-    if weight.dtype == torch.float32 and torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
-        return _with_mkl
-    onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # as MKL's: torch has no types
-    if not onednn or weight.dtype not in {torch.float32, torch.bfloat16}:
+    if weight.dtype == torch.float32 and mkl:
+        return _fastest() if onednn else _with_mkl
+    if not onednn:
         return None
     if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():  # noqa: SLF001 - no public name
         return None  # a CPU without AVX-512 or AVX-NE-CONVERT
     return _with_onednn
+
+
+@cache
+def _fastest() -> Packer:
+    """The layout that is faster for float32 on this machine."""
+    packers: Mapping[str, Packer] = {"MKL": _with_mkl, "oneDNN": _with_onednn}
+    times = product_times(packers)
+    name = "oneDNN" if times["oneDNN"] < _FASTER * times["MKL"] else "MKL"
+    measured = ", ".join(f"{each} {1e6 * seconds:.0f} µs" for each, seconds in times.items())
+    logger.info("the sampler's products in float32 use %s (%d x %d x %d: %s)", name, *_TRIAL, measured)
+    return packers[name]
+
+
+@torch.inference_mode()
+def product_times(packers: Mapping[str, Packer]) -> Mapping[str, float]:
+    """Seconds of one product by name: the shortest of several, in turn, since other work only adds time.
+
+    One thread computes, because threads that wait for each other measure the other programs of the machine.
+    """
+    tokens, inputs, outputs = _TRIAL
+    weight, x = torch.ones(outputs, inputs), torch.ones(tokens, inputs)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        products = {name: packer(weight, None) for name, packer in packers.items()}
+        times: dict[str, list[float]] = {name: [] for name in products}
+        for _ in range(_TRIALS):
+            for name, product in products.items():
+                began = time.perf_counter()
+                product(x)
+                times[name].append(time.perf_counter() - began)
+    finally:
+        torch.set_num_threads(threads)
+    return {name: min(measured) for name, measured in times.items()}
 
 
 def _with_mkl(weight: Tensor, bias: Tensor | None) -> Product:

@@ -4,12 +4,13 @@ import os
 import platform
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
 from torch import nn
 
-from nat.backend.packed_linear import PackedLinears
+from nat.backend.packed_linear import PackedLinears, product_times
 
 WIDTH, OUT = 256, 192
 RESIDENT = f"""
@@ -118,3 +119,28 @@ def test_memory_that_was_used_before_is_not_held_by_reordered_weights():
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < -(2**27)
+
+
+def test_each_product_is_timed_with_one_thread_and_its_fastest_run_counts():
+    """A product that another program delays once keeps its time; the number of threads is as before."""
+    threads, seen, delays = torch.get_num_threads(), set(), iter([0.05])
+
+    def quick(weight, _):
+        def product(x):
+            time.sleep(next(delays, 0))
+            seen.add(torch.get_num_threads())
+            return x @ weight
+
+        return product
+
+    def slow(weight, _):
+        def product(x):
+            time.sleep(0.005)
+            return x @ weight
+
+        return product
+
+    times = product_times({"quick": quick, "slow": slow})
+    assert times["quick"] < 0.005 <= times["slow"]
+    assert seen == {1}
+    assert torch.get_num_threads() == threads
