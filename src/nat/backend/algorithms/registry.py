@@ -69,12 +69,6 @@ class Resolved:
         rate = usual * self.algorithm.usual_rate
         return replace(self, config=self.config.model_copy(update={"learning_rate": rate}))
 
-    def slowed_down(self, factor: float) -> "Resolved":
-        """The same with a smaller learning rate."""
-        assert self.config.learning_rate is not None, "filled in by the learner"
-        rate = factor * self.config.learning_rate
-        return replace(self, config=self.config.model_copy(update={"learning_rate": rate}))
-
     def report(self) -> ResolvedTraining:
         """The same in plain values, for the records of a run."""
         settings = self.config.model_dump(mode="json", exclude={"algorithm"})

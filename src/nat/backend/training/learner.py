@@ -17,9 +17,11 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from math import sqrt
 from random import Random
 from statistics import fmean
 from time import perf_counter
+from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedModel
@@ -61,8 +63,9 @@ logger = logging.getLogger(__name__)
 USUAL_DIFFERENCE = 0.05
 """Mean |Δ log p| of sampler and learner above which a warning says that the batch is not from the current weights."""
 
-_SLOWER = 0.25
-"""Factor of the learning rate of an update that is repeated because it moved the policy too far."""
+_AIM = 0.9
+"""Share of the way to `max_kl` that a shortened update aims at, so that one attempt is usually enough."""
+_SHORTEST = 0.1
 _MOST_ATTEMPTS = 5
 
 Report = Callable[[float], None]
@@ -82,12 +85,11 @@ class _Earlier:
 
 @dataclass(frozen=True)
 class _Watchers:
-    """Who is told of an update, and the weights that answer requests meanwhile."""
+    """Who is told of an update, and what is known of tokens from earlier weights."""
 
     report: Report
     on_step: OnStep
     earlier: _Earlier | None
-    pair: WeightPair | None
 
 
 @dataclass
@@ -110,20 +112,12 @@ class _Update:
         self.watchers.report(100.0 * self.passes_done / self.passes)
 
 
-def _never_falling(report: Report) -> Report:
-    """Report the highest progress so far, so that it stays where it was while an update is repeated."""
-    highest = 0.0
+class _Moved(NamedTuple):
+    """How far an update moved the policy."""
 
-    def told(percent: float) -> None:
-        nonlocal highest
-        highest = max(highest, percent)
-        report(highest)
-
-    return told
-
-
-class _MovedTooFar(Exception):
-    """The policy moved by more than `max_kl`; the update is taken back."""
+    metrics: dict[str, float]
+    share: float
+    """Part of its way that was kept."""
 
 
 class Learner:
@@ -174,9 +168,11 @@ class Learner:
                 self._policy.linears.forget()  # the update needs their memory, and makes them worthless
                 return_free_pages()  # what sampling and the last update have left in pieces would add to its peak
             earlier = None if pair is None else self._earlier(batch.rows, resolved, pair)
-            watchers = _Watchers(_never_falling(report), on_step, earlier, pair)
-            with nullcontext() if pair is None else pair.training():
-                metrics |= self._train_within_reach(batch, resolved, watchers)
+            watchers = _Watchers(report, on_step, earlier)
+            with nullcontext() if pair is None else pair.training(), self.all_or_nothing():
+                metrics |= self._train(batch, resolved, watchers)
+                if pair is not None:
+                    pair.finish_requests()
             if pair is not None:
                 self._policy.linears.forget()
         seconds = perf_counter() - started
@@ -220,24 +216,6 @@ class Learner:
         check_sampler_logprobs(seen, config.max_logprob_difference, earlier_version=version)
         return _Earlier(version, seen)
 
-    def _train_within_reach(self, batch: Batch, resolved: Resolved, watchers: _Watchers) -> dict[str, float]:
-        """Train; if the policy moves by more than `max_kl`, take the update back and repeat it with smaller steps."""
-        most = resolved.config.max_kl
-        for taken_back in range(_MOST_ATTEMPTS):
-            try:
-                with self.all_or_nothing():
-                    metrics = self._train(batch, resolved, watchers)
-                    if taken_back + 1 < _MOST_ATTEMPTS:
-                        _check_reach(metrics.get("approx_kl", 0.0), most)
-                    if watchers.pair is not None:
-                        watchers.pair.finish_requests()
-            except _MovedTooFar:
-                resolved = resolved.slowed_down(_SLOWER)
-                logger.info("the update moved the policy by more than max_kl %g; repeated with smaller steps", most)
-            else:
-                return metrics | {"taken_back": float(taken_back)}
-        raise AssertionError("the last attempt returns")
-
     def _train(self, batch: Batch, resolved: Resolved, watchers: _Watchers) -> dict[str, float]:
         rows, config, earlier = batch.rows, resolved.config, watchers.earlier
         steps = optimizer_steps(rows, config, self.step)
@@ -272,14 +250,18 @@ class Learner:
             learning_rate=means["learning_rate"],
             grad_norm=means["grad_norm"],
         )
-        compared, seen = self._compared(rows, update), sums.sampler_difference
+        moved = self._move_within_reach(rows, update)
+        for name in ("learning_rate", "update_ratio"):
+            means[name] *= moved.share
+        served, seen = self._served(rows, config), sums.sampler_difference
         if seen.mean > USUAL_DIFFERENCE:
             logger.warning("the batch was not sampled from the current weights: %s", seen)
         return {
             **sums.means(),
             **difference_metrics(seen.joined(None if earlier is None else earlier.seen)),
             **means,
-            **compared,
+            **moved.metrics,
+            **served,
             "usual_learning_rate": _learning_rate_for(self._policy) * resolved.algorithm.usual_rate,
             "packed_tokens": update.packed_tokens / config.num_iterations,
             "optimizer_steps": update.steps_done,
@@ -388,27 +370,35 @@ class Learner:
             advance()
         return found
 
-    def _compared(self, rows: list[Row], update: _Update) -> dict[str, float]:
-        """Check on short rows that the sampler has the new weights, and measure on random rows how far they moved."""
-        self._policy.linears.forget()
-        config, probe = update.resolved.config, self._probe.choose(rows)
+    def _move_within_reach(self, rows: list[Row], update: _Update) -> "_Moved":
+        """Measure on random rows how far the policy moved; beyond `max_kl`, go back along the way that it came.
+
+        The KL divergence of a short way grows with its square, so its root says how much of the way to keep.
+        """
+        config = update.resolved.config
         sampled = [row for row in rows if None not in row.sampler_logprobs]
         drawn = drawn_rows(sampled, Random(f"{config.seed}/{self.step}/kl"))  # noqa: S311 - a sample, not a secret
-        after, learned = (
-            self._scores(self._policy_weights, self._pack(scored, config), lambda: None) for scored in (drawn, probe)
-        )
+        if not drawn:
+            return _Moved({}, 1.0)
+        packed, share, shortened = self._pack(drawn, config), 1.0, 0
+        while True:
+            after = self._scores(self._policy_weights, packed, lambda: None)
+            kl = policy_shift(drawn, update.anchors.start, after)
+            if config.max_kl is None or not kl > config.max_kl or shortened == _MOST_ATTEMPTS:
+                return _Moved({"approx_kl": kl, "kl_per_step": kl / update.steps_done, "kept_share": share}, share)
+            factor = max(_SHORTEST, _AIM * sqrt(config.max_kl / kl))
+            self.optimizer.shorten(factor)
+            share, shortened = factor * share, shortened + 1
+            logger.info("the update moved the policy by %.3g, more than max_kl: %.3g of it is kept", kl, share)
+
+    def _served(self, rows: list[Row], config: TrainingConfig) -> dict[str, float]:
+        """Check on short rows that the sampler has the new weights."""
+        self._policy.linears.forget()
+        probe = self._probe.choose(rows)
+        learned = self._scores(self._policy_weights, self._pack(probe, config), lambda: None)
         served = difference(probe, learned, self._probe.score(self._policy, probe))
         check_served_weights(served, config.max_served_difference or config.max_logprob_difference)
-        found = {"served_diff_mean": served.mean, "served_diff_max": served.largest}
-        if drawn:
-            kl = policy_shift(drawn, update.anchors.start, after)
-            found |= {"approx_kl": kl, "kl_per_step": kl / update.steps_done}
-        return found
-
-
-def _check_reach(kl: float, most: float | None) -> None:
-    if most is not None and kl > most:
-        raise _MovedTooFar
+        return {"served_diff_mean": served.mean, "served_diff_max": served.largest}
 
 
 def _needs_reference(resolved: Resolved) -> bool:

@@ -184,6 +184,15 @@ class MasterAdamW:
             self._overwritten.pop()
             self.zero_grad()
 
+    @torch.no_grad()
+    def shorten(self, factor: float) -> None:
+        """Inside `all_or_nothing`, keep this part of the way from the weights at its start; the moments stay."""
+        for name, own in self._overwritten[-1].items():
+            parameter, master = self._parameters[name], self._masters[name]
+            master.copy_(torch.lerp(own[_MASTER].to(master.device), master, factor))
+            if master is not parameter:
+                parameter.copy_(master)
+
     def _keep(self, name: str, master: Tensor) -> None:
         """Keep what a step is about to overwrite, in host memory."""
         missing = [overwritten for overwritten in self._overwritten if name not in overwritten]

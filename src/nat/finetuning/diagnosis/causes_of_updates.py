@@ -10,8 +10,8 @@ LEAST_REACH = 0.02
 """Share of the rollouts whose outcome an update can change; see `Updates.reach` for the bound. Updates of the examples
 have .1 to .4."""
 USUAL_REACH = 0.2
-TAKEN_BACK = 1.0
-"""Attempts of an update that are taken back, each of which costs its time; the next has a quarter of the rate."""
+LEAST_KEPT = 0.25
+"""Mean share of an update's way that `max_kl` should leave: of several steps, the last are then taken for nothing."""
 LEAST_STEPS = 20
 """Optimizer steps of a whole run. The examples' first clear gain takes 24 steps; the usual warm-up alone takes 5."""
 UNTRAINED = 0.5
@@ -37,10 +37,12 @@ ENTROPY_LEFT = fall.ENTROPY_LEFT
 @cause(
     title="The updates go too far",
     measure=(
-        "KL divergence per token of an update; change of the weights per step; share of clipped tokens; attempts per "
-        "update that max_kl takes back"
+        "KL divergence per token of an update; change of the weights per step; share of clipped tokens; share of an "
+        "update that max_kl keeps"
     ),
-    healthy=f"below {fall.KL_TOO_FAR:g}, {fall.WEIGHTS_TOO_FAR:.0%}, {fall.CLIPPED_TOO_MUCH:.0%} and {TAKEN_BACK:g}",
+    healthy=(
+        f"below {fall.KL_TOO_FAR:g}, {fall.WEIGHTS_TOO_FAR:.0%} and {fall.CLIPPED_TOO_MUCH:.0%}; above {LEAST_KEPT:.0%}"
+    ),
     source="measured: updates that teach a model stay below 0.05; common practice warns above 0.01 to 0.05",
     remedy=f"{fall.HOLD_BACK} An earlier checkpoint may have a better model.",
     without_rollouts=True,
@@ -58,10 +60,10 @@ def rate_too_high(evidence: Evidence) -> Seen | None:
             f"{epoch_number(worst.epoch)}: {fall.numbers(worst, [])}",
             fall.lower_rate(worst),
         )
-    if updates.taken_back > TAKEN_BACK:
+    if updates.kept_share < LEAST_KEPT:
         return Seen(
-            updates.taken_back / (updates.taken_back + 1),
-            f"an update was taken back {updates.taken_back:.1f} times, because it moved the policy by more than max_kl",
+            1 - updates.kept_share,
+            f"max_kl keeps {updates.kept_share:.0%} of an update's way; the rest would move the policy too far",
             "Lower the learning rate.",
         )
     return None

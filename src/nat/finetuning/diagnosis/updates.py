@@ -24,8 +24,8 @@ class Updates:
     range."""
     learning_rate: float | None
     """The highest mean of an update."""
-    taken_back: float
-    """Attempts per update that moved the policy by more than `max_kl`, and were repeated with a smaller rate."""
+    kept_share: float
+    """Mean share of an update's way that is kept; below 1 if `max_kl` shortens updates."""
     entropies: tuple[float, float] | None
     """Per token, at its highest and at the end."""
     usual_learning_rate: float | None = None
@@ -36,7 +36,7 @@ class Updates:
     @property
     def share_of_usual_rate(self) -> float | None:
         """The learning rate as a share of the default; None if `max_kl` has lowered it."""
-        if self.learning_rate is None or self.usual_learning_rate is None or self.taken_back:
+        if self.learning_rate is None or self.usual_learning_rate is None or self.kept_share < 1:
             return None
         return self.learning_rate / self.usual_learning_rate
 
@@ -58,7 +58,7 @@ def updates_of(epochs: Sequence[EpochRecord]) -> Updates | None:
         reach=median(reaches) if reaches else None,
         learning_rate=max(values_of(metrics, fall.RATE), default=None),
         usual_learning_rate=max(values_of(metrics, "train/usual_learning_rate"), default=None),
-        taken_back=fmean(e.metrics.get("train/taken_back", 0.0) for e in done),
+        kept_share=fmean(e.metrics.get("train/kept_share", 1.0) for e in done),
         entropies=(max(entropies), entropies[-1]) if entropies else None,
         too_far=tuple(fall.updates_too_far(epochs)),
     )
