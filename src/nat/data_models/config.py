@@ -4,7 +4,9 @@ The loader chooses the class of each component from the registry; here each sect
 components.
 """
 
-from pydantic import BaseModel, ConfigDict, SerializeAsAny
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, SerializeAsAny, model_validator
 
 from nat.data_models.evaluate import EvalConfig
 from nat.data_models.finetuning import FinetuneConfig, TrainerAdapterConfig, TrainerConfig, TrajectoryBuilderConfig
@@ -59,3 +61,12 @@ class Config(BaseModel):
     """Trainers, which run the epochs, by name."""
     finetuning: FinetuneConfig = FinetuneConfig()
     """The components of the run, and what they train."""
+
+    @model_validator(mode="after")
+    def _play_as_many_as_all_suit(self) -> Self:
+        """Set `max_concurrency` where nobody did."""
+        general, of_llms = self.eval.general, [llm.most_at_a_time for llm in self.llms.values()]
+        of_functions = [each.most_at_a_time for each in (*self.functions.values(), self.workflow)]
+        if of_llms and "max_concurrency" not in general.model_fields_set:
+            general.max_concurrency = min(of_llms + [most for most in of_functions if most is not None])
+        return self

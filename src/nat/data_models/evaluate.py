@@ -74,7 +74,8 @@ class EvalGeneralConfig(EvalModel):
     """How a dataset is run through the workflow."""
 
     max_concurrency: int = Field(default=8, ge=1)
-    """Concurrent rollouts, over all generations together."""
+    """Concurrent rollouts, over all generations together. If left out and all LLMs are `local`: as many as the smallest
+    `max_num_seqs`, unless programs or a service play them."""
     item_timeout: float | None = Field(default=600.0, gt=0)
     """Time limit of a rollout in seconds; null for no limit."""
     scoring_timeout: float | None = Field(default=300.0, gt=0)

@@ -1,6 +1,6 @@
 """The base of every function and workflow config."""
 
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from nat.data_models.common import HashableBaseModel, TypedBaseModel
 
@@ -8,6 +8,8 @@ from nat.data_models.common import HashableBaseModel, TypedBaseModel
 class FunctionBaseConfig(TypedBaseModel, HashableBaseModel):
     """A function, named in the YAML under `functions`, or the workflow itself."""
 
+    most_at_a_time: ClassVar[int | None] = None
+    """Rollouts that it suits at the same time unless the user says how many; None: as many as the models answer."""
     name: str | None = None
     """Display name of the workflow in `nat serve`; by default the configuration file's name."""
 

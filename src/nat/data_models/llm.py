@@ -9,6 +9,9 @@ from pydantic import Field
 
 from nat.data_models.common import TypedBaseModel
 
+USUAL_CONCURRENCY = 8
+"""Rollouts at the same time with servers and programs of which nothing is known."""
+
 
 class APITypeEnum(StrEnum):
     """The HTTP API that a client uses; capture reads chat completions."""
@@ -41,6 +44,11 @@ class LLMBaseConfig(TypedBaseModel):
 
         """
         return self
+
+    @property
+    def most_at_a_time(self) -> int:
+        """Rollouts that its server suits at the same time unless the user says how many."""
+        return USUAL_CONCURRENCY
 
     @property
     def openai_endpoint(self) -> ModelEndpoint | None:

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, SecretStr, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from nat.wire.hosts import HOST_LIST, check_public_host
@@ -160,8 +160,9 @@ class ServeOptions(BaseModel):
     """CPU threads per operation; default: all cores."""
     seed: int = 0
     """Seed of the adapters' initial weights."""
-    save_every: int = Field(default=1, ge=1)
-    """Jobs between checkpoints."""
+    save_every: PositiveInt | Literal["auto"] = 1
+    """Jobs between checkpoints. `auto`: as few as keep checkpoints of more than a second to a tenth of the time; then
+    a kill can lose a completed job."""
     keep_last: int = Field(default=2, ge=1)
     """Number of newest checkpoints to keep."""
     resume: bool = False

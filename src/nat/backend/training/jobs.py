@@ -1,6 +1,6 @@
 """Training jobs: one at a time on the model thread, each trained once, with its state and its end.
 
-A job is completed when its checkpoint is on disk, so an acknowledged job survives a kill.
+With `save_every` of 1, a job is completed when its checkpoint is on disk, so an acknowledged job survives a kill.
 """
 
 import asyncio
@@ -11,6 +11,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from time import perf_counter
+from typing import Literal
 
 from nat.backend.algorithms.registry import Resolved
 from nat.backend.export import export_model
@@ -40,6 +42,10 @@ KEPT_JOBS = 100
 MAX_WAITING_JOBS = 16
 MAX_WAITING_TOKENS = 2**24
 """Of all jobs that wait; they take about a gigabyte."""
+SAVING_SHARE = 0.1
+"""Share of the time that checkpoints may take if nobody says how often they are written."""
+_SHORT_SAVE = 1.0
+"""Seconds; a checkpoint that takes less is written after every job."""
 Work = Callable[[Report], JobState]
 """Trains and saves; returns the state of the completed job."""
 
@@ -170,8 +176,10 @@ class TrainingJobs(JobTable):
         ledger: JobLedger,
         *,
         output_dir: Path,
-        save_every: int = 1,
+        save_every: int | Literal["auto"] = 1,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
+        """`save_every` counts jobs; with `auto`, checkpoints of large models take a tenth of the time at most."""
         super().__init__()
         self.loaded = engine.loaded
         self.learner = learner
@@ -181,6 +189,8 @@ class TrainingJobs(JobTable):
         self._output_dir = output_dir
         self._save_every = save_every
         self._unsaved: list[JobState] = []
+        self._clock = clock
+        self._save_seconds, self._saved_at = 0.0, clock()
         self._pair: WeightPair | None = None
         self._waiting: dict[str, TrainingJob] = {}
         """The batches of the jobs that wait; a canceled job's is dropped at once."""
@@ -302,7 +312,7 @@ class TrainingJobs(JobTable):
         done = done.model_copy(update={"training": resolved.report()})
         self._ledger.add(TrainedJob(step=self.learner.step, digest=job.digest, state=done))
         self._unsaved.append(done)
-        if len(self._unsaved) >= self._save_every:
+        if self._save_is_due():
             self._save()
         return done
 
@@ -323,9 +333,18 @@ class TrainingJobs(JobTable):
 
         return self.learner.update(request.groups, resolved, report=answer_requests, pair=pair)
 
+    def _save_is_due(self) -> bool:
+        if self._save_every != "auto":
+            return len(self._unsaved) >= self._save_every
+        affordable = SAVING_SHARE * (self._clock() - self._saved_at)
+        return self._save_seconds <= max(_SHORT_SAVE, affordable)
+
     def _save(self) -> None:
+        began = self._clock()
         self._checkpoints.save(self.loaded, self.learner, self._unsaved[-1:])
         self._unsaved.clear()
+        self._saved_at = self._clock()
+        self._save_seconds = self._saved_at - began
 
 
 def _digest(job: TrainingJob) -> str:

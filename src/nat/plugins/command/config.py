@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 
 from nat.data_models.component_ref import LLMRef
 from nat.data_models.function import FunctionBaseConfig
+from nat.data_models.llm import USUAL_CONCURRENCY
 
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
 _MODEL_SERVER = ("OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY")
@@ -19,6 +20,7 @@ _MODEL_SERVER = ("OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "ANT
 class CommandConfig(FunctionBaseConfig, name="command"):
     """Runs an unmodified program for each example; URL and key of the model are in its environment."""
 
+    most_at_a_time = USUAL_CONCURRENCY
     llm: LLMRef
     """The model that answers, for every model name in the program's requests."""
     command: list[str] | str = Field(min_length=1)

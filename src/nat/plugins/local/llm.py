@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, SecretStr, field_validator, model_validator
 
 from nat.builder.builder import Builder
 from nat.builder.llm import LLMProviderInfo
@@ -91,8 +91,9 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     """CPU threads; by default all cores."""
     seed: int = 0
     """Seed of the LoRA initialisation."""
-    save_every: int = Field(default=1, ge=1)
-    """Updates between checkpoints; one is also written at the end."""
+    save_every: PositiveInt | Literal["auto"] = "auto"
+    """Updates between checkpoints; one is also written at the end. `auto`: 1, or for a model whose checkpoints take
+    more than a second, as few as keep them to a tenth of the time."""
     keep_last: int = Field(default=2, ge=1)
     """Checkpoints to keep."""
     startup_timeout: float = Field(default=300.0, gt=0)
@@ -122,6 +123,10 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
         if self.loads_in_4bit and self.engine != "embedded":
             raise ValueError(NOT_IN_4BIT)
         return self
+
+    @property
+    def most_at_a_time(self) -> int:
+        return self.max_num_seqs
 
     @property
     def loads_in_4bit(self) -> bool:

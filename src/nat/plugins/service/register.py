@@ -9,6 +9,7 @@ from nat.builder.builder import Builder
 from nat.builder.function_info import FunctionInfo
 from nat.data_models.component_ref import LLMRef
 from nat.data_models.function import FunctionBaseConfig
+from nat.data_models.llm import USUAL_CONCURRENCY
 from nat.errors import ConfigError
 from nat.gateway import WRAPPER_TYPE, check_installed
 from nat.registry.decorators import register_function
@@ -19,6 +20,7 @@ GATEWAY_HOST = "127.0.0.1"
 class ServiceConfig(FunctionBaseConfig, name="service"):
     """Sends each example to an unmodified agent's server, which calls the model at the gateway's port."""
 
+    most_at_a_time = USUAL_CONCURRENCY
     llm: LLMRef
     """The model that answers, for every model name in the service's requests."""
     url: str = Field(pattern=r"^https?://\S+$")

@@ -206,6 +206,30 @@ async def test_checkpoints_follow_save_every(http, jobs, learner, saved, job):
     assert saved.saves == [["b"], ["c"]]
 
 
+@pytest.mark.parametrize(
+    ("times", "saves"), [((0.5, 1), ["a", "b", "c", "d"]), ((4, 15), ["a", "d"]), ((4, 50), ["a", "b", "c", "d"])]
+)
+def test_checkpoints_take_a_tenth_of_the_time(worker, tmp_path, job, times, saves):
+    """With `auto`, a checkpoint that takes seconds is written when ten times as many have passed since the last one."""
+    learner, now, (seconds, jobs_seconds) = ScriptedLearner(), 0.0, times
+
+    class Slow(CountedCheckpoints):
+        def save(self, *arguments):
+            nonlocal now
+            now += seconds
+            return super().save(*arguments)
+
+    slow, ledger = Slow(tmp_path), JobLedger(tmp_path / LEDGER)
+    jobs = TrainingJobs(worker, learner, slow, ledger, output_dir=tmp_path, save_every="auto", clock=lambda: now)
+    learner.go.set()
+    for name in ("a", "b", "c", "d"):
+        now += jobs_seconds
+        jobs.submit(job.model_copy(update={"id": name}))
+        jobs.find(name).finished.result(30)
+    assert slow.saves == [[name] for name in saves]
+    jobs.close()
+
+
 async def test_the_table_is_bounded_and_an_old_job_is_still_trained_once(http, jobs, learner, job):
     """An old job that is no longer in memory is answered from the file when it is sent again."""
     learner.go.set()
