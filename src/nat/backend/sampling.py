@@ -68,6 +68,10 @@ class SamplingEngine(Protocol):
         """Finish the requests that have begun, if this thread does; the others wait until the function has ended."""
         ...
 
+    def share_cores(self) -> None:
+        """Leave the cores that other programs use to them; inside `run_exclusive`, between the steps of an update."""
+        ...
+
     def updating(self) -> AbstractContextManager[None]:
         """Around an update, inside `run_exclusive`; what `serve` did not confirm is served no longer afterwards."""
         ...

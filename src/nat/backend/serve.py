@@ -19,6 +19,7 @@ from functools import partial
 
 import torch
 
+from nat.backend.cores import FreeCores
 from nat.backend.ended_thread import in_ended_thread
 from nat.backend.forecast import Forecaster, check_capacity
 from nat.backend.inference.engine import Engine, Limits
@@ -152,7 +153,8 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
             yield _opened(options, vllm, jobs)
         else:
             limits = Limits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, loaded.device)
-            worker = Worker(Engine(loaded, policy_version=version, limits=limits))
+            cores = FreeCores(torch.get_num_threads(), fixed=options.threads is not None)
+            worker = Worker(Engine(loaded, policy_version=version, limits=limits), free_threads=cores.threads)
             jobs = None if checkpoints is None else _jobs(options, worker, checkpoints, found, OWN_PROBE)
             stack.callback((worker if jobs is None else jobs).close)
             yield _opened(options, worker, jobs)

@@ -7,7 +7,7 @@ even after a restart, goes on from the newest one.
 import asyncio
 import logging
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from nat.art.options import MAX_MODELS
@@ -41,6 +41,7 @@ class ArtModels:
         seed: int = 0,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         max_models: int = MAX_MODELS,
+        free_threads: Callable[[], int] | None = None,
     ) -> None:
         """Serve a base model that has no adapter yet; `lora` is for clients that request no adapter of their own."""
         self.jobs = JobTable()
@@ -48,7 +49,7 @@ class ArtModels:
         self._store = Store(output_dir)
         self._pool = ModelPool(self._adapters, self._store, name=name, limits=limits)
         self._factory = ModelFactory(self._pool, self._adapters, self._store, self.jobs, lora, seed, max_models)
-        self.worker = Worker(self._pool.base, self._pool)
+        self.worker = Worker(self._pool.base, self._pool, free_threads=free_threads)
 
     @property
     def base(self) -> LoadedModel:

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from functools import partial
 from socket import gethostname
 
+import torch
+
 from nat.art.options import API_KEY, ArtServeOptions
 from nat.art.server.experimental import experimental_router
 from nat.art.server.models import ArtModels
@@ -12,6 +14,7 @@ from nat.art.server.routes import control_router, inference_url
 from nat.art.server.served_answers import ServedAnswers
 from nat.art.server.serverless import serverless_router
 from nat.art.server.submissions import Submissions
+from nat.backend.cores import FreeCores
 from nat.backend.ended_thread import in_ended_thread
 from nat.backend.inference.engine import Limits
 from nat.backend.lora import LoraSettings
@@ -41,6 +44,7 @@ def open_art(options: ArtServeOptions, endpoint: Endpoint) -> Iterator[Opened]:
         seed=options.seed,
         max_models=options.max_models,
         limits=Limits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, loaded.device),
+        free_threads=FreeCores(torch.get_num_threads(), fixed=options.threads is not None).threads,
     )
     try:
         served = ServedAnswers()

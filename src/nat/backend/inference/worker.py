@@ -15,9 +15,9 @@ requests that have not begun are looked up again, because the name may mean othe
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -110,15 +110,16 @@ class Worker:
 
     scores_prompts = True
 
-    def __init__(self, engine: Engine, pool: EnginePool | None = None) -> None:
+    def __init__(
+        self, engine: Engine, pool: EnginePool | None = None, *, free_threads: Callable[[], int] | None = None
+    ) -> None:
+        """`free_threads` gives the number of threads to compute with, for now; by default it is torch's, always."""
         self.engine = engine
         """The engine of the weights with which the backend started."""
         self.pool: EnginePool = SingleEngine(engine) if pool is None else pool
-        self._all_threads = torch.get_num_threads()
-        small = engine.loaded.num_parameters < _SMALL_MODEL
-        self._sampling_threads = 1 if small else self._all_threads
-        self._threads_beside = max(1, self._all_threads - 1) if small else self._all_threads
-        """Threads of an update while requests come; with a small model, the agent needs a core as much."""
+        all_threads = torch.get_num_threads()
+        self._free_threads = free_threads or (lambda: all_threads)
+        self._small = engine.loaded.num_parameters < _SMALL_MODEL
         self._wakeup = threading.Condition()
         self._commands: deque[Callable[[], None]] = deque()
         self._exclusive: deque[_Task[Any]] = deque()
@@ -176,11 +177,11 @@ class Worker:
     def sample(self) -> None:
         """Answer requests until none is left, or for a second; for a function that runs `beside` sampling."""
         deadline, answered = perf_counter() + _MEANWHILE_SECONDS, False
-        with self._sampling():
-            while self._step(draining=False) and not self._closing and perf_counter() < deadline:
-                answered = True
-        if answered:
-            torch.set_num_threads(self._threads_beside)
+        while self._step(draining=False) and not self._closing and perf_counter() < deadline:
+            answered = True
+        self.share_cores()
+        if answered and self._small:  # the agent needs a core as much
+            torch.set_num_threads(max(1, self._free_threads() - 1))
 
     def finish_begun(self) -> None:
         """Finish the requests that have begun; the others wait until the running function has ended.
@@ -189,11 +190,15 @@ class Worker:
             UpdateCanceled: the backend is shutting down.
 
         """
-        with self._sampling():
-            while self._step(draining=True):
-                if self._closing:
-                    raise UpdateCanceled("the backend is shutting down")
+        while self._step(draining=True):
+            if self._closing:
+                raise UpdateCanceled("the backend is shutting down")
+        self.share_cores()
         self._withdraw()
+
+    def share_cores(self) -> None:
+        """Compute from here on with as many threads as find a free core; for an update, between its steps."""
+        torch.set_num_threads(self._free_threads())
 
     def updating(self) -> AbstractContextManager[None]:
         """Nothing to undo: sampler and learner share the weights, and a failed update restores them."""
@@ -221,7 +226,6 @@ class Worker:
             self._wakeup.notify()
 
     def _run(self) -> None:
-        torch.set_num_threads(self._sampling_threads)
         while self._wait():
             busy = self._step(draining=self._draining)
             self._admit_waiting = False
@@ -258,6 +262,7 @@ class Worker:
         while self._commands:
             self._commands.popleft()()
         busy = self._busy(draining=draining)
+        torch.set_num_threads(1 if self._small else self._free_threads())
         for engine in busy:
             self._steps(engine, 1 if len(busy) == 1 else _STEPS_PER_TURN)
         return bool(busy)
@@ -265,9 +270,8 @@ class Worker:
     def _update(self, task: _Task[Any]) -> None:
         if not task.beside:
             self._withdraw()
-        torch.set_num_threads(self._all_threads)
+        self.share_cores()
         task.run()
-        torch.set_num_threads(self._sampling_threads)
         waiting, self._withdrawn = self._withdrawn, None
         for request in waiting or ():
             self._send(request)
@@ -279,15 +283,6 @@ class Worker:
         for engine in self.pool.engines():
             self._withdrawn += engine.withdraw()
             engine.release()
-
-    @contextmanager
-    def _sampling(self) -> Iterator[None]:
-        """Sample in the block, inside of an update."""
-        torch.set_num_threads(self._sampling_threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(self._all_threads)
 
     def _send(self, request: Request) -> None:
         """Pass a request to the engine that its model name means now."""

@@ -304,7 +304,7 @@ class TrainingJobs(JobTable):
                 metrics = self._update_beside(request, resolved, report)
             else:
                 self._pair = None
-                metrics = self.learner.update(request.groups, resolved, report=report)
+                metrics = self.learner.update(request.groups, resolved, report=self._sharing(report))
             self._engine.serve(f"{self._engine.policy_version.rpartition('@')[0]}@{self.learner.step}")
         if self._pair is not None:
             self._pair.version = self._engine.policy_version
@@ -332,6 +332,13 @@ class TrainingJobs(JobTable):
                 self._engine.sample()
 
         return self.learner.update(request.groups, resolved, report=answer_requests, pair=pair)
+
+    def _sharing(self, report: Report) -> Report:
+        def reported(percent: float) -> None:
+            report(percent)
+            self._engine.share_cores()
+
+        return reported
 
     def _save_is_due(self) -> bool:
         if self._save_every != "auto":

@@ -124,6 +124,9 @@ class VllmEngine:
     def finish_begun(self) -> None:
         """The hand-over finishes them."""
 
+    def share_cores(self) -> None:
+        """VLLM has a process of its own, which waits for requests while the learner computes."""
+
     @contextmanager
     def updating(self) -> Iterator[None]:
         """Around an update; if it fails after the hand-over, vLLM gets the old weights back."""

@@ -120,13 +120,30 @@ def test_consecutive_updates_starve_no_request(worker):
 
 def test_a_small_model_is_sampled_on_one_thread_and_trained_on_all(loaded, monkeypatch):
     """For steps of less than a millisecond, a second thread costs more than it saves."""
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     counts = []
     monkeypatch.setattr(torch, "set_num_threads", counts.append)
-    worker = Worker(Engine(loaded, policy_version="m@0"))
+    worker = Worker(Engine(loaded, policy_version="m@0"), free_threads=lambda: 2)
     during = worker.run_exclusive(lambda: counts[-1]).result(DEADLINE)
+    request = ask()
+    worker.submit(request)
+    assert request.listener.done.wait(DEADLINE)
     worker.close()
-    assert (during, counts) == (2, [1, 2, 1])
+    assert (during, counts[-1]) == (2, 1)
+
+
+def test_the_number_of_threads_follows_the_free_cores(loaded, monkeypatch):
+    """Each step of the sampler, and each of an update, computes with as many threads as are free then."""
+    counts, free = [], iter(range(2, 1000))
+    monkeypatch.setattr(torch, "set_num_threads", counts.append)
+    monkeypatch.setattr("nat.backend.inference.worker._SMALL_MODEL", 0)
+    worker = Worker(Engine(loaded, policy_version="m@0"), free_threads=lambda: next(free))
+    request = ask(max_tokens=3)
+    worker.submit(request)
+    assert request.listener.done.wait(DEADLINE)
+    worker.run_exclusive(worker.share_cores).result(DEADLINE)
+    worker.close()
+    assert counts == list(range(2, 2 + len(counts)))
+    assert len(counts) > 3
 
 
 def test_a_cancelled_update_never_runs(worker):

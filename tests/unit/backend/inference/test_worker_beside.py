@@ -118,10 +118,9 @@ def test_closing_ends_a_function_that_waits_for_answers(loaded):
 
 def test_an_update_leaves_a_core_to_the_agent_while_requests_come(loaded, monkeypatch):
     """The agent computes beside an update; when it no longer asks, the update has all threads again."""
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     counts = []
     monkeypatch.setattr(torch, "set_num_threads", counts.append)
-    worker, seen = Worker(Engine(loaded, policy_version="m@0")), []
+    worker, seen = Worker(Engine(loaded, policy_version="m@0"), free_threads=lambda: 4), []
 
     def update():
         for request in (None, ask(), None):
