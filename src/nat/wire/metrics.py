@@ -36,9 +36,11 @@ UPDATE: Mapping[str, str] = {
     "reference_kl": "Estimate (k3) of the KL divergence per token from the policy to the reference, over the tokens of "
     "all passes; only where `beta` or `kl_penalty_coef` needs the reference.",
     "approx_kl": "Estimate (k3) of the KL divergence per token from the policy before the update to that after it, "
-    "over the tokens of a sixteenth of the rows, at least eight, drawn at random; not for texts from a file.",
+    "over the tokens of a sixteenth of the rows, up to 32 short ones, drawn at random; not for texts from a file.",
+    "unasked_kl": "The part of `approx_kl` on tokens whose probability did not move the way that their advantage asks "
+    "for: good ones that fell, bad ones that rose. With a loss over whole answers or a teacher, all of it.",
     "kept_share": "Share of the way from the old weights that the update kept: below 1 if the whole way would have "
-    "moved the policy by more than `max_kl`. `learning_rate` and `update_ratio` are those of the kept way.",
+    "raised `unasked_kl` above `max_kl`. `learning_rate` and `update_ratio` are those of the kept way.",
     "kl_per_step": "`approx_kl` per optimizer step.",
     "usual_learning_rate": "The default learning rate of these weights; `learning_rate` is the one that was used.",
     "served_diff_mean": "Mean |Δ log p| between sampler and learner after the update, over the tokens of at most eight "

@@ -218,10 +218,10 @@ class TrainingConfig(WireModel):
     """Compute the activations of decoder layers again in the backward pass instead of keeping them; affects memory and
     time, not the gradient. `auto` does so for as many layers as it takes to fit the activations of a micro-batch into
     two fifths of the free memory."""
-    max_kl: PositiveAmount | None = 0.03
-    """The most KL divergence per token by which an update may move the policy; of a larger one, the part of its
-    way that moves it as far is kept. Null allows any. It is measured on tokens that a model sampled, so texts from a
-    file have no such bound."""
+    max_kl: PositiveAmount | None = 0.01
+    """The most KL divergence per token by which an update may move the policy against its advantages: good tokens that
+    become less likely, bad ones more (`unasked_kl`). Of an update that goes further, a part of its way is kept. Null
+    allows any. It is measured on tokens that a model sampled, so texts from a file have no such bound."""
     max_grad_norm: PositiveAmount = 1.0
     """Maximum global norm of the gradient; a larger one is scaled down."""
     weight_decay: Amount = 0.0

@@ -2,9 +2,9 @@
 
     groups → rows with advantages → optimizer steps → micro-batches → loss → gradient → AdamW → checks
 
-With one optimizer step the policy at the update's start is the policy of the step, so the forward pass that gives
-the gradient also gives the log probabilities of the start. With several, they are computed once for all rows before
-the first of them. They are compared with the sampler's, even if the ratio of the loss does not use them.
+In the first optimizer step the policy is that of the update's start, so the forward pass that gives the gradient also
+gives the log probabilities of the start. Those of rows that come later are computed before it. They are compared with
+the sampler's, even if the ratio of the loss does not use them.
 
 With a `WeightPair`, requests are answered from one copy of the weights while the other is trained, so a batch may come
 from the weights of one update ago. Its tokens are compared with the weights that sampled them.
@@ -49,6 +49,7 @@ from nat.backend.training.mismatch import (
     difference,
     drawn_rows,
     earlier_difference,
+    of_tokens,
     policy_shift,
 )
 from nat.backend.training.optimizer import MasterAdamW, learning_rate_at, usual_learning_rate
@@ -116,8 +117,12 @@ class _Moved(NamedTuple):
     """How far an update moved the policy."""
 
     metrics: dict[str, float]
-    share: float
+    share: float = 1.0
     """Part of its way that was kept."""
+    rows: Sequence[Row] = ()
+    """On which it was measured."""
+    logprobs: ByRow = {}  # noqa: RUF012 - a field of a named tuple
+    """Their log probabilities after the update."""
 
 
 class Learner:
@@ -221,17 +226,16 @@ class Learner:
         steps = optimizer_steps(rows, config, self.step)
         by_sequence = resolved.algorithm.sequence_loss is not None
         needs_reference = _needs_reference(resolved)
-        needs_start = len(steps) > 1 or config.kl_penalty_coef > 0 or by_sequence
-        packed = self._pack(rows, config)
+        all_before = config.kl_penalty_coef > 0 or by_sequence
+        in_first = {row.index for row in steps[0]}
+        before = self._pack(rows if all_before else [row for row in rows if row.index not in in_first], config)
+        packed = self._pack(rows, config) if needs_reference else []
         update = _Update(resolved, watchers, TokenSums(self._policy.device), len(steps))
         if by_sequence:
             update.completions = completions_of(rows, batch.pairs, resolved)
-        update.passes = len(packed) * (needs_start + needs_reference)
-        update.passes += sum(len(self._pack(step, config)) for step in steps)
-        if needs_start:
-            update.anchors.start = self._scores(self._policy_weights, packed, update.advance)
-        if needs_reference:
-            update.anchors.reference = self._scores(self._reference.model, packed, update.advance)
+        update.passes = len(before) + len(packed) + sum(len(self._pack(step, config)) for step in steps)
+        update.anchors.start = self._scores(self._policy_weights, before, update.advance)
+        update.anchors.reference = self._scores(self._reference.model, packed, update.advance)
         self.optimizer.configure(config)
         outcomes = [self._optimizer_step(step, update) for step in steps]
         sums = update.sums
@@ -253,7 +257,7 @@ class Learner:
         moved = self._move_within_reach(rows, update)
         for name in ("learning_rate", "update_ratio"):
             means[name] *= moved.share
-        served, seen = self._served(rows, config), sums.sampler_difference
+        served, seen = self._served(rows, moved, config), sums.sampler_difference
         if seen.mean > USUAL_DIFFERENCE:
             logger.warning("the batch was not sampled from the current weights: %s", seen)
         return {
@@ -370,32 +374,41 @@ class Learner:
             advance()
         return found
 
-    def _move_within_reach(self, rows: list[Row], update: _Update) -> "_Moved":
+    def _move_within_reach(self, rows: list[Row], update: _Update) -> _Moved:
         """Measure on random rows how far the policy moved; beyond `max_kl`, go back along the way that it came.
 
-        The KL divergence of a short way grows with its square, so its root says how much of the way to keep.
+        What no advantage asked for grows with the square of the way, so its root says how much of the way to keep.
         """
-        config = update.resolved.config
+        config, algorithm = update.resolved.config, update.resolved.algorithm
+        advantages = algorithm.sequence_loss is None and algorithm.teacher_advantage is None
         sampled = [row for row in rows if None not in row.sampler_logprobs]
         drawn = drawn_rows(sampled, Random(f"{config.seed}/{self.step}/kl"))  # noqa: S311 - a sample, not a secret
         if not drawn:
-            return _Moved({}, 1.0)
+            return _Moved({})
         packed, share, shortened = self._pack(drawn, config), 1.0, 0
         while True:
             after = self._scores(self._policy_weights, packed, lambda: None)
-            kl = policy_shift(drawn, update.anchors.start, after)
-            if config.max_kl is None or not kl > config.max_kl or shortened == _MOST_ATTEMPTS:
-                return _Moved({"approx_kl": kl, "kl_per_step": kl / update.steps_done, "kept_share": share}, share)
-            factor = max(_SHORTEST, _AIM * sqrt(config.max_kl / kl))
+            shift = policy_shift(drawn, update.anchors.start, after, advantages=advantages)
+            if config.max_kl is None or not shift.unasked > config.max_kl or shortened == _MOST_ATTEMPTS:
+                steps = update.steps_done
+                found = {"approx_kl": shift.kl, "unasked_kl": shift.unasked, "kl_per_step": shift.kl / steps}
+                return _Moved(found | {"kept_share": share}, share, drawn, after)
+            factor = max(_SHORTEST, _AIM * sqrt(config.max_kl / shift.unasked))
             self.optimizer.shorten(factor)
             share, shortened = factor * share, shortened + 1
-            logger.info("the update moved the policy by %.3g, more than max_kl: %.3g of it is kept", kl, share)
+            logger.info(
+                "the update moved the policy by %.3g that no advantage asked for, more than max_kl: %.3g of it is kept",
+                *(shift.unasked, share),
+            )
 
-    def _served(self, rows: list[Row], config: TrainingConfig) -> dict[str, float]:
+    def _served(self, rows: Sequence[Row], moved: _Moved, config: TrainingConfig) -> dict[str, float]:
         """Check on short rows that the sampler has the new weights."""
         self._policy.linears.forget()
-        probe = self._probe.choose(rows)
-        learned = self._scores(self._policy_weights, self._pack(probe, config), lambda: None)
+        probe = self._probe.choose(moved.rows or rows)
+        if moved.rows:
+            learned = of_tokens(probe, moved.rows, moved.logprobs)
+        else:
+            learned = self._scores(self._policy_weights, self._pack(probe, config), lambda: None)
         served = difference(probe, learned, self._probe.score(self._policy, probe))
         check_served_weights(served, config.max_served_difference or config.max_logprob_difference)
         return {"served_diff_mean": served.mean, "served_diff_max": served.largest}

@@ -6,11 +6,12 @@ a stale cache, a stale merged copy of the weights, and an adapter that never arr
 Shapes: K sampled tokens of a row.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, islice
 from math import ceil
 from random import Random
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ from nat.backend.model import LoadedModel, token_logprobs
 from nat.backend.training.batch import Row
 from nat.backend.training.checks import Difference
 from nat.backend.training.loss import ByRow, joined, k3
-from nat.backend.training.micro_batch import known, logprob_tensor, temperature_tensor
+from nat.backend.training.micro_batch import known, logprob_tensor, shared_prefix, temperature_tensor
 
 SamplerScore = Callable[[LoadedModel, Sequence[Row]], ByRow]
 """Scores rows on the sampler's path."""
@@ -32,8 +33,9 @@ _MAX_TOKENS = 1024
 _ENOUGH = 128
 """Sampled tokens, over which the mean difference is not a matter of a few."""
 _DRAWN_SHARE = 1 / 16
-_MIN_DRAWN = 8
-_MIN_DRAWN_TOKENS = 512
+_DRAWN_TOGETHER = 4
+_MOST_DRAWN, _MOST_DRAWN_TOKENS = 32, 512
+"""Bounds on rows beyond that share."""
 
 
 def probe_rows(rows: Sequence[Row]) -> list[Row]:
@@ -85,13 +87,34 @@ def _with_targets(row: Row, kept: Sequence[int]) -> Row:
     )
 
 
+def of_tokens(chosen: Sequence[Row], rows: Sequence[Row], values: ByRow) -> ByRow:
+    """The values of the tokens that `chosen` has kept of some of the rows."""
+    whole = {row.index: row for row in rows}
+    return {
+        row.index: values[row.index][[whole[row.index].positions.index(position) for position in row.positions]]
+        for row in chosen
+    }
+
+
 def drawn_rows(rows: Sequence[Row], random: Random) -> list[Row]:
-    """Draw a sixteenth of the rows at random, up to eight if those are short; they represent rows of all lengths."""
-    drawn = random.sample(list(rows), len(rows))
-    share = ceil(_DRAWN_SHARE * len(rows))
-    tokens = accumulate(len(row.input_ids) for row in drawn)
-    few = sum(total <= _MIN_DRAWN_TOKENS for total in islice(tokens, _MIN_DRAWN))
-    return drawn[: max(share, few)]
+    """Draw a sixteenth of the rows, up to 32 if those are short; they represent rows of all lengths.
+
+    Up to four rows of a group come together, because they share the tokens of their prompt.
+    """
+    order = random.sample(list(rows), len(rows))
+    seen, turns = Counter[int](), dict[tuple[int, int], list[Row]]()
+    for row in order:
+        turns.setdefault((seen[row.group] // _DRAWN_TOGETHER, row.group), []).append(row)
+        seen[row.group] += 1
+    drawn, tokens, share = list[Row](), 0, ceil(_DRAWN_SHARE * len(rows))
+    for _, together in sorted(turns.items(), key=lambda turn: turn[0][0]):
+        prompt = shared_prefix(together)
+        for place, row in enumerate(together):
+            tokens += len(row.input_ids) - prompt * (place > 0)
+            if len(drawn) >= share and (tokens > _MOST_DRAWN_TOKENS or len(drawn) >= _MOST_DRAWN):
+                return drawn
+            drawn.append(row)
+    return drawn
 
 
 def difference(rows: Sequence[Row], one: ByRow, other: ByRow) -> Difference:
@@ -125,9 +148,21 @@ def _difference(gap: Tensor) -> Difference:
     return Difference(mean=float(gap.mean()), largest=float(gap.max()), tokens=len(gap))
 
 
-def policy_shift(rows: Sequence[Row], before: ByRow, after: ByRow) -> float:
-    """Estimate KL(π before‖π after) per token, with k3 on tokens that were sampled before the update."""
-    return float(k3(_joined(rows, before) - _joined(rows, after)).mean())
+class Shift(NamedTuple):
+    """How far an update moved the policy, in nats per token."""
+
+    kl: float
+    """Estimate of KL(π before‖π after), with k3 on tokens that were sampled before the update."""
+    unasked: float
+    """The part of it on tokens whose probability did not move the way that their advantage asks for."""
+
+
+def policy_shift(rows: Sequence[Row], before: ByRow, after: ByRow, *, advantages: bool = True) -> Shift:
+    """Measure a shift; without `advantages`, nothing of it counts as asked for."""
+    moved_K = _joined(rows, after) - _joined(rows, before)
+    asked_K = torch.tensor([a for row in rows for a in row.advantages], dtype=moved_K.dtype) * advantages
+    kl_K = k3(-moved_K)
+    return Shift(float(kl_K.mean()), float(kl_K.where(moved_K * asked_K <= 0, 0.0).mean()))
 
 
 def _joined(rows: Sequence[Row], by_row: ByRow) -> Tensor:

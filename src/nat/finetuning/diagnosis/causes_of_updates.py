@@ -37,8 +37,8 @@ ENTROPY_LEFT = fall.ENTROPY_LEFT
 @cause(
     title="The updates go too far",
     measure=(
-        "KL divergence per token of an update; change of the weights per step; share of clipped tokens; share of an "
-        "update that max_kl keeps"
+        "KL divergence per token of an update against its advantages; change of the weights per step; share of "
+        "clipped tokens; share of an update that max_kl keeps"
     ),
     healthy=(
         f"below {fall.KL_TOO_FAR:g}, {fall.WEIGHTS_TOO_FAR:.0%} and {fall.CLIPPED_TOO_MUCH:.0%}; above {LEAST_KEPT:.0%}"
@@ -52,8 +52,8 @@ def rate_too_high(evidence: Evidence) -> Seen | None:
     if updates is None:
         return None
     if updates.too_far:
-        worst = max(updates.too_far, key=lambda epoch: epoch.metrics.get(fall.KL, 0.0))
-        kl = worst.metrics.get(fall.KL, fall.KL_TOO_FAR)
+        worst = max(updates.too_far, key=fall.kl_of)
+        kl = fall.kl_of(worst, fall.KL_TOO_FAR)
         return Seen(
             max(0.5, 1 - fall.KL_TOO_FAR / max(kl, fall.KL_TOO_FAR)),
             f"the policy moved too far in {len(updates.too_far)} of {evidence.num_epochs} epochs; in epoch "

@@ -13,6 +13,8 @@ from statistics import median
 from nat.runs.records import EpochRecord, epoch_number
 
 KL = "train/approx_kl"
+UNASKED = "train/unasked_kl"
+"""The part of it that counts: what an advantage asked for does no harm. Other backends do not report it."""
 WEIGHTS = "train/update_ratio"
 GRADIENT = "train/grad_norm"
 ENTROPY = "train/entropy"
@@ -146,20 +148,20 @@ def updates_too_far(epochs: Sequence[EpochRecord]) -> list[EpochRecord]:
 
 def _factor(epoch: EpochRecord) -> float:
     """Factor for the learning rate, to which the change of the weights in a step is proportional."""
-    return min(1 / 10 if _value(epoch, KL) > 1 else 1 / 3, WEIGHTS_USUAL / max(_value(epoch, WEIGHTS), WEIGHTS_USUAL))
+    return min(1 / 10 if kl_of(epoch) > 1 else 1 / 3, WEIGHTS_USUAL / max(_value(epoch, WEIGHTS), WEIGHTS_USUAL))
 
 
 def _moved_too_far(epoch: EpochRecord, before: Sequence[EpochRecord]) -> bool:
     usual = [e.metrics[GRADIENT] for e in before if e.metrics.get(GRADIENT, 0) > 0]
     return (
-        _value(epoch, KL) > KL_TOO_FAR
+        kl_of(epoch) > KL_TOO_FAR
         or _changed_too_much(epoch)
         or (bool(usual) and _value(epoch, GRADIENT) > GRADIENT_TOO_STEEP * median(usual))
     )
 
 
 def _changed_too_much(epoch: EpochRecord) -> bool:
-    large_steps = _value(epoch, WEIGHTS) > WEIGHTS_TOO_FAR and epoch.metrics.get(KL, KL_TOO_FAR) > KL_HARMLESS
+    large_steps = _value(epoch, WEIGHTS) > WEIGHTS_TOO_FAR and kl_of(epoch, KL_TOO_FAR) > KL_HARMLESS
     return large_steps or clipped(epoch) > CLIPPED_TOO_MUCH
 
 
@@ -201,7 +203,12 @@ def _unknown(since: Sequence[EpochRecord]) -> Diagnosis | None:
 def numbers(epoch: EpochRecord, before: Sequence[EpochRecord]) -> str:
     """The metrics of the epoch's update, and their largest values before."""
     parts = []
-    for name, text in ((KL, "KL divergence {:.3g} per token"), (GRADIENT, "gradient norm {:.3g}")):
+    texts = {
+        KL: "KL divergence {:.3g} per token",
+        UNASKED: "{:.3g} of it against the advantages",
+        GRADIENT: "gradient norm {:.3g}",
+    }
+    for name, text in texts.items():
         if name in epoch.metrics:
             usual = [e.metrics[name] for e in before if name in e.metrics]
             parts.append(text.format(epoch.metrics[name]) + (f" (at most {max(usual):.3g} before)" if usual else ""))
@@ -224,6 +231,11 @@ def _largest(epochs: Sequence[EpochRecord]) -> str:
 def clipped(epoch: EpochRecord) -> float:
     """Share of the trained tokens that were clipped."""
     return sum(epoch.metrics.get(name, 0.0) for name in CLIPPED)
+
+
+def kl_of(epoch: EpochRecord, default: float = 0.0) -> float:
+    """The KL divergence per token that may do harm, as far as the backend reports it."""
+    return epoch.metrics.get(UNASKED, epoch.metrics.get(KL, default))
 
 
 def _value(epoch: EpochRecord, name: str) -> float:

@@ -13,7 +13,7 @@ from nat.backend.algorithms.registry import resolve
 from nat.backend.model_loader import load_model
 from nat.backend.training.batch import Row, make_batch
 from nat.backend.training.metrics import TokenSums, TokenValues
-from nat.backend.training.mismatch import drawn_rows, probe_rows, served_logprobs
+from nat.backend.training.mismatch import drawn_rows, policy_shift, probe_rows, served_logprobs
 from nat.wire.metrics import UPDATE
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout
 
@@ -133,9 +133,9 @@ def test_packed_tokens_are_those_of_the_passes(make_learner, loaded):
 
 
 def test_approx_kl_samples_long_rows(make_learner, checkpoint, loaded):
-    """The mean of k3 over tokens of eight rows of ten, sampled independently of their length."""
+    """The mean of k3 over tokens of rows with 512 tokens together, sampled independently of their length."""
     random = Random(0)  # noqa: S311 - made-up batches
-    lengths = [4, 60, 5, 70, 4, 5, 80, 6, 50, 5]
+    lengths = [5, 210, 8, 220, 200, 230]
     groups = [
         TrainingGroup(
             id=str(number),
@@ -144,7 +144,7 @@ def test_approx_kl_samples_long_rows(make_learner, checkpoint, loaded):
                 for place, length in enumerate(lengths[2 * number : 2 * number + 2])
             ],
         )
-        for number in range(5)
+        for number in range(3)
     ]
     config = TrainingConfig(learning_rate=1e-3)
     metrics = make_learner(loaded).update(groups, resolve(config))
@@ -155,13 +155,14 @@ def test_approx_kl_samples_long_rows(make_learner, checkpoint, loaded):
         change = torch.cat([before[row.index] - after[row.index] for row in some]).double()
         return float((torch.exp(-change) - 1 + change).mean())
 
-    (drawn,) = (some for some in combinations(rows, 8) if metrics["approx_kl"] == pytest.approx(shift(some), rel=1e-3))
-    shortest = sorted(rows, key=lambda row: len(row.input_ids))[:8]
+    some_rows = (some for count in range(1, 6) for some in combinations(rows, count))
+    (drawn,) = (some for some in some_rows if metrics["approx_kl"] == pytest.approx(shift(some), rel=1e-4))
+    shortest = sorted(rows, key=lambda row: len(row.input_ids))[: len(drawn)]
     assert {row.index for row in drawn} != {row.index for row in shortest}
 
 
 def test_sampled_rows_represent_all():
-    """A sixteenth of the rows, at least eight short ones, is sampled independently of length and anew each time."""
+    """A sixteenth of the rows, or up to 32 short ones, is sampled independently of length and anew each time."""
     rows = [Row(i, 0, i, [0] * (1000 if i % 4 == 0 else 10), [0], [0], [0.0], [1.0]) for i in range(320)]
     drawn = [drawn_rows(rows, Random(seed)) for seed in range(50)]  # noqa: S311 - a test's dice
     assert {len(sample) for sample in drawn} == {20}
@@ -169,7 +170,7 @@ def test_sampled_rows_represent_all():
     assert share == pytest.approx(0.25, abs=0.05)
     assert len({tuple(row.index for row in sample) for sample in drawn}) == 50
     short = [row for row in rows if len(row.input_ids) == 10]
-    assert len(drawn_rows(short[:20], Random(0))) == 8  # noqa: S311 - a test's dice
+    assert len(drawn_rows(short[:40], Random(0))) == 32  # noqa: S311 - a test's dice
     assert len(drawn_rows(short[:3], Random(0))) == 3  # noqa: S311 - a test's dice
 
 
@@ -192,8 +193,33 @@ def test_long_rows_are_probed_at_their_beginning(loaded):
 
 
 def test_few_long_rows_are_drawn(loaded):
-    """A sixteenth of the rows, but up to eight if they have at most 512 tokens together."""
+    """A sixteenth of the rows, but up to 32 if they have at most 512 tokens together."""
     (row, *_) = make_batch(random_groups(loaded), resolve(TrainingConfig())).rows
     for length, drawn in ((60, 8), (200, 2), (2000, 1)):
-        rows = [replace(row, index=index, input_ids=[1] * length) for index in range(16)]
+        rows = [replace(row, index=index, group=index, input_ids=[1] * length) for index in range(16)]
         assert len(drawn_rows(rows, Random(0))) == drawn  # noqa: S311 - a test's dice
+
+
+def test_rows_of_a_group_are_drawn_together(loaded):
+    """Four rows of a group share its prompt, which counts once; then comes another group."""
+    (row, *_) = make_batch(random_groups(loaded), resolve(TrainingConfig())).rows
+    prompt = [1] * 60
+    rows = [
+        replace(row, index=index, group=index // 8, input_ids=[*prompt, index, 2], positions=[60], targets=[2])
+        for index in range(64)
+    ]
+    drawn = drawn_rows(rows, Random(0))  # noqa: S311 - a test's dice
+    groups = [row.group for row in drawn]
+    assert groups == [group for group in dict.fromkeys(groups) for _ in range(4)]
+    assert len(drawn) == 7 * 4
+
+
+def test_only_moves_against_the_advantage_count_as_unasked():
+    """Good tokens that fall, bad ones that rise, and what moves without an advantage; without any, everything."""
+    row = Row(0, 0, 0, [5] * 5, [0, 1, 2, 3, 4], [5] * 5, [0.0] * 5, [1.0, 1.0, -1.0, -1.0, 0.0])
+    before, after = {0: torch.zeros(5)}, {0: torch.tensor([0.5, -0.5, 0.5, -0.5, 0.5])}
+    up, down = exp(0.5) - 1.5, exp(-0.5) - 0.5
+    shift = policy_shift([row], before, after)
+    assert shift.kl == pytest.approx((3 * up + 2 * down) / 5)
+    assert shift.unasked == pytest.approx((down + 2 * up) / 5)
+    assert policy_shift([row], before, after, advantages=False).unasked == pytest.approx(shift.kl)
