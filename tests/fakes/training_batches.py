@@ -87,3 +87,13 @@ def sampled_groups(loaded: LoadedModel) -> list[TrainingGroup]:
     ]
     rollouts = [TrainingRollout(reward=number % 2, rows=[row]) for number, row in enumerate(rows)]
     return [TrainingGroup(id="a", rollouts=rollouts[:4]), TrainingGroup(id="b", rollouts=rollouts[4:])]
+
+
+def shifted(groups: Sequence[TrainingGroup], by: float) -> list[TrainingGroup]:
+    """The same groups with other log probabilities of the sampler."""
+    text = [g.model_dump() for g in groups]
+    for group in text:
+        for rollout in group["rollouts"]:
+            for row in rollout["rows"]:
+                row["logprobs"] = [None if p is None else p + by for p in row["logprobs"]]
+    return [TrainingGroup.model_validate(g) for g in text]

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from nat.errors import UpdateRejected
 
+_ARRIVED = 0.5
+"""Share of the way to new weights below which the sampler has not got them."""
+_ERRORS = 3
 _CERTAIN = 1e-3
 """Entropy in nats per token below which the model always gives the same answer."""
 
@@ -32,6 +35,15 @@ class Difference:
 
     def __str__(self) -> str:
         return f"mean |Δ log p| {self.mean:.4g} (largest {self.largest:.4g}) over {self.tokens} tokens"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How far the sampler has gone from the weights before an update to those after it."""
+
+    share: float
+    error: float
+    """Standard error of the share, from what rounding adds to each token."""
 
 
 def check_sampler_logprobs(seen: Difference, allowed: float, *, earlier_version: str | None = None) -> None:
@@ -57,8 +69,19 @@ def check_served_weights(seen: Difference, allowed: float) -> None:
             f"after the update the sampler disagrees with the learner on the same tokens: {seen}, "
             f"allowed is {allowed:g}",
             kind="logprob_mismatch",
-            hint="if the model computes in bfloat16, rounding can be as large: train in float32, or raise "
-            "max_served_difference; else the update did not reach the sampler: report it, with the model's name",
+            hint="the update did not reach the sampler: report it, with the model's name; if the difference is just "
+            "above the limit, train in float32, or raise max_served_difference",
+        )
+
+
+def check_weights_arrived(way: Way) -> None:
+    """Raise if the sampler still computes with the weights before the update; rounding may hide that above."""
+    if way.share + _ERRORS * way.error < _ARRIVED:
+        raise UpdateRejected(
+            f"after the update the sampler computes with earlier weights: its log probabilities have gone "
+            f"{way.share:.0%} of the way to the learner's (standard error {way.error:.0%})",
+            kind="logprob_mismatch",
+            hint="the update did not reach the sampler: report it, with the model's name",
         )
 
 

@@ -21,13 +21,13 @@ from math import sqrt
 from random import Random
 from statistics import fmean
 from time import perf_counter
-from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedModel
 
 from nat.backend.algorithms.registry import Resolved, resolve
 from nat.backend.model import LoadedModel
+from nat.backend.training.agreement import Agreement, Moved
 from nat.backend.training.batch import Batch, Row, make_batch, sampled_tokens_per_rollout
 from nat.backend.training.checkpointing import Checkpointing
 from nat.backend.training.checks import (
@@ -35,7 +35,6 @@ from nat.backend.training.checks import (
     check_finite,
     check_gradient,
     check_sampler_logprobs,
-    check_served_weights,
     check_weights_moved,
 )
 from nat.backend.training.completions import Completion, completions_of, mismatched, sequence_slopes
@@ -46,10 +45,8 @@ from nat.backend.training.mismatch import (
     OWN_PROBE,
     Probe,
     compared_tokens,
-    difference,
     drawn_rows,
     earlier_difference,
-    of_tokens,
     policy_shift,
 )
 from nat.backend.training.optimizer import MasterAdamW, learning_rate_at, usual_learning_rate
@@ -113,25 +110,13 @@ class _Update:
         self.watchers.report(100.0 * self.passes_done / self.passes)
 
 
-class _Moved(NamedTuple):
-    """How far an update moved the policy."""
-
-    metrics: dict[str, float]
-    share: float = 1.0
-    """Part of its way that was kept."""
-    rows: Sequence[Row] = ()
-    """On which it was measured."""
-    logprobs: ByRow = {}  # noqa: RUF012 - a field of a named tuple
-    """Their log probabilities after the update."""
-
-
 class Learner:
     """Trains a loaded model; `step` counts its optimizer steps over all updates."""
 
     def __init__(self, policy: LoadedModel, reference: Reference, probe: Probe = OWN_PROBE) -> None:
         self._policy = policy
         self._reference = reference
-        self._probe = probe
+        self._agreement = Agreement(policy, probe, self._score)
         self._checkpointing = Checkpointing(policy.model)
         self._enough_tokens = micro_batch_tokens(policy.widest, cpu=policy.device.type == "cpu")
         self.optimizer = MasterAdamW(policy.trainable_parameters())
@@ -218,11 +203,12 @@ class Learner:
         with pair.earlier():
             scored = self._scores(self._policy_weights, self._pack(drawn, config), lambda: None)
         seen = earlier_difference(drawn, version, scored)
-        check_sampler_logprobs(seen, config.max_logprob_difference, earlier_version=version)
+        check_sampler_logprobs(seen, self._agreement.allowed(config.max_logprob_difference), earlier_version=version)
         return _Earlier(version, seen)
 
     def _train(self, batch: Batch, resolved: Resolved, watchers: _Watchers) -> dict[str, float]:
         rows, config, earlier = batch.rows, resolved.config, watchers.earlier
+        self._agreement.measure_rounding(rows, config)
         steps = optimizer_steps(rows, config, self.step)
         by_sequence = resolved.algorithm.sequence_loss is not None
         needs_reference = _needs_reference(resolved)
@@ -257,8 +243,9 @@ class Learner:
         moved = self._move_within_reach(rows, update)
         for name in ("learning_rate", "update_ratio"):
             means[name] *= moved.share
-        served, seen = self._served(rows, moved, config), sums.sampler_difference
-        if seen.mean > USUAL_DIFFERENCE:
+        self._policy.linears.forget()
+        served, seen = self._agreement.served(rows, moved, update.anchors.start, config), sums.sampler_difference
+        if seen.mean > self._agreement.allowed(USUAL_DIFFERENCE):
             logger.warning("the batch was not sampled from the current weights: %s", seen)
         return {
             **sums.means(),
@@ -283,7 +270,7 @@ class Learner:
         self.optimizer.zero_grad()
         losses = [self._accumulate(self._micro_batch(part, weights), update, sums) for part in self._pack(rows, config)]
         norm = self.optimizer.clip(config.max_grad_norm)
-        check_sampler_logprobs(update.sums.sampler_difference, config.max_logprob_difference)
+        check_sampler_logprobs(update.sums.sampler_difference, self._agreement.allowed(config.max_logprob_difference))
         factor = resolved.algorithm.learning_rate_factor(len(tokens), resolved.options)
         learning_rate = learning_rate_at(config, self.step - self.first_step) * factor
         outcome = {
@@ -310,7 +297,7 @@ class Learner:
         completions = [each for each in update.completions if each.spans[0].row in own]
         current = anchors.start
         if update.steps_done:
-            current = self._scores(self._policy_weights, self._pack(rows, config), lambda: None)
+            current = self._score(rows, config)
         metrics = {}
         if update.resolved.algorithm.needs_mismatched:
             metrics["mismatched_kl"] = self._mismatched_kl(rows, completions, config)
@@ -374,7 +361,10 @@ class Learner:
             advance()
         return found
 
-    def _move_within_reach(self, rows: list[Row], update: _Update) -> _Moved:
+    def _score(self, rows: Sequence[Row], config: TrainingConfig) -> ByRow:
+        return self._scores(self._policy_weights, self._pack(rows, config), lambda: None)
+
+    def _move_within_reach(self, rows: list[Row], update: _Update) -> Moved:
         """Measure on random rows how far the policy moved; beyond `max_kl`, go back along the way that it came.
 
         What no advantage asked for grows with the square of the way, so its root says how much of the way to keep.
@@ -384,7 +374,7 @@ class Learner:
         sampled = [row for row in rows if None not in row.sampler_logprobs]
         drawn = drawn_rows(sampled, Random(f"{config.seed}/{self.step}/kl"))  # noqa: S311 - a sample, not a secret
         if not drawn:
-            return _Moved({})
+            return Moved({})
         packed, share, shortened = self._pack(drawn, config), 1.0, 0
         while True:
             after = self._scores(self._policy_weights, packed, lambda: None)
@@ -392,7 +382,7 @@ class Learner:
             if config.max_kl is None or not shift.unasked > config.max_kl or shortened == _MOST_ATTEMPTS:
                 steps = update.steps_done
                 found = {"approx_kl": shift.kl, "unasked_kl": shift.unasked, "kl_per_step": shift.kl / steps}
-                return _Moved(found | {"kept_share": share}, share, drawn, after)
+                return Moved(found | {"kept_share": share}, share, drawn, after)
             factor = max(_SHORTEST, _AIM * sqrt(config.max_kl / shift.unasked))
             self.optimizer.shorten(factor)
             share, shortened = factor * share, shortened + 1
@@ -400,18 +390,6 @@ class Learner:
                 "the update moved the policy by %.3g that no advantage asked for, more than max_kl: %.3g of it is kept",
                 *(shift.unasked, share),
             )
-
-    def _served(self, rows: Sequence[Row], moved: _Moved, config: TrainingConfig) -> dict[str, float]:
-        """Check on short rows that the sampler has the new weights."""
-        self._policy.linears.forget()
-        probe = self._probe.choose(moved.rows or rows)
-        if moved.rows:
-            learned = of_tokens(probe, moved.rows, moved.logprobs)
-        else:
-            learned = self._scores(self._policy_weights, self._pack(probe, config), lambda: None)
-        served = difference(probe, learned, self._probe.score(self._policy, probe))
-        check_served_weights(served, config.max_served_difference or config.max_logprob_difference)
-        return {"served_diff_mean": served.mean, "served_diff_max": served.largest}
 
 
 def _needs_reference(resolved: Resolved) -> bool:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import torch
 
-from fakes.training_batches import random_groups
+from fakes.training_batches import random_groups, shifted
 from nat.art.server.algorithm import ArtOptions
 from nat.backend.algorithms.registry import resolve
 from nat.backend.lora import LoraSettings
@@ -355,16 +355,6 @@ def rejected(make_learner, loaded, groups, config, *, break_learner=lambda _: No
     assert learner.step == step
     assert error.value.hint
     return error.value
-
-
-def shifted(groups, by):
-    """The same groups with other log probabilities of the sampler."""
-    text = [g.model_dump() for g in groups]
-    for group in text:
-        for rollout in group["rollouts"]:
-            for row in rollout["rows"]:
-                row["logprobs"] = [None if p is None else p + by for p in row["logprobs"]]
-    return [TrainingGroup.model_validate(g) for g in text]
 
 
 def test_wrong_sampler_logprobs_are_an_alarm(make_learner, loaded):
