@@ -1,6 +1,6 @@
 """AdamW on fp32 weights, whatever precision the model runs in, and the schedule of its learning rate.
 
-A parameter in bf16 gets an fp32 master copy, which AdamW updates and which is then copied back. Gradients are summed in
+A parameter in bf16 gets an fp32 master copy, which AdamW updates and which is then rounded back. Gradients are summed in
 fp32 as each micro-batch delivers them, because a sum in bf16 would depend on how the batch was split.
 
 Steps go parameter by parameter, and so do the copies for an update that may have to be undone. They begin with its
@@ -31,6 +31,12 @@ _PART = 2**20
 _MOST_IN_PIECES = 2**25
 """Bytes of the parameters after whose steps freed memory is returned: the copies of a step leave holes into which those
 of the next one do not fit."""
+
+_LOST = 16
+"""Bits of float32 that bfloat16 does not have."""
+_BELOW = 2**_LOST - 1
+_GOLDEN = -1640531527
+"""2^32 over the golden ratio, as int32: the upper bits of its multiples are spread evenly."""
 
 DECAYED = 0.1
 """Share of the learning rate that is left after its decay; at zero the weights would not change, which fails a job."""
@@ -130,7 +136,7 @@ class MasterAdamW:
         if master is parameter:
             return moved, size, moved > 0
         served = parameter.detach().clone()
-        parameter.copy_(master)
+        _round(master, parameter)
         return _distance(parameter, served), size, moved > 0
 
     def _adamw(self, name: str, learning_rate: float) -> None:
@@ -191,7 +197,7 @@ class MasterAdamW:
             parameter, master = self._parameters[name], self._masters[name]
             master.copy_(torch.lerp(own[_MASTER].to(master.device), master, factor))
             if master is not parameter:
-                parameter.copy_(master)
+                _round(master, parameter)
 
     def _keep(self, name: str, master: Tensor) -> None:
         """Keep what a step is about to overwrite, in host memory."""
@@ -208,7 +214,7 @@ class MasterAdamW:
         parameter, master = self._parameters[name], self._masters[name]
         master.copy_(own[_MASTER])
         if master is not parameter:
-            parameter.copy_(master)
+            _round(master, parameter)
         self._moments.pop(name, None)
         if moments := {kind: own[kind].to(_HOST, copy=True) for kind in KINDS if kind in own}:
             self._moments[name] = moments  # the next step decides where they stay
@@ -229,6 +235,25 @@ def _master(parameter: nn.Parameter) -> Tensor:
 
     parameter.register_post_accumulate_grad_hook(collect)  # type: ignore[no-untyped-call]  # torch has no type for it
     return master
+
+
+def _round(master: Tensor, parameter: Tensor) -> None:
+    """Copy a master into a parameter of bfloat16 so that its small steps show: rounded up or down by a fixed threshold.
+
+    The steps of RL are a fraction of the distance between two numbers in bfloat16. Rounded to the nearest, a weight
+    that begins as such a number moves only after many of them, and none is seen before. With thresholds spread evenly
+    over the weights, as many of them move as corresponds to the step; the threshold of a weight never changes, so
+    nothing moves without a step.
+    """
+    if parameter.dtype != torch.bfloat16:
+        parameter.copy_(master)
+        return
+    target = parameter.view(-1)
+    for start in range(0, master.numel(), _PART):
+        bits = master.detach().view(-1)[start : start + _PART].view(torch.int32)
+        place = torch.arange(start, start + len(bits), dtype=torch.int32, device=bits.device)
+        spread = place.mul_(_GOLDEN).bitwise_right_shift_(_LOST).bitwise_and_(_BELOW)
+        target[start : start + _PART] = spread.add_(bits).bitwise_and_(~_BELOW).view(torch.float32)
 
 
 def _placed(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
