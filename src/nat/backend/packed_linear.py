@@ -24,7 +24,7 @@ _TOKENS = 512
 """Number of tokens that the layout is chosen for; a product with fewer or more is as exact and nearly as fast."""
 _TRIAL = 16, 768, 768
 """Tokens, and size of the weights, of the products that are timed."""
-_TRIALS = 20
+_TRIALS = 10
 _FASTER = 0.9
 """Share of MKL's time below which oneDNN is used; near 1 the choice, and with it the rounding, would be chance."""
 
@@ -78,6 +78,8 @@ class _Layer:
     def __init__(self, module: nn.Linear) -> None:
         self._module = module
         self._product: Product | None = None
+        self._usual: Product | None = None
+        """What the learner has put in place of the layer's own method, if anything."""
         self._source = 0
         """Address of the weights that were reordered; training may put others in their place."""
 
@@ -90,10 +92,14 @@ class _Layer:
         self._product, self._source = _packed(self._module), self._module.weight.data_ptr()
 
     def use(self) -> None:
+        self._usual = vars(self._module).get("forward")
         vars(self._module)["forward"] = self._product  # ten times as fast as setattr, which looks for parameters
 
     def leave(self) -> None:
-        del vars(self._module)["forward"]
+        if self._usual is None:
+            del vars(self._module)["forward"]
+        else:
+            vars(self._module)["forward"] = self._usual
 
     def forget(self) -> None:
         if self._module.weight.requires_grad:
@@ -124,21 +130,27 @@ def _packer(weight: Tensor) -> Packer | None:
 @cache
 def _fastest() -> Packer:
     """The layout that is faster for float32 on this machine."""
-    packers: Mapping[str, Packer] = {"MKL": _with_mkl, "oneDNN": _with_onednn}
-    times = product_times(packers)
-    name = "oneDNN" if times["oneDNN"] < _FASTER * times["MKL"] else "MKL"
+    return fastest("the sampler's", {"MKL": _with_mkl, "oneDNN": _with_onednn}, _TRIAL)
+
+
+def fastest(whose: str, packers: Mapping[str, Packer], trial: tuple[int, int, int]) -> Packer:
+    """The second one of two if it is faster for float32 on this machine, else the first."""
+    times = product_times(packers, trial)
+    first, second = packers
+    name = second if times[second] < _FASTER * times[first] else first
     measured = ", ".join(f"{each} {1e6 * seconds:.0f} µs" for each, seconds in times.items())
-    logger.info("the sampler's products in float32 use %s (%d x %d x %d: %s)", name, *_TRIAL, measured)
+    logger.info("%s products in float32 use %s (%d x %d x %d: %s)", whose, name, *trial, measured)
     return packers[name]
 
 
 @torch.inference_mode()
-def product_times(packers: Mapping[str, Packer]) -> Mapping[str, float]:
+def product_times(packers: Mapping[str, Packer], trial: tuple[int, int, int] = _TRIAL) -> Mapping[str, float]:
     """Seconds of one product by name: the shortest of several, in turn, since other work only adds time.
 
-    One thread computes, because threads that wait for each other measure the other programs of the machine.
+    One thread computes, because threads that wait for each other measure the other programs of the machine. A `trial`
+    is a number of tokens, of inputs and of outputs.
     """
-    tokens, inputs, outputs = _TRIAL
+    tokens, inputs, outputs = trial
     weight, x = torch.ones(outputs, inputs), torch.ones(tokens, inputs)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

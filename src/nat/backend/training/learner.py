@@ -50,6 +50,7 @@ from nat.backend.training.mismatch import (
     policy_shift,
 )
 from nat.backend.training.optimizer import MasterAdamW, learning_rate_at, usual_learning_rate
+from nat.backend.training.products import use_fastest_products
 from nat.backend.training.reference import Reference
 from nat.backend.training.weight_pair import WeightPair
 from nat.heap import return_free_pages
@@ -117,6 +118,7 @@ class Learner:
         self._policy = policy
         self._reference = reference
         self._agreement = Agreement(policy, probe, self._score)
+        use_fastest_products(policy.model)
         self._checkpointing = Checkpointing(policy.model)
         self._enough_tokens = micro_batch_tokens(policy.widest, cpu=policy.device.type == "cpu")
         self.optimizer = MasterAdamW(policy.trainable_parameters())

@@ -1,6 +1,6 @@
 """AdamW on fp32 weights, whatever precision the model runs in, and the schedule of its learning rate.
 
-A parameter in bf16 gets an fp32 master copy, which AdamW updates and which is then rounded back. Gradients are summed in
+A parameter in bf16 gets an fp32 master copy, which AdamW updates and which is then rounded. Gradients are summed in
 fp32 as each micro-batch delivers them, because a sum in bf16 would depend on how the batch was split.
 
 Steps go parameter by parameter, and so do the copies for an update that may have to be undone. They begin with its
