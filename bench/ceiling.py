@@ -1,9 +1,9 @@
-"""How long a model's matrix products alone take in torch's `linear`, without norms, attention, sampling or Python.
+"""How long a model's matrix products alone take, without norms, attention, sampling or Python.
 
     python -m bench.ceiling --shape smollm2-135m --dtype bfloat16
 
-An engine with these kernels cannot sample faster; one with other kernels can: on AMD processors oneDNN's take half of
-the time of those of MKL, which torch uses in float32. Every layer has matrices of its own, as in the model, so
+Torch's `linear` and weights reordered for MKL (float32 alone) and oneDNN are timed, and the fastest counts: an engine
+with the kernels that torch brings cannot sample faster. Every layer has matrices of its own, as in the model, so
 that they come from memory and not from the processor's cache. Shapes: M rows, K features in, N features out.
 """
 
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import torch
 from bench.load import Load
@@ -22,6 +23,8 @@ from bench.shapes import DTYPES, SHAPES, SPREAD
 from torch import Tensor
 from torch.nn.functional import linear
 from transformers import PreTrainedConfig
+
+from nat.backend.packed_linear import Packer, Product, with_mkl, with_onednn
 
 CASES = (("smollm2-135m", "float32"), ("smollm2-135m", "bfloat16"), ("qwen2.5-0.5b", "bfloat16"))
 ROWS = (1, 16, 64, 512, 2048)
@@ -37,6 +40,8 @@ class Pass:
     rows: int
     layers: float
     logits: float
+    product: str
+    """The fastest product of the layers."""
 
 
 def main() -> None:
@@ -49,7 +54,9 @@ def main() -> None:
     options = parser.parse_args()
     cases = CASES if options.shape is None else ((options.shape, options.dtype),)
     if not options.json:
-        print("| shape | dtype | rows | layers, ms | logits, ms | GFLOP/s |\n|---|---|---:|---:|---:|---:|")
+        print(
+            "| shape | dtype | rows | layers, ms | logits, ms | GFLOP/s | product |\n|---|---|---:|---:|---:|---:|---|"
+        )
     for shape, dtype in cases:
         config = SHAPES[shape]()
         passes = _measured(config, DTYPES[dtype], options.rows)
@@ -59,7 +66,7 @@ def main() -> None:
         for each in passes:
             rate = 2 * each.rows * num_weights(config) / (each.layers + each.logits) / 1e9
             times = f"{1000 * each.layers:,.1f} | {1000 * each.logits:,.1f}"
-            print(f"| {shape} | {dtype} | {each.rows} | {times} | {rate:,.0f} |", flush=True)
+            print(f"| {shape} | {dtype} | {each.rows} | {times} | {rate:,.0f} | {each.product} |", flush=True)
 
 
 def passes(shape: str, dtype: str, rows: Sequence[int]) -> dict[int, Pass]:
@@ -103,20 +110,31 @@ def _measured(config: PreTrainedConfig, dtype: torch.dtype, rows: Sequence[int])
     layers = [torch.randn(shape).mul_(SPREAD).to(dtype) for shape in shapes]
     logits = [torch.randn(config.vocab_size, config.hidden_size).mul_(SPREAD).to(dtype)]
     widths = {k for _, k in matrices(config)}
-    found = []
-    for count in rows:
-        inputs = {width: torch.randn(count, width).to(dtype) for width in widths}
-        found.append(Pass(count, _seconds(layers, inputs), _seconds(logits, inputs)))
-    return found
+    inputs = {count: {width: torch.randn(count, width).to(dtype) for width in widths} for count in rows}
+    times: dict[int, list[tuple[float, float, str]]] = {count: [] for count in rows}
+    for name, reordered in _products(dtype).items():
+        of_layers, of_logits = ([(w.shape[1], reordered(w, None)) for w in part] for part in (layers, logits))
+        for count in rows:
+            times[count].append((_seconds(of_layers, inputs[count]), _seconds(of_logits, inputs[count]), name))
+    return [Pass(count, *min(times[count], key=lambda each: each[0] + each[1])) for count in rows]
 
 
-def _seconds(weights: Sequence[Tensor], inputs: dict[int, Tensor]) -> float:
+def _products(dtype: torch.dtype) -> dict[str, Packer]:
+    of_float32: dict[str, Packer] = {"MKL": with_mkl} if dtype == torch.float32 else {}
+    return {
+        "linear": lambda weight, bias: partial(linear, weight=weight, bias=bias),
+        **of_float32,
+        "oneDNN": with_onednn,
+    }
+
+
+def _seconds(products: Sequence[tuple[int, Product]], inputs: dict[int, Tensor]) -> float:
     """Seconds of the fastest pass after one for warm-up: other work on the machine only adds time."""
     times: list[float] = []
     while not times or (len(times) <= REPETITIONS and sum(times) < ENOUGH_SECONDS):
         began = time.perf_counter()
-        for weight_NK in weights:
-            linear(inputs[weight_NK.shape[1]], weight_NK)
+        for width, product in products:
+            product(inputs[width])
         times.append(time.perf_counter() - began)
     return min(times[1:] or times)
 

@@ -119,18 +119,18 @@ def _packer(weight: Tensor) -> Packer | None:
     if weight.device.type != "cpu" or weight.dtype not in {torch.float32, torch.bfloat16}:
         return None
     if weight.dtype == torch.float32 and mkl:
-        return _fastest() if onednn else _with_mkl
+        return _fastest() if onednn else with_mkl
     if not onednn:
         return None
     if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():  # noqa: SLF001 - no public name
         return None  # a CPU without AVX-512 or AVX-NE-CONVERT
-    return _with_onednn
+    return with_onednn
 
 
 @cache
 def _fastest() -> Packer:
     """The layout that is faster for float32 on this machine."""
-    return fastest("the sampler's", {"MKL": _with_mkl, "oneDNN": _with_onednn}, _TRIAL)
+    return fastest("the sampler's", {"MKL": with_mkl, "oneDNN": with_onednn}, _TRIAL)
 
 
 def fastest(whose: str, packers: Mapping[str, Packer], trial: tuple[int, int, int]) -> Packer:
@@ -167,7 +167,8 @@ def product_times(packers: Mapping[str, Packer], trial: tuple[int, int, int] = _
     return {name: min(measured) for name, measured in times.items()}
 
 
-def _with_mkl(weight: Tensor, bias: Tensor | None) -> Product:
+def with_mkl(weight: Tensor, bias: Tensor | None) -> Product:
+    """Reorder a weight of float32 for MKL."""
     packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, _TOKENS)  # noqa: SLF001 - no public name
     product, width = torch.ops.mkl._mkl_linear.default, weight.shape[1]  # noqa: SLF001 - no public name
 
@@ -178,7 +179,8 @@ def _with_mkl(weight: Tensor, bias: Tensor | None) -> Product:
     return forward
 
 
-def _with_onednn(weight: Tensor, bias: Tensor | None) -> Product:
+def with_onednn(weight: Tensor, bias: Tensor | None) -> Product:
+    """Reorder a weight of float32 or bfloat16 for oneDNN."""
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, _TOKENS)  # noqa: SLF001 - no public name
     product = torch.ops.mkldnn._linear_pointwise.default  # noqa: SLF001 - no public name
 
