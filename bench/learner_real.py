@@ -37,6 +37,8 @@ from nat.backend.training.reference import Reference
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 
 SIDES = ("ours", "transformers")
+SIZES = ["1x8", "2x50", "8x125", "8x512", "8x2048", "2x4096"]
+"""Rows of a batch, and tokens of a row."""
 RANK = 16
 MICRO_BATCH = 1024
 """Tokens of a micro-batch of plain transformers; with more or fewer it was slower where this was written."""
@@ -65,7 +67,7 @@ class Case:
 def main() -> None:
     """Measure every combination of the arguments."""
     parser = argparse.ArgumentParser(prog="python -m bench.learner_real", description=__doc__)
-    parser.add_argument("sizes", nargs="*", default=["8x512", "8x2048", "2x4096"], metavar="ROWSxLENGTH")
+    parser.add_argument("sizes", nargs="*", default=SIZES, metavar="ROWSxLENGTH")
     parser.add_argument("--shape", default="smollm2-135m")
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--weights", nargs="+", choices=["full", "LoRA"], default=["full", "LoRA"])

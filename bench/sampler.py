@@ -2,6 +2,7 @@
 
     python -m bench.sampler                              # all cases
     python -m bench.sampler --case 135m --engine ours    # some of them, without vLLM
+    python -m bench.sampler --beside 2 --nice 19         # on a machine under load
 
 The load generator runs beside the server on the same machine. Clients ask as `nat finetune` does, with log
 probabilities and token ids. Each engine runs the cases of a checkpoint one after the other in one server; the memory is
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
+from bench.busy import busy
 from bench.ceiling import passes, rows_of, seconds_of
 from bench.load import Load, play
 from bench.process_tree import Usage, measured
@@ -59,9 +61,13 @@ def main() -> None:
     parser.add_argument("--engine", choices=ENGINES, nargs="+", default=ENGINES)
     parser.add_argument("--vllm", type=Path, help="interpreter of an environment with vLLM; default: one is made")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of a case; the fastest counts")
+    parser.add_argument("--beside", type=int, default=0, metavar="N", help="compute in N other processes meanwhile")
+    parser.add_argument("--nice", type=int, default=0, help="priority of those: 0 as usual, 19 the lowest")
     parser.add_argument("--write", action="store_true", help="put the rows into docs/performance.md")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # else a terminated bench would leave its servers behind
+    if options.write and options.beside:
+        parser.error("--write is for a machine without other work: leave --beside out")
     if options.write and options.engine != ENGINES:
         parser.error("--write needs both engines: a row compares what was measured in one run")
     cases = [case for case in CASES if options.case in str(case)]
@@ -73,7 +79,8 @@ def main() -> None:
     head.append(f"|---|{'---:|' * (3 * len(engines) + 1)}---|")
     print(f"{machine()}\n\n" + "\n".join(head), flush=True)
     for (shape, dtype), of_model in groupby(cases, lambda case: (case.shape, case.dtype)):
-        rows = _rows(shape, dtype, [case.load for case in of_model], engines, options.rounds)
+        with busy(options.beside, nice=options.nice):
+            rows = _rows(shape, dtype, [case.load for case in of_model], engines, options.rounds)
         print("\n".join(rows), flush=True)
         if options.write:
             write_rows("sampler", head, rows)

@@ -1,12 +1,15 @@
 """Assumptions of the benches."""
 
 import json
+import os
 import sys
+import threading
 from pathlib import Path
 from random import Random
 
 import pytest
 from bench import disk, gpu, growth, judge, overlap, sampler
+from bench.busy import busy
 from bench.ceiling import Pass, rows_of, seconds_of
 from bench.learner_real import SIDES, Case, run
 from bench.load import Load
@@ -71,7 +74,7 @@ def test_the_sampler_is_measured_over_http():
 
 def test_more_answers_take_more_products():
     """The time of the products grows with the tokens of the answers."""
-    measured = {2: Pass(2, 1.0, 0.5), 32: Pass(32, 8.0, 4.0)}
+    measured = {2: Pass(2, 1.0, 0.5, "linear"), 32: Pass(32, 8.0, 4.0, "oneDNN")}
     assert rows_of(Load(2, 16, 4)) == (32, 2)
     assert seconds_of(Load(2, 16, 4), measured) == 8.0 + 0.5 + 3 * 1.5
     assert seconds_of(Load(2, 16, 4, turns=3), measured) == 3 * 13.0
@@ -155,3 +158,18 @@ async def test_a_scripted_judge_is_measured():
     assert 0.2 < noisy.tau < 0.8
     assert (blind.tau, blind.facts.position_bias, blind.facts.calls) == (0, pytest.approx(1), pytest.approx(40))
     assert judge.row(judge.Setting("name"), exact).startswith("| name | 1.00 |")
+
+
+def test_busy_processes_end_with_their_block():
+    """A load that can be had again: so many processes, of this priority, for as long as the block runs."""
+
+    def children():
+        return Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
+
+    before = children()
+    with busy(2, nice=19):
+        new = set(children()) - set(before)
+        while {os.getpriority(os.PRIO_PROCESS, int(pid)) for pid in new} != {19}:
+            pass
+        assert len(new) == 2
+    assert children() == before
