@@ -157,7 +157,7 @@ class ServeOptions(BaseModel):
     prefix_cache_mb: int | None = Field(default=None, ge=0)
     """Memory of the prefix cache, per model, for earlier prompts and answers; default: 1/16 of what is free."""
     threads: int | None = Field(default=None, ge=1)
-    """CPU threads per operation; default: all cores."""
+    """CPU threads per operation; default: as many as find a free core, measured once a second."""
     seed: int = 0
     """Seed of the adapters' initial weights."""
     save_every: PositiveInt | Literal["auto"] = 1

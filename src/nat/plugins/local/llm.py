@@ -88,7 +88,7 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     prefix_cache_mb: int | None = Field(default=None, ge=0)
     """Memory in MB for states of prompts and answers, which later prompts reuse; by default 1/16 of what is free."""
     threads: int | None = Field(default=None, ge=1)
-    """CPU threads; by default all cores."""
+    """CPU threads; by default as many as find a free core, measured once a second."""
     seed: int = 0
     """Seed of the LoRA initialisation."""
     save_every: PositiveInt | Literal["auto"] = "auto"
