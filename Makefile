@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install hashed audit demo real test lint interop frameworks toolkit agents trl customizer engines installs conformance docs bench mutants pins clean
+.PHONY: install hashed audit demo real real-all test lint interop frameworks toolkit agents trl customizer engines installs conformance docs bench mutants pins clean
 install: .venv/.installed
 
 # The same, from files whose SHA-256 stands in .ci/hashes.txt; CI installs so, on CPython 3.11 and x86-64 Linux.
@@ -40,6 +40,14 @@ real: install
 	$(BIN)/python -m examples.real.packages
 	$(BIN)/python -m examples.real.city.make_data
 	cd examples/real/city && ../../../$(BIN)/nat --log-level warning finetune --config_file=config.yml
+
+# All six tasks in these seeds, two of them with each way to hold weights, precision and engine, and TRL beside them.
+# It takes many hours and gigabytes of downloads; stopped, it goes on where it was. The table is .tmp/real/cases/table.md.
+SEEDS ?= 0 1 2
+real-all: install
+	$(BIN)/python -m conformance.environments real trl vllm
+	$(BIN)/pytest conformance/real
+	$(BIN)/python -m bench.real --seeds $(SEEDS) --matrix --trl
 
 # All tests, on every core: each process of pytest computes with one thread.
 test: install

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from bench import disk, gpu, growth, judge, overlap, sampler
+from bench import disk, gpu, growth, judge, overlap, real, sampler
 from bench.busy import busy
 from bench.ceiling import Pass, rows_of, seconds_of
 from bench.learner_real import SIDES, Case, run
@@ -173,3 +173,37 @@ def test_busy_processes_end_with_their_block():
             pass
         assert len(new) == 2
     assert children() == before
+
+
+def test_real_runs_are_ordinary_commands(tmp_path: Path):
+    """With nothing chosen, a run of a task sets its seed and its folder, and nothing else."""
+    options = real.options_of([])
+    cases = list(real.cases_of(options))
+    assert len(cases) == len(real.TASKS) * 3
+    assert real.finetune_options(cases[1], tmp_path, options) == [
+        "--config_file=config.yml",
+        *("-o", "finetuning.seed", "1"),
+        *("-o", "finetuning.output_dir", str(tmp_path / "runs")),
+    ]
+
+
+def test_the_matrix_has_every_combination_once():
+    """Three ways to hold weights, two precisions and two engines, on two tasks; TRL only where it can score."""
+    options = real.options_of(["--seeds", "0", "--matrix", "--trl"])
+    cases = list(real.cases_of(options))
+    for task in real.IN_MATRIX:
+        own = {case.overrides for case in cases if case.task == task and case.overrides}
+        assert len(own) == 12
+    assert {case.task for case in cases if case.setting == real.TRL_DEFAULTS} == {"city", "sentiment"}
+    assert len({case.name for case in cases}) == len(cases)
+
+
+def test_a_finished_real_run_is_kept(tmp_path: Path):
+    """What was measured before is read again, with the interval that TRL's scores give."""
+    found = {"before": [0.0] * 20, "after": [1.0] * 20, "seconds": 3.0, "rollouts": 256}
+    result = real.result_of(found, "2026-11-25 10:00, load 1.0", seconds=5.0)
+    assert (result.before, result.after, result.verdict, result.seconds) == (0.0, 1.0, "improved", 3.0)
+    assert real.kept_result(tmp_path) is None
+    (tmp_path / "result.json").write_text(json.dumps({"result": vars(result)}))
+    assert real.kept_result(tmp_path) == result
+    assert "+1.000" in result.row(real.Case("city", real.NOTHING, 0))
