@@ -27,6 +27,8 @@ pytestmark = pytest.mark.large
 RANK = 4
 PROMPT = tuple(range(40, 110))
 """Longer than two blocks of the prefix cache."""
+FEW_BLOCKS = 100
+"""Room for 33 prompts of three blocks, until their answers need a fourth."""
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +42,14 @@ def start(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cal
     """Start engines; at most one is open at a time."""
     with ExitStack() as last:
 
-        def one(*, lora: bool) -> VllmEngine:
+        def one(*, lora: bool, args: str = "") -> VllmEngine:
             last.close()
             rank = RANK if lora else None
             options = ServeOptions(
                 model=model,
                 engine="vllm",
                 vllm_command=vllm_command(),
+                vllm_args=args,
                 output_dir=tmp_path_factory.mktemp("out"),
                 lora_rank=rank,
                 device="cpu",
@@ -140,6 +143,20 @@ def test_all_weights_are_handed_over_and_restored(start: Callable[..., VllmEngin
     assert_exact(engine, seed=4)
     train(engine, learner, prompt=40)
     assert_exact(engine, seed=5)
+
+
+def test_seeds_are_kept_whatever_the_scheduler_does(start: Callable[..., VllmEngine]) -> None:
+    """Prompts beyond the budget of a step wait, and a cache that is full restarts answers: each is that of its seed.
+
+    A prompt in parts would end vLLM on a CPU.
+    """
+    engine = start(lora=False, args=f"--num-gpu-blocks-override {FEW_BLOCKS}")
+    prompts = [tuple(40 + (7 * number + place) % 70 for place in range(94)) for number in range(64)]
+    assert sum(map(len, prompts)) > 2 * 2048
+    together = [ask(engine, prompt=prompt, seed=seed, max_tokens=16) for seed, prompt in enumerate(prompts)]
+    found = [answered(request)[0].token_ids for request in together]
+    alone = [answered(ask(engine, prompt=prompt, seed=seed, max_tokens=16)) for seed, prompt in enumerate(prompts)]
+    assert found == [sequences[0].token_ids for sequences in alone]
 
 
 def test_nobody_else_reaches_the_control_routes(start: Callable[..., VllmEngine], model: Path) -> None:

@@ -25,6 +25,9 @@ from nat.wire.serving import ServeOptions
 
 LOG = "vllm.log"
 _COMMAND = "vllm serve"
+_REFUSED = {"--api-key": "which a vLLM that is started here does not need: only this user can open its socket"}
+_IN_PARTS = "which can prefill a prompt in parts; on a CPU, a seed then ends vLLM 0.32"
+_REFUSED_ON_CPU = {**_REFUSED, "--enable-chunked-prefill": _IN_PARTS, "--long-prefill-token-threshold": _IN_PARTS}
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM takes for --max-lora-rank."""
 _PROBE_TOKENS = 64
@@ -81,11 +84,10 @@ def _server(options: ServeOptions, loaded: LoadedModel, path: Path, private: Pat
         )
     command = shlex.split(options.vllm_command or "") or _COMMAND.split()
     added = shlex.split(options.vllm_args)
-    if any(word.partition("=")[0] == "--api-key" for word in added):
-        raise EngineNotStarted(
-            "vllm_args has --api-key, which a vLLM that is started here does not need",
-            hint="leave it out: only this user can open its socket",
-        )
+    refused = _REFUSED_ON_CPU if loaded.device.type == "cpu" else _REFUSED
+    for name in (word.partition("=")[0].replace("_", "-") for word in added):
+        if name in refused:
+            raise EngineNotStarted(f"vllm_args has {name}, {refused[name]}", hint="leave it out")
     # `vllm serve` takes the model as a positional argument only; the module `api_server` knows no such argument.
     model = [str(path)] if command[-1] == "serve" else ["--model", str(path)]
     return OwnServer(
@@ -110,9 +112,9 @@ def serve_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
         "--uvicorn-log-level": "warning",
     }
     arguments = [text for name, value in valued.items() for text in (name, str(value))]
-    arguments += ["--enable-scale-out", "--enable-prompt-tokens-details"]
-    if loaded.device.type == "cpu":
-        arguments += ["--enforce-eager", "--block-size", "32"]
+    arguments += ["--enable-scale-out", "--enable-prompt-tokens-details", "--no-log-error-stack"]
+    if loaded.device.type == "cpu":  # chunks rewind the generator of a seed, which torch cannot do on a CPU
+        arguments += ["--enforce-eager", "--block-size", "32", "--no-enable-chunked-prefill"]
     elif options.vllm_sleep != "never":  # vLLM's CPU build has the routes of the sleep mode, but not the option
         arguments.append("--enable-sleep-mode")
     if loaded.peft is not None and options.output_dir is not None:

@@ -51,6 +51,24 @@ def test_a_vllm_of_ours_needs_no_key(tiny_dir, loaded):
         pass
 
 
+def test_on_a_cpu_no_prompt_is_prefilled_in_parts(tiny_dir, loaded):
+    """VLLM 0.32 would rewind the generator of a seed, which ends it.
+
+    Without `--max-num-batched-tokens` it takes a budget that holds the longest prompt; it refuses a smaller one.
+    """
+    arguments = serve_arguments(options(tiny_dir), loaded)
+    assert "--no-enable-chunked-prefill" in arguments
+    assert "--max-num-batched-tokens" not in arguments
+
+
+@pytest.mark.parametrize("words", ["--enable-chunked-prefill", "--long_prefill_token_threshold=64"])
+def test_arguments_that_split_prompts_are_refused_on_a_cpu(tiny_dir, loaded, words):
+    """The run would end at the first prompt that is prefilled in parts."""
+    given = options(tiny_dir, vllm_args=words)
+    with pytest.raises(EngineNotStarted, match="in parts"), vllm_engine(given, loaded, version="m@0"):
+        pass
+
+
 @pytest.mark.parametrize(
     ("given", "idle"),
     [
