@@ -78,6 +78,8 @@ class Tap:
         self.system_text = system_text
         self.clock = clock
         self.server_knows_token_ids = True
+        self.last_failure: str | None = None
+        """The error of the last call, which is logged once for all calls in a row that end with it."""
 
     def open(self, path: str, body: bytes) -> "Attempt | None":
         """An attempt at a call; None if the body is malformed, which the server will report."""
@@ -144,7 +146,7 @@ class Attempt:
         except (ValueError, TypeError, AttributeError, LookupError) as error:  # JSON of any other shape
             self.failed(f"the answer is not a completion: {describe_error(error)}")
         else:
-            self._settled = True
+            self._settled, self._tap.last_failure = True, None
             self._context.run(self._push, steps)
 
     def refused(self, status: int, content: bytes) -> None:
@@ -160,7 +162,9 @@ class Attempt:
         failed = FailedCall(
             model=self._request.model, llm_name=self._tap.llm_name, status=status, error=excerpt(error, _ERROR_CHARS)
         )
-        logger.info("a call of LLM %r failed: %s", failed.llm_name or failed.model, one_line(failed.error))
+        if failed.error != self._tap.last_failure:
+            logger.info("a call of LLM %r failed: %s", failed.llm_name or failed.model, one_line(failed.error))
+        self._tap.last_failure = failed.error
         self._context.run(self._push, failure_steps(failed, self._times(), self._tap.framework))
 
     def _complete(self, *, token_ids: bool) -> bytes:

@@ -131,6 +131,18 @@ def test_a_failed_attempt_is_one_line_of_the_log(caplog):
     assert caplog.messages == ["a call of LLM 'player' failed: no chat template → add one"]
 
 
+def test_equal_failures_in_a_row_are_one_line_of_the_log(caplog):
+    """All calls of all rollouts fail alike when a server dies; after an answer, the failure is news again."""
+    rig = Rig()
+    with caplog.at_level("INFO"):
+        for error in ("gone", "gone", "other"):
+            rig.attempt().failed(error)
+        rig.call(Say("hello"))
+        rig.attempt().failed("other")
+    assert [message.rpartition(" ")[2] for message in caplog.messages] == ["gone", "other", "other"]
+    assert len([step for step in rig.steps if step.event_type is IntermediateStepType.SPAN_END]) == 4
+
+
 def test_a_failed_attempt_is_a_span_and_no_call():
     """A failed attempt can be counted, but not trained on."""
     rig = Rig()

@@ -14,6 +14,7 @@ from nat.errors import EngineFailed, EngineStopped, WeightsReplaced, findings_of
 from nat.http.client import DirectAsyncClient, DirectClient
 from nat.secrets import excerpt
 
+HEALTH = "/health"
 CONTROL_SECONDS = 600.0
 """Longest wait for one control call, such as the load of all weights."""
 _DATA, _DONE = "data: ", "[DONE]"
@@ -57,7 +58,7 @@ class Address:
 class Explain(Protocol):
     """Says why vLLM does not answer."""
 
-    def __call__(self, error: httpx.TransportError) -> EngineFailed: ...
+    def __call__(self, error: httpx.HTTPError) -> EngineFailed: ...
 
 
 class Control:

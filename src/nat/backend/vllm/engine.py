@@ -266,9 +266,12 @@ class VllmEngine:
                 await self._caller.answer(request, self._served)
         except BaseExceptionGroup as group:
             error = group.exceptions[0]
-            if isinstance(error, WeightsReplaced):  # no answer can be right any more
-                self._fail(error)
-            request.listener.on_failed(error)
+            trained = self.hand_over is not None  # otherwise a server of the user's may come back
+            end = await self._caller.death() if trained and isinstance(error, EngineFailed) else None
+            end = error if isinstance(error, WeightsReplaced) else end
+            if end is not None:  # no answer can be right any more
+                self._fail(end)
+            request.listener.on_failed(self._failure or error)
         except Exception as error:  # noqa: BLE001 - the boundary of a request: its failure goes to its listener
             request.listener.on_failed(error)
         else:

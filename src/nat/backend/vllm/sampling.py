@@ -11,7 +11,7 @@ from nat.backend.inference.sequence import Delta, FinishReason, Request, Sequenc
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.loss import ByRow
-from nat.backend.vllm.client import Explain, generate, replaced, stream
+from nat.backend.vllm.client import HEALTH, Explain, generate, replaced, stream
 from nat.backend.vllm.wire import Choice, Generated, SampledLogprob, Served, request_for, score_request
 from nat.errors import EngineFailed
 
@@ -43,6 +43,14 @@ class Caller:
                 for row in rows
             }
         return {index: torch.tensor([task.result() for task in scores]) for index, scores in tasks.items()}
+
+    async def death(self) -> EngineFailed | None:
+        """Why vLLM cannot answer any more; None if it can, so that a failure was one request's own."""
+        try:
+            (await self._http.get(HEALTH)).raise_for_status()
+        except httpx.HTTPError as error:
+            return await asyncio.to_thread(self._explain, error)
+        return None
 
     async def _sample(self, request: Request, sequence: Sequence, served: Served) -> None:
         # Stop strings are found in our own text, so the tokens are needed one by one.

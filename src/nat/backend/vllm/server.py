@@ -19,7 +19,7 @@ from typing import Protocol
 
 import httpx
 
-from nat.backend.vllm.client import Address
+from nat.backend.vllm.client import HEALTH, Address
 from nat.backend.vllm.guard import GRACE_SECONDS, KILLED
 from nat.errors import EngineFailed, EngineNotStarted, EngineOutOfMemory, EngineStopped
 from nat.secrets import excerpt
@@ -49,9 +49,9 @@ _MEMORY_HINT = (
     "give vLLM less: lower max_seq_length, max_num_seqs, or --gpu-memory-utilization in vllm_args (on a CPU the "
     "variable VLLM_CPU_KVCACHE_SPACE); or train with lora"
 )
-_CAUSE = re.compile(r"\b\w*(?:Error|Exception): .*")
-_WITHOUT_CAUSE = "See root cause above"
-"""VLLM's last error when a process of its own could not start."""
+_CAUSE = re.compile(r"\b\w*(?:Error|Exception): [^\r\n]*")
+_WITHOUT_CAUSE = ("See root cause above", "for the root cause")
+"""In vLLM's errors when a process of its own could not start, or has ended."""
 _SETTINGS = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_NO_USAGE_STATS": "1"}
 _NOT_PASSED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "VLLM_API_KEY")
 """Variables that would select our Python environment in vLLM's, or have it require a key on its private socket."""
@@ -85,7 +85,7 @@ class VllmServer(Protocol):
         """Call `on_end`, from another thread, when it ends although nobody stopped it."""
         ...
 
-    def explain(self, error: httpx.TransportError) -> EngineFailed:
+    def explain(self, error: httpx.HTTPError) -> EngineFailed:
         """Say why it does not answer."""
         ...
 
@@ -102,7 +102,7 @@ class ServerAtUrl:
         """Check that it answers."""
         with self.address.client() as http:
             try:
-                http.get("/health", timeout=_HEALTH_SECONDS).raise_for_status()
+                http.get(HEALTH, timeout=_HEALTH_SECONDS).raise_for_status()
             except httpx.HTTPError as error:
                 raise EngineNotStarted(
                     f"no vLLM answers at {self.address.base_url}: {error!r}",
@@ -118,7 +118,7 @@ class ServerAtUrl:
     def watch(self, on_end: Callable[[EngineFailed], None]) -> None:
         """Nothing is watched: each call reports its own failure."""
 
-    def explain(self, error: httpx.TransportError) -> EngineFailed:
+    def explain(self, error: httpx.HTTPError) -> EngineFailed:
         return EngineStopped(
             f"vLLM at {self.address.base_url} does not answer: {error!r}",
             hint="look at that server's log, and start it again",
@@ -174,7 +174,7 @@ class OwnServer:
     def watch(self, on_end: Callable[[EngineFailed], None]) -> None:
         self._on_end = on_end
 
-    def explain(self, error: httpx.TransportError) -> EngineFailed:
+    def explain(self, error: httpx.HTTPError) -> EngineFailed:
         process = self._process
         if process is None:
             return EngineStopped(f"vLLM was stopped: {error!r}", hint="start the run again")
@@ -182,7 +182,7 @@ class OwnServer:
             return self._ended(process.wait(_END_SECONDS))
         except subprocess.TimeoutExpired:
             return EngineStopped(
-                f"vLLM does not answer: {error!r}; the end of its log:\n{self._tail()}", hint="start the run again"
+                f"vLLM does not answer: {error!r}; the end of its log:\n{_end(self._log())}", hint="start the run again"
             )
 
     def stop(self) -> None:
@@ -211,7 +211,7 @@ class OwnServer:
                 time.sleep(_POLL_SECONDS)
         self.stop()
         raise EngineNotStarted(
-            f"vLLM was not ready within {self._timeout:.0f} s; the end of its log:\n{self._tail(_START_LINES)}",
+            f"vLLM was not ready within {self._timeout:.0f} s; the end of its log:\n{_end(self._log(), _START_LINES)}",
             hint="raise vllm_startup_timeout, or startup_timeout of the LLM, if it was still loading",
         )
 
@@ -226,12 +226,16 @@ class OwnServer:
 
     def _ended(self, code: int, *, starting: bool = False) -> EngineFailed:
         """Explain the end of the process by its exit code and its log."""
-        tail = self._tail(_START_LINES if starting else _TAIL_LINES)
-        errors = [] if code == KILLED else _CAUSE.findall(self._log())
-        causes = [error for error in errors if _WITHOUT_CAUSE not in error]
+        log = self._log()
+        errors = [] if code == KILLED else list(_CAUSE.finditer(log))
+        causes = [error for error in errors if not any(text in error[0] for text in _WITHOUT_CAUSE)]
         how = "was killed (SIGKILL)" if code == KILLED else f"ended with exit code {code}"
-        cause = f" ({excerpt(causes[-1], _SHOWN_CHARS)})" if causes else ""
-        message = f"vLLM {how}{' before it was ready' if starting else ''}{cause}; the end of its log:\n{tail}"
+        cause = f" ({excerpt(causes[-1][0], _SHOWN_CHARS)})" if causes else ""
+        if causes and not starting:  # what follows is how its other processes ended
+            tail = f"its log up to there:\n{_end(log[: causes[-1].end()])}"
+        else:
+            tail = f"the end of its log:\n{_end(log, _START_LINES if starting else _TAIL_LINES)}"
+        message = f"vLLM {how}{' before it was ready' if starting else ''}{cause}; {tail}"
         if any(text in cause for text in _OUT_OF_MEMORY):
             return EngineOutOfMemory(message, hint=_MEMORY_HINT)
         if starting:
@@ -241,9 +245,6 @@ class OwnServer:
         killed = "if memory ran out, the system's log says so (dmesg); " if code == KILLED else ""
         return EngineStopped(message, hint=f"{killed}checkpoints are complete: start the run again")
 
-    def _tail(self, lines: int = _TAIL_LINES) -> str:
-        return "\n".join(f"    {line}" for line in self._log().splitlines()[-lines:]) or "    (the log is empty)"
-
     def _log(self) -> str:
         """What it has written since its last start, or the end of that."""
         with self._log_path.open("rb") as log:
@@ -252,9 +253,13 @@ class OwnServer:
             return log.read().decode(errors="replace")
 
 
+def _end(log: str, lines: int = _TAIL_LINES) -> str:
+    return "\n".join(f"    {line}" for line in log.splitlines()[-lines:]) or "    (the log is empty)"
+
+
 def _is_healthy(http: httpx.Client) -> bool:
     try:
-        return http.get("/health", timeout=_HEALTH_SECONDS).is_success
+        return http.get(HEALTH, timeout=_HEALTH_SECONDS).is_success
     except httpx.TransportError:
         return False
 

@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 _STOP_GRACE_SECONDS = 10.0
 _LOG_TAIL_LINES = 20
+_KEPT_BYTES = 65536
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STOPPED = (0, 128 + signal.SIGTERM, -signal.SIGTERM)
 """Exit codes after SIGTERM: while it serves, while it starts, and before it handles signals."""
@@ -33,6 +34,8 @@ class BackendProcess:
         self.base_url = f"http://127.0.0.1:{port}"
         self.api_key = api_key
         self.log_path = log_path
+        self.printed = b""
+        """The end of its output; the last line may say why it ended."""
 
     @property
     def alive(self) -> bool:
@@ -47,9 +50,9 @@ class BackendProcess:
         return await self._process.wait()
 
     def check(self) -> None:
-        """Raise BackendUnreachable, with the exit code and the tail of the log, if the process has ended."""
+        """Raise BackendUnreachable if the process has ended, with its own reason or else the tail of the log."""
         if not self.alive:
-            raise _died(self._process, self.log_path)
+            raise _died(self._process, self.log_path, b"".join(self.printed.splitlines()[-1:]))
 
     async def stop(self) -> None:
         """Stop the process, and log a bad exit code: saving the last weights may have failed."""
@@ -102,7 +105,7 @@ async def running_backend(
             port = await _ready_port(process, log_path, startup_timeout)
             backend = BackendProcess(process, port=port, api_key=api_key, log_path=log_path)
             logger.info("Backend ready at %s (log: %s)", backend.base_url, log_path)
-            async with _drained(process.stdout):
+            async with _drained(backend, process.stdout):
                 try:
                     yield backend
                 finally:
@@ -179,9 +182,12 @@ def _event(line: bytes) -> dict[str, str | int]:
     return event if isinstance(event, dict) else {}
 
 
-def _died(process: asyncio.subprocess.Process, log_path: Path) -> BackendUnreachable:
+def _died(process: asyncio.subprocess.Process, log_path: Path, last_line: bytes = b"") -> BackendUnreachable:
     code = process.returncode
     ended = f"the backend has ended with exit code {code} (process {process.pid})"
+    event = _event(last_line)
+    if event.get("event") == FAILED:
+        return BackendUnreachable(f"{ended}: {event['message']}", hint=f"{event['hint'] or ''}")
     return BackendUnreachable(
         f"{ended}; the end of {log_path}:\n{tail(log_path)}",
         hint=_remedy(code),
@@ -204,12 +210,12 @@ def _remedy(returncode: int | None) -> str:
 
 
 @asynccontextmanager
-async def _drained(stream: asyncio.StreamReader | None) -> AsyncIterator[None]:
-    """Read and discard the child's output, so that it never blocks on a full pipe."""
+async def _drained(backend: BackendProcess, stream: asyncio.StreamReader | None) -> AsyncIterator[None]:
+    """Read the child's output, so that it never blocks on a full pipe, and keep only its end."""
 
     async def read() -> None:
-        while stream is not None and await stream.read(65536):
-            pass
+        while stream is not None and (part := await stream.read(_KEPT_BYTES)):
+            backend.printed = (backend.printed + part)[-_KEPT_BYTES:]
 
     reader = asyncio.create_task(read())
     try:

@@ -171,6 +171,36 @@ def test_a_server_that_was_started_again_is_found_at_the_next_answer(opened, lor
         ask(served.engine)
 
 
+def test_all_calls_of_a_dead_vllm_fail_for_one_reason(opened):
+    """Whatever it answers meanwhile, its health decides; the failure is reported once, and no other call is sent."""
+    served = opened()
+    served.vllm.may_answer.clear()
+    requests = [ask(served.engine) for _ in range(3)]
+    assert served.vllm.entered.wait(DEADLINE)
+    served.vllm.failing |= {"/inference/v1/generate", "/health"}
+    served.vllm.finish = "error"
+    served.vllm.may_answer.set()
+    reasons = set()
+    for request in requests:
+        with pytest.raises(EngineStopped) as caught:
+            answered(request)
+        reasons.add(str(caught.value))
+    assert [str(failure) for failure in served.failures] == list(reasons)
+    with pytest.raises(EngineStopped):
+        ask(served.engine)
+
+
+def test_an_error_of_a_healthy_vllm_fails_one_call(opened):
+    """The engine goes on."""
+    served = opened()
+    served.vllm.failing.add("/inference/v1/generate")
+    with pytest.raises(EngineFailed, match="generate with 500"):
+        answered(ask(served.engine))
+    served.vllm.failing.clear()
+    assert answered(ask(served.engine))
+    assert served.failures == []
+
+
 def test_weights_that_another_program_changed_are_found(opened):
     """A second run on the same server names its weights, too."""
     served = opened(lora=False)

@@ -36,6 +36,11 @@ class Server(socketserver.UnixStreamServer):
 Server(path, Handler).serve_forever()
 """
 
+DIES_WHEN_ASKED = """    def do_POST(self):
+        print("RuntimeError: no offset" + 30 * "\\nEngineDeadError: for the root cause" + 30 * "\\nleaked", flush=True)
+        os._exit(0)
+    def log_message"""
+
 WRAPPED = """
 raise SystemExit('ValueError: less than requested memory' + 30 * '\\nx' + '\\nRuntimeError: See root cause above.')
 """
@@ -107,6 +112,19 @@ def test_a_killed_server_is_reported_once_with_its_log(make, tmp_path):
     assert "dmesg" in failure.hint
     assert str(server.explain(httpx.ReadError("gone"))) == str(failure)
     await_end(child)
+
+
+def test_the_end_of_a_server_whose_engine_died_has_the_engines_error(make):
+    """What its other processes wrote afterwards is left out."""
+    server = make(HEALTHY.replace("    def log_message", DIES_WHEN_ASKED))
+    failures = queue.Queue()
+    server.watch(failures.put)
+    server.start()
+    with server.address.client() as http, pytest.raises(httpx.RemoteProtocolError):
+        http.post("/inference/v1/generate")
+    failure = failures.get(timeout=DEADLINE)
+    assert "vLLM ended with exit code 0 (RuntimeError: no offset); its log up to there:" in failure.message
+    assert "leaked" not in failure.message
 
 
 def test_a_guard_that_is_ended_takes_vllm_along(make, tmp_path):

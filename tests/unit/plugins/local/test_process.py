@@ -92,6 +92,21 @@ async def test_the_reason_of_a_failed_start_is_quoted(tmp_path: Path) -> None:
     assert error.value.hint == "give one"
 
 
+async def test_the_reason_of_an_end_is_quoted(tmp_path: Path) -> None:
+    """A backend that ends because its engine has died says so in its last line; its log has the rest."""
+    event = {"event": "failed", "message": "vLLM ended (RuntimeError)", "hint": "start again"}
+    script = f"{READY.rpartition(';')[0]}; print({json.dumps(event)!r}, flush=True); raise SystemExit(1)"
+    async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(script)) as backend:
+        await backend.ended()
+        while not backend.printed:  # noqa: ASYNC110 - no event tells it
+            await asyncio.sleep(0)
+        with pytest.raises(
+            BackendUnreachable, match=r"exit code 1 \(process \d+\): vLLM ended \(RuntimeError\)"
+        ) as error:
+            backend.check()
+    assert error.value.hint == "start again"
+
+
 async def test_a_child_that_fails_while_stopping_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The log reports a last checkpoint that could not be written."""
     script = f"{READY}; print('No space left on device', file=sys.stderr); sys.exit(1)"
