@@ -77,7 +77,7 @@ class FreeCores:
         free = _cores() - max(0.0, _busy(before.times, self._last.times) - own)
         found = max(1, min(self._most, floor(free + _BUSY)))
         if found != self._found:
-            logger.info("%.1f of %d cores are free or our own: %d threads compute from now on", free, _cores(), found)
+            logger.info("threads that compute: %d, since %.1f of %d cores are free or our own", found, free, _cores())
         self._found = found
         return found
 

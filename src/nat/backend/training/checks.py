@@ -10,9 +10,6 @@ from dataclasses import dataclass
 
 from nat.errors import UpdateRejected
 
-_ARRIVED = 0.5
-"""Share of the way to new weights below which the sampler has not got them."""
-_ERRORS = 3
 _CERTAIN = 1e-3
 """Entropy in nats per token below which the model always gives the same answer."""
 
@@ -35,15 +32,6 @@ class Difference:
 
     def __str__(self) -> str:
         return f"mean |Δ log p| {self.mean:.4g} (largest {self.largest:.4g}) over {self.tokens} tokens"
-
-
-@dataclass(frozen=True)
-class Way:
-    """How far the sampler has gone from the weights before an update to those after it."""
-
-    share: float
-    error: float
-    """Standard error of the share, from what rounding adds to each token."""
 
 
 def check_sampler_logprobs(seen: Difference, allowed: float, *, earlier_version: str | None = None) -> None:
@@ -74,12 +62,12 @@ def check_served_weights(seen: Difference, allowed: float) -> None:
         )
 
 
-def check_weights_arrived(way: Way) -> None:
-    """Raise if the sampler still computes with the weights before the update; rounding may hide that above."""
-    if way.share + _ERRORS * way.error < _ARRIVED:
+def check_weights_arrived(new: Difference, old: Difference) -> None:
+    """Raise if the sampler is at least twice as near to the weights before the update as to those after it."""
+    if 2 * old.mean < new.mean:
         raise UpdateRejected(
-            f"after the update the sampler computes with earlier weights: its log probabilities have gone "
-            f"{way.share:.0%} of the way to the learner's (standard error {way.error:.0%})",
+            f"after the update the sampler computes with earlier weights: it differs from them by {old}, and from the "
+            f"new ones by {new}",
             kind="logprob_mismatch",
             hint="the update did not reach the sampler: report it, with the model's name",
         )

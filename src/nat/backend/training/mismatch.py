@@ -9,7 +9,7 @@ Shapes: K sampled tokens of a row.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, inf
+from math import ceil
 from random import Random
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.scheduler import Chunk
 from nat.backend.model import LoadedModel, token_logprobs
 from nat.backend.training.batch import Row
-from nat.backend.training.checks import Difference, Way
+from nat.backend.training.checks import Difference
 from nat.backend.training.loss import ByRow, joined, k3
 from nat.backend.training.micro_batch import known, logprob_tensor, shared_prefix, temperature_tensor
 
@@ -120,18 +120,6 @@ def drawn_rows(rows: Sequence[Row], random: Random) -> list[Row]:
 def difference(rows: Sequence[Row], one: ByRow, other: ByRow) -> Difference:
     """Compare two computations of the same log probabilities."""
     return _difference((_joined(rows, one) - _joined(rows, other)).abs())
-
-
-def way_of(rows: Sequence[Row], before: ByRow, after: ByRow, served: ByRow) -> Way:
-    """How far the served log probabilities have gone from those before an update to those after it (least squares)."""
-    start_K = _joined(rows, before)
-    way_K, gone_K = _joined(rows, after) - start_K, _joined(rows, served) - start_K
-    length = float(way_K.norm())
-    if not length:
-        return Way(1.0, inf)
-    share = float(way_K @ gone_K) / length**2
-    spread = float((gone_K - share * way_K).square().mean().sqrt())
-    return Way(share, spread / length)
 
 
 def earlier_difference(rows: Sequence[Row], version: str, scored: ByRow) -> Difference:

@@ -1,6 +1,6 @@
 """Rounding is measured and allowed; wrong tokens and weights that did not arrive are found beneath it."""
 
-from dataclasses import replace
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -8,9 +8,10 @@ import torch
 from fakes.training_batches import random_groups, shifted
 from nat.backend.algorithms.registry import resolve
 from nat.backend.model_loader import load_model
+from nat.backend.training.agreement import Agreement, Moved
 from nat.backend.training.batch import Row
-from nat.backend.training.checks import Way, check_weights_arrived
-from nat.backend.training.mismatch import way_of
+from nat.backend.training.checks import Difference, check_weights_arrived
+from nat.backend.training.mismatch import Probe
 from nat.errors import UpdateRejected
 from nat.wire.training import TrainingConfig
 
@@ -58,7 +59,7 @@ def test_wrong_log_probabilities_are_found_beyond_rounding(rounding, make_learne
 
 
 def test_weights_that_did_not_arrive_are_found_below_the_limit(make_learner, checkpoint):
-    """A sampler that keeps its weights is found by the way that its log probabilities have not gone."""
+    """A sampler that keeps its weights is found, since it is nearer to the old ones."""
     fresh, sampler = load_model(checkpoint, device="cpu"), Stale(noise=1e-3)
     config = resolve(TrainingConfig(learning_rate=3e-5, warmup_steps=0, max_kl=None))
     with pytest.raises(UpdateRejected, match="computes with earlier weights") as caught:
@@ -66,28 +67,25 @@ def test_weights_that_did_not_arrive_are_found_below_the_limit(make_learner, che
     assert caught.value.kind == "logprob_mismatch"
 
 
-def test_the_way_is_measured_beneath_noise():
-    """The share of the way is a projection, with an error that follows from the noise of each token."""
-    tokens = 200
-    way, noise = torch.randn(tokens, generator=seeded(0)), 0.3 * torch.randn(tokens, generator=seeded(1))
-    row = Row(0, 0, 0, [1] * tokens, list(range(tokens)), [1] * tokens, [0.0] * tokens, [1.0] * tokens)
-    before, after = {0: torch.zeros(tokens)}, {0: way}
-    for share in (0.0, 1.0):
-        found = way_of([row], before, after, {0: share * way + noise})
-        assert found.share == pytest.approx(share, abs=3 * found.error)
-        assert found.error == pytest.approx(0.3 / tokens**0.5, rel=0.2)
-    assert way_of([row], before, before, after) == Way(1.0, float("inf"))
-    assert way_of([replace(row, targets=row.targets)], before, after, after).error == pytest.approx(0, abs=1e-9)
+@pytest.mark.parametrize(("moved", "told"), [(5e-4, False), (5e-3, True)])
+def test_old_weights_are_told_from_new_ones_only_beyond_rounding(loaded, moved, told):
+    """A sampler that repeats the old log probabilities is stale if the update moved them further than rounding does."""
+    row = Row(0, 0, 0, [1] * 5, [0, 1, 2, 3, 4], [1] * 5, [-1.0] * 5, [1.0] * 5)
+    start, after = {0: torch.full((5,), -1.0)}, {0: torch.full((5,), -1.0 + moved)}
+    agreement = Agreement(loaded, Probe(lambda *_: start, list), lambda *_: after)
+    with pytest.raises(UpdateRejected, match="computes with earlier weights") if told else nullcontext():
+        agreement.served([row], Moved({}, rows=[row], logprobs=after), start, TrainingConfig())
 
 
-@pytest.mark.parametrize(("way", "arrived"), [(Way(0.9, 0.05), True), (Way(0.1, 0.2), True), (Way(0.1, 0.1), False)])
-def test_only_a_certain_shortfall_fails(way, arrived):
-    """Weights count as missing if the share is below a half by three standard errors."""
+@pytest.mark.parametrize(("old", "arrived"), [(0.02, True), (0.006, True), (0.004, False)])
+def test_only_weights_that_are_clearly_nearer_count_as_the_sampler_s(old, arrived):
+    """Old weights that are twice as near as the new ones fail the update; the message has both distances."""
+    distances = [Difference(mean, 2 * mean, tokens=9) for mean in (0.01, old)]
     if arrived:
-        check_weights_arrived(way)
+        check_weights_arrived(*distances)
     else:
-        with pytest.raises(UpdateRejected, match="gone 10% of the way"):
-            check_weights_arrived(way)
+        with pytest.raises(UpdateRejected, match=r"differs from them by .* 0.004 .* the new ones by .* 0.01 "):
+            check_weights_arrived(*distances)
 
 
 def seeded(number):
