@@ -24,6 +24,7 @@ from nat.runs.records import (
     num_rollouts,
     total_of,
 )
+from nat.runs.shortened import shortened_updates
 
 _PACKING = ("row_tokens", "packed_tokens", "unique_tokens")
 
@@ -105,6 +106,7 @@ def summarise(
         tokens_trained=sum(job.tokens_trained for job in jobs),
         **{name: round(sum(job.metrics.get(name, 0) for job in jobs)) for name in _PACKING},
         broken_by=broken_prefixes(played),
+        shortened=shortened_updates(epoch.metrics for epoch in played),
         rollouts=num_rollouts(played, validations),
         failures=failures,
         failures_file=FAILURES_NAME if failures else None,

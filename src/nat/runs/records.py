@@ -22,6 +22,7 @@ from pydantic import (
 
 from nat.data_models.rollout_failure import FailureCount, total
 from nat.data_models.score import is_score, mean
+from nat.runs.shortened import ShortenedUpdates
 from nat.wire.training import JobStatus
 
 
@@ -347,6 +348,8 @@ class RunSummary(PhasedRecord):
     """The fewest tokens that a pass could have computed."""
     broken_by: dict[str, int] = {}
     """Calls in all epochs whose prompt did not continue the tokens before it, by cause."""
+    shortened: ShortenedUpdates | None = None
+    """The updates that `max_kl` shortened; None if there was none, or the backend does not report it."""
     model: str | None = None
     """The trained model's directory, relative to the run's folder; None if the backend keeps it."""
     served_model: str | None = None

@@ -41,6 +41,7 @@ UPDATE: Mapping[str, str] = {
     "for: good ones that fell, bad ones that rose. With a loss over whole answers or a teacher, all of it.",
     "kept_share": "Share of the way from the old weights that the update kept: below 1 if the whole way would have "
     "raised `unasked_kl` above `max_kl`. `learning_rate` and `update_ratio` are those of the kept way.",
+    "shortenings": "Attempts at a shorter way, up to 5, until `unasked_kl` was within `max_kl`; 0 if all is kept.",
     "kl_per_step": "`approx_kl` per optimizer step.",
     "usual_learning_rate": "The default learning rate of these weights; `learning_rate` is the one that was used.",
     "served_diff_mean": "Mean |Δ log p| between sampler and learner after the update, over the tokens of at most eight "

@@ -384,7 +384,7 @@ class Learner:
             if config.max_kl is None or not shift.unasked > config.max_kl or shortened == _MOST_ATTEMPTS:
                 steps = update.steps_done
                 found = {"approx_kl": shift.kl, "unasked_kl": shift.unasked, "kl_per_step": shift.kl / steps}
-                return Moved(found | {"kept_share": share}, share, drawn, after)
+                return Moved(found | {"kept_share": share, "shortenings": shortened}, share, drawn, after)
             factor = max(_SHORTEST, _AIM * sqrt(config.max_kl / shift.unasked))
             self.optimizer.shorten(factor)
             share, shortened = factor * share, shortened + 1

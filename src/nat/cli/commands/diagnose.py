@@ -41,4 +41,6 @@ def diagnose_command(run: str, output_dir: Path, *, as_json: bool) -> None:
 
 def _record(diagnosis: Diagnosis) -> dict[str, Any]:
     causes = [finding.model_dump(mode="json") for finding in diagnosis.findings]
-    return {"healthy": diagnosis.healthy, "learned": diagnosis.evidence.has_learned, "causes": causes}
+    updates = diagnosis.evidence.updates
+    shortened = {"shortened": updates.shortened.model_dump()} if updates and updates.shortened else {}
+    return {"healthy": diagnosis.healthy, "learned": diagnosis.evidence.has_learned, "causes": causes, **shortened}

@@ -85,6 +85,8 @@ def summary_text(result: RunResult, config_file: Path) -> str:
         rows.append(("Ended early", summary.ended_early))
     if summary.packed_tokens:
         rows.append(("Prefix sharing", _prefix_sharing(summary)))
+    if summary.shortened is not None:
+        rows.append(("Shortened", str(summary.shortened)))
     if summary.broken_by:
         rows.append(("Broken prefixes", _broken_prefixes(summary)))
     if summary.failures:

@@ -7,6 +7,7 @@ from statistics import fmean, median
 
 from nat.finetuning.diagnosis import fall
 from nat.runs.records import EpochRecord
+from nat.runs.shortened import ShortenedUpdates, shortened_updates
 
 
 @dataclass(frozen=True)
@@ -24,19 +25,25 @@ class Updates:
     range."""
     learning_rate: float | None
     """The highest mean of an update."""
-    kept_share: float
-    """Mean share of an update's way that is kept; below 1 if `max_kl` shortens updates."""
     entropies: tuple[float, float] | None
     """Per token, at its highest and at the end."""
     usual_learning_rate: float | None = None
     """The default for these weights."""
+    shortened: ShortenedUpdates | None = None
+    """Those that `max_kl` shortened."""
     too_far: tuple[EpochRecord, ...] = ()
     """Epochs whose update moved the policy too far, by the rule of a fallen reward."""
 
     @property
+    def kept_share(self) -> float:
+        """Mean share of an update's way that is kept."""
+        found = self.shortened
+        return 1.0 if found is None else 1 - found.updates / found.of * (1 - found.mean_share)
+
+    @property
     def share_of_usual_rate(self) -> float | None:
         """The learning rate as a share of the default; None if `max_kl` has lowered it."""
-        if self.learning_rate is None or self.usual_learning_rate is None or self.kept_share < 1:
+        if self.learning_rate is None or self.usual_learning_rate is None or self.shortened:
             return None
         return self.learning_rate / self.usual_learning_rate
 
@@ -58,7 +65,7 @@ def updates_of(epochs: Sequence[EpochRecord]) -> Updates | None:
         reach=median(reaches) if reaches else None,
         learning_rate=max(values_of(metrics, fall.RATE), default=None),
         usual_learning_rate=max(values_of(metrics, "train/usual_learning_rate"), default=None),
-        kept_share=fmean(e.metrics.get("train/kept_share", 1.0) for e in done),
+        shortened=shortened_updates(metrics),
         entropies=(max(entropies), entropies[-1]) if entropies else None,
         too_far=tuple(fall.updates_too_far(epochs)),
     )

@@ -12,6 +12,7 @@ from nat.data_models.rollout_failure import FailureCount
 from nat.finetuning.runtime import RunResult
 from nat.finetuning.verdict import Comparison, compare
 from nat.runs.records import Finding, Phase, RunSummary
+from nat.runs.shortened import ShortenedUpdates
 
 PAGE = 40
 """Lines."""
@@ -188,6 +189,22 @@ def test_broken_prefixes_are_shown_by_cause_if_there_are_any():
     assert "Broken prefixes" not in shown()
     text = shown(broken_by={"template_rewrites": 5, "answer_edited": 2})
     assert "7 calls did not continue the tokens of earlier answers (template_rewrites 5, answer_edited 2)" in text
+
+
+def test_shortened_updates_have_a_line_if_there_are_any():
+    """A run whose updates were all kept whole does not mention them."""
+    assert "Shortened" not in shown()
+    found = ShortenedUpdates(
+        updates=2,
+        of=60,
+        attempts=3,
+        mean_share=0.4,
+        least_share=0.25,
+        learning_rate=1.6e-4,
+        usual_learning_rate=4e-4,
+    )
+    line = next(line for line in shown(shortened=found).splitlines() if line.startswith("Shortened"))
+    assert line.endswith(f"  {found}")
 
 
 def test_prefix_sharing_is_shown_if_the_backend_reports_it():

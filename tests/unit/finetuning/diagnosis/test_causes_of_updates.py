@@ -10,6 +10,7 @@ from nat.finetuning.diagnosis.held_out import HeldOut
 from nat.finetuning.diagnosis.trend import Trend
 from nat.finetuning.diagnosis.updates import Updates
 from nat.finetuning.verdict import compare
+from nat.runs.shortened import ShortenedUpdates
 
 FLAT = Trend(before=0.2, after=0.21, error=0.02, highest=1.0)
 LEARNED = Trend(before=0.2, after=0.8, error=0.02, highest=1.0)
@@ -19,10 +20,22 @@ UPDATES = Updates(
     groups_per_step=8.0,
     reach=0.2,
     learning_rate=1e-4,
-    kept_share=0.9,
     entropies=(1.0, 0.9),
 )
 RUN = Evidence(num_epochs=10, num_rollouts=1280, lowest=0.0, highest=1.0, generations=8.0, trend=FLAT, updates=UPDATES)
+
+
+def shortened(share):
+    """All of ten updates keep this share of their way."""
+    return ShortenedUpdates(
+        updates=10,
+        of=10,
+        attempts=10,
+        mean_share=share,
+        least_share=share,
+        learning_rate=1e-4,
+        usual_learning_rate=1e-4,
+    )
 
 
 def findings(evidence: Evidence, *, ended: bool = True):
@@ -38,7 +51,7 @@ def causes(evidence: Evidence, *, ended: bool = True) -> list[str]:
     [
         ({"reach": 0.001}, "rate_too_low"),
         ({"reach": None}, "unexplained"),
-        ({"kept_share": 0.2}, "rate_too_high"),
+        ({"shortened": shortened(0.2)}, "rate_too_high"),
         ({"optimizer_steps": 4}, "few_steps"),
         ({"groups_per_step": 1.0}, "few_groups"),
         ({"entropies": (1.0, 0.3)}, "entropy_collapse"),
@@ -88,13 +101,15 @@ def test_the_learning_rate_to_try_follows_from_the_reach():
 
 def test_a_learning_rate_is_compared_with_the_default():
     """A tenth of the default is too low, whatever an update reaches; the default is what to use."""
-    low = replace(UPDATES, learning_rate=1e-5, usual_learning_rate=1e-3, kept_share=1.0)
+    low = replace(UPDATES, learning_rate=1e-5, usual_learning_rate=1e-3)
     [finding, *_] = findings(replace(RUN, updates=low))
     assert finding.cause == "rate_too_low"
     assert finding.seen.endswith("and the learning rate is 1.0% of this model's default")
     assert "Use this model's default learning rate, 0.001 (1e-05 was used)." in finding.remedy
     assert causes(replace(RUN, updates=replace(low, learning_rate=2e-4))) == ["unexplained"]
-    assert causes(replace(RUN, updates=replace(low, kept_share=0.5))) == ["unexplained"]  # max_kl has lowered it
+    assert causes(replace(RUN, updates=replace(low, shortened=shortened(0.5)))) == [
+        "unexplained"
+    ]  # max_kl has lowered it
 
 
 def test_a_huge_batch_can_feed_more_steps():
