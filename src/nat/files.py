@@ -39,6 +39,11 @@ _IN_RUST = re.compile(r"\(os error (\d+)\)")
 """The end of error messages from safetensors and tokenizers."""
 
 
+def user_cache() -> Path:
+    """The folder of what can be made again, which may not exist yet."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nat"
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a binary file, mode 0600, that replaces `path` if the block succeeds and is deleted otherwise."""

@@ -6,13 +6,12 @@ The folder lies under the SHA-256 of the file: a renamed file is not converted a
 import fcntl
 import hashlib
 import logging
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 from nat.errors import ModelUnavailable
-from nat.files import remove_unfinished
+from nat.files import remove_unfinished, user_cache
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.model_folder import is_model
 
@@ -29,9 +28,8 @@ def converted(file: Path) -> Path:
     if missing := missing_packages(["gguf", "torch", "transformers"]):
         problem = f"reading the file {file} needs packages that are not installed: {', '.join(missing)}"
         raise ModelUnavailable(problem, hint=install_hint("local"))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nat" / "gguf"
     with file.open("rb") as content:
-        place = cache / hashlib.file_digest(content, "sha256").hexdigest()
+        place = user_cache() / "gguf" / hashlib.file_digest(content, "sha256").hexdigest()
     place.mkdir(parents=True, exist_ok=True)
     with (place / "lock").open("w") as lock:  # the child holds it, too: a killed parent leaves no second conversion
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -87,6 +87,9 @@ class MortalProvider(LLMProviderInfo):
         if self.error is not None:
             raise self.error
 
+    def advice(self, forecast: TrainingForecast) -> str:
+        return f"made for {forecast.device}"
+
 
 class EpochTrainerConfig(TrainerConfig, name="test_trainer"):
     pass

@@ -43,7 +43,7 @@ def measured_speed(
     short = min(most, _SHORT_PASS)
     for _ in range(2):  # the first one warms up
         _, taken = _sampled(engine, [_random_tokens(random, short, loaded)], 1, _PATIENCE)
-    affordable = int(_PROMPTS * seconds / taken * short)
+    affordable = 1 << max(0, int(_PROMPTS * seconds / taken * short).bit_length() - 1)  # repeats have the same load
     length, chats = min(most, max(short, affordable)), min(workload.chats, max(1, affordable // most))
     prompts = [_random_tokens(random, length, loaded) for _ in range(chats)]
     _, prompting = _sampled(engine, prompts, 1, _PATIENCE)
@@ -53,6 +53,7 @@ def measured_speed(
     tokens, learning = rehearsed.result()
     return Speed(
         chats=chats if any(answers) else 0,
+        prompt_tokens=length,
         prompt_tokens_per_second=chats * length / prompting,
         step_seconds=decoding * chats / max(1, sum(answers)),
         trained_tokens=tokens,
@@ -114,7 +115,8 @@ def _sampled(
     ]
     for request in requests:
         engine.submit(request)
-    waiting.ended.wait(seconds)
+    if not waiting.ended.wait(seconds) and not any(request.sequences[0].token_ids for request in requests):
+        waiting.ended.wait(_PATIENCE)  # another process gives whole answers
     found, spent = [len(request.sequences[0].token_ids) for request in requests], perf_counter() - started
     for request in requests:
         engine.cancel(request)

@@ -3,6 +3,7 @@
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
 from nat.data_models.llm import LLMBaseConfig
+from nat.sizing.forecast import TrainingForecast
 
 
 class LLMProviderInfo(BaseModel):
@@ -13,8 +14,8 @@ class LLMProviderInfo(BaseModel):
     config: SerializeAsAny[LLMBaseConfig]
     description: str = ""
 
-    async def advice(self) -> str | None:
-        """What a user could set better for this model on this machine, in a sentence or two; for a run's plan."""
+    def advice(self, forecast: TrainingForecast) -> str | None:  # noqa: ARG002 - for those who override it
+        """What a user could set better for a trained model on this machine, in a sentence or two; for a run's plan."""
         return None
 
     def check(self) -> None:

@@ -103,7 +103,7 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
     """Resolve the configuration, read the datasets, build every component and ask the backend for a forecast.
 
     Raises what `run_finetuning` would raise before its first rollout, and ConfigError if training does not fit into the
-    memory that is free; leaves no files.
+    memory that is free. Leaves no files but the measured speed, in the user's cache.
     """
     prepared = await prepare(given)
     config = prepared.config
@@ -120,17 +120,18 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
         await builder.probe_llms()
         providers = {name: await builder.get_llm_provider(name) for name in config.llms}
         llms = {name: provider.description for name, provider in providers.items()}
-        advice = {name: text for name, provider in providers.items() if (text := await provider.advice())}
         forecasts = [
             await _forecast(own, load, components.adapter)
             for components, own in zip(phases, prepared.phases, strict=True)
         ]
+    trained, measured = trained_llm(config), forecasts[0]
+    said = None if trained is None or measured is None else providers[trained].advice(measured)
     warnings, held_out = warnings_of(phases, prepared), prepared.num_held_out or 0
     plans = [
         _plan(
             own,
             llms=llms,
-            advice=advice,
+            advice={str(trained): said} if said else {},
             warnings=warnings,
             config_text=config_text,
             load=load,

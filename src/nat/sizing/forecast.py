@@ -46,7 +46,9 @@ class Speed(WireModel):
     """What the backend measured, with no effect on weights or files."""
 
     chats: int = 0
-    """Chats that were sampled at the same time; 0 if another process samples."""
+    """Chats that were sampled at the same time; 0 if none had an answer in time."""
+    prompt_tokens: int = 0
+    """Of each of these chats."""
     prompt_tokens_per_second: float = 0.0
     step_seconds: float = 0.0
     """Of a step that gives each of these chats a token."""

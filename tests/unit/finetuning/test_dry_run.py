@@ -171,6 +171,19 @@ async def test_before_the_first_run_the_load_is_assumed(tmp_path):
     assert plan.epoch_seconds.training == pytest.approx(8 * 40 / 500 + 2 * 1)
 
 
+@pytest.mark.parametrize(("forecast", "advice"), [(FORECAST, {"student": "made for cpu"}), (None, {})])
+async def test_the_provider_of_the_trained_llm_advises_by_the_forecast(tmp_path, forecast, advice):
+    """Its sentence is in the plan under the LLM's key; a backend that forecasts nothing has no measurement to judge."""
+    async with OpenAIServer() as server:
+        project = FinetuningProject(tmp_path, server)
+        project.config["llms"]["student"]["_type"] = "mortal_openai"
+        project.config["trainer_adapters"]["adapter"]["llm"] = "student"
+        project.adapter.forecasted = forecast
+        with project.registered():
+            plan = await dry_run(project.given())
+    assert plan.advice == advice
+
+
 async def test_after_a_run_the_load_is_that_of_its_last_epoch(tmp_path):
     """Calls and tokens are those that were played; another workflow's run does not count."""
     async with OpenAIServer(Coin()) as server:

@@ -15,12 +15,11 @@ from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError, ModelUnavailable
 from nat.hub import local_model
 from nat.plugins.llms.openai import OpenAIModelConfig
-from nat.plugins.local.client import BackendClient
-from nat.plugins.local.engine_choice import Engine, engine_advice, engine_choice
+from nat.plugins.local.engine_speed import Engine, engine_advice
 from nat.plugins.local.process import BackendProcess, running_backend
 from nat.registry.decorators import register_llm_provider
+from nat.sizing.forecast import TrainingForecast
 from nat.wire.extras import install_hint, missing_packages
-from nat.wire.model_folder import num_parameters
 from nat.wire.serving import KEY_VARIABLES, LOCAL_PACKAGES, NOT_IN_4BIT, SERVER_URL, check_engine, check_words
 
 _MODEL_SECONDS = 120.0
@@ -150,15 +149,10 @@ class LocalProviderInfo(LLMProviderInfo):
     block: LocalModelConfig
     """The LLM's block in the YAML, with the folder of its model."""
 
-    async def advice(self) -> str | None:
-        """Whether the other engine suits the model better; None if there is no choice, or no safetensors to count."""
-        if self.block.loads_in_4bit or (count := num_parameters(self.block.model)) is None:
-            return None
-        async with BackendClient(self.backend.base_url, self.backend.api_key) as client:
-            served = await client.health()
-        if (choice := engine_choice(served.device, served.dtype, count)) is None:
-            return None
-        return engine_advice(self.block.engine, choice, dtype=served.dtype, num_parameters=count)
+    def advice(self, forecast: TrainingForecast) -> str | None:
+        """How fast the engines sampled on this machine; None if there is no choice, or nothing was measured."""
+        block = self.block
+        return None if block.loads_in_4bit else engine_advice(block.engine, forecast, threads=block.threads)
 
     def check(self) -> None:
         self.backend.check()

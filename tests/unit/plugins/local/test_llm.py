@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from fakes.forecasts import FORECAST
 from fakes.tiny_model import make_tiny_model
 from nat.backend.__main__ import parse
 from nat.builder.workflow_builder import WorkflowBuilder
@@ -118,13 +119,12 @@ def test_vllms_options_are_checked_before_anything_starts(given, message):
         LocalModelConfig(model=Path("m"), engine="vllm", **given)
 
 
-@pytest.mark.parametrize("lora", [None, {"load_in_4bit": True}])
-async def test_no_engine_is_advised_without_a_choice(tmp_path, lora):
-    """Weights in four bits have one engine; a model whose size is not known gets no advice."""
-    block = LocalModelConfig(model=make_tiny_model(tmp_path / "model"), lora=lora)
-    if lora is None:
-        (block.model / "model.safetensors").unlink()
-    assert await LocalProviderInfo.model_construct(block=block).advice() is None
+def test_engines_are_compared_where_there_is_a_choice(tmp_path, monkeypatch):
+    """Weights in four bits have one engine, so nothing is said of it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for lora, said in ((None, True), ({"load_in_4bit": True}, False)):
+        block = LocalModelConfig(model=tmp_path, lora=lora)
+        assert bool(LocalProviderInfo.model_construct(block=block).advice(FORECAST)) is said
 
 
 async def test_a_revision_of_a_folder_is_refused(tmp_path):
