@@ -135,7 +135,12 @@ async def test_a_run_records_the_commit(hub, tmp_path):
         *(sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()"),
         *("finetune", "--config_file", str(config), *named, "--dry_run", "--json"),
         cwd=config.parents[3],
-        env={**os.environ, "HF_ENDPOINT": hub.base_url, "HF_HOME": str(tmp_path / "home")},
+        env={
+            **os.environ,
+            "HF_ENDPOINT": hub.base_url,
+            "HF_HOME": str(tmp_path / "home"),
+            "XDG_CACHE_HOME": str(tmp_path),
+        },
         stdout=asyncio.subprocess.PIPE,
     )
     output, _ = await process.communicate()

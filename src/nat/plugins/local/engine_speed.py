@@ -38,7 +38,7 @@ class EngineSpeed(BaseModel):
 
     def __str__(self) -> str:
         chats = "1 chat" if self.chats == 1 else f"{self.chats} chats"
-        return f"{self.tokens_per_second:,.1f} tokens per second with {chats} of {self.prompt_tokens:,} tokens"
+        return f"{self.tokens_per_second:,.1f} tokens per second with {chats} (prompt tokens: {self.prompt_tokens:,})"
 
 
 def engine_advice(engine: Engine, forecast: TrainingForecast, *, threads: int | None) -> str | None:

@@ -36,7 +36,9 @@ def test_of_an_engine_that_was_not_measured_it_says_how_to_measure_it(engine, re
     """Nothing is claimed of the other engine, however often the same one is measured."""
     for _ in range(2):
         text = advice(engine)
-        assert text.startswith(f"measured here: {engine} sampled 40.0 tokens per second with 4 chats of 200 tokens; ")
+        assert text.startswith(
+            f"measured here: {engine} sampled 40.0 tokens per second with 4 chats (prompt tokens: 200); "
+        )
         assert remedy in text
 
 
@@ -45,7 +47,7 @@ def test_two_engines_that_were_measured_here_are_compared(cache):
     advice("vllm", tokens_per_second=50.0)
     text = advice("embedded")
     assert text.startswith(
-        "measured here: embedded sampled 40.0 tokens per second with 4 chats of 200 tokens, vllm 50.0 "
+        "measured here: embedded sampled 40.0 tokens per second with 4 chats (prompt tokens: 200), vllm 50.0 "
     )
     assert text.endswith("; embedded gave 0.80 times as many")
     assert sorted(path.suffixes[0] for path in cache.iterdir()) == [".embedded", ".vllm"]
@@ -63,7 +65,7 @@ def test_different_loads_are_not_compared():
     """More chats at the same time give more tokens per second with any engine."""
     advice("vllm", chats=8)
     text = advice("embedded")
-    assert "with 8 chats of 200 tokens" in text
+    assert "with 8 chats (prompt tokens: 200)" in text
     assert "different loads cannot be compared: repeat this with `engine: vllm`" in text
     assert "times" not in text
 
