@@ -53,12 +53,13 @@ class Agreement:
         self._policy = policy
         self._probe = probe
         self._score = score
-        self._rounding: float | None = None if torch.finfo(policy.dtype).bits < _EXACT else _LEAST
-        """The largest mean |Δ log p| that was seen between two computations with the same weights."""
+        self._rounding: float | None = None if torch.finfo(policy.dtype).bits < _EXACT else 0.0
+        """The largest mean |Δ log p| that was seen between two computations with the same weights; 0 if not measured,
+        None before the first update."""
 
     def allowed(self, bound: float) -> float:
         """The mean |Δ log p| above which they disagree: `bound`, or more if rounding alone comes near it."""
-        return max(bound, _TIMES_ROUNDING * (self._rounding or _LEAST))
+        return max(bound, _TIMES_ROUNDING * (self._rounding or 0.0))
 
     def measure_rounding(self, rows: Sequence[Row], config: TrainingConfig) -> None:
         """Compare the learner with our own sampler, once, while both have the same weights; not in float32."""
@@ -81,10 +82,11 @@ class Agreement:
         scored = self._probe.score(self._policy, probe)
         seen = difference(probe, learned, scored)
         check_served_weights(seen, self.allowed(config.max_served_difference or config.max_logprob_difference))
-        rounding = self._rounding or _LEAST
+        rounding = self._rounding or 0.0
         if moved.rows:
             before = of_tokens(probe, moved.rows, start)
-            if difference(probe, before, learned).mean > _CLEARLY * rounding:
+            if difference(probe, before, learned).mean > _CLEARLY * max(rounding, _LEAST):
                 check_weights_arrived(seen, difference(probe, before, scored))
-        self._rounding = max(rounding, seen.mean)
+        if rounding:
+            self._rounding = max(rounding, seen.mean)
         return {"served_diff_mean": seen.mean, "served_diff_max": seen.largest}
