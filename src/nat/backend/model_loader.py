@@ -8,6 +8,7 @@ transformers' own, row by row.
 
 import logging
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from nat.backend.kernel_check import disagreement
 from nat.backend.lora import LoraSettings, add_adapter, check_patterns, lora_config
 from nat.backend.model import SOLE_ADAPTER, LoadedModel, head_shape
 from nat.backend.packed_linear import PackedLinears
+from nat.backend.products import bfloat16_is_faster
 from nat.backend.segments import Kernel, flash
 from nat.backend.tokenizer import ChatTokenizer
 from nat.backend.tree_attention import PackedTree
@@ -55,8 +57,8 @@ _OTHER_MODEL = "use another model, or the tokenizer of the original one"
 _LONGEST_TOKEN = 10_001
 """Characters, with a separator."""
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-_LARGE_ON_AMX = 100_000_000
-"""Weights; with AMX, torch multiplies matrices in bfloat16 about four times as fast as in float32."""
+_MOSTLY_PRODUCTS = 100_000_000
+"""Weights of a model that spends most of its time in matrix products."""
 _KNOWN_LAYERS = frozenset({"full_attention", "sliding_attention"})
 _LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 _PROBE_LENGTHS = (5, 1, 9, 3)
@@ -89,9 +91,7 @@ def load_model(
     sandbox.start()
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     where = _device(device)
-    has_amx = torch.cpu._is_amx_tile_supported()  # noqa: SLF001 - no public name
-    auto = fastest_dtype(where, _num_weights(path), has_amx=has_amx)
-    model = load_weights(path, _DTYPES.get(dtype, auto))
+    model = load_weights(path, _DTYPES.get(dtype) or fastest_dtype(where, _num_weights(path)))
     if (named := hub_model(path)) is not None:
         model.name_or_path = named.name  # adapters name it as their base, so that they load on other machines
     if load_in_4bit:
@@ -116,10 +116,12 @@ def load_model(
     )
 
 
-def fastest_dtype(device: torch.device, num_weights: int, *, has_amx: bool) -> torch.dtype:
-    """bfloat16 on CUDA, and on CPUs with AMX for models whose time is mostly that of matrix products."""
-    on_amx = device.type == "cpu" and has_amx and num_weights >= _LARGE_ON_AMX
-    return torch.bfloat16 if device.type == "cuda" or on_amx else torch.float32
+def fastest_dtype(
+    device: torch.device, num_weights: int, *, measured: Callable[[], bool] = bfloat16_is_faster
+) -> torch.dtype:
+    """bfloat16 on CUDA, and on CPUs that multiply it much faster for models whose time is mostly that of products."""
+    faster = device.type == "cuda" or (device.type == "cpu" and num_weights >= _MOSTLY_PRODUCTS and measured())
+    return torch.bfloat16 if faster else torch.float32
 
 
 def _num_weights(path: Path) -> int:

@@ -141,7 +141,7 @@ class ServeOptions(BaseModel):
     """With engine vllm: vLLM frees the GPU's memory while the learner trains; requests wait meanwhile. `auto`: only
     if an update would not fit beside it."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of the served weights; `auto`: float32 on CPUs, bfloat16 on CUDA and for 100 M weights with AMX."""
+    """Precision of the served weights; `auto`: bfloat16 on CUDA, and from 100 M weights on CPUs with fast bfloat16."""
     lora_rank: int | None = Field(default=None, ge=1)
     """Train LoRA adapters of this rank; if left out, all weights."""
     lora_alpha: int = Field(default=32, ge=1)

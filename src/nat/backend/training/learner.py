@@ -27,6 +27,7 @@ from transformers import PreTrainedModel
 
 from nat.backend.algorithms.registry import Resolved, resolve
 from nat.backend.model import LoadedModel
+from nat.backend.products import use_fastest_products
 from nat.backend.training.agreement import Agreement, Moved
 from nat.backend.training.batch import Batch, Row, make_batch, sampled_tokens_per_rollout
 from nat.backend.training.checkpointing import Checkpointing
@@ -50,7 +51,6 @@ from nat.backend.training.mismatch import (
     policy_shift,
 )
 from nat.backend.training.optimizer import MasterAdamW, learning_rate_at, usual_learning_rate
-from nat.backend.training.products import use_fastest_products
 from nat.backend.training.reference import Reference
 from nat.backend.training.weight_pair import WeightPair
 from nat.heap import return_free_pages

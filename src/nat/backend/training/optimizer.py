@@ -26,7 +26,7 @@ _HOST = torch.device("cpu")
 _MASTER = "master"
 _FEW_BITS = 8
 
-_PART = 2**20
+_PART = 2**18
 """Weights of a part."""
 _MOST_IN_PIECES = 2**25
 """Bytes of the parameters after whose steps freed memory is returned: the copies of a step leave holes into which those
@@ -126,7 +126,7 @@ class MasterAdamW:
     def _step(self, name: str, learning_rate: float) -> tuple[Tensor, Tensor, Tensor]:
         """Update one parameter; gives the norm of its change, its norm before, and whether its master moved."""
         parameter, master = self._parameters[name], self._masters[name]
-        size = _norm(parameter)
+        size = _norm(master)
         if master.grad is None:
             return torch.zeros_like(size), size, torch.zeros_like(size, dtype=torch.bool)
         before = master.detach().clone()
@@ -248,12 +248,19 @@ def _round(master: Tensor, parameter: Tensor) -> None:
     if parameter.dtype != torch.bfloat16:
         parameter.copy_(master)
         return
-    target = parameter.view(-1)
-    for start in range(0, master.numel(), _PART):
-        bits = master.detach().view(-1)[start : start + _PART].view(torch.int32)
-        place = torch.arange(start, start + len(bits), dtype=torch.int32, device=bits.device)
-        spread = place.mul_(_GOLDEN).bitwise_right_shift_(_LOST).bitwise_and_(_BELOW)
-        target[start : start + _PART] = spread.add_(bits).bitwise_and_(~_BELOW).view(torch.float32)
+    target, source = parameter.view(-1), master.detach().view(-1).view(torch.int32)
+    numbers = torch.arange(min(_PART, len(source)), dtype=torch.int32, device=source.device).mul_(_GOLDEN)
+    scratch = torch.empty_like(numbers)
+    for start in range(0, len(source), _PART):
+        bits = source[start : start + _PART]
+        spread = scratch[: len(bits)].copy_(numbers[: len(bits)]).add_(_wrapped(start * _GOLDEN))
+        spread.bitwise_right_shift_(_LOST).bitwise_and_(_BELOW).add_(bits).bitwise_and_(~_BELOW)
+        target[start : start + _PART] = spread.view(torch.float32)
+
+
+def _wrapped(number: int) -> int:
+    """The number as int32 holds it after an overflow."""
+    return (number + 2**31) % 2**32 - 2**31
 
 
 def _placed(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
@@ -268,6 +275,11 @@ def _norm(tensor: Tensor) -> Tensor:
 
 def _distance(one: Tensor, other: Tensor) -> Tensor:
     """Norm of the difference, which is computed in parts that a CPU's caches hold."""
+    here, there = one.flatten(), other.flatten()
     wide = torch.promote_types(one.dtype, torch.float32)
-    parts = zip(torch.split(one.flatten(), _PART), torch.split(other.flatten(), _PART), strict=True)
-    return _norm(torch.stack([_norm(here.to(wide) - there) for here, there in parts]))
+    scratch = torch.empty(min(_PART, len(here)), dtype=wide, device=one.device)
+    norms = []
+    for start in range(0, len(here), _PART):
+        part = scratch[: min(_PART, len(here) - start)]
+        norms.append(_norm(part.copy_(here[start : start + _PART]).sub_(there[start : start + _PART])))
+    return _norm(torch.stack(norms))

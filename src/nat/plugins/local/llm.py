@@ -77,7 +77,7 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model runs; `auto` uses CUDA if available."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Weights while sampling; `auto`: float32 on CPUs, bfloat16 on CUDA and for 100 M weights with AMX."""
+    """Weights while sampling; `auto`: bfloat16 on CUDA, and from 100 M weights on CPUs with fast bfloat16."""
     max_seq_length: int | None = Field(default=None, ge=8)
     """Longest prompt plus answer in tokens; by default the model's limit."""
     max_num_seqs: int = Field(default=64, ge=1)

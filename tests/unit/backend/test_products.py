@@ -4,14 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from fakes.training_batches import random_groups
-from nat.backend.algorithms.registry import resolve
-from nat.backend.model_loader import load_model
+from nat.backend import products
 from nat.backend.packed_linear import PackedLinears
-from nat.backend.training import products
-from nat.backend.training.products import use_fastest_products
+from nat.backend.products import use_fastest_products
 from nat.sizing.rules import SMALLEST_PACKED
-from nat.wire.training import TrainingConfig
 
 WIDTH, OUT = 192, 256
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
@@ -66,16 +62,31 @@ def test_the_sampler_puts_them_back(faster):
     assert vars(made).get("forward") is before
 
 
-def test_an_update_gives_the_same_weights(faster, make_learner, checkpoint, monkeypatch):
-    """A whole update with oneDNN's products ends where one with torch's own does."""
-    monkeypatch.setattr(products, "SMALLEST_PACKED", 1)
-    fast = load_model(checkpoint, device="cpu")
-    learner = make_learner(fast)
-    monkeypatch.setattr(products, "_onednn_is_faster", lambda: False)
-    plain = load_model(checkpoint, device="cpu")
-    config = resolve(TrainingConfig(learning_rate=1e-3, adam_epsilon=1e-4, warmup_steps=0))
-    updated = [made.update(random_groups(plain), config) for made in (learner, make_learner(plain))]
-    assert updated[0]["loss"] == pytest.approx(updated[1]["loss"], abs=1e-6)
-    assert any("forward" in vars(module) for module in fast.model.modules()) == faster
-    for one, other in zip(fast.model.parameters(), plain.model.parameters(), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+@pytest.mark.parametrize(
+    ("supported", "shares", "faster"),
+    [(True, (0.5, 0.5), True), (True, (0.5, 1.7), False), (True, (0.9, 0.5), False), (False, (0.5, 0.5), False)],
+)
+def test_bfloat16_has_to_be_much_faster_for_sampler_and_learner(monkeypatch, supported, shares, faster):
+    """Some CPUs that have instructions for it compute the learner's products slower than in float32."""
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported)
+    times = iter([{"float32": 1.0, "bfloat16": share} for share in shares])
+    monkeypatch.setattr(products, "product_times", lambda *_: next(times))
+    monkeypatch.setattr(products, "_onednn_is_faster", lambda: True)
+    assert products.bfloat16_is_faster.__wrapped__() is faster
+
+
+def test_bfloat16_is_timed_as_it_computes(monkeypatch):
+    """The trial's products convert float32 to bfloat16 and give what a layer in bfloat16 gives."""
+    seen = []
+
+    def times(packers, trial):
+        weight, x = torch.linspace(-1, 1, 128 * 64).view(128, 64), torch.linspace(0, 1, 64).expand(3, 64)
+        seen.append((packers["bfloat16"](weight, None)(x), x.bfloat16() @ weight.bfloat16().t()))
+        return {"float32": 1.0, "bfloat16": 0.5}
+
+    monkeypatch.setattr(products, "product_times", times)
+    if not products.bfloat16_is_faster.__wrapped__():
+        pytest.skip("this CPU has no products in bfloat16")
+    for found, wanted in seen:
+        torch.testing.assert_close(found, wanted, atol=0.05, rtol=0.02)
+    assert len(seen) == 2

@@ -1,9 +1,10 @@
-"""The learner's matrix products on a CPU in float32: oneDNN's, where they are faster than torch's own, MKL's.
+"""Which matrix products are fastest on this CPU: in bfloat16 or float32, the learner's of oneDNN or MKL.
 
 On AMD's processors MKL computes with generic kernels. The learner's weights change with each step, so nothing is
 reordered in advance; this operator of torch takes plain weights as well. It has no public name and no gradient.
 """
 
+import logging
 from functools import cache, partial
 from typing import Any
 
@@ -12,11 +13,17 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nat.backend.packed_linear import Packer, Product, fastest
+from nat.backend.packed_linear import Packer, Product, fastest, product_times, with_onednn
 from nat.sizing.rules import SMALLEST_PACKED
+
+logger = logging.getLogger(__name__)
 
 _TRIAL = 512, 768, 768
 """Tokens, and size of the weights, of the products that are timed."""
+_SAMPLED = 16, 768, 768
+"""The same for a decoding step."""
+_MUCH_FASTER = 0.7
+"""Share of float32's time below which bfloat16 is worth its rounding."""
 
 
 def use_fastest_products(model: nn.Module) -> None:
@@ -32,6 +39,29 @@ def use_fastest_products(model: nn.Module) -> None:
     if layers and _onednn_is_faster():
         for layer in layers:
             vars(layer)["forward"] = partial(_forward, layer)
+
+
+@cache
+def bfloat16_is_faster() -> bool:
+    """Whether this CPU computes the products of sampler and learner much faster in bfloat16 than in float32."""
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():  # noqa: SLF001 - no public name
+        return False
+    learner = _with_onednn if _onednn_is_faster() else _with_mkl
+    found = {
+        "sampler": product_times({"float32": with_onednn, "bfloat16": _in_bfloat16(with_onednn)}, _SAMPLED),
+        "learner": product_times({"float32": learner, "bfloat16": _in_bfloat16(_with_mkl)}, _TRIAL),
+    }
+    shares = {whose: times["bfloat16"] / times["float32"] for whose, times in found.items()}
+    logger.info("a product in bfloat16 takes this share of its time in float32: %s", shares)
+    return max(shares.values()) < _MUCH_FASTER
+
+
+def _in_bfloat16(packer: Packer) -> Packer:
+    def pack(weight: Tensor, bias: Tensor | None) -> Product:
+        product = packer(weight.bfloat16(), bias)
+        return lambda x: product(x.bfloat16())
+
+    return pack
 
 
 @cache
