@@ -18,6 +18,9 @@ from nat.backend.inference.prefix_cache import KeyValues
 from nat.backend.inference.scheduler import Chunk
 from nat.backend.inference.spans import AfterNodes, Spans
 
+_MANY_VALUES = 2**19
+"""Of keys; with fewer, oneDNN's calls take longer than torch's attention."""
+
 
 class StepBatch:
     """A `PackedBatch`: `decoding`[i] is one token in slot i, `prefill` are chunks of prompts.
@@ -116,6 +119,8 @@ class StepBatch:
             if window not in self._spans:
                 self._spans[window] = Spans(self._decoding, window, query_HBD.device)
             out = self._spans[window].attend(layer, query_BGRD, *own, mask=mask, scale=scale)
+        elif _many_in_bfloat16(own[0]):
+            out = _by_products(query_BGRD, *own, mask, scale)
         else:
             out = F.scaled_dot_product_attention(query_BGRD, *own, attn_mask=mask, scale=scale)
         return out.reshape(batch, heads, values.shape[-1])
@@ -147,6 +152,30 @@ class _Continued:
         """Attention output of the chunks' tokens; keys and values are those of all slots."""
         key, value = (x[:, :, : self._length].index_select(0, self._slots) for x in (keys, values))
         return self._queries.attend(query_HTD.transpose(0, 1), key, value, scale=scale, window=window)
+
+
+def _many_in_bfloat16(key: Tensor) -> bool:
+    """True if oneDNN's products are faster than torch's attention, which converts the numbers."""
+    if not key.is_cpu or key.dtype != torch.bfloat16 or key.numel() < _MANY_VALUES:
+        return False
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001 - no public name
+
+
+def _by_products(
+    query_BGRD: Tensor, key_BGLD: Tensor, value_BGLD: Tensor, mask: Tensor | None, scale: float | None
+) -> Tensor:
+    """Attention of a few queries as two products of matrices.
+
+    The keys are the left factor, since oneDNN would copy them as the right one. The scores are rounded to the model's
+    precision, as its activations are; the softmax is float32.
+    """
+    batch, groups, heads, size = query_BGRD.shape
+    query_NDR = (query_BGRD * (size**-0.5 if scale is None else scale)).flatten(0, 1).transpose(1, 2)
+    scores_BGLR = torch.bmm(key_BGLD.flatten(0, 1), query_NDR).view(batch, groups, -1, heads)
+    scores_BGRL = torch.empty(batch, groups, heads, scores_BGLR.shape[2])
+    torch.add(scores_BGLR.transpose(2, 3), 0 if mask is None else mask, out=scores_BGRL)
+    weights_NRL = scores_BGRL.softmax(-1).to(value_BGLD.dtype).flatten(0, 1)
+    return torch.bmm(weights_NRL, value_BGLD.flatten(0, 1)).view(batch, groups, heads, -1)
 
 
 def _copy(x_GND: Tensor) -> Tensor:

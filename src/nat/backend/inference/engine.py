@@ -11,7 +11,7 @@ import torch
 from nat.backend.inference.batch import StepBatch
 from nat.backend.inference.kv_budget import KvBudget
 from nat.backend.inference.kv_cache import SlotCache
-from nat.backend.inference.prefix_cache import PrefixCache
+from nat.backend.inference.prefix_cache import Node, PrefixCache
 from nat.backend.inference.prompt_scores import score
 from nat.backend.inference.sampler import Sampled, sample
 from nat.backend.inference.scheduler import Chunk, Scheduler
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 _MIN_REUSED_TOKENS = 16
 """Shorter prefixes are computed again, which is faster than copying them."""
 _COPIED_BYTES = 2**18
-"""Keys and values of a prompt in one layer; of more than these, sequences read the prefix cache instead of a copy."""
+"""Keys and values of a prompt in one layer; with more than these, those that share it read one copy."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Engine:
         self._cache = SlotCache(limits.max_num_seqs)
         self._prefixes = PrefixCache(limits.prefix_cache_bytes)
         self._short = short
-        """Longer prompts are read from the prefix cache; in a slot are at most twice as many tokens."""
+        """Longer prompts are computed into the prefix cache; decoding copies what they do not share to their slots."""
         self._interrupted = False
         """True after the first sequence was interrupted, which is logged."""
         self._requests: dict[int, Request] = {}  # by the id of each unfinished sequence
@@ -162,12 +162,16 @@ class Engine:
     def step(self) -> list[Request]:
         """Advance every running sequence by one token or one chunk of its prompt; return the finished requests."""
         self._make_room()
-        for slot in self._scheduler.admit(self.policy_version, draining=self.draining, count_cached=self._count_cached):
+        admitted = self._scheduler.admit(self.policy_version, draining=self.draining, count_cached=self._count_cached)
+        self._empty_long()
+        for slot in admitted:
             self._reuse(slot)
+        self._settle()
         plan = self._scheduler.plan()
         if plan is None:
             return []
         self._activate()
+        self._reserve()
         batch = StepBatch(self._cache, plan.decoding, plan.prefill, self.loaded.device)
         running = self._scheduler.running
         rows = [row for row, chunk in enumerate(batch.order) if _completes_prompt(running[chunk.slot], chunk)]
@@ -199,8 +203,7 @@ class Engine:
         if len(sequence.prefill_ids) > self._short:
             sequence.node = self._prefixes.enter(beginning[:found])
         elif found:
-            self._cache.reserve(slot + 1, len(sequence.prefill_ids))
-            self._prefixes.load(beginning[:found], self._cache, slot)
+            self._load(slot, beginning[:found])
         sequence.num_cached = found
         if not sequence.token_ids:
             sequence.num_reused = found
@@ -211,14 +214,46 @@ class Engine:
         if chunk.slot in batch.computed:
             assert chunk.node is not None, "tokens without a node are in a slot"
             sequence.node = self._prefixes.extend(chunk.node, _ids(chunk.token_ids), batch.computed[chunk.slot])
-        elif sequence.num_in_slot >= 2 * self._short:
-            self._empty(chunk.slot)
+
+    def _settle(self) -> None:
+        """As sequences begin to decode, copy what they share with no others to their slots, if there is memory."""
+        scheduler = self._scheduler
+        for slot, shared in scheduler.budget.settled(scheduler.running).items():
+            sequence = scheduler.running[slot]
+            node, sequence.node = sequence.node, shared if shared.end else None
+            if node is None or not scheduler.budget.fits(scheduler.running):
+                sequence.node = node
+            elif shared is not node:
+                tokens, end = _cached(sequence), shared.end
+                self._load(slot, tokens[end:], shared)
+                if end:
+                    self._prefixes.enter(tokens[:end])
+                self._prefixes.leave(node)
+
+    def _load(self, slot: int, tokens: Ids, after: Node | None = None) -> None:
+        """Copy cached tokens to the beginning of a slot."""
+        self._reserve()
+        self._prefixes.load(tokens, self._cache, slot, after)
+
+    def _reserve(self) -> None:
+        running = self._scheduler.running
+        self._cache.reserve(len(running), self._scheduler.budget.longest_slot(running))
+
+    def _empty_long(self) -> None:
+        """Move what outgrew the slots to the prefix cache."""
+        running = self._scheduler.running
+        most = self._scheduler.budget.slot_tokens(running)
+        for slot, sequence in enumerate(running):
+            if sequence.num_in_slot >= 2 * most:
+                self._empty(slot)
 
     def _empty(self, slot: int) -> None:
         """Move the tokens of a slot to the prefix cache, and use them there."""
         sequence = self._scheduler.running[slot]
         tokens, in_slot = _cached(sequence), sequence.num_in_slot
-        node = sequence.node or self._prefixes.enter(tokens)
+        node = self._prefixes.enter(tokens)
+        if sequence.node is not None:
+            self._prefixes.leave(sequence.node)
         known = node.end
         if known < len(tokens):
             first = len(tokens) - in_slot

@@ -1,13 +1,18 @@
 """How much memory the running sequences need, for keys and values and for what is reported of each token."""
 
+from collections import Counter
+from collections.abc import Iterable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 
-from nat.backend.inference.prefix_cache import num_tokens
+from nat.backend.inference.prefix_cache import Node, num_tokens
 from nat.backend.inference.sequence import Sequence
 
 _MAX_REPORTED = 10_000_000
 """Tokens beside the sampled ones that all running sequences may report together; each takes about 100 bytes."""
+
+_MOST_COPIED = 4
+"""Times a short prompt; to copy more would take longer than an answer gains, and twice the memory."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +38,51 @@ class KvBudget:
 
     def _count(self, sequences: Several[Sequence]) -> int:
         """Tokens in nodes, each node once, and in slots, which are all as long as the longest."""
-        slot, coming = 0, 0
-        for sequence in sequences:
-            own = _num_needed(sequence) - (0 if sequence.node is None else sequence.node.end)
-            if sequence.prefilled or len(sequence.prefill_ids) <= self.short_tokens:
-                slot = max(slot, own)
-            else:
-                coming += own
-        return num_tokens(s.node for s in sequences if s.node is not None) + coming + slot * len(sequences)
+        coming = sum(_num_own(s) for s in sequences if not self._in_slot(s))
+        in_nodes = num_tokens(s.node for s in sequences if s.node is not None)
+        return in_nodes + coming + self.longest_slot(sequences) * len(sequences)
+
+    def longest_slot(self, sequences: Several[Sequence]) -> int:
+        """Most tokens that one of these sequences needs in its slot before it samples its next one."""
+        return max(self._in_slots(sequences), default=0)
+
+    def slot_tokens(self, sequences: Several[Sequence], joining: Iterable[int] = ()) -> int:
+        """Most tokens to copy to a slot: about twice the mean after `joining` tokens, since all slots are as long."""
+        own = self._in_slots(sequences)
+        twice_the_mean = 2 * (sum(own) + sum(joining)) // max(1, len(own))
+        return max(self.short_tokens, min(_MOST_COPIED * self.short_tokens, twice_the_mean))
+
+    def settled(self, running: Several[Sequence]) -> dict[int, Node]:
+        """By slot, the last node that a sequence keeps as it begins to decode; what follows goes to its slot."""
+        beginning = {i: s.node for i, s in enumerate(running) if s.prefilled and s.node and not s.num_in_slot}
+        if not beginning:
+            return {}
+        users = Counter(node for s in running if s.node for node in s.node.path)
+        longest = _MOST_COPIED * self.short_tokens
+        copied = [node.end - self._shared(node, users, longest).end for node in beginning.values()]
+        most = self.slot_tokens(running, copied)
+        return {slot: self._shared(node, users, most) for slot, node in beginning.items()}
+
+    def _shared(self, last: Node, users: Counter[Node], most: int) -> Node:
+        """The last node that saves reading more than a short prompt again, or before `most` tokens."""
+        node = last
+        while (before := node.parent) is not None and last.end - before.end <= most:
+            saved = (users[node] - 1) * len(node.tokens)
+            if saved > self.short_tokens:
+                return node
+            node = before
+        return node
+
+    def _in_slots(self, sequences: Several[Sequence]) -> list[int]:
+        return [_num_own(s) for s in sequences if self._in_slot(s)]
+
+    def _in_slot(self, sequence: Sequence) -> bool:
+        return sequence.prefilled or len(sequence.prefill_ids) <= self.short_tokens
+
+
+def _num_own(sequence: Sequence) -> int:
+    """Tokens that it needs and that are not in its nodes."""
+    return _num_needed(sequence) - (0 if sequence.node is None else sequence.node.end)
 
 
 def _num_needed(sequence: Sequence) -> int:

@@ -3,8 +3,6 @@
 The tensors grow in slots and in length as needed. Shapes: S slots, G key/value heads, L positions, D head size.
 """
 
-from collections.abc import Iterable
-
 from torch import Tensor
 
 _LENGTH_STEP = 64
@@ -20,32 +18,24 @@ class SlotCache:
         self._slots = 0
         self._length = 0
 
-    @property
-    def num_bytes(self) -> int:
-        return sum(t.numel() * t.element_size() for pair in self._layers.values() for t in pair)
-
     def reserve(self, slots: int, length: int) -> None:
-        """Grow before a step if needed, by half at least; stored keys and values are kept."""
+        """Make room for a step's slots and for the longest of them, and keep what is in them.
+
+        The tensors grow by half at least. As they grow, they shrink in the other direction if less than half is needed.
+        """
         if slots <= self._slots and length <= self._length:
             return
-        if slots > self._slots:
-            half_more = self._slots + self._slots // 2
-            self._slots = max(slots, half_more if self._max_slots is None else min(half_more, self._max_slots))
-        if length > self._length:
-            wanted = max(length, self._length + self._length // 2)
-            self._length = -(-wanted // _LENGTH_STEP) * _LENGTH_STEP
+        most = self._max_slots or self._slots + slots
+        self._slots = max(slots, min(most, _enough(self._slots, slots)))
+        self._length = -(-_enough(self._length, length) // _LENGTH_STEP) * _LENGTH_STEP
         for layer, (keys, values) in self._layers.items():
-            self._layers[layer] = (self._grown(keys), self._grown(values))
+            self._layers[layer] = (self._resized(keys), self._resized(values))
 
     def layer(self, layer: int, key_GTD: Tensor, value_GTD: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values [S, G, L, D] of one layer, shaped like the given new ones."""
         if layer not in self._layers:
             self._layers[layer] = (self._zeros(key_GTD), self._zeros(value_GTD))
         return self._layers[layer]
-
-    def layers(self) -> Iterable[tuple[int, tuple[Tensor, Tensor]]]:
-        """Keys and values [S, G, L, D] of each allocated layer."""
-        return self._layers.items()
 
     def part(self, slot: int, start: int, end: int) -> dict[int, tuple[Tensor, Tensor]]:
         """Copy keys and values [G, N, D] of some positions of a slot, by layer."""
@@ -64,8 +54,15 @@ class SlotCache:
         heads, _, size = like_GTD.shape
         return like_GTD.new_zeros(self._slots, heads, self._length, size)
 
-    def _grown(self, old: Tensor) -> Tensor:
-        slots, heads, length, size = old.shape
-        new = old.new_zeros(max(slots, self._slots), heads, max(length, self._length), size)
-        new[:slots, :, :length] = old
+    def _resized(self, old: Tensor) -> Tensor:
+        _, heads, _, size = old.shape
+        new = old.new_zeros(self._slots, heads, self._length, size)
+        kept = old[: self._slots, :, : self._length]
+        new[: kept.shape[0], :, : kept.shape[2]] = kept
         return new
+
+
+def _enough(held: int, needed: int) -> int:
+    if held < needed:
+        return max(needed, held + held // 2)
+    return held if held <= 2 * needed else needed

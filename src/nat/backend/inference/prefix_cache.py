@@ -107,10 +107,10 @@ class PrefixCache:
         """Length of the longest cached prefix."""
         return sum(length for _, length in self._walk(token_ids))
 
-    def load(self, token_ids: Ids, cache: SlotCache, slot: int) -> None:
-        """Copy the longest cached prefix to the beginning of a slot."""
+    def load(self, token_ids: Ids, cache: SlotCache, slot: int, after: Node | None = None) -> None:
+        """Copy the longest cached prefix, or what follows a node, to the beginning of a slot."""
         at = 0
-        for node, length in self._walk(token_ids):
+        for node, length in self._walk(token_ids, after):
             for layer, (keys, values) in node.layers.items():
                 slot_keys, slot_values = cache.layer(layer, keys, values)
                 slot_keys[slot, :, at : at + length] = keys[:, :length]

@@ -23,16 +23,14 @@ from nat.backend.inference.scheduler import Chunk
 
 _SMALLEST_PART = 128
 """Keys of a node's part; shorter ones gain nothing."""
-_FEW_SEQUENCES = 8
-"""With more that use a node, torch's operator divides their queries between the threads."""
 
 
 class _Span:
     """The keys of a node from `start` on, and the sequences that see them.
 
-    torch's operator divides the heads between the threads. Where they do not come out even, it gets the keys in parts
-    of the same size. If the node's keys cannot be divided so, a part begins with the last keys of the one before, and
-    a mask hides them.
+    torch's operator divides the heads between the threads. Where those of a single sequence do not come out even, it
+    gets the keys in parts of the same size. If they cannot be divided so, a part begins with the last keys of the one
+    before, and a mask hides them.
     """
 
     def __init__(self, node: Node, start: int, rows: list[int], device: torch.device) -> None:
@@ -42,7 +40,7 @@ class _Span:
         self._rows_M = torch.tensor(rows, device=device)
         keys_GND, _ = next(iter(node.layers.values()))
         length = keys_GND.shape[1] - start
-        self.parts = 1 if len(rows) > _FEW_SEQUENCES else _num_parts(keys_GND.shape[0], length)
+        self.parts = 1 if len(rows) > 1 else _num_parts(keys_GND.shape[0], length)
         self._step, again = divmod(length, self.parts)
         self._size = self._step + again
         self._mask: Tensor | None = None
@@ -52,32 +50,16 @@ class _Span:
 
     def attend(self, layer: int, query_BGRD: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
         """Output [S * M, G, R, D] and logarithm of the sum of exponentials [S * M, G, R], by parts."""
-        keys_GSLD, values_GSLD = (self._in_parts(x) for x in self._node.layers[layer])
+        keys_GSLD, values_GSLD = (
+            x_GND[:, self._start :].unfold(1, self._size, self._step).transpose(2, 3)
+            for x_GND in self._node.layers[layer]
+        )
         _, groups, heads, size = query_BGRD.shape
-        if len(self.rows) == 1:
-            row, group, head, last = query_BGRD.stride()
-            query_GSQD = query_BGRD.as_strided(
-                (groups, self.parts, heads, size),
-                (group, 0, head, last),
-                query_BGRD.storage_offset() + self.rows[0] * row,
-            )
-            out, log_sum = _attend(query_GSQD, keys_GSLD, values_GSLD, scale, mask=self._mask)
-            return out.transpose(0, 1), log_sum.transpose(0, 1)
         query_G1QD = query_BGRD.index_select(0, self._rows_M).transpose(0, 1).reshape(groups, 1, -1, size)
         query_GSQD = query_G1QD.expand(-1, self.parts, -1, -1)
         out, log_sum = _attend(query_GSQD, keys_GSLD, values_GSLD, scale, mask=self._mask)
         shape = (groups, self.parts * len(self.rows), heads)
         return out.reshape(*shape, -1).transpose(0, 1), log_sum.reshape(shape).transpose(0, 1)
-
-    def _in_parts(self, x_GND: Tensor) -> Tensor:
-        """A view [G, S, L, D] of a node's keys or values; as one operation, since there is one per node and layer."""
-        group, token, last = x_GND.stride()
-        groups, _, size = x_GND.shape
-        return x_GND.as_strided(
-            (groups, self.parts, self._size, size),
-            (group, self._step * token, token, last),
-            x_GND.storage_offset() + self._start * token,
-        )
 
 
 class Spans:

@@ -1,3 +1,5 @@
+from random import Random
+
 import pytest
 import torch
 
@@ -205,17 +207,75 @@ def test_kept_prefixes_do_not_change_the_tokens(loaded, limits):
     assert [[s.token_ids for s in turn] for turn in conversations(loaded, **limits)] == expected
 
 
+def steps(engine, *requests):
+    """Their sequences that decode, after each step."""
+    for request in requests:
+        engine.add(request)
+    while engine.has_work:
+        engine.step()
+        running = [s for r in engine.requests for s in r.sequences if s.num_cached and s.finish_reason is None]
+        yield [s for s in running if s.prefilled]
+
+
 def test_sequences_read_one_copy_of_a_long_prompt(loaded):
-    """Eight generations of a prompt need its keys and values once; a slot holds at most twice the short prompts."""
+    """Eight generations of a prompt need its keys and values once; a slot holds only what each has sampled.
+
+    Of a long answer, it gives the tokens to the prefix cache from time to time.
+    """
     subject, prompt = engine(loaded, short_tokens=8), prompts(60)[0]
-    request = Request([Sequence(i, prompt, SamplingParams(30, seed=i, ignore_eos=True)) for i in range(8)], Recorder())
-    subject.add(request)
-    most = 0
-    while not request.finished:
+    request = Request([Sequence(i, prompt, SamplingParams(99, seed=i, ignore_eos=True)) for i in range(8)], Recorder())
+    assert max(s.num_in_slot for running in steps(subject, request) for s in running) == 64
+    assert subject.num_cached_bytes == (60 + 8 * 98) * loaded.token_bytes
+
+
+def test_what_no_other_sequence_uses_is_in_slots(loaded):
+    """Decoding reads prompts of their own from the slots; of two with a common beginning, only the rest is there."""
+    subject, texts = engine(loaded, short_tokens=8), prompts(30, 25, 20)
+    apart = [one(text, max_tokens=6, ignore_eos=True) for text in texts[1:]]
+    pair = [one(texts[0] + [i] * 9, max_tokens=6, ignore_eos=True) for i in (1, 2)]
+    found = [[(s.num_cached, s.num_in_slot) for s in running] for running in steps(subject, *apart, *pair)]
+    assert found[4] == [(29, 29), (24, 24), (43, 13), (43, 13)]
+
+
+def test_a_long_chat_leaves_the_slots_to_many_short_ones(loaded):
+    """Slots are as long as the longest, so a prompt that is twice as long as most is read elsewhere."""
+    subject, long = engine(loaded, short_tokens=8), one(prompts(30)[0], max_tokens=20, ignore_eos=True)
+    alone = [running[0].num_in_slot for running, _ in zip(steps(subject, long), range(5), strict=False)]
+    assert alone == [0, 31, 32, 33, 34]
+    short = [one(text, max_tokens=6, ignore_eos=True) for text in prompts(*[5] * 12)]
+    beside = next(iter(steps(subject, *short)))
+    assert [s.num_in_slot for s in beside] == [6, *[5] * 12]
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("seed", range(6))
+def test_log_probabilities_do_not_depend_on_what_shares_or_waits(tiny_dir, kind, seed):
+    """Chats that share beginnings, join, end or are interrupted get the log probabilities of a plain pass."""
+    loaded, random = load_model(tiny_dir(kind)), Random(seed)  # noqa: S311 - a test's lengths
+    bound = random.choice([None, 300 * loaded.token_bytes, 500 * loaded.token_bytes])
+    limits = {"max_num_seqs": random.choice([3, 9]), "max_step_tokens": random.choice([20, 200])}
+    subject = engine(loaded, short_tokens=random.choice([3, 12]), kv_cache_bytes=bound, **limits)
+    beginnings, requests = prompts(4, 60, 90, 150), []
+    for _ in range(14):
+        text = random.choice(beginnings)[: random.choice([40, 200])] + prompts(40)[0][: random.randrange(1, 40)]
+        params = SamplingParams(random.randrange(1, 50), seed=random.randrange(9), ignore_eos=True)
+        requests.append(Request([Sequence(i, text, params) for i in range(random.choice([1, 1, 4]))], Recorder()))
+        subject.add(requests[-1])
+        for _ in range(random.randrange(9)):
+            subject.step()
+        if random.random() < 0.2 and subject.requests:
+            subject.cancel(random.choice(subject.requests))
+    while subject.has_work:
         subject.step()
-        most = max(most, *(s.num_in_slot for s in request.sequences))
-    assert most == 15
-    assert subject.num_cached_bytes == (60 + 8 * 29) * loaded.token_bytes
+    done = [s for request in requests if request.finished for s in request.sequences]
+    assert len(done) > 9
+    with torch.no_grad():
+        rows = PackedRows.of([s.prompt_ids + s.token_ids for s in done])
+        logprobs = packed_logits(loaded.model, rows).log_softmax(-1).split(rows.lengths)
+    for sequence, row in zip(done, logprobs, strict=True):
+        at = torch.arange(len(sequence.prompt_ids) - 1, len(row) - 1)
+        again = row[at, torch.tensor(sequence.token_ids)]
+        torch.testing.assert_close(torch.tensor(sequence.logprobs), again, atol=2e-5, rtol=0)
 
 
 def num_used(sequences):
