@@ -1,10 +1,12 @@
 """The folder of a checkpoint or an export: write its manifest, and check its files against it.
 
-Sizes are compared every time, checksums before a checkpoint is used: one core computes SHA-256 of about 1.2 GB/s.
+Sizes are compared every time, checksums before a checkpoint is used: one core computes SHA-256 of about 1.2 GB/s, and
+two files are read at a time.
 """
 
 import hashlib
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +32,7 @@ logger = logging.getLogger(__name__)
 OPTIMIZER = "optimizer.safetensors"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 """Peft's file name."""
+_AT_ONCE = 2
 
 
 class CheckpointState(BaseModel):
@@ -51,7 +54,9 @@ class CheckpointState(BaseModel):
 def write_manifest(folder: Path, kind: Literal["checkpoint", "export"]) -> None:
     """Write the manifest of all files in the folder."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    files = {path.relative_to(folder).as_posix(): _checksum(path) for path in paths}
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        sums = threads.map(_checksum, paths)
+        files = {path.relative_to(folder).as_posix(): found for path, found in zip(paths, sums, strict=True)}
     (folder / MANIFEST).write_text(Manifest(kind=kind, files=files).model_dump_json(indent=1))
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
-from typing import Literal
 
 from nat.backend.algorithms.registry import Resolved
 from nat.backend.export import export_model
@@ -21,6 +20,7 @@ from nat.backend.sampling import SamplingEngine
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.learner import Learner, Report, resolved_for
 from nat.backend.training.ledger import JobLedger, TrainedJob
+from nat.backend.training.saving import SaveEvery, Saving
 from nat.backend.training.weight_pair import WeightPair
 from nat.errors import EngineFailed, TooManyJobs, TrainingFailed, UpdateCanceled, UpdateRejected
 from nat.wire.serving import EXPORTS
@@ -42,10 +42,6 @@ KEPT_JOBS = 100
 MAX_WAITING_JOBS = 16
 MAX_WAITING_TOKENS = 2**24
 """Of all jobs that wait; they take about a gigabyte."""
-SAVING_SHARE = 0.1
-"""Share of the time that checkpoints may take if nobody says how often they are written."""
-_SHORT_SAVE = 1.0
-"""Seconds; a checkpoint that takes less is written after every job."""
 Work = Callable[[Report], JobState]
 """Trains and saves; returns the state of the completed job."""
 
@@ -176,7 +172,7 @@ class TrainingJobs(JobTable):
         ledger: JobLedger,
         *,
         output_dir: Path,
-        save_every: int | Literal["auto"] = 1,
+        save_every: SaveEvery = 1,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         """`save_every` counts jobs; with `auto`, checkpoints of large models take a tenth of the time at most."""
@@ -187,10 +183,7 @@ class TrainingJobs(JobTable):
         self._checkpoints = checkpoints
         self._ledger = ledger
         self._output_dir = output_dir
-        self._save_every = save_every
-        self._unsaved: list[JobState] = []
-        self._clock = clock
-        self._save_seconds, self._saved_at = 0.0, clock()
+        self._saving = Saving(lambda done: checkpoints.save(self.loaded, learner, done), save_every, clock=clock)
         self._pair: WeightPair | None = None
         self._waiting: dict[str, TrainingJob] = {}
         """The batches of the jobs that wait; a canceled job's is dropped at once."""
@@ -232,8 +225,7 @@ class TrainingJobs(JobTable):
         """Stop all jobs and the engine, and save weights that no checkpoint has."""
         self.stop()
         self._engine.close()
-        if self._unsaved:
-            self._save()
+        self._saving.close()
 
     async def export(self, name: str) -> ExportedModel:
         """Write the current weights to the exports folder, between two jobs.
@@ -259,8 +251,9 @@ class TrainingJobs(JobTable):
 
         def keep() -> SavedCheckpoint:
             step = self.learner.step
+            self._saving.finish()
             if self._checkpoints.find(step) is None:
-                self._save()
+                self._saving.save()
             path = self._checkpoints.keep_best(step)
             return SavedCheckpoint(path=str(path.resolve()), policy_version=self._engine.policy_version)
 
@@ -274,7 +267,12 @@ class TrainingJobs(JobTable):
 
         """
         resolved = resolved_for(config, self.loaded)
-        await asyncio.wrap_future(self._engine.run_exclusive(lambda: self.learner.begin_phase(resolved)))
+
+        def begin() -> None:
+            self._saving.finish()
+            self.learner.begin_phase(resolved)
+
+        await asyncio.wrap_future(self._engine.run_exclusive(begin))
         return resolved.report()
 
     def _check_room(self, request: TrainingJob) -> None:
@@ -299,6 +297,7 @@ class TrainingJobs(JobTable):
             job.run(lambda report: self._train(request, resolved, job, report))
 
     def _train(self, request: TrainingJob, resolved: Resolved, job: Job, report: Report) -> JobState:
+        self._saving.finish()
         with self._engine.updating():
             if request.serve_meanwhile:
                 metrics = self._update_beside(request, resolved, report)
@@ -311,9 +310,7 @@ class TrainingJobs(JobTable):
         done = job.completed(metrics, self._engine.policy_version)
         done = done.model_copy(update={"training": resolved.report()})
         self._ledger.add(TrainedJob(step=self.learner.step, digest=job.digest, state=done))
-        self._unsaved.append(done)
-        if self._save_is_due():
-            self._save()
+        self._saving.completed(done)
         return done
 
     def _update_beside(self, request: TrainingJob, resolved: Resolved, report: Report) -> dict[str, float]:
@@ -339,19 +336,6 @@ class TrainingJobs(JobTable):
             self._engine.share_cores()
 
         return reported
-
-    def _save_is_due(self) -> bool:
-        if self._save_every != "auto":
-            return len(self._unsaved) >= self._save_every
-        affordable = SAVING_SHARE * (self._clock() - self._saved_at)
-        return self._save_seconds <= max(_SHORT_SAVE, affordable)
-
-    def _save(self) -> None:
-        began = self._clock()
-        self._checkpoints.save(self.loaded, self.learner, self._unsaved[-1:])
-        self._unsaved.clear()
-        self._saved_at = self._clock()
-        self._save_seconds = self._saved_at - began
 
 
 def _digest(job: TrainingJob) -> str:

@@ -1,6 +1,7 @@
 """Jobs over HTTP: trained once and in turn, reported, cancelled, or refused with the place of the error."""
 
 import asyncio
+import errno
 import threading
 from pathlib import Path
 
@@ -226,8 +227,87 @@ def test_checkpoints_take_a_tenth_of_the_time(worker, tmp_path, job, times, save
         now += jobs_seconds
         jobs.submit(job.model_copy(update={"id": name}))
         jobs.find(name).finished.result(30)
+        worker.run_exclusive(jobs._saving.finish).result(30)
     assert slow.saves == [[name] for name in saves]
     jobs.close()
+
+
+class Clock:
+    """Checkpoints take 4 of its seconds, jobs 100."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def long_checkpoints(worker, learner, checkpoints, clock, job):
+    """Jobs of which the first has ended, and whose checkpoints are written beside rollouts from then on."""
+    ledger = JobLedger(checkpoints.folder / LEDGER)
+    jobs = TrainingJobs(
+        worker, learner, checkpoints, ledger, output_dir=checkpoints.folder, save_every="auto", clock=clock
+    )
+    learner.go.set()
+    jobs.submit(job.model_copy(update={"id": "first"}))
+    jobs.find("first").finished.result(30)
+    clock.now += 100
+    return jobs
+
+
+def test_a_long_checkpoint_is_written_beside_the_next_rollouts(worker, tmp_path, job):
+    """The job has ended and the model thread is free meanwhile; the next update begins when the files are there."""
+    gate, order, clock = threading.Event(), [], Clock()
+    gate.set()
+
+    class Noted(ScriptedLearner):
+        def update(self, groups, resolved, *, report):
+            order.append("update")
+            return super().update(groups, resolved, report=report)
+
+    class Gated(CountedCheckpoints):
+        def save(self, *arguments):
+            assert gate.wait(30)
+            clock.now += 4
+            order.append("saved")
+            return super().save(*arguments)
+
+    jobs = long_checkpoints(worker, Noted(), Gated(tmp_path), clock, job)
+    gate.clear()
+    jobs.submit(job)
+    jobs.find(job.id).finished.result(30)
+    worker.run_exclusive(lambda: order.append("sampled")).result(30)
+    jobs.submit(job.model_copy(update={"id": "next"}))
+    gate.set()
+    jobs.find("next").finished.result(30)
+    jobs.close()
+    assert order[:6] == ["update", "saved", "update", "sampled", "saved", "update"]
+
+
+def test_a_checkpoint_that_fails_beside_rollouts_fails_the_next_job(worker, learner, tmp_path, job):
+    """Its weights are saved when the backend ends, if there is room by then."""
+    clock = Clock()
+
+    class Full(CountedCheckpoints):
+        full = False
+
+        def save(self, *arguments):
+            clock.now += 4
+            if self.full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().save(*arguments)
+
+    full = Full(tmp_path)
+    jobs = long_checkpoints(worker, learner, full, clock, job)
+    full.full = True
+    for name in ("second", "third"):
+        jobs.submit(job.model_copy(update={"id": name}))
+        jobs.find(name).finished.result(30)
+    assert [jobs.get(name).status for name in ("second", "third")] == [JobStatus.COMPLETED, JobStatus.FAILED]
+    assert "space" in jobs.get("third").failure.message
+    full.full = False
+    jobs.close()
+    assert full.saves == [["first"], ["second"]]
 
 
 async def test_the_table_is_bounded_and_an_old_job_is_still_trained_once(http, jobs, learner, job):
