@@ -47,8 +47,11 @@ def local_model(model: Path | str, revision: str | None = None) -> LocalModel:
     found = _downloaded(str(model), revision) if named else LocalModel(folder)
     if not is_model(found.folder):
         what = "a model of transformers" if named else "a checkpoint directory"
+        why = f"is not {what} (it has no config.json)"
+        if not named and not folder.is_dir():
+            why = "is neither a file nor a directory" if folder.exists() else "does not exist"
         raise ModelUnavailable(
-            f"{model} is not {what} (it has no config.json)",
+            f"{model} {why}",
             hint="give the directory of a Hugging Face model, its name on the Hub, OWNER/NAME, or a .gguf file; paths "
             "start at the current folder",
         )

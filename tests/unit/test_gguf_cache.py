@@ -1,6 +1,7 @@
 """GGUF files are converted once, and under the checksum of their content."""
 
 import logging
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -89,8 +90,11 @@ def test_what_cannot_be_converted_says_why(tmp_path, cache, content, message):
 
 def test_a_missing_file_or_package_and_a_revision_are_refused(file, tmp_path, monkeypatch):
     """A name that ends in .gguf is no name of the Hub; the command that installs the package is in the error."""
-    with pytest.raises(ModelUnavailable, match=r"lost\.gguf is not a checkpoint directory.*\n.*or a \.gguf file"):
+    with pytest.raises(ModelUnavailable, match=r"lost\.gguf does not exist\n.*or a \.gguf file"):
         local_model("lost.gguf")
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(ModelUnavailable, match=r"pipe\.gguf is neither a file nor a directory\n"):
+        local_model(tmp_path / "pipe.gguf")
     with pytest.raises(ModelUnavailable, match="is a file, which has no revision 'main'"):
         local_model(file, "main")
     monkeypatch.setitem(sys.modules, "gguf", None)
