@@ -244,7 +244,7 @@ class Engine:
         running = self._scheduler.running
         most = self._scheduler.budget.slot_tokens(running)
         for slot, sequence in enumerate(running):
-            if sequence.num_in_slot >= 2 * most:
+            if sequence.num_in_slot >= most:
                 self._empty(slot)
 
     def _empty(self, slot: int) -> None:

@@ -1,7 +1,6 @@
 """How much memory the running sequences need, for keys and values and for what is reported of each token."""
 
 from collections import Counter
-from collections.abc import Iterable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 
@@ -46,21 +45,26 @@ class KvBudget:
         """Most tokens that one of these sequences needs in its slot before it samples its next one."""
         return max(self._in_slots(sequences), default=0)
 
-    def slot_tokens(self, sequences: Several[Sequence], joining: Iterable[int] = ()) -> int:
-        """Most tokens to copy to a slot: about twice the mean after `joining` tokens, since all slots are as long."""
+    def slot_tokens(self, sequences: Several[Sequence]) -> int:
+        """Most tokens to leave in a slot: about four times the mean, since all slots are as long."""
         own = self._in_slots(sequences)
-        twice_the_mean = 2 * (sum(own) + sum(joining)) // max(1, len(own))
-        return max(self.short_tokens, min(_MOST_COPIED * self.short_tokens, twice_the_mean))
+        four_means = 4 * sum(own) // max(1, len(own))
+        return max(2 * self.short_tokens, min(2 * _MOST_COPIED * self.short_tokens, four_means))
 
     def settled(self, running: Several[Sequence]) -> dict[int, Node]:
-        """By slot, the last node that a sequence keeps as it begins to decode; what follows goes to its slot."""
+        """By slot, the last node that a sequence keeps as it begins to decode; what follows goes to its slot.
+
+        More than short prompts go there only if the slots, all as long as the longest, are then full to two thirds.
+        """
         beginning = {i: s.node for i, s in enumerate(running) if s.prefilled and s.node and not s.num_in_slot}
         if not beginning:
             return {}
         users = Counter(node for s in running if s.node for node in s.node.path)
         longest = _MOST_COPIED * self.short_tokens
         copied = [node.end - self._shared(node, users, longest).end for node in beginning.values()]
-        most = self.slot_tokens(running, copied)
+        own = self._in_slots(running)
+        full = 3 * (sum(own) + sum(copied)) >= 2 * len(own) * max(own + copied)
+        most = longest if full else self.short_tokens
         return {slot: self._shared(node, users, most) for slot, node in beginning.items()}
 
     def _shared(self, last: Node, users: Counter[Node], most: int) -> Node:
