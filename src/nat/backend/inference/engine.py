@@ -108,11 +108,6 @@ class Engine:
         return not self.draining or any(request.begun for request, _ in scheduler.waiting)
 
     @property
-    def num_cached_bytes(self) -> int:
-        """Memory of the keys and values in the prefix cache."""
-        return self._prefixes.num_bytes
-
-    @property
     def requests(self) -> list[Request]:
         """All unfinished requests, oldest first."""
         return list(dict.fromkeys(self._requests.values()))

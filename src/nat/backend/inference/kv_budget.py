@@ -71,9 +71,8 @@ class KvBudget:
         """The last node that saves reading more than a short prompt again, or before `most` tokens."""
         node = last
         while (before := node.parent) is not None and last.end - before.end <= most:
-            saved = (users[node] - 1) * len(node.tokens)
-            if saved > self.short_tokens:
-                return node
+            if (users[node] - 1) * len(node.tokens) > self.short_tokens:
+                break
             node = before
         return node
 

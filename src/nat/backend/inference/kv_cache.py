@@ -34,7 +34,7 @@ class SlotCache:
     def layer(self, layer: int, key_GTD: Tensor, value_GTD: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values [S, G, L, D] of one layer, shaped like the given new ones."""
         if layer not in self._layers:
-            self._layers[layer] = (self._zeros(key_GTD), self._zeros(value_GTD))
+            self._layers[layer] = (self._resized(key_GTD[None, :, :0]), self._resized(value_GTD[None, :, :0]))
         return self._layers[layer]
 
     def part(self, slot: int, start: int, end: int) -> dict[int, tuple[Tensor, Tensor]]:
@@ -49,10 +49,6 @@ class SlotCache:
         for pair in self._layers.values():
             for tensor in pair:
                 tensor[target, :, :length] = tensor[source, :, :length]
-
-    def _zeros(self, like_GTD: Tensor) -> Tensor:
-        heads, _, size = like_GTD.shape
-        return like_GTD.new_zeros(self._slots, heads, self._length, size)
 
     def _resized(self, old: Tensor) -> Tensor:
         _, heads, _, size = old.shape

@@ -225,7 +225,7 @@ def test_sequences_read_one_copy_of_a_long_prompt(loaded):
     subject, prompt = engine(loaded, short_tokens=8), prompts(60)[0]
     request = Request([Sequence(i, prompt, SamplingParams(99, seed=i, ignore_eos=True)) for i in range(8)], Recorder())
     assert max(s.num_in_slot for running in steps(subject, request) for s in running) == 64
-    assert subject.num_cached_bytes == (60 + 8 * 98) * loaded.token_bytes
+    assert sum(nodes(request.sequences)) == 60 + 8 * 98
 
 
 def test_what_no_other_sequence_uses_is_in_slots(loaded):
@@ -278,11 +278,15 @@ def test_log_probabilities_do_not_depend_on_what_shares_or_waits(tiny_dir, kind,
         torch.testing.assert_close(torch.tensor(sequence.logprobs), again, atol=2e-5, rtol=0)
 
 
+def nodes(sequences):
+    """Lengths of the nodes that they use."""
+    return {id(node): len(node.tokens) for s in sequences if s.node is not None for node in s.node.path}.values()
+
+
 def num_used(sequences):
     """Tokens of running sequences in nodes, each node once, and in slots of the same length."""
     running = [s for s in sequences if s.num_cached and s.finish_reason is None]
-    nodes = {id(node): len(node.tokens) for s in running if s.node is not None for node in s.node.path}
-    return sum(nodes.values()) + len(running) * max((s.num_in_slot for s in running), default=0)
+    return sum(nodes(running)) + len(running) * max((s.num_in_slot for s in running), default=0)
 
 
 @pytest.mark.parametrize("short_tokens", [None, 20])
