@@ -29,8 +29,8 @@ _LEAST = 1e-4
 _CLEARLY = 10.0
 """How much further than rounding an update has to move the policy, so that old weights are told from new ones."""
 _TIMES_ROUNDING = 6.0
-"""Allowed difference as a multiple of what rounding makes. Tokens that were sampled one at a time differ more than those
-of a probe, which computes most of them together: up to 3 times as much was seen in a real model."""
+"""Allowed difference as a multiple of what rounding makes of a probe. Tokens that are sampled one at a time differ more
+than those of a probe, which computes most of them together: up to 3 times as much was seen in a real model."""
 
 
 class Moved(NamedTuple):
