@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -229,6 +230,8 @@ def _measured(case: Case, folder: Path, options: argparse.Namespace) -> Result |
     result = result_of(json.loads(done.stdout.splitlines()[-1]), when, time.monotonic() - began)
     kept = {"command": shlex.join(map(str, command)), "machine": machine(), "result": vars(result)}
     write_text(folder / "result.json", json.dumps(kept, indent=1))
+    for weights in (*folder.glob("runs/*/checkpoints"), *folder.glob("runs/*/model")):
+        shutil.rmtree(weights, ignore_errors=True)  # gigabytes, which the figures do not need
     return result
 
 
