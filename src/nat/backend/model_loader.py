@@ -30,6 +30,7 @@ from nat.backend.products import bfloat16_is_faster
 from nat.backend.segments import Kernel, flash
 from nat.backend.tokenizer import ChatTokenizer
 from nat.backend.tree_attention import PackedTree
+from nat.backend.wide_residual import Widened, widened
 from nat.errors import ModelCodeStopped, ModelNotSupported, NatError, describe_error
 from nat.hub import cached_folder
 from nat.sandbox.process import LOADING_SECONDS, Sandbox, SandboxRaised
@@ -104,7 +105,7 @@ def load_model(
         use_kernel(model, FLASH_ATTENTION, flash)
     else:
         check_forward(model)
-    linears = PackedLinears(model)
+    wide = widen(model)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -112,8 +113,22 @@ def load_model(
         max_seq_length=limit,
         eos_token_ids=_eos_token_ids(model, tokenizer),
         peft=None if lora is None else add_adapter(model, lora_config(lora, path), SOLE_ADAPTER, seed=seed),
-        linears=linears,
+        linears=PackedLinears(model, None if wide is None else wide.head),
     )
+
+
+def widen(model: PreTrainedModel) -> Widened | None:
+    """Keep sums and logits of a bfloat16 model on a CPU in float32; None if its layers cannot be fed so."""
+    wide = widened(model) if model.device.type == "cpu" and model.dtype == torch.bfloat16 else None
+    if wide is None:
+        return None
+    try:
+        check_forward(model)
+    except (ModelNotSupported, RuntimeError) as error:  # torch's, if a product gets both precisions
+        logger.info("sums and logits are in bfloat16: %s", error)
+        wide.undo()
+        return None
+    return wide
 
 
 def fastest_dtype(

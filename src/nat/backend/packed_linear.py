@@ -39,12 +39,17 @@ class PackedLinears:
     Weights that change in place are not noticed: call `forget`. Those that are exchanged as a whole are.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        """Does nothing on other devices than a CPU, and for other precisions than float32 and bfloat16."""
+    def __init__(self, model: nn.Module, wide: nn.Module | None = None) -> None:
+        """Does nothing on other devices than a CPU, and for other precisions than float32 and bfloat16.
+
+        The layer `wide` computes in float32, whatever its weights are in.
+        """
         self._layers = [
-            _Layer(module)
+            _Layer(module, packer)
             for module in model.modules()
-            if isinstance(module, nn.Linear) and module.weight.numel() >= SMALLEST_PACKED and _packer(module.weight)
+            if isinstance(module, nn.Linear)
+            and module.weight.numel() >= SMALLEST_PACKED
+            and (packer := _packer(module.weight, wide=module is wide))
         ]
 
     @contextmanager
@@ -75,8 +80,9 @@ class PackedLinears:
 class _Layer:
     """A linear layer whose `forward` can be exchanged."""
 
-    def __init__(self, module: nn.Linear) -> None:
+    def __init__(self, module: nn.Linear, packer: Packer) -> None:
         self._module = module
+        self._packer = packer
         self._product: Product | None = None
         self._usual: Product | None = None
         """What the learner has put in place of the layer's own method, if anything."""
@@ -89,7 +95,9 @@ class _Layer:
         return self._product is None or self._source != self._module.weight.data_ptr()
 
     def pack(self) -> None:
-        self._product, self._source = _packed(self._module), self._module.weight.data_ptr()
+        weight, bias = self._module.weight.detach(), self._module.bias
+        self._product = self._packer(weight, None if bias is None else bias.detach())
+        self._source = weight.data_ptr()
 
     def use(self) -> None:
         self._usual = vars(self._module).get("forward")
@@ -106,31 +114,33 @@ class _Layer:
             self._product = None
 
 
-def _packed(module: nn.Linear) -> Product:
-    weight, bias = module.weight.detach(), None if module.bias is None else module.bias.detach()
-    packer = _packer(weight)
-    assert packer is not None, "only layers that can be packed are chosen"
-    return packer(weight, bias)
-
-
-def _packer(weight: Tensor) -> Packer | None:
-    onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]  # as oneDNN's: torch has no types
+def _packer(weight: Tensor, *, wide: bool) -> Packer | None:
     if weight.device.type != "cpu" or weight.dtype not in {torch.float32, torch.bfloat16}:
         return None
-    if weight.dtype == torch.float32 and mkl:
-        return _fastest() if onednn else with_mkl
-    if not onednn:
-        return None
-    if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():  # noqa: SLF001 - no public name
-        return None  # a CPU without AVX-512 or AVX-NE-CONVERT
-    return with_onednn
+    if weight.dtype == torch.float32:
+        return fastest_packer()
+    if wide:
+        return _with_onednn_in_float32 if _has_onednn() else None
+    return with_onednn if onednn_has_bfloat16() else None
+
+
+def onednn_has_bfloat16() -> bool:
+    """Whether oneDNN computes in bfloat16 here; it does not without AVX-512 or AVX-NE-CONVERT."""
+    return _has_onednn() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001 - no public name
+
+
+def _has_onednn() -> bool:
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch has no type for it
+    return available
 
 
 @cache
-def _fastest() -> Packer:
-    """The layout that is faster for float32 on this machine."""
-    return fastest("the sampler's", {"MKL": with_mkl, "oneDNN": with_onednn}, _TRIAL)
+def fastest_packer() -> Packer | None:
+    """The layout that is faster for float32 on this machine, if there is one."""
+    has_mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]  # as oneDNN's
+    if has_mkl and _has_onednn():
+        return fastest("the sampler's", {"MKL": with_mkl, "oneDNN": with_onednn}, _TRIAL)
+    return with_mkl if has_mkl else with_onednn if _has_onednn() else None
 
 
 def fastest(whose: str, packers: Mapping[str, Packer], trial: tuple[int, int, int]) -> Packer:
@@ -189,3 +199,7 @@ def with_onednn(weight: Tensor, bias: Tensor | None) -> Product:
         return result
 
     return forward
+
+
+def _with_onednn_in_float32(weight: Tensor, bias: Tensor | None) -> Product:
+    return with_onednn(weight.float(), None if bias is None else bias.float())

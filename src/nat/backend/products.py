@@ -13,7 +13,15 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nat.backend.packed_linear import Packer, Product, fastest, product_times, with_onednn
+from nat.backend.packed_linear import (
+    Packer,
+    Product,
+    fastest,
+    fastest_packer,
+    onednn_has_bfloat16,
+    product_times,
+    with_onednn,
+)
 from nat.sizing.rules import SMALLEST_PACKED
 
 logger = logging.getLogger(__name__)
@@ -44,11 +52,12 @@ def use_fastest_products(model: nn.Module) -> None:
 @cache
 def bfloat16_is_faster() -> bool:
     """Whether this CPU computes the products of sampler and learner much faster in bfloat16 than in float32."""
-    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():  # noqa: SLF001 - no public name
+    sampler = fastest_packer()
+    if sampler is None or not onednn_has_bfloat16():
         return False
     learner = _with_onednn if _onednn_is_faster() else _with_mkl
     found = {
-        "sampler": product_times({"float32": with_onednn, "bfloat16": _in_bfloat16(with_onednn)}, _SAMPLED),
+        "sampler": product_times({"float32": sampler, "bfloat16": _in_bfloat16(with_onednn)}, _SAMPLED),
         "learner": product_times({"float32": learner, "bfloat16": _in_bfloat16(_with_mkl)}, _TRIAL),
     }
     shares = {whose: times["bfloat16"] / times["float32"] for whose, times in found.items()}

@@ -177,13 +177,14 @@ class _Sizes:
 
     @property
     def packed(self) -> float:
-        """The sampler's reordered weights; four-bit layers are not reordered."""
+        """The sampler's reordered weights, with the head in float32; four-bit layers are not reordered."""
         setup, shape = self.setup, self.shape
         if not setup.cpu or not setup.embedded:
             return 0
         if setup.load_in_4bit:
-            return shape.embedding * self.width
-        return shape.packed_weights * self.width + shape.packed_layers * _PACKED_SLACK[setup.dtype]
+            return shape.embedding * _WIDE
+        head = shape.embedding * (_WIDE - self.width)
+        return shape.packed_weights * self.width + head + shape.packed_layers * _PACKED_SLACK[setup.dtype]
 
     @property
     def masters(self) -> float:

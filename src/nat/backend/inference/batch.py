@@ -17,6 +17,7 @@ from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.prefix_cache import KeyValues
 from nat.backend.inference.scheduler import Chunk
 from nat.backend.inference.spans import AfterNodes, Spans
+from nat.backend.packed_linear import onednn_has_bfloat16
 
 _MANY_VALUES = 2**19
 """Of keys; with fewer, oneDNN's calls take longer than torch's attention."""
@@ -156,9 +157,7 @@ class _Continued:
 
 def _many_in_bfloat16(key: Tensor) -> bool:
     """True if oneDNN's products are faster than torch's attention, which converts the numbers."""
-    if not key.is_cpu or key.dtype != torch.bfloat16 or key.numel() < _MANY_VALUES:
-        return False
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001 - no public name
+    return key.is_cpu and key.dtype == torch.bfloat16 and key.numel() >= _MANY_VALUES and onednn_has_bfloat16()
 
 
 def _by_products(

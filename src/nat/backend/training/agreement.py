@@ -28,9 +28,6 @@ _LEAST = 1e-4
 """... and a mean |Δ log p| that it stays below."""
 _CLEARLY = 10.0
 """How much further than rounding an update has to move the policy, so that old weights are told from new ones."""
-_LEAST_ROUNDED = 0.03
-"""What rounding counts as at least in the other precisions, since a measure of 100 tokens may hit quiet ones: 0.014 to
-0.043 in a real model, whose batches then differed by up to 0.09."""
 _TIMES_ROUNDING = 6.0
 """Allowed difference as a multiple of what rounding makes of a probe. Tokens that are sampled one at a time differ more
 than those of a probe, which computes most of them together: up to 3 times as much was seen in a real model."""
@@ -71,7 +68,7 @@ class Agreement:
             drawn = drawn_rows(rows, Random(config.seed))  # noqa: S311 - a sample, not a secret
             seen = difference(drawn, self._score(drawn, config), served_logprobs(self._policy, drawn))
             self._policy.linears.forget()
-            self._rounding = max(_LEAST_ROUNDED, seen.mean)
+            self._rounding = seen.mean
             logger.info("rounding to %s alone makes %s", str(self._policy.dtype).removeprefix("torch."), seen)
 
     def served(self, rows: Sequence[Row], moved: Moved, start: ByRow, config: TrainingConfig) -> dict[str, float]:

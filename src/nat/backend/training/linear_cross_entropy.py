@@ -29,8 +29,8 @@ def linear_scores(
 ) -> TokenScores:
     """Score `targets_K` under softmax(head(hidden) / T), with at most `max_logits` logits at a time (at least K).
 
-    Products have the dtype of the head, everything else fp32 or better. Differentiable with respect to the hidden
-    states and the head; temperatures of None stand for 1.
+    Logits have the dtype of the hidden states, other products that of the head, everything else fp32 or better.
+    Differentiable with respect to the hidden states and the head; temperatures of None stand for 1.
     """
     inverse_K1 = None if temperatures_K is None else temperatures_K.to(_wide(hidden_KH)).reciprocal().unsqueeze(1)
     size = max(1, max_logits // max(1, len(hidden_KH)))
@@ -98,7 +98,7 @@ class _LinearScores(torch.autograd.Function):
             slope_KB = (softmax_KB * -scale_K1).scatter_add_(1, at_K1, scale_K1 * inside_K1).to(weight_VH.dtype)
             rows = slice(start, start + slope_KB.shape[1])
             _add_product(to_hidden_KH, slope_KB, weight_VH[rows])
-            torch.mm(slope_KB.T, hidden_KH, out=to_weight_VH[rows])
+            torch.mm(slope_KB.T, hidden_KH.to(slope_KB.dtype), out=to_weight_VH[rows])
             if to_bias_V is not None:
                 to_bias_V[rows] = slope_KB.sum(0)
         return to_hidden_KH, to_weight_VH, to_bias_V, *[None] * 4
@@ -110,7 +110,11 @@ def _logits(
     """The logits of each block of the vocabulary at the tokens' temperatures, and where it starts."""
     for start in range(0, len(weight_VH), size):
         rows = slice(start, start + size)
-        logits_KB = F.linear(hidden_KH, weight_VH[rows], None if bias_V is None else bias_V[rows]).to(_wide(hidden_KH))
+        weight_BH, bias_B = (
+            weight_VH[rows].to(hidden_KH.dtype),
+            None if bias_V is None else bias_V[rows].to(hidden_KH.dtype),
+        )
+        logits_KB = F.linear(hidden_KH, weight_BH, bias_B).to(_wide(hidden_KH))
         yield start, logits_KB if inverse_K1 is None else logits_KB.mul_(inverse_K1)
 
 
