@@ -54,6 +54,11 @@ def probe_rows(rows: Sequence[Row]) -> list[Row]:
     return chosen
 
 
+def endings(rows: Sequence[Row], count: int) -> list[Row]:
+    """The rows with the last `count` of their sampled tokens each."""
+    return [_with_targets(row, range(max(0, len(row.targets) - count), len(row.targets))) for row in rows]
+
+
 def _beginning(row: Row, targets: int) -> Row:
     """The row as far as this number of its sampled tokens."""
     kept = range(min(targets, len(row.targets)))
@@ -170,23 +175,27 @@ def _joined(rows: Sequence[Row], by_row: ByRow) -> Tensor:
 
 
 @torch.no_grad()
-def served_logprobs(loaded: LoadedModel, rows: Sequence[Row]) -> ByRow:
+def served_logprobs(loaded: LoadedModel, rows: Sequence[Row], decoded: int = 1) -> ByRow:
     """Score the sampled tokens of each row on the sampler's path, with its cache; gives log probabilities [K] by row.
 
     A request goes through three kinds of step: the first half of a row enters as a new prompt, the rest as its
-    continuation, the last token as a decoding step.
+    continuation, the last tokens, `decoded` of them or all of that half, as decoding steps of one token.
     """
     cache = SlotCache()
     slots = sorted(rows, key=lambda row: -len(row.input_ids))
-    cuts = [(max(1, len(row.input_ids) // 2), len(row.input_ids)) for row in slots]
-    rows_cuts = list(enumerate(zip(slots, cuts, strict=True)))
-    fresh = [Chunk(slot, 0, row.input_ids[:half]) for slot, (row, (half, _)) in rows_cuts]
-    continued = [
-        Chunk(slot, half, row.input_ids[half : end - 1]) for slot, (row, (half, end)) in rows_cuts if end - 1 > half
-    ]
-    decoding = [Chunk(slot, end - 1, row.input_ids[-1:]) for slot, (row, (half, end)) in rows_cuts if end > half]
+    fresh, continued = list[Chunk](), list[Chunk]()
+    steps: list[list[Chunk]] = [[] for _ in range(decoded)]
+    for slot, row in enumerate(slots):
+        end = len(row.input_ids)
+        half = max(1, end // 2)
+        last = max(half, end - decoded)
+        fresh.append(Chunk(slot, 0, row.input_ids[:half]))
+        if last > half:
+            continued.append(Chunk(slot, half, row.input_ids[half:last]))
+        for step, at in zip(steps, range(last, end), strict=False):
+            step.append(Chunk(slot, at, row.input_ids[at : at + 1]))
     found: dict[int, list[Tensor]] = {row.index: [] for row in rows}
-    for new, old in ((fresh, []), (continued, []), ([], decoding)):
+    for new, old in ((fresh, []), (continued, []), *(([], step) for step in steps)):
         if new or old:
             for index, part_K in _step(loaded, StepBatch(cache, old, new, loaded.device), slots):
                 found[index].append(part_K)

@@ -46,11 +46,12 @@ def weighted(logprobs_K):
     return (logprobs_K * torch.linspace(-1, 2, len(logprobs_K), dtype=torch.float64)).sum()
 
 
-def test_the_sampler_path_scores_like_the_learner(loaded):
-    """Prefill, continuation and decoding with a cache give the learner's log probabilities."""
+@pytest.mark.parametrize("decoded", [1, 3, 1000])
+def test_the_sampler_path_scores_like_the_learner(loaded, decoded):
+    """Prefill, continuation and decoding of any number of tokens with a cache give the learner's log probabilities."""
     rows = make_batch(random_groups(loaded), resolve(TrainingConfig())).rows
     batch = make_micro_batch(rows, {}, loaded.device)
     with torch.no_grad():
         scores = token_scores(loaded.model, batch.packed, batch.keep_K, batch.targets_K).logprobs_K
-    served = served_logprobs(loaded, rows)
+    served = served_logprobs(loaded, rows, decoded)
     assert torch.allclose(scores, torch.cat([served[row.index] for row in rows]), atol=1e-5)
