@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -138,7 +138,7 @@ class PackedRows(Segmented):
         self._masks: dict[tuple[int, int], Tensor] = {}
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> "PackedRows":
+    def of(cls, rows: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> Self:
         """Pack token ids, row by row in the given order."""
         flat = [token for row in rows for token in row]
         return cls(torch.tensor(flat, dtype=torch.long, device=device), [len(row) for row in rows])

@@ -23,9 +23,10 @@ from nat.backend.attention import FLASH_ATTENTION, PACKED_ATTENTION, packed_logi
 from nat.backend.checkpoint_folder import check_weights, read_state
 from nat.backend.four_bit import decode, quantize
 from nat.backend.kernel_check import disagreement
+from nat.backend.lean_layers import LeanLayer, SeenRows, lean_layers
 from nat.backend.lora import LoraSettings, add_adapter, check_patterns, lora_config
 from nat.backend.model import SOLE_ADAPTER, LoadedModel, head_shape
-from nat.backend.packed_linear import PackedLinears
+from nat.backend.packed_linear import PackedLinears, exchanged
 from nat.backend.products import bfloat16_is_faster
 from nat.backend.segments import Kernel, flash
 from nat.backend.tokenizer import ChatTokenizer
@@ -106,6 +107,7 @@ def load_model(
     else:
         check_forward(model)
     wide = widen(model)
+    linears = PackedLinears(model, None if wide is None else wide.head, lean(model))
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -113,7 +115,7 @@ def load_model(
         max_seq_length=limit,
         eos_token_ids=_eos_token_ids(model, tokenizer),
         peft=None if lora is None else add_adapter(model, lora_config(lora, path), SOLE_ADAPTER, seed=seed),
-        linears=PackedLinears(model, None if wide is None else wide.head),
+        linears=linears,
     )
 
 
@@ -129,6 +131,23 @@ def widen(model: PreTrainedModel) -> Widened | None:
         wide.undo()
         return None
     return wide
+
+
+@torch.no_grad()
+def lean(model: PreTrainedModel) -> list[LeanLayer]:
+    """The decoder layers as a sampler on a CPU computes them; none if the model gives other logits with them."""
+    if model.device.type != "cpu":
+        return []
+    rows = SeenRows.of(_probe_rows(model))
+    usual = packed_logits(model, rows)
+    layers = lean_layers(model, rows.seen)
+    try:
+        with exchanged([(layer.layer, layer.forward) for layer in layers]):
+            difference = _relative_difference(packed_logits(model, rows), usual)
+    except RuntimeError as error:  # such as torch's, of shapes that do not fit
+        logger.info("the sampler computes the layers as transformers does: %s", error)
+        return []
+    return layers if difference <= _TOLERANCE[model.dtype] else []
 
 
 def fastest_dtype(
@@ -376,11 +395,7 @@ def use_kernel(model: PreTrainedModel, implementation: str, kernel: Kernel) -> N
 @torch.no_grad()
 def check_forward(model: PreTrainedModel, implementation: str = PACKED_ATTENTION) -> None:
     """Raise unless packed logits equal those of transformers' eager attention on each row alone."""
-    generator = torch.Generator().manual_seed(0)
-    vocabulary = model.config.get_text_config().vocab_size
-    rows = [torch.randint(vocabulary, (n,), generator=generator).tolist() for n in _PROBE_LENGTHS]
-    rows.append(rows[2][:4] + rows[0])
-    name = type(model).__name__
+    rows, name = _probe_rows(model), type(model).__name__
     model.set_attn_implementation("eager")
     plain = [model(input_ids=torch.tensor([row], device=model.device), use_cache=False).logits[0] for row in rows]
     model.set_attn_implementation(implementation)
@@ -404,6 +419,13 @@ def check_forward(model: PreTrainedModel, implementation: str = PACKED_ATTENTION
             f"{difference:.1e} of the largest logit; rounding explains at most {tolerance:.0e}",
             hint=_HINT,
         )
+
+
+def _probe_rows(model: PreTrainedModel) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(0)
+    vocabulary = model.config.get_text_config().vocab_size
+    rows: list[list[int]] = [torch.randint(vocabulary, (n,), generator=generator).tolist() for n in _PROBE_LENGTHS]
+    return [*rows, rows[2][:4] + rows[0]]
 
 
 def _relative_difference(packed: Tensor, plain: Tensor) -> float:

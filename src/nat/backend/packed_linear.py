@@ -8,13 +8,15 @@ public names. The learner changes the weights, so it uses the weights themselves
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
 
+from nat.backend.lean_layers import LeanLayer, Siblings
 from nat.heap import return_free_pages
 from nat.sizing.rules import SMALLEST_PACKED
 
@@ -22,8 +24,11 @@ logger = logging.getLogger(__name__)
 
 _TOKENS = 512
 """Number of tokens that the layout is chosen for; a product with fewer or more is as exact and nearly as fast."""
-_TRIAL = 16, 768, 768
+_TRIAL = 8, 768, 768
 """Tokens, and size of the weights, of the products that are timed."""
+_TOGETHER = 128
+"""Tokens times weights of a trial: with few tokens many weights are used in turn, so that they come from memory, as
+those of a model do."""
 _TRIALS = 10
 _FASTER = 0.9
 """Share of MKL's time below which oneDNN is used; near 1 the choice, and with it the rounding, would be chance."""
@@ -39,17 +44,23 @@ class PackedLinears:
     Weights that change in place are not noticed: call `forget`. Those that are exchanged as a whole are.
     """
 
-    def __init__(self, model: nn.Module, wide: nn.Module | None = None) -> None:
+    def __init__(self, model: nn.Module, wide: nn.Module | None = None, lean: Sequence[LeanLayer] = ()) -> None:
         """Does nothing on other devices than a CPU, and for other precisions than float32 and bfloat16.
 
-        The layer `wide` computes in float32, whatever its weights are in.
+        The layer `wide` computes in float32, whatever its weights are in. While the weights are in use, each `lean`
+        layer computes in place of its own, and its siblings are one product.
         """
-        self._layers = [
-            _Layer(module, packer)
-            for module in model.modules()
-            if isinstance(module, nn.Linear)
-            and module.weight.numel() >= SMALLEST_PACKED
-            and (packer := _packer(module.weight, wide=module is wide))
+        self._lean = lean
+        self._merged: dict[Siblings, Product] = {}
+        for layer in lean:
+            layer.merged = self._merged
+        groups = [siblings for layer in lean for siblings in layer.siblings if _can_merge(siblings)]
+        inside = {module for group in groups for module in group}
+        groups += [(module,) for module in model.modules() if isinstance(module, nn.Linear) and module not in inside]
+        self._weights = [
+            _Weights(group, packer)
+            for group in groups
+            if _size(group) >= SMALLEST_PACKED and (packer := _packer(group[0].weight, wide=group[0] is wide))
         ]
 
     @contextmanager
@@ -59,59 +70,97 @@ class PackedLinears:
         MKL asks for 9 MB more than it writes for each layer. In fresh pages these cost nothing; in pages that an update
         has used and freed they would take several times the memory of the weights.
         """
-        if stale := [layer for layer in self._layers if layer.stale]:
+        if stale := [weights for weights in self._weights if weights.stale]:
             return_free_pages()
-        for layer in stale:
-            layer.pack()
-        for layer in self._layers:
-            layer.use()
-        try:
+        for weights in stale:
+            self._merged[weights.modules] = weights.pack()
+        forwards = [pair for weights in self._weights for pair in weights.forwards]
+        with exchanged([*forwards, *((layer.layer, layer.forward) for layer in self._lean)]):
             yield
-        finally:
-            for layer in self._layers:
-                layer.leave()
 
     def forget(self) -> None:
         """Drop the copies of weights that training changes; the next use makes them again."""
-        for layer in self._layers:
-            layer.forget()
+        for weights in self._weights:
+            if weights.forget():
+                self._merged.pop(weights.modules, None)
 
 
-class _Layer:
-    """A linear layer whose `forward` can be exchanged."""
+class _Weights:
+    """The weights of linear layers that take the same input, reordered as one."""
 
-    def __init__(self, module: nn.Linear, packer: Packer) -> None:
-        self._module = module
+    def __init__(self, modules: tuple[nn.Linear, ...], packer: Packer) -> None:
+        self.modules = modules
         self._packer = packer
-        self._product: Product | None = None
-        self._usual: Product | None = None
-        """What the learner has put in place of the layer's own method, if anything."""
-        self._source = 0
-        """Address of the weights that were reordered; training may put others in their place."""
+        self.forwards: Sequence[tuple[nn.Module, Product]] = ()
+        """What each layer computes while they are in use; empty until they are reordered."""
+        self._sources: list[int] = []
+        """Addresses of the weights that were reordered; training may put others in their place."""
 
     @property
     def stale(self) -> bool:
         """Whether the weights have to be reordered before the next use."""
-        return self._product is None or self._source != self._module.weight.data_ptr()
+        return not self.forwards or self._sources != self._addresses()
 
-    def pack(self) -> None:
-        weight, bias = self._module.weight.detach(), self._module.bias
-        self._product = self._packer(weight, None if bias is None else bias.detach())
-        self._source = weight.data_ptr()
+    def pack(self) -> Product:
+        """Reorder the weights; gives the product of all layers."""
+        weights, biases = [each.weight.detach() for each in self.modules], [each.bias for each in self.modules]
+        bias = None if biases[0] is None else torch.cat([each.detach() for each in biases])
+        product = self._packer(weights[0] if len(weights) == 1 else torch.cat(weights), bias)
+        self._sources = self._addresses()
+        self.forwards = [(self.modules[0], product)] if len(weights) == 1 else _parts(self.modules, product)
+        return product
 
-    def use(self) -> None:
-        self._usual = vars(self._module).get("forward")
-        vars(self._module)["forward"] = self._product  # ten times as fast as setattr, which looks for parameters
+    def forget(self) -> bool:
+        """Drop the reordered copy, unless the weights are frozen."""
+        if any(module.weight.requires_grad for module in self.modules):
+            self.forwards = ()
+        return not self.forwards
 
-    def leave(self) -> None:
-        if self._usual is None:
-            del vars(self._module)["forward"]
-        else:
-            vars(self._module)["forward"] = self._usual
+    def _addresses(self) -> list[int]:
+        return [module.weight.data_ptr() for module in self.modules]
 
-    def forget(self) -> None:
-        if self._module.weight.requires_grad:
-            self._product = None
+
+def _parts(modules: Sequence[nn.Linear], product: Product) -> list[tuple[nn.Module, Product]]:
+    """Each layer's part of their product, which is computed once for the same input."""
+    sizes = [module.out_features for module in modules]
+    known: list[tuple[Tensor, Sequence[Tensor]]] = []
+
+    def part(number: int, x: Tensor) -> Tensor:
+        if not known or known[0][0] is not x:
+            known[:] = [(x, torch.split(product(x), sizes, -1))]
+        found = known[0][1][number]
+        if number == len(sizes) - 1:
+            known.clear()
+        return found
+
+    return [(module, partial(part, number)) for number, module in enumerate(modules)]
+
+
+@contextmanager
+def exchanged(forwards: Sequence[tuple[nn.Module, Callable[..., Tensor]]]) -> Iterator[None]:
+    """Let modules compute something else inside the block, also if the learner has put something in place before."""
+    usual = [vars(module).get("forward") for module, _ in forwards]
+    for module, forward in forwards:
+        vars(module)["forward"] = forward  # ten times as fast as setattr, which looks for parameters
+    try:
+        yield
+    finally:
+        for (module, _), before in zip(forwards, usual, strict=True):
+            if before is None:
+                del vars(module)["forward"]
+            else:
+                vars(module)["forward"] = before
+
+
+def _can_merge(siblings: Siblings) -> TypeGuard[tuple[nn.Linear, ...]]:
+    """Whether one product can take the place of these layers'."""
+    plain = [each for each in siblings if type(each) is nn.Linear]
+    kinds = {(each.weight.dtype, each.weight.requires_grad, each.bias is None) for each in plain}
+    return len(plain) == len(siblings) and len(kinds) == 1
+
+
+def _size(modules: Sequence[nn.Linear]) -> int:
+    return sum(module.weight.numel() for module in modules)
 
 
 def _packer(weight: Tensor, *, wide: bool) -> Packer | None:
@@ -161,17 +210,18 @@ def product_times(packers: Mapping[str, Packer], trial: tuple[int, int, int] = _
     is a number of tokens, of inputs and of outputs.
     """
     tokens, inputs, outputs = trial
-    weight, x = torch.ones(outputs, inputs), torch.ones(tokens, inputs)
+    weights, x = torch.ones(max(1, _TOGETHER // tokens), outputs, inputs), torch.ones(tokens, inputs)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        products = {name: packer(weight, None) for name, packer in packers.items()}
+        products = {name: [packer(weight, None) for weight in weights] for name, packer in packers.items()}
         times: dict[str, list[float]] = {name: [] for name in products}
         for _ in range(_TRIALS):
-            for name, product in products.items():
+            for name, each in products.items():
                 began = time.perf_counter()
-                product(x)
-                times[name].append(time.perf_counter() - began)
+                for product in each:
+                    product(x)
+                times[name].append((time.perf_counter() - began) / len(weights))
     finally:
         torch.set_num_threads(threads)
     return {name: min(measured) for name, measured in times.items()}
@@ -181,9 +231,10 @@ def with_mkl(weight: Tensor, bias: Tensor | None) -> Product:
     """Reorder a weight of float32 for MKL."""
     packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, _TOKENS)  # noqa: SLF001 - no public name
     product, width = torch.ops.mkl._mkl_linear.default, weight.shape[1]  # noqa: SLF001 - no public name
+    shape = weight.new_zeros(1).expand_as(weight)  # of the weights themselves it reads no more than that
 
     def forward(x: Tensor) -> Tensor:
-        result: Tensor = product(x, packed, weight, bias, x.numel() // width)
+        result: Tensor = product(x, packed, shape, bias, x.numel() // width)
         return result
 
     return forward

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from nat.backend.packed_linear import PackedLinears, product_times
+from nat.backend.packed_linear import PackedLinears, product_times, with_mkl, with_onednn
 
 WIDTH, OUT = 256, 192
 RESIDENT = f"""
@@ -41,6 +41,20 @@ def layer(dtype=torch.float32, *, bias=True):
 def computed(linears, model, x):
     with torch.no_grad(), linears.in_use():
         return model(x)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("library", ["mkl", "mkldnn"])
+def test_each_library_gives_the_product(library, bias):
+    """MKL and oneDNN compute what torch's operator does, whichever of them is faster here."""
+    if not getattr(torch.backends, library).is_available():
+        pytest.skip(f"this torch has no {library}")
+    [module] = layer(bias=bias)
+    product = (with_mkl if library == "mkl" else with_onednn)(module.weight.detach(), module.bias)
+    for tokens in (1, 3, 64, 700):
+        x = torch.randn(1, tokens, WIDTH)
+        with torch.inference_mode():
+            torch.testing.assert_close(product(x), module(x), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -1,0 +1,132 @@
+"""Decoder layers of Llama and its relatives as the sampler computes them: the same numbers in a third of the calls.
+
+transformers' layer calls some forty operators; with a few tokens, most of them take longer to start than to compute.
+Here queries, keys and values are one product and are rotated together, so are the two halves of the MLP, and a norm is
+one call. What a layer passes to its attention is seen in a first run, not read from its configuration.
+
+Shapes: T tokens, N width, H query heads, G key/value heads, D head size, X any number of heads.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from nat.backend.attention import PackedBatch, PackedRows, Window
+
+Siblings = tuple[nn.Module, ...]
+"""Linear layers that take the same input."""
+
+_LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+_ATTENTION, _NORMS = {"q_proj", "k_proj", "v_proj", "o_proj"}, {"q_norm", "k_norm"}
+_MLP = {"gate_proj", "up_proj", "down_proj", "act_fn"}
+
+
+class _Attended(NamedTuple):
+    """What a layer passes to its attention."""
+
+    groups: int
+    """Key/value heads, G."""
+    size: int
+    """Head size, D."""
+    scale: float | None
+    window: Window
+
+
+class SeenRows(PackedRows):
+    """Rows that keep what each layer passes to its attention."""
+
+    def __init__(self, token_ids_T: Tensor, lengths: Sequence[int]) -> None:
+        super().__init__(token_ids_T, lengths)
+        self.seen: dict[int, _Attended] = {}
+
+    def attend(
+        self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, *, scale: float | None, window: Window
+    ) -> Tensor:
+        """The rows' own attention."""
+        self.seen[layer] = _Attended(len(key_GTD), key_GTD.shape[-1], scale, window)
+        return super().attend(layer, query_HTD, key_GTD, value_GTD, scale=scale, window=window)
+
+
+class LeanLayer:
+    """Computes one decoder layer, without gradients: merged products are those of reordered weights."""
+
+    def __init__(self, layer: Any, dtype: torch.dtype, attended: _Attended) -> None:
+        """`dtype` is that of the products."""
+        self.layer: nn.Module = layer
+        self._parts = layer
+        self._dtype = dtype
+        self._attended = attended
+        self.merged: Mapping[Siblings, Callable[[Tensor], Tensor]] = {}
+        """Products of several linear layers at once, where there are some; set by the owner of reordered weights."""
+
+    @property
+    def siblings(self) -> tuple[Siblings, Siblings]:
+        """The linear layers that one product can replace, as they are now: adapters put others in their place."""
+        attention, mlp = self._parts.self_attn, self._parts.mlp
+        return (attention.q_proj, attention.k_proj, attention.v_proj), (mlp.gate_proj, mlp.up_proj)
+
+    def forward(
+        self, hidden_states: Tensor, *, position_embeddings: tuple[Tensor, Tensor], packed: PackedBatch, **_: object
+    ) -> Tensor:
+        """What the layer itself gives, [1, T, N]."""
+        layer, (in_attention, in_mlp) = self._parts, self.siblings
+        attention, mlp, (groups, size, scale, window) = layer.self_attn, layer.mlp, self._attended
+        x_TN: Tensor = hidden_states[0]
+        outputs = self._product(in_attention, self._norm(layer.input_layernorm, x_TN))
+        outputs_XTD = outputs.view(len(x_TN), -1, size).transpose(0, 1)
+        turned_XTD, value_GTD = outputs_XTD[:-groups], outputs_XTD[-groups:]
+        if hasattr(attention, "q_norm"):
+            query_HTD, key_GTD = turned_XTD[:-groups], turned_XTD[-groups:]
+            turned_XTD = torch.cat([self._norm(attention.q_norm, query_HTD), self._norm(attention.k_norm, key_GTD)])
+        turned_XTD = _rotated(turned_XTD, *position_embeddings)
+        heads = turned_XTD[:-groups], turned_XTD[-groups:], value_GTD
+        attended_THD = packed.attend(attention.layer_idx, *heads, scale=scale, window=window)
+        x_TN = x_TN + attention.o_proj(attended_THD.flatten(1))
+        gate, up = self._product(in_mlp, self._norm(layer.post_attention_layernorm, x_TN)).chunk(2, -1)
+        x_TN = x_TN + mlp.down_proj(mlp.act_fn(gate) * up)
+        return x_TN.unsqueeze(0)
+
+    def _product(self, siblings: Siblings, x: Tensor) -> Tensor:
+        merged = self.merged.get(siblings)
+        return torch.cat([each(x) for each in siblings], -1) if merged is None else merged(x)
+
+    def _norm(self, norm: Any, x: Tensor) -> Tensor:
+        normed = F.rms_norm(x, x.shape[-1:], None, norm.variance_epsilon)
+        scaled: Tensor = norm.weight * normed
+        return scaled.to(self._dtype)
+
+
+def lean_layers(model: PreTrainedModel, seen: Mapping[int, _Attended]) -> list[LeanLayer]:
+    """All decoder layers of a model, whose attention got what was `seen`; none if they have other parts.
+
+    A layer of these parts may still compute something else, such as scaled sums: compare the model's logits.
+    """
+    layers = list(getattr(model.base_model, "layers", ()))
+    if len(layers) != len(seen) or not all(map(_is_known, layers)):
+        return []
+    return [LeanLayer(layer, model.dtype, seen[layer.self_attn.layer_idx]) for layer in layers]
+
+
+def _is_known(layer: nn.Module) -> bool:
+    parts, attention, mlp = ({name for name, _ in part.named_children()} for part in _three(layer))
+    if parts != _LAYER or mlp != _MLP or attention - _NORMS != _ATTENTION or len(attention & _NORMS) == 1:
+        return False
+    norms = [module for module in layer.modules() if type(module).__name__.endswith("Norm")]
+    return all(hasattr(norm, "variance_epsilon") for norm in norms)
+
+
+def _three(layer: Any) -> tuple[nn.Module, nn.Module, nn.Module]:
+    nothing = nn.Module()
+    return layer, getattr(layer, "self_attn", nothing), getattr(layer, "mlp", nothing)
+
+
+def _rotated(x_XTD: Tensor, cos_1TD: Tensor, sin_1TD: Tensor) -> Tensor:
+    """Rotary embedding of heads whose first and second halves are turned against each other."""
+    half = x_XTD.shape[-1] // 2
+    cos, sin = cos_1TD[..., :half], sin_1TD[..., :half]
+    one, other = x_XTD[..., :half], x_XTD[..., half:]
+    return torch.cat([one * cos - other * sin, other * cos + one * sin], -1)
