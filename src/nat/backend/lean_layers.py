@@ -54,11 +54,9 @@ class SeenRows(PackedRows):
 class LeanLayer:
     """Computes one decoder layer, without gradients: merged products are those of reordered weights."""
 
-    def __init__(self, layer: Any, dtype: torch.dtype, attended: _Attended) -> None:
-        """`dtype` is that of the products."""
+    def __init__(self, layer: Any, attended: _Attended) -> None:
         self.layer: nn.Module = layer
         self._parts = layer
-        self._dtype = dtype
         self._attended = attended
         self.merged: Mapping[Siblings, Callable[[Tensor], Tensor]] = {}
         """Products of several linear layers at once, where there are some; set by the owner of reordered weights."""
@@ -76,28 +74,23 @@ class LeanLayer:
         layer, (in_attention, in_mlp) = self._parts, self.siblings
         attention, mlp, (groups, size, scale, window) = layer.self_attn, layer.mlp, self._attended
         x_TN: Tensor = hidden_states[0]
-        outputs = self._product(in_attention, self._norm(layer.input_layernorm, x_TN))
+        outputs = self._product(in_attention, _normed(layer.input_layernorm, x_TN))
         outputs_XTD = outputs.view(len(x_TN), -1, size).transpose(0, 1)
         turned_XTD, value_GTD = outputs_XTD[:-groups], outputs_XTD[-groups:]
         if hasattr(attention, "q_norm"):
             query_HTD, key_GTD = turned_XTD[:-groups], turned_XTD[-groups:]
-            turned_XTD = torch.cat([self._norm(attention.q_norm, query_HTD), self._norm(attention.k_norm, key_GTD)])
+            turned_XTD = torch.cat([_normed(attention.q_norm, query_HTD), _normed(attention.k_norm, key_GTD)])
         turned_XTD = _rotated(turned_XTD, *position_embeddings)
         heads = turned_XTD[:-groups], turned_XTD[-groups:], value_GTD
         attended_THD = packed.attend(attention.layer_idx, *heads, scale=scale, window=window)
         x_TN = x_TN + attention.o_proj(attended_THD.flatten(1))
-        gate, up = self._product(in_mlp, self._norm(layer.post_attention_layernorm, x_TN)).chunk(2, -1)
+        gate, up = self._product(in_mlp, _normed(layer.post_attention_layernorm, x_TN)).chunk(2, -1)
         x_TN = x_TN + mlp.down_proj(mlp.act_fn(gate) * up)
         return x_TN.unsqueeze(0)
 
     def _product(self, siblings: Siblings, x: Tensor) -> Tensor:
         merged = self.merged.get(siblings)
         return torch.cat([each(x) for each in siblings], -1) if merged is None else merged(x)
-
-    def _norm(self, norm: Any, x: Tensor) -> Tensor:
-        normed = F.rms_norm(x, x.shape[-1:], None, norm.variance_epsilon)
-        scaled: Tensor = norm.weight * normed
-        return scaled.to(self._dtype)
 
 
 def lean_layers(model: PreTrainedModel, seen: Mapping[int, _Attended]) -> list[LeanLayer]:
@@ -108,7 +101,7 @@ def lean_layers(model: PreTrainedModel, seen: Mapping[int, _Attended]) -> list[L
     layers = list(getattr(model.base_model, "layers", ()))
     if len(layers) != len(seen) or not all(map(_is_known, layers)):
         return []
-    return [LeanLayer(layer, model.dtype, seen[layer.self_attn.layer_idx]) for layer in layers]
+    return [LeanLayer(layer, seen[layer.self_attn.layer_idx]) for layer in layers]
 
 
 def _is_known(layer: nn.Module) -> bool:
@@ -122,6 +115,12 @@ def _is_known(layer: nn.Module) -> bool:
 def _three(layer: Any) -> tuple[nn.Module, nn.Module, nn.Module]:
     nothing = nn.Module()
     return layer, getattr(layer, "self_attn", nothing), getattr(layer, "mlp", nothing)
+
+
+def _normed(norm: Any, x: Tensor) -> Tensor:
+    """An RMS norm, in the precision of its weight, as the products after it; the sum of the layers may be wider."""
+    weight: Tensor = norm.weight
+    return (weight * F.rms_norm(x, x.shape[-1:], None, norm.variance_epsilon)).to(weight.dtype)
 
 
 def _rotated(x_XTD: Tensor, cos_1TD: Tensor, sin_1TD: Tensor) -> Tensor:
