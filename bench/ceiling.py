@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 from transformers import PreTrainedConfig
 
-from nat.backend.packed_linear import Packer, Product, with_mkl, with_onednn
+from nat.backend.products import Packer, Product, with_mkl, with_onednn
 
 CASES = (("smollm2-135m", "float32"), ("smollm2-135m", "bfloat16"), ("qwen2.5-0.5b", "bfloat16"))
 ROWS = (1, 16, 64, 512, 2048)

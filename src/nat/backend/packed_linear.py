@@ -1,41 +1,34 @@
 """Linear layers on the CPU with weights that are reordered once, instead of in every matrix product.
 
 A matrix product reorders its weights for the processor's vector units. With a few tokens, as in decoding, that takes
-as long as the product itself. So the sampler uses reordered copies, in the layout of oneDNN, or for float32 in that of
-MKL where it is faster, as on Intel's processors. Both serve any number of tokens. These operators of torch have no
-public names. The learner changes the weights, so it uses the weights themselves.
+as long as the product itself, so the sampler uses reordered copies. The learner changes the weights, so it uses the
+weights themselves.
 """
 
-import logging
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import TypeGuard
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor, nn
 
 from nat.backend.lean_layers import LeanLayer, Siblings
+from nat.backend.products import (
+    Packer,
+    Product,
+    fastest_packer,
+    has_onednn,
+    onednn_has_bfloat16,
+    onednn_is_faster,
+    with_onednn,
+)
 from nat.heap import return_free_pages
 from nat.sizing.rules import SMALLEST_PACKED
 
-logger = logging.getLogger(__name__)
-
-_TOKENS = 512
-"""Number of tokens that the layout is chosen for; a product with fewer or more is as exact and nearly as fast."""
-_TRIAL = 8, 768, 768
-"""Tokens, and size of the weights, of the products that are timed."""
-_TOGETHER = 128
-"""Tokens times weights of a trial: with few tokens many weights are used in turn, so that they come from memory, as
-those of a model do."""
-_TRIALS = 10
-_FASTER = 0.9
-"""Share of MKL's time below which oneDNN is used; near 1 the choice, and with it the rounding, would be chance."""
-
-Product = Callable[[Tensor], Tensor]
-Packer = Callable[[Tensor, Tensor | None], Product]
-"""Reorders a weight [N, K] and keeps a bias [N]; the result maps […, K] to […, N]."""
+_MANY = 256
+"""Tokens from which on the layout for a few is not taken."""
 
 
 class PackedLinears:
@@ -103,11 +96,14 @@ class _Weights:
 
     def pack(self) -> Product:
         """Reorder the weights; gives the product of all layers."""
-        weights, biases = [each.weight.detach() for each in self.modules], [each.bias for each in self.modules]
-        bias = None if biases[0] is None else torch.cat([each.detach() for each in biases])
-        product = self._packer(weights[0] if len(weights) == 1 else torch.cat(weights), bias)
+        pairs = [(each.weight.detach(), None if each.bias is None else each.bias.detach()) for each in self.modules]
+        weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs if bias is not None]
+        one = len(pairs) == 1
+        product = self._packer(weights[0] if one else torch.cat(weights), torch.cat(biases) if biases else None)
+        if self._packer is with_onednn and weights[0].dtype == torch.float32 and not onednn_is_faster():
+            product = _by_tokens(product, pairs)
         self._sources = self._addresses()
-        self.forwards = [(self.modules[0], product)] if len(weights) == 1 else _parts(self.modules, product)
+        self.forwards = [(self.modules[0], product)] if one else _parts(self.modules, product)
         return product
 
     def forget(self) -> bool:
@@ -118,6 +114,19 @@ class _Weights:
 
     def _addresses(self) -> list[int]:
         return [module.weight.data_ptr() for module in self.modules]
+
+
+def _by_tokens(few: Product, pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Product:
+    """The product that is faster for a few tokens, and torch's own with the weights themselves for many."""
+    most = _MANY * pairs[0][0].shape[1]
+
+    def product(x: Tensor) -> Tensor:
+        if x.numel() < most:
+            return few(x)
+        outputs = [F.linear(x, weight, bias) for weight, bias in pairs]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+
+    return product
 
 
 def _parts(modules: Sequence[nn.Linear], product: Product) -> list[tuple[nn.Module, Product]]:
@@ -169,87 +178,8 @@ def _packer(weight: Tensor, *, wide: bool) -> Packer | None:
     if weight.dtype == torch.float32:
         return fastest_packer()
     if wide:
-        return _with_onednn_in_float32 if _has_onednn() else None
+        return _with_onednn_in_float32 if has_onednn() else None
     return with_onednn if onednn_has_bfloat16() else None
-
-
-def onednn_has_bfloat16() -> bool:
-    """Whether oneDNN computes in bfloat16 here; it does not without AVX-512 or AVX-NE-CONVERT."""
-    return _has_onednn() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001 - no public name
-
-
-def _has_onednn() -> bool:
-    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch has no type for it
-    return available
-
-
-@cache
-def fastest_packer() -> Packer | None:
-    """The layout that is faster for float32 on this machine, if there is one."""
-    has_mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]  # as oneDNN's
-    if has_mkl and _has_onednn():
-        return fastest("the sampler's", {"MKL": with_mkl, "oneDNN": with_onednn}, _TRIAL)
-    return with_mkl if has_mkl else with_onednn if _has_onednn() else None
-
-
-def fastest(whose: str, packers: Mapping[str, Packer], trial: tuple[int, int, int]) -> Packer:
-    """The second one of two if it is faster for float32 on this machine, else the first."""
-    times = product_times(packers, trial)
-    first, second = packers
-    name = second if times[second] < _FASTER * times[first] else first
-    measured = ", ".join(f"{each} {1e6 * seconds:.0f} µs" for each, seconds in times.items())
-    logger.info("%s products in float32 use %s (%d x %d x %d: %s)", whose, name, *trial, measured)
-    return packers[name]
-
-
-@torch.inference_mode()
-def product_times(packers: Mapping[str, Packer], trial: tuple[int, int, int] = _TRIAL) -> Mapping[str, float]:
-    """Seconds of one product by name: the shortest of several, in turn, since other work only adds time.
-
-    One thread computes, because threads that wait for each other measure the other programs of the machine. A `trial`
-    is a number of tokens, of inputs and of outputs.
-    """
-    tokens, inputs, outputs = trial
-    weights, x = torch.ones(max(1, _TOGETHER // tokens), outputs, inputs), torch.ones(tokens, inputs)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        products = {name: [packer(weight, None) for weight in weights] for name, packer in packers.items()}
-        times: dict[str, list[float]] = {name: [] for name in products}
-        for _ in range(_TRIALS):
-            for name, each in products.items():
-                began = time.perf_counter()
-                for product in each:
-                    product(x)
-                times[name].append((time.perf_counter() - began) / len(weights))
-    finally:
-        torch.set_num_threads(threads)
-    return {name: min(measured) for name, measured in times.items()}
-
-
-def with_mkl(weight: Tensor, bias: Tensor | None) -> Product:
-    """Reorder a weight of float32 for MKL."""
-    packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, _TOKENS)  # noqa: SLF001 - no public name
-    product, width = torch.ops.mkl._mkl_linear.default, weight.shape[1]  # noqa: SLF001 - no public name
-    shape = weight.new_zeros(1).expand_as(weight)  # of the weights themselves it reads no more than that
-
-    def forward(x: Tensor) -> Tensor:
-        result: Tensor = product(x, packed, shape, bias, x.numel() // width)
-        return result
-
-    return forward
-
-
-def with_onednn(weight: Tensor, bias: Tensor | None) -> Product:
-    """Reorder a weight of float32 or bfloat16 for oneDNN."""
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight, _TOKENS)  # noqa: SLF001 - no public name
-    product = torch.ops.mkldnn._linear_pointwise.default  # noqa: SLF001 - no public name
-
-    def forward(x: Tensor) -> Tensor:
-        result: Tensor = product(x, packed, bias, "none", [], "")
-        return result
-
-    return forward
 
 
 def _with_onednn_in_float32(weight: Tensor, bias: Tensor | None) -> Product:

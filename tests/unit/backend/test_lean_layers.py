@@ -10,7 +10,7 @@ from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.lean_layers import LeanLayer
 from nat.backend.lora import Adapters, LoraSettings
 from nat.backend.model_loader import lean, load_model
-from nat.backend.packed_linear import with_mkl, with_onednn
+from nat.backend.products import with_mkl, with_onednn
 
 pytestmark = pytest.mark.skipif(
     not (torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()),

@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from nat.backend.packed_linear import PackedLinears, product_times, with_mkl, with_onednn
+from nat.backend import packed_linear
+from nat.backend.packed_linear import PackedLinears
+from nat.backend.products import product_times, with_mkl, with_onednn
 
 WIDTH, OUT = 256, 192
 RESIDENT = f"""
@@ -84,6 +86,21 @@ def test_a_cpu_that_cannot_reorder_bfloat16_computes_from_the_weights():
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
     assert done.stdout == "(3, 192)\n", done.stderr
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+@pytest.mark.parametrize("bias", [True, False])
+def test_many_tokens_may_have_another_product_than_few(bias, monkeypatch):
+    """Where torch's own operator is faster for a prompt, the layout for decoding is used for few tokens alone."""
+    monkeypatch.setattr(packed_linear, "fastest_packer", lambda: with_onednn)
+    monkeypatch.setattr(packed_linear, "onednn_is_faster", lambda: False)
+    model = layer(bias=bias)
+    linears = PackedLinears(model)
+    for tokens in (1, 255, 256, 700):
+        x = torch.randn(1, tokens, WIDTH)
+        found, usual = computed(linears, model, x), model(x).detach()
+        torch.testing.assert_close(found, usual, atol=1e-5, rtol=1e-5)
+        assert torch.equal(found, usual) or tokens < 256
 
 
 def test_weights_that_changed_in_place_are_used_after_forget():

@@ -6,7 +6,8 @@ from torch import nn
 
 from nat.backend import products
 from nat.backend.packed_linear import PackedLinears
-from nat.backend.products import use_fastest_products
+from nat.backend.training import fast_linear
+from nat.backend.training.fast_linear import use_fastest_products
 from nat.sizing.rules import SMALLEST_PACKED
 
 WIDTH, OUT = 192, 256
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason
 @pytest.fixture(params=[True, False])
 def faster(request, monkeypatch):
     """Whether oneDNN counts as the faster one on this machine."""
-    monkeypatch.setattr(products, "_onednn_is_faster", lambda: request.param)
+    monkeypatch.setattr(fast_linear, "onednn_is_faster", lambda: request.param)
     return request.param
 
 
@@ -71,7 +72,7 @@ def test_bfloat16_has_to_be_much_faster_for_sampler_and_learner(monkeypatch, sup
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported)
     times = iter([{"float32": 1.0, "bfloat16": share} for share in shares])
     monkeypatch.setattr(products, "product_times", lambda *_: next(times))
-    monkeypatch.setattr(products, "_onednn_is_faster", lambda: True)
+    monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
     assert products.bfloat16_is_faster.__wrapped__() is faster
 
 

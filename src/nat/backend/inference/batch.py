@@ -17,7 +17,7 @@ from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.prefix_cache import KeyValues
 from nat.backend.inference.scheduler import Chunk
 from nat.backend.inference.spans import AfterNodes, Spans
-from nat.backend.packed_linear import onednn_has_bfloat16
+from nat.backend.products import onednn_has_bfloat16
 
 _MANY_VALUES = 2**19
 """Of keys; with fewer, oneDNN's calls take longer than torch's attention."""
