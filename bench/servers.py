@@ -97,9 +97,10 @@ def vllm(model: Path, limits: Limits, python: Path) -> Iterator[Server]:
             _await_health(port, process, log.fileno())
             yield Server(process.pid, port, "none")
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-            process.wait(60)
+            for number in (signal.SIGTERM, signal.SIGKILL):  # a busy engine may take no notice of the first
+                with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                    os.killpg(process.pid, number)
+                    process.wait(60)
 
 
 def _await_health(port: int, process: subprocess.Popen[bytes], log: int) -> None:
