@@ -79,7 +79,7 @@ def _amounts(plan: FinetunePlan) -> Iterator[Row]:
     else:
         yield "Judge calls", "none: no evaluator names an LLM"
     tokens, sampled = _round(load.row_tokens), _round(load.sampled_tokens)
-    yield "Tokens", f"{least}{tokens} per rollout, {sampled} of them sampled: {load.basis}"
+    yield "Tokens", f"{tokens} per rollout, {sampled} of them sampled: {load.basis}"
 
 
 def _memory(plan: FinetunePlan) -> Iterator[Row]:
@@ -117,9 +117,10 @@ def _time(plan: FinetunePlan) -> Iterator[Row]:
         return
     speed = found.speed
     sampling = "sampling not measured" if seconds.sampling is None else f"sampling {_seconds(seconds.sampling)}"
-    least = "at least " if plan.load.assumed else ""
+    assumed = " if each rollout is one such call" if plan.load.assumed else ""
     training = f"training {_seconds(seconds.training)}; without agent, tools and scoring"
-    yield "Time", f"{least}{_seconds(seconds.total)} per epoch: {sampling}, {training}"
+    yield "Time", f"{_seconds(seconds.total)} per epoch{assumed}: {sampling}, {training}"
+    yield "", "shorter answers, shared prompts and groups without a difference take less"
     rates = [f"{speed.trained_tokens_per_second:,.0f} trained tokens per second"]
     if speed.chats:
         chats = "1 chat" if speed.chats == 1 else f"{speed.chats} chats"

@@ -67,6 +67,7 @@ def test_time_by_the_measured_speed():
     """80 rollouts of 200 prompt and 100 sampled tokens, and two optimizer steps."""
     found = lines()
     assert "Time 4 min 26 s per epoch: sampling 3 min 36 s, training 50 s; without agent, tools and scoring" in found
+    assert "shorter answers, shared prompts and groups without a difference take less" in found
     assert "with agent, tools and scoring 5 min 20 s per epoch, as in the last epoch of r" in found
     slow = FORECAST.model_copy(update={"speed": SPEED.model_copy(update={"chats": 0})})
     assert any("sampling not measured, training 50 s" in line for line in lines(forecast=slow))
