@@ -50,12 +50,12 @@ def both(loaded, calls):
 
 def assert_lean(loaded, calls, tolerance=1e-4):
     sampled, usual, count = both(loaded, calls)
-    assert (sampled - usual).abs().max() <= tolerance * usual.abs().max()
+    torch.testing.assert_close(sampled, usual, atol=tolerance, rtol=tolerance)
     assert count == len(loaded.model.base_model.layers)
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.05)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.1)])
 def test_the_layers_of_known_families_are_lean(tiny_dir, calls, kind, dtype, tolerance):
     """Biases of Qwen2, norms of Qwen3's heads and Mistral's window included."""
     assert_lean(load_model(tiny_dir(kind), dtype=dtype), calls, tolerance)

@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, Olmo2Config
 
 from fakes.tiny_model import make_tiny_model, tiny_tokenizer
+from nat.backend import model_loader, packed_linear
 from nat.backend.attention import PACKED_ATTENTION, PackedRows, packed_logits
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model, load_weights, widen
@@ -46,25 +47,26 @@ def test_sums_are_float32_and_products_bfloat16(tiny_dir, kind):
 
 @pytest.mark.parametrize("kind", WIDE)
 def test_it_is_nearer_to_float32(tmp_path, kind):
-    """In a deep model, whose sum is much larger than what a layer adds, the logits' error is clearly less."""
-    make_tiny_model(tmp_path, kind, hidden=64, layers=24, spread=0.08)
+    """In a deep model, whose sum is much larger than what a layer adds, the logits' error is less than half."""
+    make_tiny_model(tmp_path, kind, hidden=64, layers=24, spread=0.03)
     plain, wide = load_weights(tmp_path, torch.bfloat16), load_model(tmp_path, dtype="bfloat16").model
     exact = copy.deepcopy(plain).float()
     for model in (plain, exact):
         model.train(mode=False).set_attn_implementation(PACKED_ATTENTION)
     errors = [(logits(model).float() - logits(exact)).abs().mean() for model in (wide, plain)]
-    assert errors[0] < 0.75 * errors[1]
+    assert errors[0] < errors[1] / 2
 
 
 @pytest.mark.parametrize("lora", [None, LoraSettings(rank=2)])
-def test_sampler_and_learner_compute_the_same_logits(tiny_dir, lora):
-    """The learner's log probabilities are those of the sampler's logits; a product's input may round the other way."""
+def test_sampler_and_learner_compute_the_same_logits(tiny_dir, lora, monkeypatch):
+    """With the same layers, the learner's log probabilities are those of the sampler's logits, to a float32's digits."""
+    monkeypatch.setattr(model_loader, "lean", lambda _: [])
     loaded = load_model(tiny_dir("qwen2"), dtype="bfloat16", lora=lora)
     targets = torch.tensor([6, 7, 8, 1, 9, 10, 1])
     with torch.no_grad():
         scores = token_scores(loaded.model, ROWS, KEPT, targets)
         expected = loaded.sampler_logits(ROWS, KEPT).log_softmax(-1).gather(1, targets[:, None])[:, 0]
-    torch.testing.assert_close(scores.logprobs_K, expected, atol=0.05, rtol=0.01)
+    torch.testing.assert_close(scores.logprobs_K, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_weights_get_their_gradients_in_their_own_precision(tiny_dir):
@@ -77,18 +79,19 @@ def test_weights_get_their_gradients_in_their_own_precision(tiny_dir):
     rounded, exact = gradients
     for name, gradient in rounded.items():
         assert gradient.dtype == torch.bfloat16
-        assert (gradient - exact[name]).norm() < 0.1 * exact[name].norm(), name
+        assert (gradient - exact[name]).norm() < 0.05 * exact[name].norm(), name
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 def test_the_sampler_reorders_the_head_in_float32(tiny_dir, monkeypatch):
     """A head that is large enough to be reordered gives float32 logits from the reordered weights too."""
-    monkeypatch.setattr("nat.backend.packed_linear.SMALLEST_PACKED", 1)
+    monkeypatch.setattr(model_loader, "lean", lambda _: [])
+    head = load_weights(tiny_dir("qwen2"), torch.bfloat16).get_output_embeddings()
+    monkeypatch.setattr(packed_linear, "SMALLEST_PACKED", head.weight.numel())  # no other layer is as large
     loaded = load_model(tiny_dir("qwen2"), dtype="bfloat16")
     reordered = loaded.sampler_logits(ROWS, KEPT)
     assert reordered.dtype == torch.float32
-    usual = logits(loaded.model)
-    assert (reordered - usual).abs().max() <= 0.05 * usual.abs().max()
+    torch.testing.assert_close(reordered, logits(loaded.model), atol=1e-5, rtol=1e-5)
 
 
 def test_a_model_with_layer_norms_is_left_alone(tiny_dir):
