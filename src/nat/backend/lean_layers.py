@@ -55,8 +55,7 @@ class LeanLayer:
     """Computes one decoder layer, without gradients: merged products are those of reordered weights."""
 
     def __init__(self, layer: Any, attended: _Attended) -> None:
-        self.layer: nn.Module = layer
-        self._parts = layer
+        self.layer = layer
         self._attended = attended
         self.merged: Mapping[Siblings, Callable[[Tensor], Tensor]] = {}
         """Products of several linear layers at once, where there are some; set by the owner of reordered weights."""
@@ -64,14 +63,14 @@ class LeanLayer:
     @property
     def siblings(self) -> tuple[Siblings, Siblings]:
         """The linear layers that one product can replace, as they are now: adapters put others in their place."""
-        attention, mlp = self._parts.self_attn, self._parts.mlp
+        attention, mlp = self.layer.self_attn, self.layer.mlp
         return (attention.q_proj, attention.k_proj, attention.v_proj), (mlp.gate_proj, mlp.up_proj)
 
     def forward(
         self, hidden_states: Tensor, *, position_embeddings: tuple[Tensor, Tensor], packed: PackedBatch, **_: object
     ) -> Tensor:
         """What the layer itself gives, [1, T, N]."""
-        layer, (in_attention, in_mlp) = self._parts, self.siblings
+        layer, (in_attention, in_mlp) = self.layer, self.siblings
         attention, mlp, (groups, size, scale, window) = layer.self_attn, layer.mlp, self._attended
         x_TN: Tensor = hidden_states[0]
         outputs = self._product(in_attention, _normed(layer.input_layernorm, x_TN))
@@ -105,16 +104,19 @@ def lean_layers(model: PreTrainedModel, seen: Mapping[int, _Attended]) -> list[L
 
 
 def _is_known(layer: nn.Module) -> bool:
-    parts, attention, mlp = ({name for name, _ in part.named_children()} for part in _three(layer))
-    if parts != _LAYER or mlp != _MLP or attention - _NORMS != _ATTENTION or len(attention & _NORMS) == 1:
+    if _children(layer) != _LAYER:
         return False
+    attention, mlp = (_children(layer.get_submodule(name)) for name in ("self_attn", "mlp"))
     norms = [module for module in layer.modules() if type(module).__name__.endswith("Norm")]
-    return all(hasattr(norm, "variance_epsilon") for norm in norms)
+    return (
+        mlp == _MLP
+        and attention in (_ATTENTION, _ATTENTION | _NORMS)
+        and all(hasattr(norm, "variance_epsilon") for norm in norms)
+    )
 
 
-def _three(layer: Any) -> tuple[nn.Module, nn.Module, nn.Module]:
-    nothing = nn.Module()
-    return layer, getattr(layer, "self_attn", nothing), getattr(layer, "mlp", nothing)
+def _children(module: nn.Module) -> set[str]:
+    return {name for name, _ in module.named_children()}
 
 
 def _normed(norm: Any, x: Tensor) -> Tensor:

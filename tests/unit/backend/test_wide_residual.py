@@ -59,7 +59,7 @@ def test_it_is_nearer_to_float32(tmp_path, kind):
 
 @pytest.mark.parametrize("lora", [None, LoraSettings(rank=2)])
 def test_sampler_and_learner_compute_the_same_logits(tiny_dir, lora, monkeypatch):
-    """With the same layers, the learner's log probabilities are those of the sampler's logits, to a float32's digits."""
+    """With the same layers, the learner's log probabilities are those of the sampler's logits in float32."""
     monkeypatch.setattr(model_loader, "lean", lambda _: [])
     loaded = load_model(tiny_dir("qwen2"), dtype="bfloat16", lora=lora)
     targets = torch.tensor([6, 7, 8, 1, 9, 10, 1])

@@ -110,11 +110,8 @@ def _logits(
     """The logits of each block of the vocabulary at the tokens' temperatures, and where it starts."""
     for start in range(0, len(weight_VH), size):
         rows = slice(start, start + size)
-        weight_BH, bias_B = (
-            weight_VH[rows].to(hidden_KH.dtype),
-            None if bias_V is None else bias_V[rows].to(hidden_KH.dtype),
-        )
-        logits_KB = F.linear(hidden_KH, weight_BH, bias_B).to(_wide(hidden_KH))
+        weight_BH, bias_B = weight_VH[rows], None if bias_V is None else bias_V[rows].to(hidden_KH.dtype)
+        logits_KB = F.linear(hidden_KH, weight_BH.to(hidden_KH.dtype), bias_B).to(_wide(hidden_KH))
         yield start, logits_KB if inverse_K1 is None else logits_KB.mul_(inverse_K1)
 
 
