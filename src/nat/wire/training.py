@@ -241,7 +241,7 @@ class TrainingConfig(WireModel):
     """Exclude truncated rollouts from the loss and its denominator."""
     max_logprob_difference: PositiveAmount = 0.05
     """Fail the job if sampler and learner differ by more than this on the same tokens (mean |Δ log p|). In bfloat16 it
-    is at least six times what rounding alone makes of these weights."""
+    is at least three times what rounding alone makes of these weights."""
     max_served_difference: PositiveAmount | None = None
     """Fail the job if they differ by more than this after the update, when both use the new weights, with the
     same addition; null takes `max_logprob_difference`."""

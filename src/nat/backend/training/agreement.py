@@ -31,7 +31,7 @@ _CLEARLY = 10.0
 _DECODED = 8
 """Tokens of each row that are computed one at a time to measure rounding, as they were sampled. Many at a time may use
 the learner's own kernels, and then differ by nothing."""
-_TIMES_ROUNDING = 6.0
+_TIMES_ROUNDING = 3.0
 """Allowed difference as a multiple of what rounding makes of a few tokens."""
 
 

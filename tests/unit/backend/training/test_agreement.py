@@ -43,7 +43,7 @@ class Stale:
 
 
 def test_rounding_beyond_the_limit_ends_no_healthy_run(rounding, make_learner, caplog):
-    """What rounding makes of these weights is measured before the first update, and six times as much is allowed."""
+    """What rounding makes of these weights is measured before the first update, and three times as much is allowed."""
     caplog.set_level("INFO")
     learner = make_learner(rounding)
     config = resolve(TrainingConfig(learning_rate=1e-5, warmup_steps=0))
