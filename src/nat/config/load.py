@@ -30,7 +30,8 @@ def load_config(
 
     Plug-ins are discovered first. Overrides may contain environment variables too.
     """
-    return parse_config(read_tree(Path(path)), overrides, source=str(path), environ=environ)
+    source = f"{path} with the -o options" if overrides else str(path)
+    return parse_config(read_tree(Path(path)), overrides, source=source, environ=environ)
 
 
 def parse_config(
