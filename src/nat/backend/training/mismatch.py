@@ -179,27 +179,51 @@ def served_logprobs(loaded: LoadedModel, rows: Sequence[Row], decoded: int = 1) 
     """Score the sampled tokens of each row on the sampler's path, with its cache; gives log probabilities [K] by row.
 
     A request goes through three kinds of step: the first half of a row enters as a new prompt, the rest as its
-    continuation, the last tokens, `decoded` of them or all of that half, as decoding steps of one token.
+    continuation, the last tokens, `decoded` of them or all of that half, as decoding steps of one token. What the rows
+    of a group have in common is computed for one of them and copied to the others, as the prefix cache does.
     """
-    cache = SlotCache()
     slots = sorted(rows, key=lambda row: -len(row.input_ids))
-    fresh, continued = list[Chunk](), list[Chunk]()
-    steps: list[list[Chunk]] = [[] for _ in range(decoded)]
-    for slot, row in enumerate(slots):
-        end = len(row.input_ids)
-        half = max(1, end // 2)
-        last = max(half, end - decoded)
-        fresh.append(Chunk(slot, 0, row.input_ids[:half]))
-        if last > half:
-            continued.append(Chunk(slot, half, row.input_ids[half:last]))
-        for step, at in zip(steps, range(last, end), strict=False):
-            step.append(Chunk(slot, at, row.input_ids[at : at + 1]))
+    cache = SlotCache()
+    cache.reserve(len(slots), len(slots[0].input_ids))
     found: dict[int, list[Tensor]] = {row.index: [] for row in rows}
-    for new, old in ((fresh, []), (continued, []), *(([], step) for step in steps)):
-        if new or old:
-            for index, part_K in _step(loaded, StepBatch(cache, old, new, loaded.device), slots):
+
+    def run(decoding: list[Chunk], prefill: list[Chunk]) -> None:
+        if decoding or prefill:
+            for index, part_K in _step(loaded, StepBatch(cache, decoding, prefill, loaded.device), slots):
                 found[index].append(part_K)
+
+    ends = [len(row.input_ids) for row in slots]
+    lasts = [max(1, end // 2, end - decoded) for end in ends]
+    copies = _shared(slots, lasts)
+    own = [slot for slot in range(len(slots)) if slot not in copies]
+    run([], [_chunk(slots, slot, 0, max(1, ends[slot] // 2)) for slot in own])
+    run([], [chunk for slot in own if (chunk := _chunk(slots, slot, max(1, ends[slot] // 2), lasts[slot])).token_ids])
+    for slot, (source, length) in copies.items():
+        cache.move(source, slot, length)
+    run([], [chunk for slot, (_, at) in copies.items() if (chunk := _chunk(slots, slot, at, lasts[slot])).token_ids])
+    for step in range(decoded):
+        run(
+            [_chunk(slots, slot, at + step, at + step + 1) for slot, at in enumerate(lasts) if at + step < ends[slot]],
+            [],
+        )
     return {index: torch.cat(parts) for index, parts in found.items()}
+
+
+def _chunk(slots: Sequence[Row], slot: int, start: int, end: int) -> Chunk:
+    return Chunk(slot, start, slots[slot].input_ids[start:end])
+
+
+def _shared(slots: Sequence[Row], lasts: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """For rows that begin as another row of their group: the slot of that row, and how many tokens to copy from it."""
+    groups: dict[int, list[int]] = {}
+    for slot, row in enumerate(slots):
+        groups.setdefault(row.group, []).append(slot)
+    found: dict[int, tuple[int, int]] = {}
+    for source, *others in groups.values():
+        common = shared_prefix([slots[slot] for slot in (source, *others)])
+        if common:
+            found |= {slot: (source, min(common, lasts[source], lasts[slot])) for slot in others}
+    return found
 
 
 def _step(loaded: LoadedModel, batch: StepBatch, slots: Sequence[Row]) -> list[tuple[int, Tensor]]:

@@ -7,8 +7,9 @@ from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
-from nat.backend.training.batch import make_batch
+from nat.backend.training.batch import Row, make_batch
 from nat.backend.training.logprobs import linear_head, token_scores
 from nat.backend.training.micro_batch import make_micro_batch
 from nat.backend.training.mismatch import served_logprobs
@@ -54,4 +55,23 @@ def test_the_sampler_path_scores_like_the_learner(loaded, decoded):
     with torch.no_grad():
         scores = token_scores(loaded.model, batch.packed, batch.keep_K, batch.targets_K).logprobs_K
     served = served_logprobs(loaded, rows, decoded)
+    assert torch.allclose(scores, torch.cat([served[row.index] for row in rows]), atol=1e-5)
+
+
+def test_what_rows_of_a_group_have_in_common_is_computed_once(loaded, monkeypatch):
+    """Six answers to a prompt of 40 tokens cost the sampler's path one prompt, and give the learner's values."""
+    prompt = list(range(5, 45))
+    rows = [Row(n, 0, n, [*prompt, 50 + n, 60], [39, 40, 41], [50 + n, 60, 1], [0.0] * 3, [0.0] * 3) for n in range(6)]
+    seen, logits = [], LoadedModel.sampler_logits
+
+    def counted(self, batch, keep_K):
+        seen.append(len(batch.token_ids_T))
+        return logits(self, batch, keep_K)
+
+    monkeypatch.setattr(LoadedModel, "sampler_logits", counted)
+    served = served_logprobs(loaded, rows)
+    assert sum(seen) == 39 + 6 * 3
+    batch = make_micro_batch(rows, {}, loaded.device)
+    with torch.no_grad():
+        scores = token_scores(loaded.model, batch.packed, batch.keep_K, batch.targets_K).logprobs_K
     assert torch.allclose(scores, torch.cat([served[row.index] for row in rows]), atol=1e-5)
