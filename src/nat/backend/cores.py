@@ -23,6 +23,8 @@ _TURNS, _POLICY = "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"
 _BRIEFLY = "3000"
 _BUSY = 0.3
 """Cores that others use, from which on threads wait briefly, and one of them has no core."""
+_WAITING = 0.5
+"""Cores of its own below which a process that leaves a core idle is waiting: the agent computes meanwhile."""
 _SECONDS = 0.3
 _INTERVAL = 1.0
 _STAT = Path("/proc/stat")
@@ -69,12 +71,18 @@ class FreeCores:
         self._last = self._seen() if most > 1 and not fixed and stat.is_file() else None
 
     def threads(self) -> int:
-        """As many threads as the last second had cores that were idle or this process's own; at least 1."""
+        """As many threads as the last second had cores that were idle or this process's own; at least 1.
+
+        A second in which this process waited for requests changes nothing: others computed in turn with it.
+        """
         if self._last is None or self._clock() - self._last.at < _INTERVAL:
             return self._found
         before, self._last = self._last, self._seen()
         own = (self._last.own - before.own) / (self._last.at - before.at)
-        free = _cores() - max(0.0, _busy(before.times, self._last.times) - own)
+        busy = _busy(before.times, self._last.times)
+        if own < _WAITING < _cores() - busy:
+            return self._found
+        free = _cores() - max(0.0, busy - own)
         found = max(1, min(self._most, floor(free + _BUSY)))
         if found != self._found:
             logger.info("threads that compute: %d, since %.1f of %d cores are free or our own", found, free, _cores())

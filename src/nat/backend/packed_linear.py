@@ -119,12 +119,21 @@ class _Weights:
 def _by_tokens(few: Product, pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Product:
     """The product that is faster for a few tokens, and torch's own with the weights themselves for many."""
     most = _MANY * pairs[0][0].shape[1]
+    outputs = sum(len(weight) for weight, _ in pairs)
 
     def product(x: Tensor) -> Tensor:
         if x.numel() < most:
             return few(x)
-        outputs = [F.linear(x, weight, bias) for weight, bias in pairs]
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+        if len(pairs) == 1:
+            return F.linear(x, *pairs[0])
+        out, x_TK = x.new_empty(*x.shape[:-1], outputs), x.flatten(0, -2)
+        parts = out.view(-1, outputs).split([len(weight) for weight, _ in pairs], -1)
+        for (weight, bias), part in zip(pairs, parts, strict=True):
+            if bias is None:
+                torch.mm(x_TK, weight.T, out=part)
+            else:
+                torch.addmm(bias, x_TK, weight.T, out=part)
+        return out
 
     return product
 

@@ -87,6 +87,15 @@ def test_threads_come_back_when_the_others_have_ended(machine):
     assert cores.threads() == 4
 
 
+def test_what_the_agent_computes_between_requests_takes_no_thread(machine):
+    """While this process waits, others compute in turn with it; if they leave no core idle, they count."""
+    cores = machine.cores(4)
+    machine.compute(own=0.3, others=1.5)
+    assert cores.threads() == 4
+    machine.compute(own=0.3, others=3.5)
+    assert cores.threads() == 1
+
+
 def test_the_users_number_of_threads_stays(machine):
     """A number that the user has set is kept, whatever others compute."""
     cores = machine.cores(3, fixed=True)
