@@ -34,6 +34,7 @@ from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
+from nat.heap import keep_free_pages
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 
 SIDES = ("ours", "transformers")
@@ -121,6 +122,7 @@ def load_vocabulary(case: Case) -> int:
 
 
 def _ours(case: Case) -> Callable[[list[list[int]]], object]:
+    keep_free_pages()  # as the backend does
     lora = LoraSettings(RANK) if case.weights == "LoRA" else None
     loaded = load_model(checkpoint(case.shape, case.dtype), device="cpu", dtype=case.dtype, lora=lora)  # type: ignore[arg-type]  # the choices are its names
     learner = Learner(loaded, Reference(loaded, lambda: loaded.model))

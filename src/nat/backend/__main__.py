@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from nat.backend.cores import share_cores
 from nat.errors import NatError, findings_of
+from nat.heap import keep_free_pages
 from nat.secrets import keep_files_private, keep_memory_private, known_secrets, redact_output
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.serving import (
@@ -42,6 +43,7 @@ def main() -> int:
     if missing := missing_packages(LOCAL_PACKAGES):
         return _failed(options, f"{', '.join(missing)}: not installed", install_hint("local"))
     share_cores(os.environ)
+    keep_free_pages()
     from nat.backend.failures import explained  # noqa: PLC0415 - imports torch
     from nat.backend.serve import serve  # noqa: PLC0415 - likewise
 

@@ -4,9 +4,12 @@ from pathlib import Path
 
 import torch
 
+from nat.heap import return_free_pages
+
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 _STATUS = Path("/proc/self/status")
+_HOST = torch.device("cpu")
 
 
 def free_bytes(device: torch.device, *, meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:
@@ -43,6 +46,16 @@ def total_bytes(device: torch.device, *, meminfo: Path = _MEMINFO, cgroup: Path 
     limit = cgroup / "memory.max"
     most = limit.read_text().strip() if limit.is_file() else "max"
     return min(total, int(most)) if most.isdigit() else total
+
+
+def return_pages_if_short() -> None:
+    """Return the pages of freed memory to the system if less is left there than this process holds.
+
+    Else it keeps them: an update of 135 M weights takes a fifth longer in fresh pages.
+    """
+    free = free_bytes(_HOST)
+    if free is None or free < _fields(_STATUS)["RssAnon:"] * 1024:
+        return_free_pages()
 
 
 def _fields(path: Path) -> dict[str, int]:

@@ -15,6 +15,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor, nn
 
 from nat.backend.lean_layers import LeanLayer, Siblings
+from nat.backend.memory import return_pages_if_short
 from nat.backend.products import (
     Packer,
     Product,
@@ -22,6 +23,7 @@ from nat.backend.products import (
     has_onednn,
     onednn_has_bfloat16,
     onednn_is_faster,
+    with_mkl,
     with_onednn,
 )
 from nat.heap import return_free_pages
@@ -63,8 +65,11 @@ class PackedLinears:
         MKL asks for 9 MB more than it writes for each layer. In fresh pages these cost nothing; in pages that an update
         has used and freed they would take several times the memory of the weights.
         """
-        if stale := [weights for weights in self._weights if weights.stale]:
+        stale = [weights for weights in self._weights if weights.stale]
+        if any(weights.packer is with_mkl for weights in stale):
             return_free_pages()
+        elif stale:
+            return_pages_if_short()
         for weights in stale:
             self._merged[weights.modules] = weights.pack()
         forwards = [pair for weights in self._weights for pair in weights.forwards]
@@ -83,7 +88,7 @@ class _Weights:
 
     def __init__(self, modules: tuple[nn.Linear, ...], packer: Packer) -> None:
         self.modules = modules
-        self._packer = packer
+        self.packer = packer
         self.forwards: Sequence[tuple[nn.Module, Product]] = ()
         """What each layer computes while they are in use; empty until they are reordered."""
         self._sources: list[int] = []
@@ -99,8 +104,8 @@ class _Weights:
         pairs = [(each.weight.detach(), None if each.bias is None else each.bias.detach()) for each in self.modules]
         weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs if bias is not None]
         one = len(pairs) == 1
-        product = self._packer(weights[0] if one else torch.cat(weights), torch.cat(biases) if biases else None)
-        if self._packer is with_onednn and weights[0].dtype == torch.float32 and not onednn_is_faster():
+        product = self.packer(weights[0] if one else torch.cat(weights), torch.cat(biases) if biases else None)
+        if self.packer is with_onednn and weights[0].dtype == torch.float32 and not onednn_is_faster():
             product = _by_tokens(product, pairs)
         self._sources = self._addresses()
         self.forwards = [(self.modules[0], product)] if one else _parts(self.modules, product)
@@ -127,7 +132,7 @@ def _by_tokens(few: Product, pairs: Sequence[tuple[Tensor, Tensor | None]]) -> P
         if len(pairs) == 1:
             return F.linear(x, *pairs[0])
         out, x_TK = x.new_empty(*x.shape[:-1], outputs), x.flatten(0, -2)
-        parts = out.view(-1, outputs).split([len(weight) for weight, _ in pairs], -1)
+        parts = torch.split(out.view(-1, outputs), [len(weight) for weight, _ in pairs], -1)
         for (weight, bias), part in zip(pairs, parts, strict=True):
             if bias is None:
                 torch.mm(x_TK, weight.T, out=part)

@@ -19,6 +19,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.memory import free_bytes
 from nat.errors import UpdateRejected
+from nat.heap import return_free_pages
 from nat.sizing.rules import CHECKPOINTED_SHARE
 from nat.wire.training import GradientCheckpointing
 
@@ -59,7 +60,12 @@ class Checkpointing:
     @contextmanager
     def forward(self, choice: GradientCheckpointing, tokens: int) -> Iterator[None]:
         """Checkpoint layers in the forward pass of the block, which computes this number of tokens."""
-        with checkpointed(self.choose(choice, tokens, free_bytes(self._model.device))):
+        device = self._model.device
+        free = free_bytes(device)
+        if free is not None and self._bytes_per_token * tokens > CHECKPOINTED_SHARE * free:
+            return_free_pages()
+            free = free_bytes(device)
+        with checkpointed(self.choose(choice, tokens, free)):
             yield
 
     def choose(self, choice: GradientCheckpointing, tokens: int, free: int | None) -> Sequence[nn.Module]:

@@ -26,6 +26,7 @@ import torch
 from transformers import PreTrainedModel
 
 from nat.backend.algorithms.registry import Resolved, resolve
+from nat.backend.memory import return_pages_if_short
 from nat.backend.model import LoadedModel
 from nat.backend.training.agreement import Agreement, Moved
 from nat.backend.training.batch import Batch, Row, make_batch, sampled_tokens_per_rollout
@@ -53,7 +54,6 @@ from nat.backend.training.mismatch import (
 from nat.backend.training.optimizer import MasterAdamW, learning_rate_at, usual_learning_rate
 from nat.backend.training.reference import Reference
 from nat.backend.training.weight_pair import WeightPair
-from nat.heap import return_free_pages
 from nat.sizing.rules import micro_batch_tokens
 from nat.wire.training import TrainingConfig, TrainingGroup
 
@@ -158,7 +158,7 @@ class Learner:
         if batch.rows:
             if pair is None:
                 self._policy.linears.forget()  # the update needs their memory, and makes them worthless
-                return_free_pages()  # what sampling and the last update have left in pieces would add to its peak
+                return_pages_if_short()  # what sampling and the last update have left in pieces would add to its peak
             earlier = None if pair is None else self._earlier(batch.rows, resolved, pair)
             watchers = _Watchers(report, on_step, earlier)
             with nullcontext() if pair is None else pair.training(), self.all_or_nothing():

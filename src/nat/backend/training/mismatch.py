@@ -33,24 +33,29 @@ _MAX_TOKENS = 1024
 _ENOUGH = 128
 """Sampled tokens, over which the mean difference is not a matter of a few."""
 _DRAWN_SHARE = 1 / 16
-_DRAWN_TOGETHER = 4
+_TOGETHER = 4
+"""Rows of a group of which all but the first cost little."""
 _MOST_DRAWN, _MOST_DRAWN_TOKENS = 32, 512
 """Bounds on rows beyond that share."""
 
 
 def probe_rows(rows: Sequence[Row]) -> list[Row]:
-    """Choose a few short rows from all parts of the batch, or one or two beginnings of longer rows."""
-    stride = -(-len(rows) // _MAX_ROWS)
-    stretches = [rows[start : start + stride] for start in range(0, len(rows), stride)]
+    """Choose a few rows of the groups with the shortest ones, or one or two beginnings of longer rows.
+
+    Up to four rows of a group come together, because they share the tokens of their prompt.
+    """
+    groups: dict[int, list[Row]] = {}
+    for row in sorted((_beginning(row, _ENOUGH) for row in rows), key=lambda row: len(row.input_ids)):
+        groups.setdefault(row.group, []).append(row)
     chosen: list[Row] = []
     tokens = targets = 0
-    shortest = (_beginning(min(stretch, key=lambda row: len(row.input_ids)), _ENOUGH) for stretch in stretches)
-    for row in sorted(shortest, key=lambda row: len(row.input_ids)):
-        tokens += len(row.input_ids)
-        if chosen and (tokens > _MAX_TOKENS or targets >= _ENOUGH):
-            break
-        chosen.append(row)
-        targets += len(row.targets)
+    for together in groups.values():
+        for row in together[:_TOGETHER]:
+            tokens += len(row.input_ids) - (shared_prefix([together[0], row]) if row is not together[0] else 0)
+            if chosen and (len(chosen) == _MAX_ROWS or tokens > _MAX_TOKENS or targets >= _ENOUGH):
+                return chosen
+            chosen.append(row)
+            targets += len(row.targets)
     return chosen
 
 
@@ -109,7 +114,7 @@ def drawn_rows(rows: Sequence[Row], random: Random) -> list[Row]:
     order = random.sample(list(rows), len(rows))
     seen, turns = Counter[int](), dict[tuple[int, int], list[Row]]()
     for row in order:
-        turns.setdefault((seen[row.group] // _DRAWN_TOGETHER, row.group), []).append(row)
+        turns.setdefault((seen[row.group] // _TOGETHER, row.group), []).append(row)
         seen[row.group] += 1
     drawn, tokens, share = list[Row](), 0, ceil(_DRAWN_SHARE * len(rows))
     for _, together in sorted(turns.items(), key=lambda turn: turn[0][0]):

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from nat.backend.memory import return_pages_if_short
 from nat.backend.training.moments import KINDS, Moments
-from nat.heap import return_free_pages
 from nat.wire.training import TrainingConfig
 
 logger = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class MasterAdamW:
             changes.append(self._step(name, learning_rate))
             in_pieces += parameter.nbytes
             if in_pieces >= _MOST_IN_PIECES:
-                return_free_pages()
+                return_pages_if_short()
                 in_pieces = 0
         norm, size, moved = (torch.stack(values) for values in zip(*changes, strict=True))
         return Change(float(norm.norm()), float(size.norm()), moved=bool(moved.any()))

@@ -1,14 +1,14 @@
 """When checkpoints are written, and beside what.
 
 With `save_every` of 1, the model thread waits until the files are there, and the job is completed then. With `auto`, it
-does so while checkpoints take less than a second. Longer ones are written seldom, while requests are answered; the next
-update waits for their end.
+waits for a second. Checkpoints that take longer are written seldom, while requests are answered; the next update waits
+for their end.
 """
 
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from time import perf_counter
 from typing import Literal
 
@@ -49,7 +49,8 @@ class Saving:
             if len(self._unsaved) >= self._every:
                 self.save()
         elif self._seconds <= _SHORT:
-            self.save()
+            if wait([self._begin()], timeout=_SHORT).done:
+                self.finish()
         elif self._seconds <= _SHARE * (self._clock() - self._saved_at):
             self._begin()
 
@@ -71,8 +72,9 @@ class Saving:
             if self._unsaved:
                 self.save()
 
-    def _begin(self) -> None:
+    def _begin(self) -> Future[None]:
         self._writing = self._writer.submit(self._write, self._unsaved.copy())
+        return self._writing
 
     def _write(self, jobs: list[JobState]) -> None:
         began = self._clock()

@@ -284,6 +284,27 @@ def test_a_long_checkpoint_is_written_beside_the_next_rollouts(worker, tmp_path,
     assert order[:6] == ["update", "saved", "update", "sampled", "saved", "update"]
 
 
+def test_nobody_waits_for_the_first_checkpoint_if_it_is_long(worker, tmp_path, job):
+    """After a second the job has ended, and the checkpoint is written beside what comes next."""
+    gate = threading.Event()
+
+    class Gated(CountedCheckpoints):
+        def save(self, *arguments):
+            assert gate.wait(30)
+            return super().save(*arguments)
+
+    checkpoints, ledger = Gated(tmp_path), JobLedger(tmp_path / LEDGER)
+    learner = ScriptedLearner()
+    learner.go.set()
+    jobs = TrainingJobs(worker, learner, checkpoints, ledger, output_dir=tmp_path, save_every="auto")
+    jobs.submit(job)
+    jobs.find(job.id).finished.result(30)
+    assert checkpoints.saves == []
+    gate.set()
+    jobs.close()
+    assert checkpoints.saves == [[job.id]]
+
+
 def test_a_checkpoint_that_fails_beside_rollouts_fails_the_next_job(worker, learner, tmp_path, job):
     """Its weights are saved when the backend ends, if there is room by then."""
     clock = Clock()

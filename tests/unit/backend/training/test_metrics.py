@@ -214,6 +214,17 @@ def test_rows_of_a_group_are_drawn_together(loaded):
     assert len(drawn) == 7 * 4
 
 
+def test_the_probe_takes_rows_that_share_a_prompt(loaded):
+    """Eight rows of the two groups with the shortest ones; a prompt counts once, or one group would fill the limit."""
+    (row, *_) = make_batch(random_groups(loaded), resolve(TrainingConfig())).rows
+    rows = [
+        replace(row, index=index, group=index // 8, input_ids=[*[1] * length, index], positions=[length], targets=[2])
+        for index in range(64)
+        for length in [400 - 10 * (index // 8)]
+    ]
+    assert [row.group for row in probe_rows(rows)] == [7] * 4 + [6] * 4
+
+
 def test_only_moves_against_the_advantage_count_as_unasked():
     """Good tokens that fall, bad ones that rise, and what moves without an advantage; without any, everything."""
     row = Row(0, 0, 0, [5] * 5, [0, 1, 2, 3, 4], [5] * 5, [0.0] * 5, [1.0, 1.0, -1.0, -1.0, 0.0])
