@@ -44,6 +44,7 @@ class Score:
 
 def held_out_scores(model, tokenizer, data: Dataset, score: Score, max_tokens: int) -> list[float]:
     """One answer to each held-out prompt, at the temperature of training."""
+    model.eval()  # TRL leaves checkpointing on, which in training mode drops the keys and values of earlier tokens
     found = []
     for start in range(0, len(data), AT_A_TIME):
         part = data[start : start + AT_A_TIME]
