@@ -26,6 +26,15 @@ def free_bytes(device: torch.device, *, meminfo: Path = _MEMINFO, cgroup: Path =
     return max(0, free)
 
 
+def room_for(needed: float, device: torch.device) -> int | None:
+    """The free bytes; if `needed` are more, what this process has freed and still holds is returned first."""
+    free = free_bytes(device)
+    if free is None or free >= needed or device.type != "cpu":
+        return free
+    return_free_pages()
+    return free_bytes(device)
+
+
 def available_bytes(device: torch.device) -> int | None:
     """Bytes that this process could hold in all, what it holds already included; None if the system does not tell."""
     free = free_bytes(device)
@@ -33,7 +42,7 @@ def available_bytes(device: torch.device) -> int | None:
         return None
     if device.type == "cuda":
         return free + torch.cuda.memory_allocated(device)
-    return free + _fields(_STATUS)["RssAnon:"] * 1024
+    return free + _held_bytes()
 
 
 def total_bytes(device: torch.device, *, meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:
@@ -54,8 +63,13 @@ def return_pages_if_short() -> None:
     Else it keeps them: an update of 135 M weights takes a fifth longer in fresh pages.
     """
     free = free_bytes(_HOST)
-    if free is None or free < _fields(_STATUS)["RssAnon:"] * 1024:
+    if free is None or free < _held_bytes():
         return_free_pages()
+
+
+def _held_bytes() -> int:
+    """Bytes that this process holds, freed ones that it has not returned included."""
+    return _fields(_STATUS)["RssAnon:"] * 1024
 
 
 def _fields(path: Path) -> dict[str, int]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nat.backend import memory
-from nat.backend.memory import free_bytes, return_pages_if_short
+from nat.backend.memory import free_bytes, return_pages_if_short, room_for
 
 CPU = torch.device("cpu")
 
@@ -44,3 +44,17 @@ def test_pages_are_returned_only_where_memory_is_short(monkeypatch, free, return
     monkeypatch.setattr(memory, "return_free_pages", lambda: calls.append(1))
     return_pages_if_short()
     assert len(calls) == returned
+
+
+@pytest.mark.parametrize(("needed", "room"), [(100, 100), (101, 300), (400, 300)])
+def test_freed_pages_count_as_room(monkeypatch, needed, room):
+    """They are returned if that many bytes are not free already; so no update is refused because of them."""
+    free = 100
+
+    def returned():
+        nonlocal free
+        free = 300
+
+    monkeypatch.setattr(memory, "free_bytes", lambda _: free)
+    monkeypatch.setattr(memory, "return_free_pages", returned)
+    assert room_for(needed, CPU) == room

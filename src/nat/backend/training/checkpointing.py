@@ -17,9 +17,8 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from nat.backend.attention import PackedRows, packed_logits
-from nat.backend.memory import free_bytes
+from nat.backend.memory import room_for
 from nat.errors import UpdateRejected
-from nat.heap import return_free_pages
 from nat.sizing.rules import CHECKPOINTED_SHARE
 from nat.wire.training import GradientCheckpointing
 
@@ -46,8 +45,8 @@ class Checkpointing:
             UpdateRejected: with the number of tokens and the bytes.
 
         """
-        free = free_bytes(self._model.device)
         needed = self._bytes_per_token * tokens / max(1, len(self.layers))
+        free = room_for(needed, self._model.device)
         if free is not None and needed > free:
             raise UpdateRejected(
                 f"a micro-batch has {tokens} tokens, whose activations take {needed / 1e9:.1f} GB in each layer; "
@@ -60,11 +59,7 @@ class Checkpointing:
     @contextmanager
     def forward(self, choice: GradientCheckpointing, tokens: int) -> Iterator[None]:
         """Checkpoint layers in the forward pass of the block, which computes this number of tokens."""
-        device = self._model.device
-        free = free_bytes(device)
-        if free is not None and self._bytes_per_token * tokens > CHECKPOINTED_SHARE * free:
-            return_free_pages()
-            free = free_bytes(device)
+        free = room_for(self._bytes_per_token * tokens / CHECKPOINTED_SHARE, self._model.device)
         with checkpointed(self.choose(choice, tokens, free)):
             yield
 
