@@ -11,7 +11,6 @@ from functools import partial
 from typing import TypeGuard
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor, nn
 
 from nat.backend.lean_layers import LeanLayer, Siblings
@@ -122,15 +121,16 @@ class _Weights:
 
 
 def _by_tokens(few: Product, pairs: Sequence[tuple[Tensor, Tensor | None]]) -> Product:
-    """The product that is faster for a few tokens, and torch's own with the weights themselves for many."""
+    """The product that is faster for a few tokens, and torch's own with the weights themselves for many.
+
+    Several results are written side by side at once: to join them would take half of the products' time again.
+    """
     most = _MANY * pairs[0][0].shape[1]
     outputs = sum(len(weight) for weight, _ in pairs)
 
     def product(x: Tensor) -> Tensor:
         if x.numel() < most:
             return few(x)
-        if len(pairs) == 1:
-            return F.linear(x, *pairs[0])
         out, x_TK = x.new_empty(*x.shape[:-1], outputs), x.flatten(0, -2)
         parts = torch.split(out.view(-1, outputs), [len(weight) for weight, _ in pairs], -1)
         for (weight, bias), part in zip(pairs, parts, strict=True):

@@ -7,7 +7,7 @@ Shapes: K sampled tokens of a row.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from random import Random
@@ -50,8 +50,8 @@ def probe_rows(rows: Sequence[Row]) -> list[Row]:
     chosen: list[Row] = []
     tokens = targets = 0
     for together in groups.values():
-        for row in together[:_TOGETHER]:
-            tokens += len(row.input_ids) - (shared_prefix([together[0], row]) if row is not together[0] else 0)
+        for row, own in _with_own_tokens(together[:_TOGETHER]):
+            tokens += own
             if chosen and (len(chosen) == _MAX_ROWS or tokens > _MAX_TOKENS or targets >= _ENOUGH):
                 return chosen
             chosen.append(row)
@@ -118,13 +118,19 @@ def drawn_rows(rows: Sequence[Row], random: Random) -> list[Row]:
         seen[row.group] += 1
     drawn, tokens, share = list[Row](), 0, ceil(_DRAWN_SHARE * len(rows))
     for _, together in sorted(turns.items(), key=lambda turn: turn[0][0]):
-        prompt = shared_prefix(together)
-        for place, row in enumerate(together):
-            tokens += len(row.input_ids) - prompt * (place > 0)
+        for row, own in _with_own_tokens(together):
+            tokens += own
             if len(drawn) >= share and (tokens > _MOST_DRAWN_TOKENS or len(drawn) >= _MOST_DRAWN):
                 return drawn
             drawn.append(row)
     return drawn
+
+
+def _with_own_tokens(together: Sequence[Row]) -> Iterator[tuple[Row, int]]:
+    """Rows of a group, each with the number of its tokens; those of the common prompt count for the first one alone."""
+    prompt = shared_prefix(together)
+    for place, row in enumerate(together):
+        yield row, len(row.input_ids) - prompt * (place > 0)
 
 
 def difference(rows: Sequence[Row], one: ByRow, other: ByRow) -> Difference:
