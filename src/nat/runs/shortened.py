@@ -28,8 +28,9 @@ class ShortenedUpdates(BaseModel):
     """The default for these weights."""
 
     def __str__(self) -> str:
+        attempts = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
         return (
-            f"{self.updates} of {self.of} updates in {self.attempts} attempts, to keep within max_kl; share kept "
+            f"{self.updates} of {self.of} updates in {attempts}, to keep within max_kl; share kept "
             f"{self.mean_share:.2g} on average, {self.least_share:.2g} at the least; accepted learning rate "
             f"{self.learning_rate:.2g} on average, usual {self.usual_learning_rate:.2g}"
         )

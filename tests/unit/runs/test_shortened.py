@@ -39,6 +39,11 @@ def test_only_shortened_updates_count_in_the_means():
     assert str(found) == SENTENCE
 
 
+def test_one_attempt_is_one():
+    """The number agrees with its word."""
+    assert str(shortened_updates([update(0.5, 1)])).startswith("1 of 1 updates in 1 attempt, to keep within max_kl")
+
+
 def test_nothing_is_said_without_a_shortened_update():
     """A run of whole updates has no such record, and neither has a backend that reports no share."""
     assert shortened_updates([update(1.0, 0)] * 3) is None
