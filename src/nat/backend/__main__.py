@@ -43,7 +43,8 @@ def main() -> int:
     if missing := missing_packages(LOCAL_PACKAGES):
         return _failed(options, f"{', '.join(missing)}: not installed", install_hint("local"))
     share_cores(os.environ)
-    keep_free_pages()
+    if options.output_dir is not None:  # updates gain by it; a backend that only samples returns what a peak has taken
+        keep_free_pages()
     from nat.backend.failures import explained  # noqa: PLC0415 - imports torch
     from nat.backend.serve import serve  # noqa: PLC0415 - likewise
 
