@@ -5,9 +5,19 @@ import shlex
 from collections.abc import Collection, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, SecretStr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from nat.wire.hosts import HOST_LIST, check_public_host
@@ -93,6 +103,18 @@ NOT_IN_4BIT = (
 )
 
 
+def _one_error(value: Any, validated: ValidatorFunctionWrapHandler) -> Any:
+    """Say at once what is allowed; pydantic has an error for each part of a union, under a name of its own."""
+    try:
+        return validated(value)
+    except ValidationError:
+        raise ValueError("Input should be a number of updates, at least 1, or 'auto'") from None
+
+
+SaveEvery = Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], WrapValidator(_one_error)]
+"""Updates between checkpoints; with `auto`, the backend chooses by how long they take."""
+
+
 class ServeOptions(BaseModel):
     """Options of the backend process; each field is the option of the same name.
 
@@ -160,7 +182,7 @@ class ServeOptions(BaseModel):
     """CPU threads per operation; default: as many as find a free core, measured once a second."""
     seed: int = 0
     """Seed of the adapters' initial weights."""
-    save_every: PositiveInt | Literal["auto"] = 1
+    save_every: SaveEvery = 1
     """Jobs between checkpoints. `auto`: as few as keep checkpoints of more than a second to a tenth of the time; then
     a kill can lose a completed job."""
     keep_last: int = Field(default=2, ge=1)

@@ -41,3 +41,14 @@ def test_options_of_protocols_follow_the_backends_own():
     assert names[: len(ServeOptions.model_fields)] == list(ServeOptions.model_fields)
     assert "inference_port" in names
     assert command_line_options()["output_dir"].description == ServeOptions.model_fields["output_dir"].description
+
+
+def test_a_wrong_save_every_is_one_error():
+    """A number of updates or `auto`: who gives neither reads both in one message, at the key."""
+    for wrong in (0, "never"):
+        with pytest.raises(ValidationError) as error:
+            options(save_every=wrong)
+        assert [(found["loc"], found["msg"]) for found in error.value.errors()] == [
+            (("save_every",), "Value error, Input should be a number of updates, at least 1, or 'auto'")
+        ]
+    assert (options(save_every="3").save_every, options(save_every="auto").save_every) == (3, "auto")

@@ -20,10 +20,10 @@ from nat.backend.sampling import SamplingEngine
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.learner import Learner, Report, resolved_for
 from nat.backend.training.ledger import JobLedger, TrainedJob
-from nat.backend.training.saving import SaveEvery, Saving
+from nat.backend.training.saving import Saving
 from nat.backend.training.weight_pair import WeightPair
 from nat.errors import EngineFailed, TooManyJobs, TrainingFailed, UpdateCanceled, UpdateRejected
-from nat.wire.serving import EXPORTS
+from nat.wire.serving import EXPORTS, SaveEvery
 from nat.wire.training import (
     ExportedModel,
     JobFailure,

@@ -10,11 +10,10 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from time import perf_counter
-from typing import Literal
 
+from nat.wire.serving import SaveEvery
 from nat.wire.training import JobState
 
-SaveEvery = int | Literal["auto"]
 _SHARE = 0.1
 """Share of the time that checkpoints may take if nobody says how often they are written."""
 _SHORT = 1.0

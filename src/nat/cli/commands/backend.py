@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -41,9 +41,14 @@ def _option(name: str, field: FieldInfo) -> dict[str, Any]:
     kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType] or [field.annotation]
     default = "" if field.is_required() or field.default is None else f"  [default: {field.default}]"
     required = name in ServeOptions.model_fields and field.is_required()
-    literal = get_origin(field.annotation) is Literal
-    plain = click.Choice(list(get_args(field.annotation))) if literal else str if SecretStr in kinds else kinds[0]
-    return {"type": plain, "required": required, "help": f"{field.description}{default}"}
+    return {"type": _click_type(field.annotation, kinds), "required": required, "help": f"{field.description}{default}"}
+
+
+def _click_type(annotation: Any, kinds: Sequence[Any]) -> Any:
+    if get_origin(annotation) is Literal:
+        return click.Choice(list(get_args(annotation)))
+    only = kinds[0]
+    return only if len(kinds) == 1 and isinstance(only, type) and only is not SecretStr else str
 
 
 def _serve_options(command: Command) -> Command:

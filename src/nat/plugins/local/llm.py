@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from nat.builder.builder import Builder
 from nat.builder.llm import LLMProviderInfo
@@ -20,7 +20,15 @@ from nat.plugins.local.process import BackendProcess, running_backend
 from nat.registry.decorators import register_llm_provider
 from nat.sizing.forecast import TrainingForecast
 from nat.wire.extras import install_hint, missing_packages
-from nat.wire.serving import KEY_VARIABLES, LOCAL_PACKAGES, NOT_IN_4BIT, SERVER_URL, check_engine, check_words
+from nat.wire.serving import (
+    KEY_VARIABLES,
+    LOCAL_PACKAGES,
+    NOT_IN_4BIT,
+    SERVER_URL,
+    SaveEvery,
+    check_engine,
+    check_words,
+)
 
 _MODEL_SECONDS = 120.0
 """For the learner's model, which is loaded before vLLM starts."""
@@ -90,7 +98,7 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     """CPU threads; by default as many as find a free core, measured once a second."""
     seed: int = 0
     """Seed of the LoRA initialisation."""
-    save_every: PositiveInt | Literal["auto"] = "auto"
+    save_every: SaveEvery = "auto"
     """Updates between checkpoints; one is also written at the end. `auto`: 1, or for a model whose checkpoints take
     more than a second, as few as keep them to a tenth of the time."""
     keep_last: int = Field(default=2, ge=1)

@@ -27,6 +27,16 @@ def test_given_options_are_passed_as_arguments(tmp_path):
     assert backend_arguments(options) == expected
 
 
+def test_a_number_or_a_word_is_read_as_either(tmp_path):
+    """`--save_every auto` reaches the class of the options, which alone knows what is allowed."""
+    (tmp_path / "model").mkdir()
+    for given in ("auto", "3"):
+        options = ["--model", str(tmp_path / "model"), "--output_dir", str(tmp_path), "--save_every", given]
+        result = CliRunner().invoke(backend_command, ["serve", *options, "--port", "-1"])
+        assert isinstance(result.exception, ConfigError)
+        assert [finding.partition(":")[0] for finding in result.exception.findings] == ["port"]
+
+
 def test_the_key_travels_through_a_pipe(tmp_path):
     """The key is in no argument and no environment variable of the process; an option wins over the environment."""
     environment = {"NAT_BACKEND_API_KEY": "theirs", "HF_TOKEN": "of-the-user-1", "A": "b"}
