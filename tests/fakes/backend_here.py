@@ -1,7 +1,7 @@
 """The backend of a `local` model in the test's own process, which has imported torch already; a child takes seconds."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from fakes.keys import KEY
 from fakes.running_server import running
@@ -31,7 +31,8 @@ class BackendHere(BackendProcess):
 async def backend_here(arguments: Sequence[str], **_: object) -> AsyncIterator[BackendHere]:
     """Take the place of `running_backend`: the same options, models, routes and files."""
     options = parse(arguments, {})
-    with claimed(options.output_dir), open_training(options, Endpoint({}, KEY)) as opened:
+    folder = nullcontext() if options.output_dir is None else claimed(options.output_dir)
+    with folder, open_training(options, Endpoint({}, KEY)) as opened:
         app = create_app(opened.engine, api_key=KEY, answers=opened.answers, extra_routers=opened.routers)
         async with running(app) as client:
             yield BackendHere(str(client.base_url).rstrip("/"))

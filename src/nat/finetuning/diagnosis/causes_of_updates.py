@@ -140,9 +140,10 @@ def few_steps(evidence: Evidence) -> Seen | None:
     if updates is None or updates.optimizer_steps >= LEAST_STEPS:
         return None
     huge = updates.rollouts_per_step > 2 * USUAL_ROLLOUTS
+    steps = "1 optimizer step," if updates.optimizer_steps == 1 else f"{updates.optimizer_steps} optimizer steps, each"
     return Seen(
         1 - updates.optimizer_steps / LEAST_STEPS,
-        f"the run made {updates.optimizer_steps} optimizer steps, each on {updates.rollouts_per_step:.0f} rollouts",
+        f"the run made {steps} on {updates.rollouts_per_step:.0f} rollouts",
         SMALLER_STEPS if huge else "Train for more epochs.",
     )
 

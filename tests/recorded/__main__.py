@@ -1,0 +1,35 @@
+"""Record the runs again: `cd tests && python -m recorded [NAME …]`. Read the difference before you commit it."""
+
+import gzip
+import sqlite3
+import sys
+import tempfile
+from pathlib import Path
+
+from nat.runs.journal import JOURNAL_NAME
+from recorded.playing import play
+from recorded.runs import RUNS
+from recorded.shown import shown
+
+DATA = Path(__file__).with_name("data")
+
+
+def record(name: str) -> None:
+    """Write what the run shows, and its journal if there is none yet: an old one is to stay readable."""
+    with tempfile.TemporaryDirectory() as folder:
+        play(name, Path(folder))
+        (DATA / f"{name}.txt").write_text(shown(Path(folder)))
+        journal = DATA / f"{name}.sqlite.gz"
+        if not journal.exists():
+            file = Path(folder) / "runs" / "latest" / JOURNAL_NAME
+            with sqlite3.connect(file) as connection:
+                connection.execute("VACUUM")
+            connection.close()
+            journal.write_bytes(gzip.compress(file.read_bytes(), mtime=0))
+
+
+if __name__ == "__main__":
+    DATA.mkdir(exist_ok=True)
+    for chosen in sys.argv[1:] or RUNS:
+        record(chosen)
+        print(chosen)  # noqa: T201 - a command

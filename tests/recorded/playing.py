@@ -1,0 +1,128 @@
+"""Play a recorded run: the files that a user would have, the model's server, and `nat finetune`."""
+
+import asyncio
+import io
+import json
+import logging
+import shutil
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+
+from fakes.art_server import FakeArtServer
+from fakes.backend_here import backend_here
+from fakes.dpo_tic_tac_toe.components import register_components
+from fakes.finetuning_project import blank_plot
+from fakes.openai_server import OpenAIServer
+from nat.cli.main import exit_code
+from nat.finetuning.runtime import run_finetuning
+from nat.registry.catalog import pushed_catalog
+from recorded.agents import Kept, register
+from recorded.runs import RUNS, Recorded, usual
+
+MODEL = Path(__file__).with_name("model")
+"""The word model, whose weights are data: trained anew, they would differ in the last digits."""
+CONSOLE = "console.txt"
+
+
+def play(name: str, folder: Path) -> None:
+    """Play the run in a folder, and keep what it printed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("COLUMNS", "120")
+        patch.setattr("nat.plugins.local.llm.running_backend", backend_here)
+        patch.setattr("nat.cli.commands.finetune.run_finetuning", _without_plot)
+        with _one_thread():
+            asyncio.run(_play(RUNS[name], folder))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums in one order; the backend's own process would set this."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+async def _without_plot(*given: Any, **more: Any) -> Any:
+    return await run_finetuning(*given, **more, plotter=blank_plot)
+
+
+async def _play(recorded: Recorded, folder: Path) -> None:
+    for split in ("train", "held_out"):
+        rows = [{"id": f"{n}", "question": f"{split} {n}", "answer": "right"} for n in range(recorded.rows)]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for file, text in recorded.files.items():
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_text(text)
+    shutil.copytree(MODEL, folder / "model")
+    if "$TEACHER" in str(recorded.config):
+        _make_teacher(folder / "teacher")
+    async with _server(recorded) as known:
+        tree = _filled(usual(known.get("$SERVER", ""), "model"), recorded.config, known)
+        (folder / "config.yml").write_text(yaml.safe_dump(tree))
+        console = io.StringIO()
+        with pushed_catalog():
+            register()
+            register_components()
+            await asyncio.to_thread(_command, console, recorded.options)
+    (folder / CONSOLE).write_text(console.getvalue())
+
+
+def _command(console: io.StringIO, options: tuple[str, ...]) -> None:
+    with redirect_stdout(console), redirect_stderr(console):
+        code = exit_code(["--log-level", "warning", "finetune", "--config_file=config.yml", *options])
+        print(f"exit code {code}")  # noqa: T201 - part of what is recorded
+    logging.getLogger().handlers.clear()
+
+
+@asynccontextmanager
+async def _server(recorded: Recorded) -> AsyncIterator[Mapping[str, Any]]:
+    """The server of the run, as values of its configuration."""
+    known: dict[str, Any] = {"$TEACHER": "teacher"}
+    if recorded.script is None:
+        yield known
+    elif recorded.server == "art":
+        async with FakeArtServer(recorded.script()) as art:
+            yield known | {"$SERVER": art.inference.base_url, "$PORT": art.port}
+    else:
+        async with OpenAIServer(recorded.script(), fingerprint="tiny@0") as server:
+            Kept.server = server
+            yield known | {"$SERVER": server.base_url}
+
+
+def _filled(tree: dict[str, Any], changes: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    for key, value in changes.items():
+        *path, last = key.split(".")
+        place = tree
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+        if value is None:
+            del place[last]
+    return _with_values(tree, known)
+
+
+def _with_values(value: Any, known: Mapping[str, Any]) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_values(part, known) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_with_values(part, known) for part in value]
+    return known.get(value, value) if isinstance(value, str) else value
+
+
+def _make_teacher(folder: Path) -> None:
+    """The word model with sharper probabilities."""
+    shutil.copytree(MODEL, folder)
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"] = 2.0 * weights["model.norm.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

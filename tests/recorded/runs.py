@@ -1,0 +1,354 @@
+"""The recorded runs: what each is made of. Small, seeded, one rollout at a time."""
+
+import json
+import random
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from bench.judge import Faults, ScriptedJudge
+
+from fakes import dpo_tic_tac_toe
+from fakes.openai_replies import Say, tool_call
+from fakes.openai_server import Refuse, Reply, SeenRequest
+from fakes.planted_project import CLASSES, COLOURS, DONE, NOISE
+
+Tree = dict[str, Any]
+Script = Callable[[SeenRequest], Reply]
+
+
+class Coin:
+    """Right every second time that it is asked the same, whatever it answered before."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, int] = {}
+
+    def heads(self, request: SeenRequest) -> bool:
+        """True for the second, fourth … time."""
+        messages = request.body.get("messages", ())
+        given = [message for message in messages if message["role"] not in {"assistant", "tool"}]
+        text = re.sub("right|wrong", "", json.dumps([len(messages), given]))
+        count = self.asked[text] = self.asked.get(text, -1) + 1
+        return count % 2 == 1
+
+    def __call__(self, request: SeenRequest) -> Reply:
+        return Say("right" if self.heads(request) else "wrong")
+
+
+class Tools(Coin):
+    """Looks twice, then answers; the second look is at another place in every second rollout."""
+
+    def __call__(self, request: SeenRequest) -> Reply:
+        heads = self.heads(request)
+        seen = sum(message["role"] == "tool" for message in request.messages)
+        if seen == 2:
+            return Say("It is right" if heads else "It is wrong", tempered=True)
+        place = f"{seen}{'b' if heads and seen else ''}"
+        return Say("Let me see.", (tool_call("look", {"at": place}, f"call_{seen}"),), tempered=True)
+
+
+class Thinker(Coin):
+    """Thinks before each answer; it is cut off once."""
+
+    def __call__(self, request: SeenRequest) -> Reply:
+        heads = self.heads(request)
+        if len(request.messages) == 3 and heads:
+            return Say("<think>hm", finish_reason="length", broken_prefix="dropped_reasoning")
+        broken = "dropped_reasoning" if len(request.messages) > 1 else None
+        return Say(f"<think>so {len(request.messages)}</think>{'right' if heads else 'wrong'}", broken_prefix=broken)
+
+
+class Faulty(Coin):
+    """Fails in each way."""
+
+    def __call__(self, request: SeenRequest) -> Reply:
+        heads, text = self.heads(request), request.last_text
+        if heads and "0" in text:
+            return Say("raise")
+        if heads and "1" in text:
+            return Refuse(500, "the model has left")
+        if heads and "2" in text:
+            return Say("no score")
+        return Say("right" if heads else "wrong")
+
+
+class Mover:
+    """Names a random free cell of the game, and sometimes none."""
+
+    def __init__(self) -> None:
+        self.dice = random.Random(1)  # noqa: S311 - moves of a game
+
+    def __call__(self, request: SeenRequest) -> Reply:
+        free = [word for word in request.last_text.split() if word.isdigit()]
+        return Say(
+            "pass" if "no free cell" not in request.last_text and self.dice.random() < 0.1 else self.dice.choice(free)
+        )
+
+
+class Judged:
+    """A student of growing quality, and its judge, at one server."""
+
+    def __init__(self) -> None:
+        self.judge, self.answered = ScriptedJudge(Faults(), random.Random(0)), 0  # noqa: S311 - a script
+
+    def __call__(self, request: SeenRequest) -> Reply:
+        if request.body["model"] == "judge":
+            return Say(self.judge.reply(request.last_text))
+        self.answered += 1
+        return Say(f"An answer of quality {self.answered % 7 / 20 + self.answered / 100:.6f}.")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One run: the server's script (None for our backend), and what its configuration has besides the usual."""
+
+    script: Callable[[], Script] | None = None
+    server: str = "openai"
+    """openai, art, or nothing for our backend."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """By dotted key; None removes a key."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    rows: int = 3
+
+
+def usual(base_url: str, model: str) -> Tree:
+    """The configuration that every run begins with."""
+    return {
+        "llms": {"student": _served(base_url) if base_url else _local(model)},
+        "workflow": {"_type": "recorded_agent", "kind": "one_call"},
+        "eval": {
+            "general": {"max_concurrency": 1, "dataset": {"_type": "jsonl", "file_path": "train.jsonl"}},
+            "evaluators": {"score": {"_type": "recorded_score"}},
+        },
+        "trajectory_builders": {"rollouts": {"_type": "local_traj_builder", "num_generations": 2}},
+        "trainer_adapters": {
+            "weights": {"_type": "kept"} if base_url else {"_type": "local_trainer_adapter", "llm": "student"}
+        },
+        "trainers": {"trainer": {"_type": "local_trainer"}},
+        "finetuning": {
+            "enabled": True,
+            "trainer": "trainer",
+            "trajectory_builder": "rollouts",
+            "trainer_adapter": "weights",
+            "reward_function": {"name": "score"},
+            "num_epochs": 2,
+            "output_dir": "runs",
+            "run_configuration": {"validation_dataset": "held_out.jsonl", "validation_interval": 2},
+        },
+    }
+
+
+def _served(base_url: str, model: str = "tiny") -> Tree:
+    return {"_type": "openai", "base_url": base_url, "api_key": "k", "model_name": model, "max_retries": 0}
+
+
+def _local(model: str) -> Tree:
+    return {"_type": "local", "model": model, "max_tokens": 8, "threads": 1, "device": "cpu"}
+
+
+def _jsonl(rows: list[Tree]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+_RIGHT = f"{COLOURS[0]} {DONE}"
+_ASKED = {f"{CLASSES[n % 4]} {NOISE[n]}": f"{COLOURS[1 + n % 3]} {DONE}" for n in range(8)}
+"""Questions to the word model, each with a wrong answer."""
+_DEMONSTRATIONS = _jsonl(
+    [{"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": _RIGHT}]} for q in _ASKED]
+)
+_PAIRS = _jsonl([{"prompt": q, "chosen": _RIGHT, "rejected": wrong} for q, wrong in _ASKED.items()])
+_LABELS = _jsonl(
+    [{"prompt": q, "completion": a, "label": a == _RIGHT} for q, wrong in _ASKED.items() for a in (_RIGHT, wrong)]
+)
+_COLOURED = {
+    name: _jsonl(
+        [{"id": f"{at}", "question": f"{CLASSES[at]} {NOISE[at + begin]}", "answer": _RIGHT} for at in range(4)]
+    )
+    for name, begin in (("train.jsonl", 20), ("held_out.jsonl", 60))
+}
+_FROM_FILE = {"trajectory_builders.rollouts": {"_type": "dataset_traj_builder", "file_path": "rows.jsonl"}}
+_GAMES = _jsonl([{"id": f"game{n}", "question": "XO"[n % 2], "answer": "Win!"} for n in range(2)])
+_TOOLKITS_EXAMPLE = yaml.safe_load(Path(dpo_tic_tac_toe.__file__).with_name("config.yml").read_text())
+_PROGRAM = """
+import json, os, pathlib, urllib.request
+
+def ask(text):
+    body = {"model": "claude", "max_tokens": 9, "messages": [{"role": "user", "content": text}]}
+    headers = {"x-api-key": os.environ["ANTHROPIC_API_KEY"], "content-type": "application/json"}
+    url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
+    answer = urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers))
+    return json.load(answer)["content"][0]["text"]
+
+said = ask(json.loads(pathlib.Path("task.json").read_text())["ask"])
+pathlib.Path("answer.txt").write_text(said)
+pathlib.Path("score").write_text(str(float(said == "right")))
+"""
+
+RUNS: Mapping[str, Recorded] = {
+    "one_call": Recorded(Coin),
+    "several_turns": Recorded(
+        Tools,
+        config={
+            "workflow.kind": "several_turns",
+            "finetuning.reward_function": {"name": "score", "credit": "return_to_go", "gamma": 0.5},
+        },
+    ),
+    "rewards_of_calls": Recorded(
+        Coin,
+        config={
+            "workflow.kind": "thinking",
+            "eval.evaluators.score.by_step": True,
+            "finetuning.reward_function": {"name": "score", "credit": "per_step"},
+        },
+    ),
+    "sub_agents": Recorded(
+        Coin,
+        config={
+            "workflow": {"_type": "recorded_agent", "kind": "sub_agents", "helper": "helper", "other_llm": "other"},
+            "functions.helper": {"_type": "recorded_agent", "kind": "one_call"},
+            "llms.other": _served("$SERVER", "large"),
+            "finetuning.target_functions": ["<workflow>", "helper"],
+            "finetuning.target_model": "student",
+        },
+    ),
+    "thinking": Recorded(Thinker, config={"workflow.kind": "thinking"}),
+    "edited": Recorded(Coin, config={"workflow.kind": "edited"}),
+    "failing": Recorded(Faulty, config={"workflow.kind": "failing", "finetuning.max_failure_rate": 1.0}, rows=5),
+    "curriculum": Recorded(
+        Coin,
+        config={
+            "finetuning.curriculum_learning": {"enabled": True, "initial_percentile": 0.5, "expansion_interval": 1},
+            "finetuning.num_epochs": 3,
+            "trajectory_builders.rollouts.examples_per_epoch": 2,
+        },
+        rows=4,
+    ),
+    "overlap": Recorded(
+        Coin,
+        config={
+            "finetuning.max_staleness": 1,
+            "finetuning.num_epochs": 3,
+            "finetuning.run_configuration.validation_interval": 3,
+            "trainer_adapters.weights.answers_meanwhile": [6, 6, 0],
+        },
+    ),
+    "relative_judge": Recorded(
+        Judged,
+        config={
+            "llms.judge": _served("$SERVER", "judge"),
+            "eval.evaluators.score": {"_type": "relative_judge", "llm_name": "judge", "both_orders": 0.5},
+            "trajectory_builders.rollouts.num_generations": 3,
+        },
+        rows=2,
+    ),
+    "preferences_of_turns": Recorded(
+        Mover,
+        config={
+            **{
+                key: value
+                for key, value in _TOOLKITS_EXAMPLE.items()
+                if key in {"functions", "ttc_strategies", "workflow", "trajectory_builders"}
+            },
+            "llms": {"training_llm": _served("$SERVER")},
+            "eval.evaluators": {"score": {"_type": "dpo_game_outcome"}},
+            "finetuning.trajectory_builder": "dpo_builder",
+        },
+        files={"train.jsonl": _GAMES, "held_out.jsonl": _GAMES},
+    ),
+    "program": Recorded(
+        Coin,
+        config={
+            "workflow": {
+                "_type": "command",
+                "llm": "student",
+                "command": [sys.executable, "agent.py"],
+                "folder": "agent",
+                "input": "file",
+                "input_file": "task.json",
+                "output": "file",
+                "output_file": "answer.txt",
+                "reward_file": "score",
+            },
+            "eval.evaluators.score": {"_type": "command_reward"},
+        },
+        files={
+            "agent/agent.py": _PROGRAM,
+            **{
+                name: _jsonl([{"id": n, "question": {"ask": f"{name} {n}"}, "answer": ""} for n in range(2)])
+                for name in ("train.jsonl", "held_out.jsonl")
+            },
+        },
+    ),
+    "art": Recorded(
+        Coin,
+        server="art",
+        config={
+            "trajectory_builders.rollouts._type": "openpipe_art_traj_builder",
+            "trainers.trainer._type": "openpipe_art_trainer",
+            "trainer_adapters.weights": {
+                "_type": "openpipe_art_trainer_adapter",
+                "backend": {
+                    "ip": "127.0.0.1",
+                    "port": "$PORT",
+                    "name": "recorded",
+                    "project": "recorded",
+                    "base_model": "tiny",
+                    "api_key": "default",
+                },
+                "training": {"learning_rate": 1e-6},
+            },
+            "llms.student.model_name": "recorded",
+        },
+    ),
+    "grpo": Recorded(
+        files=_COLOURED,
+        config={"trajectory_builders.rollouts.num_generations": 4, "eval.evaluators.score": {"_type": "exact_match"}},
+    ),
+    "lora": Recorded(
+        files=_COLOURED,
+        config={
+            "llms.student.lora": {"rank": 4},
+            "trainer_adapters.weights.training": {"algorithm": "gspo", "steps_per_batch": 2, "beta": 0.01},
+            "trajectory_builders.rollouts.num_generations": 4,
+        },
+    ),
+    "phases": Recorded(
+        files={**_COLOURED, "rows.jsonl": _DEMONSTRATIONS},
+        config={
+            "trajectory_builders.file": {"_type": "dataset_traj_builder", "file_path": "rows.jsonl"},
+            "trainer_adapters.imitate": {
+                "_type": "local_trainer_adapter",
+                "llm": "student",
+                "training": {"algorithm": "sft", "steps_per_batch": 2},
+            },
+            "finetuning.num_epochs": None,
+            "finetuning.phases": [
+                {"name": "sft", "num_epochs": 2, "trajectory_builder": "file", "trainer_adapter": "imitate"},
+                {"name": "play", "num_epochs": 1},
+            ],
+            "finetuning.export_best": True,
+        },
+    ),
+    "dpo": Recorded(
+        files={**_COLOURED, "rows.jsonl": _PAIRS},
+        config={**_FROM_FILE, "trainer_adapters.weights.training": {"algorithm": "dpo", "steps_per_batch": 2}},
+    ),
+    "kto": Recorded(
+        files={**_COLOURED, "rows.jsonl": _LABELS},
+        config={**_FROM_FILE, "trainer_adapters.weights.training": {"algorithm": "kto"}},
+    ),
+    "distill": Recorded(
+        files=_COLOURED,
+        config={
+            "llms.teacher": _local("$TEACHER"),
+            "trainer_adapters.weights.teacher": "teacher",
+            "trainer_adapters.weights.training": {"algorithm": "distill"},
+            "trajectory_builders.rollouts.num_generations": 1,
+        },
+    ),
+}
