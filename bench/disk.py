@@ -18,7 +18,7 @@ from nat.runs.folder import trajectories_path, write_trajectories
 from nat.runs.journal import JOURNAL_NAME, Journal
 from nat.runs.records import Phase
 from nat.runs.rollouts import RolloutRecord
-from nat.wire.training import TrainingRow
+from nat.wire.training import Span, TrainingRow
 
 ROLLOUTS, TURNS, PROMPT, ANSWER, VOCABULARY = 32, 8, 128, 1920, 50_000
 
@@ -49,15 +49,17 @@ def main() -> None:
 
 def _rollout(random: Random, number: int) -> RolloutRecord:
     token_ids: list[int] = []
-    logprobs: list[float | None] = []
+    spans: list[Span] = []
     messages: list[dict[str, Any]] = []
     for _ in range(TURNS):
         for role, count in (("user", PROMPT), ("assistant", ANSWER)):
             token_ids += [random.randrange(VOCABULARY) for _ in range(count)]
-            logprobs += [_float32(-random.expovariate(1.0)) if role == "assistant" else None for _ in range(count)]
+            if role == "assistant":
+                logprobs = [_float32(-random.expovariate(1.0)) for _ in range(count)]
+                spans.append(Span(start=len(token_ids) - count, stop=len(token_ids), logprobs=logprobs))
             words = ["".join(random.choices("etaoinshrdlu", k=5)) for _ in range(count)]
             messages.append({"role": role, "content": " ".join(words)})
-    row = TrainingRow(token_ids=token_ids, logprobs=logprobs)
+    row = TrainingRow(token_ids=token_ids, spans=spans)
     return RolloutRecord(example_id=str(number), generation=0, reward=1.0, messages=messages, rows=[row])
 
 

@@ -35,7 +35,7 @@ from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo
 from nat.plugins.local.process import running_backend
 from nat.registry.decorators import register_function, register_llm_provider
 from nat.runs.records import EpochRecord
-from nat.wire.training import TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
+from nat.wire.training import Span, TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
 
 EPOCHS = {"harness": 1000, "backend": 300}
 MARKS = (10, 100, 300, 1000)
@@ -163,8 +163,9 @@ def _job(random: Random, number: int) -> TrainingJob:
     """Make a job with invented tokens; the bench measures only memory and time."""
     config = TrainingConfig(max_logprob_difference=1e6, max_served_difference=1e6)
     rows = [[random.randrange(500) for _ in range(40)] for _ in range(8)]
+    span = Span(start=20, stop=40, logprobs=[-6.0] * 20)
     rollouts = [
-        TrainingRollout(reward=place % 2, rows=[TrainingRow(token_ids=row, logprobs=[None] * 20 + [-6.0] * 20)])
+        TrainingRollout(reward=place % 2, rows=[TrainingRow(token_ids=row, spans=[span])])
         for place, row in enumerate(rows)
     ]
     groups = [TrainingGroup(id=str(place), rollouts=rollouts[place : place + 4]) for place in (0, 4)]

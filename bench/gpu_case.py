@@ -34,7 +34,7 @@ from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner
 from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.backend.training.reference import Reference
-from nat.wire.training import JobState, TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
+from nat.wire.training import JobState, Span, TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
 
 PROMPT, ANSWER = 128, 64
 """Tokens of a chat."""
@@ -109,13 +109,19 @@ class Case:
         """Rows of random tokens, the second half of them sampled."""
         half = length // 2
         rows = [
-            TrainingRow(token_ids=self._tokens(length), logprobs=[None] * (length - half) + [-1.0] * half)
+            sampled_row(self._tokens(length - half), self._tokens(half), [-1.0] * half)
             for _ in range(max(GROUP, self.sizes.tokens // length))
         ]
         return grouped(rows)
 
     def _tokens(self, count: int) -> list[int]:
         return [self._random.randrange(5, self.loaded.vocab_size) for _ in range(count)]
+
+
+def sampled_row(prompt: list[int], answer: list[int], logprobs: list[float]) -> TrainingRow:
+    """A prompt and its answer."""
+    span = Span(start=len(prompt), stop=len(prompt) + len(answer), logprobs=logprobs)
+    return TrainingRow(token_ids=prompt + answer, spans=[span])
 
 
 def grouped(rows: list[TrainingRow]) -> list[TrainingGroup]:
@@ -165,9 +171,7 @@ def epoch(case: Case) -> Figures:
     marks = [time.perf_counter()]
     sequences = case.answers(max(case.sizes.chats))
     marks.append(time.perf_counter())
-    rows = [
-        TrainingRow(token_ids=s.prompt_ids + s.token_ids, logprobs=[*[None] * PROMPT, *s.logprobs]) for s in sequences
-    ]
+    rows = [sampled_row(s.prompt_ids, s.token_ids, s.logprobs) for s in sequences]
     state = asyncio.run(_trained(case.jobs, TrainingJob(id="epoch", groups=grouped(rows))))
     marks.append(time.perf_counter())
     case.answers(1, answer=1)

@@ -27,7 +27,7 @@ from nat.backend.model_loader import load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
 from nat.backend.tree_attention import unique_tokens
-from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import Span, TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 
 GROUPS, ROLLOUTS, MEAN_LENGTH, PROMPT, VOCABULARY = 24, 8, 86, 30, 512
 LONG_PROMPT = 256
@@ -106,8 +106,9 @@ def _groups(random: Random, case: str) -> list[TrainingGroup]:
 
 def _rollout(random: Random, index: int, prompt: list[int]) -> TrainingRollout:
     length = MEAN_LENGTH + random.randint(-26, 26)
-    logprobs = [-1.0 if at >= PROMPT and at % 4 == 0 else None for at in range(length - 1)]
-    row = TrainingRow(token_ids=prompt + _tokens(random, length), logprobs=[*[None] * len(prompt), *logprobs, -1.0])
+    sampled = [at for at in range(length - 1) if at >= PROMPT and at % 4 == 0] + [length - 1]
+    spans = [Span(start=len(prompt) + at, stop=len(prompt) + at + 1, logprobs=[-1.0]) for at in sampled]
+    row = TrainingRow(token_ids=prompt + _tokens(random, length), spans=spans)
     return TrainingRollout(reward=index % 2, rows=[row])
 
 

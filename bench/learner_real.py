@@ -36,7 +36,7 @@ from nat.backend.model_loader import load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
 from nat.heap import keep_free_pages
-from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import Span, TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 
 SIDES = ("ours", "transformers")
 SIZES = ["1x8", "2x50", "8x125", "8x512", "8x2048", "2x4096"]
@@ -142,7 +142,8 @@ def _ours(case: Case) -> Callable[[list[list[int]]], object]:
 
 
 def _group(number: int, row: list[int]) -> TrainingGroup:
-    sampled = TrainingRow(token_ids=row, logprobs=[None] + [-10.0] * (len(row) - 1))
+    span = Span(start=1, stop=len(row), logprobs=[-10.0] * (len(row) - 1))
+    sampled = TrainingRow(token_ids=row, spans=[span])
     return TrainingGroup(id=str(number), rollouts=[TrainingRollout(reward=0.0, advantage=1.0, rows=[sampled])])
 
 

@@ -33,7 +33,7 @@ from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
 from nat.sizing.memory import DType, Memory, Setup, Workload, predict
 from nat.sizing.shape import ModelShape
-from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import Span, TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 
 EPOCHS = 2
 MAX_NUM_SEQS = 64
@@ -165,10 +165,10 @@ def _train(worker: Worker, learner: Learner, case: Case, random: Random, epoch: 
     given = {"advantage": "given", "normalize_advantages": False, "max_logprob_difference": 1e9, "steps_per_batch": 1}
     loaded = worker.loaded
     config, sampled = TrainingConfig.model_validate({**given, **case.training}), case.length // 2
-    logprobs = [None] * (case.length - sampled) + [-10.0] * sampled
+    span = Span(start=case.length - sampled, stop=case.length, logprobs=[-10.0] * sampled)
     groups = []
     for number in range(case.rows):
-        row = TrainingRow(token_ids=_ids(random, case.length, loaded), logprobs=logprobs)
+        row = TrainingRow(token_ids=_ids(random, case.length, loaded), spans=[span])
         groups.append(TrainingGroup(id=str(number), rollouts=[TrainingRollout(reward=0.0, advantage=1.0, rows=[row])]))
     worker.run_exclusive(lambda: learner.update(groups, resolve(config))).result()
     worker.run_exclusive(lambda: worker.serve(f"bench@{epoch}")).result()

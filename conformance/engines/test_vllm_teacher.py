@@ -10,13 +10,14 @@ from pydantic import SecretStr
 
 from fakes.backend_here import backend_here
 from fakes.tiny_model import make_tiny_model
+from fakes.training_rows import row_of
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.model_loader import load_model
 from nat.errors import ConfigError
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.local.client import BackendClient
 from nat.plugins.local.teacher import Teacher
-from nat.wire.training import TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import TrainingGroup, TrainingRollout
 
 pytestmark = pytest.mark.large
 
@@ -54,20 +55,19 @@ async def test_scores_are_those_of_the_model(model: Path, teacher: Teacher, tmp_
     """VLLM has the student's tokens; its log probability of each sampled token is that of transformers' weights."""
     await check(teacher, model, tmp_path)
     rows = [[7, 8, 9, 200, 30], list(range(40, 100)), list(range(50, 178))]
-    given = [TrainingRow(token_ids=ids, logprobs=[None, None] + [-1.0] * (len(ids) - 2)) for ids in rows]
+    given = [row_of(ids, [None, None] + [-1.0] * (len(ids) - 2)) for ids in rows]
     rollouts = [TrainingRollout(reward=0, rows=[row]) for row in given]
     scored = await teacher.scored([TrainingGroup(id="g", rollouts=rollouts)])
     loaded = load_model(model, device="cpu")
     for ids, rollout in zip(rows, scored.groups[0].rollouts, strict=True):
         with torch.no_grad():
             logprobs = packed_logits(loaded.model, PackedRows.of([ids])).log_softmax(-1)
-        (found,) = (row.teacher_logprobs for row in rollout.rows)
-        assert found is not None
-        known = [at for at, value in enumerate(found) if value is not None]
-        assert known == list(range(2, min(len(ids), 127)))
-        assert [found[at] for at in known] == pytest.approx(
-            [float(logprobs[at - 1, ids[at]]) for at in known], abs=1e-4
-        )
+        ((span,),) = (row.spans for row in rollout.rows)
+        assert span.teacher_logprobs is not None
+        known = {span.start + place: x for place, x in enumerate(span.teacher_logprobs) if x is not None}
+        assert list(known) == list(range(2, min(len(ids), 127)))
+        exact = [float(logprobs[at - 1, ids[at]]) for at in known]
+        assert list(known.values()) == pytest.approx(exact, abs=1e-4)
     assert scored.metrics["teacher_unscored"] == 1
 
 

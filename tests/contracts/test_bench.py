@@ -17,15 +17,16 @@ from bench.report import write_rows
 from bench.servers import our_backend
 from bench.shapes import TEMPLATE_TOKENS, checkpoint, words
 
+from fakes.training_rows import row_of
 from nat.backend.model_loader import load_model
 from nat.plugins.local.client import BackendClient
 from nat.plugins.local.process import running_backend
-from nat.wire.training import TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
+from nat.wire.training import TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout
 
 
 async def test_the_stub_backend_answers_the_harness(tmp_path: Path):
     """The bench of long runs needs an answer to each request of the adapter, in the form that the client reads."""
-    row = TrainingRow(token_ids=[1, 2], logprobs=[None, -1.0])
+    row = row_of([1, 2], [None, -1.0])
     group = TrainingGroup(id="a", rollouts=[TrainingRollout(reward=1.0, rows=[row])])
     command = (sys.executable, "-m", "bench.stub_backend")
     log = tmp_path / "backend.log"

@@ -59,8 +59,8 @@ def test_all_numbers_have_bounds():
                     unbounded.add((name, field))
     assert unbounded == RECORDED
     assert {
-        ("TrainingRow", "logprobs"),
-        ("TrainingRow", "teacher_logprobs"),
+        ("Span", "logprobs"),
+        ("Span", "teacher_logprobs"),
         ("TrainingRollout", "advantage"),
     } <= checked
 
@@ -86,9 +86,8 @@ def test_an_impossible_number_of_a_batch_is_refused_by_place(field, value):
     }
     logprob, teacher = (value if field == name else "-1" for name in ("logprob", "teacher"))
     row = (
-        f'{{"token_ids": [1, 2], "logprobs": [null, {logprob}], "teacher_logprobs": [null, {teacher}], '
-        f'"returns": [{{"num_tokens": 1, "value": {given["return"]}}}], '
-        f'"temperatures": [{{"num_tokens": 1, "temperature": {given["temperature"]}}}]}}'
+        f'{{"token_ids": [1, 2], "spans": [{{"start": 1, "stop": 2, "logprobs": [{logprob}], '
+        f'"teacher_logprobs": [{teacher}], "value": {given["return"]}, "temperature": {given["temperature"]}}}]}}'
     )
     signal = ", ".join(f'"{name}": {given[name]}' for name in ("reward", "advantage", "weight"))
     rollout = f'{{{signal}, "rows": [{row}]}}'
@@ -97,9 +96,9 @@ def test_an_impossible_number_of_a_batch_is_refused_by_place(field, value):
         TrainingJob.model_validate_json(body)
     places = {".".join(map(str, error["loc"])) for error in caught.value.errors()}
     ends = {
-        "logprob": "rows.0.logprobs.1",
-        "teacher": "rows.0.teacher_logprobs.1",
-        "return": "returns.0.value",
-        "temperature": "temperatures.0.temperature",
+        "logprob": "rows.0.spans.0.logprobs.0",
+        "teacher": "rows.0.spans.0.teacher_logprobs.0",
+        "return": "spans.0.value",
+        "temperature": "spans.0.temperature",
     }
     assert all(place.startswith("groups.0.rollouts.0") and ends.get(field, field) in place for place in places)

@@ -78,7 +78,7 @@ async def test_the_next_epoch_is_played_while_the_backend_trains(tmp_path, serve
     assert [e.metrics["drift/staleness"] for e in epochs] == [0.0, 1.0, 1.0]
     assert [e.metrics["drift/stale_rows"] for e in epochs] == [0.0, 1.0, 1.0]
     assert [0 < e.metrics.get("time/overlapped", 0) <= e.metrics["time/train"] for e in epochs] == [True, True, False]
-    assert {entry.policy_version for row in rows for entry in row.policy_versions or ()} == {"tiny@4"}
+    assert {span.policy_version for row in rows for span in row.spans} == {"tiny@4"}
     assert [len(collection.trajectories) for collection in overlap.adapter.submitted] == [4, 4, 4]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer
+from fakes.training_rows import spans_of
 from nat.builder.context import Context
 from nat.errors import ConfigError, UntrainableSampling
 from nat.finetuning.trajectories.rows import training_groups
@@ -117,8 +118,7 @@ async def test_a_reported_temperature_is_trained(tmp_path, caplog):
         with project.registered():
             await project.run()
     groups = training_groups(project.adapter.submitted[0])
-    told = [row.temperatures for group in groups for rollout in group.rollouts for row in rollout.rows]
-    assert {entry.temperature for entries in told for entry in entries or ()} == {0.5}
+    assert {span.temperature for span in spans_of(groups)} == {0.5}
     assert "function 'player'" not in caplog.text
 
 

@@ -29,7 +29,7 @@ def project_of(tmp_path, server, **reward):
 
 
 def values_of(rollout):
-    return [answer.value for row in rollout.rows for answer in row.returns or ()]
+    return [span.value for row in rollout.rows for span in row.spans]
 
 
 def by_reward(rollouts):

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from fakes.tiny_model import make_tiny_model
+from fakes.training_rows import answer_row
 from nat.backend.model_loader import load_model
-from nat.wire.training import TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import TrainingGroup, TrainingRollout
 
 NUM_PAIRS = 3
 WITHOUT_SFT = {"sft_loss_weight": 0.0}
@@ -100,15 +101,8 @@ def preference_groups(method: str) -> list[TrainingGroup]:
     for number, pair in enumerate(drawn_pairs()):
         sides = ["chosen_ids"] if method == "sft" else ["chosen_ids", "rejected_ids"]
         rollouts = [
-            TrainingRollout(reward=float(side == "chosen_ids"), rows=[demonstrated_row(pair["prompt_ids"], pair[side])])
+            TrainingRollout(reward=float(side == "chosen_ids"), rows=[answer_row(pair["prompt_ids"], pair[side])])
             for side in sides
         ]
         groups.append(TrainingGroup(id=f"{number}", rollouts=rollouts))
     return groups
-
-
-def demonstrated_row(prompt: list[int], completion: list[int]) -> TrainingRow:
-    """A row whose completion nobody sampled."""
-    ids = [*prompt, *completion]
-    mask = [False] * len(prompt) + [True] * len(completion)
-    return TrainingRow(token_ids=ids, logprobs=[None] * len(ids), completion_mask=mask)

@@ -5,10 +5,10 @@ from pathlib import Path
 import yaml
 
 from fakes.run_records import NOON, epoch_record, rollout_record, validation_record
+from fakes.training_rows import row_of
 from nat.runs.journal import Journal
 from nat.runs.records import BestEpoch, BestMeasure, Phase, RunState, TrainingPhase
-from nat.runs.rollouts import Beginning, ConversationRecord, LeftOutCause
-from nat.wire.training import TrainingRow
+from nat.runs.rollouts import AnswerRecord, Beginning, ConversationRecord, LeftOutCause
 
 CONFIG = {
     "llms": {"student": {"_type": "local", "model": "models/small"}},
@@ -63,13 +63,19 @@ def make_run(
     return run_dir
 
 
+def thread(messages, *answers, **fields):
+    """A conversation with its answers at these places, whose tokens are the spans of the first row."""
+    known = [AnswerRecord(message=place, row=0, span=number) for number, place in enumerate(answers)]
+    return ConversationRecord(**{"began": Beginning.FIRST, "messages": messages, "answers": known} | fields)
+
+
 def conversation(example_id, reward, question="What is 2 + 2?", answer="4", **changes):
     """A question and its answer, of which the row has two sampled tokens."""
     messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-    row = TrainingRow(token_ids=[1, 2, 3, 4], logprobs=[None, None, -0.5, -0.1])
+    row = row_of([1, 2, 3, 4], [None, None, -0.5, -0.1])
     fields = {
         "messages": messages,
-        "conversations": [ConversationRecord(began=Beginning.FIRST, messages=2, calls=1)],
+        "conversations": [thread(2, 1)],
         "rows": [row],
         "num_calls": 1,
         "output": answer,
@@ -90,7 +96,7 @@ def training_rollouts():
         {"role": "tool", "tool_call_id": "c1", "content": f"21 degrees{EVIL}"},
         {"role": "assistant", "content": f"It is mild.{EVIL}"},
     ]
-    row = TrainingRow(token_ids=list(range(8)), logprobs=[None, None, -1.0, None, None, -1.0, -1.0, -1.0])
+    row = row_of(range(8), [None, None, -1.0, None, None, -1.0, -1.0, -1.0])
     return [
         conversation("a", 1.0, generation=0),
         conversation("a", 0.25, answer="5", generation=1),
@@ -100,7 +106,7 @@ def training_rollouts():
             "d",
             reward=0.75,
             messages=tools,
-            conversations=[ConversationRecord(began=Beginning.FIRST, messages=5, calls=2)],
+            conversations=[thread(5, 2, 4)],
             rows=[row],
             num_calls=2,
         ),

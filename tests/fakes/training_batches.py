@@ -6,26 +6,34 @@ from random import Random
 import torch
 
 from fakes.listeners import one, run
+from fakes.training_rows import answer_row
 from nat.backend.inference.engine import Engine
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.mismatch import served_logprobs
-from nat.wire.training import SampledAt, TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import Span, TrainingGroup, TrainingRollout, TrainingRow
 
 
 def training_row(
     loaded: LoadedModel, token_ids: list[int], sampled: list[int], temperatures: list[float] | None = None
 ) -> TrainingRow:
-    """A row whose tokens at the indices `sampled` carry the model's log probabilities, at 1 or at `temperatures`."""
+    """A row whose tokens at the indices `sampled` carry the model's log probabilities, at 1 or at `temperatures`.
+
+    Neighbours of one temperature are one answer.
+    """
     targets = [token_ids[at] for at in sampled]
     positions = [at - 1 for at in sampled]
     row = Row(0, 0, 0, token_ids[:-1], positions, targets, [], [0.0] * len(sampled), temperatures=temperatures)
     values = served_logprobs(loaded, [row])[0].tolist()
-    logprobs: list[float | None] = [None] * len(token_ids)
-    for at, value in zip(sampled, values, strict=True):
-        logprobs[at] = value
-    told = None if temperatures is None else [SampledAt(num_tokens=1, temperature=t) for t in temperatures]
-    return TrainingRow(token_ids=token_ids, logprobs=logprobs, temperatures=told)
+    told = temperatures or [1.0] * len(sampled)
+    spans: list[Span] = []
+    for at, value, temperature in zip(sampled, values, told, strict=True):
+        if spans and (spans[-1].stop, spans[-1].temperature) == (at, temperature):
+            last = spans.pop()
+            spans.append(last.model_copy(update={"stop": at + 1, "logprobs": [*(last.logprobs or ()), value]}))
+        else:
+            spans.append(Span(start=at, stop=at + 1, logprobs=[value], temperature=temperature))
+    return TrainingRow(token_ids=token_ids, spans=spans)
 
 
 def random_row(
@@ -81,10 +89,7 @@ def sampled_groups(loaded: LoadedModel) -> list[TrainingGroup]:
     prompts = [[random.randrange(250) for _ in range(20)] for _ in range(8)]
     engine = Engine(loaded, policy_version="m@0")
     done = run(engine, *(one(p, max_tokens=24, seed=seed, ignore_eos=True) for seed, p in enumerate(prompts)))
-    rows = [
-        TrainingRow(token_ids=s.prompt_ids + s.token_ids, logprobs=[None] * len(s.prompt_ids) + s.logprobs)
-        for s in done
-    ]
+    rows = [answer_row(s.prompt_ids, s.token_ids, s.logprobs) for s in done]
     rollouts = [TrainingRollout(reward=number % 2, rows=[row]) for number, row in enumerate(rows)]
     return [TrainingGroup(id="a", rollouts=rollouts[:4]), TrainingGroup(id="b", rollouts=rollouts[4:])]
 
@@ -94,6 +99,6 @@ def shifted(groups: Sequence[TrainingGroup], by: float) -> list[TrainingGroup]:
     text = [g.model_dump() for g in groups]
     for group in text:
         for rollout in group["rollouts"]:
-            for row in rollout["rows"]:
-                row["logprobs"] = [None if p is None else p + by for p in row["logprobs"]]
+            for span in (span for row in rollout["rows"] for span in row["spans"]):
+                span["logprobs"] = [p + by for p in span["logprobs"]]
     return [TrainingGroup.model_validate(g) for g in text]

@@ -2,15 +2,19 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
 
+from fakes.training_rows import logprobs_of
 from nat.cli.main import cli
 from nat.runs.journal import reading
 from nat.runs.records import Phase
+from nat.wire.training import TrainingRow
 from recorded.agents import SUBMITTED
 from recorded.playing import CONSOLE
 
@@ -137,9 +141,30 @@ def _rows(run: Path) -> Iterator[str]:
                 yield f"{who}: reward {record.reward}, seed {record.seed}"
                 for row in record.rows:
                     yield f"  ids {row.token_ids}"
-                    yield f"  logprobs {row.logprobs}"
-                    facts = row.model_dump(exclude={"token_ids", "logprobs"}, exclude_none=True)
-                    yield f"  {json.dumps(facts)}"
+                    yield f"  logprobs {logprobs_of(row)}"
+                    yield f"  {json.dumps(_facts(row))}"
+
+
+def _facts(row: TrainingRow) -> dict[str, Any]:
+    """What is known of the sampled tokens, in runs of those that have it in common."""
+    values = [(span.size, span.value) for span in row.spans if span.value is not None]
+    temperatures, versions = (
+        [(sum(size for size, _ in part), value) for value, part in groupby(found, itemgetter(1))]
+        for found in (
+            [(span.size, span.temperature) for span in row.spans],
+            [(span.size, span.policy_version) for span in row.spans],
+        )
+    )
+    facts = {
+        "returns": _counted("value", values),
+        "temperatures": _counted("temperature", temperatures) if {1.0} != {t for _, t in temperatures} else None,
+        "policy_versions": _counted("policy_version", versions) if {None} != {v for _, v in versions} else None,
+    }
+    return {name: entries for name, entries in facts.items() if entries}
+
+
+def _counted(name: str, entries: Sequence[tuple[int, Any]]) -> list[dict[str, Any]]:
+    return [{"num_tokens": count, name: value} for count, value in entries]
 
 
 def _still(value: Any) -> Any:

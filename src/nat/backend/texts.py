@@ -74,6 +74,6 @@ def _call(
 
 
 def _demonstrated(row: TrainingRow) -> TrainingRow:
-    """The row with a mask in place of the log probabilities, which nobody measured."""
-    mask = [logprob is not None for logprob in row.logprobs]
-    return TrainingRow(token_ids=row.token_ids, logprobs=[None] * len(mask), completion_mask=mask)
+    """The row without the log probabilities, which nobody measured."""
+    spans = [span.model_copy(update={"logprobs": None}) for span in row.spans]
+    return row.model_copy(update={"spans": spans})

@@ -51,7 +51,7 @@ class PolicyVersions:
         if not ages:
             return {}
         stale = [
-            any(self._age.get(entry.policy_version or "", 0) > 0 for entry in row.policy_versions or ())
+            any(self._age.get(span.policy_version or "", 0) > 0 for span in row.spans)
             for record in usable
             for row in record.rows
         ]

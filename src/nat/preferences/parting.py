@@ -6,8 +6,6 @@ states, and neither is preferred to the other.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from nat.wire.training import TrainingRow
@@ -15,33 +13,20 @@ from nat.wire.training import TrainingRow
 Message = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Parting:
-    """Where two rows part."""
+def parting(row_a: TrainingRow, row_b: TrainingRow) -> int | None:
+    """Position of the first sampled token at which two rows differ, which perhaps only one of them has.
 
-    token: int
-    """Position of the first token that only one of them has; an answer that ends here may be the beginning of the
-    other."""
-    turn: int
-    """Number of the answer that it belongs to, among the answers of the row, from 0."""
-
-
-def parting(row_a: TrainingRow, row_b: TrainingRow) -> Parting | None:
-    """The first sampled token at which two rows differ; None if they are equal, or a prompt differs before."""
+    None if they are equal, or a prompt differs before. An answer that ends at the token may be the beginning of the
+    other.
+    """
     tokens_a, tokens_b = _marked(row_a), _marked(row_b)
     token = _shared(tokens_a, tokens_b)
     sampled = [token < len(tokens) and tokens[token][1] for tokens in (tokens_a, tokens_b)]
     within = token > 0 and tokens_a[token - 1][1]
-    if not (all(sampled) or (within and any(sampled))):
-        return None
-    flags = [False, *(flag for _, flag in tokens_a[:token])]
-    begun = sum(after and not before for before, after in pairwise(flags))
-    return Parting(token, begun - within)
+    return token if all(sampled) or (within and any(sampled)) else None
 
 
-def first_parting(
-    rows_a: Sequence[TrainingRow], rows_b: Sequence[TrainingRow]
-) -> tuple[tuple[int, int], Parting] | None:
+def first_parting(rows_a: Sequence[TrainingRow], rows_b: Sequence[TrainingRow]) -> tuple[tuple[int, int], int] | None:
     """The places of the first rows of two generations that part at an answer, and where; None if there are none.
 
     A row that both have is not compared with other answers to its prompt.
@@ -49,8 +34,8 @@ def first_parting(
     shared = Counter(map(_marked, rows_a)) & Counter(map(_marked, rows_b))
     for place_a, row_a in _unshared(rows_a, shared):
         for place_b, row_b in _unshared(rows_b, shared):
-            if (found := parting(row_a, row_b)) is not None:
-                return (place_a, place_b), found
+            if (token := parting(row_a, row_b)) is not None:
+                return (place_a, place_b), token
     return None
 
 

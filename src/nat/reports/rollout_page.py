@@ -1,23 +1,17 @@
 """Rollouts as a person reads a conversation: messages, tool calls, the score, and what was trained."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import JsonValue
 
-from nat.reports.rollouts import (
-    RolloutChoice,
-    answer_lengths,
-    chosen,
-    sampled_positions,
-    trained_tokens,
-)
+from nat.reports.rollouts import RolloutChoice, chosen, span_of, trained_tokens
 from nat.reports.text import indented, one_line, printable, table
 from nat.runs.records import Phase, after_epoch, epoch_number
 from nat.runs.rollouts import Beginning, ConversationRecord, RolloutRecord
-from nat.wire.training import TrainingRow
+from nat.wire.training import Span, TrainingRow
 
 _MESSAGE_CHARS = 4000
 _CELL = 60
@@ -98,13 +92,14 @@ def rollout_text(record: RolloutRecord, phase: Phase, row_text: RowText | None =
     if record.error is not None:
         lines += ["error", *indented(record.error, _BAR)]
     verb = "trained" if trained_tokens(record, phase) else "sampled"
-    start, lengths = 0, answer_lengths(record)
+    start = 0
     for number, conversation in enumerate(record.conversations):
         if len(record.conversations) > 1:
             lines.append(f"conversation {number + 1} of {len(record.conversations)}{_beginning(conversation)}")
         messages = record.messages[start : start + conversation.messages]
         start += conversation.messages
-        lines += _conversation(conversation, messages, lengths[number], verb)
+        notes = {answer.message: _note(verb, span_of(record, answer)) for answer in conversation.answers}
+        lines += _conversation(messages, conversation.shared, notes)
     if record.output is not None:
         lines += ["output of the workflow", *_block(record.output)]
     if record.reasoning is not None:
@@ -133,19 +128,18 @@ def _outcome(record: RolloutRecord, phase: Phase) -> str:
     return f"{reward}; trained on {trained_tokens(record, phase)} sampled tokens in {rows}"
 
 
-def _conversation(
-    conversation: ConversationRecord, messages: Sequence[dict[str, Any]], lengths: Sequence[int | None], verb: str
-) -> list[str]:
-    """Its messages, without those that it shares with an earlier conversation; sampled answers say how many tokens."""
-    sampled = dict(zip(sampled_positions(messages, conversation.calls), lengths, strict=False))
-    lines = []
-    for place, message in enumerate(messages):
-        if place in sampled:
-            length = sampled[place]
-            lines += _message(message, f"  [{verb}{'' if length is None else f', {length} tokens'}]")
-        elif place >= conversation.shared:
-            lines += _message(message, "")
-    return lines
+def _note(verb: str, span: Span | None) -> str:
+    return f"  [{verb}{'' if span is None else f', {span.size} tokens'}]"
+
+
+def _conversation(messages: Sequence[dict[str, Any]], shared: int, notes: Mapping[int, str]) -> list[str]:
+    """Its messages, without those that it shares with an earlier conversation, if they were not sampled in it."""
+    return [
+        line
+        for place, message in enumerate(messages)
+        if place >= shared or place in notes
+        for line in _message(message, notes.get(place, ""))
+    ]
 
 
 def _beginning(conversation: ConversationRecord) -> str:

@@ -1,14 +1,13 @@
 """The rollouts of one epoch or validation: choose some of them, and find which answers were trained."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from nat.errors import JournalError, did_you_mean
 from nat.runs.journal import Journal
 from nat.runs.records import Phase, after_epoch, epoch_number
-from nat.runs.rollouts import RolloutRecord
-from nat.wire.training import TrainingRow
+from nat.runs.rollouts import AnswerRecord, RolloutRecord
+from nat.wire.training import Span, TrainingRow
 
 _LISTED = 10
 
@@ -89,28 +88,21 @@ def trained_tokens(record: RolloutRecord, phase: Phase) -> int:
     return sum(row.num_sampled for row in record.rows)
 
 
-def spans(row: TrainingRow) -> list[tuple[bool, list[int]]]:
+def spans(row: TrainingRow) -> Iterator[tuple[bool, list[int]]]:
     """The token ids of a row in turn: prompts (False), and answers that the model sampled (True)."""
-    pairs = zip(row.token_ids, row.logprobs, strict=True)
-    return [
-        (sampled, [token for token, _ in part]) for sampled, part in groupby(pairs, lambda pair: pair[1] is not None)
-    ]
+    begin = 0
+    for span in row.spans:
+        if span.start > begin:
+            yield False, row.token_ids[begin : span.start]
+        yield True, row.token_ids[span.start : span.stop]
+        begin = span.stop
+    if row.token_ids[begin:]:
+        yield False, row.token_ids[begin:]
 
 
-def answer_lengths(record: RolloutRecord) -> list[list[int | None]]:
-    """For each conversation, the sampled tokens of each of its answers; None where the rows do not tell.
-
-    Rows and conversations begin in the same order; they are matched only if each row has as many answers as its
-    conversation.
-    """
-    calls = [conversation.calls for conversation in record.conversations]
-    lengths = [[len(tokens) for sampled, tokens in spans(row) if sampled] for row in record.rows]
-    if [len(each) for each in lengths] == calls:
-        return [list(each) for each in lengths]
-    return [[None] * count for count in calls]
-
-
-def sampled_positions(messages: Sequence[dict[str, object]], calls: int) -> list[int]:
-    """The places of the answers that were sampled in this rollout: the last ones of the assistant."""
-    answers = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
-    return answers[-calls:]
+def span_of(record: RolloutRecord, answer: AnswerRecord) -> Span | None:
+    """The tokens of an answer; None if they are not recorded."""
+    if answer.row is None or answer.span is None or answer.row >= len(record.rows):
+        return None
+    spans = record.rows[answer.row].spans
+    return spans[answer.span] if answer.span < len(spans) else None

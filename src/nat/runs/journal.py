@@ -9,6 +9,7 @@ would be trained twice; a commit costs one fsync, and there are a few of them in
 """
 
 import errno
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 from nat.data_models.rollout_failure import FirstFailure
 from nat.errors import JournalError, findings_of
 from nat.files import storage_failure
+from nat.runs.earlier import row_with_spans, with_answers
 from nat.runs.packed_rows import pack_rows, unpack_rows
 from nat.runs.records import (
     BestEpoch,
@@ -41,10 +43,10 @@ from nat.wire.training import TrainingRow
 M = TypeVar("M", bound=BaseModel)
 
 JOURNAL_NAME = "journal.sqlite"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Stored in SQLite's `user_version`; a journal of an unknown version is refused."""
 _ROWS_IN_RECORDS = 2
-"""The version before: its rollouts have no column for the rows, which are in the records."""
+"""The earliest version that is read: its rollouts have no column for the rows, which are in the records."""
 
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
@@ -84,8 +86,7 @@ class Journal:
         self._path = run_dir / JOURNAL_NAME
         self._connection = connection
         self._identity = _identity(self._path)
-        self._rows = "rows"
-        """SQL of a rollout's packed rows."""
+        self._version = SCHEMA_VERSION
 
     @classmethod
     def create(cls, run_dir: Path, run_id: str, config_text: str, *, created_at: datetime) -> Self:
@@ -106,7 +107,12 @@ class Journal:
 
     @classmethod
     def open(cls, run_dir: Path, *, read_only: bool = False) -> Self:
-        """Open the journal of an existing run, whether it is running, finished or killed."""
+        """Open the journal of an existing run, whether it is running, finished or killed.
+
+        Raises:
+            JournalError: there is none, it is damaged, or its version is unknown; earlier ones can only be read.
+
+        """
         path = run_dir / JOURNAL_NAME
         if not path.is_file():
             raise JournalError(
@@ -119,20 +125,16 @@ class Journal:
                 _distrust(connection, path)
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # some of SQLite's messages quote the damage
             raise JournalError(f"{path} cannot be read: {error}", hint="Restore the file from a copy.") from error
-        if version not in {SCHEMA_VERSION, _ROWS_IN_RECORDS}:
+        earliest = _ROWS_IN_RECORDS if read_only else SCHEMA_VERSION
+        if not earliest <= version <= SCHEMA_VERSION:
             connection.close()
+            does = f"reads versions {earliest} to" if read_only else "writes version"
             raise JournalError(
-                f"{path} has schema version {version}; this program reads version {_ROWS_IN_RECORDS} "
-                f"and {SCHEMA_VERSION}",
+                f"{path} has schema version {version}; this program {does} {SCHEMA_VERSION}",
                 hint="Read it with the release that wrote it. Version 0 means that the run was killed as it began.",
             )
         journal = cls(run_dir, connection)
-        if version == _ROWS_IN_RECORDS and read_only:
-            journal._rows = "NULL"
-        elif version == _ROWS_IN_RECORDS:
-            with journal._transaction():
-                connection.execute("ALTER TABLE rollouts ADD COLUMN rows BLOB")
-                connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        journal._version = version
         return journal
 
     def __enter__(self) -> Self:
@@ -252,19 +254,34 @@ class Journal:
 
     def rollouts(self, phase: Phase, epoch: int) -> Iterator[RolloutRecord]:
         """One at a time, by example and generation, to save memory."""
-        for text, rows in self._rollouts(phase, epoch):
-            record = self._read(RolloutRecord, text)
-            yield record if rows is None else record.model_copy(update={"rows": self._unpacked(rows)})
+        for text, packed in self._rollouts(phase, epoch):
+            if self._version < SCHEMA_VERSION:
+                yield self._earlier(text, packed)
+            else:
+                record = self._read(RolloutRecord, text)
+                yield record if packed is None else record.model_copy(update={"rows": self._unpacked(packed)})
 
     def rollout_lines(self, phase: Phase, epoch: int) -> Iterator[str]:
-        """Like `rollouts`, each as one line of JSON."""
-        for text, rows in self._rollouts(phase, epoch):
-            yield text if rows is None else f"{text[:-1]},{_rows_json(self._unpacked(rows))[1:]}"
+        """Like `rollouts`, each as one line of JSON, of a journal that this release wrote."""
+        for text, packed in self._rollouts(phase, epoch):
+            yield text if packed is None else f"{text[:-1]},{_rows_json(self._unpacked(packed))[1:]}"
+
+    def _earlier(self, text: str, packed: bytes | None) -> RolloutRecord:
+        """The record of a rollout that an earlier release wrote."""
+        try:
+            record = json.loads(text)
+            rows = [TrainingRow.model_validate(row_with_spans(row)) for row in record.get("rows", ())]
+            rows = rows if packed is None else self._unpacked(packed)
+            found = with_answers(record, [len(row.spans) for row in rows]) | {"rows": []}
+            return RolloutRecord.model_validate(found).model_copy(update={"rows": rows})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _damaged(self._path, error) from error
 
     def _rollouts(self, phase: Phase, epoch: int) -> Iterator[tuple[str, bytes | None]]:
         """Records and packed rows. Shorter ids come first, so that row 2 is before row 10."""
+        rows = "NULL" if self._version == _ROWS_IN_RECORDS else "rows"
         return self._select(
-            f"SELECT record, {self._rows} FROM rollouts WHERE phase = ? AND epoch = ? "  # noqa: S608 - our own names
+            f"SELECT record, {rows} FROM rollouts WHERE phase = ? AND epoch = ? "  # noqa: S608 - our own names
             "ORDER BY length(example_id), example_id, generation",
             phase.value,
             epoch,

@@ -1,17 +1,21 @@
-"""Training rows as bytes: 4 for each token id, 4 for each log probability and 1 for each mask, then zlib.
+"""Training rows as bytes: 4 for each token id and 4 for each log probability, then zlib.
 
 Nothing is lost: log probabilities that are no float32 numbers take 8 bytes. The bytes begin with one line of JSON, a
-`_Head` for each row; the arrays of the rows follow, little-endian.
+`_Head` for each row; the arrays of the rows follow, little-endian. Rows of version 3 of the journal and before have one
+more array, with a byte for each token that tells whether it was sampled.
 """
 
 import struct
 import zlib
 from collections.abc import Sequence
 from io import BytesIO
+from itertools import islice
+from typing import Any
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-from nat.wire.training import AnswerReturn, SampledAt, SampledBy, TrainingRow
+from nat.runs.earlier import row_with_spans
+from nat.wire.training import TrainingRow
 
 _LEVEL = 1
 """Of zlib; higher levels save a few percent and take several times as long."""
@@ -27,27 +31,31 @@ class _Head(BaseModel):
     num_tokens: int = Field(ge=0, le=_LARGEST)
     ids: str = Field(pattern="^[iq]$")
     logprobs: str = Field(pattern="^[fd]$")
-    returns: list[AnswerReturn] | None
-    temperatures: list[SampledAt] | None
-    policy_versions: list[SampledBy] | None = None
+    spans: list[dict[str, Any]] | None = None
+    """Of each span all but its log probabilities; None in rows of earlier versions."""
+    returns: list[dict[str, Any]] | None = None
+    temperatures: list[dict[str, Any]] | None = None
+    policy_versions: list[dict[str, Any]] | None = None
 
 
 _HEADS = TypeAdapter(list[_Head])
 
 
 def pack_rows(rows: Sequence[TrainingRow]) -> bytes | None:
-    """Give the bytes of the rows, or None if a token id has more than 64 bits."""
+    """Give the bytes of the rows, or None if a token id has more than 64 bits, or a span no log probabilities."""
     heads, arrays = [], []
     try:
         for row in rows:
+            if any(span.logprobs is None for span in row.spans):
+                return None
             ids, id_bytes = _packed(row.token_ids, _IDS)
-            logprobs, logprob_bytes = _packed([value for value in row.logprobs if value is not None], _LOGPROBS)
-            rest = row.model_dump(include={"returns", "temperatures", "policy_versions"})
-            heads.append(_Head(num_tokens=len(row.token_ids), ids=ids, logprobs=logprobs, **rest))
-            arrays += [id_bytes, bytes(value is not None for value in row.logprobs), logprob_bytes]
+            logprobs, logprob_bytes = _packed([x for span in row.spans for x in span.logprobs or ()], _LOGPROBS)
+            spans = [span.model_dump(exclude={"logprobs"}, exclude_defaults=True) for span in row.spans]
+            heads.append(_Head(num_tokens=len(row.token_ids), ids=ids, logprobs=logprobs, spans=spans))
+            arrays += [id_bytes, logprob_bytes]
     except struct.error:
         return None
-    return zlib.compress(b"\n".join([_HEADS.dump_json(heads), b"".join(arrays)]), _LEVEL)
+    return zlib.compress(b"\n".join([_HEADS.dump_json(heads, exclude_defaults=True), b"".join(arrays)]), _LEVEL)
 
 
 def unpack_rows(packed: bytes) -> list[TrainingRow]:
@@ -63,21 +71,26 @@ def unpack_rows(packed: bytes) -> list[TrainingRow]:
         if not unzipping.eof:
             raise ValueError(f"they end early, or have more than {_LARGEST} bytes")
         return [_row(head, file) for head in _HEADS.validate_json(file.readline())]
-    except (TypeError, zlib.error, struct.error, StopIteration) as error:
+    except (TypeError, KeyError, zlib.error, struct.error, StopIteration) as error:
         raise ValueError(f"the packed rows are damaged: {error}") from error
 
 
 def _row(head: _Head, file: BytesIO) -> TrainingRow:
-    token_ids = _read(file, head.num_tokens, head.ids)
+    token_ids = list(_read(file, head.num_tokens, head.ids))
+    if head.spans is None:
+        return _earlier_row(head, token_ids, file)
+    sizes = [span["stop"] - span["start"] for span in head.spans]
+    logprobs = iter(_read(file, sum(sizes), head.logprobs))
+    spans = [span | {"logprobs": list(islice(logprobs, size))} for span, size in zip(head.spans, sizes, strict=True)]
+    return TrainingRow.model_validate({"token_ids": token_ids, "spans": spans})
+
+
+def _earlier_row(head: _Head, token_ids: list[float], file: BytesIO) -> TrainingRow:
     sampled = file.read(head.num_tokens)
-    logprobs = iter(_read(file, sum(sampled), head.logprobs))
-    return TrainingRow(
-        token_ids=list(token_ids),
-        logprobs=[next(logprobs) if one else None for one in sampled],
-        returns=head.returns,
-        temperatures=head.temperatures,
-        policy_versions=head.policy_versions,
-    )
+    given = iter(_read(file, sum(sampled), head.logprobs))
+    logprobs = [next(given) if one else None for one in sampled]
+    counted = head.model_dump(include={"returns", "temperatures", "policy_versions"})
+    return TrainingRow.model_validate(row_with_spans({"token_ids": token_ids, "logprobs": logprobs, **counted}))
 
 
 def _packed(values: Sequence[float], formats: tuple[str, str]) -> tuple[str, bytes]:

@@ -73,6 +73,19 @@ class Beginning(StrEnum):
         return self in (Beginning.RETOKENIZED, Beginning.REWRITTEN)
 
 
+class AnswerRecord(BaseModel):
+    """An answer that was sampled in this rollout, and where its tokens are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    message: int = Field(ge=0)
+    """Its place among the messages of the conversation."""
+    row: int | None = Field(default=None, ge=0)
+    """Index of its row; None if its tokens are not recorded, or it has none."""
+    span: int | None = Field(default=None, ge=0)
+    """Index of its span in the row."""
+
+
 class ConversationRecord(BaseModel):
     """One conversation; its number is its index in the list."""
 
@@ -84,8 +97,8 @@ class ConversationRecord(BaseModel):
     shared: int = Field(default=0, ge=0)
     """Number of leading messages that it has in common with its parent."""
     messages: int = Field(ge=1)
-    calls: int = Field(ge=1)
-    """Number of its answers that were sampled in this rollout."""
+    answers: list[AnswerRecord]
+    """The answers that were sampled in this rollout, in order; it may have other messages of the assistant."""
     tools: int | None = Field(default=None, ge=0)
     """Which of the rollout's `tools` its last request offered; None for none, and in runs of earlier releases."""
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from nat.preferences.pairs import Pairing, pairs_of
 from nat.preferences.parting import message_parting, same_messages
-from nat.trajectory_files.generations import Conversation, Generation, Group, LeftOut, answer_tokens, masked
+from nat.trajectory_files.generations import Conversation, Generation, Group, LeftOut, masked
 
 Form = Literal["grpo", "preference", "kto", "messages"]
 Kind = Literal["text", "messages", "number", "count", "flag", "counts", "numbers"]
@@ -83,7 +83,7 @@ def _grpo(group: Group, options: RowOptions) -> Made:
         row = _completion(generation, conversation, first, None)
         row |= {"generation": generation.number}
         if options.tokens:
-            row |= _completion_tokens(conversation, 0, None)
+            row |= _completion_tokens(conversation, 0, -1)
         made.rows.append(row)
     return made
 
@@ -190,8 +190,9 @@ def _messages(group: Group, options: RowOptions) -> Made:
             "generation": generation.number,
         }
         if options.tokens and conversation.row is not None:
-            mask, logprobs = masked(conversation.row, 0, len(conversation.row.token_ids))
-            row |= {"input_ids": conversation.row.token_ids, "assistant_masks": mask, "logprobs": logprobs}
+            end = conversation.spans[-1].stop
+            mask, logprobs = masked(conversation.spans, 0, end)
+            row |= {"input_ids": conversation.row.token_ids[:end], "assistant_masks": mask, "logprobs": logprobs}
         made.rows.append(row)
     return made
 
@@ -201,7 +202,9 @@ def _each_conversation(group: Group, options: RowOptions, made: Made) -> list[tu
     found = []
     for generation in group.generations:
         for conversation in generation.conversations:
-            if options.tokens and conversation.row is None:
+            if not conversation.sampled:
+                made.leave_out("conversation", "it has no answer")
+            elif options.tokens and conversation.row is None:
                 made.leave_out("conversation", NO_TOKENS)
             else:
                 found.append((generation, conversation))
@@ -217,13 +220,12 @@ def _completion(generation: Generation, conversation: Conversation, begin: int, 
     }
 
 
-def _completion_tokens(conversation: Conversation, first: int, last: int | None) -> Row:
-    """The tokens from the answer of one turn to the end of that of another, or to the end of the row."""
-    row = conversation.row
+def _completion_tokens(conversation: Conversation, first: int, last: int) -> Row:
+    """The tokens from the answer of one turn to the end of that of another."""
+    row, spans = conversation.row, conversation.spans
     assert row is not None
-    begin, _ = answer_tokens(row, first)
-    end = len(row.token_ids) if last is None else answer_tokens(row, last)[1]
-    mask, logprobs = masked(row, begin, end)
+    begin, end = spans[first].start, spans[last].stop
+    mask, logprobs = masked(spans, begin, end)
     return {
         "prompt_ids": row.token_ids[:begin],
         "completion_ids": row.token_ids[begin:end],

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, NamedTuple
 
-from nat.reports.rollouts import answer_lengths, sampled_positions
-from nat.runs.rollouts import RolloutRecord
+from nat.reports.rollouts import span_of
+from nat.runs.rollouts import AnswerRecord, RolloutRecord
 from nat.wire.json import parse_json
-from nat.wire.training import TrainingRow
+from nat.wire.training import Span, TrainingRow
 
 Message = dict[str, Any]
 
@@ -36,7 +36,9 @@ class Conversation:
     tools: str | None
     """The tools that its last request offered, as JSON."""
     row: TrainingRow | None
-    """Its tokens; None if the run has none, or if they cannot be matched with the messages."""
+    """Its tokens; None if the run has none, or if its answers are in several rows."""
+    spans: list[Span]
+    """The tokens of each answer in the row; empty without it."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,8 @@ def group_of(
 def _conversations(record: RolloutRecord) -> list[Conversation | None]:
     """The conversations of a rollout; None for one that is not all text."""
     found: list[Conversation | None] = []
-    start, lengths = 0, answer_lengths(record)
-    for number, conversation in enumerate(record.conversations):
+    start = 0
+    for conversation in record.conversations:
         messages = record.messages[start : start + conversation.messages]
         start += conversation.messages
         plain = [_plain(message) for message in messages]
@@ -96,9 +98,18 @@ def _conversations(record: RolloutRecord) -> list[Conversation | None]:
             found.append(None)
             continue
         tools = None if conversation.tools is None else json.dumps(record.tools[conversation.tools], ensure_ascii=False)
-        row = None if None in lengths[number] else record.rows[number]
-        found.append(Conversation(texts, sampled_positions(messages, conversation.calls), tools, row))
+        row, spans = _tokens(record, conversation.answers)
+        found.append(Conversation(texts, [answer.message for answer in conversation.answers], tools, row, spans))
     return found
+
+
+def _tokens(record: RolloutRecord, answers: Sequence[AnswerRecord]) -> tuple[TrainingRow | None, list[Span]]:
+    """The row that has all of the answers, and the span of each."""
+    spans = [span for answer in answers if (span := span_of(record, answer)) is not None]
+    rows = {answer.row for answer in answers}
+    if len(spans) < len(answers) or len(rows) != 1:
+        return None, []
+    return record.rows[rows.pop() or 0], spans
 
 
 def _plain(message: Message) -> Message | None:
@@ -131,16 +142,7 @@ def _tool_call(call: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def answer_tokens(row: TrainingRow, turn: int) -> tuple[int, int]:
-    """Begin and end of an answer among the tokens of a row."""
-    places = [place for place, logprob in enumerate(row.logprobs) if logprob is not None]
-    begins = [place for place in places if row.logprobs[place - 1] is None]
-    begin = begins[turn]
-    end = next((place for place in range(begin, len(row.logprobs)) if row.logprobs[place] is None), len(row.logprobs))
-    return begin, end
-
-
-def masked(row: TrainingRow, begin: int, end: int) -> tuple[list[int], list[float]]:
+def masked(spans: Sequence[Span], begin: int, end: int) -> tuple[list[int], list[float]]:
     """1 for each sampled token from `begin` to `end` and 0 for others, and the log probabilities, 0 for others."""
-    logprobs: Sequence[float | None] = row.logprobs[begin:end]
-    return [int(value is not None) for value in logprobs], [value or 0.0 for value in logprobs]
+    known = {span.start + place: x for span in spans for place, x in enumerate(span.logprobs or ())}
+    return [int(at in known) for at in range(begin, end)], [known.get(at, 0.0) for at in range(begin, end)]

@@ -1,13 +1,13 @@
 """Merge the exact tokens of calls into training rows, by strict prefix matching.
 
 A call whose prompt ids begin with all ids of a row continues that row; any other begins a new one, with the
-same reward. Only sampled tokens carry a logprob and loss. Text is never tokenised again.
+same reward. Only sampled tokens are in a span and carry loss. Text is never tokenised again.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from nat.wire.training import AnswerReturn, SampledAt, SampledBy, TrainingRow
+from nat.wire.training import Span, TrainingRow
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,15 @@ class MergedRow:
 
     model: str
     row: TrainingRow
+    number: int
+    """Its place among all rows as they began, those without an answer included."""
 
 
 @dataclass
 class _OpenRow:
     model: str
     token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float | None] = field(default_factory=list)
-    returns: list[AnswerReturn] = field(default_factory=list)
-    temperatures: list[SampledAt] = field(default_factory=list)
-    versions: list[SampledBy] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
 
     def continued_by(self, call: CallTokens) -> bool:
         size = len(self.token_ids)
@@ -52,36 +51,18 @@ class _OpenRow:
         return (head if isinstance(head, list) else list(head)) == self.token_ids
 
     def add(self, call: CallTokens) -> None:
-        context = call.prompt[len(self.token_ids) :]
-        self.token_ids += [*context, *call.sampled]
-        self.logprobs += [*(None for _ in context), *call.logprobs]
-        if call.value is not None and call.sampled:
-            self.returns.append(AnswerReturn(num_tokens=len(call.sampled), value=call.value))
+        start = len(call.prompt)
+        self.token_ids += [*call.prompt[len(self.token_ids) :], *call.sampled]
         if call.sampled:
-            self._sampled_at(call.temperature, len(call.sampled))
-            self._sampled_by(call.policy_version, len(call.sampled))
-
-    def finished(self) -> TrainingRow:
-        tempered = any(entry.temperature != 1 for entry in self.temperatures)
-        return TrainingRow(
-            token_ids=self.token_ids,
-            logprobs=self.logprobs,
-            returns=self.returns or None,
-            temperatures=self.temperatures if tempered else None,
-            policy_versions=self.versions if any(entry.policy_version for entry in self.versions) else None,
-        )
-
-    def _sampled_at(self, temperature: float, tokens: int) -> None:
-        """One entry for all answers in a row that have the same temperature."""
-        if self.temperatures and self.temperatures[-1].temperature == temperature:
-            tokens += self.temperatures.pop().num_tokens
-        self.temperatures.append(SampledAt(num_tokens=tokens, temperature=temperature))
-
-    def _sampled_by(self, version: str | None, tokens: int) -> None:
-        """One entry for all answers in a row that the same weights sampled."""
-        if self.versions and self.versions[-1].policy_version == version:
-            tokens += self.versions.pop().num_tokens
-        self.versions.append(SampledBy(num_tokens=tokens, policy_version=version))
+            span = Span(
+                start=start,
+                stop=start + len(call.sampled),
+                logprobs=list(call.logprobs),
+                temperature=call.temperature,
+                policy_version=call.policy_version,
+                value=call.value,
+            )
+            self.spans.append(span)
 
 
 class OpenRows:
@@ -95,27 +76,30 @@ class OpenRows:
         found = [number for number, row in enumerate(self._rows) if row.continued_by(call)]
         return max(found, key=lambda number: len(self._rows[number].token_ids), default=None)
 
-    def add(self, call: CallTokens) -> int:
-        """Continue the longest row that the call continues, or begin a new one; returns its number."""
-        return self.put(call, self.continued_by(call))
+    def put(self, call: CallTokens, number: int | None) -> tuple[int, int | None]:
+        """Add a call to the row of that number, or to a new row.
 
-    def put(self, call: CallTokens, number: int | None) -> int:
-        """Add a call to the row of that number, or to a new row; returns its number."""
+        Returns the row's number, and the index of the answer's span in it, None for an answer without tokens.
+        """
         if number is None:
             number = len(self._rows)
             self._rows.append(_OpenRow(model=call.model))
-        self._rows[number].add(call)
-        return number
+        row = self._rows[number]
+        row.add(call)
+        return number, len(row.spans) - 1 if call.sampled else None
 
     def finished(self) -> list[MergedRow]:
         """The rows in which something was sampled, in the order in which they began."""
-        sampled = (row for row in self._rows if any(logprob is not None for logprob in row.logprobs))
-        return [MergedRow(row.model, row.finished()) for row in sampled]
+        return [
+            MergedRow(row.model, TrainingRow(token_ids=row.token_ids, spans=row.spans), number)
+            for number, row in enumerate(self._rows)
+            if row.spans
+        ]
 
 
 def merge(calls: Iterable[CallTokens]) -> list[TrainingRow]:
     """As few rows as the tokens allow, in the order in which they began."""
     rows = OpenRows()
     for call in calls:
-        rows.add(call)
+        rows.put(call, rows.continued_by(call))
     return [merged.row for merged in rows.finished()]

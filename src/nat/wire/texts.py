@@ -46,7 +46,7 @@ class TokenizedConversation(WireModel):
     """The rows of a conversation, or why there are none."""
 
     rows: list[TrainingRow] = Field(default_factory=list)
-    """As few as the chat template allows, each with a `completion_mask`."""
+    """As few as the chat template allows; their spans have no log probabilities."""
     problem: str | None = None
 
 

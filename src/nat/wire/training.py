@@ -36,90 +36,67 @@ class WireModel(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
-class AnswerReturn(WireModel):
-    """The return of one answer in a row, which is compared with the returns of other rollouts."""
+class Span(WireModel):
+    """Tokens of a row to learn from: an answer that the policy sampled, or a text that somebody wrote."""
 
-    num_tokens: int = Field(ge=1)
-    """Sampled tokens of the answer; the answers of a row are in order and cover all of its sampled tokens."""
-    value: Reward
-
-
-class SampledAt(WireModel):
-    """A run of sampled tokens of a row that have the same temperature."""
-
-    num_tokens: int = Field(ge=1)
-    """Number of sampled tokens; the entries are in the order of the row and cover all of them."""
-    temperature: float = Field(ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE)
-
-
-class SampledBy(WireModel):
-    """A run of sampled tokens of a row that the same weights sampled."""
-
-    num_tokens: int = Field(ge=1)
-    """Number of sampled tokens; the entries are in the order of the row and cover all of them."""
-    policy_version: str | None
-    """Version of the weights, as the answer named it; None if it named none."""
-
-
-class TrainingRow(WireModel):
-    """One token sequence; the policy sampled exactly the tokens that have a logprob, and learns from them.
-
-    With a `completion_mask` it learns from the tokens of the mask instead, whoever wrote them.
-    """
-
-    token_ids: Several[int] = Field(min_length=2)
-    """All tokens of the sequence, prompts and completions, as the model saw them; length T."""
-    logprobs: Several[Logprob | None]
-    """The sampler's log probability of each token at its temperature, None where it was not sampled; length T."""
-    returns: Several[AnswerReturn] | None = None
-    """The return of each answer; None if the answers share the reward of their rollout."""
-    temperatures: Several[SampledAt] | None = None
-    """Temperatures of the sampled tokens; None if all are 1."""
-    policy_versions: Several[SampledBy] | None = None
-    """The weights that sampled the tokens; None if no answer named them."""
-    completion_mask: Several[bool] | None = None
-    """True for each token to learn from; length T. None for those that have a logprob."""
+    start: int = Field(ge=1)
+    """Index of its first token in the row; the first token of a row is predicted by none."""
+    stop: int
+    """Index after its last token."""
+    logprobs: Several[Logprob] | None = None
+    """The sampler's log probability of each token, at `temperature`; None for a text that the policy did not sample."""
+    temperature: float = Field(default=1.0, ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE)
+    policy_version: str | None = None
+    """The weights that sampled it, as the answer named them; None if it named none."""
+    value: Reward | None = None
+    """Its return, which is compared with the returns of other rollouts; None for the reward of its rollout."""
     teacher_logprobs: Several[Logprob | None] | None = None
-    """The log probability that a teacher gives to each token at temperature 1, for the algorithm `distill`; length T.
-    Null where it gave none: a token to learn from then teaches nothing."""
+    """The log probability that a teacher gives to each token at temperature 1, for the algorithm `distill`; a token to
+    which it gave none teaches nothing."""
 
     @model_validator(mode="after")
     def _aligned(self) -> Self:
-        if len(self.logprobs) != len(self.token_ids):
-            seen = f"{len(self.logprobs)} logprobs for {len(self.token_ids)} tokens"
-            raise ValueError(f"{seen}; each token needs one (or null)")
-        if self.logprobs[0] is not None:
-            raise ValueError("the first token has a logprob, but no token before it predicts it")
-        mask = self.completion_mask
-        if mask is not None and (len(mask) != len(self.token_ids) or mask[0]):
-            seen = f"{len(mask)} entries for {len(self.token_ids)} tokens, the first is {mask[0] if mask else None}"
-            raise ValueError(f"completion_mask has {seen}; each token needs one, and no token predicts the first")
-        if (of_teacher := self.teacher_logprobs) is not None and len(of_teacher) != len(self.token_ids):
-            seen = f"{len(of_teacher)} entries for {len(self.token_ids)} tokens"
-            raise ValueError(f"teacher_logprobs has {seen}; each token needs one (or null)")
-        counted = {
-            "returns": self.returns,
-            "temperatures": self.temperatures,
-            "policy_versions": self.policy_versions,
-        }
-        for name, entries in counted.items():
-            covered = sum(entry.num_tokens for entry in entries or ())
-            if entries is not None and covered != self.num_sampled:
-                raise ValueError(f"the {name} cover {covered} sampled tokens; there are {self.num_sampled}")
+        if self.stop <= self.start:
+            raise ValueError(f"a span from {self.start} to {self.stop} has no token")
+        for name, values in (("logprobs", self.logprobs), ("teacher_logprobs", self.teacher_logprobs)):
+            if values is not None and len(values) != self.size:
+                raise ValueError(f"{len(values)} {name} for the {self.size} tokens of a span; each token needs one")
+        return self
+
+    @property
+    def size(self) -> int:
+        """Number of its tokens."""
+        return self.stop - self.start
+
+
+class TrainingRow(WireModel):
+    """One token sequence, and the spans of it to learn from."""
+
+    token_ids: Several[int] = Field(min_length=2)
+    """All tokens of the sequence, prompts and answers, as the model saw them; length T."""
+    spans: Several[Span]
+    """One for each answer, in the order of the tokens."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        end = 0
+        for span in self.spans:
+            if span.start < end:
+                raise ValueError(f"a span begins at token {span.start}, before the end of the one before it, {end}")
+            end = span.stop
+        if end > len(self.token_ids):
+            raise ValueError(f"a span ends at token {end}; the row has {len(self.token_ids)}")
         return self
 
     @property
     def targets(self) -> list[int]:
         """Indices of the tokens to learn from."""
-        chosen = self.completion_mask or [logprob is not None for logprob in self.logprobs]
-        return [at for at, is_target in enumerate(chosen) if is_target]
+        return [at for span in self.spans for at in range(span.start, span.stop)]
 
     @property
     def num_sampled(self) -> int:
         """Number of tokens to learn from, which the policy sampled or somebody else wrote."""
-        if self.completion_mask is not None:
-            return sum(self.completion_mask)
-        return sum(logprob is not None for logprob in self.logprobs)
+        return sum(span.size for span in self.spans)
 
 
 class TrainingRollout(WireModel):
@@ -135,18 +112,16 @@ class TrainingRollout(WireModel):
     """Factor of its tokens in the loss; denominators ignore it."""
 
     @model_validator(mode="after")
-    def _returns_in_all_rows_or_in_none(self) -> Self:
-        with_returns = sum(row.returns is not None for row in self.rows)
-        if with_returns not in {0, len(self.rows)}:
-            raise ValueError(
-                f"{with_returns} of {len(self.rows)} rows have returns; all rows of a rollout need them, or none"
-            )
+    def _values_of_all_answers_or_of_none(self) -> Self:
+        values = [span.value for row in self.rows for span in row.spans]
+        if None in values and (given := len(values) - values.count(None)):
+            raise ValueError(f"{given} of {len(values)} spans have a value; all spans of a rollout need one, or none")
         return self
 
     @property
     def returns(self) -> list[float]:
         """The returns of its answers, row by row; without any, its reward."""
-        return [answer.value for row in self.rows for answer in row.returns or ()] or [self.reward]
+        return [span.value for row in self.rows for span in row.spans if span.value is not None] or [self.reward]
 
 
 class TrainingGroup(WireModel):

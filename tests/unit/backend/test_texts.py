@@ -25,7 +25,9 @@ def rows_of(conversation, *, tokenizer=TOKENIZER, longest=512):
 def shown(row):
     """The text of a row, with what is learned from it in brackets."""
     text, inside = "", False
-    for token, learned in zip(row.token_ids, row.completion_mask, strict=True):
+    targets = set(row.targets)
+    for place, token in enumerate(row.token_ids):
+        learned = place in targets
         text += ("[" if learned else "]") * (learned != inside) + TOKENIZER.token_text(token).text
         inside = learned
     return text + "]" * inside
@@ -38,7 +40,7 @@ def test_all_answers_of_a_conversation_are_in_one_row():
         "<|im_start|>system\nshort<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n[4<|im_end|>]\n"
         "<|im_start|>user\nthe sum of it and 3?<|im_end|>\n<|im_start|>assistant\n[7 then<|im_end|>]"
     )
-    assert set(row.logprobs) == {None}
+    assert [span.logprobs for span in row.spans] == [None, None]
 
 
 def test_earlier_answers_may_be_context():

@@ -1,6 +1,7 @@
 import pytest
 
 from fakes.run_records import NOON, rollout_record
+from fakes.training_rows import row_of
 from nat.data_models.finetuning import (
     CurriculumLearningConfig,
     TrainingJobRef,
@@ -19,7 +20,7 @@ from nat.finetuning.epoch import (
     with_signal,
 )
 from nat.runs.rollouts import LeftOutCause
-from nat.wire.training import JobStatus, TrainingRow
+from nat.wire.training import JobStatus
 
 
 def collection(**groups):
@@ -111,7 +112,7 @@ def test_an_epoch_without_trajectories_has_no_record():
         finished(played(nothing, nothing, []))
 
 
-ROW = TrainingRow(token_ids=[1, 2, 3], logprobs=[None, -0.5, -0.5])
+ROW = row_of([1, 2, 3], [None, -0.5, -0.5])
 NOTHING = TrajectoryCollection(trajectories=[], run_id="r")
 PLAYED = PlayedEpoch(
     epoch=2,

@@ -1,6 +1,7 @@
 import pytest
 
 from fakes.run_records import rollout_record
+from fakes.training_rows import row_of
 from nat.data_models.evaluator import ComparisonFacts
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
 from nat.finetuning.metrics import (
@@ -14,7 +15,6 @@ from nat.finetuning.metrics import (
     rollout_metrics,
 )
 from nat.runs.rollouts import LeftOutCause
-from nat.wire.training import TrainingRow
 
 
 def said(text, reward):
@@ -24,7 +24,7 @@ def said(text, reward):
 
 
 def played(**fields):
-    row = TrainingRow(token_ids=[1, 2, 3], logprobs=[None, -0.5, -0.5])
+    row = row_of([1, 2, 3], [None, -0.5, -0.5])
     return rollout_record(**{"num_calls": 2, "completion_tokens": 2, "rows": [row], "left_out": None, **fields})
 
 
@@ -117,7 +117,7 @@ def test_an_epoch_has_its_batch_its_time_and_its_speed():
 
 def test_the_metrics_are_those_of_the_reference():
     """The reference page lists exactly the computed metrics; a small epoch is computed by hand."""
-    row = TrainingRow(token_ids=[1, 2, 3, 4], logprobs=[None, None, -0.5, -0.5])
+    row = row_of([1, 2, 3, 4], [None, None, -0.5, -0.5])
     whole = {"num_calls": 2, "prompt_tokens": 10, "completion_tokens": 4, "left_out": None, "rows": [row]}
     records = [
         rollout_record("a", 0, **whole, reward=0.0, policy_versions={"m@0": 1, "m@1": 1}),

@@ -3,10 +3,10 @@ from random import Random
 import pytest
 
 from fakes.run_records import rollout_record
+from fakes.training_rows import row_of
 from nat.finetuning import rollout_statistics as statistics
 from nat.finetuning.rollout_statistics import MIN_REPEATS, ScoreSpread, score_spread, what_was_scored, what_was_trained
 from nat.runs.rollouts import LeftOutCause
-from nat.wire.training import TrainingRow
 
 
 def said(example, output, reward, **fields):
@@ -77,9 +77,7 @@ def test_ids_of_tool_calls_do_not_make_answers_different():
 
 def test_rollouts_with_equal_rows_are_equal_in_training():
     """The rows have the trained tokens and the prompts before them."""
-    one, same, other = (
-        rollout_record(rows=[TrainingRow(token_ids=ids, logprobs=[None, -0.1])]) for ids in ([1, 2], [1, 2], [1, 3])
-    )
+    one, same, other = (rollout_record(rows=[row_of(ids, [None, -0.1])]) for ids in ([1, 2], [1, 2], [1, 3]))
     assert what_was_trained(one) == what_was_trained(same) != what_was_trained(other)
 
 
@@ -109,7 +107,7 @@ def test_equal_outputs_are_counted_by_example():
 
 def test_trained_tokens_are_a_share_of_all_sampled_ones():
     """Without token ids the share is not known; failed rollouts do not count."""
-    row = TrainingRow(token_ids=[1, 2, 3], logprobs=[None, -0.1, -0.1])
+    row = row_of([1, 2, 3], [None, -0.1, -0.1])
     trained = said("a", "", 1.0, completion_tokens=8, rows=[row])
     failed = said("a", "", None, completion_tokens=90, left_out=LeftOutCause.FAILED)
     assert statistics.share_of_trained_tokens([trained, failed]) == 0.25

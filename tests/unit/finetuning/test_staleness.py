@@ -3,10 +3,10 @@
 import pytest
 
 from fakes.run_records import rollout_record
+from fakes.training_rows import row_of
 from nat.data_models.finetuning import Trajectory, TrajectoryCollection
 from nat.finetuning.staleness import PolicyVersions, without_stale
 from nat.runs.rollouts import LeftOutCause
-from nat.wire.training import SampledBy, TrainingRow
 
 
 @pytest.fixture
@@ -20,10 +20,7 @@ def versions():
 
 
 def row(*versions):
-    entries = [SampledBy(num_tokens=1, policy_version=version) for version in versions]
-    return TrainingRow(
-        token_ids=[0] * (len(versions) + 1), logprobs=[None, *(-1.0 for _ in versions)], policy_versions=entries
-    )
+    return row_of([0, 0] * len(versions), [None, -1.0] * len(versions), versions=versions)
 
 
 def test_each_update_makes_the_versions_before_it_one_older(versions):

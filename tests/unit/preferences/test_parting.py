@@ -4,27 +4,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.preferences.parting import Parting, first_parting, message_parting, parting, same_messages
-from nat.wire.training import TrainingRow
+from fakes.training_rows import row_of
+from nat.preferences.parting import first_parting, message_parting, parting, same_messages
 
 
 def row(*parts):
     """A row of prompts (lists) and answers (tuples), in turn."""
     tokens = [token for part in parts for token in part]
-    return TrainingRow(
-        token_ids=tokens, logprobs=[-0.5 if isinstance(part, tuple) else None for part in parts for _ in part]
-    )
+    return row_of(tokens, [-0.5 if isinstance(part, tuple) else None for part in parts for _ in part])
 
 
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        (row([1, 2], (3, 4)), row([1, 2], (5, 4)), Parting(2, 0)),
-        (row([1, 2], (3, 4)), row([1, 2], (3, 5)), Parting(3, 0)),
-        (row([1], (3,), [7], (8, 9)), row([1], (3,), [7], (8, 6)), Parting(4, 1)),
-        (row([1], (3,), [7], (8,)), row([1], (3,), [7], (9,)), Parting(3, 1)),
-        (row([1], (3, 4)), row([1], (3,)), Parting(2, 0)),
-        (row([1], (3, 4, 5)), row([1], (3,), [4], (5,)), Parting(2, 0)),
+        (row([1, 2], (3, 4)), row([1, 2], (5, 4)), 2),
+        (row([1, 2], (3, 4)), row([1, 2], (3, 5)), 3),
+        (row([1], (3,), [7], (8, 9)), row([1], (3,), [7], (8, 6)), 4),
+        (row([1], (3,), [7], (8,)), row([1], (3,), [7], (9,)), 3),
+        (row([1], (3, 4)), row([1], (3,)), 2),
+        (row([1], (3, 4, 5)), row([1], (3,), [4], (5,)), 2),
     ],
     ids=["first token", "last token", "second answer", "its first token", "cut at the limit", "cut, then continued"],
 )
@@ -58,16 +56,15 @@ def test_two_answers_to_one_prompt(a, b):
         assert found is None
     else:
         assert found is not None
-        assert found.turn == 0
-        assert a[: found.token - 1] == b[: found.token - 1]
-        assert a[found.token - 1 : found.token] != b[found.token - 1 : found.token]
+        assert a[: found - 1] == b[: found - 1]
+        assert a[found - 1 : found] != b[found - 1 : found]
 
 
 def test_the_first_rows_that_part_are_found():
     """Conversations that saw different prompts are passed over."""
     a = [row([1], (2,), [3], (4,)), row([5], (6,))]
     b = [row([1], (2,), [9], (4,)), row([5], (7,))]
-    assert first_parting(a, b) == ((1, 1), Parting(1, 0))
+    assert first_parting(a, b) == ((1, 1), 1)
     assert first_parting(a[:1], b[:1]) is None
 
 

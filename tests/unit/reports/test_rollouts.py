@@ -5,13 +5,13 @@ import json
 import pytest
 
 from fakes.run_records import rollout_record
-from fakes.runs_on_disk import EVIL, conversation, make_run, training_rollouts
+from fakes.runs_on_disk import EVIL, conversation, make_run, thread, training_rollouts
 from nat.errors import JournalError
 from nat.reports.rollout_page import PlayedRollouts, rollout_text, rollouts_page, rollouts_record
-from nat.reports.rollouts import RolloutChoice, answer_lengths, chosen, played
+from nat.reports.rollouts import RolloutChoice, chosen, played
 from nat.runs.journal import reading
 from nat.runs.records import Phase
-from nat.runs.rollouts import Beginning, ConversationRecord
+from nat.runs.rollouts import AnswerRecord, Beginning
 
 RECORDS = training_rollouts()
 
@@ -107,9 +107,7 @@ def test_a_hostile_model_cannot_control_the_terminal():
     hostile = hostile.model_copy(
         update={"messages": [*hostile.messages, {"role": EVIL, "name": EVIL, "content": [EVIL]}]}
     )
-    hostile = hostile.model_copy(
-        update={"conversations": [ConversationRecord(began=Beginning.FIRST, messages=3, calls=1)]}
-    )
+    hostile = hostile.model_copy(update={"conversations": [thread(3, 1)]})
     shown = PlayedRollouts("run-1", Phase.TRAIN, 0, [hostile])
     for choice in (RolloutChoice(), RolloutChoice(worst=1)):
         page = rollouts_page(shown, choice, lambda _: EVIL)
@@ -127,8 +125,8 @@ def test_a_fork_repeats_no_message():
     record = rollout_record(
         messages=[*first, *second],
         conversations=[
-            ConversationRecord(began=Beginning.FIRST, messages=2, calls=1),
-            ConversationRecord(began=Beginning.RETRY, parent=0, shared=1, messages=2, calls=1),
+            thread(2, answers=[AnswerRecord(message=1)]),
+            thread(2, answers=[AnswerRecord(message=1)], began=Beginning.RETRY, parent=0, shared=1),
         ],
     )
     text = rollout_text(record, Phase.TRAIN)
@@ -143,7 +141,7 @@ def test_answers_that_the_agent_wrote_are_not_marked():
     record = record.model_copy(
         update={
             "messages": [*shots, *record.messages],
-            "conversations": [ConversationRecord(began=Beginning.FIRST, messages=4, calls=1)],
+            "conversations": [thread(4, 3)],
         }
     )
     assert rollout_text(record, Phase.TRAIN).count("[trained, 2 tokens]") == 1
@@ -151,10 +149,11 @@ def test_answers_that_the_agent_wrote_are_not_marked():
 
 
 def test_lengths_are_not_guessed():
-    """Where rows do not match the conversations, an answer says that it was trained and not how long it is."""
+    """Of an answer whose tokens are not recorded, the page says that it was trained and not how long it is."""
     record = conversation("a", 1.0)
-    assert answer_lengths(record) == [[2]]
-    assert answer_lengths(record.model_copy(update={"rows": record.rows * 2})) == [[None]]
+    unknown = [thread(2, answers=[AnswerRecord(message=1)])]
+    text = rollout_text(record.model_copy(update={"conversations": unknown}), Phase.TRAIN)
+    assert "assistant  [trained]\n" in text
 
 
 def test_without_a_wish_every_rollout_has_a_line():

@@ -7,10 +7,10 @@ from huggingface_hub import constants
 
 from fakes.runs_on_disk import CONFIG, make_run
 from fakes.tiny_model import tiny_tokenizer
+from fakes.training_rows import row_of
 from nat.errors import JournalError
 from nat.reports.token_text import row_text, tokenizer_of
 from nat.runs.journal import reading
-from nat.wire.training import TrainingRow
 
 
 def test_sampled_tokens_are_marked_in_the_whole_row(tmp_path):
@@ -19,7 +19,7 @@ def test_sampled_tokens_are_marked_in_the_whole_row(tmp_path):
     hf = tiny_tokenizer()
     hf.save_pretrained(run_dir / "model")
     prompt, answer = (hf(text)["input_ids"] for text in ("<|im_start|>user\nhé<|im_end|>", "⟦yes⟧<|im_end|>"))
-    row = TrainingRow(token_ids=prompt + answer, logprobs=[None] * len(prompt) + [-1.0] * len(answer))
+    row = row_of(prompt + answer, [None] * len(prompt) + [-1.0] * len(answer))
     with reading(run_dir) as journal:
         tokenizer = tokenizer_of(journal)
     assert row_text(row, tokenizer) == r"<|im_start|>user" "\n" r"hé<|im_end|>⟦\u27e6yes\u27e7<|im_end|>⟧"

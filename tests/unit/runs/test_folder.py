@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.run_records import NOON, epoch_record, rollout_record, validation_record
+from fakes.training_rows import row_of
 from nat.errors import JournalError
 from nat.runs.folder import (
     GUIDE_NAMES,
@@ -25,7 +26,6 @@ from nat.runs.folder import (
 from nat.runs.journal import Journal
 from nat.runs.records import Phase, RunSummary, Verdict
 from nat.runs.rollouts import LeftOutCause
-from nat.wire.training import TrainingRow
 
 MOMENTS = st.datetimes(min_value=datetime(2000, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis adds it
 
@@ -181,7 +181,7 @@ def test_summary_has_the_documented_fields(journal):
 
 def test_trajectories_have_a_line_per_rollout(journal):
     """Each line has ids, logprobs, messages, and the cause of a rollout that was left out."""
-    row = TrainingRow(token_ids=[5, 6], logprobs=[None, -0.25])
+    row = row_of([5, 6], [None, -0.25])
     journal.record_rollouts(
         Phase.TRAIN,
         3,
@@ -195,7 +195,7 @@ def test_trajectories_have_a_line_per_rollout(journal):
     path = write_trajectories(journal, Phase.TRAIN, 3)
     assert path == journal.run_dir / "trajectories" / "epoch_0003.jsonl"
     first, second = lines(path)
-    assert first["rows"] == [{"token_ids": [5, 6], "logprobs": [None, -0.25]}]
+    assert first["rows"] == [{"token_ids": [5, 6], "spans": [{"start": 1, "stop": 2, "logprobs": [-0.25]}]}]
     assert first["messages"] == [{"role": "user", "content": "é\nsecond line"}]
     assert (second["left_out"], second["error"]) == ("the workflow raised an error", "ValueError: boom")
     assert write_trajectories(journal, Phase.VALIDATION, 3).name == "validation_0003.jsonl"

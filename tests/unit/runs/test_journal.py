@@ -11,12 +11,13 @@ from collections.abc import Iterator
 import pytest
 
 from fakes.run_records import NOON, epoch_record, job_record, rollout_record, validation_record
+from fakes.training_rows import row_of
 from nat.errors import JournalError
 from nat.runs.folder import create_run_folder
 from nat.runs.journal import JOURNAL_NAME, Journal, reading
 from nat.runs.records import Phase, RunState, RunSummary
-from nat.runs.rollouts import LeftOutCause
-from nat.wire.training import AnswerReturn, JobStatus, TrainingRow
+from nat.runs.rollouts import AnswerRecord, LeftOutCause
+from nat.wire.training import JobStatus
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def reopened(journal: Journal) -> Journal:
 
 def test_records_are_read_back_by_another_process(journal):
     """Every kind of record is unchanged."""
-    row = TrainingRow(token_ids=[1, 2, 3], logprobs=[None, -0.5, -1e-17])
+    row = row_of([1, 2, 3], [None, -0.5, -1e-17])
     rollout = rollout_record("a", rows=[row], messages=[{"role": "user", "content": "hé\n"}], functions={"f": 2})
     epoch = epoch_record(curriculum_state={"included_groups": [1]}, metrics={"train/grad_norm": 0.25})
     validation = validation_record(0, {"x": 0.5, "y": None})
@@ -156,33 +157,57 @@ def test_an_invalid_journal_is_refused_with_the_reason(tmp_path):
 def test_a_journal_of_another_version_is_refused(journal):
     """An unknown schema would be read wrongly."""
     journal._connection.execute("PRAGMA user_version=99")
-    journal.close()
-    with pytest.raises(JournalError, match="schema version 99; this program reads version 2 and 3"):
-        Journal.open(journal.run_dir)
+    with pytest.raises(JournalError, match="schema version 99; this program reads versions 2 to 4"):
+        reopened(journal)
 
 
-def test_a_journal_of_the_version_before_is_read_and_continued(journal):
-    """Its rollouts have their rows in the records; a writer adds the column for packed rows."""
-    row = TrainingRow(token_ids=[1, 2], logprobs=[None, -0.5])
-    old, new = rollout_record("a", rows=[row]), rollout_record("b", rows=[row, row])
+EARLIER_ROW = {
+    "token_ids": [1, 2, 3, 4],
+    "logprobs": [None, -0.5, None, -0.25],
+    "returns": [{"num_tokens": 1, "value": 2.0}, {"num_tokens": 1, "value": 0.0}],
+    "policy_versions": [{"num_tokens": 2, "policy_version": "m@1"}],
+}
+EARLIER_RECORD = {
+    "example_id": "a",
+    "generation": 0,
+    "messages": [
+        {"role": "assistant", "content": "shot"},
+        *[{"role": r, "content": ""} for r in ("user", "assistant")],
+    ],
+    "conversations": [{"began": "first", "messages": 3, "calls": 1}],
+}
+
+
+def test_a_journal_with_rows_in_its_records_is_read(journal):
+    """The earliest version: the last answers of the assistant are the sampled ones; nothing is written to it."""
     connection = journal._connection
     connection.execute("ALTER TABLE rollouts DROP COLUMN rows")
-    text = old.model_dump_json(exclude_defaults=True)
+    text = json.dumps(EARLIER_RECORD | {"rows": [EARLIER_ROW]})
     connection.execute("INSERT INTO rollouts VALUES ('train', 0, 'a', 0, ?)", (text,))
     connection.execute("PRAGMA user_version=2")
     with reopened(journal) as read:
-        assert list(read.rollouts(Phase.TRAIN, 0)) == [old]
-    with Journal.open(journal.run_dir) as written:
-        written.record_rollouts(Phase.TRAIN, 0, [new])
-    with Journal.open(journal.run_dir, read_only=True) as read:
-        assert list(read.rollouts(Phase.TRAIN, 0)) == [old, new]
-        assert next(iter(read.rollout_lines(Phase.TRAIN, 0))) == text
+        [record] = read.rollouts(Phase.TRAIN, 0)
+    assert record.rows == [row_of([1, 2, 3, 4], [None, -0.5, None, -0.25], values=[2.0, 0.0], versions=["m@1"] * 2)]
+    assert record.conversations[0].answers == [AnswerRecord(message=2)], "one answer is not the two spans of the row"
+    with pytest.raises(JournalError, match="schema version 2; this program writes version 4"):
+        Journal.open(journal.run_dir)
+
+
+@pytest.mark.parametrize(
+    "damage", [{"conversations": [{}]}, {"rows": [{}]}, {"rows": 3}, {"messages": 1}, {"generation": -1}]
+)
+def test_damage_of_an_earlier_journal_is_an_error(journal, damage):
+    """The file is named, and what is wrong with it."""
+    text = json.dumps(EARLIER_RECORD | damage)
+    journal._connection.execute("INSERT INTO rollouts VALUES ('train', 0, 'a', 0, ?, NULL)", (text,))
+    journal._connection.execute("PRAGMA user_version=3")
+    with reopened(journal) as read, pytest.raises(JournalError, match=r"journal\.sqlite"):
+        list(read.rollouts(Phase.TRAIN, 0))
 
 
 def test_a_line_of_a_rollout_is_its_whole_record(journal):
     """The rows are stored as bytes beside the record; readers of the files see one object."""
-    returns = [AnswerReturn(num_tokens=1, value=0.5)]
-    row = TrainingRow(token_ids=[1, 2**40], logprobs=[None, -1e-17], returns=returns)
+    row = row_of([1, 2**40], [None, -1e-17], values=[0.5])
     record = rollout_record("a", rows=[row], seconds=2.5)
     journal.record_rollouts(Phase.TRAIN, 0, [record])
     (line,) = journal.rollout_lines(Phase.TRAIN, 0)

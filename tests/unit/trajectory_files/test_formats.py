@@ -5,10 +5,11 @@ import json
 import pytest
 
 from fakes.run_records import rollout_record
-from nat.runs.rollouts import Beginning, ConversationRecord, LeftOutCause
+from fakes.runs_on_disk import thread
+from fakes.training_rows import logprobs_of, row_of
+from nat.runs.rollouts import LeftOutCause
 from nat.trajectory_files.formats import FORMATS, RowOptions, columns_of, rows_of
 from nat.trajectory_files.generations import LeftOut, group_of
-from nat.wire.training import TrainingRow
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
 QUESTION = {"role": "user", "content": "2 + 2?"}
@@ -23,12 +24,10 @@ def solved(generation, reward, call_id, answer, **changes):
         {"role": "tool", "content": "4", "tool_call_id": call_id},
         {"role": "assistant", "content": answer},
     ]
-    row = TrainingRow(
-        token_ids=[1, 2, 3, 4, 5, 6, 10 + len(answer)], logprobs=[None, None, None, -0.5, -0.25, None, -1.0]
-    )
+    row = row_of([1, 2, 3, 4, 5, 6, 10 + len(answer)], [None, None, None, -0.5, -0.25, None, -1.0])
     fields = {
         "messages": messages,
-        "conversations": [ConversationRecord(began=Beginning.FIRST, messages=4, calls=2, tools=0)],
+        "conversations": [thread(4, 1, 3, tools=0)],
         "tools": [TOOLS],
         "rows": [row],
     }
@@ -42,9 +41,9 @@ def guessed(generation, reward, answer="5"):
         generation,
         reward=reward,
         messages=[QUESTION, {"role": "assistant", "content": answer}],
-        conversations=[ConversationRecord(began=Beginning.FIRST, messages=2, calls=1, tools=0)],
+        conversations=[thread(2, 1, tools=0)],
         tools=[TOOLS],
-        rows=[TrainingRow(token_ids=[1, 2, 3, 9], logprobs=[None, None, None, -2.0])],
+        rows=[row_of([1, 2, 3, 9], [None, None, None, -2.0])],
     )
 
 
@@ -126,7 +125,7 @@ def test_pairs_that_a_tool_parted_are_left_out():
 
 def test_pairs_whose_tokens_part_earlier_are_left_out_with_tokens():
     """Prompt tokens must be those of both answers."""
-    row = TrainingRow(token_ids=[1, 2, 3, 4, 8, 6, 7], logprobs=RECORDS[1].rows[0].logprobs)
+    row = row_of([1, 2, 3, 4, 8, 6, 7], logprobs_of(RECORDS[1].rows[0]))
     records = [RECORDS[0], solved(1, 0.5, "y", "five", rows=[row])]
     assert len(made(records, "preference")[0]) == 1
     rows, left_out = made(records, "preference", tokens=True)

@@ -12,7 +12,7 @@ from nat.backend.algorithms.registry import ADVANTAGES
 from nat.data_models.finetuning import Trajectory
 from nat.finetuning.trajectories.groups import has_signal
 from nat.wire.rewards import LARGEST, alike, equal, spread
-from nat.wire.training import AnswerReturn, TrainingRollout
+from nat.wire.training import Span, TrainingRollout
 
 # Values that differ by nothing, by rounding, or by something that counts, at several sizes.
 SIZES = st.sampled_from([1e-12, 1.0, 1e6])
@@ -67,10 +67,10 @@ def test_the_art_server_trains_exactly_what_the_harness_submits(values):
 @pytest.mark.parametrize("reward", ["1e308", "-1e16", "NaN", "Infinity", f"1{'0' * 400}"])
 def test_a_reward_that_would_overflow_is_refused(reward):
     """Its square, or a sum of two, would not be finite."""
-    rows = '"rows": [{"token_ids": [1, 2], "logprobs": [null, -1]}]'
+    rows = '"rows": [{"token_ids": [1, 2], "spans": []}]'
     for model, rest in ((TrainingRollout, rows), (ArtTrajectory, '"logs": []')):
         with pytest.raises(ValidationError, match="reward"):
             model.model_validate_json(f'{{"reward": {reward}, {rest}}}')
         assert model.model_validate_json(f'{{"reward": {LARGEST}, {rest}}}').reward == LARGEST
     with pytest.raises(ValidationError, match="value"):
-        AnswerReturn.model_validate_json(f'{{"num_tokens": 1, "value": {reward}}}')
+        Span.model_validate_json(f'{{"start": 1, "stop": 2, "value": {reward}}}')

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from fakes.training_rows import logprobs_of
 from nat.wire.rows import CallTokens, merge
-from nat.wire.training import TrainingRow
+from nat.wire.training import Span
 
 Tokens = st.lists(st.integers(0, 3), min_size=1, max_size=4)
 """Few ids, so that prefixes often coincide."""
@@ -20,7 +21,7 @@ def test_a_continued_prompt_becomes_one_row():
     """Prompt tokens have no logprob, sampled tokens have one, and a continued turn stays in the row."""
     (row,) = merge([tokens([1, 2], [3]), tokens([1, 2, 3, 4], [5, 6])])
     assert row.token_ids == [1, 2, 3, 4, 5, 6]
-    assert row.logprobs == [None, None, -4.0, None, -6.0, -7.0]
+    assert logprobs_of(row) == [None, None, -4.0, None, -6.0, -7.0]
 
 
 def test_a_prompt_that_differs_in_one_token_begins_a_row():
@@ -50,16 +51,16 @@ def test_a_prompt_may_be_any_sequence():
 
 
 def test_each_answer_keeps_its_return():
-    """Each answer has an entry with its number of tokens; rows without values and empty answers have none."""
+    """Each answer is a span; an empty one has none."""
     calls = [
         CallTokens("m", [1], [2, 3], [-1.0, -1.0], value=0.5),
         CallTokens("m", [1, 2, 3, 4], [], [], value=7.0),
         CallTokens("m", [1, 2, 3, 4, 5], [6], [-1.0], value=0.5),
     ]
     (row,) = merge(calls)
-    assert [(entry.num_tokens, entry.value) for entry in row.returns or ()] == [(2, 0.5), (1, 0.5)]
+    assert [(span.size, span.value) for span in row.spans] == [(2, 0.5), (1, 0.5)]
     (plain,) = merge([tokens([1], [2])])
-    assert plain.returns is None
+    assert plain.spans[0].value is None
 
 
 def test_models_never_share_a_row():
@@ -92,31 +93,32 @@ def test_an_unbroken_conversation_is_one_row(turns):
 
 
 def test_each_answer_keeps_its_temperature():
-    """A row may have several temperatures; neighbouring answers of one temperature share an entry."""
+    """A row may have several temperatures; answers without a token between them stay two."""
     calls = [
         CallTokens("m", [1], [2, 3], [-1.0, -1.0]),
         CallTokens("m", [1, 2, 3, 4], [5], [-1.0], temperature=0.5),
         CallTokens("m", [1, 2, 3, 4, 5], [6, 7], [-1.0, -1.0], temperature=0.5),
     ]
     (row,) = merge(calls)
-    assert [(t.num_tokens, t.temperature) for t in row.temperatures or ()] == [(2, 1.0), (3, 0.5)]
-    (plain,) = merge(calls[:1])
-    assert plain.temperatures is None
+    assert [(span.start, span.stop, span.temperature) for span in row.spans] == [(1, 3, 1.0), (4, 5, 0.5), (5, 7, 0.5)]
 
 
-def test_temperatures_must_cover_the_sampled_tokens():
-    """There is one per token with a log probability, within the supported range."""
-    for told in ([(1, 0.5)], [(3, 0.5)], [(2, 0.0)], [(2, 1e-4)]):
+def test_temperatures_are_within_the_supported_range():
+    """Zero has no distribution, and log probabilities at a tiny one overflow."""
+    for temperature in (0.0, 1e-4):
         with pytest.raises(ValidationError):
-            TrainingRow(
-                token_ids=[1, 2, 3],
-                logprobs=[None, -1.0, -1.0],
-                temperatures=[{"num_tokens": n, "temperature": t} for n, t in told],
-            )
+            Span(start=1, stop=2, logprobs=[-1.0], temperature=temperature)
+
+
+def test_each_token_of_a_span_has_a_log_probability():
+    """More or fewer are of another answer."""
+    for logprobs in ([], [-1.0], [-1.0] * 3):
+        with pytest.raises(ValidationError, match=f"{len(logprobs)} logprobs for the 2 tokens of a span"):
+            Span(start=1, stop=3, logprobs=logprobs)
 
 
 def test_each_answer_keeps_the_weights_that_sampled_it():
-    """Answers of the same weights share an entry; a row whose answers name none has no entries."""
+    """Each span names its own; an answer that names none has none."""
     calls = [
         CallTokens("m", [1], [2, 3], [-1.0, -1.0], policy_version="m@0"),
         CallTokens("m", [1, 2, 3], [4], [-1.0], policy_version="m@0"),
@@ -124,9 +126,9 @@ def test_each_answer_keeps_the_weights_that_sampled_it():
         CallTokens("m", [1, 2, 3, 4, 5], [6], [-1.0], policy_version="m@1"),
     ]
     (row,) = merge(calls)
-    assert [(e.num_tokens, e.policy_version) for e in row.policy_versions or ()] == [(3, "m@0"), (1, "m@1")]
+    assert [(span.size, span.policy_version) for span in row.spans] == [(2, "m@0"), (1, "m@0"), (1, "m@1")]
     (unknown,) = merge([tokens([1], [2])])
-    assert unknown.policy_versions is None
+    assert unknown.spans[0].policy_version is None
 
 
 def test_an_answer_without_a_version_keeps_the_versions_of_others():
@@ -134,4 +136,4 @@ def test_an_answer_without_a_version_keeps_the_versions_of_others():
     (row,) = merge(
         [CallTokens("m", [1], [2], [-1.0], policy_version="m@0"), CallTokens("m", [1, 2, 3], [4, 5], [-1.0, -1.0])]
     )
-    assert [(e.num_tokens, e.policy_version) for e in row.policy_versions or ()] == [(1, "m@0"), (2, None)]
+    assert [(span.size, span.policy_version) for span in row.spans] == [(1, "m@0"), (2, None)]

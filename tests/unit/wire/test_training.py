@@ -24,8 +24,9 @@ ROW = '[{"id": "g", "rollouts": [{"reward": 1, "rows": [{%s}]}]}]'
         "[MANY]",
         '[{"id": "g", "rollouts": [MANY]}]',
         '[{"id": "g", "rollouts": [{"reward": 1, "rows": [MANY]}]}]',
-        ROW % '"token_ids": [MANY], "logprobs": []',
-        ROW % '"token_ids": [1, 2], "logprobs": [MANY]',
+        ROW % '"token_ids": [MANY], "spans": []',
+        ROW % '"token_ids": [1, 2], "spans": [MANY]',
+        ROW % '"token_ids": [1, 2], "spans": [{"start": 1, "stop": 2, "logprobs": [MANY]}]',
     ],
 )
 def test_a_list_of_mistakes_is_one_error(groups):

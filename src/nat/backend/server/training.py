@@ -140,7 +140,7 @@ def batch_findings(job: TrainingJob, loaded: LoadedModel) -> list[str]:
                 if (outside := next((t for t in row.token_ids if not 0 <= t < loaded.vocab_size), None)) is not None:
                     findings.append(f"{place}.token_ids: {outside} is outside the vocabulary of {loaded.vocab_size}")
     if not sampled:
-        findings.append("groups: no token has a logprob or is in a completion_mask, so there is nothing to train on")
+        findings.append("groups: no row has a span, so there is nothing to train on")
     return findings
 
 

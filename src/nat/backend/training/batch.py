@@ -8,14 +8,17 @@ Shapes: T input tokens of a row, K its sampled tokens.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import accumulate, cycle, groupby, islice, pairwise, repeat
 from operator import attrgetter, itemgetter
+from typing import TypeVar
 
 from nat.backend.algorithms.advantages import BatchAdvantages, Returns, batch_advantages
 from nat.backend.algorithms.registry import Resolved
 from nat.errors import UpdateRejected
 from nat.preferences.parting import first_parting
-from nat.wire.training import SampledAt, SampledBy, TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import Span, TrainingGroup, TrainingRollout, TrainingRow
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ class Row:
     """K versions of the weights that sampled the tokens; None if none is known."""
     teacher_logprobs: Sequence[float | None] | None = None
     """K log probabilities that a teacher gives; None where it gave none."""
+    answers: Sequence[tuple[int, int]] = ()
+    """Begin and end of each answer among the K sampled tokens; for pairs, which compare answers."""
 
     @property
     def sampled_at(self) -> list[float]:
@@ -162,7 +167,7 @@ def sampled_tokens_per_rollout(rows: Sequence[Row]) -> dict[int, int]:
 def _check_logprobs(groups: Sequence[TrainingGroup], name: str) -> None:
     for group in groups:
         for number, rollout in enumerate(group.rollouts):
-            if any(row.logprobs[at] is None for row in rollout.rows for at in row.targets):
+            if any(span.logprobs is None for row in rollout.rows for span in row.spans):
                 raise UpdateRejected(
                     f"rollout {number} of the group {group.id!r} has tokens without a log probability, "
                     f"which {name!r} needs of each token that it trains",
@@ -177,10 +182,10 @@ def _check_teacher(groups: Sequence[TrainingGroup], resolved: Resolved) -> None:
     name = resolved.algorithm.name
     for group in groups:
         for number, rollout in enumerate(group.rollouts):
-            if any((row.teacher_logprobs is not None) != wanted for row in rollout.rows):
+            if any((span.teacher_logprobs is not None) != wanted for row in rollout.rows for span in row.spans):
                 seen = "no teacher_logprobs, which" if wanted else "teacher_logprobs, which only distill uses; it is"
                 raise UpdateRejected(
-                    f"rollout {number} of the group {group.id!r} has rows with {seen} "
+                    f"rollout {number} of the group {group.id!r} has spans with {seen} "
                     + (f"{name!r} learns from" if wanted else f"to be trained by {name!r}"),
                     kind="invalid_batch",
                     hint="name a `teacher` in the trainer adapter with algorithm distill, and none with others",
@@ -200,7 +205,7 @@ def _pairs(usable: Sequence[tuple[int, int, TrainingRollout]], resolved: Resolve
             if (parted := first_parting(mine, its)) is None:
                 left_out += 1
             else:
-                found.append(Pair(group, (own[better][0], own[worse][0]), parted[0], parted[1].token))
+                found.append(Pair(group, (own[better][0], own[worse][0]), *parted))
     return found, left_out
 
 
@@ -216,12 +221,12 @@ def _advantages(groups: Sequence[TrainingGroup], resolved: Resolved) -> BatchAdv
             kind="invalid_batch",
             hint="give every rollout an advantage and set config.advantage to 'given', or give none",
         )
-    rows = (row for group in groups for rollout in group.rollouts for row in rollout.rows)
-    if wanted and any(row.returns is not None for row in rows):
+    spans = (span for group in groups for rollout in group.rollouts for row in rollout.rows for span in row.spans)
+    if wanted and any(span.value is not None for span in spans):
         raise UpdateRejected(
-            "rows have returns, but config.advantage is 'given', which compares no returns",
+            "spans have values, but config.advantage is 'given', which compares none",
             kind="invalid_batch",
-            hint="send no returns, or let the backend compare them: set config.advantage to another method",
+            hint="send no values, or let the backend compare them: set config.advantage to another method",
         )
     return batch_advantages(
         [Returns.of([rollout.returns for rollout in group.rollouts]) for group in groups],
@@ -241,30 +246,23 @@ def _by_rollout(group: TrainingGroup, advantages: Sequence[float]) -> Iterator[t
 def _rollout_rows(
     rollout: TrainingRollout, first_index: int, *, group: int, number: int, advantages: Sequence[float]
 ) -> list[Row]:
-    rest = iter(advantages)
-    sampled = [row for row in rollout.rows if row.num_sampled]
+    rest = cycle(advantages)  # one for each answer, or one for all
     return [
         _row(
             row,
             first_index + offset,
             group=group,
             rollout=number,
-            advantages=_of_tokens(row, advantages[0] if row.returns is None else rest),
+            advantages=[advantage for span, advantage in zip(row.spans, rest, strict=False) for _ in range(span.size)],
             weight=rollout.weight,
         )
-        for offset, row in enumerate(sampled)
+        for offset, row in enumerate(row for row in rollout.rows if row.spans)
     ]
 
 
-def _of_tokens(row: TrainingRow, advantages: float | Iterator[float]) -> list[float]:
-    """The advantage of each sampled token: that of the rollout, or the next ones, one for each answer."""
-    if isinstance(advantages, float):
-        return [advantages] * row.num_sampled
-    return [a for answer, a in zip(row.returns or (), advantages, strict=False) for _ in range(answer.num_tokens)]
-
-
 def _row(row: TrainingRow, index: int, *, group: int, rollout: int, advantages: list[float], weight: float) -> Row:
-    targets = row.targets
+    targets, spans = row.targets, row.spans
+    ends = list(accumulate(span.size for span in spans))
     return Row(
         index=index,
         group=group,
@@ -272,18 +270,18 @@ def _row(row: TrainingRow, index: int, *, group: int, rollout: int, advantages: 
         input_ids=row.token_ids[: targets[-1]],
         positions=[at - 1 for at in targets],
         targets=[row.token_ids[at] for at in targets],
-        sampler_logprobs=[row.logprobs[at] for at in targets],
+        answers=list(pairwise([0, *ends])),
+        sampler_logprobs=[x for span in spans for x in span.logprobs or repeat(None, span.size)],
         advantages=advantages,
         weight=weight,
-        temperatures=None if row.temperatures is None else _temperatures(row.temperatures),
-        policy_versions=None if row.policy_versions is None else _versions(row.policy_versions),
-        teacher_logprobs=None if row.teacher_logprobs is None else [row.teacher_logprobs[at] for at in targets],
+        temperatures=_of_tokens(spans, [span.temperature for span in spans], 1.0),
+        policy_versions=_of_tokens(spans, [span.policy_version for span in spans], None),
+        teacher_logprobs=[x for span in spans for x in span.teacher_logprobs or ()] or None,
     )
 
 
-def _temperatures(entries: Sequence[SampledAt]) -> list[float]:
-    return [entry.temperature for entry in entries for _ in range(entry.num_tokens)]
-
-
-def _versions(entries: Sequence[SampledBy]) -> list[str | None]:
-    return [entry.policy_version for entry in entries for _ in range(entry.num_tokens)]
+def _of_tokens(spans: Sequence[Span], values: Sequence[T], usual: T) -> list[T] | None:
+    """The value of each token; None if all are the usual one."""
+    if all(value == usual for value in values):
+        return None
+    return [value for span, value in zip(spans, values, strict=True) for _ in range(span.size)]

@@ -17,7 +17,7 @@ from nat.backend.training.loss import ByRow
 
 
 @dataclass(frozen=True)
-class Span:
+class Part:
     """Sampled tokens of a row, from `start` to before `stop`, counted among its K sampled tokens."""
 
     row: int
@@ -33,16 +33,16 @@ class Completion:
     group: int
     better: bool
     """Chosen, or desirable."""
-    spans: tuple[Span, ...]
+    parts: tuple[Part, ...]
 
     def sum(self, values: ByRow) -> Tensor:
         """The sum of these values over its tokens (float64)."""
-        parts = [values[span.row][span.start : span.stop] for span in self.spans]
-        return torch.cat(parts).sum(dtype=torch.float64)
+        of_parts = [values[part.row][part.start : part.stop] for part in self.parts]
+        return torch.cat(of_parts).sum(dtype=torch.float64)
 
     @property
     def num_tokens(self) -> int:
-        return sum(span.stop - span.start for span in self.spans)
+        return sum(part.stop - part.start for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def completions_of(rows: Sequence[Row], pairs: Sequence[Pair], resolved: Resolve
     if resolved.algorithm.pairs is None:
         return [
             Completion(
-                part[0].group, part[0].advantages[0] > 0, tuple(Span(row.index, 0, len(row.targets)) for row in part)
+                part[0].group, part[0].advantages[0] > 0, tuple(Part(row.index, 0, len(row.targets)) for row in part)
             )
             for part in own.values()
         ]
@@ -75,27 +75,21 @@ def completions_of(rows: Sequence[Row], pairs: Sequence[Pair], resolved: Resolve
     ]
 
 
-def _side(rows: Sequence[Row], pair: Pair, side: int, *, rest: bool) -> Iterator[Span]:
+def _side(rows: Sequence[Row], pair: Pair, side: int, *, rest: bool) -> Iterator[Part]:
     """The tokens of one side of a pair: the answer where the two part, or all from there on."""
     first = rows[pair.rows[side]]
     start, stop = _answer(first, pair.token)
     if not rest:
-        yield Span(first.index, start, stop)
+        yield Part(first.index, start, stop)
         return
-    yield Span(first.index, start, len(first.targets))
+    yield Part(first.index, start, len(first.targets))
     for row in rows[pair.rows[side] + 1 :]:
-        yield Span(row.index, 0, len(row.targets))
+        yield Part(row.index, 0, len(row.targets))
 
 
 def _answer(row: Row, token: int) -> tuple[int, int]:
     """Which of the sampled tokens are the answer that has the token at this position, or that ends before it."""
-    at = row.positions
-    start = stop = max(k for k, position in enumerate(at) if position < token)
-    while start > 0 and at[start - 1] == at[start] - 1:
-        start -= 1
-    while stop + 1 < len(at) and at[stop + 1] == at[stop] + 1:
-        stop += 1
-    return start, stop + 1
+    return [(start, stop) for start, stop in row.answers if row.positions[start] < token][-1]
 
 
 def sequence_slopes(
@@ -125,8 +119,8 @@ def sequence_slopes(
         (slope_S,) = torch.autograd.grad(loss, sums_S)
     by_row = {row: torch.zeros_like(values, dtype=torch.float64) for row, values in current.items()}
     for each, slope in zip(completions, slope_S, strict=True):
-        for span in each.spans:
-            by_row[span.row][span.start : span.stop] -= slope
+        for part in each.parts:
+            by_row[part.row][part.start : part.stop] -= slope
     return SequenceSlopes(float(loss.detach()), by_row, _metrics(seen, paired=resolved.algorithm.pairs is not None))
 
 
@@ -157,7 +151,7 @@ def mismatched(rows: Sequence[Row], completions: Sequence[Completion], *, longes
     their beginning where a row would have more than `longest` tokens.
     """
     by_index = {row.index: row for row in rows}
-    own = [[by_index[span.row] for span in each.spans] for each in completions]
+    own = [[by_index[part.row] for part in each.parts] for each in completions]
     pairs = [
         (mine[min(place, len(mine) - 1)], row)
         for mine, other in zip(own, _others(completions), strict=True)

@@ -296,7 +296,7 @@ class Learner:
     def _compare_completions(self, rows: list[Row], update: _Update) -> dict[str, float]:
         """Set the slopes of a sequence loss over the completions of an optimizer step; gives its value and metrics."""
         config, anchors, own = update.resolved.config, update.anchors, {row.index for row in rows}
-        completions = [each for each in update.completions if each.spans[0].row in own]
+        completions = [each for each in update.completions if each.parts[0].row in own]
         current = anchors.start
         if update.steps_done:
             current = self._score(rows, config)

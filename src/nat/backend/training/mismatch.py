@@ -94,6 +94,7 @@ def _with_targets(row: Row, kept: Sequence[int]) -> Row:
         temperatures=None if row.temperatures is None else [row.temperatures[k] for k in kept],
         policy_versions=None if row.policy_versions is None else [row.policy_versions[k] for k in kept],
         teacher_logprobs=None if row.teacher_logprobs is None else [row.teacher_logprobs[k] for k in kept],
+        answers=(),
     )
 
 

@@ -6,9 +6,9 @@ Different examples are never put together, not even with one generation each: th
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nat.data_models.finetuning import EpisodeItem, Trajectory, TrajectoryCollection
+from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory, TrajectoryCollection
 from nat.data_models.score import mean
-from nat.runs.rollouts import Beginning, ConversationRecord, RolloutRecord
+from nat.runs.rollouts import AnswerRecord, Beginning, ConversationRecord, RolloutRecord
 from nat.wire import rewards
 
 
@@ -43,7 +43,14 @@ def records_of(collection: TrajectoryCollection) -> list[RolloutRecord]:
 def _record_of(trajectory: Trajectory, position: int) -> RolloutRecord:
     items = [item for item in trajectory.episode if isinstance(item, EpisodeItem)]
     example, generation = rollout_key(trajectory, position)
-    chat = ConversationRecord(began=Beginning.FIRST, messages=max(1, len(items)), calls=max(1, len(trajectory.answers)))
+    sampled = set(map(id, trajectory.answers))
+    said = [place for place, item in enumerate(items) if item.role is EpisodeItemRole.ASSISTANT]
+    answers = [place for place in said if id(items[place]) in sampled] or said[-1:]
+    chat = ConversationRecord(
+        began=Beginning.FIRST,
+        messages=max(1, len(items)),
+        answers=[AnswerRecord(message=place) for place in answers],
+    )
     return RolloutRecord(
         example_id=example,
         generation=generation,

@@ -10,12 +10,12 @@ conversations. Training rows are merged on the way, since a row shows which conv
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from nat.finetuning.trajectories.calls import SeenCall, tokens_of_call
-from nat.runs.rollouts import Beginning, ConversationRecord
+from nat.runs.rollouts import AnswerRecord, Beginning, ConversationRecord
 from nat.wire.json import parse_json
 from nat.wire.rows import CallTokens, MergedRow, OpenRows
 
@@ -36,16 +36,24 @@ class Conversation:
     """Number of the conversation that it shares a beginning with."""
     shared: int = 0
     """Messages that it has in common with its parent."""
+    spans: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Number of the row and index of the span that have the tokens of a sampled message, by its position."""
 
-    @property
-    def record(self) -> ConversationRecord:
+    def record(self, rows: Mapping[int, int]) -> ConversationRecord:
+        """Its record; `rows` has the index of each recorded row by its number."""
         return ConversationRecord(
             began=self.began,
             parent=self.parent,
             shared=self.shared,
             messages=len(self.messages),
-            calls=len(self.sampled),
+            answers=[self._answer(position, rows) for position in self.sampled],
         )
+
+    def _answer(self, position: int, rows: Mapping[int, int]) -> AnswerRecord:
+        place = self.spans.get(position)
+        if place is None or place[0] not in rows:
+            return AnswerRecord(message=position)
+        return AnswerRecord(message=position, row=rows[place[0]], span=place[1])
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -62,6 +70,10 @@ class Conversation:
         self.messages += seen.call.messages[len(self.messages) :]
         self.sampled[len(self.messages)] = seen
         self.messages.append(seen.call.message)
+
+    def mark(self, row: int, span: int) -> None:
+        """Note where the tokens of the last message are."""
+        self.spans[len(self.messages) - 1] = row, span
 
 
 def conversations(calls: Sequence[SeenCall]) -> list[Conversation]:
@@ -129,8 +141,11 @@ class ConversationGraph:
         self.conversations[number].add(seen)
         self._remember(number, path, keys, self._key(call.message))
         if tokens is not None:
-            row = self._row_of[number] = self._rows.put(tokens, row)
+            row, span = self._rows.put(tokens, row)
+            self._row_of[number] = row
             self._by_row[row] = number
+            if span is not None:
+                self.conversations[number].mark(row, span)
         else:
             self._row_of.pop(number, None)
 

@@ -18,6 +18,7 @@ from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import Conversation, ConversationGraph, conversations
 from nat.finetuning.trajectories.rows import RecordedTrajectory, broken_by
 from nat.runs.rollouts import LeftOutCause, RolloutRecord
+from nat.wire.rows import MergedRow
 from nat.wire.training import TrainingRow
 
 _FAILURES = {"raised": LeftOutCause.FAILED, "timeout": LeftOutCause.TIMED_OUT}
@@ -95,7 +96,7 @@ def scored(
     graph = ConversationGraph(chosen.calls, None if credited is None else credited.returns)
     threads, merged = graph.conversations, graph.rows
     rows = [each.row for each in merged]
-    record = _record(item, generation, seen, threads, chosen.of_target)
+    record = _record(item, generation, seen, threads, chosen.of_target, rows=merged)
     details = _details(record, chosen, rows, threads)
     earned: dict[int, float] = {}
     shaped_rewards = None
@@ -137,7 +138,11 @@ def _record(
     seen: Sequence[SeenCall],
     threads: Sequence[Conversation],
     chosen: Sequence[SeenCall],
+    *,
+    rows: Sequence[MergedRow] = (),
 ) -> RolloutRecord:
+    """The record without rewards and rows; `rows` are those that it will get."""
+    places = {merged.number: place for place, merged in enumerate(rows)}
     offered = [thread.tools for thread in threads]
     tools = [each for place, each in enumerate(offered) if each and each not in offered[:place]]
     names = [name for s in seen for name in {s.call.llm_name, s.call.model, s.call.requested_model} if name]
@@ -153,7 +158,7 @@ def _record(
         models=dict(Counter(names)),
         messages=[message for thread in threads for message in thread.messages],
         conversations=[
-            thread.record.model_copy(update={"tools": tools.index(each) if each else None})
+            thread.record(places).model_copy(update={"tools": tools.index(each) if each else None})
             for thread, each in zip(threads, offered, strict=True)
         ],
         tools=tools,
@@ -191,7 +196,10 @@ def _details(
         "trained_tokens": sum(row.num_sampled for row in rows),
         "broken_prefixes": sum(causes.values()),
         "broken_by": causes,
-        "conversations": [thread.record.model_dump(mode="json", exclude={"tools"}) for thread in threads],
+        "conversations": [
+            each.model_dump(mode="json", exclude={"tools", "answers"}) | {"calls": len(each.answers)}
+            for each in record.conversations
+        ],
         "calls": len(chosen.calls),
         "calls_without_logprobs": chosen.without_logprobs,
         "truncated": record.truncated,

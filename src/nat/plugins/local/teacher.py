@@ -154,10 +154,8 @@ class Teacher:
         async with self._at_once:
             found = await self._logprobs(asked)
         found += [None] * (len(ids) - len(asked))
-        targets = set(row.targets)
-        return row.model_copy(
-            update={"teacher_logprobs": [each if at in targets else None for at, each in enumerate(found)]}
-        )
+        spans = [span.model_copy(update={"teacher_logprobs": found[span.start : span.stop]}) for span in row.spans]
+        return row.model_copy(update={"spans": spans})
 
     async def _logprobs(self, token_ids: list[int]) -> list[float | None]:
         """The log probability of each token after those before it; None for the first."""
@@ -254,4 +252,4 @@ class Teacher:
 
 
 def _unscored(row: TrainingRow) -> int:
-    return sum((row.teacher_logprobs or [])[at] is None for at in row.targets)
+    return sum(logprob is None for span in row.spans for logprob in span.teacher_logprobs or ())

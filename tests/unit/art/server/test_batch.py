@@ -6,6 +6,7 @@ import pytest
 
 from fakes.art_answers import choice, group, trajectory, user
 from fakes.training_batches import training_row
+from fakes.training_rows import logprobs_of
 from nat.art.server.batch import make_art_batch
 from nat.art.server.served_answers import ServedAnswers
 from nat.art.wire import ArtDevTrainConfig, ArtTrainConfig, ArtTrajectoryGroup, InternalModelConfig
@@ -210,7 +211,7 @@ def answered(loaded, served, text):
     prompt = loaded.tokenizer.render_chat([user("go")])
     token_ids = [*loaded.tokenizer.encode(text), loaded.tokenizer.eos_token_id]
     whole = [*prompt, *token_ids]
-    logprobs = training_row(loaded, whole, list(range(len(prompt), len(whole)))).logprobs[len(prompt) :]
+    logprobs = logprobs_of(training_row(loaded, whole, list(range(len(prompt), len(whole)))))[len(prompt) :]
     served.remember(prompt, token_ids, logprobs)
     return choice(token_ids, logprobs, content=text)
 

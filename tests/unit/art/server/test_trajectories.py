@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fakes.art_answers import choice, said, trajectory, user
 from fakes.tiny_model import tiny_tokenizer
+from fakes.training_rows import logprobs_of
 from nat.art.server.served_answers import ServedAnswers
 from nat.art.server.trajectories import HistoryReader
 from nat.art.wire import ArtTrajectory
@@ -28,7 +29,7 @@ def text(token_ids):
 
 
 def sampled(row):
-    return [token for token, logprob in zip(row.token_ids, row.logprobs, strict=True) if logprob is not None]
+    return [row.token_ids[at] for at in row.targets]
 
 
 def test_one_answer_is_one_row():
@@ -37,7 +38,7 @@ def test_one_answer_is_one_row():
     (row,) = found.rows
     prompt = TOKENIZER.render_chat([SYSTEM, user("go")])
     assert row.token_ids == [*prompt, *TOKENIZER.encode("here"), TOKENIZER.eos_token_id]
-    assert row.logprobs == [None] * len(prompt) + [-1.0] * (len(TOKENIZER.encode("here")) + 1)
+    assert logprobs_of(row) == [None] * len(prompt) + [-1.0] * (len(TOKENIZER.encode("here")) + 1)
     assert (found.answers, found.retokenized) == (1, 1)
 
 
@@ -191,7 +192,7 @@ def test_a_served_answer_is_trained_at_its_temperature():
     served.remember([*prompt, *first, 9], second, [-1.0] * len(second))
     found = read(trajectory(1, user("a"), choice(first), user("c"), choice(second)), served)
     (row,) = found.rows
-    assert [(t.num_tokens, t.temperature) for t in row.temperatures or ()] == [(1, 0.5), (1, 1.0)]
+    assert [(span.size, span.temperature) for span in row.spans] == [(1, 0.5), (1, 1.0)]
 
 
 def test_a_greedy_answer_is_context_only():

@@ -212,7 +212,8 @@ async def test_texts_are_turned_into_rows(connect, worker):
         answer = await client.post("/v1/training/tokenize", json=body)
         refused = await client.post("/v1/training/tokenize", json=wrong)
     first, second = answer.json()["conversations"]
-    assert sum(first["rows"][0]["completion_mask"]) == len("4") + 1
+    [span] = first["rows"][0]["spans"]
+    assert (span["stop"] - span["start"], span["logprobs"]) == (len("4") + 1, None)
     assert second == {"rows": [], "problem": "it has 620 tokens; the context has 512"}
     assert refused.status_code == 422
     assert "wanted is one of the assistant's" in refused.text

@@ -2,14 +2,15 @@
 
 import pytest
 
+from fakes.training_rows import row_of
 from nat.backend.algorithms.registry import resolve
 from nat.backend.training.batch import make_batch, sampled_tokens_per_rollout
 from nat.errors import UpdateRejected
-from nat.wire.training import AnswerReturn, TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout
 
 
 def rollout(reward, *rows, truncated=False):
-    made = [TrainingRow(token_ids=list(range(10, 10 + len(row))), logprobs=row) for row in rows]
+    made = [row_of(range(10, 10 + len(row)), row) for row in rows]
     return TrainingRollout(reward=reward, rows=made, truncated=truncated)
 
 
@@ -80,8 +81,7 @@ def with_returns(reward, *rows):
     made = []
     for answers in rows:
         logprobs = [logprob for count, _ in answers for logprob in [None, *([-1.0] * count)]]
-        returns = [AnswerReturn(num_tokens=count, value=value) for count, value in answers]
-        made.append(TrainingRow(token_ids=list(range(len(logprobs))), logprobs=logprobs, returns=returns))
+        made.append(row_of(range(len(logprobs)), logprobs, values=[value for _, value in answers]))
     return TrainingRollout(reward=reward, rows=made)
 
 
@@ -93,19 +93,17 @@ def test_each_token_has_the_advantage_of_its_answer():
     assert [len(r.targets) for r in rows] == [3, 1, 1]
 
 
-def test_returns_must_cover_all_rows_and_sampled_tokens():
-    """Returns of only some rows or tokens are ambiguous and refused."""
-    with_them = with_returns(0, [(2, 3)]).rows[0]
+def test_all_spans_of_a_rollout_have_a_value_or_none():
+    """Returns of only some answers are ambiguous and refused."""
+    with_them = with_returns(0, [(2, 3), (1, 0)]).rows[0]
     without = rollout(0, [None, -1.0]).rows[0]
-    with pytest.raises(ValueError, match="1 of 2 rows have returns"):
+    with pytest.raises(ValueError, match="2 of 3 spans have a value"):
         TrainingRollout(reward=0, rows=[with_them, without])
-    with pytest.raises(ValueError, match="the returns cover 1 sampled tokens; there are 2"):
-        TrainingRow(token_ids=[1, 2, 3], logprobs=[None, -1, -1], returns=[AnswerReturn(num_tokens=1, value=0)])
 
 
 def test_advantages_and_returns_exclude_each_other():
     """A job that sends both is refused."""
     groups = [TrainingGroup(id="a", rollouts=[with_returns(0, [(1, 3)])])]
     groups[0].rollouts[0].advantage = 1.0
-    with pytest.raises(UpdateRejected, match="rows have returns"):
+    with pytest.raises(UpdateRejected, match="spans have values"):
         make_batch(groups, resolve(TrainingConfig(advantage="given")))

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from fakes.gradients import trained
-from fakes.preference_batches import CASES, demonstrated_row, drawn_pairs, make_models, preference_groups
+from fakes.preference_batches import CASES, drawn_pairs, make_models, preference_groups
 from fakes.training_batches import random_groups, training_row
+from fakes.training_rows import answer_row
 from nat.backend.algorithms.registry import resolve
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
@@ -78,14 +79,14 @@ def test_rollouts_are_compared_where_they_part(learner):
         completions = completions_of(batch.rows, batch.pairs, resolved)
         assert [each.num_tokens for each in completions] == lengths
         assert [each.better for each in completions] == [True, False]
-        assert all(span.start == 2 for each in completions for span in each.spans)
+        assert all(part.start == 2 for each in completions for part in each.parts)
 
 
 def test_one_rollout_may_be_in_several_pairs(learner):
     """The slope of a token is the sum over the pairs that its rollout is in: as if each pair had rows of its own."""
     answers = ([10, 11], [10, 12, 13], [14])
     order = [
-        TrainingRollout(reward=-float(number), rows=[demonstrated_row([1, 2, 3], answer)])
+        TrainingRollout(reward=-float(number), rows=[answer_row([1, 2, 3], answer)])
         for number, answer in enumerate(answers)
     ]
     together, metrics = trained(learner, [TrainingGroup(id="a", rollouts=order)], algorithm="dpo")
@@ -101,7 +102,7 @@ def test_one_rollout_may_be_in_several_pairs(learner):
 
 def test_pairs_that_the_environment_parted_are_left_out(learner):
     """Different tokens that nobody sampled are no choice of the model's: such pairs are counted, nothing is trained."""
-    rows = [demonstrated_row([1, 2, token], [4, 5]) for token in (3, 9)]
+    rows = [answer_row([1, 2, token], [4, 5]) for token in (3, 9)]
     rollouts = [TrainingRollout(reward=float(number), rows=[row]) for number, row in enumerate(rows)]
     group = TrainingGroup(id="a", rollouts=rollouts)
     metrics = learner.update([group], resolve(TrainingConfig(algorithm="dpo")))
@@ -189,16 +190,23 @@ def test_smoothing_and_ipo_exclude_each_other():
         resolve(TrainingConfig(algorithm="dpo", options={"loss_type": "ipo", "label_smoothing": 0.1}))
 
 
-def test_a_mask_has_one_entry_for_each_token():
-    """A mask of another length, or one that begins with a target, names what it has."""
-    with pytest.raises(ValueError, match="completion_mask has 1 entries for 2 tokens"):
-        TrainingRow(token_ids=[1, 2], logprobs=[None, None], completion_mask=[False])
-    with pytest.raises(ValueError, match="no token predicts the first"):
-        TrainingRow(token_ids=[1, 2], logprobs=[None, None], completion_mask=[True, True])
+@pytest.mark.parametrize(
+    ("spans", "message"),
+    [
+        ([(0, 2)], "greater than or equal to 1"),
+        ([(2, 2)], "a span from 2 to 2 has no token"),
+        ([(1, 4)], "a span ends at token 4; the row has 3"),
+        ([(1, 3), (2, 3)], "a span begins at token 2, before the end of the one before it, 3"),
+    ],
+)
+def test_spans_lie_in_their_row_in_order(spans, message):
+    """No token predicts the first one, and none is learned twice."""
+    with pytest.raises(ValueError, match=message):
+        TrainingRow(token_ids=[1, 2, 3], spans=[{"start": start, "stop": stop} for start, stop in spans])
 
 
-@pytest.mark.parametrize(("token", "spans"), [(4, (0, 2)), (5, (0, 2)), (7, (2, 4))])
-def test_a_turn_is_the_answer_with_the_first_other_token_or_that_ends_before_it(token, spans):
+@pytest.mark.parametrize(("token", "bounds"), [(4, (0, 2)), (5, (0, 2)), (7, (2, 4))])
+def test_a_turn_is_the_answer_with_the_first_other_token_or_that_ends_before_it(token, bounds):
     """Answers are whole, from the first token of a row on; token 5 is no answer's, but follows the first one."""
     rows = [
         Row(
@@ -210,10 +218,11 @@ def test_a_turn_is_the_answer_with_the_first_other_token_or_that_ends_before_it(
             targets=[1] * 4,
             sampler_logprobs=[-1.0] * 4,
             advantages=[advantage] * 4,
+            answers=[(0, 2), (2, 4)],
         )
         for number, advantage in enumerate((1.0, -1.0))
     ]
     pair = Pair(group=0, rollouts=(0, 1), rows=(0, 0), token=token)
     resolved = resolve(TrainingConfig(algorithm="dpo", options={"completion": "turn"}))
     found = completions_of(rows, [pair], resolved)
-    assert [(span.start, span.stop) for each in found for span in each.spans] == [spans, spans]
+    assert [(part.start, part.stop) for each in found for part in each.parts] == [bounds, bounds]

@@ -8,20 +8,29 @@ import torch
 
 from fakes.gradients import trained
 from fakes.training_batches import random_groups, random_row
+from fakes.training_rows import answer_row, logprobs_of
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.model_loader import load_model
 from nat.backend.training.batch import make_batch
 from nat.errors import UpdateRejected
 from nat.wire.metrics import UPDATE
-from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import Span, TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 
 
 def taught(row: TrainingRow, logprobs) -> TrainingRow:
     """The row with a teacher's log probabilities of its sampled tokens, given for all tokens."""
-    known = set(row.targets)
-    of_teacher = [float(value) if at in known else None for at, value in enumerate(logprobs)]
-    return row.model_copy(update={"teacher_logprobs": of_teacher})
+    given = [None if value is None else float(value) for value in logprobs]
+    spans = [span.model_copy(update={"teacher_logprobs": given[span.start : span.stop]}) for span in row.spans]
+    return row.model_copy(update={"spans": spans})
+
+
+def of_teacher(row: TrainingRow) -> list[float | None]:
+    """The teacher's log probability of each token of the row."""
+    found: list[float | None] = [None] * len(row.token_ids)
+    for span in row.spans:
+        found[span.start : span.stop] = span.teacher_logprobs
+    return found
 
 
 def invented(groups, seed=0):
@@ -53,7 +62,7 @@ def reference_gradient(loaded, groups, most):
         logprobs = packed_logits(loaded.model, PackedRows.of([row.token_ids])).log_softmax(-1)
         for at in row.targets:
             own = logprobs[at - 1, row.token_ids[at]]
-            gap = row.teacher_logprobs[at] - own.detach()
+            gap = of_teacher(row)[at] - own.detach()
             gaps.append(float(-gap))
             total = total - gap.clamp(-most, most) * own
             count += 1
@@ -107,10 +116,9 @@ def answers(prompts, drawn, mine, its):
                 TrainingRollout(
                     reward=0,
                     rows=[
-                        TrainingRow(
-                            token_ids=[*prompt, token],
-                            logprobs=[None] * len(prompt) + [float(mine[number, token])],
-                            teacher_logprobs=[None] * len(prompt) + [float(its[number, token])],
+                        taught(
+                            answer_row(prompt, [token], [float(mine[number, token])]),
+                            [None] * len(prompt) + [its[number, token]],
                         )
                     ],
                 )
@@ -171,11 +179,11 @@ def test_a_token_without_a_score_teaches_nothing(loaded, make_learner):
     (group,) = invented(random_groups(loaded, groups=1, rollouts=1))
     (row,) = group.rollouts[0].rows
     last = row.targets[-1]
-    cut = [value if at != last else None for at, value in enumerate(row.teacher_logprobs)]
-    zero = [value if at != last else row.logprobs[last] for at, value in enumerate(row.teacher_logprobs)]
+    cut = [value if at != last else None for at, value in enumerate(of_teacher(row))]
+    zero = [value if at != last else logprobs_of(row)[last] for at, value in enumerate(of_teacher(row))]
     norms = []
-    for of_teacher in (cut, zero):
-        rows = [row.model_copy(update={"teacher_logprobs": of_teacher})]
+    for given in (cut, zero):
+        rows = [taught(row, given)]
         groups = [TrainingGroup(id="g", rollouts=[TrainingRollout(reward=0, rows=rows)])]
         norms.append(gradient_of(make_learner(loaded), groups)[1]["grad_norm"])
     assert norms[0] == pytest.approx(norms[1], rel=1e-3)
@@ -185,14 +193,14 @@ def test_batches_without_a_teacher_are_refused(loaded):
     """Distillation without a teacher's log probabilities, and these without distillation, are errors."""
     plain = random_groups(loaded)
     with pytest.raises(
-        UpdateRejected, match=r"rollout 0 .* rows with no teacher_logprobs, which 'distill' learns from"
+        UpdateRejected, match=r"rollout 0 .* spans with no teacher_logprobs, which 'distill' learns from"
     ):
         make_batch(plain, resolve(TrainingConfig(algorithm="distill")))
     with pytest.raises(UpdateRejected, match="which only distill uses; it is to be trained by 'grpo'"):
         make_batch(invented(plain), resolve(TrainingConfig(algorithm="grpo")))
     row = random_row(loaded, Random(0), 8)  # noqa: S311 - likewise
-    with pytest.raises(ValueError, match=r"teacher_logprobs has 2 entries for 8 tokens"):
-        TrainingRow(**row.model_dump() | {"teacher_logprobs": [None, -1.0]})
+    with pytest.raises(ValueError, match=r"2 teacher_logprobs for the 1 tokens of a span"):
+        Span(**row.spans[0].model_dump() | {"teacher_logprobs": [None, -1.0]})
 
 
 def test_the_student_becomes_the_teacher(loaded, make_learner):

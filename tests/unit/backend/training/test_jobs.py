@@ -360,10 +360,11 @@ async def test_the_size_of_a_checkpoints_record_is_constant(http, learner, saved
 @pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e300", f"-1{'0' * 400}"])
 async def test_a_log_probability_that_is_no_number_is_refused(http, learner, value):
     """It is not taken for a token that nobody sampled, which would switch off the comparison with the sampler."""
-    body = '{"id": "job", "groups": [{"id": "a", "rollouts": [{"reward": 1, "rows": [{"token_ids": [1, 2], "logprobs": '
-    answer = await http.post("/v1/training/jobs", content=f"{body}[null, {value}]}}]}}]}}]}}")
+    span = f'{{"start": 1, "stop": 2, "logprobs": [{value}]}}'
+    body = '{"id": "job", "groups": [{"id": "a", "rollouts": [{"reward": 1, "rows": [{"token_ids": [1, 2], "spans": '
+    answer = await http.post("/v1/training/jobs", content=f"{body}[{span}]}}]}}]}}]}}")
     assert answer.status_code == 422
-    assert answer.json()["error"]["param"] == "groups.0.rollouts.0.rows.0.logprobs.1"
+    assert answer.json()["error"]["param"] == "groups.0.rollouts.0.rows.0.spans.0.logprobs.0"
     assert learner.updates == 0
 
 
@@ -371,14 +372,14 @@ async def test_a_log_probability_that_is_no_number_is_refused(http, learner, val
     ("change", "place", "words"),
     [
         ({"token_ids": [1, 999]}, "groups.0.rollouts.0.rows.0.token_ids", "vocabulary"),
-        ({"token_ids": [1] * 600, "logprobs": [None] * 599 + [-1.0]}, "groups.0.rollouts.0.rows.0", "600 tokens"),
-        ({"logprobs": [None, None]}, "groups", "logprob"),
-        ({"logprobs": [None]}, "groups.0.rollouts.0.rows.0", "1 logprobs for 2 tokens"),
+        ({"token_ids": [1] * 600}, "groups.0.rollouts.0.rows.0", "600 tokens"),
+        ({"spans": []}, "groups", "no row has a span"),
+        ({"spans": [{"start": 1, "stop": 3}]}, "groups.0.rollouts.0.rows.0", "a span ends at token 3; the row has 2"),
     ],
 )
 async def test_impossible_batches_are_refused_with_the_place(http, learner, change, place, words):
     """Invalid batches get a 422 that names group, rollout and row; nothing is queued."""
-    row = {"token_ids": [1, 2], "logprobs": [None, -1.0], **change}
+    row = {"token_ids": [1, 2], "spans": [{"start": 1, "stop": 2, "logprobs": [-1.0]}], **change}
     body = {"id": "job", "groups": [{"id": "a", "rollouts": [{"reward": 1, "rows": [row]}]}]}
     answer = await http.post("/v1/training/jobs", json=body)
     assert answer.status_code == 422

@@ -127,14 +127,14 @@ def test_returns_equal_to_the_reward_change_nothing(make_learner, loaded64):
 
 
 def with_returns(groups, draw=lambda random, _: random.uniform(-1, 1)):
-    """The same groups with two answers per row, of one token and of the rest, each with a return."""
+    """The same groups with a return for the first answer of each row, and one for the others."""
     random = Random(2)  # noqa: S311 - made-up batches
     text = [g.model_dump() for g in groups]
     for rollout in (rollout for group in text for rollout in group["rollouts"]):
         for row in rollout["rows"]:
-            sampled = sum(p is not None for p in row["logprobs"])
-            counts = [count for count in (1, sampled - 1) if count]
-            row["returns"] = [{"num_tokens": n, "value": draw(random, rollout["reward"])} for n in counts]
+            values = [draw(random, rollout["reward"]) for _ in range(2)]
+            for number, span in enumerate(row["spans"]):
+                span["value"] = values[number > 0]
     return [TrainingGroup.model_validate(g) for g in text]
 
 
@@ -146,7 +146,8 @@ def noisy(groups, by):
         for rollout in group["rollouts"]:
             rollout["weight"] = random.uniform(0.5, 2)
             for row in rollout["rows"]:
-                row["logprobs"] = [None if p is None else p + random.uniform(-by, by) for p in row["logprobs"]]
+                for span in row["spans"]:
+                    span["logprobs"] = [p + random.uniform(-by, by) for p in span["logprobs"]]
     return [TrainingGroup.model_validate(g) for g in text]
 
 

@@ -15,7 +15,7 @@ from fakes.preference_batches import make_models
 from nat.backend.model_loader import load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.wire.training import AnswerReturn, TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import Span, TrainingGroup, TrainingRollout, TrainingRow
 
 Parts = tuple[list[int] | tuple[int, ...], ...]
 """A row: prompts and what the environment said (lists), and answers (tuples), in turn."""
@@ -62,12 +62,9 @@ def tokens_of(parts: Parts) -> tuple[list[int], list[list[int]]]:
 
 def training_row(parts: Parts, returns: list[float] | None = None) -> TrainingRow:
     ids, answers = tokens_of(parts)
-    learned = {at for answer in answers for at in answer}
-    told = returns and [
-        AnswerReturn(num_tokens=len(own), value=value) for own, value in zip(answers, returns, strict=True)
-    ]
-    mask = [at in learned for at in range(len(ids))]
-    return TrainingRow(token_ids=ids, logprobs=[None] * len(ids), completion_mask=mask, returns=told or None)
+    values = returns or [None] * len(answers)
+    spans = [Span(start=own[0], stop=own[-1] + 1, value=value) for own, value in zip(answers, values, strict=True)]
+    return TrainingRow(token_ids=ids, spans=spans)
 
 
 def group(name: str, rollouts: list[tuple[tuple[Parts, ...], float]]) -> TrainingGroup:

@@ -19,13 +19,13 @@ LOSS = {"beta": 0.2, "old_logprobs": "sampler", "normalize_advantages": False, "
 
 def plain_logprobs(model, row):
     """log-softmax(logits / T) of the sampled tokens [K], row by row without packing, and their entropy."""
-    temperatures = [t.temperature for t in row.temperatures or () for _ in range(t.num_tokens)]
-    places = [at for at, logprob in enumerate(row.logprobs) if logprob is not None]
+    temperatures = [span.temperature for span in row.spans for _ in range(span.size)]
+    places = row.targets
     model.set_attn_implementation("eager")
     logits = model(input_ids=torch.tensor([row.token_ids]), use_cache=False).logits[0]
     model.set_attn_implementation("nat_packed")
     rows = []
-    for at, temperature in zip(places, temperatures or [1.0] * len(places), strict=True):
+    for at, temperature in zip(places, temperatures, strict=True):
         rows.append(torch.log_softmax(logits[at - 1] / temperature, -1))
     table = torch.stack(rows)
     chosen = table.gather(1, torch.tensor([[row.token_ids[at]] for at in places])).squeeze(1)
@@ -43,7 +43,7 @@ def plain_loss(model, reference, groups):
                 logprobs, _ = plain_logprobs(model, row)
                 with torch.no_grad():
                     anchor, _ = plain_logprobs(reference, row)
-                sampler = torch.tensor([p for p in row.logprobs if p is not None], dtype=torch.float64)
+                sampler = torch.tensor([p for span in row.spans for p in span.logprobs], dtype=torch.float64)
                 ratio = (logprobs - sampler).exp()
                 objective = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage)
                 difference = logprobs - anchor
@@ -136,7 +136,8 @@ def without_temperatures(groups):
     """The same groups without temperatures."""
     dumped = [group.model_dump() for group in groups]
     for row in (row for group in dumped for rollout in group["rollouts"] for row in rollout["rows"]):
-        row["temperatures"] = None
+        for span in row["spans"]:
+            del span["temperature"]
     return [TrainingGroup.model_validate(group) for group in dumped]
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fakes.training_batches import random_groups
+from fakes.training_rows import spans_of
 from nat.backend.algorithms.registry import resolve
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
@@ -13,7 +14,7 @@ from nat.backend.training.batch import make_batch
 from nat.backend.training.mismatch import served_logprobs
 from nat.backend.training.weight_pair import WeightPair
 from nat.errors import UpdateRejected
-from nat.wire.training import SampledBy, TrainingConfig, TrainingGroup
+from nat.wire.training import TrainingConfig, TrainingGroup
 
 SETTINGS = resolve(TrainingConfig(learning_rate=3e-2, steps_per_batch=2, max_kl=None))
 
@@ -45,8 +46,8 @@ def same(one, other):
 def sampled_by(groups: list[TrainingGroup], version: str | None) -> list[TrainingGroup]:
     """The same groups, whose tokens name the weights that sampled them."""
     groups = [group.model_copy(deep=True) for group in groups]
-    for row in (row for group in groups for rollout in group.rollouts for row in rollout.rows):
-        row.policy_versions = [SampledBy(num_tokens=row.num_sampled, policy_version=version)]
+    for span in spans_of(groups):
+        span.policy_version = version
     return groups
 
 
@@ -159,8 +160,8 @@ def test_wrong_log_probabilities_of_stale_tokens_fail_the_update(loaded, make_le
     learner.update(random_groups(loaded), SETTINGS, pair=pair)
     pair.version = "m@1"
     random = Random(0)  # noqa: S311 - noise
-    for row in (row for group in old for rollout in group.rollouts for row in rollout.rows):
-        row.logprobs = [None if value is None else value - random.random() for value in row.logprobs]
+    for span in spans_of(old):
+        span.logprobs = [value - random.random() for value in span.logprobs]
     with pytest.raises(UpdateRejected, match="the weights m@0 that sampled on the same tokens"):
         learner.update(old, SETTINGS, pair=pair)
 
@@ -190,11 +191,7 @@ def test_a_row_of_two_versions_compares_each_token_with_its_own(loaded, make_lea
     )
     for before, after in pairs:
         assert before.token_ids == after.token_ids
-        first = next(at for at, value in enumerate(after.logprobs) if value is not None)
-        after.logprobs[first] = before.logprobs[first]
-        rest = after.num_sampled - 1
-        after.policy_versions = [
-            SampledBy(num_tokens=1, policy_version="m@0"),
-            *([SampledBy(num_tokens=rest, policy_version="m@1")] if rest else []),
-        ]
+        after.spans[0].logprobs = before.spans[0].logprobs
+        for number, span in enumerate(after.spans):
+            span.policy_version = "m@1" if number else "m@0"
     assert learner.update(new, SETTINGS, pair=pair)["logprob_diff_mean"] < 1e-5

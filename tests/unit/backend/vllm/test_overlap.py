@@ -3,10 +3,11 @@
 import pytest
 
 from fakes.training_batches import random_groups
+from fakes.training_rows import spans_of
 from fakes.vllm_requests import DEADLINE, answered, ask, learner_of
 from nat.backend.algorithms.registry import resolve
 from nat.backend.training.weight_pair import WeightPair
-from nat.wire.training import SampledBy, TrainingConfig
+from nat.wire.training import TrainingConfig
 
 
 @pytest.mark.parametrize("lora", [True, False])
@@ -19,8 +20,8 @@ def test_answers_of_one_update_ago_are_trained_and_handed_over(opened, lora):
 
     def batch(seed, version):
         groups = random_groups(engine.loaded, seed=seed)
-        for row in (row for group in groups for rollout in group.rollouts for row in rollout.rows):
-            row.policy_versions = [SampledBy(num_tokens=row.num_sampled, policy_version=version)]
+        for span in spans_of(groups):
+            span.policy_version = version
         return groups
 
     def report(_):

@@ -162,7 +162,7 @@ def test_without_credit_nothing_changes():
     """By default rollouts are compared by their score, whatever the step rewards."""
     trajectory = outcome("outcome").trajectory
     assert (trajectory.reward, trajectory.shaped_rewards) == (10.0, None)
-    assert all(row.returns is None for row in outcome("outcome").record.rows)
+    assert all(span.value is None for row in outcome("outcome").record.rows for span in row.spans)
     assert not any("reward" in item.metadata for item in trajectory.answers)
 
 
@@ -187,7 +187,7 @@ def test_shaped_rewards_follow_the_order_of_the_episode(credit, fields, shaped):
 def test_rows_carry_a_return_for_each_answer():
     """Journal and backend get the same rows, with each answer's number of tokens and return."""
     found = outcome("per_step")
-    told = [[(answer.num_tokens, answer.value) for answer in row.returns] for row in found.record.rows]
+    told = [[(span.size, span.value) for span in row.spans] for row in found.record.rows]
     assert told == [[(1, 1.0), (2, 10.0)], [(1, 2.0)]]
     collection = TrajectoryCollection(trajectories=[[found.trajectory]], run_id="r")
     assert training_groups(collection)[0].rollouts[0].rows == found.record.rows

@@ -1,6 +1,7 @@
 import pytest
 
 from fakes.llm_steps import assistant, call, steps, user
+from fakes.training_rows import logprobs_of
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
 from nat.data_models.finetuning import DPOItem, EpisodeItem, EpisodeItemRole, Trajectory, TrajectoryCollection
 from nat.errors import InvalidTrajectories, NoTrajectories
@@ -65,8 +66,8 @@ def test_each_answer_is_submitted_with_its_temperature():
         .rollouts[0]
         .rows,
     ):
-        assert [(t.num_tokens, t.temperature) for t in rows[0].temperatures or ()] == [(1, 0.5), (2, 1.0)]
-        assert rows[1].temperatures is None
+        found = [[(span.size, span.temperature) for span in row.spans] for row in rows]
+        assert found == [[(1, 0.5), (2, 1.0)], [(1, 1.0)]]
 
 
 def test_trajectories_without_ids_are_left_out():
@@ -89,7 +90,7 @@ def test_other_builders_need_only_fill_the_items():
     )
     collection = TrajectoryCollection(trajectories=[[Trajectory(episode=[said], reward=1.0)]], run_id="r")
     (group,) = training_groups(collection)
-    assert (group.id, group.rollouts[0].rows[0].logprobs) == ("0", [None, None, -0.1])
+    assert (group.id, logprobs_of(group.rollouts[0].rows[0])) == ("0", [None, None, -0.1])
 
 
 def recorded(*calls, shaped=None):
@@ -135,9 +136,9 @@ def test_changes_of_a_plug_in_to_a_trajectory_count():
     made.answers[0].metadata["sampled"] = False
     made.shaped_rewards = [5.0]
     (row,) = sent(made)[0]
-    assert (row.num_sampled, [entry.value for entry in row.returns]) == (1, [5.0])
+    assert (row.num_sampled, [span.value for span in row.spans]) == (1, [5.0])
     copied = recorded(FIRST, SECOND, shaped=[1.0, 2.0]).model_copy(update={"shaped_rewards": [3.0, 4.0]})
-    assert [entry.value for entry in sent(copied)[0][0].returns] == [3.0, 4.0]
+    assert [span.value for span in sent(copied)[0][0].spans] == [3.0, 4.0]
 
 
 def test_changes_of_a_plug_in_within_an_answer_count():
@@ -147,7 +148,7 @@ def test_changes_of_a_plug_in_within_an_answer_count():
     assert sent(made)[0][0].token_ids == [1, 9]
     shifted = recorded(FIRST)
     shifted.answers[0].logprobs[0] = -7.0
-    assert sent(shifted)[0][0].logprobs == [None, -7.0]
+    assert logprobs_of(sent(shifted)[0][0]) == [None, -7.0]
 
 
 def test_an_answer_of_the_completions_route_is_trained_on():
@@ -158,7 +159,7 @@ def test_an_answer_of_the_completions_route_is_trained_on():
     item = EvalInputItem(id="a", input_obj="", expected_output_obj="", output_obj="", trajectory=[start, end])
     score = EvalOutputItem(id="a", score=1.0, reasoning="")
     found = scored(item, score, 1.0, generation=0, target=Target(["<workflow>"]), metadata={})
-    assert sent(found.trajectory)[0][0].logprobs == [None, -0.5]
+    assert logprobs_of(sent(found.trajectory)[0][0]) == [None, -0.5]
 
 
 def test_preference_pairs_are_no_conversations():

@@ -3,17 +3,14 @@
 import httpx
 import pytest
 
+from fakes.training_rows import row_of
 from nat.errors import BackendError, BackendUnreachable
 from nat.plugins.local.client import BackendClient
-from nat.wire.training import JobStatus, TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
+from nat.wire.training import JobStatus, TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout
 
 JOB = TrainingJob(
     id="job-1",
-    groups=[
-        TrainingGroup(
-            id="a", rollouts=[TrainingRollout(reward=1.0, rows=[TrainingRow(token_ids=[1, 2], logprobs=[None, -0.5])])]
-        )
-    ],
+    groups=[TrainingGroup(id="a", rollouts=[TrainingRollout(reward=1.0, rows=[row_of([1, 2], [None, -0.5])])])],
 )
 
 

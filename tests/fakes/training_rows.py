@@ -1,0 +1,57 @@
+"""Rows of training from what a test says of each token."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from nat.wire.training import Span, TrainingGroup, TrainingRow
+
+
+def row_of(
+    token_ids: Sequence[int],
+    logprobs: Sequence[float | None],
+    *,
+    values: Sequence[float] | None = None,
+    temperatures: Sequence[float] | None = None,
+    versions: Sequence[str | None] | None = None,
+) -> TrainingRow:
+    """A row whose sampled tokens are those with a log probability, each unbroken part of them an answer.
+
+    `values`, `temperatures` and `versions` have one for each answer.
+    """
+    parts = [
+        [at for at, _ in part]
+        for sampled, part in groupby(enumerate(logprobs), lambda pair: pair[1] is not None)
+        if sampled
+    ]
+    spans = [
+        Span(
+            start=part[0],
+            stop=part[-1] + 1,
+            logprobs=logprobs[part[0] : part[-1] + 1],
+            value=None if values is None else values[number],
+            temperature=1.0 if temperatures is None else temperatures[number],
+            policy_version=None if versions is None else versions[number],
+        )
+        for number, part in enumerate(parts)
+    ]
+    return TrainingRow(token_ids=list(token_ids), spans=spans)
+
+
+def answer_row(prompt: Sequence[int], answer: Sequence[int], logprobs: Sequence[float] | None = None) -> TrainingRow:
+    """A prompt and one answer, which nobody sampled without log probabilities."""
+    start, stop = len(prompt), len(prompt) + len(answer)
+    span = Span(start=start, stop=stop, logprobs=None if logprobs is None else list(logprobs))
+    return TrainingRow(token_ids=[*prompt, *answer], spans=[span])
+
+
+def spans_of(groups: Sequence[TrainingGroup]) -> list[Span]:
+    """All spans of the groups."""
+    return [span for group in groups for rollout in group.rollouts for row in rollout.rows for span in row.spans]
+
+
+def logprobs_of(row: TrainingRow) -> list[float | None]:
+    """The log probability of each token, None where it was not sampled."""
+    found: list[float | None] = [None] * len(row.token_ids)
+    for span in row.spans:
+        found[span.start : span.stop] = span.logprobs or [None] * span.size
+    return found
