@@ -300,8 +300,8 @@ def _without_components(fields: Iterable[FieldDescription]) -> Iterator[FieldDes
 
 
 def _table(fields: Iterable[FieldDescription]) -> Iterator[str]:
-    """One row per key; a default of several lines follows in a block of its own."""
-    rows = list(fields)
+    """One row per key, required ones first; a default of several lines follows in a block of its own."""
+    rows = sorted(fields, key=lambda field: "." in field.name or not field.required)
     yield "| key | type | default | what it does |"
     yield "|---|---|---|---|"
     for field in rows:

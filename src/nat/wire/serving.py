@@ -115,14 +115,56 @@ SaveEvery = Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], WrapValidat
 """Updates between checkpoints; with `auto`, the backend chooses by how long they take."""
 
 
-class ServeOptions(BaseModel):
+class BackendOptions(BaseModel):
+    """What a backend is made of, however it is started: by `nat backend serve`, or for an LLM of a configuration."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    engine: Literal["embedded", "vllm"] = "embedded"
+    """What samples: the backend's own engine, or vLLM in a process of its own."""
+    vllm_command: str | None = None
+    """With engine vllm: the command that starts vLLM, such as `/opt/vllm/bin/vllm serve`; default: `vllm serve`."""
+    vllm_url: str | None = Field(default=None, pattern=SERVER_URL)
+    """With engine vllm: a vLLM server that you run on this machine, in place of one that the backend starts."""
+    vllm_api_key: SecretStr | None = None
+    """With vllm_url: key of that server; better set as the environment variable VLLM_API_KEY."""
+    vllm_args: str | None = None
+    """With engine vllm: further arguments of `vllm serve`, in one string."""
+    vllm_sleep: Literal["never", "training", "auto"] = "never"
+    """With engine vllm: vLLM frees the GPU's memory while the learner trains; requests wait meanwhile. `auto`: only
+    if an update would not fit beside it."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the model runs; `auto` uses CUDA if it is available."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of the served weights; `auto`: bfloat16 on CUDA, and from 100 M weights on CPUs with fast bfloat16."""
+    max_seq_length: int | None = Field(default=None, ge=8)
+    """Most tokens of prompt plus answer; default: the model's own limit."""
+    max_num_seqs: int = Field(default=64, ge=1)
+    """Sequences sampled at the same time; others wait."""
+    kv_cache_mb: int | None = Field(default=None, ge=0)
+    """Memory in MB for keys and values while sampling, per model; sequences wait for it; default: 1/4 of what is
+    free."""
+    prefix_cache_mb: int | None = Field(default=None, ge=0)
+    """Memory in MB of the prefix cache, per model, for earlier prompts and answers; default: 1/16 of what is free."""
+    threads: int | None = Field(default=None, ge=1)
+    """CPU threads per operation; default: as many as find a free core, measured once a second."""
+    seed: int = 0
+    """Seed of the adapters' initial weights."""
+    save_every: SaveEvery = 1
+    """Updates between checkpoints; one is also written at the end. `auto`: as few as keep checkpoints of more than a
+    second to a tenth of the time; then a kill can lose a completed update."""
+    keep_last: int = Field(default=2, ge=1)
+    """Number of newest checkpoints to keep."""
+
+    _words = field_validator("vllm_command", "vllm_args")(check_words)
+
+
+class ServeOptions(BackendOptions):
     """Options of the backend process; each field is the option of the same name.
 
     A subclass adds another protocol: the options that it has besides these, the one of them that chooses it (`switch`),
     and what opens it in the backend's process. Its module imports no torch.
     """
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     switch: ClassVar[str] = ""
     """The option that chooses this protocol; empty for the backend's own."""
@@ -145,54 +187,18 @@ class ServeOptions(BaseModel):
     """Port to listen on; 0 picks a free one, which the ready line names."""
     api_key: SecretStr | None = None
     """Key for requests; generated if left out. Better set as NAT_BACKEND_API_KEY."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the model runs; `auto` uses CUDA if it is available."""
-    engine: Literal["embedded", "vllm"] = "embedded"
-    """What samples: this process, or vLLM in a process of its own, while the learner stays in this one."""
-    vllm_command: str | None = None
-    """With engine vllm: the command to which vLLM's arguments are added; default: `vllm serve`."""
-    vllm_url: str | None = Field(default=None, pattern=SERVER_URL)
-    """With engine vllm: a server that you run on this machine, in place of one that is started."""
-    vllm_api_key: SecretStr | None = None
-    """With vllm_url: key of that server. Better set as VLLM_API_KEY."""
-    vllm_args: str = ""
-    """With engine vllm: further arguments of `vllm serve`, in one string."""
     vllm_startup_timeout: float = Field(default=600.0, gt=0)
     """With engine vllm: seconds until the started vLLM has to answer."""
-    vllm_sleep: Literal["never", "training", "auto"] = "never"
-    """With engine vllm: vLLM frees the GPU's memory while the learner trains; requests wait meanwhile. `auto`: only
-    if an update would not fit beside it."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of the served weights; `auto`: bfloat16 on CUDA, and from 100 M weights on CPUs with fast bfloat16."""
     lora_rank: int | None = Field(default=None, ge=1)
     """Train LoRA adapters of this rank; if left out, all weights."""
     lora_alpha: int = Field(default=32, ge=1)
     """Scale (alpha) of the LoRA adapters."""
     load_in_4bit: bool = False
     """Hold the base weights under LoRA adapters in four bits (QLoRA): 0.56 instead of 2 or 4 bytes each; they round."""
-    max_seq_length: int | None = Field(default=None, ge=2)
-    """Most tokens of prompt plus answer; default: the model's own limit."""
-    max_num_seqs: int = Field(default=64, ge=1)
-    """Sequences sampled at the same time; others wait."""
-    kv_cache_mb: int | None = Field(default=None, ge=0)
-    """Memory for keys and values while sampling, per model; sequences wait for it; default: 1/4 of what is free."""
-    prefix_cache_mb: int | None = Field(default=None, ge=0)
-    """Memory of the prefix cache, per model, for earlier prompts and answers; default: 1/16 of what is free."""
-    threads: int | None = Field(default=None, ge=1)
-    """CPU threads per operation; default: as many as find a free core, measured once a second."""
-    seed: int = 0
-    """Seed of the adapters' initial weights."""
-    save_every: SaveEvery = 1
-    """Jobs between checkpoints. `auto`: as few as keep checkpoints of more than a second to a tenth of the time; then
-    a kill can lose a completed job."""
-    keep_last: int = Field(default=2, ge=1)
-    """Number of newest checkpoints to keep."""
     resume: bool = False
     """Resume from the newest checkpoint in output_dir, if there is one."""
     exit_with_parent: bool = False
     """Exit when stdin ends, which means that the parent process has ended."""
-
-    _words = field_validator("vllm_command", "vllm_args")(check_words)
 
     @model_validator(mode="after")
     def _options_agree(self) -> Self:
@@ -253,6 +259,18 @@ def check_engine(engine: str, vllm_url: str | None, options: BaseModel) -> None:
         raise ValueError("vllm_url: a login in it would be in process lists; leave it out, and set vllm_api_key")
 
 
+def backend_arguments(options: ServeOptions) -> list[str]:
+    """The backend's arguments without the keys, which a process list would show."""
+    arguments: list[str] = []
+    for name in sorted(options.model_fields_set - set(KEY_VARIABLES)):
+        value = getattr(options, name)
+        if value is True:
+            arguments.append(f"--{name}")
+        elif value is not False and value is not None:
+            arguments.append(f"--{name}={value}")  # a value may begin with dashes
+    return arguments
+
+
 def environment_keys(given: Collection[str], environment: Mapping[str, str]) -> dict[str, str]:
     """The keys that the environment has for the options that are given: vLLM's is for a server at a URL only."""
     wanted = {"api_key"} | ({"vllm_api_key"} if "vllm_url" in given else set())
@@ -277,9 +295,10 @@ def _imported(point: EntryPoint) -> type[ServeOptions] | None:
 
 
 def command_line_options() -> dict[str, FieldInfo]:
-    """The options of the backend by name, then those that each protocol adds, which are never required."""
+    """The options of the backend by name, required ones first, then those that each protocol adds."""
+    own = sorted(ServeOptions.model_fields.items(), key=lambda item: not item[1].is_required())
     added = {name: field for protocol in protocols() for name, field in protocol.model_fields.items()}
-    return added | ServeOptions.model_fields
+    return dict(own) | added | ServeOptions.model_fields
 
 
 def options_class(given: Collection[str]) -> type[ServeOptions]:

@@ -83,7 +83,7 @@ def _server(options: ServeOptions, loaded: LoadedModel, path: Path, private: Pat
             hint="export it as a plain model first (`nat runs export`), and set model to that folder",
         )
     command = shlex.split(options.vllm_command or "") or _COMMAND.split()
-    added = shlex.split(options.vllm_args)
+    added = shlex.split(options.vllm_args or "")
     refused = _REFUSED_ON_CPU if loaded.device.type == "cpu" else _REFUSED
     for name in (word.partition("=")[0].replace("_", "-") for word in added):
         if name in refused:

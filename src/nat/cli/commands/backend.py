@@ -20,6 +20,7 @@ from nat.wire.serving import (
     KEY_VARIABLES,
     Handover,
     ServeOptions,
+    backend_arguments,
     command_line_options,
     environment_keys,
     options_class,
@@ -93,18 +94,6 @@ def checked(given: Mapping[str, object], environment: Mapping[str, str]) -> Serv
     except ValueError as error:
         raise ConfigError([str(error)], source="the options of `nat backend serve`") from error
     return checked_options(model, {**environment_keys(given, environment), **given}, command="nat backend serve")
-
-
-def backend_arguments(options: ServeOptions) -> list[str]:
-    """The backend's arguments without the keys, which a process list would show."""
-    arguments: list[str] = []
-    for name in sorted(options.model_fields_set - set(KEY_VARIABLES)):
-        value = getattr(options, name)
-        if value is True:
-            arguments.append(f"--{name}")
-        elif value is not False and value is not None:
-            arguments.append(f"--{name}={value}")  # a value may begin with dashes
-    return arguments
 
 
 def backend_environment(inherited: Mapping[str, str]) -> dict[str, str]:

@@ -5,9 +5,9 @@ import os
 import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from nat.builder.builder import Builder
 from nat.builder.llm import LLMProviderInfo
@@ -15,7 +15,7 @@ from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError, ModelUnavailable
 from nat.hub import local_model
 from nat.plugins.llms.openai import OpenAIModelConfig
-from nat.plugins.local.engine_speed import Engine, engine_advice
+from nat.plugins.local.engine_speed import engine_advice
 from nat.plugins.local.process import BackendProcess, running_backend
 from nat.registry.decorators import register_llm_provider
 from nat.sizing.forecast import TrainingForecast
@@ -24,10 +24,11 @@ from nat.wire.serving import (
     KEY_VARIABLES,
     LOCAL_PACKAGES,
     NOT_IN_4BIT,
-    SERVER_URL,
+    BackendOptions,
     SaveEvery,
+    ServeOptions,
+    backend_arguments,
     check_engine,
-    check_words,
 )
 
 _MODEL_SECONDS = 120.0
@@ -48,7 +49,7 @@ class LoRAOptions(BaseModel):
     longer."""
 
 
-class LocalModelConfig(LLMBaseConfig, name="local"):
+class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
     """A Hugging Face model that the embedded backend serves and trains on this machine."""
 
     model: Path
@@ -69,40 +70,9 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     """Stop texts: an answer ends before them."""
     lora: LoRAOptions | None = None
     """Train LoRA adapters instead of all weights."""
-    engine: Engine = "embedded"
-    """What samples: the backend's own engine, or vLLM in a process of its own."""
-    vllm_command: str | None = None
-    """With `engine: vllm`: the command that starts vLLM, such as `/opt/vllm/bin/vllm serve`; default: `vllm serve`."""
-    vllm_url: str | None = Field(default=None, pattern=SERVER_URL)
-    """With `engine: vllm`: a vLLM server that you run on this machine, in place of one that the backend starts."""
-    vllm_api_key: SecretStr | None = None
-    """With `vllm_url`: key of that server; default: the environment variable VLLM_API_KEY."""
-    vllm_args: str | None = None
-    """With `engine: vllm`: further arguments of `vllm serve`, in one string."""
-    vllm_sleep: Literal["never", "training", "auto"] = "never"
-    """With `engine: vllm`: vLLM frees the GPU's memory while the learner trains; requests wait meanwhile. `auto`: only
-    if an update would not fit beside it."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the model runs; `auto` uses CUDA if available."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Weights while sampling; `auto`: bfloat16 on CUDA, and from 100 M weights on CPUs with fast bfloat16."""
-    max_seq_length: int | None = Field(default=None, ge=8)
-    """Longest prompt plus answer in tokens; by default the model's limit."""
-    max_num_seqs: int = Field(default=64, ge=1)
-    """Sequences sampled at the same time."""
-    kv_cache_mb: int | None = Field(default=None, ge=0)
-    """Memory in MB for states of the sequences that are sampled; others wait; by default a quarter of what is free."""
-    prefix_cache_mb: int | None = Field(default=None, ge=0)
-    """Memory in MB for states of prompts and answers, which later prompts reuse; by default 1/16 of what is free."""
-    threads: int | None = Field(default=None, ge=1)
-    """CPU threads; by default as many as find a free core, measured once a second."""
-    seed: int = 0
-    """Seed of the LoRA initialisation."""
     save_every: SaveEvery = "auto"
     """Updates between checkpoints; one is also written at the end. `auto`: 1, or for a model whose checkpoints take
     more than a second, as few as keep them to a tenth of the time."""
-    keep_last: int = Field(default=2, ge=1)
-    """Checkpoints to keep."""
     startup_timeout: float = Field(default=300.0, gt=0)
     """Seconds that the backend may take to start."""
     max_retries: int = Field(default=2, ge=0)
@@ -121,8 +91,6 @@ class LocalModelConfig(LLMBaseConfig, name="local"):
     @property
     def served_name(self) -> str:
         return self.model_name or self.model.resolve().name
-
-    _words = field_validator("vllm_command", "vllm_args")(check_words)
 
     @model_validator(mode="after")
     def _fit_the_engine(self) -> Self:
@@ -166,35 +134,17 @@ class LocalProviderInfo(LLMProviderInfo):
         self.backend.check()
 
 
-def backend_arguments(config: LocalModelConfig, output_dir: Path | None) -> list[str]:
-    """The command line of the backend process; without an output directory it only serves."""
-    options: dict[str, str | float | Path | None] = {
-        "--model": config.model,
-        "--port": 0,
-        "--served_model_name": config.served_name,
-        "--output_dir": output_dir,
-        "--device": config.device,
-        "--dtype": config.dtype,
-        "--vllm_startup_timeout": config.startup_timeout if config.starts_vllm else None,
-        "--max_seq_length": config.max_seq_length,
-        "--max_num_seqs": config.max_num_seqs if config.vllm_url is None else None,
-        "--kv_cache_mb": config.kv_cache_mb if config.engine == "embedded" else None,
-        "--prefix_cache_mb": config.prefix_cache_mb if config.engine == "embedded" else None,
-        "--engine": config.engine,
-        "--vllm_command": config.vllm_command,
-        "--vllm_url": config.vllm_url,
-        "--vllm_args": config.vllm_args,
-        "--vllm_sleep": config.vllm_sleep if config.engine == "vllm" else None,
-        "--threads": config.threads,
-        "--seed": config.seed,
-        "--save_every": config.save_every,
-        "--keep_last": config.keep_last,
-        "--lora_rank": config.lora.rank if config.lora else None,
-        "--lora_alpha": config.lora.alpha if config.lora else None,
-    }
-    # An argument of vLLM begins like an option, so the value stands behind "=".
-    valued = [f"{name}={value}" for name, value in options.items() if value is not None]
-    return [*valued, "--load_in_4bit"] if config.loads_in_4bit else valued
+def serve_options(config: LocalModelConfig, output_dir: Path | None) -> ServeOptions:
+    """The options of the backend process; without an output directory it only serves."""
+    common = config.model_dump(include=set(BackendOptions.model_fields), exclude_defaults=True)
+    own = {"model": config.model, "served_model_name": config.served_name, "port": 0, "save_every": config.save_every}
+    if output_dir is not None:
+        own |= {"output_dir": output_dir}
+    if config.starts_vllm:
+        own |= {"vllm_startup_timeout": config.startup_timeout}
+    if config.lora is not None:
+        own |= {"lora_rank": config.lora.rank, "lora_alpha": config.lora.alpha, "load_in_4bit": config.loads_in_4bit}
+    return ServeOptions.model_validate(common | own)
 
 
 @register_llm_provider(config_type=LocalModelConfig)
@@ -214,7 +164,7 @@ async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerato
     with tempfile.TemporaryDirectory(prefix="nat-backend-") as scratch:
         serves = builder.llm_only_serves
         log_path = (builder.run_dir or Path(scratch)) / (f"backend_{builder.llm_name}.log" if serves else "backend.log")
-        arguments = backend_arguments(block, None if serves else builder.run_dir)
+        arguments = backend_arguments(serve_options(block, None if serves else builder.run_dir))
         vllm = config.engine == "vllm"
         seconds = config.startup_timeout + (_MODEL_SECONDS if config.starts_vllm else 0)
         key = config.vllm_key(os.environ)

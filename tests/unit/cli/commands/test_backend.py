@@ -6,9 +6,9 @@ import os
 import pytest
 from click.testing import CliRunner
 
-from nat.cli.commands.backend import backend_arguments, backend_command, backend_environment, checked, handover_pipe
+from nat.cli.commands.backend import backend_command, backend_environment, checked, handover_pipe
 from nat.errors import ConfigError
-from nat.wire.serving import ServeOptions
+from nat.wire.serving import ServeOptions, backend_arguments
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - it is to be refused
 

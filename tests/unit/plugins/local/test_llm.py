@@ -10,14 +10,16 @@ from fakes.tiny_model import make_tiny_model
 from nat.backend.__main__ import parse
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.errors import ConfigError, ModelUnavailable
-from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo, backend_arguments
+from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo, serve_options
 from nat.registry.discovery import discover_components
+from nat.wire.serving import backend_arguments
 
 
 def options_of(**given):
     """What the backend's process reads from the arguments of this configuration."""
     return parse(
-        backend_arguments(LocalModelConfig(model=Path("m"), **given), Path("out")), {"NAT_BACKEND_API_KEY": "k"}
+        backend_arguments(serve_options(LocalModelConfig(model=Path("m"), **given), Path("out"))),
+        {"NAT_BACKEND_API_KEY": "k"},
     )
 
 
@@ -55,7 +57,7 @@ def test_a_server_at_a_url_may_need_a_key():
     at_url = {"model": Path("m"), "engine": "vllm", "vllm_url": "http://127.0.0.1:8000"}
     config = LocalModelConfig(**at_url, vllm_api_key="of-the-yaml")
     assert config.vllm_key(environment) == "of-the-yaml"
-    assert "of-the-yaml" not in str(backend_arguments(config, None))
+    assert "of-the-yaml" not in str(backend_arguments(serve_options(config, None)))
     assert LocalModelConfig(**at_url).vllm_key(environment) == "of-the-variable"
     assert LocalModelConfig(model=Path("m"), engine="vllm", vllm_url=None).vllm_key(environment) is None
 
