@@ -9,7 +9,7 @@ from bench.stub import DETAILED, Stub
 
 from nat.wire.training import ResolvedTraining
 
-RESOLVED = ResolvedTraining(algorithm="lite_ppo", paper="", compares_across_groups=False, settings={})
+RESOLVED = ResolvedTraining(algorithm="lite_ppo", paper="", settings={})
 METRICS = {f"metric_{number}": 0.125 * number for number in range(25)}
 
 

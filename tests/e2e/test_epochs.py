@@ -8,6 +8,7 @@ import pytest
 from fakes.finetuning_project import ClumsyTrainer, Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer, Refuse, Say
 from nat.errors import BackendUnreachable, ConfigError, DatasetError, NoTrajectories
+from nat.finetuning.interfaces.trainer_adapter import Recipe
 from nat.finetuning.progress import RunProgress
 from nat.finetuning.trajectories.rows import training_groups
 from nat.runs.records import Phase, RunState
@@ -245,7 +246,7 @@ async def test_a_backend_that_compares_across_groups_gets_all(tmp_path):
     """With rewards normalised over the batch, groups of equal rewards still differ from each other."""
     async with OpenAIServer(lambda request: Say("right" if request.last_text == "q0" else "wrong")) as server:
         project = FinetuningProject(tmp_path, server)
-        project.adapter.across_groups = True
+        project.adapter.recipe = Recipe(compares="batch")
         with project.registered():
             await project.run()
     assert [len(c.trajectories) for c in project.adapter.submitted] == [4, 4]

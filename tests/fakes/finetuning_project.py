@@ -105,7 +105,6 @@ class RememberingAdapter(TrainerAdapter):
         self.submitted: list[TrajectoryCollection] = []
         self.outcomes: Sequence[dict[str, Any]] = ()
         self.healthy = True
-        self.across_groups = False
         self.exported: Path | None = None
         self.forecasts: list[ForecastRequest] = []
         self.forecasted: TrainingForecast | None = None
@@ -114,10 +113,6 @@ class RememberingAdapter(TrainerAdapter):
     async def forecast(self, request: ForecastRequest) -> TrainingForecast | None:
         self.forecasts.append(request)
         return self.forecasted
-
-    @property
-    def compares_across_groups(self) -> bool:
-        return self.across_groups
 
     async def is_healthy(self) -> bool:
         return self.healthy

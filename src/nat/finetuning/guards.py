@@ -38,6 +38,7 @@ from nat.finetuning.sampling import remedy
 from nat.runs.records import EpochRecord, epochs_text
 from nat.runs.rollouts import LeftOutCause, RolloutTally
 from nat.wire import rewards
+from nat.wire.training import Compares
 
 Epochs = Callable[[], Sequence[EpochRecord]]
 """Returns the earlier epochs; called only to find a cause."""
@@ -141,19 +142,19 @@ def check_failures(tally: RolloutTally, *, max_failure_rate: float, before: Epoc
     raise TooManyFailures(message, hint=hint)
 
 
-def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, *, across_groups: bool = False) -> None:
+def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: Compares = "group") -> None:
     """Raise `NoLearningSignal` if the last epochs had nothing to compare.
 
-    `across_groups` is for an algorithm that compares rewards of the whole batch (`reinforce_pp`): there, groups of
-    equal rewards carry a signal if the groups differ.
+    For an algorithm that compares rewards of the whole batch (`reinforce_pp`), groups of equal rewards carry a signal
+    if the groups differ.
     """
     recent = epochs[-config.epochs_without_signal :]
-    if len(recent) < config.epochs_without_signal or not all(_without_signal(e, across_groups) for e in recent):
+    if len(recent) < config.epochs_without_signal or not all(_without_signal(e, compares == "batch") for e in recent):
         return
     seen = ", ".join(f"{e.groups_without_difference} of {e.num_groups}" for e in recent)
     low, high = min(e.min_reward for e in recent), max(e.max_reward for e in recent)
     trained = ", ".join(f"{e.trained_groups} of {e.filtered_groups} submitted" for e in recent)
-    causes = diagnosis_of(evidence_of(epochs, Facts(compares_across_groups=across_groups)), ended=False).findings
+    causes = diagnosis_of(evidence_of(epochs, Facts(compares=compares)), ended=False).findings
     message, hint = with_diagnosis(
         f"nothing to learn from in {_span(recent)}: groups whose rewards are all equal: {seen}; "
         + (f"groups trained: {trained}; " if any(e.filtered_groups for e in recent) else "none was submitted; ")

@@ -23,6 +23,7 @@ from nat.finetuning.sampling import block_finding, block_sampling
 from nat.finetuning.trajectories.calls import WHOLE_WORKFLOW
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilderConfig
 from nat.runs.records import Phase
+from nat.wire.training import Compares
 
 
 @dataclass(frozen=True)
@@ -56,15 +57,15 @@ class PreparedRun:
         }
         return {phase: count for phase, count in planned.items() if count is not None}
 
-    def warnings(self, *, compares_across_groups: bool, needs_difference: bool = True) -> list[str]:
-        """Likely problems, in whole sentences; those of the examples come first."""
+    def warnings(self, compares: Compares = "group") -> list[str]:
+        """Likely problems of an algorithm that compares so, in whole sentences; those of the examples come first."""
         found = [*self.example_warnings, *unlimited_answers(self.config)]
         found += relative_warnings(
             self.config,
-            compares_across_groups=compares_across_groups,
+            compares,
             validates=self.given.validation_dataset is not None,
         )
-        if num_generations(self.config) == 1 and needs_difference and not compares_across_groups:
+        if num_generations(self.config) == 1 and compares == "group":
             found.append(
                 f"trajectory_builders.{self.config.finetuning.trajectory_builder}.num_generations is 1: a rollout is "
                 "compared with others of its example alone, and it has none, so nothing can be learned. Set it to 8."

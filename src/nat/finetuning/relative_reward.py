@@ -3,6 +3,7 @@
 from nat.config.components import references_of
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvaluatorBaseConfig
+from nat.wire.training import Compares
 
 
 def relative_findings(config: Config, *, generations: int | None, trained: str | None, validates: bool) -> list[str]:
@@ -34,12 +35,12 @@ def relative_findings(config: Config, *, generations: int | None, trained: str |
     return findings
 
 
-def relative_warnings(config: Config, *, compares_across_groups: bool, validates: bool) -> list[str]:
+def relative_warnings(config: Config, compares: Compares, *, validates: bool) -> list[str]:
     """Likely problems, in whole sentences."""
     if _relative_reward(config) is None:
         return []
     found = []
-    if compares_across_groups:
+    if compares == "batch":
         found.append(
             "The reward compares generations of one example, and the algorithm compares the rewards of all examples, "
             "which says nothing: choose one that compares inside groups, such as grpo."

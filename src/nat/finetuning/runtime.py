@@ -146,10 +146,10 @@ async def _phase_findings(config: Config, components: RunComponents) -> list[str
         await adapter.initialize(config.finetuning)
     except (BackendError, ConfigError) as error:
         return [error.in_line]
-    if adapter.needs_samples and not components.trajectories.plays:
+    if adapter.recipe.only_samples and not components.trajectories.plays:
         text = "trains what the model has sampled, and texts from a file are not; choose sft, dpo, kto or rft"
         return [f"the algorithm of {config.finetuning.trainer_adapter} {text}"]
-    if num_generations(config) == 1 and adapter.needs_difference and not adapter.compares_across_groups:
+    if num_generations(config) == 1 and adapter.recipe.compares == "group":
         return ["num_generations is 1, but the algorithm compares the rollouts of an example; set it to 8"]
     return []
 
@@ -260,10 +260,7 @@ def warnings_of(phases: Sequence[RunComponents], prepared: PreparedRun) -> list[
         text
         for components, own in zip(phases, prepared.phases, strict=True)
         for text in (
-            *own.warnings(
-                compares_across_groups=components.adapter.compares_across_groups,
-                needs_difference=components.adapter.needs_difference,
-            ),
+            *own.warnings(components.adapter.recipe.compares),
             *components.adapter.warnings(),
         )
     ]

@@ -172,8 +172,8 @@ class EpochTrainer(Trainer):
             known, collected = without_stale(known, collected, self._versions, max_staleness=config.max_staleness)
             staleness = self._versions.metrics(known)
         chosen = self.apply_curriculum_learning(collected, epoch)
-        if adapter.needs_difference and adapter.drops_equal_groups:
-            chosen = with_signal(chosen, across_groups=adapter.compares_across_groups)
+        if adapter.recipe.compares != "nothing" and adapter.drops_equal_groups:
+            chosen = with_signal(chosen, across_groups=adapter.recipe.compares == "batch")
         records = marked(known, collected, chosen, config.curriculum_learning)
         self._recorder.rollouts(epoch, records)
         if not records:
@@ -195,7 +195,7 @@ class EpochTrainer(Trainer):
             records,
             staleness,
             played=self.trajectory_builder.plays,
-            compared=adapter.needs_difference,
+            compared=adapter.recipe.compares != "nothing",
         )
         await self._keep_if_best()
         if not chosen.trajectories:
@@ -219,7 +219,7 @@ class EpochTrainer(Trainer):
             config,
             epoch=epoch - self.context.first_epoch,
             rng=Random(stable_seed(self.run_config.seed, "curriculum", epoch)),  # noqa: S311 - a choice, not a secret
-            across_groups=self.trainer_adapter.compares_across_groups or not self.trainer_adapter.needs_difference,
+            across_groups=self.trainer_adapter.recipe.compares != "group",
         )
         self._curriculum_state = state.model_dump()
         for line in curriculum.description(selection, state, epoch=epoch):
@@ -345,10 +345,11 @@ class EpochTrainer(Trainer):
 
     def _check_signal(self, epochs: Sequence[EpochRecord], limits: GuardsConfig) -> str | None:
         """How the run has solved its examples, if that is why there is nothing to compare."""
-        if not self.trainer_adapter.needs_difference:
+        compares = self.trainer_adapter.recipe.compares
+        if compares == "nothing":
             return None
         try:
-            guards.check_signal(epochs, limits, across_groups=self.trainer_adapter.compares_across_groups)
+            guards.check_signal(epochs, limits, compares)
         except NoLearningSignal:
             journal = self.context.journal
             found = solved(journal.epochs(), journal.validations(), last=limits.epochs_without_signal)

@@ -194,7 +194,7 @@ class Watch:
             chosen,
             records,
             played=self._builder.plays,
-            compared=self._adapter.needs_difference,
+            compared=self._adapter.recipe.compares != "nothing",
         )
 
 

@@ -17,6 +17,7 @@ from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
 Advantage = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "given"]
 RatioLevel = Literal["token", "sequence"]
 PolicyLoss = Literal["clip", "cispo"]
+Compares = Literal["group", "batch", "nothing"]
 Aggregation = Literal["token_mean", "seq_mean", "constant"]
 GradientCheckpointing = Literal["auto", True, False]
 _LARGEST = 2**31 - 1
@@ -247,10 +248,10 @@ class ResolvedTraining(WireModel):
 
     algorithm: str
     paper: str
-    compares_across_groups: bool
-    """True if the rewards of the whole batch are compared, so that groups of equal rewards carry a signal."""
-    needs_difference: bool = True
-    """False if rewards are not compared at all."""
+    compares: Compares = "group"
+    """What the reward of a rollout is compared with: the others of its group, of the whole batch, or nothing."""
+    only_samples: bool = True
+    """True if it trains only what the model has sampled, whose log probabilities it needs."""
     needs_teacher: bool = False
     """True if it learns from the log probabilities of a teacher."""
     settings: dict[str, JsonValue]

@@ -165,11 +165,11 @@ def test_the_remedy_depends_on_the_rewards(changes, remedy):
 def test_a_backend_that_compares_across_groups_needs_no_difference_within():
     """`reinforce_pp` learns from one rollout per example if the examples' rewards differ."""
     epochs = dead_epochs(3, max_reward=1.0, filtered_groups=24)
-    check_signal(epochs, CONFIG, across_groups=True)
+    check_signal(epochs, CONFIG, "batch")
     with pytest.raises(NoLearningSignal):
         check_signal(epochs, CONFIG)
     with pytest.raises(NoLearningSignal):
-        check_signal(dead_epochs(3, filtered_groups=24), CONFIG, across_groups=True)
+        check_signal(dead_epochs(3, filtered_groups=24), CONFIG, "batch")
 
 
 UNTRAINED = {"metrics": {"train/trained_groups": 0.0}}
@@ -201,7 +201,7 @@ def test_a_run_whose_jobs_all_trained_nothing_is_an_error():
 def test_rewards_that_differ_by_rounding_are_equal_across_groups():
     """Rewards across groups are compared with the same tolerance as those inside a group."""
     with pytest.raises(NoLearningSignal, match="has the score"):
-        check_signal(dead_epochs(3, min_reward=0.3, max_reward=0.1 + 0.2), CONFIG, across_groups=True)
+        check_signal(dead_epochs(3, min_reward=0.3, max_reward=0.1 + 0.2), CONFIG, "batch")
 
 
 def test_a_collapsed_reward_ends_the_run():

@@ -11,6 +11,7 @@ from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneConfig
 from nat.errors import ConfigError, TrainingFailed
 from nat.finetuning.dry_run import dry_run
+from nat.finetuning.interfaces.trainer_adapter import Recipe
 from nat.finetuning.phases import each_phase, phase_findings, playing_phase, trained_llm
 from nat.finetuning.progress import RunProgress
 from nat.plugins.local.adapter import LocalTrainerAdapterConfig
@@ -274,7 +275,7 @@ class PlainAdapter(RememberingAdapter):
 class SampleAdapter(PhaseAdapter):
     """An adapter whose algorithm trains sampled tokens only."""
 
-    needs_samples = True
+    recipe = Recipe(only_samples=True)
 
 
 @pytest.mark.parametrize(

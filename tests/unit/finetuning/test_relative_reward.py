@@ -9,6 +9,7 @@ from nat.finetuning.diagnosis.find import diagnosis_of
 from nat.finetuning.diagnosis.measure import Facts, evidence_of
 from nat.finetuning.dry_run import dry_run
 from nat.finetuning.guards import check_reward
+from nat.finetuning.interfaces.trainer_adapter import Recipe
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ async def test_a_run_with_a_relative_reward_is_planned(project):
 
 async def test_an_algorithm_that_compares_examples_is_warned_of(project):
     """Relative scores of different examples have no common scale."""
-    project.adapter.across_groups = True
+    project.adapter.recipe = Recipe(compares="batch")
     plan = await dry_run(project.given(validation_dataset=str(project.held_out)))
     assert "choose one that compares inside groups" in plan.warnings[0]
 

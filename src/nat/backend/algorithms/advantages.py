@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from nat.wire.rewards import alike, equal, rounding
+from nat.wire.training import Compares
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,9 @@ class Advantage:
 
     compare: Callable[[Returns], Tensor] | None
     """One advantage for each return, of at least two rollouts that differ; None if rollouts carry their advantages."""
-    across_groups: bool = False
-    """Compare the rollouts of the whole batch instead of those of each group."""
-    needs_difference: bool = True
-    """False if rollouts are not compared at all: then groups of equal rewards carry a signal, and single rollouts."""
+    among: Compares = "group"
+    """Compare the rollouts of each `group`, or of the whole `batch`; with `nothing`, single rollouts carry a signal,
+    and groups of equal rewards."""
 
 
 @dataclass(frozen=True)
@@ -118,14 +118,14 @@ def batch_advantages(
             for group, own in zip(groups, given, strict=True)
         ]
         has_signal = [bool(group.values_C.any()) for group in advantages]
-    elif advantage.across_groups:
+    elif advantage.among == "batch":
         batch = Returns.joined(groups)
         has_signal = [not batch.alike] * len(groups)
         compared_C = batch.values_C if batch.alike else advantage.compare(batch)
         parts = torch.split(compared_C, [len(group.values_C) for group in groups])
         advantages = [Returns(part_C, group.counts) for part_C, group in zip(parts, groups, strict=True)]
     else:
-        has_signal = [not (advantage.needs_difference and group.alike) for group in groups]
+        has_signal = [advantage.among == "nothing" or not group.alike for group in groups]
         advantages = [
             Returns(advantage.compare(group), group.counts) if keep else group
             for group, keep in zip(groups, has_signal, strict=True)

@@ -39,7 +39,7 @@ DISTILL = replace(
     name="distill",
     summary="Imitates a teacher on the student's own rollouts: reverse KL divergence per token, whatever the rewards.",
     paper="arXiv 2306.13649",
-    advantage=Advantage(centred, needs_difference=False),
+    advantage=Advantage(centred, among="nothing"),
     defaults={"normalize_advantages": True, "epsilon_high": 4.0, "num_iterations": 8, "max_kl": 0.3},
     usual_rate=1 / 3,
     options=DistillOptions,

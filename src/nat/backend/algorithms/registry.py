@@ -78,8 +78,8 @@ class Resolved:
         return ResolvedTraining(
             algorithm=self.algorithm.name,
             paper=self.algorithm.paper,
-            compares_across_groups=self.algorithm.advantage.across_groups,
-            needs_difference=self.algorithm.pairs is not None or self.algorithm.advantage.needs_difference,
+            compares="group" if self.algorithm.pairs is not None else self.algorithm.advantage.among,
+            only_samples=self.algorithm.needs_logprobs,
             needs_teacher=self.algorithm.teacher_advantage is not None,
             settings=settings,
         )

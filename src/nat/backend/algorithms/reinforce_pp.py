@@ -22,7 +22,7 @@ REINFORCE_PP = replace(
     name="reinforce_pp",
     summary="Standardises rewards over the whole batch; works with one rollout per example.",
     paper="arXiv 2501.03262",
-    advantage=Advantage(whitened, across_groups=True),
+    advantage=Advantage(whitened, among="batch"),
     aggregation=token_mean,
     defaults={"normalize_advantages": False, "epsilon": 0.2, "epsilon_high": 0.2},
 )

@@ -41,7 +41,7 @@ SFT = Algorithm(
     name="sft",
     summary="Imitates every rollout, whatever its reward: the cross entropy of the assistant's tokens.",
     paper="arXiv 2203.02155",
-    advantage=Advantage(ones, needs_difference=False),
+    advantage=Advantage(ones, among="nothing"),
     importance_sampling_level=token,
     policy_loss=log_likelihood,
     aggregation=token_mean,

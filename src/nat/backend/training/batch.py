@@ -128,7 +128,7 @@ def make_batch(groups: Sequence[TrainingGroup], resolved: Resolved) -> Batch:
     ]
     of_teacher = algorithm.teacher_advantage is not None
     _check_teacher(groups, resolved)
-    compared = [0 if advantage.across_groups else index for index, _, _ in rollouts]
+    compared = [0 if advantage.among == "batch" else index for index, _, _ in rollouts]
     with_signal = {compared[number] for number, (_, _, own) in enumerate(rollouts) if usable[number] and any(own)}
     kept = {
         number

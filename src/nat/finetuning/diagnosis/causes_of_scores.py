@@ -98,7 +98,7 @@ def noisy_score(evidence: Evidence) -> Seen | None:
     remedy="Set num_generations of the trajectory builder to 8.",
 )
 def single_rollouts(evidence: Evidence) -> Seen | None:
-    if evidence.compares_across_groups or not 0 < evidence.generations <= 1:
+    if evidence.compares != "group" or not 0 < evidence.generations <= 1:
         return None
     return Seen(1.0, "each example is played once in an epoch, so its score has nothing to be compared with")
 
@@ -171,7 +171,7 @@ def too_easy(evidence: Evidence) -> Seen | None:
 )
 def few_generations(evidence: Evidence) -> Seen | None:
     share = evidence.equal_groups - evidence.hard - evidence.easy - evidence.equal_between
-    if share <= EQUAL_GROUPS or evidence.constant or evidence.compares_across_groups or not evidence.num_examples:
+    if share <= EQUAL_GROUPS or evidence.constant or evidence.compares != "group" or not evidence.num_examples:
         return None
     return Seen(
         share,

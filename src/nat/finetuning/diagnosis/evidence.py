@@ -12,6 +12,7 @@ from nat.finetuning.diagnosis.updates import Updates
 from nat.finetuning.rollout_statistics import ScoreSpread
 from nat.runs.records import Verdict
 from nat.wire.rewards import equal
+from nat.wire.training import Compares
 
 HARD, EASY = 0.05, 0.95
 """Mean scores, as shares of the way from the lowest to the highest. At .05, half of the groups of sixteen rollouts have
@@ -47,7 +48,7 @@ class Evidence:
     """Share of the sampled tokens."""
     generations: float = 0.0
     """Scored rollouts per example and epoch."""
-    compares_across_groups: bool = False
+    compares: Compares = "group"
     num_examples: int = 0
     lowest: float | None = None
     highest: float | None = None

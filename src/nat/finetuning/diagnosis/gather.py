@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from nat.finetuning.diagnosis.find import Diagnosis, diagnosis_of
 from nat.finetuning.diagnosis.measure import Facts, evidence_of
@@ -13,6 +14,7 @@ from nat.runs.journal import Journal, reading
 from nat.runs.recorded_config import config_of, finetuning_value
 from nat.runs.records import EpochRecord, Finding, Phase, TrainingPhase, ValidationRecord
 from nat.runs.rollouts import RolloutRecord
+from nat.wire.training import Compares
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +72,7 @@ def diagnose_run(journal: Journal, *, ended: bool, first: int = 0, end: int | No
     facts = Facts(
         target_functions=_target_functions(journal),
         target_model=_target_model(journal),
-        compares_across_groups=bool(training.get("compares_across_groups"))
-        or not training.get("needs_difference", True),  # then a single rollout teaches, too
+        compares=_compares(training),
         last_rollouts=last,
         unfinished=bool(unfinished),
         validations=validations,
@@ -107,3 +108,10 @@ def _target_model(journal: Journal) -> str | None:
 def _target_functions(journal: Journal) -> Sequence[str]:
     names = finetuning_value(config_of(journal.info().config_text), "target_functions")
     return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def _compares(training: Mapping[str, Any]) -> Compares:
+    """What the run's algorithm compares; earlier releases recorded two flags."""
+    earlier = "batch" if training.get("compares_across_groups") else "group"
+    found: Compares = training.get("compares", earlier if training.get("needs_difference", True) else "nothing")
+    return found

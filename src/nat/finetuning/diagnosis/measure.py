@@ -15,6 +15,7 @@ from nat.finetuning.rollout_statistics import ScoreSpread
 from nat.runs.records import EpochRecord, ValidationRecord
 from nat.runs.rollouts import RolloutRecord, RolloutTally, tally
 from nat.wire.rewards import equal
+from nat.wire.training import Compares
 
 Metrics = Sequence[Mapping[str, float]]
 """Those of several epochs."""
@@ -26,7 +27,7 @@ class Facts:
 
     target_functions: Sequence[str] = ()
     target_model: str | None = None
-    compares_across_groups: bool = False
+    compares: Compares = "group"
     last_rollouts: Sequence[RolloutRecord] = ()
     """Those of the last epoch that was played."""
     unfinished: bool = False
@@ -67,7 +68,7 @@ def evidence_of(epochs: Sequence[EpochRecord], facts: Facts = _NO_FACTS) -> Evid
         sampling=options.most_common(1)[0][0] if options else None,
         trained_tokens=_mean(metrics, "rollout/trained_tokens"),
         generations=generations,
-        compares_across_groups=facts.compares_across_groups,
+        compares=facts.compares,
         num_examples=len({example for e in epochs for example in e.examples}),
         lowest=lowest,
         highest=highest,

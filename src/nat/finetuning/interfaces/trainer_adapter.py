@@ -16,6 +16,19 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
+from nat.wire.training import Compares
+
+
+class Recipe(BaseModel):
+    """What an algorithm learns from."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    compares: Compares = "group"
+    """What the reward of a rollout is compared with: the others of its example (`group`), those of the whole `batch`,
+    or `nothing`. Only in the first case do groups of equal rewards teach nothing."""
+    only_samples: bool = False
+    """It trains only what the model has sampled, not texts from a file."""
 
 
 class TrainerAdapter(ABC):
@@ -26,6 +39,8 @@ class TrainerAdapter(ABC):
     drops_equal_groups: ClassVar[bool] = False
     """True if groups of equal rewards need not be submitted, since training would give them an advantage of zero; else
     the adapter gets all groups that the curriculum has left."""
+    recipe: Recipe = Recipe()
+    """What the algorithm learns from; final after `initialize`."""
 
     def __init__(self, adapter_config: TrainerAdapterConfig) -> None:
         self.adapter_config = adapter_config
@@ -65,21 +80,6 @@ class TrainerAdapter(ABC):
     def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
         """Save metrics of a job in a place of the adapter's choice."""
         raise NotImplementedError
-
-    @property
-    def compares_across_groups(self) -> bool:
-        """True if the algorithm compares rewards of the whole batch, so that groups of equal rewards carry a signal."""
-        return False
-
-    @property
-    def needs_difference(self) -> bool:
-        """False if the algorithm compares no rewards, as `sft`, so that every rollout carries a signal."""
-        return True
-
-    @property
-    def needs_samples(self) -> bool:
-        """True if the algorithm trains only what the model has sampled, not texts from a file."""
-        return False
 
     def warnings(self) -> Sequence[str]:
         """Likely mistakes that the backend has told of, in whole sentences; asked once, after `initialize`."""

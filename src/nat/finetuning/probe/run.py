@@ -101,7 +101,7 @@ async def probe(
         remote = await opened_remote(stack, prepared, builder)
         session = training_session(prepared, builder, remote)
         adapter = await _opened_adapter(stack, config, builder)
-        across_groups = adapter is not None and adapter.compares_across_groups
+        across_groups = adapter is not None and adapter.recipe.compares == "batch"
         await builder.probe_llms()
         stack.enter_context(using_session(session))
         stack.enter_context(watched_loop())

@@ -22,7 +22,7 @@ from nat.data_models.finetuning import (
 )
 from nat.errors import BackendError, BackendUnreachable, ConfigError
 from nat.files import remove_unfinished
-from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint, TrainerAdapter
+from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint, Recipe, TrainerAdapter
 from nat.finetuning.progress import append_progress
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.trajectories.rows import training_groups
@@ -90,18 +90,6 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         self._best: Path | None = None
         self._training: ResolvedTraining | None = None
 
-    @property
-    def compares_across_groups(self) -> bool:
-        return self._training is not None and self._training.compares_across_groups
-
-    @property
-    def needs_difference(self) -> bool:
-        return self._training is None or self._training.needs_difference
-
-    @property
-    def needs_samples(self) -> bool:
-        return self._training is not None and "old_logprobs" in self._training.settings
-
     async def take_over(self, previous: TrainerAdapter) -> None:
         """Begin anew with these settings, on the weights of another adapter of the same LLM."""
         await self._client.begin_phase(self._config.training)
@@ -120,6 +108,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         await super().initialize(run_config)
         if await self.is_healthy():  # the health check reports an unreachable backend
             self._training = await self._client.resolve(self._config.training)
+            self.recipe = Recipe(compares=self._training.compares, only_samples=self._training.only_samples)
             _check_correction(self._training, run_config.max_staleness)
             await self._check_teacher(self._training)
             logger.info("Training with the algorithm %s (%s)", self._training.algorithm, self._training.paper)

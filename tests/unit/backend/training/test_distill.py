@@ -224,4 +224,4 @@ def test_the_student_becomes_the_teacher(loaded, make_learner):
 
 def test_single_rollouts_are_trained():
     """A teacher teaches without a comparison, so one rollout of an example is enough, and equal rewards do."""
-    assert not resolve(TrainingConfig(algorithm="distill")).algorithm.advantage.needs_difference
+    assert resolve(TrainingConfig(algorithm="distill")).algorithm.advantage.among == "nothing"

@@ -11,6 +11,7 @@ from fakes.runs_on_disk import EVIL
 from fakes.served_workflow import serving_file, url_of
 from nat.cli.main import exit_code
 from nat.errors import BackendUnreachable
+from nat.finetuning.interfaces.trainer_adapter import Recipe
 
 PAGE = """\
 Probe of {config}: 4 of 4 examples, 32 rollouts, nothing trained
@@ -212,9 +213,9 @@ async def test_an_algorithm_that_compares_across_groups(project, capsys):
         await ask(question)
         return answers[question]
 
-    project.agent, project.adapter.across_groups = fixed, True
+    project.agent, project.adapter.recipe = fixed, Recipe(compares="batch")
     assert (await report(project, capsys))["signal"] == "signal"
-    project.adapter.across_groups = False
+    project.adapter.recipe = Recipe()
     assert await nat(project, "--json") == 1
     assert json.loads(capsys.readouterr().out)["findings"][0]["cause"] == "the answers do not vary"
 

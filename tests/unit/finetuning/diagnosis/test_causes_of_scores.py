@@ -28,7 +28,7 @@ def spread(noise, repeats=400):
         ({"equal_groups": 0.9, "equal_between": 0.9, "easy": 0.0}, ["independent_score"]),
         ({"generations": 1.0}, ["single_rollouts"]),
         ({"generations": 1.0, "lowest": 0.5, "highest": 0.5}, ["single_rollouts"]),
-        ({"generations": 1.0, "compares_across_groups": True}, []),
+        ({"generations": 1.0, "compares": "batch"}, []),
         ({"outside_curriculum": 0.95}, ["outside_curriculum"]),
         ({"outside_curriculum": 0.7}, []),
         ({"equal_groups": 0.9, "hard": 0.9}, ["too_hard"]),

@@ -51,12 +51,19 @@ async def initialized(max_staleness=0, **training):
 
 
 @pytest.mark.parametrize(
-    ("training", "across"), [({}, False), ({"algorithm": "reinforce_pp"}, True), ({"advantage": "reinforce_pp"}, True)]
+    ("training", "compares"),
+    [
+        ({}, "group"),
+        ({"algorithm": "reinforce_pp"}, "batch"),
+        ({"advantage": "reinforce_pp"}, "batch"),
+        ({"algorithm": "sft"}, "nothing"),
+        ({"algorithm": "dpo"}, "group"),
+    ],
 )
-async def test_the_backend_decides_whether_groups_are_compared(training, across):
+async def test_the_backend_decides_what_is_compared(training, compares):
     """The harness knows no algorithm by name."""
     adapter, _ = await initialized(**training)
-    assert adapter.compares_across_groups is across
+    assert adapter.recipe.compares == compares
 
 
 async def test_only_the_users_settings_are_sent():
@@ -117,7 +124,7 @@ async def test_the_backend_serves_during_the_update_if_staleness_is_allowed(max_
 async def test_policy_gradients_need_what_the_model_sampled(algorithm, needed):
     """A phase with a file is refused before the first one if its algorithm cannot train texts."""
     adapter, _ = await initialized(algorithm=algorithm)
-    assert adapter.needs_samples is needed
+    assert adapter.recipe.only_samples is needed
 
 
 async def test_an_adapter_that_takes_over_tells_the_backend_its_settings():

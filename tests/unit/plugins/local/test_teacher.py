@@ -12,7 +12,7 @@ from tokenizers import AddedToken
 from fakes.keys import KEY
 from fakes.running_server import running
 from fakes.tiny_model import make_tiny_model
-from fakes.training_rows import row_of
+from fakes.training_rows import answer_row, row_of
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker
@@ -124,10 +124,10 @@ async def test_a_row_beyond_the_teachers_context_is_refused(checkpoint, loaded):
         teacher_at(url) as teacher,
     ):
         await teacher.check(client.detokenize, (await client.health()).vocabulary)
-        scored = await teacher.scored([group_of(row_of(list(range(8)), 5))])
+        scored = await teacher.scored([group_of(answer_row(range(5), range(5, 8), [-1.0] * 3))])
         assert scored.metrics["teacher_unscored"] == 1
         with pytest.raises(ConfigError, match="its context has 8 tokens; a rollout has a row of 9"):
-            await teacher.scored([group_of(row_of(list(range(9)), 5))])
+            await teacher.scored([group_of(answer_row(range(5), range(5, 9), [-1.0] * 4))])
 
 
 async def test_a_server_without_scores_is_named(loaded):
@@ -151,7 +151,7 @@ async def test_a_server_without_scores_is_named(loaded):
 
     async with served(app) as url, teacher_at(url) as teacher:
         with pytest.raises(BackendError, match="the answer has no prompt_logprobs for 2 tokens"):
-            await teacher.scored([group_of(row_of([1, 2], 1))])
+            await teacher.scored([group_of(answer_row([1], [2], [-1.0]))])
 
 
 async def test_a_teacher_that_redirects_or_never_ends_gets_no_more(monkeypatch):
@@ -173,7 +173,7 @@ async def test_a_teacher_that_redirects_or_never_ends_gets_no_more(monkeypatch):
         async def moved():
             return Response(status_code=307, headers={"Location": f"{elsewhere}/v1/completions"})
 
-        rows = [group_of(row_of([1, 2], 1))]
+        rows = [group_of(answer_row([1], [2], [-1.0]))]
         async with teacher_at(f"{url}/moved") as teacher:
             with pytest.raises(BackendError, match="no redirect is followed"):
                 await teacher.scored(rows)
@@ -205,7 +205,7 @@ async def test_a_failed_request_is_sent_again(loaded):
     async with served(app) as url:
         config = OpenAIModelConfig(base_url=f"{url}/v1", api_key=SecretStr(KEY), model_name="tiny", max_retries=2)
         async with Teacher(config, llm_name="big") as teacher:
-            scored = await teacher.scored([group_of(row_of([1, 2, 3], 1))])
+            scored = await teacher.scored([group_of(answer_row([1], [2, 3], [-1.0] * 2))])
     worker.close()
     assert not failures
     assert scored.metrics["teacher_calls"] == 1
