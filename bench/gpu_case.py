@@ -24,7 +24,7 @@ from bench.ceiling import num_weights
 from bench.shapes import CACHE, SHAPES, checkpoint
 
 from nat.backend.algorithms.registry import resolve
-from nat.backend.inference.engine import Engine, Limits
+from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.sequence import Delta, Request, SamplingParams, Sequence
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
@@ -85,7 +85,7 @@ class Case:
         settings = LoraSettings(LORA_RANK, 2 * LORA_RANK) if lora else None
         self.loaded = load_model(path, device=device, lora=settings)
         self.load_seconds = time.perf_counter() - began
-        self.worker = Worker(Engine(self.loaded, policy_version="bench@0", limits=Limits(max(sizes.chats))))
+        self.worker = Worker(Engine(self.loaded, policy_version="bench@0", limits=EngineLimits(max(sizes.chats))))
         self.learner = Learner(self.loaded, Reference(self.loaded, lambda: load_model(path, device=device).model))
         checkpoints = Checkpoints(folder / "checkpoints", keep_last=1)
         ledger = JobLedger(checkpoints.folder / LEDGER)

@@ -22,7 +22,7 @@ from bench.shapes import checkpoint
 
 import nat.backend.serve  # noqa: F401 - a backend has all of it in memory
 from nat.backend.algorithms.registry import resolve
-from nat.backend.inference.engine import Engine, Limits
+from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
@@ -140,7 +140,9 @@ def run(case: Case) -> None:
     folder = checkpoint(case.shape, case.dtype)
     loaded = load_model(folder, device="cpu", dtype=case.dtype, lora=lora, load_in_4bit=case.load_in_4bit)
     _note(peaks, "loading")
-    worker = Worker(Engine(loaded, policy_version="bench@0", limits=Limits.of(MAX_NUM_SEQS, None, None, loaded.device)))
+    worker = Worker(
+        Engine(loaded, policy_version="bench@0", limits=EngineLimits.of(MAX_NUM_SEQS, None, None, loaded.device))
+    )
     learner, random = Learner(loaded, Reference(loaded, lambda: loaded.model)), Random(0)
     for epoch in range(1, EPOCHS + 1):
         _sample(worker, loaded, case, random)

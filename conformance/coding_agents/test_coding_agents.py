@@ -25,7 +25,7 @@ from nat.data_models.llm_call import LLMCall
 from nat.plugins.command.evaluator import COMMAND_STEP, CommandRecord
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.rollout.rollout import Rollout, run_rollout
-from nat.wire.openai_requests import ChatRequest
+from nat.wire.openai_requests import ChatCompletionRequest
 
 TASK = "Look up the number of {name} in prices.json, double it, and write it into reward.txt."
 PRICES = {"tea": 21, "milk": 8}
@@ -98,7 +98,7 @@ async def test_an_agent_does_its_task_in_one_row(agent: CodingAgent, tmp_path: P
         async with opened(agent, server, tmp_path) as rollout:
             rollouts = await asyncio.gather(*map(rollout, PRICES))
         for request in server.bodies:
-            ChatRequest.model_validate(request)  # the backend accepts every request of the agent
+            ChatCompletionRequest.model_validate(request)  # the backend accepts every request of the agent
     for played, number in zip(rollouts, PRICES.values(), strict=True):
         assert (played.error, reward_in(played)) == (None, 2 * number)
         assert FINAL_WORDS in played.output

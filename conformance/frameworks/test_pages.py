@@ -10,7 +10,7 @@ from conformance.frameworks.driver import OFFLINE
 from conformance.frameworks.server import Script, serving
 
 from e2e.doc_pages import ROOT, Block, Page
-from nat.wire.openai_requests import ChatRequest
+from nat.wire.openai_requests import ChatCompletionRequest
 
 FOLDER = ROOT / "docs" / "guides" / "frameworks"
 PAGES = {path.stem: Page(path) for path in sorted(FOLDER.glob("*.md")) if path.stem != "index"}
@@ -39,7 +39,7 @@ def test_the_page_works(page: str, tmp_path: Path) -> None:
         first, last = (call.chat["messages"] for call in (served[0], served[-1]))
         assert any("5" in str(message.get("content")) for message in last if message not in first)
         for call in served:
-            ChatRequest.model_validate(call.chat)
+            ChatCompletionRequest.model_validate(call.chat)
 
 
 def write(blocks: list[Block], folder: Path) -> None:

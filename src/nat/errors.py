@@ -278,7 +278,7 @@ _MAX_LISTED = 1000
 """Errors of one record that are listed."""
 
 
-class Finding(NamedTuple):
+class RecordError(NamedTuple):
     """One error in a record."""
 
     place: str
@@ -289,12 +289,12 @@ class Finding(NamedTuple):
         return f"{self.place}: {self.message}" if self.place else self.message
 
 
-def findings_of(error: "ValidationError") -> list[Finding]:
+def findings_of(error: "ValidationError") -> list[RecordError]:
     """Pydantic's errors as findings, at least one; a single one for thousands, each of which takes a kilobyte."""
     if (count := error.error_count()) > _MAX_LISTED:
-        return [Finding("", f"{count} errors in {error.title}, too many to list")]
+        return [RecordError("", f"{count} errors in {error.title}, too many to list")]
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    return [Finding(".".join(map(str, each["loc"])), validation_message(each["msg"])) for each in found]
+    return [RecordError(".".join(map(str, each["loc"])), validation_message(each["msg"])) for each in found]
 
 
 def validation_message(text: str) -> str:

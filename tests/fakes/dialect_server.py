@@ -9,7 +9,7 @@ from openai import OpenAI
 
 from fakes.chat_chunks import Cut, chunks
 from nat.capture.library import httpx
-from nat.gateway.dialects import Dialect, Memory, Untranslatable
+from nat.gateway.dialects import Dialect, DialectMemory, Untranslatable
 from nat.http.errors import ApiError
 
 
@@ -18,7 +18,7 @@ class DialectServer:
 
     def __init__(self, dialect: Dialect, answers: Iterable[dict[str, Any]] = (), *, cut: Cut = list) -> None:
         self.chats: list[dict[str, Any]] = []
-        self.memory = Memory()
+        self.memory = DialectMemory()
         self.events: list[str] = []
         self._dialect = dialect
         self._answers = list(answers)

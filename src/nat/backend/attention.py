@@ -112,7 +112,7 @@ def packed_logits(model: nn.Module, batch: PackedBatch, keep_K: Tensor | None = 
 
 
 @dataclass(frozen=True)
-class _Bucket:
+class _RowBucket:
     """Rows of similar length, padded together only inside attention."""
 
     tokens_N: Tensor | None  # packed indices of the bucket's tokens, None: all tokens
@@ -162,7 +162,7 @@ class PackedRows(Segmented):
         return out
 
     def _attend_bucket(  # noqa: PLR0917 - attention's own arguments
-        self, bucket: _Bucket, query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: Window
+        self, bucket: _RowBucket, query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: Window
     ) -> Tensor:
         mask = self._window_mask(bucket.length, window, query.device)
         out_RHLD = F.scaled_dot_product_attention(
@@ -186,7 +186,7 @@ class PackedRows(Segmented):
         return self._masks[length, window]
 
 
-def _bucket_rows(lengths: tuple[int, ...], positions: Tensor, device: torch.device) -> list[_Bucket]:
+def _bucket_rows(lengths: tuple[int, ...], positions: Tensor, device: torch.device) -> list[_RowBucket]:
     """Group rows whose lengths are within a factor of two, so that padding at most doubles the work."""
     sizes = torch.tensor(lengths)
     keys = (sizes.clamp(min=_SMALLEST_ROW) - 1).log2().floor()
@@ -200,7 +200,7 @@ def _bucket_rows(lengths: tuple[int, ...], positions: Tensor, device: torch.devi
         cells = rank[row_of_T[member_T]] * length + positions[member_T]
         full = cells.numel() == num_rows * length
         buckets.append(
-            _Bucket(
+            _RowBucket(
                 tokens_N=None if num_rows == len(lengths) else member_T.nonzero().squeeze(1).to(device),
                 cells_N=None if full else cells.to(device),
                 num_rows=num_rows,
@@ -210,7 +210,7 @@ def _bucket_rows(lengths: tuple[int, ...], positions: Tensor, device: torch.devi
     return buckets
 
 
-def _pad(x_THD: Tensor, bucket: _Bucket) -> Tensor:
+def _pad(x_THD: Tensor, bucket: _RowBucket) -> Tensor:
     """[T, H, D] → [R, H, L, D]; cells after a row's end are zero, and the causal mask hides them."""
     part = x_THD if bucket.tokens_N is None else x_THD.index_select(0, bucket.tokens_N)
     if bucket.cells_N is not None:

@@ -22,7 +22,7 @@ import torch
 from nat.backend.cores import FreeCores
 from nat.backend.ended_thread import in_ended_thread
 from nat.backend.forecast import Forecaster, check_capacity
-from nat.backend.inference.engine import Engine, Limits
+from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
 from nat.backend.model import LoadedModel
@@ -152,7 +152,7 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
             vllm.start()
             yield _opened(options, vllm, jobs)
         else:
-            limits = Limits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, loaded.device)
+            limits = EngineLimits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, loaded.device)
             cores = FreeCores(torch.get_num_threads(), fixed=options.threads is not None)
             worker = Worker(Engine(loaded, policy_version=version, limits=limits), free_threads=cores.threads)
             jobs = None if checkpoints is None else _jobs(options, worker, checkpoints, found, OWN_PROBE)

@@ -1,7 +1,8 @@
 """Which answers an evaluator compares that scores generations against each other.
 
-A pass over the data has one generation of each example. Passes that belong together share a `Comparison`: the evaluator
-is called once, with the answers of all of them. In validation, an answer is compared with the one from before training.
+A pass over the data has one generation of each example. Passes that belong together share a `PassComparison`: the
+evaluator is called once, with the answers of all of them. In validation, an answer is compared with the one from before
+training.
 """
 
 import asyncio
@@ -23,17 +24,17 @@ FirstAnswers = dict[str, list[EvalInputItem]]
 """Held-out answers from before training, by evaluator."""
 
 
-class Comparison(Protocol):
+class PassComparison(Protocol):
     """Scores the answers of one pass together with others."""
 
     async def score(self, evaluator: str, items: list[EvalInputItem], score: Score) -> EvalOutput: ...
 
 
-_current: ContextVar[Comparison | None] = ContextVar("nat_comparison", default=None)
+_current: ContextVar[PassComparison | None] = ContextVar("nat_comparison", default=None)
 
 
 @contextmanager
-def comparing(comparison: Comparison | None) -> Iterator[None]:
+def comparing(comparison: PassComparison | None) -> Iterator[None]:
     """Evaluations and tasks that begin inside the block score their answers in this comparison."""
     token = _current.set(comparison)
     try:

@@ -8,7 +8,7 @@ from nat.wire.hosts import HOST_LIST, check_public_host
 from nat.wire.rollout import KEY_VARIABLE
 
 
-class ServeOptions(BaseModel):
+class FrontEndOptions(BaseModel):
     """Options of `nat serve`; each field is the option of the same name."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nat.front_end.app import create_app
-from nat.front_end.options import ServeOptions
+from nat.front_end.options import FrontEndOptions
 from nat.front_end.workflow import opened_workflow
 from nat.http.guards import HostNames
 from nat.http.server import Server, bind, stop_on_signals, url_of
@@ -15,7 +15,7 @@ OnReady = Callable[[str], None]
 
 
 async def serve(
-    config_file: Path, override: tuple[tuple[str, str], ...], options: ServeOptions, on_ready: OnReady
+    config_file: Path, override: tuple[tuple[str, str], ...], options: FrontEndOptions, on_ready: OnReady
 ) -> None:
     """Serve the workflow of a YAML until SIGTERM or Ctrl-C; then end running requests and close the workflow.
 

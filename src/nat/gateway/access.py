@@ -7,7 +7,7 @@ from contextvars import Context, copy_context
 from hashlib import blake2b
 from typing import Any
 
-from nat.gateway.dialects import Memory
+from nat.gateway.dialects import DialectMemory
 from nat.gateway.retries import Answers
 from nat.gateway.upstream import Upstream
 from nat.http.guards import same_key
@@ -19,7 +19,7 @@ class RolloutAccess:
 
     def __init__(self, upstreams: Mapping[str, Upstream], context: Context | None = None) -> None:
         """`upstreams` by the LLM's key in the YAML; the first answers requests that name none of them."""
-        self.memory = Memory()
+        self.memory = DialectMemory()
         self.answers = Answers()
         self.bytes_spent = 0
         """Bytes of the requests and answers that the rollout keeps."""

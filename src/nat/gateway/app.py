@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Any
 
 from nat.gateway.access import Keyring, RolloutAccess
-from nat.gateway.call import Call, Route
+from nat.gateway.call import GatewayCall, Route
 from nat.gateway.dialects import Dialect, chat, messages, responses
 from nat.gateway.retries import RETRY_HEADER, Sent, fingerprint
 from nat.http.asgi import Receive, Scope, Send, Sender, cancel_on_disconnect, header
@@ -34,7 +34,7 @@ _NO_ROLLOUT = "this key belongs to no open rollout: the key is wrong, or its rol
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GatewayLimits:
     """Limits of one request and of one rollout; the LLM's `timeout` limits an answer's duration."""
 
     body_bytes: int = MAX_BODY_BYTES
@@ -47,9 +47,9 @@ class Limits:
 class GatewayApp:
     """The ASGI application."""
 
-    def __init__(self, keyring: Keyring, limits: Limits | None = None) -> None:
+    def __init__(self, keyring: Keyring, limits: GatewayLimits | None = None) -> None:
         self._keyring = keyring
-        self._limits = limits or Limits()
+        self._limits = limits or GatewayLimits()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sender, dialect = Sender(send), _dialect(scope["path"])
@@ -99,7 +99,7 @@ class GatewayApp:
         if sent is not None:
             await sender.whole(200, sent.content, sent.content_type)
             return
-        call = Call(ROUTES[path], request, access.memory, access.upstream(model))
+        call = GatewayCall(ROUTES[path], request, access.memory, access.upstream(model))
         recorded: list[Sent] = []
         answering = access.start(call.answer(sender, recorded.append))
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from nat.gateway.dialects import Body, BrokenOrder, Dialect, Memory, Stream
+from nat.gateway.dialects import AnswerStream, Body, BrokenOrder, Dialect, DialectMemory
 from nat.gateway.retries import Sent
 from nat.gateway.upstream import Upstream
 from nat.http.asgi import EVENT_STREAM, JSON, Sender
@@ -28,12 +28,12 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class GatewayCall:
     """A request of an agent, and its upstream."""
 
     route: Route
     request: Body
-    memory: Memory
+    memory: DialectMemory
     upstream: Upstream
 
     async def answer(self, sender: Sender, keep: Keep) -> None:
@@ -80,7 +80,7 @@ class Call:
         sent.delivered = True
 
 
-def _pushed(stream: Stream, chunks: list[Body]) -> bytes:
+def _pushed(stream: AnswerStream, chunks: list[Body]) -> bytes:
     for chunk in chunks:
         if error := chunk.get("error"):
             text = error["message"] if isinstance(error, dict) and "message" in error else error

@@ -9,7 +9,7 @@ _DEEPEST = 100
 """Levels of nesting; YAML takes long for thousands of them."""
 
 
-class _Loader(yaml.SafeLoader):
+class _RecordedLoader(yaml.SafeLoader):
     """Refuses what `nat` never writes: deep nesting, and aliases, which can make a short text very large."""
 
     _depth = 0
@@ -26,7 +26,7 @@ class _Loader(yaml.SafeLoader):
 def config_of(text: str) -> dict[str, Any]:
     """The resolved configuration; empty if it is not a mapping, or none that `nat` could have written."""
     try:
-        found = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+        found = yaml.load(text, Loader=_RecordedLoader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError):  # ValueError: a date that does not exist, a number of thousands of digits
         return {}
     return found if isinstance(found, dict) else {}

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from nat.preferences.pairs import Pairing, pairs_of
 from nat.preferences.parting import message_parting, same_messages
-from nat.trajectory_files.generations import Conversation, Generation, Group, LeftOut, masked
+from nat.trajectory_files.generations import Generation, Group, LeftOut, TextConversation, masked
 
 Form = Literal["grpo", "preference", "kto", "messages"]
 Kind = Literal["text", "messages", "number", "count", "flag", "counts", "numbers"]
@@ -136,7 +136,7 @@ def _pair(better: Generation, worse: Generation, options: RowOptions) -> Row | s
     }
 
 
-def _parted(better: Generation, worse: Generation) -> tuple[Conversation, Conversation, int] | None:
+def _parted(better: Generation, worse: Generation) -> tuple[TextConversation, TextConversation, int] | None:
     """The first conversations in which two generations part at an answer, and the place of that message."""
     for chosen in better.conversations:
         for rejected in worse.conversations:
@@ -197,7 +197,7 @@ def _messages(group: Group, options: RowOptions) -> Made:
     return made
 
 
-def _each_conversation(group: Group, options: RowOptions, made: Made) -> list[tuple[Generation, Conversation]]:
+def _each_conversation(group: Group, options: RowOptions, made: Made) -> list[tuple[Generation, TextConversation]]:
     """The conversations of all generations; those without tokens are left out if tokens are wanted."""
     found = []
     for generation in group.generations:
@@ -211,7 +211,7 @@ def _each_conversation(group: Group, options: RowOptions, made: Made) -> list[tu
     return found
 
 
-def _completion(generation: Generation, conversation: Conversation, begin: int, end: int | None) -> Row:
+def _completion(generation: Generation, conversation: TextConversation, begin: int, end: int | None) -> Row:
     return {
         "prompt": conversation.messages[:begin],
         "completion": conversation.messages[begin:end],
@@ -220,7 +220,7 @@ def _completion(generation: Generation, conversation: Conversation, begin: int, 
     }
 
 
-def _completion_tokens(conversation: Conversation, first: int, last: int) -> Row:
+def _completion_tokens(conversation: TextConversation, first: int, last: int) -> Row:
     """The tokens from the answer of one turn to the end of that of another."""
     row, spans = conversation.row, conversation.spans
     assert row is not None

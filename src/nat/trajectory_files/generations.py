@@ -27,7 +27,7 @@ class LeftOut(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Conversation:
+class TextConversation:
     """One conversation of a rollout, all of text."""
 
     messages: list[Message]
@@ -47,7 +47,7 @@ class Generation:
 
     number: int
     reward: float
-    conversations: list[Conversation]
+    conversations: list[TextConversation]
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ def group_of(
     return Group(phase, epoch, example_id, generations), left_out
 
 
-def _conversations(record: RolloutRecord) -> list[Conversation | None]:
+def _conversations(record: RolloutRecord) -> list[TextConversation | None]:
     """The conversations of a rollout; None for one that is not all text."""
-    found: list[Conversation | None] = []
+    found: list[TextConversation | None] = []
     start = 0
     for conversation in record.conversations:
         messages = record.messages[start : start + conversation.messages]
@@ -99,7 +99,7 @@ def _conversations(record: RolloutRecord) -> list[Conversation | None]:
             continue
         tools = None if conversation.tools is None else json.dumps(record.tools[conversation.tools], ensure_ascii=False)
         row, spans = _tokens(record, conversation.answers)
-        found.append(Conversation(texts, [answer.message for answer in conversation.answers], tools, row, spans))
+        found.append(TextConversation(texts, [answer.message for answer in conversation.answers], tools, row, spans))
     return found
 
 

@@ -201,7 +201,7 @@ class SamplingRequest(ApiModel):
         return self
 
 
-class ChatRequest(SamplingRequest):
+class ChatCompletionRequest(SamplingRequest):
     """POST /v1/chat/completions."""
 
     messages: Several[ChatMessage] = Field(min_length=1)

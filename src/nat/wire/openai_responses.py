@@ -36,7 +36,7 @@ class PromptTokens(ResponseModel):
     cached_tokens: int = 0
 
 
-class Usage(ResponseModel):
+class CompletionUsage(ResponseModel):
     """Tokens of all choices; end-of-sequence tokens count."""
 
     prompt_tokens: int
@@ -114,7 +114,7 @@ class ChatCompletion(ResponseModel):
     system_fingerprint: str | None
     """`name@step` of the weights that answered."""
     choices: list[ChatChoice]
-    usage: Usage | None = None
+    usage: CompletionUsage | None = None
     prompt_token_ids: list[int] | None = None
     broken_prefix: BrokenPrefix | None = None
     """Set if `prompt_token_ids` lack sampled tokens of the history."""
@@ -161,7 +161,7 @@ class TextCompletion(ResponseModel):
     model: str
     system_fingerprint: str | None
     choices: list[TextChoice]
-    usage: Usage | None = None
+    usage: CompletionUsage | None = None
 
 
 class TokenizedText(ResponseModel):

@@ -8,7 +8,7 @@ import torch
 
 from nat.backend import forecast
 from nat.backend.forecast import Forecaster, check_capacity
-from nat.backend.inference.engine import Engine, Limits
+from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
@@ -25,7 +25,7 @@ LONG = replace(WORKLOAD, row_tokens=512, step_tokens=4096)
 
 @pytest.fixture
 def worker(loaded):
-    worker = Worker(Engine(loaded, policy_version="p@0", limits=Limits()))
+    worker = Worker(Engine(loaded, policy_version="p@0", limits=EngineLimits()))
     yield worker
     worker.close()
 
@@ -60,7 +60,7 @@ def test_all_weights_and_adapters_are_compared(forecaster, loaded):
 def test_adapters_do_not_count_as_weights_of_the_base(tiny_dir, loaded):
     """With LoRA configured, all weights are compared with it: those of the base, as if there were no adapters."""
     with_adapters = load_model(tiny_dir(), device="cpu", lora=LoraSettings(rank=4))
-    worker = Worker(Engine(with_adapters, policy_version="p@0", limits=Limits()))
+    worker = Worker(Engine(with_adapters, policy_version="p@0", limits=EngineLimits()))
     options = ServeOptions(model=tiny_dir(), lora_rank=4)
     request = ForecastRequest(workload=WORKLOAD, num_rollouts=1)
     found = Forecaster(options, worker).forecast(request)

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from fakes.scripted_workflow import ScriptedWorkflow
 from fakes.served_workflow import serving, url_of
-from nat.front_end.options import ServeOptions
+from nat.front_end.options import FrontEndOptions
 
 
 async def shout(question):
@@ -54,11 +54,11 @@ async def test_a_name_that_leads_here_is_not_this_machine(tmp_path):
 def test_a_public_host_needs_a_key(host):
     """Otherwise anyone who reaches the port could spend the owner's tokens."""
     with pytest.raises(ValidationError, match="NAT_SERVE_API_KEY"):
-        ServeOptions(host=host)
-    assert ServeOptions.model_validate({"host": host, "api_key": "k"}).host == host
+        FrontEndOptions(host=host)
+    assert FrontEndOptions.model_validate({"host": host, "api_key": "k"}).host == host
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1"])
 def test_loopback_needs_no_key(host):
     """Other machines cannot connect to loopback."""
-    assert ServeOptions(host=host).api_key is None
+    assert FrontEndOptions(host=host).api_key is None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fakes.gateway import gateway
 from fakes.json_bodies import bodies, check_answer
 from nat.gateway.app import ROUTES
-from nat.wire.openai_requests import ChatRequest, CompletionRequest
+from nat.wire.openai_requests import ChatCompletionRequest, CompletionRequest
 
 TEXT = {"type": "string"}
 PART = {
@@ -38,7 +38,7 @@ ITEM = {
 TOOLS = {"type": "array", "items": {"type": "object", "properties": {"type": {"enum": ["function"]}, "name": TEXT}}}
 CONVERSATION = {"anyOf": [TEXT, {"type": "array", "items": ITEM}]}
 SCHEMAS = {
-    "/v1/chat/completions": ChatRequest.model_json_schema(),
+    "/v1/chat/completions": ChatCompletionRequest.model_json_schema(),
     "/v1/completions": CompletionRequest.model_json_schema(),
     "/v1/responses": {
         "type": "object",

@@ -12,7 +12,7 @@ from fakes.http_server import HttpServer, SeenRequest, write_json
 from fakes.openai_replies import Refuse, Say
 from nat.capture.tap import Tap
 from nat.gateway.access import Keyring, RolloutAccess
-from nat.gateway.app import GatewayApp, Limits
+from nat.gateway.app import GatewayApp, GatewayLimits
 from nat.gateway.upstream import Upstream
 from nat.http.server import listening
 
@@ -158,7 +158,7 @@ async def test_the_size_of_a_body_is_limited():
         for _ in range(1000):
             yield b" " * 100
 
-    async with gateway(limits=Limits(body_bytes=1000)) as gate, gate.rollout() as rollout:
+    async with gateway(limits=GatewayLimits(body_bytes=1000)) as gate, gate.rollout() as rollout:
         said = await post(gate.url, bearer(rollout.key), json=None, content=b" " * 1001)
         unsaid = await post(gate.url, bearer(rollout.key), json=None, content=endless())
     assert (said.status_code, unsaid.status_code) == (413, 413)
@@ -178,7 +178,9 @@ async def test_the_size_of_a_rollout_is_limited():
     """All requests and answers of a rollout count, failed ones too; each rollout has its own limit."""
     refused = [Refuse(400, "no")]
     async with (
-        gateway(lambda _: refused.pop() if refused else Say("x" * 900), limits=Limits(rollout_bytes=5000)) as gate,
+        gateway(
+            lambda _: refused.pop() if refused else Say("x" * 900), limits=GatewayLimits(rollout_bytes=5000)
+        ) as gate,
         gate.rollout() as rollout,
         gate.rollout() as other,
     ):

@@ -48,7 +48,7 @@ class Inference:
     """What our server says of itself; other servers load the base model that is requested."""
 
 
-class ModelList(BaseModel):
+class ArtModelList(BaseModel):
     """GET /v1/models, with the fields that the client uses."""
 
     class Card(BaseModel):
@@ -127,7 +127,7 @@ class ArtClient:
         """The names that the inference server answers to."""
         response = await self._get(f"{inference.base_url}/models", inference.api_key)
         try:
-            return [card.id for card in ModelList.model_validate_json(response.content).data]
+            return [card.id for card in ArtModelList.model_validate_json(response.content).data]
         except ValidationError as error:
             raise _unexpected(response, wanted="a list of models") from error
 

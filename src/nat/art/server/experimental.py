@@ -31,7 +31,7 @@ _OUTPUT_CHARS = 500
 
 def experimental_router(models: Models, buckets: Sequence[str]) -> APIRouter:
     """Pull, push, deploy, fork; copies go to and come from `buckets` only."""
-    routes = _Routes(models, buckets)
+    routes = _ExperimentalRoutes(models, buckets)
     router = APIRouter()
     router.add_route("/_experimental_pull_from_s3", routes.pull, methods=["POST"])
     router.add_route("/_experimental_push_to_s3", routes.push, methods=["POST"])
@@ -40,7 +40,7 @@ def experimental_router(models: Models, buckets: Sequence[str]) -> APIRouter:
     return router
 
 
-class _Routes:
+class _ExperimentalRoutes:
     def __init__(self, models: Models, buckets: Sequence[str]) -> None:
         self._models = models
         self._buckets = buckets

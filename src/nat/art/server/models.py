@@ -17,7 +17,7 @@ from nat.art.server.pool import ModelPool, PreparedModel
 from nat.art.server.store import ModelKey, Store, key_of
 from nat.art.server.training_call import TrainingCall
 from nat.art.wire import ArtModel, Serving
-from nat.backend.inference.engine import Limits
+from nat.backend.inference.engine import EngineLimits
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import Adapters, LoraSettings
 from nat.backend.model import LoadedModel
@@ -39,7 +39,7 @@ class ArtModels:
         output_dir: Path,
         lora: LoraSettings,
         seed: int = 0,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
+        limits: EngineLimits = EngineLimits(),  # noqa: B008 - frozen
         max_models: int = MAX_MODELS,
         free_threads: Callable[[], int] | None = None,
     ) -> None:

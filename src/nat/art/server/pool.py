@@ -13,7 +13,7 @@ from nat.art.server.batch import ArtBatch
 from nat.art.server.store import ModelKey, ModelReference, Store, artifact, parse, version
 from nat.backend.algorithms.registry import resolve
 from nat.backend.checkpoint_folder import verify
-from nat.backend.inference.engine import Engine, Limits
+from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.lora import Adapter, Adapters
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import Job
@@ -90,7 +90,7 @@ class _OldWeights(NamedTuple):
 class ModelPool:
     """All weights on one base model. Any thread may look up names; engines belong to the model thread."""
 
-    def __init__(self, adapters: Adapters, store: Store, *, name: str, limits: Limits) -> None:
+    def __init__(self, adapters: Adapters, store: Store, *, name: str, limits: EngineLimits) -> None:
         self._adapters = adapters
         self._store = store
         self._limits = limits

@@ -36,7 +36,7 @@ _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:\d+)?")
 
 def control_router(submissions: Submissions, *, inference_port: int, api_key: str, host: str) -> APIRouter:
     """The control routes; `host` is the inference host for clients that send no usable Host header."""
-    routes = _Routes(submissions, inference_port=inference_port, api_key=api_key, host=host)
+    routes = _ArtRoutes(submissions, inference_port=inference_port, api_key=api_key, host=host)
     router = APIRouter()
     for path, handler in {
         "/close": routes.close,
@@ -62,7 +62,7 @@ def inference_url(host_header: str, host: str, port: int) -> str:
     return f"http://{name}:{port}/v1"
 
 
-class _Routes:
+class _ArtRoutes:
     """Handlers on the models and their training calls."""
 
     def __init__(self, submissions: Submissions, *, inference_port: int, api_key: str, host: str) -> None:

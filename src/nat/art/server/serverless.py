@@ -114,7 +114,7 @@ Item = TypeVar("Item", ServerlessCheckpoint, ServerlessEvent)
 
 def serverless_router(submissions: Submissions, *, base_model: str) -> APIRouter:
     """Models, their checkpoints, training jobs and their events; `base_model` is the name of the served one."""
-    routes = _Routes(submissions, base_model)
+    routes = _ServerlessRoutes(submissions, base_model)
     router = APIRouter()
     for method, path, handler in (
         ("POST", "/models", routes.create),
@@ -129,7 +129,7 @@ def serverless_router(submissions: Submissions, *, base_model: str) -> APIRouter
     return router
 
 
-class _Routes:
+class _ServerlessRoutes:
     """Handlers on the models and their training calls."""
 
     def __init__(self, submissions: Submissions, base_model: str) -> None:

@@ -30,7 +30,7 @@ _COPIED_BYTES = 2**18
 
 
 @dataclass(frozen=True)
-class Limits:
+class EngineLimits:
     """Bounds of an engine's batch and memory."""
 
     max_num_seqs: int = 64
@@ -47,7 +47,7 @@ class Limits:
     @classmethod
     def of(
         cls, max_num_seqs: int, prefix_cache_mb: int | None, kv_cache_mb: int | None, device: torch.device
-    ) -> "Limits":
+    ) -> "EngineLimits":
         """The limits of the backend's options; None gives a cache a share of the device's free memory."""
         free = free_bytes(device)
         kv, prefixes = (
@@ -73,7 +73,7 @@ class Engine:
         loaded: LoadedModel,
         *,
         policy_version: str,
-        limits: Limits = Limits(),
+        limits: EngineLimits = EngineLimits(),
         activate: Callable[[], None] = lambda: None,
     ) -> None:
         self.loaded = loaded

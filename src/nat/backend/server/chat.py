@@ -19,7 +19,7 @@ from nat.backend.tokenizer import ChatNotRendered, template_message
 from nat.errors import ModelCodeStopped, ModelNotSupported
 from nat.http.asgi import Receive
 from nat.http.errors import ApiError
-from nat.wire.openai_requests import SESSION_HEADER, ChatRequest
+from nat.wire.openai_requests import SESSION_HEADER, ChatCompletionRequest
 from nat.wire.openai_responses import ChatChoice, ChatCompletion, ResponseFunction, ResponseMessage, ResponseToolCall
 
 
@@ -32,7 +32,9 @@ class ChatRoute:
 
     async def handle(self, http: HttpRequest) -> Response:
         service = self._service
-        body = await read_chat(http, ChatRequest, max_bytes=service.limits.body_bytes, ignored=service.ignored)
+        body = await read_chat(
+            http, ChatCompletionRequest, max_bytes=service.limits.body_bytes, ignored=service.ignored
+        )
         body = service.with_training_fields(body)
         service.check_model(body.model)
         session = http.headers.get(SESSION_HEADER, "")
@@ -52,7 +54,7 @@ class ChatRoute:
         request = await complete(service.engine, sequences, http, model=body.model)
         return await service.written(request, writer.whole)
 
-    async def _prompt(self, body: ChatRequest, session: str, receive: Receive) -> Prompt:
+    async def _prompt(self, body: ChatCompletionRequest, session: str, receive: Receive) -> Prompt:
         """The messages, rendered and tokenised in a thread.
 
         Raises:
@@ -79,7 +81,7 @@ class ChatRoute:
             raise ApiError(error.in_line, param="messages") from error
 
 
-def _chat(body: ChatRequest) -> Chat:
+def _chat(body: ChatCompletionRequest) -> Chat:
     tools = [tool.model_dump(exclude_unset=True) for tool in body.tools] if body.calls_tools else None
     messages = [template_message(message.model_dump(exclude_unset=True)) for message in body.messages]
     return Chat(messages, tools, body.chat_template_kwargs)
@@ -89,7 +91,7 @@ class _ChatWriter:
     """Writes the response to one request, whole or in chunks; both use the same tool parser."""
 
     def __init__(
-        self, service: Service, body: ChatRequest, prompt: Prompt, keep: Callable[[list[Sequence]], None]
+        self, service: Service, body: ChatCompletionRequest, prompt: Prompt, keep: Callable[[list[Sequence]], None]
     ) -> None:
         """`keep` receives finished sequences before they are sent."""
         self._service = service

@@ -18,8 +18,8 @@ from nat.backend.sampling import SamplingEngine
 from nat.backend.server.bodies import TOO_LONG, IgnoredFields
 from nat.backend.server.threads import PromptThreads
 from nat.http.errors import ApiError
-from nat.wire.openai_requests import ChatRequest, SamplingRequest
-from nat.wire.openai_responses import PromptTokens, Usage
+from nat.wire.openai_requests import ChatCompletionRequest, SamplingRequest
+from nat.wire.openai_responses import CompletionUsage, PromptTokens
 from nat.wire.sampling import Sampling, read_sampling
 
 MAX_CHOICES = 256
@@ -164,7 +164,7 @@ class Service:
                 sequences.append(Sequence(len(sequences), prompt, params, text))
         return sequences
 
-    def with_training_fields(self, body: ChatRequest) -> ChatRequest:
+    def with_training_fields(self, body: ChatCompletionRequest) -> ChatCompletionRequest:
         """Request the tokens for clients that train on answers but never request them."""
         if self.answers is None:
             return body
@@ -208,11 +208,11 @@ class Service:
         return wanted or room
 
 
-def usage_of(sequences: list[Sequence]) -> Usage:
+def usage_of(sequences: list[Sequence]) -> CompletionUsage:
     """Each prompt counts once, for any number of choices."""
     prompts = {id(s.prompt_ids): s for s in reversed(sequences)}
     prompt, completion = sum(len(s.prompt_ids) for s in prompts.values()), sum(len(s.token_ids) for s in sequences)
-    usage = Usage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
+    usage = CompletionUsage(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
     if reused := sum(s.num_reused for s in prompts.values()):
         usage.prompt_tokens_details = PromptTokens(cached_tokens=reused)
     return usage

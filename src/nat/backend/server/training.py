@@ -34,7 +34,7 @@ _TEXTS = TypeAdapter(TokenizeRequest)
 def training_router(jobs: TrainingJobs | None, forecaster: Forecaster) -> APIRouter:
     """The routes on `jobs` and `forecaster`; without jobs their routes answer that this backend only serves."""
     router = APIRouter()
-    routes = _Routes(jobs, forecaster)
+    routes = _TrainingRoutes(jobs, forecaster)
     router.add_route("/v1/training/jobs", routes.submit, methods=["POST"])
     router.add_route("/v1/training/jobs/{job_id}", routes.state, methods=["GET"])
     router.add_route("/v1/training/jobs/{job_id}/cancel", routes.cancel, methods=["POST"])
@@ -47,7 +47,7 @@ def training_router(jobs: TrainingJobs | None, forecaster: Forecaster) -> APIRou
     return router
 
 
-class _Routes:
+class _TrainingRoutes:
     """The handlers, which call `TrainingJobs`."""
 
     def __init__(self, jobs: TrainingJobs | None, forecaster: Forecaster) -> None:

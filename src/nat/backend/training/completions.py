@@ -17,7 +17,7 @@ from nat.backend.training.loss import ByRow
 
 
 @dataclass(frozen=True)
-class Part:
+class RowPart:
     """Sampled tokens of a row, from `start` to before `stop`, counted among its K sampled tokens."""
 
     row: int
@@ -33,7 +33,7 @@ class Completion:
     group: int
     better: bool
     """Chosen, or desirable."""
-    parts: tuple[Part, ...]
+    parts: tuple[RowPart, ...]
 
     def sum(self, values: ByRow) -> Tensor:
         """The sum of these values over its tokens (float64)."""
@@ -63,7 +63,7 @@ def completions_of(rows: Sequence[Row], pairs: Sequence[Pair], resolved: Resolve
     if resolved.algorithm.pairs is None:
         return [
             Completion(
-                part[0].group, part[0].advantages[0] > 0, tuple(Part(row.index, 0, len(row.targets)) for row in part)
+                part[0].group, part[0].advantages[0] > 0, tuple(RowPart(row.index, 0, len(row.targets)) for row in part)
             )
             for part in own.values()
         ]
@@ -75,16 +75,16 @@ def completions_of(rows: Sequence[Row], pairs: Sequence[Pair], resolved: Resolve
     ]
 
 
-def _side(rows: Sequence[Row], pair: Pair, side: int, *, rest: bool) -> Iterator[Part]:
+def _side(rows: Sequence[Row], pair: Pair, side: int, *, rest: bool) -> Iterator[RowPart]:
     """The tokens of one side of a pair: the answer where the two part, or all from there on."""
     first = rows[pair.rows[side]]
     start, stop = _answer(first, pair.token)
     if not rest:
-        yield Part(first.index, start, stop)
+        yield RowPart(first.index, start, stop)
         return
-    yield Part(first.index, start, len(first.targets))
+    yield RowPart(first.index, start, len(first.targets))
     for row in rows[pair.rows[side] + 1 :]:
-        yield Part(row.index, 0, len(row.targets))
+        yield RowPart(row.index, 0, len(row.targets))
 
 
 def _answer(row: Row, token: int) -> tuple[int, int]:

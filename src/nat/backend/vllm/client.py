@@ -24,7 +24,7 @@ _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None, kee
 
 
 @dataclass(frozen=True)
-class Address:
+class VllmAddress:
     """Where vLLM listens: at a URL, or on a socket in the file system."""
 
     base_url: str
@@ -64,7 +64,7 @@ class Explain(Protocol):
 class Control:
     """Control calls, one after another."""
 
-    def __init__(self, address: Address, explain: Explain) -> None:
+    def __init__(self, address: VllmAddress, explain: Explain) -> None:
         self._http = address.client()
         self._explain = explain
 

@@ -12,7 +12,7 @@ from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.loss import ByRow
 from nat.backend.vllm.client import HEALTH, Explain, generate, replaced, stream
-from nat.backend.vllm.wire import Choice, Generated, SampledLogprob, Served, request_for, score_request
+from nat.backend.vllm.wire import Generated, SampledLogprob, Served, VllmChoice, request_for, score_request
 from nat.errors import EngineFailed
 
 _FINISHED: dict[str | None, FinishReason] = {"stop": "stop", "length": "length"}
@@ -114,14 +114,14 @@ class Caller:
         return scored[0]
 
 
-def _check_weights(choice: Choice, served: Served) -> None:
+def _check_weights(choice: VllmChoice, served: Served) -> None:
     """Refuse tokens of other weights than those that were handed over last."""
     found = {span.version for span in choice.weight_versions or ()}
     if served.stamp is not None and not found <= {served.stamp}:
         raise replaced(f"it has answered with weights named {', '.join(sorted(found))}, and was given {served.stamp}")
 
 
-def _logprobs(choice: Choice) -> Sequence_[SampledLogprob]:
+def _logprobs(choice: VllmChoice) -> Sequence_[SampledLogprob]:
     """The log probability of each new token."""
     found = choice.logprobs.content if choice.logprobs is not None else []
     if len(found) != len(choice.token_ids):

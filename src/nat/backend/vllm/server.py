@@ -19,7 +19,7 @@ from typing import Protocol
 
 import httpx
 
-from nat.backend.vllm.client import HEALTH, Address
+from nat.backend.vllm.client import HEALTH, VllmAddress
 from nat.backend.vllm.guard import GRACE_SECONDS, KILLED
 from nat.errors import EngineFailed, EngineNotStarted, EngineOutOfMemory, EngineStopped
 from nat.secrets import excerpt
@@ -61,7 +61,7 @@ class VllmServer(Protocol):
     """A server that can be started, watched and stopped."""
 
     @property
-    def address(self) -> Address: ...
+    def address(self) -> VllmAddress: ...
 
     def start(self) -> None:
         """Wait until it answers.
@@ -96,7 +96,7 @@ class ServerAtUrl:
     """A server that the user runs."""
 
     def __init__(self, url: str, api_key: str | None) -> None:
-        self.address = Address(url.rstrip("/").removesuffix("/v1"), api_key=api_key)
+        self.address = VllmAddress(url.rstrip("/").removesuffix("/v1"), api_key=api_key)
 
     def start(self) -> None:
         """Check that it answers."""
@@ -136,7 +136,7 @@ class OwnServer:
     ) -> None:
         """`folder` is this user's alone, with a path short enough for a socket."""
         self._socket = folder / "vllm.sock"
-        self.address = Address("http://vllm", socket=str(self._socket))
+        self.address = VllmAddress("http://vllm", socket=str(self._socket))
         self._command = [*command, *arguments, "--uds", str(self._socket)]
         self._log_path = log_path
         self._timeout = timeout

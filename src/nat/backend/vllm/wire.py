@@ -20,7 +20,7 @@ class Served(NamedTuple):
     """What answers call the weights; None if vLLM was not told a name."""
 
 
-class Sampling(BaseModel):
+class VllmSampling(BaseModel):
     """Fields of vLLM's SamplingParams; those that are left out keep vLLM's defaults."""
 
     max_tokens: int
@@ -41,21 +41,21 @@ class Generate(BaseModel):
 
     model: str
     token_ids: list[int]
-    sampling_params: Sampling
+    sampling_params: VllmSampling
     stream: bool = False
 
 
-class TokenLogprob(BaseModel):
+class VllmLogprob(BaseModel):
     """A token and its log probability, at the temperature of the request."""
 
     token_id: int
     logprob: float
 
 
-class SampledLogprob(TokenLogprob):
+class SampledLogprob(VllmLogprob):
     """The sampled token, and alternatives to it in no certain order."""
 
-    top_logprobs: list[TokenLogprob] = []
+    top_logprobs: list[VllmLogprob] = []
 
 
 class Logprobs(BaseModel):
@@ -70,7 +70,7 @@ class WeightSpan(BaseModel):
     version: str
 
 
-class Choice(BaseModel):
+class VllmChoice(BaseModel):
     """New tokens, and why they are the last ones; with the last ones, the weights that sampled all of them."""
 
     token_ids: list[int] = []
@@ -85,7 +85,7 @@ class CachedTokens(BaseModel):
     cached_tokens: int | None = None
 
 
-class Usage(BaseModel):
+class VllmUsage(BaseModel):
     """Token counts; only those of the prefix cache are used."""
 
     prompt_tokens_details: CachedTokens | None = None
@@ -94,8 +94,8 @@ class Usage(BaseModel):
 class Generated(BaseModel):
     """An answer, or one event of a stream."""
 
-    choices: list[Choice]
-    usage: Usage | None = None
+    choices: list[VllmChoice]
+    usage: VllmUsage | None = None
 
     @property
     def num_reused(self) -> int:
@@ -111,7 +111,7 @@ def request_for(sequence: Sequence, *, model: str, eos: Sequence_[int], vocab_si
     return Generate(
         model=model,
         token_ids=sequence.prompt_ids,
-        sampling_params=Sampling(
+        sampling_params=VllmSampling(
             max_tokens=params.max_tokens,
             temperature=params.temperature,
             top_p=params.top_p,
@@ -128,5 +128,5 @@ def score_request(prompt_ids: list[int], token_id: int, temperature: float, *, m
     """The request that scores one token after a prompt, by the same path that samples."""
     # The sampled token is listed first and counts, so the scored one is given twice.
     scored = [token_id, token_id]
-    sampling = Sampling(max_tokens=1, temperature=temperature, logprobs=len(scored), logprob_token_ids=scored)
+    sampling = VllmSampling(max_tokens=1, temperature=temperature, logprobs=len(scored), logprob_token_ids=scored)
     return Generate(model=model, token_ids=prompt_ids, sampling_params=sampling)

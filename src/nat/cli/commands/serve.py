@@ -7,7 +7,7 @@ import click
 from nat.cli import event_loop
 from nat.cli.commands.options import address_options, checked_options, config_file_option, override_options
 from nat.errors import ConfigError
-from nat.front_end.options import ServeOptions
+from nat.front_end.options import FrontEndOptions
 from nat.wire.extras import install_hint, missing_packages
 
 _NEEDED = ("fastapi", "uvicorn")
@@ -24,7 +24,7 @@ def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], *
     from nat.front_end.serve import serve  # noqa: PLC0415 - FastAPI comes with the `serve` extra only
 
     stated = {name: value for name, value in given.items() if value is not None}
-    options = checked_options(ServeOptions, stated, command="nat serve")
+    options = checked_options(FrontEndOptions, stated, command="nat serve")
     event_loop.run(serve(config_file, override, options, lambda url: _greet(config_file, url)))
 
 

@@ -7,7 +7,7 @@ from nat.finetuning.diagnosis.evidence import Evidence
 
 
 @dataclass(frozen=True)
-class Seen:
+class Symptom:
     """The cause in the numbers of one run."""
 
     share: float
@@ -18,7 +18,7 @@ class Seen:
     """What to change in this run, before the remedy that always holds."""
 
 
-Check = Callable[[Evidence], Seen | None]
+Check = Callable[[Evidence], Symptom | None]
 """None if the number is in its healthy range, or not known."""
 
 

@@ -1,6 +1,6 @@
 """Causes in the held-out examples: they differ from those in training, or are too few to show the gain. Pure."""
 
-from nat.finetuning.diagnosis.cause import Seen, cause
+from nat.finetuning.diagnosis.cause import Symptom, cause
 from nat.finetuning.diagnosis.evidence import Evidence
 from nat.finetuning.diagnosis.held_out import HeldOut
 
@@ -23,10 +23,10 @@ UNSEEN_MORE = 0.1
     remedy="Split one set of examples at random, or train on examples like those that are held out.",
     despite_learning=True,
 )
-def held_out_differs(evidence: Evidence) -> Seen | None:
+def held_out_differs(evidence: Evidence) -> Symptom | None:
     held_out = _does_not_generalise(evidence)
     reason = _difference(held_out) if held_out else ""
-    return Seen(1.0, f"{_gains(evidence)}; {reason}") if reason else None
+    return Symptom(1.0, f"{_gains(evidence)}; {reason}") if reason else None
 
 
 @cause(
@@ -40,9 +40,9 @@ def held_out_differs(evidence: Evidence) -> Seen | None:
     ),
     despite_learning=True,
 )
-def memorises(evidence: Evidence) -> Seen | None:
+def memorises(evidence: Evidence) -> Symptom | None:
     held_out = _does_not_generalise(evidence)
-    return None if held_out is None or _difference(held_out) else Seen(1.0, _gains(evidence))
+    return None if held_out is None or _difference(held_out) else Symptom(1.0, _gains(evidence))
 
 
 @cause(
@@ -54,13 +54,13 @@ def memorises(evidence: Evidence) -> Seen | None:
     of_the_end=True,
     despite_learning=True,
 )
-def few_held_out(evidence: Evidence) -> Seen | None:
+def few_held_out(evidence: Evidence) -> Symptom | None:
     held_out = evidence.held_out
     if held_out is None or not evidence.has_learned or _does_not_generalise(evidence):
         return None
     if evidence.improved or evidence.trend is None:
         return None
-    return Seen(
+    return Symptom(
         0.5,
         f"the 95 % interval of {held_out.comparison.num_examples} held-out examples, {_interval(held_out)}, contains "
         f"zero; the reward in training gained {evidence.trend.gain:+.3f}",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from nat.errors import did_you_mean
-from nat.finetuning.diagnosis.cause import Seen, cause
+from nat.finetuning.diagnosis.cause import Symptom, cause
 from nat.finetuning.diagnosis.evidence import Evidence
 from nat.finetuning.diagnosis.fall import RAISE_LIMIT
 from nat.runs.rollouts import LeftOutCause
@@ -32,11 +32,11 @@ _FAILURES = tuple(cause for cause in LeftOutCause if cause.failure)
     source="our choice; `finetuning.max_failure_rate` ends a run at 50 %",
     remedy="Fix the first error in the run's failures.txt; a failed rollout is left out, never scored 0.",
 )
-def rollouts_failed(evidence: Evidence) -> Seen | None:
+def rollouts_failed(evidence: Evidence) -> Symptom | None:
     share = _left_out(evidence, _FAILURES)
     if share <= FAILED_SHARE:
         return None
-    return Seen(share, f"{share:.0%} of the rollouts failed" + (f": {evidence.error}" if evidence.error else ""))
+    return Symptom(share, f"{share:.0%} of the rollouts failed" + (f": {evidence.error}" if evidence.error else ""))
 
 
 @cause(
@@ -52,15 +52,15 @@ def rollouts_failed(evidence: Evidence) -> Seen | None:
         "model with log probabilities, as `local` and vLLM do."
     ),
 )
-def calls_lost(evidence: Evidence) -> Seen | None:
+def calls_lost(evidence: Evidence) -> Symptom | None:
     unseen = evidence.without_calls
     share = max(unseen, _left_out(evidence, [LeftOutCause.NO_LOGPROBS]), evidence.without_logprobs)
     if share > LOST_SHARE:
         what = "had no LLM call that was seen" if unseen == share else "had calls without log probabilities"
-        return Seen(share, f"{share:.0%} of the rollouts {what}")
+        return Symptom(share, f"{share:.0%} of the rollouts {what}")
     hidden = _undecided(evidence)
     if hidden is not None and not _other_functions(evidence):
-        return Seen(
+        return Symptom(
             hidden,
             f"{hidden:.0%} of the score's variance is between rollouts whose trained tokens are equal, and no other "
             "call was seen: the answers that decide the score are not recorded",
@@ -81,7 +81,7 @@ def calls_lost(evidence: Evidence) -> Seen | None:
         "for all calls; finetuning.target_model to the LLM that they call."
     ),
 )
-def wrong_target(evidence: Evidence) -> Seen | None:
+def wrong_target(evidence: Evidence) -> Symptom | None:
     missed = _left_out(evidence, [LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL])
     share = missed - evidence.without_calls
     functions = _counted(evidence.functions)
@@ -91,10 +91,10 @@ def wrong_target(evidence: Evidence) -> Seen | None:
         named = f"target_model: {evidence.target_model}; calls of an epoch went to: {_counted(evidence.models)}"
         named += f".{suggestion}" if suggestion else ""
     if share > LOST_SHARE:
-        return Seen(share, f"{share:.0%} of the rollouts have no call of the target ({named})")
+        return Symptom(share, f"{share:.0%} of the rollouts have no call of the target ({named})")
     hidden = _undecided(evidence)
     if hidden is not None and _other_functions(evidence):
-        return Seen(
+        return Symptom(
             hidden,
             f"{hidden:.0%} of the score's variance is between rollouts whose trained tokens are equal, so other calls "
             f"decide the score ({named})",
@@ -114,14 +114,14 @@ def wrong_target(evidence: Evidence) -> Seen | None:
         "finetuning.sampling_in_training: {temperature: 1.0}, which replaces them in training only."
     ),
 )
-def sampling_changed(evidence: Evidence) -> Seen | None:
+def sampling_changed(evidence: Evidence) -> Symptom | None:
     untrained = max(_left_out(evidence, [LeftOutCause.UNTRAINABLE_SAMPLING]), evidence.untrainable_calls)
     share = max(untrained, evidence.untempered_calls)
     if share <= LOST_SHARE:
         return None
     how = f", sampled with {evidence.sampling}" if evidence.sampling else ""
     effect = "cannot be trained on" if untrained == share else "are trained at another temperature than sampled"
-    return Seen(share, f"{share:.0%} of the calls {effect}{how}")
+    return Symptom(share, f"{share:.0%} of the calls {effect}{how}")
 
 
 @cause(
@@ -131,9 +131,9 @@ def sampling_changed(evidence: Evidence) -> Seen | None:
     source="our choice: half of the rollouts train",
     remedy="Set finetuning.max_staleness to 0, or let the server name its weights in each answer.",
 )
-def stale_rollouts(evidence: Evidence) -> Seen | None:
+def stale_rollouts(evidence: Evidence) -> Symptom | None:
     share = _left_out(evidence, [LeftOutCause.TOO_STALE])
-    return Seen(share, f"{share:.0%} of the rollouts came from older weights") if share > STALE_SHARE else None
+    return Symptom(share, f"{share:.0%} of the rollouts came from older weights") if share > STALE_SHARE else None
 
 
 @cause(
@@ -145,11 +145,11 @@ def stale_rollouts(evidence: Evidence) -> Seen | None:
     source="common practice: alarm above 10 to 20 %",
     remedy=RAISE_LIMIT,
 )
-def truncation(evidence: Evidence) -> Seen | None:
+def truncation(evidence: Evidence) -> Symptom | None:
     share, lowest = evidence.truncated, evidence.truncated_lowest
     if share <= TRUNCATED_SHARE or lowest < AT_LOWEST:
         return None
-    return Seen(
+    return Symptom(
         share, f"{share:.0%} of the rollouts hit a token limit, and {lowest:.0%} of these have the lowest score"
     )
 
@@ -161,11 +161,11 @@ def truncation(evidence: Evidence) -> Seen | None:
     source="as for groups without a difference",
     remedy="Sample at temperature 1 without a fixed seed, or start from a model that varies its answers more.",
 )
-def no_variety(evidence: Evidence) -> Seen | None:
+def no_variety(evidence: Evidence) -> Symptom | None:
     share = evidence.equal_outputs
     if share <= EQUAL_OUTPUTS:
         return None
-    return Seen(share, f"in {share:.0%} of the examples, all rollouts gave the same answers")
+    return Symptom(share, f"in {share:.0%} of the examples, all rollouts gave the same answers")
 
 
 def _left_out(evidence: Evidence, causes: Iterable[LeftOutCause]) -> float:

@@ -1,6 +1,6 @@
 """Causes in the scores: they are constant, noisy, do not depend on the answer, or no group has a difference. Pure."""
 
-from nat.finetuning.diagnosis.cause import Seen, cause
+from nat.finetuning.diagnosis.cause import Symptom, cause
 from nat.finetuning.diagnosis.evidence import EASY, HARD, Evidence
 from nat.finetuning.rollout_statistics import MIN_REPEATS
 from nat.wire.rewards import equal
@@ -30,14 +30,16 @@ the examples are likelier to blame."""
         "names must tell them apart."
     ),
 )
-def constant_score(evidence: Evidence) -> Seen | None:
+def constant_score(evidence: Evidence) -> Symptom | None:
     if not evidence.constant or evidence.lowest is None:
         return None
     end_of_scale = any(equal([evidence.lowest, end]) for end in (0.0, 1.0))
     seen = f"every one of {evidence.num_rollouts:,} rollouts has the score {evidence.lowest:g}"
     if end_of_scale:
-        return Seen(EITHER_WAY, seen, "If the examples are too hard or too easy, change them or give partial credit.")
-    return Seen(1.0, seen)
+        return Symptom(
+            EITHER_WAY, seen, "If the examples are too hard or too easy, change them or give partial credit."
+        )
+    return Symptom(1.0, seen)
 
 
 @cause(
@@ -53,16 +55,16 @@ def constant_score(evidence: Evidence) -> Seen | None:
         "answer or chance."
     ),
 )
-def independent_score(evidence: Evidence) -> Seen | None:
+def independent_score(evidence: Evidence) -> Symptom | None:
     noise = evidence.spread.noise_share
     if noise is not None and evidence.spread.dependence < LIKELY_CHANCE:
-        return Seen(
+        return Symptom(
             noise,
             f"{noise:.0%} of the score's variance is between rollouts with equal answers ({evidence.spread.repeats} "
             "repeats), and different answers differ no more than these",
         )
     if not evidence.constant and evidence.equal_between > EQUAL_GROUPS:
-        return Seen(
+        return Symptom(
             evidence.equal_between,
             f"in {evidence.equal_between:.0%} of the groups, different answers have the same score, which is neither "
             "the lowest nor the highest: the score depends on the example alone",
@@ -79,11 +81,11 @@ def independent_score(evidence: Evidence) -> Seen | None:
         "Average several judgements of each answer, let the judge answer at temperature 0, or raise num_generations."
     ),
 )
-def noisy_score(evidence: Evidence) -> Seen | None:
+def noisy_score(evidence: Evidence) -> Symptom | None:
     noise = evidence.spread.noise_share
     if noise is None or noise <= NOISE or evidence.spread.dependence < LIKELY_CHANCE:
         return None
-    return Seen(
+    return Symptom(
         noise,
         f"{noise:.0%} of the score's variance is between rollouts with equal answers ({evidence.spread.repeats} "
         "repeats)",
@@ -97,10 +99,10 @@ def noisy_score(evidence: Evidence) -> Seen | None:
     source="common practice",
     remedy="Set num_generations of the trajectory builder to 8.",
 )
-def single_rollouts(evidence: Evidence) -> Seen | None:
+def single_rollouts(evidence: Evidence) -> Symptom | None:
     if evidence.compares != "group" or not 0 < evidence.generations <= 1:
         return None
-    return Seen(1.0, "each example is played once in an epoch, so its score has nothing to be compared with")
+    return Symptom(1.0, "each example is played once in an epoch, so its score has nothing to be compared with")
 
 
 @cause(
@@ -110,11 +112,11 @@ def single_rollouts(evidence: Evidence) -> Seen | None:
     source="our choice; a curriculum begins with 30 % of the groups",
     remedy="Lower curriculum_learning.min_reward_diff, or raise initial_percentile.",
 )
-def outside_curriculum(evidence: Evidence) -> Seen | None:
+def outside_curriculum(evidence: Evidence) -> Symptom | None:
     share = evidence.outside_curriculum
     if share <= CURRICULUM:
         return None
-    return Seen(share, f"the curriculum left out {share:.0%} of the groups that have a difference in score")
+    return Symptom(share, f"the curriculum left out {share:.0%} of the groups that have a difference in score")
 
 
 @cause(
@@ -130,11 +132,11 @@ def outside_curriculum(evidence: Evidence) -> Seen | None:
         "better model; with rare success, raise num_generations to 16."
     ),
 )
-def too_hard(evidence: Evidence) -> Seen | None:
+def too_hard(evidence: Evidence) -> Symptom | None:
     share = evidence.hard
     if evidence.equal_groups <= EQUAL_GROUPS or share < evidence.easy or not share:
         return None
-    return Seen(
+    return Symptom(
         min(share, evidence.equal_groups),
         f"{share:.0%} of the examples scored the lowest ({evidence.lowest:g}) in almost every rollout, and "
         f"{evidence.equal_groups:.0%} of the groups had no difference",
@@ -151,11 +153,11 @@ def too_hard(evidence: Evidence) -> Seen | None:
     source="common practice: alarm above 80 %",
     remedy="Choose harder examples, or a score that distinguishes good answers from better ones.",
 )
-def too_easy(evidence: Evidence) -> Seen | None:
+def too_easy(evidence: Evidence) -> Symptom | None:
     share = evidence.easy
     if evidence.equal_groups <= EQUAL_GROUPS or share <= evidence.hard:
         return None
-    return Seen(
+    return Symptom(
         min(share, evidence.equal_groups),
         f"{share:.0%} of the examples scored the highest ({evidence.highest:g}) in almost every rollout from the "
         f"start, and {evidence.equal_groups:.0%} of the groups had no difference",
@@ -169,11 +171,11 @@ def too_easy(evidence: Evidence) -> Seen | None:
     source="common practice: alarm above 80 %",
     remedy="Raise num_generations: to 8, or to 16 where success is rare.",
 )
-def few_generations(evidence: Evidence) -> Seen | None:
+def few_generations(evidence: Evidence) -> Symptom | None:
     share = evidence.equal_groups - evidence.hard - evidence.easy - evidence.equal_between
     if share <= EQUAL_GROUPS or evidence.constant or evidence.compares != "group" or not evidence.num_examples:
         return None
-    return Seen(
+    return Symptom(
         share,
         f"{evidence.equal_groups:.0%} of the groups of {evidence.generations:.0f} rollouts had no difference, most of "
         "them of examples that are sometimes solved",

@@ -1,7 +1,7 @@
 """Causes in the updates: they go too far, change nothing, are too few, or learn the wrong thing. Pure."""
 
 from nat.finetuning.diagnosis import fall
-from nat.finetuning.diagnosis.cause import Seen, cause
+from nat.finetuning.diagnosis.cause import Symptom, cause
 from nat.finetuning.diagnosis.evidence import Evidence
 from nat.finetuning.diagnosis.updates import Updates
 from nat.runs.records import epoch_number
@@ -47,21 +47,21 @@ ENTROPY_LEFT = fall.ENTROPY_LEFT
     remedy=f"{fall.HOLD_BACK} An earlier checkpoint may have a better model.",
     without_rollouts=True,
 )
-def rate_too_high(evidence: Evidence) -> Seen | None:
+def rate_too_high(evidence: Evidence) -> Symptom | None:
     updates = evidence.updates
     if updates is None:
         return None
     if updates.too_far:
         worst = max(updates.too_far, key=fall.kl_of)
         kl = fall.kl_of(worst, fall.KL_TOO_FAR)
-        return Seen(
+        return Symptom(
             max(0.5, 1 - fall.KL_TOO_FAR / max(kl, fall.KL_TOO_FAR)),
             f"the policy moved too far in {len(updates.too_far)} of {evidence.num_epochs} epochs; in epoch "
             f"{epoch_number(worst.epoch)}: {fall.numbers(worst, [])}",
             fall.lower_rate(worst),
         )
     if updates.kept_share < LEAST_KEPT:
-        return Seen(
+        return Symptom(
             1 - updates.kept_share,
             f"max_kl keeps {updates.kept_share:.0%} of an update's way; the rest would move the policy too far",
             "Lower the learning rate.",
@@ -77,9 +77,9 @@ def rate_too_high(evidence: Evidence) -> Seen | None:
     remedy=fall.NOT_TRAINED,
     without_rollouts=True,
 )
-def untrained(evidence: Evidence) -> Seen | None:
+def untrained(evidence: Evidence) -> Symptom | None:
     share = evidence.untrained
-    return Seen(share, f"the backend did not train {share:.0%} of the groups") if share > UNTRAINED else None
+    return Symptom(share, f"the backend did not train {share:.0%} of the groups") if share > UNTRAINED else None
 
 
 @cause(
@@ -89,12 +89,12 @@ def untrained(evidence: Evidence) -> Seen | None:
     source="the defaults make a step of 32 rollouts; common practice: 8 to 16 groups",
     remedy="Use more examples, or fewer steps_per_batch.",
 )
-def few_groups(evidence: Evidence) -> Seen | None:
+def few_groups(evidence: Evidence) -> Symptom | None:
     updates = evidence.updates
     if updates is None or updates.groups_per_step >= LEAST_GROUPS:
         return None
     groups = updates.groups_per_step
-    return Seen(
+    return Symptom(
         1 - groups / LEAST_GROUPS,
         f"an optimizer step compares {groups:.1f} groups, from {evidence.num_examples} examples in all",
     )
@@ -111,7 +111,7 @@ def few_groups(evidence: Evidence) -> Seen | None:
     remedy="A warm-up that is longer than the run has the same effect.",
     without_rollouts=True,
 )
-def rate_too_low(evidence: Evidence) -> Seen | None:
+def rate_too_low(evidence: Evidence) -> Symptom | None:
     updates = evidence.updates
     if updates is None:
         return None
@@ -123,7 +123,7 @@ def rate_too_low(evidence: Evidence) -> Seen | None:
     if rate is not None:
         seen.append(f"the learning rate is {rate:.1%} of this model's default")
     factor = 1.0 if reach is None else min(1000, USUAL_REACH / max(reach, 1e-6))
-    return Seen(lost, ", and ".join(seen), _higher_rate(updates, factor))
+    return Symptom(lost, ", and ".join(seen), _higher_rate(updates, factor))
 
 
 @cause(
@@ -135,13 +135,13 @@ def rate_too_low(evidence: Evidence) -> Seen | None:
     of_the_end=True,
     without_rollouts=True,
 )
-def few_steps(evidence: Evidence) -> Seen | None:
+def few_steps(evidence: Evidence) -> Symptom | None:
     updates = evidence.updates
     if updates is None or updates.optimizer_steps >= LEAST_STEPS:
         return None
     huge = updates.rollouts_per_step > 2 * USUAL_ROLLOUTS
     steps = "1 optimizer step," if updates.optimizer_steps == 1 else f"{updates.optimizer_steps} optimizer steps, each"
-    return Seen(
+    return Symptom(
         1 - updates.optimizer_steps / LEAST_STEPS,
         f"the run made {steps} on {updates.rollouts_per_step:.0f} rollouts",
         SMALLER_STEPS if huge else "Train for more epochs.",
@@ -155,12 +155,12 @@ def few_steps(evidence: Evidence) -> Seen | None:
     source="common practice: alarm at half within twenty steps",
     remedy=fall.EXPLORE,
 )
-def entropy_collapse(evidence: Evidence) -> Seen | None:
+def entropy_collapse(evidence: Evidence) -> Symptom | None:
     entropies = evidence.updates.entropies if evidence.updates else None
     if entropies is None or entropies[1] >= ENTROPY_LEFT * entropies[0]:
         return None
     highest, last = entropies
-    return Seen(1 - last / highest, f"the entropy per token fell from {highest:.3f} to {last:.3f}")
+    return Symptom(1 - last / highest, f"the entropy per token fell from {highest:.3f} to {last:.3f}")
 
 
 @cause(
@@ -177,7 +177,7 @@ def entropy_collapse(evidence: Evidence) -> Seen | None:
     ),
     despite_learning=True,
 )
-def rewards_length(evidence: Evidence) -> Seen | None:
+def rewards_length(evidence: Evidence) -> Symptom | None:
     correlation, tokens = evidence.length_correlation, evidence.tokens
     if correlation is None or tokens is None or correlation**2 < LENGTH_EXPLAINS:
         return None
@@ -185,7 +185,7 @@ def rewards_length(evidence: Evidence) -> Seen | None:
     if (growth if correlation > 0 else 1 / max(growth, 1e-9)) < LENGTH_DRIFT:
         return None
     better = "longer" if correlation > 0 else "shorter"
-    return Seen(
+    return Symptom(
         correlation**2,
         f"{better} answers to an example score higher (correlation {correlation:+.2f}), and the sampled tokens of a "
         f"rollout went from {tokens[0]:.0f} to {tokens[1]:.0f}",
@@ -200,11 +200,11 @@ def rewards_length(evidence: Evidence) -> Seen | None:
     remedy="If it stays flat, read answers of the first and the last epoch, and run `nat eval` on both models.",
     of_the_end=True,
 )
-def unexplained(evidence: Evidence) -> Seen | None:
+def unexplained(evidence: Evidence) -> Symptom | None:
     trend, updates = evidence.trend, evidence.updates
     if trend is None or updates is None or trend.rose or evidence.improved:
         return None
-    return Seen(
+    return Symptom(
         0.1,
         f"the reward in training did not rise in {updates.optimizer_steps} optimizer steps ({trend})",
         f"Train longer. {_higher_rate(updates, 3.0)}",

@@ -53,7 +53,7 @@ RAISE_LIMIT = "Raise the LLM's max_tokens. With mask_truncated_completions such 
 ENTROPY_LEFT = 0.5
 
 
-class Cause(StrEnum):
+class FallCause(StrEnum):
     """What most likely broke the run."""
 
     UPDATE_TOO_LARGE = "an update moved the policy too far"
@@ -63,15 +63,15 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class FallDiagnosis:
     """A cause, the numbers that show it, and what to do."""
 
-    cause: Cause
+    cause: FallCause
     seen: str
     remedy: str
 
 
-def diagnose(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
+def diagnose(epochs: Sequence[EpochRecord]) -> FallDiagnosis | None:
     """Judge the updates from the epoch with the best mean reward on; None if the backend reports no metrics."""
     if not epochs:
         return None
@@ -80,7 +80,7 @@ def diagnose(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
     return _too_large(before, since) or _cut_off(before, since) or _explores_less(epochs, since) or _unknown(since)
 
 
-def diagnose_fall(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
+def diagnose_fall(epochs: Sequence[EpochRecord]) -> FallDiagnosis | None:
     """The diagnosis if the mean reward is now far below its best; else None."""
     found = diagnose(epochs) if has_fallen(epochs) else None
     if found is None:
@@ -88,7 +88,7 @@ def diagnose_fall(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
     best, last = epochs[_best(epochs)], epochs[-1]
     at = epoch_number(best.epoch)
     fall = f"The mean reward was {best.avg_reward:.3f} in epoch {at} and is {last.avg_reward:.3f} now."
-    return Diagnosis(found.cause, f"{fall} {found.seen}", found.remedy)
+    return FallDiagnosis(found.cause, f"{fall} {found.seen}", found.remedy)
 
 
 def has_fallen(epochs: Sequence[EpochRecord]) -> bool:
@@ -99,13 +99,13 @@ def has_fallen(epochs: Sequence[EpochRecord]) -> bool:
     return epochs[-1].avg_reward - worst < FALLEN * (best - worst)
 
 
-def broken_by_update(epochs: Sequence[EpochRecord]) -> Diagnosis | None:
+def broken_by_update(epochs: Sequence[EpochRecord]) -> FallDiagnosis | None:
     """The diagnosis if an update went too far, since then failures may come from the model; else None."""
     found = diagnose(epochs)
-    return found if found is not None and found.cause is Cause.UPDATE_TOO_LARGE else None
+    return found if found is not None and found.cause is FallCause.UPDATE_TOO_LARGE else None
 
 
-def with_diagnosis(message: str, remedy: str, found: Diagnosis | None) -> tuple[str, str]:
+def with_diagnosis(message: str, remedy: str, found: FallDiagnosis | None) -> tuple[str, str]:
     """The message and the remedy of an error. A diagnosis extends the message and replaces the remedy."""
     return (message, remedy) if found is None else (f"{message}\n  {found.seen}", found.remedy)
 
@@ -115,12 +115,12 @@ def _best(epochs: Sequence[EpochRecord]) -> int:
     return max(range(len(epochs)), key=lambda place: (epochs[place].avg_reward, place))
 
 
-def _too_large(before: Sequence[EpochRecord], since: Sequence[EpochRecord]) -> Diagnosis | None:
+def _too_large(before: Sequence[EpochRecord], since: Sequence[EpochRecord]) -> FallDiagnosis | None:
     found = next((epoch for epoch in since if _moved_too_far(epoch, before)), None)
     if found is None:
         return None
-    return Diagnosis(
-        Cause.UPDATE_TOO_LARGE,
+    return FallDiagnosis(
+        FallCause.UPDATE_TOO_LARGE,
         f"The update of epoch {epoch_number(found.epoch)} moved the policy too far: {numbers(found, before)}.",
         f"{lower_rate(found)} {HOLD_BACK}",
     )
@@ -165,35 +165,35 @@ def _changed_too_much(epoch: EpochRecord) -> bool:
     return large_steps or clipped(epoch) > CLIPPED_TOO_MUCH
 
 
-def _cut_off(before: Sequence[EpochRecord], since: Sequence[EpochRecord]) -> Diagnosis | None:
+def _cut_off(before: Sequence[EpochRecord], since: Sequence[EpochRecord]) -> FallDiagnosis | None:
     first, last = _value((before or since)[0], TRUNCATED), _value(since[-1], TRUNCATED)
     if last - first <= TRUNCATED_MORE:
         return None
-    return Diagnosis(
-        Cause.CUT_OFF,
+    return FallDiagnosis(
+        FallCause.CUT_OFF,
         f"{last:.0%} of the rollouts hit a token limit, {first:.0%} did at first: the answers grew.",
         RAISE_LIMIT,
     )
 
 
-def _explores_less(epochs: Sequence[EpochRecord], since: Sequence[EpochRecord]) -> Diagnosis | None:
+def _explores_less(epochs: Sequence[EpochRecord], since: Sequence[EpochRecord]) -> FallDiagnosis | None:
     entropies = [e.metrics[ENTROPY] for e in epochs if ENTROPY in e.metrics]
     if not entropies or entropies[-1] >= ENTROPY_LEFT * max(entropies):
         return None
-    return Diagnosis(
-        Cause.EXPLORES_LESS,
+    return FallDiagnosis(
+        FallCause.EXPLORES_LESS,
         f"The entropy per token fell from {max(entropies):.3f} to {entropies[-1]:.3f}, with no update that was too "
         f"large by itself ({_largest(since)}).",
         EXPLORE,
     )
 
 
-def _unknown(since: Sequence[EpochRecord]) -> Diagnosis | None:
+def _unknown(since: Sequence[EpochRecord]) -> FallDiagnosis | None:
     largest = _largest(since)
     if not largest:
         return None
-    return Diagnosis(
-        Cause.UNKNOWN,
+    return FallDiagnosis(
+        FallCause.UNKNOWN,
         f"No update since was large ({largest}).",
         "So look at what is rewarded: compare answers before and after in the run's trajectories/, and check the "
         "evaluator and all that the workflow depends on.",

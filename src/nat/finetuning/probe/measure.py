@@ -12,7 +12,7 @@ from nat.errors import RunFailed
 from nat.finetuning import guards
 from nat.finetuning.metrics import epoch_metrics
 from nat.finetuning.prepared_run import PreparedRun, num_generations
-from nat.finetuning.probe.records import Answer, ExampleResult, Measured, ReferenceScores
+from nat.finetuning.probe.records import ExampleResult, Measured, ProbeAnswer, ReferenceScores
 from nat.finetuning.probe.statistics import prospects, score_noise, value_counts
 from nat.finetuning.trajectories.groups import example_id, has_signal
 from nat.runs.rollouts import RolloutRecord, RolloutTally, tally
@@ -22,7 +22,7 @@ _SHOWN_CHARS = 120
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedProbe:
     """The rollouts of a probe."""
 
     examples: Sequence[EvalInputItem]
@@ -34,7 +34,7 @@ class Played:
 
 
 def measure(
-    played: Played,
+    played: PlayedProbe,
     prepared: PreparedRun,
     *,
     scores_EGK: Sequence[Sequence[Sequence[float]]],
@@ -83,7 +83,7 @@ def _stops(counts: RolloutTally, config: FinetuneConfig) -> str | None:
     return None
 
 
-def _results(played: Played) -> list[ExampleResult]:
+def _results(played: PlayedProbe) -> list[ExampleResult]:
     """One result per example, the hardest first; examples without a reward come last."""
     differing = {example_id(group[0]) for group in played.collected.trajectories if has_signal(group)}
     records: dict[str, list[RolloutRecord]] = {str(item.id): [] for item in played.examples}
@@ -106,7 +106,7 @@ def _result(example: str, records: Sequence[RolloutRecord], *, differs: bool) ->
     )
 
 
-def _answers(played: Played) -> list[Answer]:
+def _answers(played: PlayedProbe) -> list[ProbeAnswer]:
     """A rollout with the lowest reward and, if there is another reward, one with the highest."""
     usable = [(each.reward, each) for each in played.records if each.left_out is None and each.reward is not None]
     if not usable:
@@ -115,7 +115,7 @@ def _answers(played: Played) -> list[Answer]:
     lowest, highest = min(usable, key=itemgetter(0)), max(usable, key=itemgetter(0))
     shown = [lowest] if lowest[0] == highest[0] else [lowest, highest]
     return [
-        Answer(
+        ProbeAnswer(
             example_id=record.example_id,
             question=_in_line(questions.get(record.example_id, "")),
             output=_in_line(record.output or ""),

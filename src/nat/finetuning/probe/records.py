@@ -45,7 +45,7 @@ class ExampleResult(ProbeRecord):
         return pstdev(self.rewards) if self.rewards else None
 
 
-class Answer(ProbeRecord):
+class ProbeAnswer(ProbeRecord):
     """One rollout in short."""
 
     example_id: str
@@ -123,7 +123,7 @@ class Measured(ProbeRecord):
     """None if there was nothing to compare, or `--rescores 0`."""
     references: ReferenceScores | None = None
     """Only if all rewards are equal and the dataset has expected answers."""
-    answers: list[Answer] = []
+    answers: list[ProbeAnswer] = []
     """A rollout with the lowest reward, and one with the highest."""
     prospects: list[Prospect] = []
     """Empty if no rollout can be trained on."""
@@ -155,7 +155,7 @@ class Signal(StrEnum):
     NONE = "no signal"
 
 
-class Cause(StrEnum):
+class ProbeCause(StrEnum):
     """Why there is little or no signal."""
 
     LOST = "rollouts are lost"
@@ -168,10 +168,10 @@ class Cause(StrEnum):
     NOISE = "the evaluator is noisy"
 
 
-class Finding(ProbeRecord):
+class ProbeFinding(ProbeRecord):
     """A cause, the numbers that show it, and what to do."""
 
-    cause: Cause
+    cause: ProbeCause
     seen: str
     remedy: str
 
@@ -182,7 +182,7 @@ class ProbeReport(ProbeRecord):
     signal: Signal
     sentence: str
     """The verdict in plain words."""
-    findings: list[Finding]
+    findings: list[ProbeFinding]
     """The most likely cause first."""
     advised_generations: int | None
     """None if no rollout can be trained on."""

@@ -33,7 +33,7 @@ from nat.finetuning.prepared_run import (
     unknown_reward,
     unlimited_answers,
 )
-from nat.finetuning.probe.measure import Played, measure
+from nat.finetuning.probe.measure import PlayedProbe, measure
 from nat.finetuning.probe.records import ProbeReport, ReferenceScores
 from nat.finetuning.probe.verdict import judge
 from nat.finetuning.run_context import Stopwatch
@@ -206,7 +206,7 @@ async def _trajectory_builder(config: Config, builder: WorkflowBuilder, options:
     return trajectories
 
 
-async def _play(trajectories: TrajectoryBuilder, examples: Sequence[EvalInputItem]) -> Played:
+async def _play(trajectories: TrajectoryBuilder, examples: Sequence[EvalInputItem]) -> PlayedProbe:
     """The rollouts of the first epoch; the builder's passes are kept, because their outputs are scored again."""
     watch, ids = Stopwatch(), {str(item.id) for item in examples}
     async with abandoned_on_error(trajectories, RUN_ID):
@@ -215,7 +215,7 @@ async def _play(trajectories: TrajectoryBuilder, examples: Sequence[EvalInputIte
         passes = list(trajectories.evaluation_runs[RUN_ID]) if isinstance(trajectories, EvalTrajectoryBuilder) else []
         collected = await trajectories.finalize(RUN_ID, meta=_META)
     guards.check_rewards(collected)
-    return Played(
+    return PlayedProbe(
         examples=examples,
         collected=collected,
         records=trajectories.rollouts(RUN_ID) or records_of(collected),
@@ -225,7 +225,7 @@ async def _play(trajectories: TrajectoryBuilder, examples: Sequence[EvalInputIte
 
 
 async def _scored_again(
-    played: Played, rescores: int, trajectories: TrajectoryBuilder, session: WorkflowSession
+    played: PlayedProbe, rescores: int, trajectories: TrajectoryBuilder, session: WorkflowSession
 ) -> list[list[list[float]]]:
     """All scores of each output of each example, the reward first; without outputs, the rewards alone."""
     scores = {

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from nat.errors import NoLearningSignal
 from nat.finetuning.diagnosis.fall import RAISE_LIMIT
-from nat.finetuning.probe.records import Cause, ExampleResult, Finding, Measured, Noise, ProbeReport, Signal
+from nat.finetuning.probe.records import ExampleResult, Measured, Noise, ProbeCause, ProbeFinding, ProbeReport, Signal
 from nat.finetuning.probe.statistics import advised_generations, interval_of_share, scores_to_average
 from nat.wire import rewards
 
@@ -62,7 +62,7 @@ def _few_differ(measured: Measured) -> bool:
     return not _differ(measured) or (not measured.across_groups and measured.num_differing < least)
 
 
-def _sentence(signal: Signal, measured: Measured, findings: Sequence[Finding]) -> str:
+def _sentence(signal: Signal, measured: Measured, findings: Sequence[ProbeFinding]) -> str:
     if signal is Signal.NONE:
         return f"Training on these examples has no signal: {findings[0].cause}."
     how = "a signal" if signal is Signal.FOUND else "a weak signal"
@@ -71,10 +71,10 @@ def _sentence(signal: Signal, measured: Measured, findings: Sequence[Finding]) -
     return f"Training on these examples has {how}: {count}{why}."
 
 
-def _findings(measured: Measured) -> Iterator[Finding]:
+def _findings(measured: Measured) -> Iterator[ProbeFinding]:
     """The most likely cause first; what ends a run at once hides the others."""
     if measured.stops is not None:
-        yield Finding(cause=Cause.LOST, seen=measured.stops, remedy=measured.lost_remedy or "")
+        yield ProbeFinding(cause=ProbeCause.LOST, seen=measured.stops, remedy=measured.lost_remedy or "")
         return
     if measured.truncated > MOSTLY_TRUNCATED:
         yield _truncation(measured)
@@ -88,25 +88,25 @@ def _findings(measured: Measured) -> Iterator[Finding]:
         yield _lost(measured)
 
 
-def _truncation(measured: Measured) -> Finding:
+def _truncation(measured: Measured) -> ProbeFinding:
     share, allowed = measured.truncated, measured.max_truncated
-    return Finding(
-        cause=Cause.TRUNCATED,
+    return ProbeFinding(
+        cause=ProbeCause.TRUNCATED,
         seen=f"{share:.0%} of the rollouts hit a token limit (healthy: at most {allowed:.0%}).",
         remedy=RAISE_LIMIT,
     )
 
 
-def _lost(measured: Measured) -> Finding:
+def _lost(measured: Measured) -> ProbeFinding:
     causes = "; ".join(f"{count} x {cause}" for cause, count in measured.left_out.items())
-    return Finding(
-        cause=Cause.LOST,
+    return ProbeFinding(
+        cause=ProbeCause.LOST,
         seen=f"{sum(measured.left_out.values())} of {measured.num_rollouts} rollouts cannot be trained on: {causes}.",
         remedy=measured.lost_remedy or "",
     )
 
 
-def _noisy(noise: Noise) -> Finding:
+def _noisy(noise: Noise) -> ProbeFinding:
     seen = (
         f"{noise.share:.0%} of the differences within groups are the evaluator's own (healthy: below "
         f"{NOISE_NAMED:.0%}): {noise.scores} scores of the same output have a standard deviation of "
@@ -119,18 +119,18 @@ def _noisy(noise: Noise) -> Finding:
             f"Use a steadier evaluator (a judge at temperature 0, a rubric), or let it average {number} scores of each "
             f"answer; otherwise training takes about {1 / (1 - noise.share):.1f} times the rollouts: more generations."
         )
-    return Finding(cause=Cause.NOISE, seen=seen, remedy=remedy)
+    return ProbeFinding(cause=ProbeCause.NOISE, seen=seen, remedy=remedy)
 
 
-def _equal_rewards(measured: Measured) -> Finding:
+def _equal_rewards(measured: Measured) -> ProbeFinding:
     """Why all or nearly all groups have equal rewards."""
     if rewards.equal(measured.rewards):
         return _one_reward(measured)
     if _one_left_of_each(measured):
         return _lost(measured)
     if measured.num_differing == 0 and all(example.same_outputs for example in measured.groups):
-        return Finding(
-            cause=Cause.SAME_ANSWERS,
+        return ProbeFinding(
+            cause=ProbeCause.SAME_ANSWERS,
             seen="All rollouts of an example gave the same output.",
             remedy="Let the model sample: a temperature of 1, no fixed seed, and no cache of answers.",
         )
@@ -143,10 +143,12 @@ def _equal_rewards(measured: Measured) -> Finding:
     )
     if measured.num_differing == 0 and at_low and at_high:
         between = "Add examples between the two kinds: sometimes solved and sometimes not. Partial credit makes such."
-        return Finding(cause=Cause.ALL_OR_NOTHING, seen=seen, remedy=f"{between} {_more_generations(measured)}")
+        return ProbeFinding(
+            cause=ProbeCause.ALL_OR_NOTHING, seen=seen, remedy=f"{between} {_more_generations(measured)}"
+        )
     if at_low >= at_high:
-        return Finding(cause=Cause.TOO_HARD, seen=seen, remedy=f"{_EASIER} {_more_generations(measured)}")
-    return Finding(cause=Cause.TOO_EASY, seen=seen, remedy=_HARDER)
+        return ProbeFinding(cause=ProbeCause.TOO_HARD, seen=seen, remedy=f"{_EASIER} {_more_generations(measured)}")
+    return ProbeFinding(cause=ProbeCause.TOO_EASY, seen=seen, remedy=_HARDER)
 
 
 def _one_left_of_each(measured: Measured) -> bool:
@@ -162,7 +164,7 @@ def _count(examples: int) -> str:
     return "1 example" if examples == 1 else f"{examples} examples"
 
 
-def _one_reward(measured: Measured) -> Finding:
+def _one_reward(measured: Measured) -> ProbeFinding:
     """Tell hard and easy examples from a constant score, by answers that no model gave."""
     value, references = measured.rewards[0], measured.references
     seen = f"Every reward is {value:g}."
@@ -174,16 +176,18 @@ def _one_reward(measured: Measured) -> Finding:
         other = (
             "If it expects another form than that of the dataset's answers, the examples may be too hard or too easy."
         )
-        return Finding(cause=Cause.CONSTANT, seen=seen, remedy=f"{_CHECK} {other}")
+        return ProbeFinding(cause=ProbeCause.CONSTANT, seen=seen, remedy=f"{_CHECK} {other}")
     low, high = (0.0, 1.0) if references is None else (references.wrong, references.right)
     if references is not None:
         seen += f" The dataset's own answers score {references.right:g}, those of other examples {references.wrong:g}."
     check = "" if references is not None else f" If answers like these deserve another score: {_CHECK}"
     if abs(value - high) < abs(value - low) and (references is not None or value >= high):
-        return Finding(cause=Cause.TOO_EASY, seen=seen, remedy=_HARDER + check)
+        return ProbeFinding(cause=ProbeCause.TOO_EASY, seen=seen, remedy=_HARDER + check)
     if references is not None or value <= low:
-        return Finding(cause=Cause.TOO_HARD, seen=seen, remedy=f"{_EASIER} {_more_generations(measured)}{check}")
-    return Finding(cause=Cause.CONSTANT, seen=seen, remedy=_CHECK)
+        return ProbeFinding(
+            cause=ProbeCause.TOO_HARD, seen=seen, remedy=f"{_EASIER} {_more_generations(measured)}{check}"
+        )
+    return ProbeFinding(cause=ProbeCause.CONSTANT, seen=seen, remedy=_CHECK)
 
 
 def _more_generations(measured: Measured) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
 from nat.errors import InvalidTrajectories
 from nat.finetuning.trajectories.calls import SeenCall, exact_tokens, token_logprobs
-from nat.finetuning.trajectories.messages import Conversation, Message, text_of
+from nat.finetuning.trajectories.messages import Message, Thread, text_of
 from nat.wire.rows import CallTokens, merge
 from nat.wire.training import TrainingRow
 
@@ -26,7 +26,7 @@ _KEPT = ("tool_calls", "tool_call_id", "function_call", "name")
 _NOTHING: Mapping[int, float] = MappingProxyType({})
 
 
-def episode(threads: Sequence[Conversation], rewards: Mapping[int, float] = _NOTHING) -> list[EpisodeItem]:
+def episode(threads: Sequence[Thread], rewards: Mapping[int, float] = _NOTHING) -> list[EpisodeItem]:
     """All conversations, one after the other; `metadata["conversation"]` numbers them if there are several.
 
     `rewards` are those of single answers, by the index of their call's LLM_END.

@@ -26,7 +26,7 @@ _SYSTEM = frozenset({"system", "developer"})
 
 
 @dataclass
-class Conversation:
+class Thread:
     """Messages in order, and how it began; `sampled` maps positions to the calls that sampled those messages."""
 
     messages: list[Message] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Conversation:
         self.spans[len(self.messages) - 1] = row, span
 
 
-def conversations(calls: Sequence[SeenCall]) -> list[Conversation]:
+def conversations(calls: Sequence[SeenCall]) -> list[Thread]:
     """The conversations of a rollout, in the order in which they began."""
     return ConversationGraph(calls).conversations
 
@@ -100,7 +100,7 @@ class ConversationGraph:
 
     def __init__(self, calls: Sequence[SeenCall], returns: Sequence[float] | None = None) -> None:
         """`returns` has the return of each call's answer; None for the reward of the rollout."""
-        self.conversations: list[Conversation] = []
+        self.conversations: list[Thread] = []
         """In the order in which they began."""
         self._trees: dict[str, _Place] = {}
         self._end_of: list[_Place] = []
@@ -171,13 +171,11 @@ class ConversationGraph:
 
     def _new_conversation(
         self, path: list[_Place], keys: list[int], messages: list[Message], tokens: CallTokens | None
-    ) -> Conversation:
+    ) -> Thread:
         here, shared = path[-1], len(path) - 1
         parent = here.first if shared else None
         if tokens is not None and (ends := self._ends(path)):
-            return Conversation(
-                began=Beginning.RETOKENIZED, parent=ends[0], shared=len(self.conversations[ends[0]].messages)
-            )
+            return Thread(began=Beginning.RETOKENIZED, parent=ends[0], shared=len(self.conversations[ends[0]].messages))
         if not path[0].next:
             why = Beginning.OTHER_MODEL if self.conversations else Beginning.FIRST
         elif shared == len(keys) and here.prompt_of is not None:
@@ -190,7 +188,7 @@ class ConversationGraph:
             why = Beginning.OTHER_SYSTEM_PROMPT
         else:
             why = Beginning.OTHER_PROMPT
-        return Conversation(began=why, parent=parent, shared=shared)
+        return Thread(began=why, parent=parent, shared=shared)
 
     def _is_rewritten(self, here: _Place, keys: list[int], messages: list[Message]) -> bool:
         """True if an answer was changed, or comes after a changed message."""

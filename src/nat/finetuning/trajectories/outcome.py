@@ -15,7 +15,7 @@ from nat.errors import EvaluationError
 from nat.finetuning.trajectories.calls import SeenCall, Selection, Target, calls_of
 from nat.finetuning.trajectories.credit import credit_answers
 from nat.finetuning.trajectories.episodes import episode
-from nat.finetuning.trajectories.messages import Conversation, ConversationGraph, conversations
+from nat.finetuning.trajectories.messages import ConversationGraph, Thread, conversations
 from nat.finetuning.trajectories.rows import RecordedTrajectory, broken_by
 from nat.runs.rollouts import LeftOutCause, RolloutRecord
 from nat.wire.rows import MergedRow
@@ -136,7 +136,7 @@ def _record(
     item: EvalInputItem,
     generation: int,
     seen: Sequence[SeenCall],
-    threads: Sequence[Conversation],
+    threads: Sequence[Thread],
     chosen: Sequence[SeenCall],
     *,
     rows: Sequence[MergedRow] = (),
@@ -189,7 +189,7 @@ def _by_call(calls: Sequence[SeenCall], values: Sequence[float]) -> dict[int, fl
 
 
 def _details(
-    record: RolloutRecord, chosen: Selection, rows: Sequence[TrainingRow], threads: Sequence[Conversation]
+    record: RolloutRecord, chosen: Selection, rows: Sequence[TrainingRow], threads: Sequence[Thread]
 ) -> dict[str, Any]:
     causes = broken_by(threads)
     return {

@@ -14,7 +14,7 @@ from nat.data_models.finetuning import Trajectory, TrajectoryCollection
 from nat.errors import InvalidTrajectories, NoTrajectories
 from nat.finetuning.trajectories.calls import tokens_of_call
 from nat.finetuning.trajectories.episodes import fingerprint, rows_of_episode
-from nat.finetuning.trajectories.messages import Conversation
+from nat.finetuning.trajectories.messages import Thread
 from nat.wire.rows import MergedRow
 from nat.wire.training import TrainingGroup, TrainingRollout, TrainingRow
 
@@ -44,7 +44,7 @@ class RecordedTrajectory(Trajectory):
         return hash((tuple(map(fingerprint, self.answers)), None if shaped is None else tuple(shaped)))
 
 
-def broken_by(threads: Iterable[Conversation]) -> dict[str, int]:
+def broken_by(threads: Iterable[Thread]) -> dict[str, int]:
     """Calls with exact tokens that continue a history with different tokens, counted by cause.
 
     The cause is the server's (a `BrokenPrefix`) or, without one, how the conversation began.

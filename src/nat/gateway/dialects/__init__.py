@@ -28,7 +28,7 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Memory:
+class DialectMemory:
     """Responses and items of a rollout that later calls may refer to."""
 
     turns: dict[str, Turn] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class BrokenOrder(ValueError):
     """A server continued a tool call after it had begun the next part; the dialect's events cannot express that."""
 
 
-class Stream(Protocol):
+class AnswerStream(Protocol):
     """One answer in events, made from the chunks of a chat completion as they come."""
 
     def push(self, chunk: Body) -> bytes:
@@ -95,7 +95,7 @@ class Stream(Protocol):
 class Dialect(Protocol):
     """One API; a module of these functions."""
 
-    def to_chat(self, body: Body, memory: Memory) -> Body:
+    def to_chat(self, body: Body, memory: DialectMemory) -> Body:
         """The request as a chat-completions request, `stream` and `model` included; `body` stays as it is.
 
         Raises:
@@ -103,10 +103,10 @@ class Dialect(Protocol):
 
         """
 
-    def from_chat(self, completion: Body, request: Body, memory: Memory) -> Body:
+    def from_chat(self, completion: Body, request: Body, memory: DialectMemory) -> Body:
         """The whole answer to `request`, with its name of the model."""
 
-    def stream(self, request: Body, memory: Memory) -> Stream:
+    def stream(self, request: Body, memory: DialectMemory) -> AnswerStream:
         """The same answer in events; `request` has `stream: true`."""
 
     def error(self, failure: ApiError) -> tuple[int, Body]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic_core import to_json
 
-from nat.gateway.dialects import Body, BrokenOrder, Memory
+from nat.gateway.dialects import Body, BrokenOrder, DialectMemory
 from nat.http.sse import event
 
 REASONING_FIELDS = ("reasoning_content", "reasoning")
@@ -63,7 +63,7 @@ Step = Began | Grew | Ended
 class AnswerParts:
     """The parts of an answer received so far; of its first choice only, since these dialects have one."""
 
-    memory: Memory
+    memory: DialectMemory
     """The rollout's memory."""
     id: str = ""
     created: int = 0
@@ -154,7 +154,7 @@ class AnswerParts:
             self._open = None
 
 
-def read_whole(completion: Body, memory: Memory) -> AnswerParts:
+def read_whole(completion: Body, memory: DialectMemory) -> AnswerParts:
     """The parts of an unstreamed answer."""
     answer = AnswerParts(memory)
     choices = [{**choice, "delta": choice.get("message")} for choice in completion.get("choices") or ()]

@@ -2,17 +2,17 @@
 
 from pydantic_core import to_json
 
-from nat.gateway.dialects import Body, Memory
+from nat.gateway.dialects import Body, DialectMemory
 from nat.http.errors import ApiError
 from nat.http.sse import DONE, event
 
 
-def to_chat(body: Body, _memory: Memory) -> Body:
+def to_chat(body: Body, _memory: DialectMemory) -> Body:
     """The request, unchanged."""
     return dict(body)
 
 
-def from_chat(completion: Body, request: Body, _memory: Memory) -> Body:
+def from_chat(completion: Body, request: Body, _memory: DialectMemory) -> Body:
     """The completion, with the request's name of the model."""
     return _renamed(completion, request)
 
@@ -21,7 +21,7 @@ def _renamed(completion: Body, request: Body) -> Body:
     return {**completion, "model": request.get("model", completion.get("model"))}
 
 
-class Stream:
+class ChatStream:
     """Passes each chunk on as it comes."""
 
     def __init__(self, request: Body) -> None:
@@ -37,9 +37,9 @@ class Stream:
         return event(ApiError(message, status=502).json()) + DONE
 
 
-def stream(request: Body, _memory: Memory) -> Stream:
+def stream(request: Body, _memory: DialectMemory) -> ChatStream:
     """The completion in chunks, with the request's name of the model."""
-    return Stream(request)
+    return ChatStream(request)
 
 
 def error(failure: ApiError) -> tuple[int, Body]:

@@ -13,7 +13,7 @@ models know.
 
 from typing import Any
 
-from nat.gateway.dialects import Body, Memory, Untranslatable, parse_arguments
+from nat.gateway.dialects import Body, DialectMemory, Untranslatable, parse_arguments
 from nat.gateway.dialects.answer_parts import (
     REASONING_FIELDS,
     AnswerParts,
@@ -58,7 +58,7 @@ _UNAVAILABLE, _OVERLOADED, _SERVERS_FAULT = 503, 529, 500
 _ENDS = {"length": "max_tokens", "content_filter": "refusal"}
 
 
-def to_chat(body: Body, memory: Memory) -> Body:
+def to_chat(body: Body, memory: DialectMemory) -> Body:
     """The request as a chat-completions request."""
     messages = _system(body.get("system"))
     for number, message in enumerate(listed(body.get("messages"), "messages")):
@@ -83,7 +83,7 @@ def _system(system: Any) -> list[Body]:
     return [{"role": "system", "content": joined(_parts(system, "system"))}]
 
 
-def _message(message: Body, place: str, memory: Memory) -> list[Body]:
+def _message(message: Body, place: str, memory: DialectMemory) -> list[Body]:
     role, content = message.get("role"), message.get("content")
     if role == "assistant":
         return [_assistant(content, f"{place}.content", memory)]
@@ -112,7 +112,7 @@ def _user(content: Any, place: str) -> list[Body]:
     return [*results, {"role": "user", "content": joined(rest)}] if rest or not results else results
 
 
-def _assistant(content: Any, place: str, memory: Memory) -> Body:
+def _assistant(content: Any, place: str, memory: DialectMemory) -> Body:
     message: Body = {"role": "assistant", "content": ""}
     if isinstance(content, str):
         return message | {"content": content}
@@ -136,7 +136,7 @@ def _assistant(content: Any, place: str, memory: Memory) -> Body:
     return message
 
 
-def _call(block: Body, place: str, memory: Memory) -> Body:
+def _call(block: Body, place: str, memory: DialectMemory) -> Body:
     call_id, name = text_at(block.get("id"), f"{place}.id"), text_at(block.get("name"), f"{place}.name")
     given = object_at(block.get("input"), f"{place}.input")
     return chat_call(call_id, name, memory.arguments_text(call_id, given))
@@ -232,7 +232,7 @@ def _format(output: Body) -> Body:
     return {"response_format": schema_format("answer", object_at(wanted, "output_config.format").get("schema"))}
 
 
-def from_chat(completion: Body, request: Body, memory: Memory) -> Body:
+def from_chat(completion: Body, request: Body, memory: DialectMemory) -> Body:
     """The whole answer as a message."""
     answer = read_whole(completion, memory)
     _remember(answer, memory)
@@ -250,7 +250,7 @@ def error(failure: ApiError) -> tuple[int, Body]:
 class MessageStream:
     """message_start, each block from its start to its stop, message_delta, message_stop."""
 
-    def __init__(self, request: Body, memory: Memory) -> None:
+    def __init__(self, request: Body, memory: DialectMemory) -> None:
         self._request = request
         self._memory = memory
         self._answer = AnswerParts(memory)
@@ -350,7 +350,7 @@ def _usage(answer: AnswerParts) -> Body:
     }
 
 
-def _remember(answer: AnswerParts, memory: Memory) -> None:
+def _remember(answer: AnswerParts, memory: DialectMemory) -> None:
     for call in answer.calls:
         memory.keep_arguments(call.call_id, call.text)
 

@@ -57,13 +57,13 @@ async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> Asyn
             yield RecordedModel(id=config.model_name, clients=Clients(awaited, blocking))
 
 
-class HarnessFunction(Function):
+class AgnoFunction(Function):
     """For `agent.arun`; `blocking` is for `agent.run`, which accepts no async function."""
 
     blocking: Function
 
 
-def as_tool(tool: ToolFunction) -> HarnessFunction:
+def as_tool(tool: ToolFunction) -> AgnoFunction:
     """A tool with the function's schema; Agno passes exceptions to the model as the result."""
 
     async def call(**arguments: Any) -> str:
@@ -78,4 +78,4 @@ def as_tool(tool: ToolFunction) -> HarnessFunction:
         "parameters": tool.parameters,
         "skip_entrypoint_processing": True,
     }
-    return HarnessFunction(**fields, entrypoint=call, blocking=Function(**fields, entrypoint=call_blocking))
+    return AgnoFunction(**fields, entrypoint=call, blocking=Function(**fields, entrypoint=call_blocking))

@@ -24,7 +24,7 @@ _THREADS = 1000
 """Enough for a whole epoch at once; threads are started on demand."""
 
 
-class RecordedLLM(OpenAICompletion):
+class RecordedCompletion(OpenAICompletion):
     """An OpenAICompletion with given clients; copies share them."""
 
     _blocking: SyncOpenAIClient = PrivateAttr()
@@ -49,7 +49,7 @@ class RecordedLLM(OpenAICompletion):
 
 
 @asynccontextmanager
-async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[RecordedLLM, None]:
+async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[RecordedCompletion, None]:
     """An LLM for `Agent(llm=…)`.
 
     CrewAI's async agents block a thread of the loop's pool during each call of an LLM or a tool. With asyncio's few
@@ -59,7 +59,7 @@ async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> Asyn
     framework = LLMFrameworkEnum.CREWAI
     with open_sync_client(config, llm_name=llm_name, framework=framework) as blocking:
         async with open_client(config, llm_name=llm_name, framework=framework) as waiting:
-            yield RecordedLLM(
+            yield RecordedCompletion(
                 blocking,
                 waiting,
                 model=config.model_name,

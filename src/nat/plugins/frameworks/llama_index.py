@@ -16,7 +16,7 @@ CONTEXT_WINDOW = 1_000_000
 """LlamaIndex's memory silently drops messages beyond it; a server reports a prompt that is too long."""
 
 
-class RecordedLLM(OpenAILike):
+class RecordedOpenAILike(OpenAILike):
     """An OpenAILike that sends no temperature unless one is set."""
 
     temperature: float | None = None
@@ -31,12 +31,12 @@ class RecordedLLM(OpenAILike):
 
 
 @asynccontextmanager
-async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[RecordedLLM, None]:
+async def open_model(config: OpenAIModelConfig, *, llm_name: str | None) -> AsyncGenerator[RecordedOpenAILike, None]:
     """An LLM for chats with tools; its clients retry, so LlamaIndex's own retries are off."""
     framework = LLMFrameworkEnum.LLAMA_INDEX
     with open_sync_client(config, llm_name=llm_name, framework=framework) as client:
         async with open_client(config, llm_name=llm_name, framework=framework) as async_client:
-            yield RecordedLLM(
+            yield RecordedOpenAILike(
                 model=config.model_name,
                 temperature=config.temperature,
                 max_tokens=config.max_tokens,

@@ -12,18 +12,18 @@ from nat.errors import NatError
 Message = dict[str, Any]
 
 
-class ResponseFunction(Protocol):
+class SdkFunction(Protocol):
     """The `function` of a tool call, as the SDK gives it."""
 
     name: str
     arguments: str
 
 
-class ToolCall(Protocol):
+class SdkToolCall(Protocol):
     """One of the `tool_calls` of an answer, as the SDK gives it."""
 
     id: str
-    function: ResponseFunction
+    function: SdkFunction
 
 
 class RequestTool(dict[str, Any]):
@@ -42,7 +42,7 @@ class RequestTool(dict[str, Any]):
 class OpenAITool(RequestTool):
     """A tool that answers the model's calls."""
 
-    async def answer(self, call: ToolCall) -> Message:
+    async def answer(self, call: SdkToolCall) -> Message:
         """The tool message for a call; the model sees what the function raises."""
         try:
             return _message(call, as_text(await self._tool.call(json.loads(call.function.arguments))))
@@ -55,7 +55,7 @@ class OpenAITool(RequestTool):
 class SyncOpenAITool(RequestTool):
     """A tool that answers the model's calls, for blocking code."""
 
-    def answer(self, call: ToolCall) -> Message:
+    def answer(self, call: SdkToolCall) -> Message:
         """The tool message for a call; the model sees what the function raises."""
         try:
             return _message(call, as_text(self._tool.call_blocking(json.loads(call.function.arguments))))
@@ -65,7 +65,7 @@ class SyncOpenAITool(RequestTool):
             return _message(call, _error_text(error))
 
 
-def _message(call: ToolCall, content: str) -> Message:
+def _message(call: SdkToolCall, content: str) -> Message:
     return {"role": "tool", "tool_call_id": call.id, "content": content}
 
 

@@ -41,21 +41,21 @@ class _Score(BaseModel):
     logprob: Logprob
 
 
-class _Choice(BaseModel):
+class _ScoredChoice(BaseModel):
     prompt_logprobs: list[dict[int, _Score] | None] | None = None
 
 
 class _Completion(BaseModel):
-    choices: list[_Choice]
+    choices: list[_ScoredChoice]
 
 
-class _Card(BaseModel):
+class _TeacherCard(BaseModel):
     id: str
     max_model_len: int | None = None
 
 
-class _Cards(BaseModel):
-    data: list[_Card]
+class _TeacherCards(BaseModel):
+    data: list[_TeacherCard]
 
 
 class _Text(BaseModel):
@@ -100,7 +100,7 @@ class Teacher:
             BackendError: the server refuses, or does not answer.
 
         """
-        cards = await self._ask(_Cards, self._client, "/models")
+        cards = await self._ask(_TeacherCards, self._client, "/models")
         self._context = next((card.max_model_len for card in cards.data if card.id == self._model), None)
         await self._compare(detokenize, vocabulary)
         await self._logprobs([0, 0])

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nat.errors import EvaluationError
 from nat.plugins.evaluators.llm_judge import json_objects
-from nat.plugins.relative_judge.transcript import Part, Transcript, shared_beginning, shortened
+from nat.plugins.relative_judge.transcript import Transcript, TranscriptPart, shared_beginning, shortened
 from nat.secrets import excerpt
 
 Message = dict[str, str]
@@ -81,7 +81,7 @@ def prompt(
     begun = shared_beginning(attempts)
     shared = attempts[0].parts[:begun]
     if not any(task in part.text for part in shared):
-        shared = (Part("task", task), *shared)
+        shared = (TranscriptPart("task", task), *shared)
     texts = [shortened(shared, max_chars // 2)]
     texts += [shortened(attempt.parts[begun:], max_chars // 2) for attempt in attempts]
     code = _code(texts, rng)

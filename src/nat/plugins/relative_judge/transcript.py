@@ -15,7 +15,7 @@ _NOTE = len(_LEFT_OUT) + 8
 
 
 @dataclass(frozen=True)
-class Part:
+class TranscriptPart:
     """One message; only its text may be shortened."""
 
     role: str
@@ -31,7 +31,7 @@ class Part:
 class Transcript:
     """One attempt."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[TranscriptPart, ...]
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.parts))
@@ -40,24 +40,24 @@ class Transcript:
 def transcript(item: EvalInputItem, judged: Literal["trajectory", "answer"]) -> Transcript:
     """The conversations of an attempt, and its answer unless the last message has it."""
     answer = text_of_value(item.output_obj)
-    parts: list[Part] = []
+    parts: list[TranscriptPart] = []
     if judged == "trajectory":
         threads = conversations(calls_of(item.trajectory))
         for number, thread in enumerate(threads, start=1):
-            parts += [Part("next conversation", str(number))] if number > 1 else []
+            parts += [TranscriptPart("next conversation", str(number))] if number > 1 else []
             parts += map(_part, thread.messages)
     if not parts or parts[-1].text.strip() != answer.strip():
-        parts.append(Part("answer", answer))
+        parts.append(TranscriptPart("answer", answer))
     return Transcript(tuple(parts))
 
 
-def _part(message: dict[str, Any]) -> Part:
+def _part(message: dict[str, Any]) -> TranscriptPart:
     calls = tuple(
         f"→ {function.get('name')}({function.get('arguments')})"
         for call in message.get("tool_calls") or ()
         for function in [call.get("function") or {}]
     )
-    return Part(str(message.get("role")), text_of(message), calls)
+    return TranscriptPart(str(message.get("role")), text_of(message), calls)
 
 
 def shared_beginning(transcripts: Sequence[Transcript]) -> int:
@@ -67,7 +67,7 @@ def shared_beginning(transcripts: Sequence[Transcript]) -> int:
     )
 
 
-def shortened(parts: Sequence[Part], limit: int) -> str:
+def shortened(parts: Sequence[TranscriptPart], limit: int) -> str:
     """The parts as text of at most `limit` characters: the longest texts are cut first, tool calls last."""
     whole = "\n".join(map(str, parts))
     if len(whole) <= limit:

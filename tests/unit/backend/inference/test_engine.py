@@ -7,7 +7,7 @@ from fakes.listeners import Recorder, one, run
 from fakes.tiny_model import CONFIGS
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.inference.detokenizer import Detokenizer
-from nat.backend.inference.engine import Engine, Limits
+from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.model_loader import load_model
 
@@ -18,7 +18,7 @@ def prompts(*lengths):
 
 
 def engine(loaded, **limits):
-    return Engine(loaded, policy_version="m@0", limits=Limits(**limits))
+    return Engine(loaded, policy_version="m@0", limits=EngineLimits(**limits))
 
 
 def generated(loaded, prompt, count):

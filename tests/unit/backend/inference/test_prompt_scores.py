@@ -6,7 +6,7 @@ import torch
 from fakes.listeners import one, run
 from fakes.tiny_model import CONFIGS
 from nat.backend.attention import PackedRows, packed_logits
-from nat.backend.inference.engine import Engine, Limits
+from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.prompt_scores import scores
 from nat.backend.inference.scheduler import Scheduler
 from nat.backend.model_loader import load_model
@@ -19,7 +19,7 @@ def prompts(*lengths, seed=3):
 
 def engine(loaded, *, scored=None, **limits):
     """An engine whose steps score at most so many tokens."""
-    made = Engine(loaded, policy_version="m@0", limits=Limits(**limits))
+    made = Engine(loaded, policy_version="m@0", limits=EngineLimits(**limits))
     if scored is not None:
         made._scheduler.max_scored_tokens = scored
     return made

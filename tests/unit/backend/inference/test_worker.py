@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fakes.listeners import Waiter
-from nat.backend.inference.engine import Engine, Limits
+from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.inference.worker import Worker
 from nat.errors import BackendError
@@ -35,7 +35,9 @@ class TwoEngines:
     """An engine pool with scripted names; a name may raise an error."""
 
     def __init__(self, loaded):
-        self.one, self.other = (Engine(loaded, policy_version=name, limits=Limits(2)) for name in ("one", "other"))
+        self.one, self.other = (
+            Engine(loaded, policy_version=name, limits=EngineLimits(2)) for name in ("one", "other")
+        )
         self.meaning = {"": self.one, "moving": self.one, "other": self.other}
 
     def names(self):
@@ -68,7 +70,7 @@ def two(pool):
 
 @pytest.fixture
 def worker(loaded):
-    worker = Worker(Engine(loaded, policy_version="m@0", limits=Limits(2)))
+    worker = Worker(Engine(loaded, policy_version="m@0", limits=EngineLimits(2)))
     yield worker
     worker.close()
 

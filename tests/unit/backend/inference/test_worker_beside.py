@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fakes.listeners import Waiter
-from nat.backend.inference.engine import Engine, Limits
+from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.inference.worker import Worker
 from nat.errors import UpdateCanceled
@@ -21,7 +21,7 @@ def ask(max_tokens=5):
 
 @pytest.fixture
 def worker(loaded):
-    worker = Worker(Engine(loaded, policy_version="m@0", limits=Limits(2)))
+    worker = Worker(Engine(loaded, policy_version="m@0", limits=EngineLimits(2)))
     yield worker
     worker.close()
 

@@ -14,7 +14,7 @@ from nat.backend.server.app import inference_router
 from nat.backend.server.service import Service
 from nat.backend.server.training import training_router
 from nat.sizing.forecast import ForecastRequest
-from nat.wire.openai_requests import ChatRequest, CompletionRequest, DetokenizeIds, TokenizeText
+from nat.wire.openai_requests import ChatCompletionRequest, CompletionRequest, DetokenizeIds, TokenizeText
 from nat.wire.serving import ServeOptions
 from nat.wire.texts import TokenizeRequest
 from nat.wire.training import ExportedModel, ExportRequest, JobState, JobStatus, TrainingConfig, TrainingJob
@@ -22,7 +22,9 @@ from nat.wire.training import ExportedModel, ExportRequest, JobState, JobStatus,
 FEW = {"enum": [1, 2]}
 SAMPLING = {"model": {"enum": ["tiny"]}, "n": FEW, "max_tokens": FEW}
 SCHEMAS = {
-    "/v1/chat/completions": with_fields(ChatRequest.model_json_schema(), **SAMPLING, max_completion_tokens=FEW),
+    "/v1/chat/completions": with_fields(
+        ChatCompletionRequest.model_json_schema(), **SAMPLING, max_completion_tokens=FEW
+    ),
     "/v1/completions": with_fields(CompletionRequest.model_json_schema(), **SAMPLING),
     "/tokenize": TokenizeText.model_json_schema(),
     "/detokenize": DetokenizeIds.model_json_schema(),

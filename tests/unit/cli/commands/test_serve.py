@@ -13,7 +13,7 @@ from nat.cli.commands import serve as serve_module
 from nat.cli.commands.eval import eval_command
 from nat.cli.commands.serve import serve_command
 from nat.errors import BackendUnreachable, ConfigError, EvaluationError, WorkflowError
-from nat.front_end.options import ServeOptions
+from nat.front_end.options import FrontEndOptions
 from nat.front_end.serve import serve
 
 ROWS = [{"id": "a", "question": "one", "answer": "one!"}, {"id": "b", "question": "two", "answer": "2"}]
@@ -80,7 +80,7 @@ async def test_overrides_and_shutdown(tmp_path):
     scripted = ScriptedWorkflow(tmp_path, shout, ROWS)
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     with scripted.registered():
-        options = ServeOptions(port=0)
+        options = FrontEndOptions(port=0)
         serving = serve(scripted.config_file, (("workflow.tone", "loud"),), options, ready.set_result)
         task = asyncio.create_task(serving)
         result = await _evaluated(scripted, await ready)

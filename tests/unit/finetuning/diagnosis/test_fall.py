@@ -13,7 +13,7 @@ from nat.finetuning.diagnosis.fall import (
     RATE,
     TRUNCATED,
     WEIGHTS,
-    Cause,
+    FallCause,
     diagnose,
     updates_too_far,
 )
@@ -55,7 +55,7 @@ def flat(epochs, count):
 def test_an_update_that_is_too_large_is_named_with_its_numbers():
     """The remedy has the learning rate that was used and one to try."""
     found = diagnose(burst())
-    assert found.cause is Cause.UPDATE_TOO_LARGE
+    assert found.cause is FallCause.UPDATE_TOO_LARGE
     assert found.seen == (
         "The update of epoch 3 moved the policy too far: KL divergence 9.1 per token (at most 0.03 before), "
         "gradient norm 2.88 (at most 1.4 before), weights changed by 10.50% a step, 20% of the tokens clipped, "
@@ -71,12 +71,12 @@ def test_an_update_that_is_too_large_is_named_with_its_numbers():
 )
 def test_each_measure_of_an_update_is_enough(metrics):
     """A backend need not report all measures."""
-    assert diagnose(run([0.4, 0.45, 0.0], [{}, metrics, {}])).cause is Cause.UPDATE_TOO_LARGE
+    assert diagnose(run([0.4, 0.45, 0.0], [{}, metrics, {}])).cause is FallCause.UPDATE_TOO_LARGE
 
 
 def test_large_steps_that_hardly_moved_the_policy_are_not_blamed():
     """LoRA changes its small matrices by percents; the KL divergence tells that the policy hardly moved."""
-    assert diagnose(run([0.4, 0.45, 0.1], [{}, {WEIGHTS: 0.05}, {}])).cause is Cause.UNKNOWN
+    assert diagnose(run([0.4, 0.45, 0.1], [{}, {WEIGHTS: 0.05}, {}])).cause is FallCause.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -97,17 +97,17 @@ def test_one_outlier_of_an_estimate_does_not_count(rewards, metrics, found):
 
 def test_updates_before_the_best_epoch_are_not_blamed():
     """Updates before the highest reward cannot be the reason for its fall."""
-    assert diagnose(run([0.4, 0.6, 0.1], [BURST, {}, {}])).cause is Cause.UNKNOWN
+    assert diagnose(run([0.4, 0.6, 0.1], [BURST, {}, {}])).cause is FallCause.UNKNOWN
 
 
 @pytest.mark.parametrize(
     ("metrics", "cause", "text"),
     [
-        ({TRUNCATED: 0.9}, Cause.CUT_OFF, "90% of the rollouts hit a token limit, 0% did at first"),
-        ({ENTROPY: 0.1}, Cause.EXPLORES_LESS, "fell from 0.700 to 0.100, with no update that was too large"),
+        ({TRUNCATED: 0.9}, FallCause.CUT_OFF, "90% of the rollouts hit a token limit, 0% did at first"),
+        ({ENTROPY: 0.1}, FallCause.EXPLORES_LESS, "fell from 0.700 to 0.100, with no update that was too large"),
         (
             {},
-            Cause.UNKNOWN,
+            FallCause.UNKNOWN,
             "No update since was large (KL divergence per token at most 0.03, gradient norm at most 1.4)",
         ),
     ],

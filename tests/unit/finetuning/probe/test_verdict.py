@@ -3,7 +3,7 @@
 import pytest
 
 from nat.errors import NoLearningSignal
-from nat.finetuning.probe.records import Cause, ExampleResult, Measured, Noise, ReferenceScores, Signal
+from nat.finetuning.probe.records import ExampleResult, Measured, Noise, ProbeCause, ReferenceScores, Signal
 from nat.finetuning.probe.statistics import prospects, value_counts
 from nat.finetuning.probe.verdict import judge, raise_without_signal
 
@@ -51,22 +51,22 @@ def test_a_healthy_probe_has_no_findings():
 
 def test_few_groups_with_a_difference_are_a_weak_signal():
     """Below the share that raises a run's alarm, the more frequent end is the cause."""
-    assert judged(MIXED, *[ZEROS] * 7, ONES) == (Signal.WEAK, [Cause.TOO_HARD])
-    assert judged(MIXED, ZEROS, *[ONES] * 7) == (Signal.WEAK, [Cause.TOO_EASY])
+    assert judged(MIXED, *[ZEROS] * 7, ONES) == (Signal.WEAK, [ProbeCause.TOO_HARD])
+    assert judged(MIXED, ZEROS, *[ONES] * 7) == (Signal.WEAK, [ProbeCause.TOO_EASY])
     assert judged(MIXED, *[ZEROS] * 7, ONES, max_equal_groups=0.9) == (Signal.FOUND, [])
 
 
 @pytest.mark.parametrize(
     ("reward", "references", "cause"),
     [
-        (0.0, None, Cause.TOO_HARD),
-        (1.0, None, Cause.TOO_EASY),
-        (0.5, None, Cause.CONSTANT),
-        (0.0, (1.0, 0.0), Cause.TOO_HARD),
-        (10.0, (10.0, 0.0), Cause.TOO_EASY),
-        (-1.0, (0.0, -1.0), Cause.TOO_HARD),
-        (0.0, (0.0, 0.0), Cause.CONSTANT),
-        (1.0, (1.0, 1.0), Cause.CONSTANT),
+        (0.0, None, ProbeCause.TOO_HARD),
+        (1.0, None, ProbeCause.TOO_EASY),
+        (0.5, None, ProbeCause.CONSTANT),
+        (0.0, (1.0, 0.0), ProbeCause.TOO_HARD),
+        (10.0, (10.0, 0.0), ProbeCause.TOO_EASY),
+        (-1.0, (0.0, -1.0), ProbeCause.TOO_HARD),
+        (0.0, (0.0, 0.0), ProbeCause.CONSTANT),
+        (1.0, (1.0, 1.0), ProbeCause.CONSTANT),
     ],
 )
 def test_one_reward_for_all(reward, references, cause):
@@ -77,7 +77,7 @@ def test_one_reward_for_all(reward, references, cause):
 
 def test_examples_of_two_kinds():
     """Where each example always gets the same reward, there is nothing to compare."""
-    assert judged(ZEROS, ZEROS, ONES) == (Signal.NONE, [Cause.ALL_OR_NOTHING])
+    assert judged(ZEROS, ZEROS, ONES) == (Signal.NONE, [ProbeCause.ALL_OR_NOTHING])
 
 
 def test_answers_that_do_not_vary():
@@ -85,7 +85,7 @@ def test_answers_that_do_not_vary():
     examples = [
         ExampleResult(id=str(n), rewards=[n / 4] * 4, differs=False, same_outputs=True, left_out=0) for n in range(3)
     ]
-    assert judged(ZEROS, ONES, examples=examples) == (Signal.NONE, [Cause.SAME_ANSWERS])
+    assert judged(ZEROS, ONES, examples=examples) == (Signal.NONE, [ProbeCause.SAME_ANSWERS])
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_answers_that_do_not_vary():
 def test_noise(share, signal, named):
     """The more of the differences are noise, the weaker the signal; the remedy has a number of scores to average."""
     report = judge(measured(MIXED, MIXED, noise=Noise(share=share, **NOISE)))
-    assert (report.signal, [each.cause for each in report.findings]) == (signal, [Cause.NOISE] * named)
+    assert (report.signal, [each.cause for each in report.findings]) == (signal, [ProbeCause.NOISE] * named)
     assert all("scores of each answer" in each.remedy for each in report.findings)
 
 
@@ -108,29 +108,32 @@ def test_noise_alone():
 def test_truncation_explains_equal_rewards():
     """Where most answers are cut off, that is the first cause."""
     truncated = {"time/rollout": 1.0, "rollout/truncated": 0.9}
-    assert judged(ZEROS, ZEROS, metrics=truncated) == (Signal.NONE, [Cause.TRUNCATED, Cause.TOO_HARD])
-    assert judged(MIXED, MIXED, metrics=truncated | {"rollout/truncated": 0.3}) == (Signal.FOUND, [Cause.TRUNCATED])
+    assert judged(ZEROS, ZEROS, metrics=truncated) == (Signal.NONE, [ProbeCause.TRUNCATED, ProbeCause.TOO_HARD])
+    assert judged(MIXED, MIXED, metrics=truncated | {"rollout/truncated": 0.3}) == (
+        Signal.FOUND,
+        [ProbeCause.TRUNCATED],
+    )
 
 
 def test_lost_rollouts():
     """A run that would end at once has no signal, whatever the rest says; a few lost rollouts are a finding."""
     stopped = judge(measured([], stops="8 rollouts were left out", lost_remedy="fix the workflow"))
-    assert (stopped.signal, [each.cause for each in stopped.findings]) == (Signal.NONE, [Cause.LOST])
+    assert (stopped.signal, [each.cause for each in stopped.findings]) == (Signal.NONE, [ProbeCause.LOST])
     assert stopped.interval is stopped.advised_generations is None
     few = {"left_out": {"the workflow raised an error": 2}, "num_rollouts": 10, "lost_remedy": "fix it"}
-    assert judged(MIXED, MIXED, **few) == (Signal.FOUND, [Cause.LOST])
+    assert judged(MIXED, MIXED, **few) == (Signal.FOUND, [ProbeCause.LOST])
 
 
 def test_groups_of_one_rollout_are_lost_ones():
     """If losses leave one rollout of each example, they are the cause."""
     lost = {"left_out": {"the workflow raised an error": 2}, "num_rollouts": 4}
-    assert judged([0.0], [1.0], **lost) == (Signal.NONE, [Cause.LOST])
+    assert judged([0.0], [1.0], **lost) == (Signal.NONE, [ProbeCause.LOST])
 
 
 def test_an_algorithm_that_compares_across_groups():
     """Different rewards anywhere are a signal for it; one reward for all is none."""
     assert judged(ZEROS, ONES, across_groups=True) == (Signal.FOUND, [])
-    assert judged(ZEROS, ZEROS, across_groups=True) == (Signal.NONE, [Cause.TOO_HARD])
+    assert judged(ZEROS, ZEROS, across_groups=True) == (Signal.NONE, [ProbeCause.TOO_HARD])
 
 
 def test_the_error_has_the_first_finding():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nat.gateway.dialects import Memory, Untranslatable, messages, responses
+from nat.gateway.dialects import DialectMemory, Untranslatable, messages, responses
 
 LOOK = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 RESPONSES = {
@@ -80,7 +80,7 @@ def spoilt(draw, body):
 @pytest.mark.parametrize(("dialect", "body"), [(messages, MESSAGES), (responses, RESPONSES)])
 def test_the_whole_body_is_a_chat(dialect, body):
     """The request that is mutated below is valid."""
-    assert dialect.to_chat(body, Memory())["messages"]
+    assert dialect.to_chat(body, DialectMemory())["messages"]
 
 
 @settings(deadline=None, max_examples=200)
@@ -91,7 +91,7 @@ def test_every_request_is_translated_or_refused(data, stream):
     body = data.draw(spoilt(whole))
     before = copy.deepcopy(body)
     try:
-        chat = dialect.to_chat(body, Memory())
+        chat = dialect.to_chat(body, DialectMemory())
     except Untranslatable:
         return
     finally:
@@ -100,7 +100,7 @@ def test_every_request_is_translated_or_refused(data, stream):
     answer = {"id": "a", "choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]}
     chunk = {"id": "a", "choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}]}
     if stream:
-        events = dialect.stream(body, Memory())
+        events = dialect.stream(body, DialectMemory())
         assert events.push(chunk) + events.finish()
     else:
-        assert dialect.from_chat(answer, body, Memory())["id"]
+        assert dialect.from_chat(answer, body, DialectMemory())["id"]

@@ -5,7 +5,7 @@ import pytest
 
 from fakes.chat_chunks import chunks, completion, uncut
 from fakes.dialect_server import DialectServer
-from nat.gateway.dialects import Memory, messages
+from nat.gateway.dialects import DialectMemory, messages
 from nat.gateway.dialects.answer_parts import chat_call
 from nat.http.errors import ApiError
 
@@ -14,7 +14,7 @@ HI = {"role": "assistant", "content": "hi"}
 
 
 def answer(message, *, asked=ASK, **choice):
-    return messages.from_chat(completion(message, **choice), asked, Memory())
+    return messages.from_chat(completion(message, **choice), asked, DialectMemory())
 
 
 def test_a_message_names_the_agents_model():
@@ -69,7 +69,7 @@ def test_calls_end_an_answer_with_any_finish_reason():
 @pytest.mark.parametrize("written", ["", "[1]", "no JSON"])
 def test_arguments_that_are_no_object(written):
     """The agent gets an empty object; the model gets its own text back."""
-    memory = Memory()
+    memory = DialectMemory()
     calling = {"role": "assistant", "content": "x", "tool_calls": [chat_call("a", "look", written)]}
     said = messages.from_chat(completion(calling), ASK, memory)
     assert said["content"][1]["input"] == {}
@@ -79,7 +79,7 @@ def test_arguments_that_are_no_object(written):
 
 def test_arguments_that_the_agent_changed():
     """A call that the agent edited is serialised again instead of replaced by the sampled text."""
-    memory = Memory()
+    memory = DialectMemory()
     calling = {"role": "assistant", "content": "x", "tool_calls": [chat_call("a", "look", '{"at":1}')]}
     said = messages.from_chat(completion(calling), ASK, memory)
     said["content"][1]["input"] = {"at": 2}
@@ -90,7 +90,7 @@ def test_arguments_that_the_agent_changed():
 
 def test_calls_that_share_an_id_keep_their_texts():
     """Some servers count the ids of calls from 0 in every answer."""
-    memory, history = Memory(), list(ASK["messages"])
+    memory, history = DialectMemory(), list(ASK["messages"])
     for written in ('{"at":1}', '{ "at": 2}'):
         calling = {"role": "assistant", "content": "x", "tool_calls": [chat_call("call_0", "look", written)]}
         said = messages.from_chat(completion(calling), ASK, memory)
@@ -102,14 +102,14 @@ def test_calls_that_share_an_id_keep_their_texts():
 
 def test_answers_never_share_an_id():
     """Agents join answers that have the same id, and some servers send no ids."""
-    memory = Memory()
+    memory = DialectMemory()
     first, second = (messages.from_chat(completion(HI), ASK, memory)["id"] for _ in range(2))
     assert (first, second) == ("msg_chatcmpl-1", "msg_chatcmpl-1-2")
 
 
 def test_the_first_chunk_is_answered_at_once():
     """The events of a chunk are sent before the next chunk comes."""
-    stream = messages.stream({**ASK, "stream": True}, Memory())
+    stream = messages.stream({**ASK, "stream": True}, DialectMemory())
     first, second, *_ = chunks(completion(HI))
     assert stream.push(first).startswith(b"event: message_start\n")
     assert b'"text_delta","text":"hi"' in stream.push(second)
@@ -128,7 +128,7 @@ def test_the_events_of_a_stream_are_in_order():
 
 def test_a_stream_that_breaks_off_raises_in_the_client():
     """Anthropic's client raises the error that an event of this name carries."""
-    stream = messages.stream({**ASK, "stream": True}, Memory())
+    stream = messages.stream({**ASK, "stream": True}, DialectMemory())
     name, data = stream.fail("the server hung up").decode().splitlines()[:2]
     assert name == "event: error"
     said = json.loads(data.removeprefix("data: "))

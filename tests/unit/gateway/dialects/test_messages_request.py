@@ -1,6 +1,6 @@
 import pytest
 
-from nat.gateway.dialects import Memory, Untranslatable
+from nat.gateway.dialects import DialectMemory, Untranslatable
 from nat.gateway.dialects.messages import to_chat
 
 USER = {"role": "user", "content": "hello"}
@@ -19,7 +19,7 @@ LOOK_TOLD = {
 
 
 def chat(**body):
-    return to_chat({"model": "claude", "max_tokens": 9, "messages": [USER], **body}, Memory())
+    return to_chat({"model": "claude", "max_tokens": 9, "messages": [USER], **body}, DialectMemory())
 
 
 def messages(*said):

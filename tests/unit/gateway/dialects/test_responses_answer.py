@@ -5,7 +5,7 @@ import pytest
 
 from fakes.chat_chunks import chunks, completion, uncut
 from fakes.dialect_server import DialectServer
-from nat.gateway.dialects import Memory, responses
+from nat.gateway.dialects import DialectMemory, responses
 from nat.gateway.dialects.answer_parts import chat_call
 
 ASK = {"model": "gpt-x", "input": "hello"}
@@ -15,7 +15,7 @@ SKY = {"type": "namespace", "name": "sky", "tools": [{"type": "function", "name"
 
 
 def answer(message, *, asked=ASK, **choice):
-    return responses.from_chat(completion(message, **choice), asked, Memory())
+    return responses.from_chat(completion(message, **choice), asked, DialectMemory())
 
 
 def test_a_response_repeats_the_requests_model_and_fields():
@@ -60,7 +60,7 @@ def test_thinking_is_encoded_for_agents_that_request_it():
 )
 def test_a_custom_tool_gets_its_text(written, shown):
     """The text is taken out of the JSON; if the model wrote other JSON, the whole text is taken."""
-    asked, memory = {**ASK, "tools": [PATCH]}, Memory()
+    asked, memory = {**ASK, "tools": [PATCH]}, DialectMemory()
     calling = {"role": "assistant", "content": None, "tool_calls": [chat_call("a", "patch", written)]}
     (item,) = responses.from_chat(completion(calling), asked, memory)["output"]
     assert (item["type"], item["id"][:4], item["name"], item["input"]) == ("custom_tool_call", "ctc_", "patch", shown)
@@ -68,7 +68,7 @@ def test_a_custom_tool_gets_its_text(written, shown):
 
 def test_a_custom_call_keeps_the_sampled_text():
     """The JSON around the text is the model's own, white space included."""
-    asked, memory = {**ASK, "tools": [PATCH]}, Memory()
+    asked, memory = {**ASK, "tools": [PATCH]}, DialectMemory()
     calling = {"role": "assistant", "content": None, "tool_calls": [chat_call("a", "patch", '{ "input":"b" }')]}
     output = responses.from_chat(completion(calling), asked, memory)["output"]
     assert responses.to_chat({**asked, "input": output}, memory)["messages"] == [calling]
@@ -124,7 +124,7 @@ def test_an_item_is_referred_to_by_its_id():
 
 def test_the_first_chunk_is_answered_at_once():
     """The events of a chunk are sent before the next chunk comes."""
-    stream = responses.stream({**ASK, "stream": True}, Memory())
+    stream = responses.stream({**ASK, "stream": True}, DialectMemory())
     first, second, *_ = chunks(completion(HI))
     assert stream.push(first).startswith(b"event: response.created\n")
     assert b'"delta":"hi"' in stream.push(second)
@@ -156,7 +156,7 @@ def test_the_events_of_a_stream_are_in_order():
 
 def test_a_broken_stream_ends_with_an_error_event():
     """The last event is `response.failed` with the error."""
-    stream = responses.stream({**ASK, "stream": True}, Memory())
+    stream = responses.stream({**ASK, "stream": True}, DialectMemory())
     stream.push(next(chunks(completion(HI))))
     name, data = stream.fail("the server hung up").decode().splitlines()[:2]
     assert name == "event: response.failed"

@@ -1,6 +1,6 @@
 import pytest
 
-from nat.gateway.dialects import Memory, Untranslatable
+from nat.gateway.dialects import DialectMemory, Untranslatable
 from nat.gateway.dialects.responses import to_chat
 
 LOOK = {"type": "function", "name": "look", "description": "See.", "parameters": {"type": "object"}, "strict": False}
@@ -18,7 +18,7 @@ TEXT_SCHEMA = {
 
 
 def chat(**body):
-    return to_chat({"model": "gpt", "input": "hello", **body}, Memory())
+    return to_chat({"model": "gpt", "input": "hello", **body}, DialectMemory())
 
 
 def messages(*items, **body):

@@ -6,11 +6,11 @@ import pytest
 
 from nat.errors import EvaluationError
 from nat.plugins.relative_judge.prompt import parsed, prompt
-from nat.plugins.relative_judge.transcript import Part, Transcript
+from nat.plugins.relative_judge.transcript import Transcript, TranscriptPart
 
 
 def attempts(*answers, before=()):
-    return [Transcript((*before, Part("answer", answer))) for answer in answers]
+    return [Transcript((*before, TranscriptPart("answer", answer))) for answer in answers]
 
 
 def shown(*answers, before=()):
@@ -41,10 +41,10 @@ def test_the_prompt_has_rubric_task_and_attempts_in_order():
 
 def test_a_shared_beginning_is_shown_once():
     """Messages that all attempts begin with cost their tokens once, and contain the task."""
-    _, user = shown("one", "two", before=(Part("system", "be kind"), Part("user", "sort the list")))
+    _, user = shown("one", "two", before=(TranscriptPart("system", "be kind"), TranscriptPart("user", "sort the list")))
     assert user.count("be kind") == 1
     assert user.count("sort the list") == 1
-    _, user = shown("one", "two", before=(Part("system", "be kind"),))
+    _, user = shown("one", "two", before=(TranscriptPart("system", "be kind"),))
     assert user.count("sort the list") == 1, "the judge sees the task, also where no message has it"
 
 

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 from fakes.llm_steps import call, steps
 from nat.data_models.evaluator import EvalInputItem
 from nat.plugins.relative_judge.transcript import (
-    Part,
     Transcript,
+    TranscriptPart,
     cut_in_the_middle,
     shared_beginning,
     shortened,
@@ -47,7 +47,7 @@ def test_only_the_answer_may_be_judged():
 
 def test_what_all_attempts_begin_with_is_counted_in_whole_messages():
     """A message that differs in one character is not shared."""
-    one, other = (Transcript((Part("system", "s"), Part("user", text))) for text in ("a", "b"))
+    one, other = (Transcript((TranscriptPart("system", "s"), TranscriptPart("user", text))) for text in ("a", "b"))
     assert shared_beginning([one, one]) == 2
     assert shared_beginning([one, other]) == 1
     assert shared_beginning([one, Transcript(())]) == 0
@@ -55,7 +55,11 @@ def test_what_all_attempts_begin_with_is_counted_in_whole_messages():
 
 def test_the_longest_texts_are_cut_and_tool_calls_stay():
     """A page that a tool returned gives way before a short answer does; the note says how much is missing."""
-    parts = [Part("tool", "x" * 5000), Part("assistant", "short", ('→ search({"q": "tea"})',)), Part("tool", "y" * 300)]
+    parts = [
+        TranscriptPart("tool", "x" * 5000),
+        TranscriptPart("assistant", "short", ('→ search({"q": "tea"})',)),
+        TranscriptPart("tool", "y" * 300),
+    ]
     text = shortened(parts, 1000)
     assert len(text) <= 1000
     assert '→ search({"q": "tea"})' in text
@@ -67,7 +71,7 @@ def test_the_longest_texts_are_cut_and_tool_calls_stay():
 @given(st.lists(st.tuples(st.text(max_size=60), st.text(max_size=60)), max_size=6), st.integers(100, 400))
 def test_the_limit_holds(texts, limit):
     """No message and no tool call can make the text longer than the limit."""
-    parts = [Part("user", text * 5, (call,)) for text, call in texts]
+    parts = [TranscriptPart("user", text * 5, (call,)) for text, call in texts]
     text = shortened(parts, limit)
     assert len(text) <= limit
     whole = "\n".join(map(str, parts))

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from nat.gateway.dialects import Body, Memory, parse_arguments
+from nat.gateway.dialects import Body, DialectMemory, parse_arguments
 from nat.gateway.dialects.answer_parts import AnswerParts, Began, Ended, Grew, Part, Step, named_event, read_whole
 from nat.gateway.dialects.responses.history import store
 from nat.gateway.dialects.responses.tools import Tool, tools_of
@@ -31,7 +31,7 @@ _PREFIXES = {"text": "msg", "reasoning": "rs", "call": "fc"}
 class _Response:
     """The response to a request, with the part of the answer received so far."""
 
-    def __init__(self, request: Body, memory: Memory, answer: AnswerParts) -> None:
+    def __init__(self, request: Body, memory: DialectMemory, answer: AnswerParts) -> None:
         self._request = request
         self._memory = memory
         self.answer = answer
@@ -89,7 +89,7 @@ class _Response:
         }
 
 
-def from_chat(completion: Body, request: Body, memory: Memory) -> Body:
+def from_chat(completion: Body, request: Body, memory: DialectMemory) -> Body:
     """The whole answer as a response."""
     return _Response(request, memory, read_whole(completion, memory)).finished()
 
@@ -97,7 +97,7 @@ def from_chat(completion: Body, request: Body, memory: Memory) -> Body:
 class ResponseStream:
     """response.created, the events of each item from `added` to `done`, then the event of the response's end."""
 
-    def __init__(self, request: Body, memory: Memory) -> None:
+    def __init__(self, request: Body, memory: DialectMemory) -> None:
         self._response = _Response(request, memory, AnswerParts(memory))
         self._number = 0
 

@@ -1,6 +1,6 @@
 """Earlier responses of a rollout, which a request may continue by their id. Pure."""
 
-from nat.gateway.dialects import Body, Memory, Turn, Untranslatable
+from nat.gateway.dialects import Body, DialectMemory, Turn, Untranslatable
 from nat.gateway.dialects.content import listed, text_at
 
 
@@ -14,7 +14,7 @@ def input_items(body: Body) -> list[Body]:
     return listed(given, "input")
 
 
-def store(memory: Memory, response: Body, request: Body, message: Body) -> None:
+def store(memory: DialectMemory, response: Body, request: Body, message: Body) -> None:
     """Keep a response and its items, unless the request has `store: false`."""
     if request.get("store") is False:
         return
@@ -22,7 +22,7 @@ def store(memory: Memory, response: Body, request: Body, message: Body) -> None:
     memory.items.update({item["id"]: item for item in response["output"]})
 
 
-def earlier_turns(memory: Memory, body: Body) -> list[Turn]:
+def earlier_turns(memory: DialectMemory, body: Body) -> list[Turn]:
     """The turns that a request continues, oldest first."""
     turns: list[Turn] = []
     name = body.get("previous_response_id")
@@ -37,7 +37,7 @@ def earlier_turns(memory: Memory, body: Body) -> list[Turn]:
     return turns[::-1]
 
 
-def referred_item(memory: Memory, item_id: object, place: str) -> Body:
+def referred_item(memory: DialectMemory, item_id: object, place: str) -> Body:
     """The item of an earlier response."""
     item = memory.items.get(str(item_id))
     if item is None:

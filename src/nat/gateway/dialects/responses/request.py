@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nat.gateway.dialects import Body, Memory, Untranslatable
+from nat.gateway.dialects import Body, DialectMemory, Untranslatable
 from nat.gateway.dialects.answer_parts import REASONING_FIELDS, chat_call
 from nat.gateway.dialects.content import (
     count_at,
@@ -41,7 +41,7 @@ _KNOWN = (
 _NO_MESSAGE = ("additional_tools", "configuration_update")
 
 
-def to_chat(body: Body, memory: Memory) -> Body:
+def to_chat(body: Body, memory: DialectMemory) -> Body:
     """The request as a chat-completions request."""
     _refuse(body)
     messages = _messages(body, memory)
@@ -64,7 +64,7 @@ def _refuse(body: Body) -> None:
         raise Untranslatable(f"include: {_LOGPROBS!r} is not available here; {_NOT_HERE['top_logprobs']}")
 
 
-def _messages(body: Body, memory: Memory) -> list[Body]:
+def _messages(body: Body, memory: DialectMemory) -> list[Body]:
     transcript = _Transcript(memory)
     if body.get("instructions"):
         transcript.system(text_at(body["instructions"], "instructions"))
@@ -96,7 +96,7 @@ def _format(text: Any) -> Body:
 class _Transcript:
     """The messages so far; the items of one answer are joined to one message."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: DialectMemory) -> None:
         self.messages: list[Body] = []
         self._memory = memory
         self._images: list[Body] = []

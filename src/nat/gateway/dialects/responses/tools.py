@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nat.gateway.dialects import Body, Memory, Untranslatable
+from nat.gateway.dialects import Body, DialectMemory, Untranslatable
 from nat.gateway.dialects.content import function_tool, listed, named_choice, object_at, text_at, unknown_type
 from nat.gateway.dialects.responses.history import earlier_turns, input_items
 
@@ -49,7 +49,7 @@ def chat_name(name: str, namespace: str | None) -> str:
     return f"{namespace}__{name}" if namespace else name
 
 
-def tools_of(body: Body, memory: Memory) -> dict[str, Tool]:
+def tools_of(body: Body, memory: DialectMemory) -> dict[str, Tool]:
     """All tools of a request by their names in the chat, including those that its items add."""
     tools = list(_read(body.get("tools") or [], "tools", None))
     items = [item for turn in earlier_turns(memory, body) for item in turn.items] + input_items(body)

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from nat.builder.builder import Builder
 from nat.http.client import DirectAsyncClient
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
-from nat.plugins.customizer.dpo.connection import Connection, Sleep
+from nat.plugins.customizer.dpo.connection import ServiceConnection, Sleep
 from nat.plugins.customizer.dpo.data_store import DataStore
 from nat.plugins.customizer.dpo.microservices import Microservices
 from nat.plugins.customizer.dpo.nemo_platform import NeMoPlatform
@@ -25,8 +25,8 @@ async def connect(
 ) -> TrainingService:
     """The configured service; the stack closes its connections. Retries wait by `sleep`."""
 
-    def connection(url: str, token: SecretStr, service: str, key_field: str) -> Connection:
-        opened = Connection(url, token.get_secret_value(), service=service, key_field=key_field, sleep=sleep)
+    def connection(url: str, token: SecretStr, service: str, key_field: str) -> ServiceConnection:
+        opened = ServiceConnection(url, token.get_secret_value(), service=service, key_field=key_field, sleep=sleep)
         stack.push_async_callback(opened.close)
         return opened
 

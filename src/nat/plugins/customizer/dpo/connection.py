@@ -36,7 +36,7 @@ class ServiceRefused(BackendError):
         return self.status in _PASSING or self.status >= _SERVER_ERROR
 
 
-class Connection:
+class ServiceConnection:
     """One service at one address; tests pass a transport and a `sleep`."""
 
     def __init__(

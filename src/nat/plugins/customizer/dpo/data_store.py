@@ -9,7 +9,7 @@ from http import HTTPStatus
 import httpx
 
 from nat.errors import BackendError
-from nat.plugins.customizer.dpo.connection import Connection, Json
+from nat.plugins.customizer.dpo.connection import Json, ServiceConnection
 
 _HUB = "/v1/hf"
 _SAMPLE_BYTES = 512
@@ -19,7 +19,7 @@ _LFS_JSON = "application/vnd.git-lfs+json"
 class DataStore:
     """One namespace of a Data Store."""
 
-    def __init__(self, connection: Connection, namespace: str, *, outside: httpx.AsyncClient) -> None:
+    def __init__(self, connection: ServiceConnection, namespace: str, *, outside: httpx.AsyncClient) -> None:
         """`outside` sends large files to the addresses that the store names, without its token."""
         self._connection = connection
         self._namespace = namespace

@@ -7,7 +7,7 @@ from nat.data_models.finetuning import TrainingStatusEnum
 from nat.data_models.score import is_finite
 from nat.errors import BackendError
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
-from nat.plugins.customizer.dpo.connection import Connection, Json
+from nat.plugins.customizer.dpo.connection import Json, ServiceConnection
 from nat.plugins.customizer.dpo.data_store import DataStore
 from nat.plugins.customizer.dpo.rows import Dataset, demonstration_row, preference_row
 from nat.plugins.customizer.dpo.service import DeploymentReport, JobOrder, JobRef, JobReport
@@ -31,7 +31,7 @@ class Microservices:
     """One namespace of the microservices; a `TrainingService`."""
 
     def __init__(
-        self, config: NeMoCustomizerTrainerAdapterConfig, *, entities: Connection, data_store: DataStore
+        self, config: NeMoCustomizerTrainerAdapterConfig, *, entities: ServiceConnection, data_store: DataStore
     ) -> None:
         self._config = config
         self._namespace = config.namespace

@@ -6,7 +6,7 @@ from nat.data_models.finetuning import TrainingStatusEnum
 from nat.data_models.score import is_finite
 from nat.errors import BackendError
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
-from nat.plugins.customizer.dpo.connection import Connection, Json
+from nat.plugins.customizer.dpo.connection import Json, ServiceConnection
 from nat.plugins.customizer.dpo.rows import Dataset, platform_row
 from nat.plugins.customizer.dpo.service import DeploymentReport, JobOrder, JobRef, JobReport
 
@@ -28,7 +28,7 @@ _STATUSES = {
 class NeMoPlatform:
     """One workspace of the platform; a `TrainingService`. A job's id is its name."""
 
-    def __init__(self, config: NeMoCustomizerTrainerAdapterConfig, *, connection: Connection) -> None:
+    def __init__(self, config: NeMoCustomizerTrainerAdapterConfig, *, connection: ServiceConnection) -> None:
         self._config = config
         self._workspace = config.namespace
         self._connection = connection

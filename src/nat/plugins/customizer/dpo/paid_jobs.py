@@ -8,7 +8,7 @@ from nat.errors import BackendError, TrainingFailed
 from nat.finetuning.run_context import current_run
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
 from nat.plugins.customizer.dpo.connection import ServiceRefused
-from nat.plugins.customizer.dpo.polling import Seen, until_final
+from nat.plugins.customizer.dpo.polling import PolledStatus, until_final
 from nat.plugins.customizer.dpo.service import JobOrder, JobRef, JobReport, TrainingService
 
 logger = logging.getLogger(__name__)
@@ -43,12 +43,12 @@ class PaidJobs:
         """
         seconds = self._config.training_timeout_seconds
 
-        async def check() -> Seen[JobReport]:
+        async def check() -> PolledStatus[JobReport]:
             report = await self._service.report(job_id)
             if report.status is None:
-                return Seen("", problem=f"the status {report.word!r} is not known")
+                return PolledStatus("", problem=f"the status {report.word!r} is not known")
             progress = "" if report.progress is None else f", Progress: {report.progress:.1f}%"
-            return Seen(f"{report.sentence}{progress}", result=report if report.status in _FINAL else None)
+            return PolledStatus(f"{report.sentence}{progress}", result=report if report.status in _FINAL else None)
 
         try:
             async with asyncio.timeout(seconds):

@@ -17,7 +17,7 @@ Message = dict[str, Any]
 Prompt = str | list[Message]
 
 
-class LeftOut(StrEnum):
+class PairSkipCause(StrEnum):
     """Why a pair is not trained on."""
 
     NO_PAIR = "the trajectory has no preference pair (DPOItem)"
@@ -29,7 +29,7 @@ class LeftOut(StrEnum):
 
 
 @dataclass(frozen=True)
-class Pair:
+class CustomizerPair:
     """One preference."""
 
     example_id: str
@@ -38,9 +38,9 @@ class Pair:
     rejected: str
 
 
-def checked(collection: TrajectoryCollection) -> tuple[TrajectoryCollection, Counter[LeftOut]]:
+def checked(collection: TrajectoryCollection) -> tuple[TrajectoryCollection, Counter[PairSkipCause]]:
     """The trajectories whose pairs say which response is better, and the number of the others by cause."""
-    causes: Counter[LeftOut] = Counter()
+    causes: Counter[PairSkipCause] = Counter()
     groups = []
     for group in collection.trajectories:
         found = [_problem(trajectory) for trajectory in group]
@@ -49,7 +49,7 @@ def checked(collection: TrajectoryCollection) -> tuple[TrajectoryCollection, Cou
     return TrajectoryCollection(trajectories=[g for g in groups if g], run_id=collection.run_id), causes
 
 
-def distinct(collection: TrajectoryCollection) -> tuple[TrajectoryCollection, Counter[LeftOut]]:
+def distinct(collection: TrajectoryCollection) -> tuple[TrajectoryCollection, Counter[PairSkipCause]]:
     """The first of each set of trajectories with the same prompt and the same responses."""
     seen: set[str] = set()
     groups, dropped = [], 0
@@ -64,12 +64,14 @@ def distinct(collection: TrajectoryCollection) -> tuple[TrajectoryCollection, Co
                 kept.append(trajectory)
         if kept:
             groups.append(kept)
-    return TrajectoryCollection(trajectories=groups, run_id=collection.run_id), Counter({LeftOut.DUPLICATE: dropped})
+    return TrajectoryCollection(trajectories=groups, run_id=collection.run_id), Counter(
+        {PairSkipCause.DUPLICATE: dropped}
+    )
 
 
 def drawn(
     collection: TrajectoryCollection, limit: int | None, rng: Random
-) -> tuple[TrajectoryCollection, Counter[LeftOut]]:
+) -> tuple[TrajectoryCollection, Counter[PairSkipCause]]:
     """At most `limit` trajectories, drawn at random; they stay in their groups and in their order."""
     count = sum(map(len, collection.trajectories))
     if limit is None or count <= limit:
@@ -78,10 +80,10 @@ def drawn(
     numbers = iter(range(count))
     groups = [[t for t in group if next(numbers) in chosen] for group in collection.trajectories]
     kept = TrajectoryCollection(trajectories=[g for g in groups if g], run_id=collection.run_id)
-    return kept, Counter({LeftOut.NOT_DRAWN: count - limit})
+    return kept, Counter({PairSkipCause.NOT_DRAWN: count - limit})
 
 
-def check_any_left(collection: TrajectoryCollection, causes: Counter[LeftOut]) -> None:
+def check_any_left(collection: TrajectoryCollection, causes: Counter[PairSkipCause]) -> None:
     """Raise if no pair is left.
 
     Raises:
@@ -92,24 +94,24 @@ def check_any_left(collection: TrajectoryCollection, causes: Counter[LeftOut]) -
     if collection.trajectories:
         return
     lines = [f"  {count} x {cause}" for cause, count in causes.most_common() if count]
-    if not lines or causes[LeftOut.NO_PAIR] == causes.total():
+    if not lines or causes[PairSkipCause.NO_PAIR] == causes.total():
         raise InvalidTrajectories(
             f"none of {causes.total()} trajectories has a preference pair (a DPOItem)",
             hint="use a trajectory builder that gives pairs, such as dpo_traj_builder, and let the workflow score "
             "several candidates per turn",
         )
     message = "\n".join(["no preference pair can be trained on; left out were:", *lines])
-    if causes[LeftOut.NOT_FINITE] == causes.total():
+    if causes[PairSkipCause.NOT_FINITE] == causes.total():
         raise InvalidTrajectories(message, hint="let the workflow give each candidate a finite number as score")
     raise NoLearningSignal(
         message, hint="sample candidates that differ (a higher temperature, more of them), and score them more finely"
     )
 
 
-def pairs_of(collection: TrajectoryCollection, *, whole_history: bool) -> list[Pair]:
+def pairs_of(collection: TrajectoryCollection, *, whole_history: bool) -> list[CustomizerPair]:
     """The pairs of all trajectories, with their prompts as the service gets them."""
     return [
-        Pair(
+        CustomizerPair(
             example_id=_example(trajectory),
             prompt=prompt_of(item, whole_history=whole_history),
             chosen=item.chosen_response,
@@ -156,15 +158,15 @@ def _example(trajectory: Trajectory) -> str:
     return str(named) if named is not None else repr(dpo_items(trajectory)[0].prompt)
 
 
-def _problem(trajectory: Trajectory) -> LeftOut | None:
+def _problem(trajectory: Trajectory) -> PairSkipCause | None:
     facts = trajectory.metadata or {}
     if not dpo_items(trajectory):
-        return LeftOut.NO_PAIR
+        return PairSkipCause.NO_PAIR
     scores = [facts[name] for name in ("chosen_score", "rejected_score") if facts.get(name) is not None]
     if not all(map(is_finite, [trajectory.reward, *scores])):
-        return LeftOut.NOT_FINITE
+        return PairSkipCause.NOT_FINITE
     if len(scores) == 2 and math.isclose(*scores, rel_tol=1e-9, abs_tol=1e-12):  # noqa: PLR2004 - chosen and rejected
-        return LeftOut.TIE
+        return PairSkipCause.TIE
     if any(item.chosen_response == item.rejected_response for item in dpo_items(trajectory)):
-        return LeftOut.EQUAL
+        return PairSkipCause.EQUAL
     return None

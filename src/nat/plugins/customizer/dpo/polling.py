@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Seen(Generic[T]):
+class PolledStatus(Generic[T]):
     """What one check saw."""
 
     text: str
@@ -27,7 +27,7 @@ class Seen(Generic[T]):
 
 
 async def until_final(
-    check: Callable[[], Awaitable[Seen[T]]], *, what: str, interval: float, max_failures: int, hint: str
+    check: Callable[[], Awaitable[PolledStatus[T]]], *, what: str, interval: float, max_failures: int, hint: str
 ) -> T:
     """The final result; the caller sets the deadline.
 
@@ -41,11 +41,11 @@ async def until_final(
         try:
             seen = await check()
         except BackendUnreachable as error:
-            seen = Seen("", problem=error.message)
+            seen = PolledStatus("", problem=error.message)
         except ServiceRefused as error:
             if not error.passing:
                 raise
-            seen = Seen("", problem=error.message)
+            seen = PolledStatus("", problem=error.message)
         if seen.result is not None:
             logger.info("%s: %s", what, seen.text)
             return seen.result

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from nat.errors import InvalidTrajectories
-from nat.plugins.customizer.dpo.pairs import Message, Pair
+from nat.plugins.customizer.dpo.pairs import CustomizerPair, Message
 
 VALIDATION_SHARE = 0.2
 """Share of the examples whose pairs the service validates on."""
@@ -29,11 +29,11 @@ class Dataset:
 class Split:
     """Pairs to train and to validate on; no example, and no pair, is in both."""
 
-    training: list[Pair]
-    validation: list[Pair]
+    training: list[CustomizerPair]
+    validation: list[CustomizerPair]
 
 
-def split(pairs: Sequence[Pair], rng: Random) -> Split:
+def split(pairs: Sequence[CustomizerPair], rng: Random) -> Split:
     """Draw the examples whose pairs are validated on; all turns of an example stay together.
 
     Raises:
@@ -55,17 +55,17 @@ def split(pairs: Sequence[Pair], rng: Random) -> Split:
     return Split(training, validation)
 
 
-def preference_row(pair: Pair) -> Row:
+def preference_row(pair: CustomizerPair) -> Row:
     """The keys of the microservices' DPO."""
     return {"prompt": pair.prompt, "chosen_response": pair.chosen, "rejected_response": pair.rejected}
 
 
-def platform_row(pair: Pair) -> Row:
+def platform_row(pair: CustomizerPair) -> Row:
     """The keys of NeMo Platform's DPO, which are TRL's."""
     return {"prompt": pair.prompt, "chosen": pair.chosen, "rejected": pair.rejected}
 
 
-def demonstration_row(pair: Pair) -> Row:
+def demonstration_row(pair: CustomizerPair) -> Row:
     """A row of the microservices' SFT: the chosen response alone."""
     if isinstance(pair.prompt, str):
         return {"prompt": pair.prompt, "completion": pair.chosen}
@@ -73,7 +73,7 @@ def demonstration_row(pair: Pair) -> Row:
     return {"messages": [*pair.prompt, answer]}
 
 
-def json_lines(pairs: Sequence[Pair], row: Callable[[Pair], Row]) -> bytes:
+def json_lines(pairs: Sequence[CustomizerPair], row: Callable[[CustomizerPair], Row]) -> bytes:
     """The rows in order; a demonstration that won against several responses is written once."""
     lines = [json.dumps(row(pair), ensure_ascii=False) for pair in pairs]
     if row is demonstration_row:
@@ -81,5 +81,5 @@ def json_lines(pairs: Sequence[Pair], row: Callable[[Pair], Row]) -> bytes:
     return "\n".join(lines).encode(errors="replace")
 
 
-def _content(pair: Pair) -> str:
+def _content(pair: CustomizerPair) -> str:
     return json.dumps([pair.prompt, pair.chosen, pair.rejected], sort_keys=True)

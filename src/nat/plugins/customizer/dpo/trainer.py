@@ -26,7 +26,7 @@ from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.trainer import EpochTrainer
 from nat.plugins.customizer.dpo.collection import PassMetrics, renumbered, write_final, write_passes
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerConfig
-from nat.plugins.customizer.dpo.pairs import LeftOut, check_any_left, checked, distinct, drawn
+from nat.plugins.customizer.dpo.pairs import PairSkipCause, check_any_left, checked, distinct, drawn
 from nat.plugins.customizer.dpo.trainer_adapter import BACKEND_NAME, NeMoCustomizerTrainerAdapter
 from nat.registry.decorators import from_config, register_trainer
 from nat.runs.find import find_run
@@ -54,7 +54,7 @@ class NeMoCustomizerTrainer(EpochTrainer):
         self._collected: list[list[Trajectory]] = []
         self._rollouts: list[RolloutRecord] = []
         self._passes: list[PassMetrics] = []
-        self._left_out: Counter[LeftOut] = Counter()
+        self._left_out: Counter[PairSkipCause] = Counter()
         self._ref: TrainingJobRef | None = None
 
     @property

@@ -28,7 +28,7 @@ from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
 from nat.plugins.customizer.dpo.connect import connect, workflow_llm
 from nat.plugins.customizer.dpo.paid_jobs import PaidJobs, tell_the_user
 from nat.plugins.customizer.dpo.pairs import check_any_left, checked, pairs_of
-from nat.plugins.customizer.dpo.polling import Seen, until_final
+from nat.plugins.customizer.dpo.polling import PolledStatus, until_final
 from nat.plugins.customizer.dpo.rows import Dataset, json_lines, split
 from nat.plugins.customizer.dpo.service import DeploymentReport, JobOrder, JobReport, TrainingService
 from nat.plugins.customizer.dpo.trained_llm import WorkflowLLM, send_to, trained_llm
@@ -214,12 +214,12 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         name = await self._service.deploy(model, ref.run_id)
         seconds = self._config.deployment_timeout_seconds
 
-        async def check() -> Seen[DeploymentReport]:
+        async def check() -> PolledStatus[DeploymentReport]:
             found = await self._service.deployment(name)
             if found is None:
-                return Seen("it is not listed yet")
+                return PolledStatus("it is not listed yet")
             text = " ".join(filter(None, [f"Status: {found.word}", found.description]))
-            return Seen(text, result=None if found.ready is None else found)
+            return PolledStatus(text, result=None if found.ready is None else found)
 
         try:
             async with asyncio.timeout(seconds):

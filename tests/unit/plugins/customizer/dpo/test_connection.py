@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from nat.errors import BackendError, BackendUnreachable
-from nat.plugins.customizer.dpo.connection import Connection, ServiceRefused
+from nat.plugins.customizer.dpo.connection import ServiceConnection, ServiceRefused
 
 
 def connection(answers, *, token="", waits=None):
@@ -22,7 +22,7 @@ def connection(answers, *, token="", waits=None):
         waits.append(seconds)
 
     options = {"service": "the service", "key_field": "api_key", "sleep": sleep}
-    return Connection("http://service", token, transport=httpx.MockTransport(handle), **options), seen
+    return ServiceConnection("http://service", token, transport=httpx.MockTransport(handle), **options), seen
 
 
 async def test_passing_failures_are_retried():

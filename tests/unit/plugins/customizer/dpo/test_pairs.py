@@ -8,7 +8,15 @@ import pytest
 from fakes.preference_pairs import collection, pair, rng
 from nat.data_models.finetuning import DPOItem, EpisodeItem, EpisodeItemRole, OpenAIMessage, Trajectory
 from nat.errors import InvalidTrajectories, NoLearningSignal
-from nat.plugins.customizer.dpo.pairs import LeftOut, check_any_left, checked, distinct, drawn, pairs_of, prompt_of
+from nat.plugins.customizer.dpo.pairs import (
+    PairSkipCause,
+    check_any_left,
+    checked,
+    distinct,
+    drawn,
+    pairs_of,
+    prompt_of,
+)
 
 SYSTEM = OpenAIMessage(role="system", content="You play X.")
 CALL = {"id": "c1", "type": "function", "function": {"name": "board", "arguments": "{}"}}
@@ -35,7 +43,7 @@ def test_ties_equal_responses_and_scores_that_are_no_numbers_are_counted():
         )
     )
     assert [len(group) for group in kept.trajectories] == [1]
-    assert causes == Counter({LeftOut.NOT_FINITE: 3, LeftOut.TIE: 1, LeftOut.EQUAL: 1})
+    assert causes == Counter({PairSkipCause.NOT_FINITE: 3, PairSkipCause.TIE: 1, PairSkipCause.EQUAL: 1})
 
 
 @pytest.mark.parametrize(
@@ -102,7 +110,7 @@ def test_equal_pairs_are_trained_once():
     """Deduplication compares prompt and both responses, over all groups."""
     kept, causes = distinct(collection(pair("a"), pair("b"), pair("b", prompt="other")))
     assert [found.prompt for found in pairs_of(kept, whole_history=False)] == ["move?", "other"]
-    assert causes == Counter({LeftOut.DUPLICATE: 1})
+    assert causes == Counter({PairSkipCause.DUPLICATE: 1})
 
 
 def test_a_draw_depends_on_the_seed_alone():
@@ -112,5 +120,5 @@ def test_a_draw_depends_on_the_seed_alone():
     assert drawn(every, 7, rng(0))[0] == one
     assert drawn(every, 7, rng(1))[0] != one
     assert sum(map(len, one.trajectories)) == 7
-    assert causes == Counter({LeftOut.NOT_DRAWN: 33})
+    assert causes == Counter({PairSkipCause.NOT_DRAWN: 33})
     assert drawn(every, None, rng(0)) == (every, Counter())
