@@ -6,46 +6,31 @@ training.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Protocol
 
 from nat.data_models.evaluator import ComparisonFacts, EvalInputItem, EvalOutput, EvalOutputItem
 from nat.eval.scoring import average, unscored
+from nat.rollout.session import PassComparison, ScoreItems, current_pass, in_pass
 from nat.wire.rewards import equal
 
 AS_GOOD = 0.5
 """The score of a held-out answer that is as good as the one from before training."""
 
-Score = Callable[[list[EvalInputItem]], Awaitable[EvalOutput]]
-"""Scores answers in one call of the evaluator; the result has one item per input, in their order."""
 FirstAnswers = dict[str, list[EvalInputItem]]
 """Held-out answers from before training, by evaluator."""
-
-
-class PassComparison(Protocol):
-    """Scores the answers of one pass together with others."""
-
-    async def score(self, evaluator: str, items: list[EvalInputItem], score: Score) -> EvalOutput: ...
-
-
-_current: ContextVar[PassComparison | None] = ContextVar("nat_comparison", default=None)
 
 
 @contextmanager
 def comparing(comparison: PassComparison | None) -> Iterator[None]:
     """Evaluations and tasks that begin inside the block score their answers in this comparison."""
-    token = _current.set(comparison)
-    try:
+    with in_pass(comparison=comparison):
         yield
-    finally:
-        _current.reset(token)
 
 
-async def compared(evaluator: str, items: list[EvalInputItem], score: Score) -> EvalOutput:
+async def compared(evaluator: str, items: list[EvalInputItem], score: ScoreItems) -> EvalOutput:
     """The scores of a pass by an evaluator that compares generations, in the current comparison."""
-    comparison = _current.get()
+    comparison = current_pass().comparison
     output = await (score(items) if comparison is None else comparison.score(evaluator, items, score))
     marked = [_marked(item) for item in output.eval_output_items]
     return output.model_copy(update={"eval_output_items": marked})
@@ -62,7 +47,7 @@ class SidePasses:
         self._count = count
         self._rounds: dict[str, _Round] = {}
 
-    async def score(self, evaluator: str, items: list[EvalInputItem], score: Score) -> EvalOutput:
+    async def score(self, evaluator: str, items: list[EvalInputItem], score: ScoreItems) -> EvalOutput:
         """Wait for the other passes; if one of them fails, its caller must cancel the rest."""
         mine = self._rounds.setdefault(evaluator, _Round())
         number = len(mine.passes)
@@ -112,7 +97,7 @@ class AgainstFirst:
         self._first = first
         self._before_training = before_training
 
-    async def score(self, evaluator: str, items: list[EvalInputItem], score: Score) -> EvalOutput:
+    async def score(self, evaluator: str, items: list[EvalInputItem], score: ScoreItems) -> EvalOutput:
         if self._before_training:
             self._first[evaluator] = items
             results = [

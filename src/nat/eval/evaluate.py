@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 from nat.builder.builder import EvalBuilder
@@ -25,32 +24,17 @@ from nat.eval.result_path import WHOLE, JsonPath, answer_of, compile_path
 from nat.eval.scoring import canceled_from_outside, scoring_limit, unscored, validate_output
 from nat.eval.usage_stats import usage_of
 from nat.rollout.rollout import Rollout
-from nat.rollout.session import WorkflowSession, current_session, opened_session
+from nat.rollout.session import WorkflowSession, current_pass, current_session, opened_session
 from nat.secrets import excerpt
 
 __all__ = ["EvaluationRun", "EvaluationRunConfig", "EvaluationRunOutput"]
 
 logger = logging.getLogger(__name__)
 
-Choose = Callable[[Sequence[str]], Collection[str]]
-"""Given the ids of a dataset's examples, those to play."""
-
-_choice: ContextVar[Choose | None] = ContextVar("nat_choice_of_examples", default=None)
-
-
-@contextmanager
-def choosing_examples(choose: Choose | None) -> Iterator[None]:
-    """Evaluations and tasks that begin inside the block play only the chosen examples; with None, all."""
-    token = _choice.set(choose)
-    try:
-        yield
-    finally:
-        _choice.reset(token)
-
 
 def chosen_examples(ids: Sequence[str]) -> Collection[str]:
     """Of the ids of a dataset's examples, those that an evaluation in this context plays."""
-    choose = _choice.get()
+    choose = current_pass().choose
     return set(ids) if choose is None else set(choose(ids))
 
 

@@ -14,8 +14,7 @@ from pydantic import Field, model_validator
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import Trajectory, TrajectoryBuilderConfig, TrajectoryCollection
 from nat.errors import ANY_FAILURE, EvaluationError, describe_error, traceback_of
-from nat.eval.comparison import SidePasses, comparing
-from nat.eval.evaluate import Choose, choosing_examples
+from nat.eval.comparison import SidePasses
 from nat.finetuning.example_choice import Spread, by_spread, in_turn, observed
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
 from nat.finetuning.progress import append_progress
@@ -23,6 +22,7 @@ from nat.finetuning.trajectories.calls import Target
 from nat.finetuning.trajectories.credit import credit_warnings
 from nat.finetuning.trajectories.groups import example_id, group_by_example, has_signal
 from nat.finetuning.trajectories.outcome import Outcome, failed, scored, unscored, unscored_by, with_facts
+from nat.rollout.session import Choose, in_pass
 from nat.runs.rollouts import RolloutRecord
 
 logger = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
 
     def _play(self, run_id: str, choose: Choose | None) -> None:
         """Start one pass per generation over the chosen examples, or over all of them."""
-        with choosing_examples(choose), comparing(SidePasses(self.num_generations)):
+        with in_pass(choose=choose, comparison=SidePasses(self.num_generations)):
             self.evaluation_runs[run_id] = [
                 asyncio.create_task(self.run_eval(), name=f"{run_id} generation {generation}")
                 for generation in range(self.num_generations)

@@ -30,7 +30,7 @@ from nat.finetuning.metrics import LOGGED
 from nat.finetuning.recorder import Recorder
 from nat.finetuning.run_context import RunContext, Stopwatch
 from nat.finetuning.trajectories.groups import records_of
-from nat.rollout.session import plays_held_out
+from nat.rollout.session import current_pass
 from nat.runs.records import JobRecord, Phase, epoch_number
 from nat.runs.rollouts import RolloutRecord
 from nat.wire.training import JobStatus
@@ -105,7 +105,7 @@ class Watch:
 
     async def played(self, output: EvaluationRunOutput) -> None:
         """A pass of the builder over the dataset is done."""
-        if plays_held_out():
+        if current_pass().held_out:
             return
         steps = (step for item in output.eval_input.eval_input_items for step in item.trajectory)
         self._seen["rollouts"] += len(output.eval_input.eval_input_items)

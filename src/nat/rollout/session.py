@@ -2,12 +2,12 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from nat.builder.builder import EvalBuilder
 from nat.builder.context import RuntimeTypeEnum
@@ -16,7 +16,7 @@ from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.policy import CapturePolicy, ReplacedSampling
 from nat.config.load import load_config
 from nat.data_models.config import Config
-from nat.data_models.evaluator import EvalInputItem
+from nat.data_models.evaluator import EvalInputItem, EvalOutput
 from nat.rollout.loop_watch import watched_loop
 from nat.rollout.remote import ENDPOINT_TIMEOUT, RemoteWorkflow, open_remote
 from nat.rollout.rollout import ITEM_TIMEOUT, Invocable, Rollout, held_out_seed, run_rollout, training_seed
@@ -26,6 +26,16 @@ Overrides = tuple[tuple[str, str], ...]
 Phase = Literal["train", "validation", "eval"]
 OnRollout = Callable[[Rollout], None]
 OnPass = Callable[[int], None]
+Choose = Callable[[Sequence[str]], Collection[str]]
+"""Given the ids of a dataset's examples, those to play."""
+ScoreItems = Callable[[list[EvalInputItem]], Awaitable[EvalOutput]]
+"""Scores answers in one call of the evaluator; the result has one item per input, in their order."""
+
+
+class PassComparison(Protocol):
+    """Scores the answers of one pass together with others."""
+
+    async def score(self, evaluator: str, items: list[EvalInputItem], score: ScoreItems) -> EvalOutput: ...
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,7 @@ class WorkflowSession:
         """The purpose of rollouts in the current context."""
         if not self._training:
             return "eval"
-        return "validation" if plays_held_out() else "train"
+        return "validation" if current_pass().held_out else "train"
 
     def serves(self, config_file: object, override: Overrides, endpoint: str | None = None) -> bool:
         """True if this session runs the workflow of that file under those overrides, at that URL.
@@ -144,38 +154,49 @@ class WorkflowSession:
             self._listeners.remove(entry)
 
 
-_held_out: ContextVar[bool] = ContextVar("nat_held_out", default=False)
-_sessions: ContextVar[tuple[WorkflowSession, ...]] = ContextVar("nat_sessions", default=())
+@dataclass(frozen=True)
+class Pass:
+    """How evaluations that begin in this context play; the guide's trajectory builder starts them without arguments."""
+
+    sessions: tuple[WorkflowSession, ...] = ()
+    """The open workflows, the innermost first."""
+    held_out: bool = False
+    """A validation, whose seeds are the same each time."""
+    choose: Choose | None = None
+    """Chooses the examples to play; None for all."""
+    comparison: PassComparison | None = None
+    """Scores its answers together with others."""
 
 
-def plays_held_out() -> bool:
-    """True inside `held_out_phase`."""
-    return _held_out.get()
+_USUAL = Pass()
+_pass: ContextVar[Pass] = ContextVar("nat_pass", default=_USUAL)
+
+
+def current_pass() -> Pass:
+    """How an evaluation that begins now plays."""
+    return _pass.get()
+
+
+@contextmanager
+def in_pass(**changes: Any) -> Iterator[None]:
+    """Change fields of the current pass until the block ends, also for tasks that begin inside."""
+    token = _pass.set(replace(_pass.get(), **changes))
+    try:
+        yield
+    finally:
+        _pass.reset(token)
 
 
 def rollouts_open() -> bool:
     """True while a session in use plays rollouts."""
-    return any(session.num_open for session in _sessions.get())
-
-
-@contextmanager
-def held_out_phase() -> Iterator[None]:
-    """Passes that begin inside the block are validation: their seeds are the same each time."""
-    token = _held_out.set(True)
-    try:
-        yield
-    finally:
-        _held_out.reset(token)
+    return any(session.num_open for session in current_pass().sessions)
 
 
 @contextmanager
 def using_session(session: WorkflowSession) -> Iterator[WorkflowSession]:
     """Let evaluations inside the block use this session if it serves their config; blocks can be nested."""
-    token = _sessions.set((session, *_sessions.get()))
-    try:
+    with in_pass(sessions=(session, *current_pass().sessions)):
         yield session
-    finally:
-        _sessions.reset(token)
 
 
 def current_session(
@@ -183,7 +204,9 @@ def current_session(
 ) -> WorkflowSession | None:
     """The innermost session in use that serves this config, None if there is none."""
     endpoint = None if endpoint is None else endpoint.rstrip("/")
-    return next((session for session in _sessions.get() if session.serves(config_file, override, endpoint)), None)
+    return next(
+        (session for session in current_pass().sessions if session.serves(config_file, override, endpoint)), None
+    )
 
 
 @asynccontextmanager

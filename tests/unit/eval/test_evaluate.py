@@ -16,9 +16,9 @@ from nat.config.load import load_config
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalOutput, EvalOutputItem
 from nat.errors import DatasetError, EvaluationError, NatError
-from nat.eval.evaluate import EvaluationRun, EvaluationRunConfig, choosing_examples
+from nat.eval.evaluate import EvaluationRun, EvaluationRunConfig
 from nat.registry.decorators import register_dataset_loader
-from nat.rollout.session import WorkflowSession, held_out_phase, using_session
+from nat.rollout.session import WorkflowSession, in_pass, using_session
 
 ROWS = [{"id": "a", "question": "0042", "answer": "0042"}, {"id": "b", "question": "7", "answer": "8"}]
 
@@ -58,7 +58,7 @@ async def test_only_the_chosen_examples_are_played(tmp_path: Path):
     scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
     with scripted.registered():
         config = EvaluationRunConfig(config_file=scripted.config_file)
-        with choosing_examples(lambda ids: ids[1:]):
+        with in_pass(choose=lambda ids: ids[1:]):
             output = await EvaluationRun(config).run_and_evaluate()
     assert scores(output) == {"b": 0.0}
 
@@ -322,7 +322,7 @@ async def test_training_passes_have_new_seeds_and_validations_repeat(tmp_path: P
             with using_session(session):
                 assert session.phase == "train"
                 training = {await pass_seed(), await pass_seed()}
-                with held_out_phase():
+                with in_pass(held_out=True):
                     assert session.phase == "validation"
                     held_out = {await pass_seed(), await pass_seed()}
         alone = await pass_seed()

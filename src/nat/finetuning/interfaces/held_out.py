@@ -9,13 +9,13 @@ from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.data_models.score import mean
 from nat.errors import ConfigError, EvaluationError
-from nat.eval.comparison import AgainstFirst, comparing
+from nat.eval.comparison import AgainstFirst
 from nat.eval.dataset import repetitions
 from nat.eval.failures import remedy_of
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.run_context import Stopwatch, current_run, utc_now
 from nat.finetuning.trajectories import outcome
-from nat.rollout.session import held_out_phase
+from nat.rollout.session import in_pass
 from nat.runs.folder import write_rollouts
 from nat.runs.records import Phase, ValidationRecord, after_epoch
 from nat.runs.rollouts import RolloutRecord, tally
@@ -51,7 +51,7 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
     builder.run_config = training.model_copy(update={"run_configuration": held_out})
     try:
         against = None if run is None else AgainstFirst(run.first_answers, before_training=epoch == 0)
-        with held_out_phase(), comparing(against):
+        with in_pass(held_out=True, comparison=against):
             output = await builder.run_eval()
     finally:
         builder.run_config = training

@@ -16,7 +16,7 @@ from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig
 from nat.errors import ANY_FAILURE, ConfigError, describe_error, one_of
 from nat.eval.comparison import SidePasses, comparing
 from nat.eval.dataset import answer_column_warning
-from nat.eval.evaluate import choosing_examples, score_items
+from nat.eval.evaluate import score_items
 from nat.finetuning import guards
 from nat.finetuning.example_choice import in_turn
 from nat.finetuning.health import check_health
@@ -43,7 +43,7 @@ from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTraject
 from nat.finetuning.workflow_sessions import opened_remote, training_session
 from nat.rollout.loop_watch import watched_loop
 from nat.rollout.server_watch import check_llm_servers, watched_servers
-from nat.rollout.session import WorkflowSession, rollouts_open, using_session
+from nat.rollout.session import WorkflowSession, in_pass, rollouts_open, using_session
 from nat.runs.rollouts import RolloutRecord
 from nat.secrets import redacted_logs
 from nat.wire import rewards
@@ -210,7 +210,7 @@ async def _play(trajectories: TrajectoryBuilder, examples: Sequence[EvalInputIte
     """The rollouts of the first epoch; the builder's passes are kept, because their outputs are scored again."""
     watch, ids = Stopwatch(), {str(item.id) for item in examples}
     async with abandoned_on_error(trajectories, RUN_ID):
-        with choosing_examples(lambda _every: ids):
+        with in_pass(choose=lambda _every: ids):
             await trajectories.start_run(RUN_ID, meta=_META)
         passes = list(trajectories.evaluation_runs[RUN_ID]) if isinstance(trajectories, EvalTrajectoryBuilder) else []
         collected = await trajectories.finalize(RUN_ID, meta=_META)
