@@ -29,7 +29,7 @@ def project_of(tmp_path, server, **reward):
 
 
 def values_of(rollout):
-    return [span.value for row in rollout.rows for span in row.spans]
+    return [span.value for row in rollout.rows for span in row.spans if span.value is not None]
 
 
 def by_reward(rollouts):

@@ -4,6 +4,7 @@ import gzip
 import sqlite3
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from nat.runs.journal import JOURNAL_NAME
@@ -22,9 +23,13 @@ def record(name: str) -> None:
         journal = DATA / f"{name}.sqlite.gz"
         if not journal.exists():
             file = Path(folder) / "runs" / "latest" / JOURNAL_NAME
-            with sqlite3.connect(file) as connection:
+            with closing(sqlite3.connect(file)) as connection:
+                connection.execute("UPDATE failures SET way = replace(way, ?, 'repository')", (str(DATA.parents[2]),))
+                for table in ("facts", "rollouts", "jobs", "epochs", "validations", "failures"):
+                    scrubbed = f"UPDATE {table} SET record = replace(replace(record, ?, 'repository'), ?, 'project')"  # noqa: S608 - our tables
+                    connection.execute(scrubbed, (str(DATA.parents[2]), folder))
+                connection.commit()
                 connection.execute("VACUUM")
-            connection.close()
             journal.write_bytes(gzip.compress(file.read_bytes(), mtime=0))
 
 

@@ -29,6 +29,8 @@ _UUID = re.compile(
 )
 _PORT = re.compile(r"127\.0\.0\.1:\d+|(?<=port: )\d+|(?<=\"port\": )\d+")
 _LINE_OF_CODE = re.compile(r"(?<=line )\d+|(?<=\.py:)\d+")
+_FRAMES = re.compile(r"^(?:  File |    ).*\n", re.MULTILINE)
+"""Of tracebacks, which name folders and differ between releases of libraries."""
 _VARYING = re.compile(
     r"^(time/.*|.*seconds|.*per_second|timestamp|created_at|ended_at|updated_at|submitted_at|memory/.*)$"
 )
@@ -85,6 +87,8 @@ def _played(folder: Path) -> Iterator[tuple[str, str]]:
 
 def _text_of(file: Path) -> str:
     text = file.read_text()
+    if file.suffix == ".txt":
+        return _FRAMES.sub("", text)
     if file.suffix == ".json":
         return json.dumps(_still(json.loads(text)), indent=1, ensure_ascii=False)
     if file.suffix == ".jsonl":
