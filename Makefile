@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install hashed audit demo real real-all test lint interop frameworks toolkit agents trl customizer engines installs conformance docs bench mutants pins clean
+.PHONY: install hashed audit demo real real-all test lint interop frameworks toolkit agents trl customizer engines installs conformance docs bench bench-test mutants pins clean
 install: .venv/.installed
 
 # The same, from files whose SHA-256 stands in .ci/hashes.txt; CI installs so, on CPython 3.11 and x86-64 Linux.
@@ -112,6 +112,10 @@ docs: install
 # Speed figures for docs/performance.md (needs a quiet machine), and how often the verdict is wrong.
 bench: install
 	$(BIN)/python -m bench
+
+# Each bench runs and measures what it says, on small sizes.
+bench-test: install
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m bench --numprocesses auto tests/contracts
 
 # Change the code that decides what is learned, one thing at a time, and list the changes that no test notices; not in CI.
 mutants: install

@@ -43,6 +43,7 @@ async def test_the_stub_backend_answers_the_harness(tmp_path: Path):
     assert Path(exported.path).parts[-2:] == ("exports", "model")
 
 
+@pytest.mark.bench
 def test_a_shape_is_a_checkpoint_of_exact_lengths(tmp_path: Path):
     """A word is a token, an answer encodes to the words that were sampled, and a shape is written once."""
     folder = checkpoint("tiny", cache=tmp_path)
@@ -63,6 +64,7 @@ def shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(bench, "CACHE", tmp_path)
 
 
+@pytest.mark.bench
 @pytest.mark.usefixtures("shapes")
 def test_the_sampler_is_measured_over_http():
     """Conversations run to their end; a row has tokens per second, memory, cores and what the products allow."""
@@ -73,6 +75,7 @@ def test_the_sampler_is_measured_over_http():
     assert all(float(figure.replace(",", "")) > 0 for figure in figures)
 
 
+@pytest.mark.bench
 def test_more_answers_take_more_products():
     """The time of the products grows with the tokens of the answers."""
     measured = {2: Pass(2, 1.0, 0.5, "linear"), 32: Pass(32, 8.0, 4.0, "oneDNN")}
@@ -81,6 +84,7 @@ def test_more_answers_take_more_products():
     assert seconds_of(Load(2, 16, 4, turns=3), measured) == 3 * 13.0
 
 
+@pytest.mark.bench
 @pytest.mark.usefixtures("shapes")
 def test_growth_is_measured(monkeypatch: pytest.MonkeyPatch):
     """Each prompt has the time to its first token and that of a step."""
@@ -89,6 +93,7 @@ def test_growth_is_measured(monkeypatch: pytest.MonkeyPatch):
     assert [row.split(" | ")[0] for row in rows] == ["| prompt: 1, 16 in, 1 out", "| prompt: 1, 64 in, 1 out"]
 
 
+@pytest.mark.bench
 def test_a_rollout_on_disk_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """The journal takes less than half of the bytes that the same rollout takes as JSON."""
     monkeypatch.setattr(disk, "ROLLOUTS", 4)
@@ -110,6 +115,7 @@ def test_a_row_replaces_the_row_of_its_case(tmp_path: Path):
         write_rows("other", head, [], page)
 
 
+@pytest.mark.bench
 def test_the_bench_of_a_gpu_runs_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Sampler, learner and epoch are measured; nothing fails or is left out."""
     sizes = ["--chats", "2", "--lengths", "32", "--tokens", "256"]
@@ -122,6 +128,7 @@ def test_the_bench_of_a_gpu_runs_on_a_cpu(tmp_path: Path, monkeypatch: pytest.Mo
     assert found[-1]["status"] == "completed"
 
 
+@pytest.mark.bench
 def test_overlap_is_measured(tmp_path: Path):
     """A run with overlap has a speed and held-out rewards; timing decides how many answers are stale."""
     more = ["-o", "trajectory_builders.games.num_generations", "4", "-o", "llms.player.threads", "1"]
@@ -137,6 +144,7 @@ def test_overlap_is_measured(tmp_path: Path):
     assert run.row().count("|") == overlap.HEAD.splitlines()[0].count("|")
 
 
+@pytest.mark.bench
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # an old name, which peft uses
 @pytest.mark.parametrize("weights", ["full", "LoRA"])
 def test_the_learner_and_plain_transformers_train_on_the_same_rows(monkeypatch, tmp_path, capsys, weights: str):
