@@ -384,7 +384,7 @@ class FinetuneConfig(FinetuneModel):
 
     @model_serializer(mode="wrap")
     def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A run without phases is written as before there were any; one with phases has epochs in these alone."""
+        """Omit empty `phases`, and `num_epochs` where the phases have it."""
         fields: dict[str, Any] = handler(self)
         fields.pop("num_epochs" if self.phases else "phases", None)
         return fields

@@ -42,7 +42,7 @@ class PlayedRollouts:
 
 
 def rollouts_page(played: PlayedRollouts, choice: RolloutChoice, row_text: RowText | None = None) -> str:
-    """The chosen rollouts in full; if none is wished for, a line for each rollout of the epoch."""
+    """The chosen rollouts in full; if none is chosen, a line for each rollout of the epoch."""
     if not choice.any:
         return printable("\n\n".join([played.title, _index(played)]))
     pages = [rollout_text(record, played.phase, row_text) for record in chosen(played.records, choice)]

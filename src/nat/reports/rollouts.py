@@ -14,7 +14,7 @@ _LISTED = 10
 
 @dataclass(frozen=True)
 class RolloutChoice:
-    """Which rollouts of an epoch to show; without any wish, none in detail."""
+    """Which rollouts of an epoch to show in detail; by default none."""
 
     worst: int = 0
     """The ones with the lowest reward."""

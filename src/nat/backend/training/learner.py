@@ -83,7 +83,7 @@ class _Earlier:
 
 
 @dataclass(frozen=True)
-class _Watchers:
+class _Callbacks:
     """Who is told of an update, and what is known of tokens from earlier weights."""
 
     report: Report
@@ -96,7 +96,7 @@ class _Update:
     """State that the optimizer steps of one update share."""
 
     resolved: Resolved
-    watchers: _Watchers
+    watchers: _Callbacks
     sums: TokenSums
     num_steps: int
     completions: Sequence[Completion] = ()
@@ -160,7 +160,7 @@ class Learner:
                 self._policy.linears.forget()  # the update needs their memory, and makes them worthless
                 return_pages_if_short()  # what sampling and the last update have left in pieces would add to its peak
             earlier = None if pair is None else self._earlier(batch.rows, resolved, pair)
-            watchers = _Watchers(report, on_step, earlier)
+            watchers = _Callbacks(report, on_step, earlier)
             with nullcontext() if pair is None else pair.training(), self.all_or_nothing():
                 metrics |= self._train(batch, resolved, watchers)
                 if pair is not None:
@@ -208,7 +208,7 @@ class Learner:
         check_sampler_logprobs(seen, self._agreement.allowed(config.max_logprob_difference), earlier_version=version)
         return _Earlier(version, seen)
 
-    def _train(self, batch: Batch, resolved: Resolved, watchers: _Watchers) -> dict[str, float]:
+    def _train(self, batch: Batch, resolved: Resolved, watchers: _Callbacks) -> dict[str, float]:
         rows, config, earlier = batch.rows, resolved.config, watchers.earlier
         self._agreement.measure_rounding(rows, config)
         steps = optimizer_steps(rows, config, self.step)

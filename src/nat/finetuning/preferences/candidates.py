@@ -47,7 +47,7 @@ class CandidateStep:
 
 
 @dataclass
-class Found:
+class Candidates:
     """What the steps of some rollouts gave."""
 
     candidates: list[CandidateStep] = field(default_factory=list)
@@ -69,9 +69,9 @@ class Unreadable(Exception):
 
 def find_candidates(
     example_id: str, steps: Iterable[IntermediateStep], name: str, functions: Collection[str] = (WHOLE_WORKFLOW,)
-) -> Found:
+) -> Candidates:
     """The candidates among the steps of one rollout: its TTC_END steps of that name, pushed by one of the functions."""
-    found = Found()
+    found = Candidates()
     started: dict[str, None] = {}
     seen_in_turn: Counter[str] = Counter()
     for step in steps:

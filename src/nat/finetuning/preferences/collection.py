@@ -11,7 +11,7 @@ from nat.data_models.finetuning import RewardFunctionConfig
 from nat.data_models.score import score_problem
 from nat.errors import NoPreferencePairs, did_you_mean
 from nat.eval.failures import remedy_of
-from nat.finetuning.preferences.candidates import Found, find_candidates
+from nat.finetuning.preferences.candidates import Candidates, find_candidates
 from nat.finetuning.preferences.config import DPOTrajectoryBuilderConfig
 from nat.finetuning.preferences.pairs import PreferencePair, pair_example, turns_of
 from nat.finetuning.preferences.skips import PUSH, SkipCause, SkipCount, Skipped, counted
@@ -50,7 +50,7 @@ def collect(
     result = output.results_of(reward.name) if reward is not None else None
     scores = {str(score.id): score.score for score in result.eval_output_items} if result is not None else {}
     records: list[RolloutRecord] = []
-    whole, pairs, num_turns = Found(), list[PreferencePair](), 0
+    whole, pairs, num_turns = Candidates(), list[PreferencePair](), 0
     for item in output.eval_input.eval_input_items:
         if (failure := failures.get(str(item.id))) is not None:
             records.append(outcome.failed(item, failure, 0))
