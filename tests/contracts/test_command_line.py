@@ -31,6 +31,7 @@ COMMANDS = {
     "nat validate": COMMON,
     "nat info": "",
     "nat info components": "-t/--types -q/--query -f/--fields -n/--num_results -o/--output_path --json",
+    "nat info imports": "--json",
     "nat gateway": "",
     "nat gateway serve": "--config_file -o/--override --import --host --port --llm --api_key --allowed_hosts",
     "nat backend": "",
