@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from nat.reports.rollouts import RolloutChoice, chosen, span_of, trained_tokens
+from nat.reports.rollouts import RolloutChoice, chosen, trained_tokens
 from nat.reports.text import indented, one_line, printable, table
 from nat.runs.records import Phase, after_epoch, epoch_number
 from nat.runs.rollouts import Beginning, ConversationRecord, RolloutRecord
@@ -92,13 +92,10 @@ def rollout_text(record: RolloutRecord, phase: Phase, row_text: RowText | None =
     if record.error is not None:
         lines += ["error", *indented(record.error, _BAR)]
     verb = "trained" if trained_tokens(record, phase) else "sampled"
-    start = 0
-    for number, conversation in enumerate(record.conversations):
+    for number, (conversation, messages) in enumerate(record.threads(), 1):
         if len(record.conversations) > 1:
-            lines.append(f"conversation {number + 1} of {len(record.conversations)}{_beginning(conversation)}")
-        messages = record.messages[start : start + conversation.messages]
-        start += conversation.messages
-        notes = {answer.message: _note(verb, span_of(record, answer)) for answer in conversation.answers}
+            lines.append(f"conversation {number} of {len(record.conversations)}{_beginning(conversation)}")
+        notes = {answer.message: _note(verb, record.span_of(answer)) for answer in conversation.answers}
         lines += _conversation(messages, conversation.shared, notes)
     if record.output is not None:
         lines += ["output of the workflow", *_block(record.output)]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from nat.errors import JournalError, did_you_mean
 from nat.runs.journal import Journal
 from nat.runs.records import Phase, after_epoch, epoch_number
-from nat.runs.rollouts import AnswerRecord, RolloutRecord
-from nat.wire.training import Span, TrainingRow
+from nat.runs.rollouts import RolloutRecord
+from nat.wire.training import TrainingRow
 
 _LISTED = 10
 
@@ -98,11 +98,3 @@ def spans(row: TrainingRow) -> Iterator[tuple[bool, list[int]]]:
         begin = span.stop
     if row.token_ids[begin:]:
         yield False, row.token_ids[begin:]
-
-
-def span_of(record: RolloutRecord, answer: AnswerRecord) -> Span | None:
-    """The tokens of an answer; None if they are not recorded."""
-    if answer.row is None or answer.span is None or answer.row >= len(record.rows):
-        return None
-    spans = record.rows[answer.row].spans
-    return spans[answer.span] if answer.span < len(spans) else None

@@ -1,9 +1,10 @@
 """The rollouts of a run: their records, why some are not trained on, and counts over an epoch. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,7 +13,7 @@ from nat.data_models import rollout_failure
 from nat.data_models.evaluator import ComparisonFacts
 from nat.data_models.rollout_failure import FailureCount, FirstFailure, counted
 from nat.runs.records import Phase, RunRecord, after_epoch, epoch_number
-from nat.wire.training import TrainingRow
+from nat.wire.training import Span, TrainingRow
 
 
 class LeftOutCause(StrEnum):
@@ -157,6 +158,19 @@ class RolloutRecord(BaseModel):
     """Answers of the target by policy version; empty if the server does not send it."""
     seed: int | None = None
     seconds: float = Field(default=0.0, ge=0)
+
+    def threads(self) -> Iterator[tuple[ConversationRecord, list[dict[str, Any]]]]:
+        """Each conversation with its messages."""
+        rest = iter(self.messages)
+        for conversation in self.conversations:
+            yield conversation, list(islice(rest, conversation.messages))
+
+    def span_of(self, answer: AnswerRecord) -> Span | None:
+        """The tokens of an answer; None if they are not recorded."""
+        if answer.row is None or answer.span is None or answer.row >= len(self.rows):
+            return None
+        spans = self.rows[answer.row].spans
+        return spans[answer.span] if answer.span < len(spans) else None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, NamedTuple
 
-from nat.reports.rollouts import span_of
 from nat.runs.rollouts import AnswerRecord, RolloutRecord
 from nat.wire.json import parse_json
 from nat.wire.training import Span, TrainingRow
@@ -88,10 +87,7 @@ def group_of(
 def _conversations(record: RolloutRecord) -> list[TextConversation | None]:
     """The conversations of a rollout; None for one that is not all text."""
     found: list[TextConversation | None] = []
-    start = 0
-    for conversation in record.conversations:
-        messages = record.messages[start : start + conversation.messages]
-        start += conversation.messages
+    for conversation, messages in record.threads():
         plain = [_plain(message) for message in messages]
         texts = [message for message in plain if message is not None]
         if len(texts) < len(plain):
@@ -105,7 +101,7 @@ def _conversations(record: RolloutRecord) -> list[TextConversation | None]:
 
 def _tokens(record: RolloutRecord, answers: Sequence[AnswerRecord]) -> tuple[TrainingRow | None, list[Span]]:
     """The row that has all of the answers, and the span of each."""
-    spans = [span for answer in answers if (span := span_of(record, answer)) is not None]
+    spans = [span for answer in answers if (span := record.span_of(answer)) is not None]
     rows = {answer.row for answer in answers}
     if len(spans) < len(answers) or len(rows) != 1:
         return None, []

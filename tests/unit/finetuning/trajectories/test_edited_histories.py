@@ -12,7 +12,6 @@ from nat.finetuning.trajectories.calls import Target
 from nat.finetuning.trajectories.outcome import scored
 from nat.finetuning.trajectories.rows import training_groups
 from nat.reports.rollout_page import rollout_text
-from nat.reports.rollouts import span_of
 from nat.runs.records import Phase
 from nat.trajectory_files.formats import RowOptions, rows_of
 from nat.trajectory_files.generations import group_of
@@ -73,12 +72,10 @@ def known(made):
 @given(rollouts())
 def test_every_answer_is_recorded_where_it_was_sampled(calls):
     """Each answer is one message of one conversation, with its own tokens, after the prompt that the model saw."""
-    record, found, begin = outcome_of(calls).record, Counter(), 0
-    for conversation in record.conversations:
-        messages = record.messages[begin : begin + conversation.messages]
-        begin += conversation.messages
+    record, found = outcome_of(calls).record, Counter()
+    for conversation, messages in record.threads():
         for answer in conversation.answers:
-            span = span_of(record, answer)
+            span = record.span_of(answer)
             row = None if span is None else record.rows[answer.row].token_ids
             tokens = span and (*row[: span.stop], *span.logprobs)
             found[messages[answer.message]["content"], tokens] += 1
