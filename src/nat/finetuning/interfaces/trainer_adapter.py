@@ -18,6 +18,9 @@ from nat.data_models.finetuning import (
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.training import Compares
 
+_IN_RECIPE = {"compares_across_groups", "needs_difference", "needs_samples"}
+"""Properties of earlier releases; one that is ignored would train otherwise than its author wants."""
+
 
 class Recipe(BaseModel):
     """What an algorithm learns from."""
@@ -41,6 +44,11 @@ class TrainerAdapter(ABC):
     the adapter gets all groups that the curriculum has left."""
     recipe: Recipe = Recipe()
     """What the algorithm learns from; final after `initialize`."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if earlier := sorted(_IN_RECIPE & cls.__dict__.keys()):
+            raise TypeError(f"{cls.__name__} has {', '.join(earlier)}, which nobody asks; set `recipe` instead")
 
     def __init__(self, adapter_config: TrainerAdapterConfig) -> None:
         self.adapter_config = adapter_config
