@@ -39,7 +39,7 @@ def check_command(line: str, folder: Path) -> None:
     elif program == "cd" and Path(arguments[0]).is_dir():
         os.chdir(arguments[0])
     elif program == "make":
-        targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE))
+        targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE))
         assert set(arguments) <= targets, f"make has no target {set(arguments) - targets}"
     elif program.startswith("python"):
         _check_python(arguments, folder)
