@@ -34,7 +34,7 @@ def row_with_spans(row: Mapping[str, Any]) -> Tree:
 
 def _of_tokens(entries: Sequence[Mapping[str, Any]] | None, key: str, usual: Any) -> Iterator[tuple[int, Any]]:
     """The number and the value of the entry of each sampled token."""
-    counted = ([(number, entry[key])] * entry["num_tokens"] for number, entry in enumerate(entries or ()))
+    counted = (repeat((number, entry[key]), entry["num_tokens"]) for number, entry in enumerate(entries or ()))
     return chain(chain.from_iterable(counted), repeat((0, usual)))
 
 

@@ -9,7 +9,6 @@ would be trained twice; a commit costs one fsync, and there are a few of them in
 """
 
 import errno
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -37,7 +36,7 @@ from nat.runs.records import (
 )
 from nat.runs.rollouts import RolloutRecord, first_failure
 from nat.secrets import redact_json
-from nat.wire.json import json_text, without_surrogates
+from nat.wire.json import json_text, parse_json, without_surrogates
 from nat.wire.training import TrainingRow
 
 M = TypeVar("M", bound=BaseModel)
@@ -269,7 +268,7 @@ class Journal:
     def _earlier(self, text: str, packed: bytes | None) -> RolloutRecord:
         """The record of a rollout that an earlier release wrote."""
         try:
-            record = json.loads(text)
+            record = parse_json(text)
             rows = [TrainingRow.model_validate(row_with_spans(row)) for row in record.get("rows", ())]
             rows = rows if packed is None else self._unpacked(packed)
             found = with_answers(record, [len(row.spans) for row in rows]) | {"rows": []}

@@ -194,7 +194,15 @@ def test_a_journal_with_rows_in_its_records_is_read(journal):
 
 
 @pytest.mark.parametrize(
-    "damage", [{"conversations": [{}]}, {"rows": [{}]}, {"rows": 3}, {"messages": 1}, {"generation": -1}]
+    "damage",
+    [
+        {"conversations": [{}]},
+        {"rows": [{}]},
+        {"rows": [EARLIER_ROW | {"returns": [{"num_tokens": 10**15, "value": "high"}]}]},
+        {"rows": 3},
+        {"messages": 1},
+        {"generation": -1},
+    ],
 )
 def test_damage_of_an_earlier_journal_is_an_error(journal, damage):
     """The file is named, and what is wrong with it."""
