@@ -98,8 +98,10 @@ TOOLKIT: Mapping[str, str] = {
 
 OWN: Mapping[str, str] = {
     "nat.backend.algorithms.algorithm": "Algorithm AlgorithmOptions PolicyTerm PolicyTokens",
-    "nat.finetuning.interfaces.trainer_adapter": "CheckpointKeeper KeptCheckpoint Recipe",
+    "nat.finetuning.interfaces.trainer_adapter": "CheckpointKeeper KeptCheckpoint Recipe TakesOver",
     "nat.finetuning.progress": "RunProgress",
+    "nat.finetuning.recording_trainer": "RecordingTrainer",
+    "nat.finetuning.trainer": "EpochTrainer",
     "nat.finetuning.trajectories.rows": "training_groups",
     "nat.testing": "Call Played play",
     "nat.wire.serving": "ServeOptions",

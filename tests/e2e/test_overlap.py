@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from fakes.finetuning_project import AdapterConfig, ClumsyTrainer, Coin, FinetuningProject, RememberingAdapter
+from fakes.finetuning_project import AdapterConfig, Coin, FinetuningProject, RememberingAdapter
+from fakes.guide_plugin.my_trainer import MyTrainer
 from fakes.openai_server import OpenAIServer, Refuse, Say
 from nat.data_models.finetuning import TrainingStatusEnum
 from nat.errors import BackendError, ConfigError, NoTrajectories, TrainingFailed
@@ -262,8 +263,9 @@ async def test_an_epoch_without_a_job_is_not_overlapped(tmp_path):
         assert [e.metrics["drift/staleness"] for e in journal.epochs()] == [0.0, 0.0, 1.0]
 
 
-class InTurn(ClumsyTrainer):
-    plays_ahead = False
+class InTurn(MyTrainer):
+    def __init__(self, config, _cleanup_error):
+        super().__init__(config)
 
 
 async def test_a_trainer_that_cannot_play_ahead_is_an_error(tmp_path, server):

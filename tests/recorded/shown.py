@@ -28,6 +28,7 @@ _UUID = re.compile(
     r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|\b[0-9a-f]{32,64}\b|(?<=_)[0-9a-f]{8}\b"
 )
 _PORT = re.compile(r"127\.0\.0\.1:\d+|(?<=port: )\d+|(?<=\"port\": )\d+")
+_LOGGER = re.compile(r"(?<= - )nat\.[\w.]+:\d+ - ")
 _LINE_OF_CODE = re.compile(r"(?<=line )\d+|(?<=\.py:)\d+")
 _FRAMES = re.compile(r"^(?:  File |    ).*\n", re.MULTILINE)
 """Of tracebacks, which name folders and differ between releases of libraries."""
@@ -189,6 +190,7 @@ def _normal(text: str, folder: Path, run: Path) -> str:
         (_STAMPS, "TIME"),
         (_UUID, "UUID"),
         (_PORT, "PORT"),
+        (_LOGGER, ""),
         (_LINE_OF_CODE, "N"),
         (_TIMES, "TIME"),
         (_SHARES_OF_TIME, "Time"),

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -200,15 +200,14 @@ class TrajectoryBuilderConfig(TypedBaseModel):
     reward: RewardFunctionConfig | None = None
     """Set from `finetuning.reward_function` when a run begins."""
 
-    @property
-    def trains_samples(self) -> bool:
-        """True if the answers must be drawn from the model's own distribution; preference pairs need not be."""
-        return True
+    gives: ClassVar[Literal["samples", "pairs", "texts"]] = "samples"
+    """Rollouts whose answers must be drawn from the model's own distribution, pairs of answers from rollouts, or texts
+    from elsewhere."""
 
     @property
     def plays(self) -> bool:
-        """False if the trajectories come from elsewhere than from rollouts of the workflow."""
-        return True
+        """False if the trajectories come from elsewhere, so that their rewards do not tell how good the model is."""
+        return self.gives != "texts"
 
     def rollouts_of(self, num_examples: int) -> int | None:  # noqa: ARG002 - for those who override it
         """Rollouts of an epoch of a dataset with so many examples; None if the builder does not declare them."""

@@ -258,7 +258,7 @@ def sampling_findings(config: Config) -> list[str]:
 
     """
     builder = builder_of(config)
-    if builder is not None and not builder.trains_samples:
+    if builder is not None and builder.gives != "samples":
         return []
     target, own = config.finetuning.target_model, config.finetuning.sampling_in_training
     blocks = {key: llm.model_dump() for key, llm in config.llms.items()}

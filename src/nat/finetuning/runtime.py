@@ -24,13 +24,15 @@ from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.ending import end_after, judge_after, summarised
 from nat.finetuning.health import check_health, dead_server
 from nat.finetuning.interfaces.finetuning_runner import Trainer
-from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.interfaces.trainer_adapter import TakesOver, TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.phases import each_phase, place_of, trained_llm
 from nat.finetuning.prepared_run import PreparedRun, num_generations, prepare
 from nat.finetuning.progress import RunProgress
+from nat.finetuning.recording_trainer import RecordingTrainer
 from nat.finetuning.run_context import Plotter, RunContext, Stopwatch, in_run, open_run, utc_now
 from nat.finetuning.summary import compared, path_in_run, summarise
+from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.validation import validate
 from nat.finetuning.verdict import Comparison
 from nat.finetuning.watched import run_watched
@@ -80,7 +82,7 @@ class RunComponents:
         await self.trainer.initialize(finetuning)
         await check_health(self.adapter)
         await self.builder.probe_llms()
-        if after.adapter is not self.adapter:
+        if after.adapter is not self.adapter and isinstance(self.adapter, TakesOver):
             await self.adapter.take_over(after.adapter)
 
 
@@ -140,13 +142,14 @@ async def build_phases(config: Config, builder: WorkflowBuilder) -> list[RunComp
 async def _phase_findings(config: Config, components: RunComponents) -> list[str]:
     """Why these components cannot train the phase."""
     trainer, adapter = components.trainer, components.adapter
-    if unfit := [type(each).__name__ for each in (trainer, adapter) if not each.runs_phases]:
+    fits = {trainer: isinstance(trainer, EpochTrainer), adapter: isinstance(adapter, TakesOver)}
+    if unfit := [type(each).__name__ for each, fit in fits.items() if not fit]:
         return [f"{' and '.join(unfit)} cannot train in phases; `local_trainer` and `local_trainer_adapter` can"]
     try:
         await adapter.initialize(config.finetuning)
     except (BackendError, ConfigError) as error:
         return [error.in_line]
-    if adapter.recipe.only_samples and not components.trajectories.plays:
+    if adapter.recipe.only_samples and not components.trajectories.trajectory_builder_config.plays:
         text = "trains what the model has sampled, and texts from a file are not; choose sft, dpo, kto or rft"
         return [f"the algorithm of {config.finetuning.trainer_adapter} {text}"]
     if num_generations(config) == 1 and adapter.recipe.compares == "group":
@@ -163,11 +166,11 @@ async def build_components(config: Config, builder: WorkflowBuilder) -> RunCompo
     trajectories = await builder.get_trajectory_builder(finetuning.trajectory_builder)
     adapter = await builder.get_trainer_adapter(finetuning.trainer_adapter)
     trainer = await builder.get_trainer(finetuning.trainer, trajectories, adapter)
-    if finetuning.max_staleness and not trainer.plays_ahead:
+    if finetuning.max_staleness and not isinstance(trainer, EpochTrainer):
         seen = f"{finetuning.max_staleness}, but {type(trainer).__name__} plays no epoch ahead"
         raise ConfigError(
             [f"finetuning.max_staleness: {seen}"],
-            hint="set it to 0, or use a trainer that obeys it (it has `plays_ahead = True`), such as local_trainer",
+            hint="set it to 0, or use an EpochTrainer, such as local_trainer",
         )
     return RunComponents(builder=builder, trajectories=trajectories, trainer=trainer, adapter=adapter)
 
@@ -243,11 +246,11 @@ async def _trained_in_phase(components: RunComponents, own: PreparedRun, run: Ru
     judged = own.num_held_out is not None and _is_judged(trainer, run)
     if judged:
         await validate(trainer, run.first_epoch, run)
-    if trainer.keeps_records:
+    if isinstance(trainer, RecordingTrainer):
         statuses = await trainer.run(num_epochs)
     else:
         statuses = await run_watched(trainer, components.trajectories, components.adapter, run, num_epochs)
-    _check_statuses(statuses, run, waits=trainer.waits_for_jobs)
+    _check_statuses(statuses, run, waits=trainer.unjudged() is None)
     if judged and _is_judged(trainer, run):
         await validate(trainer, run.first_epoch + len(statuses), run)
     logger.debug("Final metrics: %s", await trainer.get_metrics(run.run_id))

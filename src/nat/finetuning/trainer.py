@@ -6,13 +6,10 @@ Read `EpochTrainer.run` first: it has the whole loop.
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
-
-import yaml
+from typing import Any
 
 from nat.capture.policy import stable_seed
 from nat.data_models.finetuning import (
@@ -30,17 +27,16 @@ from nat.finetuning.ahead import RolloutsAhead
 from nat.finetuning.alarms import EpochWindow, alarms
 from nat.finetuning.best_model import keep_if_best
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, reported_metrics, with_signal
-from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.progress import append_epoch_metrics
-from nat.finetuning.recorder import Recorder
-from nat.finetuning.run_context import RunContext, Stopwatch, current_run, open_run
+from nat.finetuning.recording_trainer import RecordingTrainer
+from nat.finetuning.run_context import Stopwatch
 from nat.finetuning.solved import solved
 from nat.finetuning.staleness import PolicyVersions, without_stale
 from nat.finetuning.trajectories.groups import records_of, statistics_of
 from nat.finetuning.validation import plateaued, validate
-from nat.runs.records import BestMeasure, EpochRecord, JobRecord, Phase, RunState, epoch_number
+from nat.runs.records import BestMeasure, EpochRecord, JobRecord, Phase, epoch_number
 from nat.runs.rollouts import tally
 
 logger = logging.getLogger(__name__)
@@ -51,25 +47,17 @@ _CANCEL_SECONDS = 2.0
 """Time that the job of an interrupted run may take to end."""
 
 
-class EpochTrainer(Trainer):
+class EpochTrainer(RecordingTrainer):
     """Runs epochs one after the other: the rollouts of an epoch are played with the weights of all epochs before it.
 
     With `max_staleness`, they are played while the job of the epoch before trains, so without the weights of that one.
+    It may be initialized for each phase of a run, and numbers its epochs through.
     """
-
-    plays_ahead = True
-    runs_phases = True
-    keeps_records = True
-    title: ClassVar[str] = "Trainer"
-    """Name in the log."""
 
     def __init__(self, trainer_config: TrainerConfig, **kwargs: Any) -> None:
         super().__init__(trainer_config, **kwargs)
-        self._context: RunContext | None = None
-        self._resources = ExitStack()
         self._forget_epochs()
         # Set by `initialize` and by each `run_epoch`.
-        self._recorder: Recorder
         self._window: EpochWindow
         self._watch: Stopwatch
         self._played: PlayedEpoch
@@ -77,35 +65,17 @@ class EpochTrainer(Trainer):
 
     def _forget_epochs(self) -> None:
         """Set what is known of the epochs of a phase to its beginning."""
-        self._statuses: list[TrainingJobStatus] = []
+        self._statuses = []
         self._held_out: list[float | None] = []
         self._versions = PolicyVersions()
         self._ahead: RolloutsAhead | None = None
         self._waited = 0.0
         """Seconds that a validation waited for the rollouts of the next epoch."""
 
-    @property
-    def context(self) -> RunContext:
-        """The run that this trainer was initialized in."""
-        return check_ready(self, self._context)
-
-    @property
-    def run_id(self) -> str:
-        """The run's name in the log and in jobs: that of its folder, unless a plug-in overrides it."""
-        return self.context.run_id
-
     async def initialize(self, run_config: FinetuneConfig) -> None:
-        """Join the current run, or open one if there is none; called for each phase that this trainer trains."""
         await super().initialize(run_config)
         self._forget_epochs()
-        text = yaml.safe_dump(run_config.model_dump(mode="json", exclude={"run_configuration"}))
-        self._context = current_run()
-        if self._context is None:
-            self._context = self._resources.enter_context(open_run(run_config, text))
-            self._resources.callback(self._end_own_run)
-        self._recorder = Recorder(self._context)
         self._window = EpochWindow(run_config.guards)
-        logger.info("%s initialized with run ID: %s", self.title, self.run_id)
 
     async def run(self, num_epochs: int) -> list[TrainingJobStatus]:
         """Run all epochs; stop early if a job fails, by `early_stopping`, or if every rollout has the highest reward.
@@ -194,7 +164,7 @@ class EpochTrainer(Trainer):
             chosen,
             records,
             staleness,
-            played=self.trajectory_builder.plays,
+            played=self.trajectory_builder.trajectory_builder_config.plays,
             compared=adapter.recipe.compares != "nothing",
         )
         await self._keep_if_best()
@@ -231,10 +201,6 @@ class EpochTrainer(Trainer):
         jobs = [status.model_dump(mode="json") for status in self._statuses]
         return {"run_id": run_id, "total_epochs": len(jobs), "jobs": jobs}
 
-    async def cleanup(self) -> None:
-        """Close the run that this trainer opened for itself, if it did."""
-        self._resources.close()
-
     def log_progress(self, epoch: int, metrics: dict[str, Any], output_dir: str | None = None) -> None:
         """Log the epoch in a line; with `output_dir`, also append it to the metrics files in that folder.
 
@@ -245,10 +211,6 @@ class EpochTrainer(Trainer):
         logger.info("Epoch %d progress logged%s", epoch_number(epoch), " - " + ", ".join(parts) if parts else "")
         if output_dir is not None:
             append_epoch_metrics(Path(output_dir), epoch, metrics)
-
-    def _end_own_run(self) -> None:
-        done = [status.status is TrainingStatusEnum.COMPLETED for status in self._statuses]
-        self.context.end(RunState.COMPLETED if done and all(done) else RunState.FAILED)
 
     def _named(self, chosen: TrajectoryCollection) -> TrajectoryCollection:
         """The batch under a name of its phase, since each adapter numbers its jobs from 1."""

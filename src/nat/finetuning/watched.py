@@ -193,7 +193,7 @@ class Watch:
             collected,
             chosen,
             records,
-            played=self._builder.plays,
+            played=self._builder.trajectory_builder_config.plays,
             compared=self._adapter.recipe.compares != "nothing",
         )
 

@@ -11,7 +11,7 @@ from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneConfig
 from nat.errors import ConfigError, TrainingFailed
 from nat.finetuning.dry_run import dry_run
-from nat.finetuning.interfaces.trainer_adapter import Recipe
+from nat.finetuning.interfaces.trainer_adapter import Recipe, TakesOver
 from nat.finetuning.phases import each_phase, phase_findings, playing_phase, trained_llm
 from nat.finetuning.progress import RunProgress
 from nat.plugins.local.adapter import LocalTrainerAdapterConfig
@@ -21,10 +21,9 @@ from nat.reports.plan_page import plan_text
 from nat.runs.records import RunState
 
 
-class PhaseAdapter(RememberingAdapter):
+class PhaseAdapter(RememberingAdapter, TakesOver):
     """An adapter that can train a phase, and remembers from which one it took over."""
 
-    runs_phases = True
     previous = None
 
     async def take_over(self, previous):

@@ -1,7 +1,7 @@
 """The interface of a trainer, which runs the epochs."""
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 from nat.data_models.finetuning import (
     CurriculumLearningConfig,
@@ -12,23 +12,24 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.finetuning.interfaces.held_out import play_held_out
-from nat.finetuning.interfaces.lifecycle import check_ready
+from nat.finetuning.interfaces.lifecycle import check_ready, refuse_attributes
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 
+_INSTEAD = {
+    "plays_ahead": "inherit from `EpochTrainer`",
+    "runs_phases": "inherit from `EpochTrainer`",
+    "keeps_records": "inherit from `RecordingTrainer`",
+}
 _BIND = "bind_components(trajectory_builder, trainer_adapter)"
 
 
 class Trainer(ABC):
     """Abstract: coordinates builder and adapter over the epochs."""
 
-    plays_ahead: ClassVar[bool] = False
-    """True if the trainer obeys `finetuning.max_staleness`."""
-    runs_phases: ClassVar[bool] = False
-    """True if the trainer can train one of several phases: it can be initialized for each of them, and numbers its
-    epochs from the `first_epoch` of the current run on."""
-    keeps_records: ClassVar[bool] = False
-    """True if the trainer records rollouts, jobs and epochs in the run's journal; else the run watches and does it."""
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        refuse_attributes(cls, _INSTEAD)
 
     def __init__(self, trainer_config: TrainerConfig, **kwargs: Any) -> None:  # noqa: ARG002 - the guide's signature
         self.trainer_config = trainer_config
@@ -85,15 +86,10 @@ class Trainer(ABC):
         """Save or show the metrics of an epoch."""
         raise NotImplementedError
 
-    @property
-    def waits_for_jobs(self) -> bool:
-        """False if `run` may return while a job goes on elsewhere."""
-        return True
-
     def unjudged(self) -> str | None:
         """Why the workflow does not call the trained weights, so that held-out scores of them cannot be had.
 
-        None if it does. Asked before the first validation, and before the last one.
+        None if it does; then `run` waits for all jobs. Asked before the first validation, and before the last one.
         """
         return None
 

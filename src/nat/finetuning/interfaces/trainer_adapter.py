@@ -15,11 +15,16 @@ from nat.data_models.finetuning import (
     TrainingJobStatus,
     TrajectoryCollection,
 )
+from nat.finetuning.interfaces.lifecycle import refuse_attributes
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.training import Compares
 
-_IN_RECIPE = {"compares_across_groups", "needs_difference", "needs_samples"}
-"""Properties of earlier releases; one that is ignored would train otherwise than its author wants."""
+_INSTEAD = {
+    "compares_across_groups": "set `recipe`",
+    "needs_difference": "set `recipe`",
+    "needs_samples": "set `recipe`",
+    "runs_phases": "inherit from `TakesOver`",
+}
 
 
 class Recipe(BaseModel):
@@ -37,8 +42,6 @@ class Recipe(BaseModel):
 class TrainerAdapter(ABC):
     """Abstract: submits trajectories as training jobs and reports their status."""
 
-    runs_phases: ClassVar[bool] = False
-    """True if the adapter can be initialized for each phase of a run, and has `take_over`."""
     drops_equal_groups: ClassVar[bool] = False
     """True if groups of equal rewards need not be submitted, since training would give them an advantage of zero; else
     the adapter gets all groups that the curriculum has left."""
@@ -47,15 +50,14 @@ class TrainerAdapter(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if earlier := sorted(_IN_RECIPE & cls.__dict__.keys()):
-            raise TypeError(f"{cls.__name__} has {', '.join(earlier)}, which nobody asks; set `recipe` instead")
+        refuse_attributes(cls, _INSTEAD)
 
     def __init__(self, adapter_config: TrainerAdapterConfig) -> None:
         self.adapter_config = adapter_config
         self.run_config: FinetuneConfig = None  # type: ignore[assignment] # the guide's signature; set by `initialize`
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
-        """Called before anything else, and again for each phase of a run if `runs_phases`."""
+        """Called before anything else, and again for each phase of a run if it is a `TakesOver`."""
         self.run_config = run_config
         self.adapter_config.reward = run_config.reward_function
 
@@ -93,13 +95,6 @@ class TrainerAdapter(ABC):
         """Likely mistakes that the backend has told of, in whole sentences; asked once, after `initialize`."""
         return ()
 
-    async def take_over(self, previous: "TrainerAdapter") -> None:
-        """Go on with the weights that another adapter has trained, as a phase of the run ends and the next one begins.
-
-        What belongs to the algorithm begins anew: optimizer state, schedule, and the model that KL terms compare with.
-        """
-        raise NotImplementedError
-
     async def forecast(self, request: ForecastRequest) -> TrainingForecast | None:  # noqa: ARG002 - for those who override it
         """What training would take on this machine, with the adapter's settings; None if the server is elsewhere."""
         return None
@@ -122,6 +117,18 @@ class KeptCheckpoint(BaseModel):
     """Name of the weights in the backend, such as `my_model@20`."""
     path: str | None = None
     """The checkpoint's folder; None if only the backend can read it."""
+
+
+@runtime_checkable
+class TakesOver(Protocol):
+    """An adapter that can train a phase of a run inherits from this class."""
+
+    async def take_over(self, previous: TrainerAdapter) -> None:
+        """Go on with the weights that another adapter has trained, as a phase of the run ends and the next one begins.
+
+        What belongs to the algorithm begins anew: optimizer state, schedule, and the model that KL terms compare with.
+        """
+        ...
 
 
 @runtime_checkable

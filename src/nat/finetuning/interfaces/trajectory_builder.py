@@ -4,7 +4,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput
 from nat.data_models.evaluator import EvalOutputItem
@@ -20,9 +20,6 @@ logger = logging.getLogger(__name__)
 
 class TrajectoryBuilder(ABC):
     """Abstract: plays the workflow on the dataset and returns trajectories with rewards, grouped by example."""
-
-    plays: ClassVar[bool] = True
-    """False if its trajectories come from elsewhere, so that their rewards do not tell how good the model is."""
 
     def __init__(self, trajectory_builder_config: TrajectoryBuilderConfig) -> None:
         self.trajectory_builder_config = trajectory_builder_config

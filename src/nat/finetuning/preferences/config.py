@@ -16,6 +16,8 @@ _NAME = "ttc_step_name"
 class DPOTrajectoryBuilderConfig(TrajectoryBuilderConfig, name="dpo_traj_builder"):
     """Pairs of a better and a worse answer, from the candidates that the workflow pushes as TTC_END steps."""
 
+    gives = "pairs"
+
     ttc_step_name: str = "dpo_candidate_move"
     """Name of the TTC_END steps that are candidates."""
     exhaustive_pairs: bool = True
@@ -30,10 +32,6 @@ class DPOTrajectoryBuilderConfig(TrajectoryBuilderConfig, name="dpo_traj_builder
     """The reward of a pair is the difference of its scores; with false, the score of the better answer."""
     require_multiple_candidates: bool = True
     """Warn of turns with a single candidate and count them as skipped; set to false where a workflow means them."""
-
-    @property
-    def trains_samples(self) -> bool:
-        return False
 
     def rollouts_of(self, num_examples: int) -> int:
         return num_examples

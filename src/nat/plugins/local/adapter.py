@@ -22,7 +22,13 @@ from nat.data_models.finetuning import (
 )
 from nat.errors import BackendError, BackendUnreachable, ConfigError
 from nat.files import remove_unfinished
-from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint, Recipe, TrainerAdapter
+from nat.finetuning.interfaces.trainer_adapter import (
+    CheckpointKeeper,
+    KeptCheckpoint,
+    Recipe,
+    TakesOver,
+    TrainerAdapter,
+)
 from nat.finetuning.progress import append_progress
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.trajectories.rows import training_groups
@@ -67,10 +73,9 @@ class LocalTrainerAdapterConfig(TrainerAdapterConfig, name="local_trainer_adapte
         return {"algorithm": training.algorithm, **training.model_dump(mode="json", exclude_unset=True)}
 
 
-class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper):
+class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
     """One training job per epoch. Jobs are numbered, so that a job that is sent twice is trained once."""
 
-    runs_phases = True
     drops_equal_groups = True
 
     def __init__(

@@ -23,6 +23,8 @@ READERS = {".jsonl": read_jsonl, ".json": read_json, ".csv": read_csv, ".parquet
 class DatasetTrajectoryBuilderConfig(TrajectoryBuilderConfig, name="dataset_traj_builder"):
     """Trains on the rows of a file, demonstrations or preferences, and plays no rollouts but those of validations."""
 
+    gives = "texts"
+
     file_path: Path
     """JSON lines, a JSON list, CSV or parquet, by its suffix. Columns: `messages`; `prompt` and `completion`, with or
     without `label` or `reward`; or `chosen` and `rejected`, with or without `prompt`."""
@@ -30,20 +32,11 @@ class DatasetTrajectoryBuilderConfig(TrajectoryBuilderConfig, name="dataset_traj
     """Rows that an epoch trains on, the next ones of shuffled passes over the file; null takes all of them. Rows with
     rewards are taken with all others of the same prompt."""
 
-    @property
-    def trains_samples(self) -> bool:
-        return False
-
-    @property
-    def plays(self) -> bool:
-        return False
-
 
 class DatasetTrajectoryBuilder(TrajectoryBuilder):
     """Reads the file once; an epoch takes the next rows of it."""
 
     trajectory_builder_config: DatasetTrajectoryBuilderConfig
-    plays = False
 
     def __init__(self, trajectory_builder_config: DatasetTrajectoryBuilderConfig) -> None:
         super().__init__(trajectory_builder_config)

@@ -22,8 +22,9 @@ from nat.data_models.finetuning import (
 )
 from nat.errors import JournalError
 from nat.finetuning.epoch import PlayedEpoch, submitted_job
+from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
-from nat.finetuning.trainer import EpochTrainer
+from nat.finetuning.recording_trainer import RecordingTrainer
 from nat.plugins.customizer.dpo.collection import PassMetrics, renumbered, write_final, write_passes
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerConfig
 from nat.plugins.customizer.dpo.pairs import PairSkipCause, check_any_left, checked, distinct, drawn
@@ -40,11 +41,9 @@ logger = logging.getLogger(__name__)
 NOT_WAITING = "Training job submitted (not waiting for completion)"
 
 
-class NeMoCustomizerTrainer(EpochTrainer):
+class NeMoCustomizerTrainer(RecordingTrainer):
     """One job per run, with the pairs of all passes."""
 
-    plays_ahead = False
-    runs_phases = False
     title: ClassVar[str] = "NeMo Customizer Trainer"
 
     def __init__(self, trainer_config: NeMoCustomizerTrainerConfig, **kwargs: Any) -> None:
@@ -62,12 +61,8 @@ class NeMoCustomizerTrainer(EpochTrainer):
         """In log lines, job and dataset; the run's folder has another name, which sorts by time."""
         return self._run_id
 
-    @property
-    def waits_for_jobs(self) -> bool:
-        return self._config.wait_for_completion
-
     def unjudged(self) -> str | None:
-        if not self.waits_for_jobs:
+        if not self._config.wait_for_completion:
             return "wait_for_completion is false, so the run ends before the model is trained"
         adapter = self.trainer_adapter
         return adapter.unjudged() if isinstance(adapter, NeMoCustomizerTrainerAdapter) else None
@@ -135,6 +130,15 @@ class NeMoCustomizerTrainer(EpochTrainer):
         self._passes.append(PassMetrics.of(epoch, usable, run_id=run_id, timestamp=context.now()))
         self.log_progress(epoch, self._passes[-1].model_dump(mode="json"))
         return None
+
+    def apply_curriculum_learning(
+        self,
+        trajectory_collection: TrajectoryCollection,
+        epoch: int,  # noqa: ARG002 - the guide's signature
+    ) -> TrajectoryCollection:
+        """All pairs: one job has no order of epochs."""
+        check_ready(self, self.curriculum_config)
+        return trajectory_collection
 
     async def cleanup(self) -> None:
         """Close the adapter, too: one that the guide's constructor made has connections of its own."""
@@ -208,11 +212,11 @@ class NeMoCustomizerTrainer(EpochTrainer):
             run_id=ref.run_id,
             backend=ref.backend,
             status=TrainingStatusEnum.RUNNING,
-            message=None if self.waits_for_jobs else NOT_WAITING,
+            message=None if self._config.wait_for_completion else NOT_WAITING,
             metadata=ref.metadata,
         )
         self._write_final(status)
-        if self.waits_for_jobs:
+        if self._config.wait_for_completion:
             logger.info("Waiting for training job to complete...")
             self.context.progress.training_started(job.num_groups, job.num_trajectories)
             status = await self.trainer_adapter.wait_until_complete(ref)

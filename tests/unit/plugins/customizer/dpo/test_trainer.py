@@ -156,7 +156,6 @@ async def test_not_waiting_ends_with_the_job_running(tmp_path):
     async with FakeCustomizer() as server:
         async with trainer_of(server, tmp_path, [game()], wait_for_completion=False) as trainer:
             assert trainer.unjudged() == "wait_for_completion is false, so the run ends before the model is trained"
-            assert not trainer.waits_for_jobs
             (status,) = await trainer.run(1)
         assert not any(path.endswith(("/status", "/cancel")) for path in server.paths)
     assert (status.status, status.message) == ("running", "Training job submitted (not waiting for completion)")
