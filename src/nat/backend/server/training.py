@@ -23,7 +23,7 @@ from nat.wire.training import ExportRequest, JobState, TrainingConfig, TrainingJ
 MAX_WAIT_SECONDS = 60.0
 MAX_JOB_OBJECTS = 300_000
 """Objects and lists in a job; parsing them blocks all other requests for less than a second. A rollout of one row has
-five of them, and two for its policy versions."""
+five of them, and two for each of its answers."""
 _JOB = TypeAdapter(TrainingJob)
 _CONFIG = TypeAdapter(TrainingConfig)
 _EXPORT = TypeAdapter(ExportRequest)
