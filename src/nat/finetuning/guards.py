@@ -35,7 +35,7 @@ from nat.finetuning.diagnosis.find import diagnosis_of
 from nat.finetuning.diagnosis.measure import Facts, evidence_of
 from nat.finetuning.epoch import reported_metrics
 from nat.finetuning.sampling import remedy
-from nat.runs.records import EpochRecord, epochs_text
+from nat.runs.records import EpochRecord, Finding, epochs_text
 from nat.runs.rollouts import LeftOutCause, RolloutTally
 from nat.wire import rewards
 from nat.wire.training import Compares
@@ -154,15 +154,20 @@ def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: 
     seen = ", ".join(f"{e.groups_without_difference} of {e.num_groups}" for e in recent)
     low, high = min(e.min_reward for e in recent), max(e.max_reward for e in recent)
     trained = ", ".join(f"{e.trained_groups} of {e.filtered_groups} submitted" for e in recent)
-    causes = diagnosis_of(evidence_of(epochs, Facts(compares=compares)), ended=False).findings
+    causes = _causes(epochs, compares)
+    likely = causes or _causes(recent, compares)  # a run that has learned before explains nothing as a whole
     message, hint = with_diagnosis(
         f"nothing to learn from in {_span(recent)}: groups whose rewards are all equal: {seen}; "
         + (f"groups trained: {trained}; " if any(e.filtered_groups for e in recent) else "none was submitted; ")
         + f"rewards from {low:g} to {high:g}",
-        " Or: ".join(map(str, causes[:2])) or "Raise num_generations, or use a more varied model.",
+        " Or: ".join(map(str, likely[:2])) or "Raise num_generations, or use a more varied model.",
         diagnose_fall(epochs) if not causes or causes[0].cause == rate_too_high.name else None,
     )
     raise NoLearningSignal(message, hint=hint)
+
+
+def _causes(epochs: Sequence[EpochRecord], compares: Compares) -> Sequence[Finding]:
+    return diagnosis_of(evidence_of(epochs, Facts(compares=compares)), ended=False).findings
 
 
 def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:

@@ -162,6 +162,16 @@ def test_the_remedy_depends_on_the_rewards(changes, remedy):
     assert remedy in str(caught.value)
 
 
+def test_a_run_that_has_learned_and_then_says_the_same_is_told_so():
+    """Its whole course explains nothing, since the reward rose: the epochs without a difference do."""
+    learned = epoch_records([0.05, 0.1, 0.2, 0.4, 0.5, 0.5, 0.5])
+    same = {"metrics": {"rollout/equal_outputs": 1.0}, "groups_without_difference": 24, "filtered_groups": 0}
+    ended = [epoch_record(7 + number, 0.5, **same) for number in range(3)]
+    with pytest.raises(NoLearningSignal) as caught:
+        check_signal([*learned, *ended], CONFIG)
+    assert "All answers to an example are the same: in 100% of the examples" in str(caught.value)
+
+
 def test_a_backend_that_compares_across_groups_needs_no_difference_within():
     """`reinforce_pp` learns from one rollout per example if the examples' rewards differ."""
     epochs = dead_epochs(3, max_reward=1.0, filtered_groups=24)
