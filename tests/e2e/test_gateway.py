@@ -10,28 +10,10 @@ from typing import Any
 
 import pytest
 
+from fakes import command_program
 from fakes.openai_replies import Say
 from fakes.openai_server import OpenAIServer, SeenRequest
 from fakes.processes import NAT, Processes, await_end, ended
-
-AGENT = """
-import json, os, pathlib, sys, urllib.request
-
-def ask(text):
-    body = {"model": "claude", "max_tokens": 9, "messages": [{"role": "user", "content": text}]}
-    headers = {"x-api-key": os.environ["ANTHROPIC_API_KEY"], "content-type": "application/json"}
-    url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
-    answer = urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers))
-    return json.load(answer)["content"][0]["text"]
-
-task = json.loads(pathlib.Path("task.json").read_text())
-said = ask(task["ask"])
-if said == "crash":
-    sys.exit("the agent crashed")
-pathlib.Path("answer.txt").write_text(said + "\\n")
-pathlib.Path("score").write_text(str(len(said) / 10))
-print("a log line that is no answer")
-"""
 
 
 def say(request: SeenRequest) -> Say:
@@ -41,7 +23,7 @@ def say(request: SeenRequest) -> Say:
 async def test_an_evaluation_of_a_program(tmp_path):
     """Tasks reach the program as files; its answers and rewards are read back; a program that crashes has no score."""
     (tmp_path / "agent").mkdir()
-    (tmp_path / "agent" / "agent.py").write_text(AGENT)
+    (tmp_path / "agent" / "agent.py").write_text(command_program.agent(score="len(said) / 10"))
     rows = [{"id": name, "question": {"ask": name}, "answer": ""} for name in ("short", "long", "bad")]
     (tmp_path / "data.json").write_text(json.dumps(rows))
     async with OpenAIServer(say) as server:
@@ -57,18 +39,7 @@ async def evaluated(folder: Path, server: OpenAIServer) -> dict[str, Any]:
     """The reports of `nat eval`, by evaluator."""
     config = {
         "llms": {"student": {"_type": "openai", "base_url": server.base_url, "api_key": "k", "model_name": "tiny"}},
-        "workflow": {
-            "_type": "command",
-            "llm": "student",
-            "command": [sys.executable, "agent.py"],
-            "folder": "agent",
-            "input": "file",
-            "input_file": "task.json",
-            "output": "file",
-            "output_file": "answer.txt",
-            "reward_file": "score",
-            "keep_folder": True,
-        },
+        "workflow": {**command_program.WORKFLOW, "keep_folder": True},
         "eval": {
             "general": {"dataset": {"_type": "json", "file_path": "data.json"}, "output_dir": "eval"},
             "evaluators": {"own": {"_type": "command_reward"}},

@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import yaml
 from bench.judge import Faults, ScriptedJudge
 
-from fakes import dpo_tic_tac_toe
+from fakes import command_program, dpo_tic_tac_toe
 from fakes.openai_replies import Say, tool_call
 from fakes.openai_server import Refuse, Reply, SeenRequest
 from fakes.planted_project import CLASSES, COLOURS, DONE, NOISE
@@ -174,21 +173,6 @@ _COLOURED = {
 _FROM_FILE = {"trajectory_builders.rollouts": {"_type": "dataset_traj_builder", "file_path": "rows.jsonl"}}
 _GAMES = _jsonl([{"id": f"game{n}", "question": "XO"[n % 2], "answer": "Win!"} for n in range(2)])
 _TOOLKITS_EXAMPLE = yaml.safe_load(Path(dpo_tic_tac_toe.__file__).with_name("config.yml").read_text())
-_PROGRAM = """
-import json, os, pathlib, urllib.request
-
-def ask(text):
-    body = {"model": "claude", "max_tokens": 9, "messages": [{"role": "user", "content": text}]}
-    headers = {"x-api-key": os.environ["ANTHROPIC_API_KEY"], "content-type": "application/json"}
-    url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
-    answer = urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers))
-    return json.load(answer)["content"][0]["text"]
-
-said = ask(json.loads(pathlib.Path("task.json").read_text())["ask"])
-pathlib.Path("answer.txt").write_text(said)
-pathlib.Path("score").write_text(str(float(said == "right")))
-"""
-
 RUNS: Mapping[str, Recorded] = {
     "one_call": Recorded(Coin),
     "several_turns": Recorded(
@@ -263,21 +247,11 @@ RUNS: Mapping[str, Recorded] = {
     "program": Recorded(
         Coin,
         config={
-            "workflow": {
-                "_type": "command",
-                "llm": "student",
-                "command": [sys.executable, "agent.py"],
-                "folder": "agent",
-                "input": "file",
-                "input_file": "task.json",
-                "output": "file",
-                "output_file": "answer.txt",
-                "reward_file": "score",
-            },
+            "workflow": dict(command_program.WORKFLOW),
             "eval.evaluators.score": {"_type": "command_reward"},
         },
         files={
-            "agent/agent.py": _PROGRAM,
+            "agent/agent.py": command_program.agent(score="float(said == 'right')"),
             **{
                 name: _jsonl([{"id": n, "question": {"ask": f"{name} {n}"}, "answer": ""} for n in range(2)])
                 for name in ("train.jsonl", "held_out.jsonl")
