@@ -8,11 +8,11 @@ import contextlib
 import uuid
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from nat.builder.intermediate_step_manager import IntermediateStepManager
+from nat.builder.intermediate_step_manager import IntermediateStepManager, StepScope
 from nat.data_models.intermediate_step import (
     REWARD,
     REWARDED_STEP,
@@ -28,8 +28,8 @@ __all__ = ["Context", "ContextState", "RuntimeTypeEnum"]
 
 ROOT = InvocationNode(function_id=ROOT_COMPONENT_NAME, function_name=ROOT_COMPONENT_NAME)
 
-_active_function: ContextVar[InvocationNode] = ContextVar("nat_active_function", default=ROOT)
-_active_spans: ContextVar[tuple[str, ...]] = ContextVar("nat_active_spans", default=(ROOT_COMPONENT_NAME,))
+_AT_ROOT = StepScope(ROOT, (ROOT_COMPONENT_NAME,))
+_scope: ContextVar[StepScope] = ContextVar("nat_step_scope", default=_AT_ROOT)
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,7 @@ class ContextState:
     user_id: str | None = None
     rollout_seed: int | None = None
     """A seed for the workflow's own randomness; None if the rollout has none."""
-    intermediate_step_manager: IntermediateStepManager = field(
-        default_factory=lambda: IntermediateStepManager(_active_function, _active_spans)
-    )
+    intermediate_step_manager: IntermediateStepManager = field(default_factory=lambda: IntermediateStepManager(_scope))
 
     @classmethod
     def get(cls) -> "ContextState":
@@ -62,13 +60,12 @@ class ContextState:
     @contextlib.contextmanager
     def active(self) -> Iterator["Context"]:
         """Make this the current rollout until the block ends, with an empty stack of functions and spans."""
-        tokens = (_state.set(self), _active_function.set(ROOT), _active_spans.set((ROOT_COMPONENT_NAME,)))
+        outer, scope = _state.set(self), _scope.set(_AT_ROOT)
         try:
             yield Context(self)
         finally:
-            _state.reset(tokens[0])
-            _active_function.reset(tokens[1])
-            _active_spans.reset(tokens[2])
+            _state.reset(outer)
+            _scope.reset(scope)
 
 
 _state: ContextVar[ContextState | None] = ContextVar("nat_context_state", default=None)
@@ -129,11 +126,11 @@ class Context:
 
     @property
     def active_function(self) -> InvocationNode:
-        return _active_function.get()
+        return _scope.get().function
 
     @property
     def active_span_id(self) -> str:
-        return _active_spans.get()[-1]
+        return _scope.get().spans[-1]
 
     def reward(self, value: float, *, step: str | None = None, name: str = "reward") -> None:
         """Reward the last answer of the model; used with `finetuning.reward_function.credit`.
@@ -156,7 +153,7 @@ class Context:
         self, function_name: str, input_data: Any, metadata: dict[str, Any] | None = None
     ) -> Iterator[ActiveFunctionHandle]:
         """Run the block as the function `function_name`: its steps get this ancestry, between START and END."""
-        caller = _active_function.get()
+        caller = _scope.get().function
         node = InvocationNode(
             function_id=str(uuid.uuid4()),
             function_name=function_name,
@@ -165,7 +162,7 @@ class Context:
         )
         push = self.intermediate_step_manager.push_intermediate_step
         handle = ActiveFunctionHandle()
-        token = _active_function.set(node)
+        token = _scope.set(replace(_scope.get(), function=node))
         event = {"UUID": node.function_id, "name": function_name, "metadata": metadata}
         try:
             start = StreamEventData(input=input_data)
@@ -175,4 +172,4 @@ class Context:
             end = StreamEventData(input=input_data, output=handle.output)
             push(IntermediateStepPayload(event_type=IntermediateStepType.FUNCTION_END, data=end, **event))
             with contextlib.suppress(ValueError):  # an async generator may be closed from another context
-                _active_function.reset(token)
+                _scope.reset(token)

@@ -5,7 +5,7 @@ Every LLM call pushes steps: a step refers to its payload and is passed to each 
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepPayload, IntermediateStepState
 from nat.data_models.invocation_node import InvocationNode
@@ -14,6 +14,16 @@ from nat.secrets import excerpt
 OnNext = Callable[[IntermediateStep], None]
 OnError = Callable[[Exception], None]
 OnComplete = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StepScope:
+    """Where running code pushes its steps; each task has its own."""
+
+    function: InvocationNode
+    """The active function."""
+    spans: tuple[str, ...]
+    """UUIDs of the open spans, the innermost last."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +40,8 @@ class Subscription:
 class IntermediateStepManager:
     """Adds parent span and function to each payload; one manager serves all contexts of a rollout."""
 
-    def __init__(self, active_function: ContextVar[InvocationNode], active_spans: ContextVar[tuple[str, ...]]) -> None:
-        self._active_function = active_function
-        self._active_spans = active_spans
+    def __init__(self, scope: ContextVar[StepScope]) -> None:
+        self._scope = scope
         self._open: dict[str, tuple[str, InvocationNode]] = {}
         self._subscribers: list[tuple[OnNext, OnError | None, OnComplete | None]] = []
 
@@ -43,15 +52,16 @@ class IntermediateStepManager:
                 f"expected an IntermediateStepPayload, got {type(payload).__name__}: {excerpt(repr(payload), 80)}"
             )
         uuid, state = payload.UUID, payload.event_state
-        spans = self._active_spans.get()
-        place = self._open.get(uuid) or (spans[-1], self._active_function.get())
+        scope = self._scope.get()
+        spans = scope.spans
+        place = self._open.get(uuid) or (spans[-1], scope.function)
         if state is IntermediateStepState.START:
             self._open[uuid] = place
-            self._active_spans.set((*spans, uuid))
+            self._scope.set(replace(scope, spans=(*spans, uuid)))
         elif state is IntermediateStepState.END:
             self._open.pop(uuid, None)
             if uuid in spans:
-                self._active_spans.set(spans[: spans.index(uuid)])
+                self._scope.set(replace(scope, spans=spans[: spans.index(uuid)]))
         self.publish(IntermediateStep(parent_id=place[0], function_ancestry=place[1], payload=payload))
 
     def publish(self, step: IntermediateStep) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -185,24 +184,23 @@ class Catalog:
         return copied
 
 
-_process_catalog = Catalog()
-_pushed: ContextVar[Catalog | None] = ContextVar("nat_catalog", default=None)
+_catalogs = [Catalog()]
 
 
 def current_catalog() -> Catalog:
     """The catalog that decorators write, and that loading and building read."""
-    return _pushed.get() or _process_catalog
+    return _catalogs[-1]
 
 
 @contextmanager
 def pushed_catalog() -> Iterator[Catalog]:
     """Use a copy of the current catalog in the block; what the block registers is discarded."""
     discover_components()  # before the copy: built-in components belong to the process, not to the block
-    token = _pushed.set(current_catalog().copy())
+    _catalogs.append(current_catalog().copy())
     try:
         yield current_catalog()
     finally:
-        _pushed.reset(token)
+        _catalogs.pop()
 
 
 def _full_types(config_type: type[TypedBaseModel]) -> list[str]:

@@ -29,8 +29,8 @@ def process(monkeypatch, tmp_path):
     """A process that has imported nothing from the test's folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    before = set(sys.modules)
     with pushed_catalog():
+        before = set(sys.modules)  # with the built-in components, which the process registers once
         yield
     for name in set(sys.modules) - before:
         del sys.modules[name]
