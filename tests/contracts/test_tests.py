@@ -19,6 +19,7 @@ SUBJECTS = {
     "backend/training/test_temperature.py": "tokens of several temperatures, from batch to gradient",
     "eval/test_facades.py": "import paths of the toolkit's guides that lead to one class",
     "finetuning/test_endpoint.py": "training and validation with a workflow behind a URL",
+    "finetuning/test_relative_reward.py": "rewards that compare generations, from plan to diagnosis",
     "finetuning/trajectories/test_edited_histories.py": "agents that change their history, from calls to exports",
     "gateway/dialects/test_malformed.py": "what every dialect does with requests that are none",
     "gateway/dialects/test_round_trips.py": "both dialects there and back",

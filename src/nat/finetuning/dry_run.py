@@ -7,18 +7,16 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
-from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.components import references_of
-from nat.config.load import dump_resolved
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.errors import ConfigError
 from nat.finetuning.expected_load import expected_load
 from nat.finetuning.health import check_health
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
-from nat.finetuning.phases import trained_llm
-from nat.finetuning.prepared_run import PreparedRun, num_generations, prepare
-from nat.finetuning.runtime import build_phases, warnings_of
+from nat.finetuning.plan import Plan, resolve
+from nat.finetuning.runtime import build_stages, warnings_of
+from nat.finetuning.stage import Stage
 from nat.finetuning.verdict import smallest_improvement
 from nat.finetuning.workflow_sessions import opened_remote
 from nat.runs.records import Phase
@@ -105,52 +103,49 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
     Raises what `run_finetuning` would raise before its first rollout, and ConfigError if training does not fit into the
     memory that is free. Leaves no files but the measured speed, in the user's cache.
     """
-    prepared = await prepare(given)
-    config = prepared.config
-    config_text = dump_resolved(config)  # before a component can change it
-    load = expected_load(prepared, config_text)
+    plan = await resolve(given)
+    load = expected_load(plan)
     async with AsyncExitStack() as stack:
-        building = WorkflowBuilder.from_config(config, workflow=prepared.given.endpoint is None)
-        builder = await stack.enter_async_context(building)
-        await opened_remote(stack, prepared, builder)
-        phases = await build_phases(config, builder)
-        for components, own in zip(phases, prepared.phases, strict=True):
-            await components.adapter.initialize(own.config.finetuning)
+        builder = await stack.enter_async_context(plan.opened())
+        await opened_remote(stack, plan, builder)
+        stages = await build_stages(plan, builder)
+        for components, stage in zip(stages, plan.stages, strict=True):
+            await components.adapter.initialize(stage.finetuning)
             await check_health(components.adapter)
         await builder.probe_llms()
-        providers = {name: await builder.get_llm_provider(name) for name in config.llms}
+        providers = {name: await builder.get_llm_provider(name) for name in builder.llm_names}
         llms = {name: provider.description for name, provider in providers.items()}
         forecasts = [
-            await _forecast(own, load, components.adapter)
-            for components, own in zip(phases, prepared.phases, strict=True)
+            await _forecast(plan, stage, load, components.adapter)
+            for components, stage in zip(stages, plan.stages, strict=True)
         ]
-    trained, measured = trained_llm(config), forecasts[0]
+    trained, measured = plan.trained_llm, forecasts[0]
     said = None if trained is None or measured is None else providers[trained].advice(measured)
-    warnings, held_out = warnings_of(phases, prepared), prepared.num_held_out or 0
+    warnings, held_out = warnings_of(stages, plan), plan.num_held_out or 0
     plans = [
         _plan(
-            own,
+            plan,
+            stage,
             llms=llms,
             advice={str(trained): said} if said else {},
             warnings=warnings,
-            config_text=config_text,
             load=load,
             forecast=forecast,
             smallest_improvement=smallest_improvement(held_out),
             smallest_with_changes=smallest_improvement(held_out, changed=CHANGED),
         )
-        for own, forecast in zip(prepared.phases, forecasts, strict=True)
+        for stage, forecast in zip(plan.stages, forecasts, strict=True)
     ]
-    if not config.finetuning.phases:
+    if not plan.finetuning.phases:
         return plans[0]
     once: dict[str, Any] = {"num_held_out": None, "validation_interval": None, "warnings": [], "config_text": ""}
     of_phases = [plan.model_copy(update=once) for plan in plans]
-    return plans[0].model_copy(update={"num_epochs": config.finetuning.total_epochs, "phases": of_phases})
+    return plans[0].model_copy(update={"num_epochs": plan.finetuning.total_epochs, "phases": of_phases})
 
 
-def _plan(prepared: PreparedRun, **found: Any) -> FinetunePlan:
+def _plan(plan: Plan, stage: Stage, **found: Any) -> FinetunePlan:
     """The plan of the run or of a phase; the components and their servers have `found` the rest."""
-    config, finetuning, given = prepared.config, prepared.config.finetuning, prepared.given
+    config, finetuning, given = plan.config, stage.finetuning, plan.given
     return FinetunePlan(
         phase=finetuning.phase,
         trainer=config.trainers[str(finetuning.trainer)].type,
@@ -160,32 +155,33 @@ def _plan(prepared: PreparedRun, **found: Any) -> FinetunePlan:
         target_functions=finetuning.target_functions,
         target_model=finetuning.target_model,
         num_epochs=finetuning.num_epochs,
-        num_examples=prepared.num_examples,
-        num_generations=num_generations(config),
-        rollouts_per_epoch=prepared.planned_rollouts.get(Phase.TRAIN),
+        num_examples=plan.num_examples,
+        num_generations=stage.num_generations,
+        rollouts_per_epoch=plan.num_rollouts(stage).get(Phase.TRAIN),
         max_concurrency=config.eval.general.max_concurrency,
-        num_held_out=prepared.num_held_out,
+        num_held_out=plan.num_held_out,
         validation_interval=given.validation_interval if given.validation_dataset else None,
         output_dir=finetuning.output_dir,
+        config_text=plan.config_text,
         judges=[name for name, each in config.eval.evaluators.items() if _calls_a_model(each)],
         **found,
     )
 
 
-async def _forecast(prepared: PreparedRun, load: RolloutLoad, adapter: TrainerAdapter) -> TrainingForecast | None:
+async def _forecast(plan: Plan, stage: Stage, load: RolloutLoad, adapter: TrainerAdapter) -> TrainingForecast | None:
     """Raise ConfigError if the forecast is that training does not fit."""
-    config, rollouts = prepared.config, prepared.planned_rollouts.get(Phase.TRAIN)
+    rollouts = plan.num_rollouts(stage).get(Phase.TRAIN)
     if not rollouts:
         return None
     request = ForecastRequest(
-        workload=load.workload(rollouts, at_a_time=config.eval.general.max_concurrency),
+        workload=load.workload(rollouts, at_a_time=plan.config.eval.general.max_concurrency),
         num_rollouts=rollouts,
-        overlap=bool(config.finetuning.max_staleness),
+        overlap=bool(stage.finetuning.max_staleness),
         probe_seconds=PROBE_SECONDS,
     )
     forecast = await adapter.forecast(request)
     if forecast is not None and not forecast.fits:
-        finding = f"llms.{trained_llm(config)}: {misfit_text(forecast)} (rollouts: {load.basis})"
+        finding = f"llms.{plan.trained_llm}: {misfit_text(forecast)} (rollouts: {load.basis})"
         raise ConfigError([finding], hint=fitting_text(forecast.fitting))
     return forecast
 

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from nat.errors import JournalError
-from nat.finetuning.prepared_run import PreparedRun
+from nat.finetuning.plan import Plan
 from nat.runs.find import list_runs
 from nat.runs.journal import reading
 from nat.runs.recorded_config import config_of, value_at
@@ -20,11 +20,11 @@ _DECISIVE = ("model", "model_name", "max_tokens")
 """Keys of the LLM that decide how many tokens a rollout takes."""
 
 
-def expected_load(prepared: PreparedRun, config_text: str) -> RolloutLoad:
+def expected_load(plan: Plan) -> RolloutLoad:
     """The load of a rollout of the training dataset."""
-    target = prepared.config.finetuning.target_model
-    wanted = _workflow(config_text, target)
-    for folder in list_runs(prepared.config.finetuning.output_dir)[:_LOOKED_AT]:
+    target = plan.finetuning.target_model
+    wanted = _workflow(plan.config_text, target)
+    for folder in list_runs(plan.finetuning.output_dir)[:_LOOKED_AT]:
         try:
             with reading(folder) as journal:
                 if _workflow(journal.info().config_text, target) != wanted:
@@ -34,9 +34,8 @@ def expected_load(prepared: PreparedRun, config_text: str) -> RolloutLoad:
                         return found.model_copy(update={"seconds": last.seconds / max(1, last.num_rollouts)})
         except JournalError:
             continue
-    llm = prepared.config.llms.get(str(target))
-    limit = None if llm is None else llm.model_dump().get("max_tokens")
-    return assumed_load(prepared.longest_example, limit)
+    limit = value_at(config_of(plan.config_text), "llms", target, "max_tokens")
+    return assumed_load(plan.longest_example, limit)
 
 
 def load_of(records: Iterable[RolloutRecord], run: str) -> RolloutLoad | None:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.errors import ANY_FAILURE, BackendUnreachable, NoTrajectories, TooManyFailures
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
@@ -36,7 +35,7 @@ async def check_servers(given: FinetuneRunConfig, builder: WorkflowBuilder, adap
 
 
 async def dead_server(
-    error: BaseException, config: Config, given: FinetuneRunConfig, builder: WorkflowBuilder, adapter: TrainerAdapter
+    error: BaseException, given: FinetuneRunConfig, builder: WorkflowBuilder, adapter: TrainerAdapter
 ) -> BackendUnreachable | None:
     """The dead server because of which a run has failed, if there is one."""
     if not isinstance(error, Exception):
@@ -45,7 +44,7 @@ async def dead_server(
     try:
         if unreachable is not None:
             await asyncio.sleep(_REAPED_SECONDS)
-        await check_llm_servers(config, builder)
+        await check_llm_servers(builder)
         if isinstance(error, NoTrajectories | TooManyFailures):
             await check_servers(given, builder, adapter)
     except BackendUnreachable as cause:

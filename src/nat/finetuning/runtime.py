@@ -8,8 +8,6 @@ from datetime import datetime
 from pathlib import Path
 
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.config.load import dump_resolved
-from nat.data_models.config import Config
 from nat.data_models.finetuning import (
     FinetuneConfig,
     FinetuneRunConfig,
@@ -26,11 +24,12 @@ from nat.finetuning.health import check_health, dead_server
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TakesOver, TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
-from nat.finetuning.phases import each_phase, place_of, trained_llm
-from nat.finetuning.prepared_run import PreparedRun, num_generations, prepare
+from nat.finetuning.plan import Plan, resolve
+from nat.finetuning.plan_rules import recipe_findings, recipe_warnings
 from nat.finetuning.progress import RunProgress
 from nat.finetuning.recording_trainer import RecordingTrainer
 from nat.finetuning.run_context import Plotter, RunContext, Stopwatch, in_run, open_run, utc_now
+from nat.finetuning.stage import Stage
 from nat.finetuning.summary import compared, path_in_run, summarise
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.validation import validate
@@ -104,62 +103,54 @@ async def run_finetuning(
         RunFailed: the run cannot learn.
 
     """
-    prepared = await prepare(given)
-    config, planned, watch = prepared.config, prepared.planned_rollouts, Stopwatch()
+    plan, watch = await resolve(given), Stopwatch()
+    planned = plan.num_rollouts(plan.stages[0])
     with open_run(
-        config.finetuning, dump_resolved(config), planned=planned, progress=progress, now=now, plotter=plotter
+        plan.finetuning, plan.config_text, planned=planned, progress=progress, now=now, plotter=plotter
     ) as run:
         try:
-            result = await _run(prepared, run, watch)
+            result = await _run(plan, run, watch)
         except BaseException as error:
             end_after(error, run)
-            for line in await summarised(error, run, trained_llm(config), seconds=watch.total):
+            for line in await summarised(error, run, plan.trained_llm, seconds=watch.total):
                 run.warn(line)
             raise
         run.end(RunState.COMPLETED)
         return result
 
 
-async def build_phases(config: Config, builder: WorkflowBuilder) -> list[RunComponents]:
-    """Build the components of all phases, so that what cannot work is found before the first one.
+async def build_stages(plan: Plan, builder: WorkflowBuilder) -> list[RunComponents]:
+    """Build the components of all stages, so that what cannot work is found before the first one.
 
     Raises:
         ConfigError: components cannot train in phases, or not with each other.
 
     """
-    configs = each_phase(config)
-    phases = [await build_components(own, builder) for own in configs]
+    built = [await build_components(stage.finetuning, builder) for stage in plan.stages]
     findings = []
-    for number, (own, components) in enumerate(zip(configs, phases, strict=True)):
-        if own.finetuning.phase is not None:
-            found = await _phase_findings(own, components)
-            findings += [f"{place_of(configs, number)}: {finding}" for finding in found]
+    for stage, components in zip(plan.stages, built, strict=True):
+        if stage.finetuning.phase is not None:
+            findings += [f"{stage.place}: {finding}" for finding in await _phase_findings(stage, components)]
     if findings:
         raise ConfigError(findings)
-    return phases
+    return built
 
 
-async def _phase_findings(config: Config, components: RunComponents) -> list[str]:
+async def _phase_findings(stage: Stage, components: RunComponents) -> list[str]:
     """Why these components cannot train the phase."""
     trainer, adapter = components.trainer, components.adapter
     fits = {trainer: isinstance(trainer, EpochTrainer), adapter: isinstance(adapter, TakesOver)}
     if unfit := [type(each).__name__ for each, fit in fits.items() if not fit]:
         return [f"{' and '.join(unfit)} cannot train in phases; `local_trainer` and `local_trainer_adapter` can"]
     try:
-        await adapter.initialize(config.finetuning)
+        await adapter.initialize(stage.finetuning)
     except (BackendError, ConfigError) as error:
         return [error.in_line]
-    if adapter.recipe.only_samples and not components.trajectories.trajectory_builder_config.plays:
-        text = "trains what the model has sampled, and texts from a file are not; choose sft, dpo, kto or rft"
-        return [f"the algorithm of {config.finetuning.trainer_adapter} {text}"]
-    if num_generations(config) == 1 and adapter.recipe.compares == "group":
-        return ["num_generations is 1, but the algorithm compares the rollouts of an example; set it to 8"]
-    return []
+    return recipe_findings(stage, adapter.recipe)
 
 
-async def build_components(config: Config, builder: WorkflowBuilder) -> RunComponents:
+async def build_components(finetuning: FinetuneConfig, builder: WorkflowBuilder) -> RunComponents:
     """Build the three components that the `finetuning` section names, and bind them to each other."""
-    finetuning = config.finetuning
     assert finetuning.trainer is not None, "checked when the configuration was validated"
     assert finetuning.trajectory_builder is not None, "likewise"
     assert finetuning.trainer_adapter is not None, "likewise"
@@ -175,75 +166,76 @@ async def build_components(config: Config, builder: WorkflowBuilder) -> RunCompo
     return RunComponents(builder=builder, trajectories=trajectories, trainer=trainer, adapter=adapter)
 
 
-async def _run(prepared: PreparedRun, run: RunContext, watch: Stopwatch) -> RunResult:
+async def _run(plan: Plan, run: RunContext, watch: Stopwatch) -> RunResult:
     """Build once, train and export; summarise when everything is closed."""
-    config = prepared.config
+    exports_best = plan.finetuning.export_best
     async with AsyncExitStack() as stack:
-        building = WorkflowBuilder.from_config(config, run.journal.run_dir, workflow=prepared.given.endpoint is None)
-        builder = await stack.enter_async_context(building)
-        await open_sessions(stack, prepared, builder, run)
-        phases = await build_phases(config, builder)
-        begun = phases[:1]
+        builder = await stack.enter_async_context(plan.opened(run.journal.run_dir))
+        await open_sessions(stack, plan, builder, run)
+        stages = await build_stages(plan, builder)
+        begun = stages[:1]
         try:
-            async with watched_servers(config, builder, rollouts_open):
-                statuses = await _trained(phases, prepared, run, begun)
-            components = phases[-1]
+            async with watched_servers(builder, rollouts_open):
+                statuses = await _trained(stages, plan, run, begun)
+            components = stages[-1]
             model = await components.adapter.export_model(MODEL_NAME)
             served = await components.adapter.served_model()
-            best = await export_best(components.adapter, run) if config.finetuning.export_best else None
-            unjudged = None if prepared.num_held_out is None else components.trainer.unjudged()
+            best = await export_best(components.adapter, run) if exports_best else None
+            unjudged = None if plan.num_held_out is None else components.trainer.unjudged()
         except BaseException as error:
             trainer, adapter = begun[-1].trainer, begun[-1].adapter
-            dead = await dead_server(error, config, prepared.given, builder, adapter)
+            dead = await dead_server(error, plan.given, builder, adapter)
             await judge_after(dead or error, trainer, run)
-            if config.finetuning.export_best:
+            if exports_best:
                 await export_best_after(error, adapter, run)
-            await _clean_up_after(error, _trainers(phases))
+            await _clean_up_after(error, _trainers(stages))
             if dead is not None and dead is not error:
                 raise dead from error
             raise
-        for trainer in _trainers(phases):
+        for trainer in _trainers(stages):
             await trainer.cleanup()
-    result = await _result(config, run, statuses, model, served, best=best, seconds=watch.total)
+    result = await _result(plan, run, statuses, model, served, best=best, seconds=watch.total)
     return replace(result, unjudged=unjudged)
 
 
 async def _trained(
-    phases: Sequence[RunComponents], prepared: PreparedRun, run: RunContext, begun: list[RunComponents]
+    stages: Sequence[RunComponents], plan: Plan, run: RunContext, begun: list[RunComponents]
 ) -> list[TrainingJobStatus]:
-    """Run all epochs, with a validation before and after each phase, whichever trainer is configured.
+    """Run all epochs, with a validation before and after each stage, whichever trainer is configured.
 
-    The last of `begun` is always the phase that the run is in.
+    The last of `begun` is always the stage that the run is in.
     """
     statuses: list[TrainingJobStatus] = []
-    total = prepared.config.finetuning.total_epochs
-    for components, own in zip(phases, prepared.phases, strict=True):
-        now = _in_phase(own, run, first_epoch=len(statuses), total_epochs=total)
+    total = plan.finetuning.total_epochs
+    for components, stage in zip(stages, plan.stages, strict=True):
+        now = _in_phase(plan, stage, run, first_epoch=len(statuses))
         with in_run(now):
-            await components.begin(own.config.finetuning, after=begun[-1])
+            await components.begin(stage.finetuning, after=begun[-1])
             begun.append(components)
             if not statuses:
                 run.progress.run_started(run.run_id, run.journal.run_dir, total)
-                for text in warnings_of(phases, prepared):
+                for text in warnings_of(stages, plan):
                     run.warn(text)
             now.begin_phase()
-            statuses += await _trained_in_phase(components, own, now)
+            statuses += await _trained_in_stage(components, stage, now, validates=plan.num_held_out is not None)
     return statuses
 
 
-def _in_phase(own: PreparedRun, run: RunContext, *, first_epoch: int, total_epochs: int) -> RunContext:
+def _in_phase(plan: Plan, stage: Stage, run: RunContext, *, first_epoch: int) -> RunContext:
     """The run in a phase of training; the run itself, if it has none."""
-    finetuning = own.config.finetuning
+    finetuning = stage.finetuning
     if finetuning.phase is None:
         return run
     phase = TrainingPhase(name=finetuning.phase, first_epoch=first_epoch, num_epochs=finetuning.num_epochs)
-    return replace(run, phase=phase, total_epochs=total_epochs, planned=own.planned_rollouts)
+    return replace(run, phase=phase, total_epochs=plan.finetuning.total_epochs, planned=plan.num_rollouts(stage))
 
 
-async def _trained_in_phase(components: RunComponents, own: PreparedRun, run: RunContext) -> list[TrainingJobStatus]:
-    """Run the epochs of a phase; a validation that the phase before it has played is not played again."""
-    trainer, num_epochs = components.trainer, own.config.finetuning.num_epochs
-    judged = own.num_held_out is not None and _is_judged(trainer, run)
+async def _trained_in_stage(
+    components: RunComponents, stage: Stage, run: RunContext, *, validates: bool
+) -> list[TrainingJobStatus]:
+    """Run the epochs of a stage; a validation that the stage before it has played is not played again."""
+    trainer, num_epochs = components.trainer, stage.finetuning.num_epochs
+    judged = validates and _is_judged(trainer, run)
     if judged:
         await validate(trainer, run.first_epoch, run)
     if isinstance(trainer, RecordingTrainer):
@@ -257,16 +249,11 @@ async def _trained_in_phase(components: RunComponents, own: PreparedRun, run: Ru
     return statuses
 
 
-def warnings_of(phases: Sequence[RunComponents], prepared: PreparedRun) -> list[str]:
-    """Likely problems of all phases, each once; the adapters must be initialized."""
-    found = [
-        text
-        for components, own in zip(phases, prepared.phases, strict=True)
-        for text in (
-            *own.warnings(components.adapter.recipe.compares),
-            *components.adapter.warnings(),
-        )
-    ]
+def warnings_of(stages: Sequence[RunComponents], plan: Plan) -> list[str]:
+    """Likely problems of all stages, each once; the adapters must be initialized."""
+    found = list(plan.warnings)
+    for components, stage in zip(stages, plan.stages, strict=True):
+        found += [*recipe_warnings(stage, components.adapter.recipe), *components.adapter.warnings()]
     return list(dict.fromkeys(found))
 
 
@@ -295,9 +282,9 @@ def _check_statuses(statuses: list[TrainingJobStatus], run: RunContext, *, waits
     guards.check_trained(statuses)
 
 
-def _trainers(phases: Sequence[RunComponents]) -> list[Trainer]:
+def _trainers(stages: Sequence[RunComponents]) -> list[Trainer]:
     """The trainers, each once."""
-    return list({id(components.trainer): components.trainer for components in phases}.values())
+    return list({id(components.trainer): components.trainer for components in stages}.values())
 
 
 async def _clean_up_after(error: BaseException, trainers: Sequence[Trainer]) -> None:
@@ -311,7 +298,7 @@ async def _clean_up_after(error: BaseException, trainers: Sequence[Trainer]) -> 
 
 
 async def _result(
-    config: Config,
+    plan: Plan,
     run: RunContext,
     statuses: list[TrainingJobStatus],
     model: Path | None,
@@ -342,4 +329,4 @@ async def _result(
     )
     summary = await run.record_summary(summary)
     logger.info("Finetuning completed successfully!")
-    return RunResult(run.run_id, journal.run_dir, statuses, summary, comparison, trained_llm(config), served)
+    return RunResult(run.run_id, journal.run_dir, statuses, summary, comparison, plan.trained_llm, served)

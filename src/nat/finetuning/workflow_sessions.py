@@ -11,8 +11,7 @@ from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneConfig
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError, docs_page
-from nat.finetuning.phases import trained_llm
-from nat.finetuning.prepared_run import PreparedRun
+from nat.finetuning.plan import Plan
 from nat.finetuning.run_context import RunContext
 from nat.rollout.loop_watch import watched_loop
 from nat.rollout.remote import open_remote
@@ -20,34 +19,34 @@ from nat.rollout.rollout import Rollout
 from nat.rollout.session import Remote, WorkflowSession, using_session
 
 
-async def open_sessions(stack: AsyncExitStack, prepared: PreparedRun, builder: EvalBuilder, run: RunContext) -> None:
+async def open_sessions(stack: AsyncExitStack, plan: Plan, builder: EvalBuilder, run: RunContext) -> None:
     """Open the sessions that all evaluations of this run use; the stack closes them."""
-    remote = await opened_remote(stack, prepared, builder)
-    _use(stack, training_session(prepared, builder, remote), run)
-    if (file := prepared.given.validation_config_file) is not None:
-        held_out = await _validation_session(stack, Path(file), prepared.config, builder, remote)
+    remote = await opened_remote(stack, plan, builder)
+    _use(stack, training_session(plan, builder, remote), run)
+    if (file := plan.given.validation_config_file) is not None:
+        held_out = await _validation_session(stack, Path(file), plan.config, builder, remote)
         _use(stack, held_out, run)
     stack.enter_context(watched_loop())
 
 
-def training_session(prepared: PreparedRun, builder: EvalBuilder, remote: Remote | None) -> WorkflowSession:
+def training_session(plan: Plan, builder: EvalBuilder, remote: Remote | None) -> WorkflowSession:
     """The session of training rollouts.
 
     Evaluations name the workflow by the path or the object that the caller gave, not by the resolved copy.
     """
-    given = prepared.given
+    given = plan.given
     return WorkflowSession(
-        given.config_file if isinstance(given.config_file, Config) else prepared.config,
+        given.config_file if isinstance(given.config_file, Config) else plan.config,
         builder,
         config_file=given.config_file if isinstance(given.config_file, Path) else None,
         override=given.override,
         training=True,
         remote=remote,
-        replaced=_replaced(prepared.config.finetuning),
+        replaced=_replaced(plan.finetuning),
     )
 
 
-async def opened_remote(stack: AsyncExitStack, prepared: PreparedRun, builder: Builder) -> Remote | None:
+async def opened_remote(stack: AsyncExitStack, plan: Plan, builder: Builder) -> Remote | None:
     """The workflow at the run's endpoint; None for a workflow in this process.
 
     Raises:
@@ -56,19 +55,19 @@ async def opened_remote(stack: AsyncExitStack, prepared: PreparedRun, builder: B
         WorkflowError: the server there cannot play training rollouts.
 
     """
-    config, given = prepared.config, prepared.given
-    url = given.endpoint
+    url, trained = plan.given.endpoint, plan.trained_llm
     if url is None:
         return None
-    trained = trained_llm(config)
-    if trained is not None and type((await builder.get_llm_provider(trained)).config) is not type(config.llms[trained]):
+    if trained is not None and type((await builder.get_llm_provider(trained)).config) is not type(
+        plan.config.llms[trained]
+    ):
         raise ConfigError(
             [f"llms.{trained}: its model is served inside this process only, so {url} would sample another model"],
             hint="train on a server that both sides reach (`nat backend serve`), and ask it through an LLM of "
             f"_type openai in both YAMLs; {docs_page('guides/serving.md')} shows how",
         )
     workflow = await stack.enter_async_context(open_remote(url, trains=True))
-    return Remote(workflow, timeout=given.endpoint_timeout)
+    return Remote(workflow, timeout=plan.given.endpoint_timeout)
 
 
 def _replaced(finetuning: FinetuneConfig) -> ReplacedSampling | None:

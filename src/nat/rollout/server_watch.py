@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.data_models.config import Config
 from nat.errors import BackendUnreachable
 
 _WATCH_SECONDS = 1.0
@@ -15,14 +14,14 @@ _REFUSING_SECONDS = 5.0
 """Time that an external server may refuse connections while rollouts are played, since it may be restarting."""
 
 
-async def check_llm_servers(config: Config, builder: WorkflowBuilder) -> None:
+async def check_llm_servers(builder: WorkflowBuilder) -> None:
     """Raise BackendUnreachable if a server that the harness started has died."""
-    for name in config.llms:
+    for name in builder.llm_names:
         (await builder.get_llm_provider(name)).check()
 
 
 @asynccontextmanager
-async def watched_servers(config: Config, builder: WorkflowBuilder, playing: Callable[[], bool]) -> AsyncIterator[None]:
+async def watched_servers(builder: WorkflowBuilder, playing: Callable[[], bool]) -> AsyncIterator[None]:
     """End the block by BackendUnreachable soon after an LLM's server died, since clients would go on to retry.
 
     `playing` is true while rollouts are played.
@@ -33,7 +32,7 @@ async def watched_servers(config: Config, builder: WorkflowBuilder, playing: Cal
 
     async def watch() -> None:
         try:
-            await _death(config, builder, playing)
+            await _death(builder, playing)
         except BackendUnreachable as error:
             dead.append(error)
             task.cancel()
@@ -50,7 +49,7 @@ async def watched_servers(config: Config, builder: WorkflowBuilder, playing: Cal
         await asyncio.wait({watcher})
 
 
-async def _death(config: Config, builder: WorkflowBuilder, playing: Callable[[], bool]) -> None:
+async def _death(builder: WorkflowBuilder, playing: Callable[[], bool]) -> None:
     """Raise BackendUnreachable when a process that the harness started has ended, or an LLM's server is gone.
 
     An external server is asked only while rollouts are played: it may stop to listen while it trains.
@@ -58,7 +57,7 @@ async def _death(config: Config, builder: WorkflowBuilder, playing: Callable[[],
     refusing_since: float | None = None
     while True:
         await asyncio.sleep(_WATCH_SECONDS)
-        await check_llm_servers(config, builder)
+        await check_llm_servers(builder)
         try:
             if playing():
                 await builder.probe_llms()

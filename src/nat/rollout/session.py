@@ -235,7 +235,7 @@ async def opened_session(
         session = WorkflowSession(
             config, builder, config_file=path, override=override, runtime_type=runtime_type, remote=remote
         )
-        await stack.enter_async_context(watched_servers(config, builder, lambda: session.num_open > 0))
+        await stack.enter_async_context(watched_servers(builder, lambda: session.num_open > 0))
         yield session
 
 

@@ -11,7 +11,7 @@ from nat.data_models.finetuning import FinetuneConfig, TrajectoryCollection
 from nat.errors import RunFailed
 from nat.finetuning import guards
 from nat.finetuning.metrics import epoch_metrics
-from nat.finetuning.prepared_run import PreparedRun, num_generations
+from nat.finetuning.plan import Plan
 from nat.finetuning.probe.records import ExampleResult, Measured, ProbeAnswer, ReferenceScores
 from nat.finetuning.probe.statistics import prospects, score_noise, value_counts
 from nat.finetuning.trajectories.groups import example_id, has_signal
@@ -35,7 +35,7 @@ class PlayedProbe:
 
 def measure(
     played: PlayedProbe,
-    prepared: PreparedRun,
+    plan: Plan,
     *,
     scores_EGK: Sequence[Sequence[Sequence[float]]],
     references: ReferenceScores | None,
@@ -43,15 +43,15 @@ def measure(
     across_groups: bool,
 ) -> Measured:
     """All numbers of the report; `scores_EGK` has the scores of each output, by example and generation."""
-    finetuning, counts = prepared.config.finetuning, tally(played.records)
+    finetuning, counts = plan.finetuning, tally(played.records)
     assert finetuning.reward_function is not None, "set before the run"
     groups, examples = played.collected.trajectories, _results(played)
     counts_EV = value_counts([example.rewards for example in examples if example.rewards])
     return Measured(
-        config_file=str(prepared.given.config_file),
+        config_file=str(plan.given.config_file),
         model=dict(model),
         reward=finetuning.reward_function.name,
-        num_examples=prepared.num_examples,
+        num_examples=plan.num_examples,
         examples=examples,
         num_rollouts=counts.num_rollouts,
         left_out={str(cause): count for cause, count in counts.causes.most_common()},
@@ -62,14 +62,14 @@ def measure(
         seconds_per_rollout=fmean(record.seconds for record in played.records) if played.records else 0.0,
         longest_answer=max((record.completion_tokens for record in played.records), default=0),
         across_groups=across_groups,
-        configured_generations=num_generations(prepared.config),
+        configured_generations=plan.stages[0].num_generations,
         max_equal_groups=finetuning.guards.max_equal_groups,
         max_truncated=finetuning.guards.max_truncated,
         noise=score_noise(scores_EGK),
         references=references,
         answers=_answers(played),
         prospects=prospects(counts_EV) if counts_EV else [],
-        warnings=list(prepared.example_warnings),
+        warnings=list(plan.warnings),
     )
 
 

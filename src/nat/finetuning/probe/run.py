@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -12,7 +12,7 @@ from nat.builder.workflow_builder import WorkflowBuilder
 from nat.data_models.component_ref import EvaluatorRef
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
-from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig
+from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig, RewardFunctionConfig
 from nat.errors import ANY_FAILURE, ConfigError, describe_error, one_of
 from nat.eval.comparison import SidePasses, comparing
 from nat.eval.dataset import answer_column_warning
@@ -23,21 +23,14 @@ from nat.finetuning.health import check_health
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
-from nat.finetuning.phases import playing_phase
-from nat.finetuning.prepared_run import (
-    PreparedRun,
-    configured,
-    pinned,
-    read_examples,
-    sampling_findings,
-    unknown_reward,
-    unlimited_answers,
-)
+from nat.finetuning.plan import Plan, configured, pinned, read_examples
+from nat.finetuning.plan_rules import sampling_findings, unknown_reward, unlimited_answers
 from nat.finetuning.probe.measure import PlayedProbe, measure
 from nat.finetuning.probe.records import ProbeReport, ReferenceScores
 from nat.finetuning.probe.verdict import judge
 from nat.finetuning.run_context import Stopwatch
 from nat.finetuning.runtime import build_components
+from nat.finetuning.stage import playing_stage, stages_of, trained_llm
 from nat.finetuning.trajectories.groups import records_of
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.finetuning.workflow_sessions import opened_remote, training_session
@@ -92,48 +85,51 @@ async def probe(
         BackendError: the model's server is unreachable, or died.
 
     """
-    prepared, chosen = await _prepare(given, options)
-    config = prepared.config
+    plan, chosen = await _planned(given, options)
     async with AsyncExitStack() as stack:
         stack.enter_context(redacted_logs())
-        building = WorkflowBuilder.from_config(_as_asked(config, options), workflow=prepared.given.endpoint is None)
-        builder = await stack.enter_async_context(building)
-        remote = await opened_remote(stack, prepared, builder)
-        session = training_session(prepared, builder, remote)
-        adapter = await _opened_adapter(stack, config, builder)
+        builder = await stack.enter_async_context(replace(plan, config=_as_asked(plan.config, options)).opened())
+        remote = await opened_remote(stack, plan, builder)
+        session = training_session(plan, builder, remote)
+        adapter = await _opened_adapter(stack, plan, builder)
         across_groups = adapter is not None and adapter.recipe.compares == "batch"
         await builder.probe_llms()
         stack.enter_context(using_session(session))
         stack.enter_context(watched_loop())
-        trajectories = await _trajectory_builder(config, builder, options)
+        trajectories = await _trajectory_builder(plan.finetuning, builder, options)
         with watch(session):
-            async with watched_servers(config, builder, rollouts_open):
+            async with watched_servers(builder, rollouts_open):
                 played = await _play(trajectories, chosen)
         if any(record.left_out is not None for record in played.records):
-            await check_llm_servers(config, builder)
+            await check_llm_servers(builder)
         scores_EGK = await _scored_again(played, options.rescores, trajectories, session)
         references = None
         if rewards.equal([scores_K[0] for scores_GK in scores_EGK for scores_K in scores_GK]):
             references = await _reference_scores(chosen, trajectories, session)
-        model = {name: (await builder.get_llm_provider(name)).description for name in config.llms}
+        model = {name: (await builder.get_llm_provider(name)).description for name in builder.llm_names}
     measured = measure(
-        played, prepared, scores_EGK=scores_EGK, references=references, model=model, across_groups=across_groups
+        played, plan, scores_EGK=scores_EGK, references=references, model=model, across_groups=across_groups
     )
     return ProbeResult(judge(measured), played.records)
 
 
-async def _prepare(given: FinetuneRunConfig, options: ProbeOptions) -> tuple[PreparedRun, list[EvalInputItem]]:
-    """The run, and the examples to play."""
+async def _planned(given: FinetuneRunConfig, options: ProbeOptions) -> tuple[Plan, list[EvalInputItem]]:
+    """The plan of the stage that plays, and the examples to play."""
     config, given = configured(given)
-    config = _with_reward(playing_phase(config), options.reward, given)
-    if findings := sampling_findings(config):
+    if (playing := playing_stage(stages_of(config))) is not None:
+        config = config.model_copy(update={"finetuning": playing.finetuning})
+    config = _with_reward(config, options.reward, given)
+    stages = stages_of(config)
+    if findings := sampling_findings(stages[0], config.llms):
         raise ConfigError(findings, source=str(given.config_file))
-    config = await asyncio.to_thread(pinned, config)
+    config = await pinned(config)
     items, dataset = await read_examples(config, given.dataset, config)
-    warnings = tuple(filter(None, [answer_column_warning(items, dataset), *unlimited_answers(config)]))
+    warnings = [answer_column_warning(items, dataset), *unlimited_answers(trained_llm(stages), config.llms)]
+    plan = Plan(
+        config=config, given=given, stages=stages, num_examples=len(items), warnings=tuple(filter(None, warnings))
+    )
     chosen = set(in_turn([str(item.id) for item in items], options.examples, begin=0, seed=config.finetuning.seed))
-    prepared = PreparedRun(config, given, len(items), None, warnings)
-    return prepared, [item for item in items if str(item.id) in chosen]
+    return plan, [item for item in items if str(item.id) in chosen]
 
 
 def _with_reward(config: Config, name: str | None, given: FinetuneRunConfig) -> Config:
@@ -176,13 +172,13 @@ def _numbers(options: ProbeOptions) -> dict[str, Any]:
     return {**numbers, "choose_examples": "in_turn", "max_refills": 0}
 
 
-async def _opened_adapter(stack: AsyncExitStack, config: Config, builder: WorkflowBuilder) -> TrainerAdapter | None:
+async def _opened_adapter(stack: AsyncExitStack, plan: Plan, builder: WorkflowBuilder) -> TrainerAdapter | None:
     """The adapter, initialized; None without the `finetuning` section. Its trainer is built to clean up at the end."""
-    if not config.finetuning.enabled:
+    if not plan.finetuning.enabled:
         return None
-    components = await build_components(config, builder)
+    components = await build_components(plan.finetuning, builder)
     stack.push_async_callback(_clean_up, components.trainer)
-    await components.adapter.initialize(config.finetuning)
+    await components.adapter.initialize(plan.finetuning)
     await check_health(components.adapter)
     return components.adapter
 
@@ -195,14 +191,16 @@ async def _clean_up(trainer: Trainer) -> None:
         logger.warning("%s.cleanup failed after the probe: %s", type(trainer).__name__, describe_error(error))
 
 
-async def _trajectory_builder(config: Config, builder: WorkflowBuilder, options: ProbeOptions) -> TrajectoryBuilder:
-    name = config.finetuning.trajectory_builder
+async def _trajectory_builder(
+    finetuning: FinetuneConfig, builder: WorkflowBuilder, options: ProbeOptions
+) -> TrajectoryBuilder:
+    name = finetuning.trajectory_builder
     trajectories: TrajectoryBuilder = (
         EvalTrajectoryBuilder(EvalTrajectoryBuilderConfig(**_numbers(options)))
         if name is None
         else await builder.get_trajectory_builder(name)
     )
-    await trajectories.initialize(config.finetuning)
+    await trajectories.initialize(finetuning)
     return trajectories
 
 

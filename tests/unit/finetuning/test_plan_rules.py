@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from nat.config.load import load_config
-from nat.finetuning.prepared_run import num_shared, unlimited_answers
+from nat.finetuning.plan_rules import num_shared, unlimited_answers
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "tic_tac_toe" / "configs" / "finetune.yml"
 
@@ -31,5 +31,5 @@ def test_answers_without_a_limit_are_told_before_they_are_paid(limit, warns):
     """The key is named if the trained model's answers may fill its context."""
     config = load_config(EXAMPLE)
     llm = config.llms["player"].model_copy(update={"max_tokens": limit})
-    said = unlimited_answers(config.model_copy(update={"llms": {"player": llm}}))
+    said = unlimited_answers("player", {"player": llm})
     assert [text.partition(" ")[0] for text in said] == ["llms.player.max_tokens"] * warns

@@ -1,6 +1,7 @@
 """Phases of a run with the generic trainer and adapters that remember their jobs."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -12,8 +13,9 @@ from nat.data_models.finetuning import FinetuneConfig
 from nat.errors import ConfigError, TrainingFailed
 from nat.finetuning.dry_run import dry_run
 from nat.finetuning.interfaces.trainer_adapter import Recipe, TakesOver
-from nat.finetuning.phases import each_phase, phase_findings, playing_phase, trained_llm
+from nat.finetuning.plan_rules import phase_findings
 from nat.finetuning.progress import RunProgress
+from nat.finetuning.stage import playing_stage, stages_of, trained_llm
 from nat.plugins.local.adapter import LocalTrainerAdapterConfig
 from nat.plugins.offline.builder import DatasetTrajectoryBuilderConfig
 from nat.reports.overview import overview
@@ -69,13 +71,13 @@ class Epochs(RunProgress):
         self.seen.append((epoch, num_epochs))
 
 
-def configuration(*phases):
+def stages(*phases):
     """Phases with a builder and an adapter each: rows of a file or rollouts, and two models."""
     named = [
         {"name": f"p{number}", "num_epochs": 1, "trajectory_builder": builder, "trainer_adapter": adapter}
         for number, (builder, adapter) in enumerate(phases)
     ]
-    return Config.model_construct(
+    config = Config.model_construct(
         trajectory_builders={
             "file": DatasetTrajectoryBuilderConfig.model_construct(),
             "play": BuilderConfig.model_construct(),
@@ -85,29 +87,29 @@ def configuration(*phases):
             {"enabled": True, "trainer": "t", "reward_function": {"name": "r"}, "phases": named}
         ),
     )
+    return stages_of(config)
 
 
 def test_the_phase_that_plays_is_the_one_that_a_probe_tries():
-    """Rows of a file have no rollouts to try; where no phase plays, the whole configuration is left as it is."""
-    playing = playing_phase(configuration(("file", "student"), ("play", "student")))
+    """Rows of a file have no rollouts to try; there may be none."""
+    playing = playing_stage(stages(("file", "student"), ("play", "student")))
     assert playing.finetuning.phase == "p1"
-    unknown = playing_phase(configuration(("file", "student"), ("undefined", "student")))
+    unknown = playing_stage(stages(("file", "student"), ("undefined", "student")))
     assert unknown.finetuning.phase == "p1", "an undefined builder is another error's to name"
-    only_rows = configuration(("file", "student"))
-    assert playing_phase(only_rows) is only_rows
+    assert playing_stage(stages(("file", "student"))) is None
 
 
 def test_phases_of_two_models_have_no_trained_llm():
     """One of them, chosen at random, would be reported as the model of the run."""
-    assert trained_llm(configuration(("file", "student"), ("play", "student"))) == "student"
-    assert trained_llm(configuration(("file", "student"), ("play", "other"))) is None
+    assert trained_llm(stages(("file", "student"), ("play", "student"))) == "student"
+    assert trained_llm(stages(("file", "student"), ("play", "other"))) is None
 
 
 def test_phases_of_different_kinds_of_adapters_are_refused():
     """They keep the weights in places of their own, even if both name the same LLM."""
-    config = configuration(("play", "student"), ("play", "other"))
-    config.trainer_adapters["other"] = LocalTrainerAdapterConfig(llm="student")
-    (finding,) = phase_findings(each_phase(config))
+    first, second = stages(("play", "student"), ("play", "other"))
+    second = replace(second, adapter=LocalTrainerAdapterConfig(llm="student"))
+    (finding,) = phase_findings([first, second])
     assert "trains student by local_trainer_adapter, but the phase 'p0' trains student by test_adapter" in finding
 
 

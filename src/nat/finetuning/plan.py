@@ -1,0 +1,141 @@
+"""What is decided about a run before anything of it is built: the one value that is made from its configuration."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nat.builder.workflow_builder import WorkflowBuilder
+from nat.config.load import dump_resolved, load_config
+from nat.data_models.config import Config
+from nat.data_models.evaluate import DatasetBaseConfig
+from nat.data_models.evaluator import EvalInputItem
+from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig
+from nat.errors import BackendError, ConfigError
+from nat.eval.dataset import answer_column_warning, check_expected_answers
+from nat.eval.dataset_source import load_items, select_dataset
+from nat.eval.report import check_writable
+from nat.finetuning.plan_rules import check_settings, settings_warnings, shared_examples
+from nat.finetuning.stage import Stage, stages_of, trained_llm
+from nat.runs.records import Phase
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run whose configuration is resolved and whose datasets can be read."""
+
+    config: Config
+    """The YAML with the caller's options, from which components are built; the target model is set if it is known."""
+    given: FinetuneRunConfig
+    """The caller's options, and for the rest those under `finetuning.run_configuration`."""
+    stages: tuple[Stage, ...]
+    num_examples: int
+    warnings: tuple[str, ...]
+    """Likely mistakes in the settings and the examples, in whole sentences."""
+    num_held_out: int | None = None
+    """Examples of the validation dataset; None without one."""
+    longest_example: int = 0
+    """Characters of the longest training example's input."""
+    config_text: str = ""
+    """The configuration as YAML without secrets, as it is recorded."""
+
+    @property
+    def finetuning(self) -> FinetuneConfig:
+        """The whole section, with all phases."""
+        return self.config.finetuning
+
+    @property
+    def trained_llm(self) -> str | None:
+        """The LLM that is trained, where it is known."""
+        return trained_llm(self.stages)
+
+    def opened(self, run_dir: Path | None = None) -> AbstractAsyncContextManager[WorkflowBuilder]:
+        """The components of the run, which may write files to `run_dir`; the workflow is among them if it runs here."""
+        return WorkflowBuilder.from_config(self.config, run_dir, workflow=self.given.endpoint is None)
+
+    def num_rollouts(self, stage: Stage) -> dict[Phase, int]:
+        """Rollouts of an epoch and of a validation, where they are known."""
+        planned = {
+            Phase.TRAIN: None if stage.builder is None else stage.builder.rollouts_of(self.num_examples),
+            Phase.VALIDATION: self.num_held_out,
+        }
+        return {phase: count for phase, count in planned.items() if count is not None}
+
+
+def configured(given: FinetuneRunConfig) -> tuple[Config, FinetuneRunConfig]:
+    """The whole configuration and the run's own settings; their finetuning sections are not checked.
+
+    Settings that the caller set replace the ones under `finetuning.run_configuration`. Without a `target_model`
+    the LLM that the adapter trains is the target: answers of other models must not be trained on.
+    """
+    config = _loaded(given)
+    if (own := config.finetuning.run_configuration) is not None:
+        given = own.model_copy(update={name: getattr(given, name) for name in given.model_fields_set})
+    target = config.finetuning.target_model or trained_llm(stages_of(config))
+    finetuning = config.finetuning.model_copy(update={"run_configuration": given, "target_model": target})
+    return config.model_copy(update={"finetuning": finetuning}), given
+
+
+def _loaded(given: FinetuneRunConfig) -> Config:
+    if isinstance(given.config_file, Config):
+        return given.config_file
+    if isinstance(given.config_file, Path):
+        return load_config(given.config_file, given.override)
+    raise ConfigError([f"config_file: {given.config_file!r} is neither a path nor a loaded configuration"])
+
+
+async def pinned(config: Config) -> Config:
+    """The configuration with models by names that always mean the same weights."""
+    llms = {}
+    for name, llm in config.llms.items():
+        try:
+            llms[name] = await asyncio.to_thread(llm.pinned)
+        except BackendError as error:
+            raise ConfigError([f"llms.{name}: {error.message}"], hint=error.hint) from error
+    return config.model_copy(update={"llms": llms})
+
+
+async def read_examples(
+    config: Config, file: str | None, training: Config
+) -> tuple[list[EvalInputItem], DatasetBaseConfig]:
+    """The examples of the configured dataset or of `file`, checked for what the reward of `training` needs."""
+    dataset = select_dataset(config.eval.general.dataset, file)
+    async with WorkflowBuilder(eval_general=config.eval.general) as builder:
+        items = await load_items(dataset, builder)
+    reward = training.finetuning.reward_function
+    used = {} if reward is None else {n: e for n, e in config.eval.evaluators.items() if n == reward.name}
+    check_expected_answers(items, dataset, used)
+    return items, dataset
+
+
+async def resolve(given: FinetuneRunConfig) -> Plan:
+    """Resolve the configuration, check it, and read both datasets.
+
+    Raises:
+        ConfigError: the configuration is wrong, or the output folder cannot be written.
+        DatasetError: a dataset cannot be read, or lacks the expected answers that the reward needs.
+
+    """
+    config, given = configured(given)
+    check_settings(config, given, stages_of(config))
+    config = await pinned(config)
+    stages = stages_of(config)
+    check_writable(config.finetuning.output_dir, "finetuning.output_dir")
+    training = await read_examples(config, given.dataset, config)
+    found, num_held_out = [answer_column_warning(*training)], None
+    if given.validation_dataset is not None:
+        other = given.validation_config_file
+        validated = config if other is None else load_config(Path(other))
+        held_out = await read_examples(validated, given.validation_dataset, config)
+        num_held_out = len(held_out[0])
+        found += [answer_column_warning(*held_out), shared_examples(training, held_out)]
+    return Plan(
+        config=config,
+        config_text=dump_resolved(config),
+        given=given,
+        stages=stages,
+        num_examples=len(training[0]),
+        longest_example=max((len(str(item.input_obj)) for item in training[0]), default=0),
+        num_held_out=num_held_out,
+        warnings=(*filter(None, found), *settings_warnings(config, given, stages)),
+    )

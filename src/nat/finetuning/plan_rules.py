@@ -1,0 +1,255 @@
+"""Settings of a run that do not go together: each rule once, between the values that it is about. Pure."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from nat.config.components import references_of
+from nat.data_models.config import Config
+from nat.data_models.evaluate import DatasetBaseConfig
+from nat.data_models.evaluator import EvalInputItem
+from nat.data_models.finetuning import FinetuneRunConfig
+from nat.data_models.llm import LLMBaseConfig
+from nat.errors import ConfigError, did_you_mean, one_of
+from nat.finetuning.interfaces.trainer_adapter import Recipe
+from nat.finetuning.sampling import block_finding, block_sampling
+from nat.finetuning.stage import Stage, trained_llm
+from nat.finetuning.trajectories.calls import WHOLE_WORKFLOW
+
+
+def check_settings(config: Config, given: FinetuneRunConfig, stages: Sequence[Stage]) -> None:
+    """Raise one ConfigError with everything that keeps the run from starting."""
+    finetuning, held_out = config.finetuning, given.validation_dataset is not None
+    if not finetuning.enabled:
+        raise ConfigError(
+            ["finetuning.enabled: Finetuning is not enabled in the provided configuration."],
+            hint="set `finetuning.enabled: true`",
+        )
+    findings = []
+    for stage in stages:
+        findings += _reward_findings(stage, config.eval.evaluators, held_out=held_out)
+        findings += sampling_findings(stage, config.llms)
+        findings += _relative_findings(stage, held_out=held_out)
+    findings = [*dict.fromkeys(findings), *phase_findings(stages)]
+    if finetuning.early_stopping is not None and not held_out:
+        findings.append("finetuning.early_stopping: it watches the held-out reward, but there is no validation dataset")
+    if finetuning.max_staleness and finetuning.export_best and not held_out:
+        findings.append(
+            "finetuning.export_best: without a validation dataset, no weights have a score of their own when "
+            "max_staleness is above 0: the next weights are trained while they play. Give --validation_dataset"
+        )
+    if findings:
+        raise ConfigError(findings, source=str(given.config_file) if given.config_file else "configuration")
+
+
+def _reward_findings(stage: Stage, evaluators: Collection[str], *, held_out: bool) -> list[str]:
+    reward = stage.finetuning.reward_function
+    if reward is not None:
+        return unknown_reward(reward.name, evaluators)
+    if held_out or stage.num_generations is not None:
+        return [f"finetuning.reward_function: not set, so no rollout has a reward. Evaluators: {one_of(evaluators)}"]
+    return []
+
+
+def unknown_reward(name: str, known: Collection[str]) -> list[str]:
+    """A finding if there is no evaluator of that name."""
+    if name in known:
+        return []
+    suggestion = f"{did_you_mean(name, known)} There: {one_of(known)}."
+    return [f"finetuning.reward_function.name: '{name}' is not under eval.evaluators.{suggestion}"]
+
+
+def sampling_findings(stage: Stage, llms: Mapping[str, LLMBaseConfig]) -> list[str]:
+    """Findings about the LLM blocks that `target_model` selects, by key or model name.
+
+    Without `target_model`, blocks are reported only if none of them is trainable.
+    """
+    if stage.builder is not None and stage.builder.gives != "samples":
+        return []
+    target, own = stage.finetuning.target_model, stage.finetuning.sampling_in_training
+    blocks = {key: llm.model_dump() for key, llm in llms.items()}
+    chosen = {
+        key: block_sampling(block, None if own is None else own.temperature)
+        for key, block in blocks.items()
+        if target is None or target in {key, block.get("model_name")}
+    }
+    untrainable = {key: sampling for key, sampling in chosen.items() if not sampling.trainable}
+    if target is None and len(untrainable) < len(chosen):
+        return []
+    return [block_finding(key, sampling) for key, sampling in untrainable.items()]
+
+
+def _relative_findings(stage: Stage, *, held_out: bool) -> list[str]:
+    """What does not go together with a reward that compares the generations of an example."""
+    finetuning, findings = stage.finetuning, []
+    if stage.reward is None or finetuning.reward_function is None or not stage.reward_compares:
+        return []
+    name = f"eval.evaluators.{finetuning.reward_function.name}"
+    if stage.num_generations == 1:
+        findings.append(
+            f"trajectory_builders.{finetuning.trajectory_builder}.num_generations: 1, but {name} compares the "
+            "generations of an example with each other; it takes 2 at least, and 8 are usual"
+        )
+    if finetuning.curriculum_learning.enabled:
+        findings.append(
+            "finetuning.curriculum_learning: it puts examples with a high mean reward first, but the scores of "
+            f"{name} compare generations, so their mean does not say how hard an example is. Set enabled: false"
+        )
+    if finetuning.export_best and not held_out:
+        findings.append(
+            f"finetuning.export_best: the scores of {name} compare generations of the same weights, so without a "
+            "validation dataset no weights are the best. Give --validation_dataset"
+        )
+    if stage.trained is not None and stage.trained in map(str, references_of(stage.reward)):
+        findings.append(
+            f"{name}: its judge '{stage.trained}' is the model that is trained, so the scores would change with each "
+            "update. Name another key of `llms`; it may be a second one with the same model"
+        )
+    return findings
+
+
+def phase_findings(stages: Sequence[Stage]) -> list[str]:
+    """Phases that do not train one model, or order examples without playing them."""
+    findings, first = [], stages[0]
+    for stage in stages:
+        if stage.finetuning.phase is None:
+            continue
+        if stage.finetuning.curriculum_learning.enabled and stage.builder is not None and not stage.builder.plays:
+            findings.append(
+                f"{stage.place}: curriculum_learning orders examples by the rewards of rollouts, and "
+                f"{stage.builder.type} plays none; set it in the phases that play"
+            )
+        if (stage.adapter_type, stage.trained) != (first.adapter_type, first.trained):
+            findings.append(
+                f"{stage.place}.trainer_adapter: trains {stage.trained or 'its model'} by {stage.adapter_type}, but "
+                f"the phase '{first.finetuning.phase}' trains {first.trained or 'its model'} by {first.adapter_type}; "
+                "phases train one model"
+            )
+    return findings
+
+
+def recipe_findings(stage: Stage, recipe: Recipe) -> list[str]:
+    """Why an algorithm cannot train the stage."""
+    if recipe.only_samples and stage.builder is not None and not stage.builder.plays:
+        text = "trains what the model has sampled, and texts from a file are not; choose sft, dpo, kto or rft"
+        return [f"the algorithm of {stage.finetuning.trainer_adapter} {text}"]
+    if stage.num_generations == 1 and recipe.compares == "group":
+        return ["num_generations is 1, but the algorithm compares the rollouts of an example; set it to 8"]
+    return []
+
+
+def recipe_warnings(stage: Stage, recipe: Recipe) -> list[str]:
+    """Likely problems of the stage with its algorithm, in whole sentences."""
+    found = []
+    if stage.reward_compares and recipe.compares == "batch":
+        found.append(
+            "The reward compares generations of one example, and the algorithm compares the rewards of all examples, "
+            "which says nothing: choose one that compares inside groups, such as grpo."
+        )
+    if stage.num_generations == 1 and recipe.compares == "group":
+        found.append(
+            f"trajectory_builders.{stage.finetuning.trajectory_builder}.num_generations is 1: a rollout is compared "
+            "with others of its example alone, and it has none, so nothing can be learned. Set it to 8."
+        )
+    return found
+
+
+def settings_warnings(config: Config, given: FinetuneRunConfig, stages: Sequence[Stage]) -> list[str]:
+    """Likely mistakes in the settings, in whole sentences."""
+    found = unlimited_answers(trained_llm(stages), config.llms)
+    held_out = given.validation_dataset is not None
+    if not held_out and any(stage.reward_compares for stage in stages):
+        found.append(
+            "The reward compares generations with each other, so it does not rise while the model gets better."
+        )
+    if given.endpoint is None:
+        found += [*_unknown_targets(config), *_unknown_model(config, stages)]
+    else:
+        found.append(
+            f"Rollouts run at {given.endpoint}: serve the same YAML there, with LLMs at the base_url of the "
+            "training server that this YAML has; changes of the workflow in this YAML have no effect."
+        )
+    if not held_out:
+        found.append("There is no validation dataset, so the run cannot tell whether the model got better.")
+        if config.finetuning.max_staleness:
+            found.append(
+                "It keeps no best weights either: with max_staleness, an epoch's rewards measure weights that its "
+                "update has replaced."
+            )
+    return found
+
+
+def unlimited_answers(trained: str | None, llms: Mapping[str, LLMBaseConfig]) -> list[str]:
+    """A warning if nothing in the YAML bounds the trained model's answers; an agent's own calls may do so."""
+    if trained is None or trained not in llms or llms[trained].model_dump().get("max_tokens", 1) is not None:
+        return []
+    found = (
+        f"llms.{trained}.max_tokens is not set: an answer may fill the rest of the model's context, which takes long "
+        "and is seldom right. Set it to the longest answer that you want, unless the agent's calls limit their answers."
+    )
+    return [found]
+
+
+def _unknown_targets(config: Config) -> list[str]:
+    """Warnings only, since the workflow's code can name a function by `push_active_function`."""
+    known = {WHOLE_WORKFLOW, *config.functions}
+    return [
+        f"finetuning.target_functions: '{name}' is not under `functions`.{did_you_mean(name, known)} Known are: "
+        f"{one_of(known)}. Nothing is trained unless the workflow's code pushes a function of that name."
+        for name in config.finetuning.target_functions
+        if name not in known
+    ]
+
+
+def _unknown_model(config: Config, stages: Sequence[Stage]) -> list[str]:
+    """A warning only, since agents may ask for models by names that the YAML does not have."""
+    name = config.finetuning.target_model
+    blocks = [llm.model_dump() for llm in config.llms.values()]
+    known = {str(block[key]) for block in blocks for key in ("model_name", "model") if block.get(key)}
+    of_adapters = {text for stage in stages if stage.adapter is not None for text in _texts(stage.adapter.model_dump())}
+    if name is None or name in {*config.llms, *known, *of_adapters}:
+        return []
+    suggestion = did_you_mean(name, {*config.llms, *known})
+    text = f"finetuning.target_model: '{name}' is not under `llms`.{suggestion} Known are: {one_of(config.llms)}."
+    return [f"{text} Nothing is trained unless the workflow calls a model of that name."]
+
+
+def _texts(value: Any) -> set[str]:
+    """All texts in a component's settings: one of them may name the model that its server serves."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return {value} if isinstance(value, str) else {text for each in inner for text in _texts(each)}
+
+
+Examples = tuple[Sequence[EvalInputItem], DatasetBaseConfig]
+
+
+def shared_examples(training: Examples, held_out: Examples) -> str | None:
+    """A warning if held-out examples are training examples, too."""
+    if not (count := num_shared(_contents(*training), _contents(*held_out))):
+        return None
+    return (
+        f"{count} held-out examples are in the training dataset, too: on these, the verdict cannot tell learning from "
+        "memorising. Leave them out of one of the two."
+    )
+
+
+def num_shared(training: Sequence[tuple[str, str]], held_out: Sequence[tuple[str, str]]) -> int:
+    """How many held-out examples are training examples too; each is given as id and content.
+
+    Examples are compared by content. Where most training examples share their content with another one, as in games
+    that all begin alike, the id distinguishes them (it seeds their randomness), and both must be equal.
+    """
+    contents = {content for _, content in training}
+    if 2 * len(contents) < len(training):
+        return len(set(training) & set(held_out))
+    return sum(content in contents for _, content in held_out)
+
+
+def _contents(items: Sequence[EvalInputItem], dataset: DatasetBaseConfig) -> list[tuple[str, str]]:
+    """Id and content of each example. The content is the workflow's input, or the whole row without its id."""
+    if dataset.structure.disable:
+        rows = [{k: v for k, v in item.full_dataset_entry.items() if k != dataset.id_key} for item in items]
+    else:
+        rows = [item.input_obj for item in items]
+    texts = [json.dumps(row, sort_keys=True, ensure_ascii=False, default=str) for row in rows]
+    return [(str(item.id), text) for item, text in zip(items, texts, strict=True)]

@@ -1,0 +1,72 @@
+"""A phase of training, as the YAML has it. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nat.config.components import trained_llms
+from nat.data_models.config import Config
+from nat.data_models.evaluator import EvaluatorBaseConfig
+from nat.data_models.finetuning import FinetuneConfig, TrainerAdapterConfig, TrajectoryBuilderConfig
+from nat.finetuning.trajectory_builder import EvalTrajectoryBuilderConfig
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A phase of training, or all of a run without phases: its settings, and the components that they name."""
+
+    finetuning: FinetuneConfig
+    """The `finetuning` section with what the phase replaces in it."""
+    place: str
+    """Where the phase's settings stand in the YAML."""
+    builder: TrajectoryBuilderConfig | None
+    """None if the YAML has no component of that name; likewise the next one."""
+    adapter: TrainerAdapterConfig | None
+    reward: EvaluatorBaseConfig | None
+    """The evaluator whose score is the reward; None if it is not set or not there."""
+
+    @property
+    def num_generations(self) -> int | None:
+        """Rollouts per example in an epoch; None if the builder does not declare them."""
+        return self.builder.num_generations if isinstance(self.builder, EvalTrajectoryBuilderConfig) else None
+
+    @property
+    def adapter_type(self) -> str:
+        """The adapter's `_type`, or the name that no component has."""
+        return str(self.finetuning.trainer_adapter) if self.adapter is None else self.adapter.type
+
+    @property
+    def trained(self) -> str | None:
+        """The LLM that the adapter refers to; None unless it refers to exactly one."""
+        llms = set() if self.adapter is None else trained_llms(self.adapter)
+        return llms.pop() if len(llms) == 1 else None
+
+    @property
+    def reward_compares(self) -> bool:
+        """True if the reward compares the generations of an example with each other."""
+        return self.reward is not None and self.reward.compares_generations
+
+
+def stages_of(config: Config) -> tuple[Stage, ...]:
+    """The phases of a run, one after the other; without phases, the one stage that it is."""
+    evaluators = config.eval.evaluators
+    return tuple(
+        Stage(
+            finetuning=own,
+            place=f"finetuning.phases.{number} ({own.phase})",
+            builder=config.trajectory_builders.get(str(own.trajectory_builder)),
+            adapter=config.trainer_adapters.get(str(own.trainer_adapter)),
+            reward=None if own.reward_function is None else evaluators.get(own.reward_function.name),
+        )
+        for number, own in enumerate(config.finetuning.each_phase)
+    )
+
+
+def playing_stage(stages: Sequence[Stage]) -> Stage | None:
+    """The first one that plays rollouts, as far as builders say."""
+    return next((stage for stage in stages if stage.builder is None or stage.builder.plays), None)
+
+
+def trained_llm(stages: Sequence[Stage]) -> str | None:
+    """The LLM that all stages train; None unless it is exactly one."""
+    llms = {stage.trained for stage in stages}
+    return llms.pop() if len(llms) == 1 else None
