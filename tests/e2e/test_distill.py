@@ -10,6 +10,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from e2e.doc_pages import ROOT
+from fakes.nat_here import nat_here
 
 CONFIG = "examples/tic_tac_toe/configs/distill.yml"
 MODEL = ROOT / "examples/tic_tac_toe/model"
@@ -26,7 +27,8 @@ def teacher(tmp_path) -> Path:
     return folder
 
 
-def run(tmp_path, *options: str) -> subprocess.CompletedProcess[str]:
+def arguments(tmp_path, *options: str) -> list[str]:
+    """Those of a short run with the example's file."""
     for split, count in (("train", 6), ("validation", 4)):
         lines = (ROOT / f"examples/tic_tac_toe/data/{split}.jsonl").read_text().splitlines()[:count]
         (tmp_path / split).write_text("\n".join(lines))
@@ -39,20 +41,23 @@ def run(tmp_path, *options: str) -> subprocess.CompletedProcess[str]:
         "llms.teacher.threads": "1",
     }
     overrides = [part for key, value in given.items() for part in ("-o", key, value)]
-    words = ["-c", "from nat.cli.main import run_cli; run_cli()", "finetune", f"--config_file={CONFIG}", "--json"]
-    return subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, *words, *overrides, f"--validation_dataset={tmp_path / 'validation'}", *options],
+    files = (f"--config_file={CONFIG}", f"--validation_dataset={tmp_path / 'validation'}")
+    return ["finetune", "--json", *files, *overrides, *options]
+
+
+def test_a_run_learns_from_a_teacher(tmp_path, teacher):
+    """Single rollouts teach without a warning, the epoch has the teacher's metrics, and only the student is trained."""
+    done = subprocess.run(  # noqa: S603 - our own command
+        [
+            *(sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()"),
+            *arguments(tmp_path, "-o", "llms.teacher.model", str(teacher)),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
-
-
-def test_a_run_learns_from_a_teacher(tmp_path, teacher):
-    """Single rollouts teach without a warning, the epoch has the teacher's metrics, and only the student is trained."""
-    done = run(tmp_path, "-o", "llms.teacher.model", str(teacher))
     assert done.returncode == 0, done.stderr
     assert "num_generations is 1" not in done.stderr
     folder = Path(json.loads(done.stdout)["run_dir"])
@@ -84,7 +89,7 @@ def test_a_run_learns_from_a_teacher(tmp_path, teacher):
 )
 def test_a_wrong_teacher_ends_the_run_before_the_first_rollout(tmp_path, options, message):
     """A teacher that is missing, unknown, without effect or the student itself is an error with the remedy."""
-    done = run(tmp_path, "-o", "llms.teacher.model", str(MODEL), *options)
+    done = nat_here(*arguments(tmp_path, "-o", "llms.teacher.model", str(MODEL), *options), folder=ROOT)
     assert done.returncode == 1
     assert message in done.stderr
     assert "held-out" not in done.stderr
