@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fakes.art_server import FakeArtServer
-from fakes.finetuning_project import Coin
+from fakes.finetuning_project import Coin, blank_plot_process
 from fakes.openai_server import HangUp
 from fakes.processes import refused_port
 from nat.art.client.config import ARTTrainerAdapterConfig
@@ -70,6 +70,7 @@ def registered() -> Iterator[None]:
 def project(tmp_path, monkeypatch) -> Path:
     """A folder with the guide's data file; output goes where the guide says."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nat.runs.plot.run_module", blank_plot_process)
     (tmp_path / "data").mkdir()
     rows = [{"id": f"{i:03}", "question": f"question {i}", "answer": "right"} for i in range(50)]
     (tmp_path / "data" / "training_data.json").write_text(json.dumps(rows))

@@ -141,8 +141,9 @@ async def test_the_planted_cause_comes_first(tmp_path, model, capsys, monkeypatc
     assert found["causes"][0]["seen"] in shown
 
 
-async def test_a_healthy_run_is_called_healthy(tmp_path, model, capsys):
+async def test_a_healthy_run_is_called_healthy(tmp_path, model, capsys, monkeypatch):
     """Its summary has nothing more than before."""
+    monkeypatch.setattr("nat.plugins.local.llm.running_backend", backend_here)
     found, shown = await diagnosed(PlantedProject(tmp_path, model, Plant(per_class=4)), capsys)
     assert found == {"run_id": found["run_id"], "healthy": True, "learned": True, "causes": []}
     assert shown.startswith("\nImproved: ")

@@ -76,8 +76,8 @@ async def test_a_model_learns_from_a_file(tmp_path, model, algorithm):
 @pytest.mark.parametrize("algorithm", ["dpo", "kto", "rft"])
 async def test_a_model_learns_from_preferences_among_its_own_answers(tmp_path, model, algorithm):
     """The workflow, the builder and the score stay; only the algorithm is another one."""
-    epochs = 16 if algorithm == "rft" else 8
-    plant = Plant(per_class=4, training={"algorithm": algorithm}, epochs=epochs)
+    training = {"algorithm": algorithm} | ({"steps_per_batch": 8} if algorithm == "rft" else {})
+    plant = Plant(per_class=4, training=training, epochs=6 if algorithm == "rft" else 8)
     project = PlantedProject(tmp_path, model, plant)
     result = await project.run()
     assert result.summary.verdict == "improved"

@@ -172,6 +172,12 @@ async def blank_plot(run_dir: Path) -> str | None:
     return None
 
 
+async def blank_plot_process(_module: str, run_dir: str) -> tuple[int, str]:
+    """Take the place of the process that `draw_run` starts."""
+    await blank_plot(Path(run_dir))
+    return 0, ""
+
+
 class FinetuningProject:
     """Four training and eight held-out examples with two generations; change `config` before use."""
 

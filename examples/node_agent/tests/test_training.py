@@ -46,10 +46,10 @@ def test_the_agent_gets_better(tmp_path: Path, monkeypatch) -> None:
     held_out = tmp_path / "held_out.jsonl"
     held_out.write_text("\n".join((EXAMPLE / "data/validation.jsonl").read_text().splitlines()[:48]))
     overrides = {
-        "finetuning.num_epochs": "3",
+        "finetuning.num_epochs": "2",
         "finetuning.output_dir": str(tmp_path / "run"),
         "trajectory_builders.answers.num_generations": "4",
-        "trainer_adapters.weights.training.steps_per_batch": "8",
+        "trainer_adapters.weights.training.steps_per_batch": "12",
         "llms.student.threads": "1",
     }
     options = [word for path, value in overrides.items() for word in ("-o", path, value)]

@@ -4,7 +4,9 @@ import asyncio
 import json
 from pathlib import Path
 
-from fakes.finetuning_project import FinetuningProject
+import pytest
+
+from fakes.finetuning_project import FinetuningProject, blank_plot_process
 from nat.cli.commands.finetune import served_command, summary_text
 from nat.cli.main import exit_code
 from nat.data_models.finetuning import ServedModel
@@ -16,6 +18,11 @@ from nat.runs.shortened import ShortenedUpdates
 
 PAGE = 40
 """Lines."""
+
+
+@pytest.fixture(autouse=True)
+def _plots(monkeypatch):
+    monkeypatch.setattr("nat.runs.plot.run_module", blank_plot_process)
 
 
 async def nat(project: FinetuningProject, *arguments: str) -> int:
