@@ -46,7 +46,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepChunks:
     """The chunks of one step."""
 
     decoding: list[Chunk]
@@ -104,7 +104,7 @@ class Scheduler:
             return None
         return min(self.running, key=lambda sequence: sequence.num_cached)
 
-    def plan(self) -> Plan | None:
+    def plan(self) -> StepChunks | None:
         """The next step's chunks, None if nothing runs."""
         decoding: list[Chunk] = []
         prefill: list[Chunk] = []
@@ -123,7 +123,7 @@ class Scheduler:
                 if sequence.to_score:
                     scored_room -= len(new)
                     room = room if scored_room > 0 else 0
-        return Plan(decoding, prefill) if decoding or prefill else None
+        return StepChunks(decoding, prefill) if decoding or prefill else None
 
     def remove(self, leaving: set[int]) -> list[Move]:
         """Take sequences (by `id`) out of their slots and close the gaps; decoding sequences stay in front."""
