@@ -10,16 +10,10 @@ from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import EvaluatorRef, TrainerAdapterRef, TrainerRef, TrajectoryBuilderRef
 from nat.secrets import excerpt
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
+from nat.wire.training import JobStatus
 
-
-class TrainingStatusEnum(StrEnum):
-    """Status of a job; the last three are final."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELED = "canceled"
+TrainingStatusEnum = JobStatus
+"""The guide's name."""
 
 
 class TrainingJobRef(BaseModel):
@@ -35,7 +29,7 @@ class TrainingJobStatus(BaseModel):
 
     run_id: str
     backend: str
-    status: TrainingStatusEnum
+    status: JobStatus
     progress: float | None = Field(default=None, ge=0.0, le=100.0)
     """Percent completed."""
     message: str | None = None

@@ -17,7 +17,6 @@ from nat.data_models.finetuning import (
     TrainerConfig,
     TrainingJobRef,
     TrainingJobStatus,
-    TrainingStatusEnum,
     TrajectoryCollection,
 )
 from nat.errors import BackendError, BackendUnreachable, ConfigError
@@ -304,7 +303,7 @@ def _status(ref: TrainingJobRef, state: JobState) -> TrainingJobStatus:
     return TrainingJobStatus(
         run_id=ref.run_id,
         backend=ref.backend,
-        status=TrainingStatusEnum(state.status.value),
+        status=state.status,
         progress=state.progress,
         message=None if failure is None else f"{failure.message}\n  → {failure.hint}",
         metadata={

@@ -23,6 +23,7 @@ from nat.data_models.finetuning import (
 from nat.errors import JournalError
 from nat.finetuning.epoch import PlayedEpoch, submitted_job
 from nat.finetuning.interfaces.lifecycle import check_ready
+from nat.finetuning.interfaces.trainer_adapter import TrainsElsewhere
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.recording_trainer import RecordingTrainer
 from nat.plugins.customizer.dpo.collection import PassMetrics, renumbered, write_final, write_passes
@@ -41,7 +42,7 @@ logger = logging.getLogger(__name__)
 NOT_WAITING = "Training job submitted (not waiting for completion)"
 
 
-class NeMoCustomizerTrainer(RecordingTrainer):
+class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
     """One job per run, with the pairs of all passes."""
 
     title: ClassVar[str] = "NeMo Customizer Trainer"
@@ -61,11 +62,9 @@ class NeMoCustomizerTrainer(RecordingTrainer):
         """In log lines, job and dataset; the run's folder has another name, which sorts by time."""
         return self._run_id
 
-    def unjudged(self) -> str | None:
-        if not self._config.wait_for_completion:
-            return "wait_for_completion is false, so the run ends before the model is trained"
-        adapter = self.trainer_adapter
-        return adapter.unjudged() if isinstance(adapter, NeMoCustomizerTrainerAdapter) else None
+    def no_verdict(self) -> str | None:
+        waits = self._config.wait_for_completion
+        return None if waits else "wait_for_completion is false, so the run ends before the model is trained"
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
         await super().initialize(run_config)

@@ -22,7 +22,7 @@ from nat.data_models.finetuning import (
 from nat.errors import BackendError
 from nat.files import write_text
 from nat.finetuning.interfaces.lifecycle import check_ready
-from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter, TrainsElsewhere
 from nat.finetuning.progress import append_progress
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
 from nat.plugins.customizer.dpo.connect import connect, workflow_llm
@@ -41,7 +41,7 @@ _SERVED_CHECKS = 3
 """A proxy in front of the deployments lists a new one with a delay."""
 
 
-class NeMoCustomizerTrainerAdapter(TrainerAdapter):
+class NeMoCustomizerTrainerAdapter(TrainerAdapter, TrainsElsewhere):
     """One training job per run. A job is known by its reference alone, so that another process can wait for it."""
 
     def __init__(
@@ -62,7 +62,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         self._waiting: set[str] = set()
         self._datasets: set[str] = set()
         self._served: ServedModel | None = None
-        self._unjudged: str | None = None
+        self._no_verdict: str | None = None
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
         """Create the namespace, and check that all services answer and accept their tokens.
@@ -78,7 +78,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         if self._config.create_namespace_if_missing:
             await self._service.ensure_namespace()
         await self._service.check()
-        self._unjudged = self._hindrance()
+        self._no_verdict = self._hindrance()
         logger.info("NeMo Customizer at %s is ready", self._config.entity_host)
 
     @property
@@ -97,9 +97,8 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
             return False
         return True
 
-    def unjudged(self) -> str | None:
-        """Why the workflow does not call the trained model, so that no held-out score of it can be had."""
-        return self._unjudged
+    def no_verdict(self) -> str | None:
+        return self._no_verdict
 
     async def submit(self, trajectories: TrajectoryCollection) -> TrainingJobRef:
         """Upload the pairs as a dataset of their own, and submit a job.
@@ -250,9 +249,9 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         for attempt in range(_SERVED_CHECKS):
             found = llm if isinstance(llm, str) else await send_to(model, llm, self._redirects)
             if isinstance(found, ServedModel):
-                self._served, self._unjudged = found, None
+                self._served, self._no_verdict = found, None
                 return
-            self._unjudged = f"{model} is deployed{f' at {url}' if url else ''}, but {found}"
+            self._no_verdict = f"{model} is deployed{f' at {url}' if url else ''}, but {found}"
             if attempt + 1 < _SERVED_CHECKS and not isinstance(llm, str):
                 await asyncio.sleep(interval)
 

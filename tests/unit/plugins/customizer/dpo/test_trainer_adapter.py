@@ -344,7 +344,7 @@ async def test_the_workflow_calls_the_deployed_model():
         llm = WorkflowLLM("student", "meta/llama", f"{server.base_url}/v1", "none")
         redirects = Redirects()
         async with adapter_of(server, deploy_on_completion=True, llms=[llm], redirects=redirects) as adapter:
-            assert adapter.unjudged() is None
+            assert adapter.no_verdict() is None
             await adapter.wait_until_complete(await adapter.submit(collection(*game())))
             served = await adapter.served_model()
         model = "team/nat-dpo-nemo_dpo_1"
@@ -363,9 +363,9 @@ async def test_why_there_can_be_no_verdict():
             ({"deploy_on_completion": True, "llms": llms, "target": "c"}, "that finetuning.target_model 'c' names"),
         ):
             async with adapter_of(server, **settings) as adapter:
-                assert text in str(adapter.unjudged())
+                assert text in str(adapter.no_verdict())
         async with adapter_of(server, deploy_on_completion=True, llms=llms, target="a") as adapter:
-            assert adapter.unjudged() is None
+            assert adapter.no_verdict() is None
 
 
 async def test_a_model_that_the_llms_server_does_not_list_is_not_judged():
@@ -374,7 +374,7 @@ async def test_a_model_that_the_llms_server_does_not_list_is_not_judged():
         llm = WorkflowLLM("student", "base", f"{elsewhere.base_url}/v1", "none")
         async with adapter_of(server, deploy_on_completion=True, llms=[llm]) as adapter:
             await adapter.wait_until_complete(await adapter.submit(collection(*game())))
-            reason = adapter.unjudged()
+            reason = adapter.no_verdict()
             assert await adapter.served_model() is None
     assert "is deployed at http://nim/nat-deployment-nemo_dpo_1, but the server of llms.student" in reason
     assert reason.endswith("lists base")
