@@ -30,10 +30,12 @@ class ServiceRefused(BackendError):
         super().__init__(message, hint=hint)
         self.status = status
 
-    @property
-    def passing(self) -> bool:
-        """True if the same request may succeed later; a 4xx stays refused."""
-        return self.status in _PASSING or self.status >= _SERVER_ERROR
+
+def is_passing(error: BackendError) -> bool:
+    """True if the same request may succeed later: nothing answered, or not with a 4xx, which stays refused."""
+    if isinstance(error, ServiceRefused):
+        return error.status in _PASSING or error.status >= _SERVER_ERROR
+    return isinstance(error, BackendUnreachable)
 
 
 class ServiceConnection:
@@ -82,11 +84,8 @@ class ServiceConnection:
         for attempt in range(retries + 1):
             try:
                 return await self._once(method, path, accept, content)
-            except BackendUnreachable:
-                if attempt == retries:
-                    raise
-            except ServiceRefused as error:
-                if attempt == retries or not error.passing:
+            except (BackendUnreachable, ServiceRefused) as error:
+                if attempt == retries or not is_passing(error):
                     raise
             await self._sleep(_FIRST_WAIT_SECONDS * 2**attempt)
         raise AssertionError("the last attempt returns or raises")

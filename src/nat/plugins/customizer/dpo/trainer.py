@@ -16,7 +16,6 @@ from nat.data_models.finetuning import (
     FinetuneConfig,
     TrainingJobRef,
     TrainingJobStatus,
-    TrainingStatusEnum,
     Trajectory,
     TrajectoryCollection,
 )
@@ -29,7 +28,8 @@ from nat.finetuning.recording_trainer import RecordingTrainer
 from nat.plugins.customizer.dpo.collection import PassMetrics, renumbered, write_final, write_passes
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerConfig
 from nat.plugins.customizer.dpo.pairs import PairSkipCause, check_any_left, checked, distinct, drawn
-from nat.plugins.customizer.dpo.trainer_adapter import BACKEND_NAME, NeMoCustomizerTrainerAdapter
+from nat.plugins.customizer.dpo.service import BACKEND_NAME
+from nat.plugins.customizer.dpo.trainer_adapter import NeMoCustomizerTrainerAdapter
 from nat.registry.decorators import from_config, register_trainer
 from nat.runs.find import find_run
 from nat.runs.journal import reading
@@ -210,7 +210,7 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
         status = TrainingJobStatus(
             run_id=ref.run_id,
             backend=ref.backend,
-            status=TrainingStatusEnum.RUNNING,
+            status=JobStatus.RUNNING,
             message=None if self._config.wait_for_completion else NOT_WAITING,
             metadata=ref.metadata,
         )
