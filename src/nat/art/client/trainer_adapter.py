@@ -9,7 +9,6 @@ from typing import Any
 from nat.art.client.client import ArtClient
 from nat.art.client.config import ARTTrainerAdapterConfig, ARTTrainingConfig
 from nat.art.client.job import ArtJob, Report
-from nat.art.client.routing import ConfiguredLLM
 from nat.art.client.session import ArtSession
 from nat.art.client.trajectories import art_groups
 from nat.builder.builder import Builder
@@ -21,12 +20,12 @@ from nat.data_models.finetuning import (
     TrainingJobStatus,
     TrajectoryCollection,
 )
+from nat.data_models.llm import ModelEndpoint
 from nat.errors import BackendError, ConfigError
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint, TrainerAdapter
 from nat.finetuning.progress import append_progress
 from nat.registry.decorators import register_trainer_adapter
-from nat.wire.sampling import read_sampling
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         adapter_config: ARTTrainerAdapterConfig,
         *,
         client: ArtClient | None = None,
-        llms: Sequence[ConfiguredLLM] | None = None,
+        llms: Mapping[str, ModelEndpoint] | None = None,
         redirects: Redirects | None = None,
     ) -> None:
         """Connect on `initialize`.
@@ -197,7 +196,9 @@ async def openpipe_art_trainer_adapter(
     config: ARTTrainerAdapterConfig, builder: Builder
 ) -> AsyncGenerator[ARTTrainerAdapter, None]:
     """Create the adapter of a running ART server."""
-    llms = [llm for key in builder.llm_names if (llm := await _configured(key, builder)) is not None]
+    configs = {key: (await builder.get_llm_provider(key)).config for key in builder.llm_names}
+    # Those without such an endpoint cannot call an ART server.
+    llms = {key: found for key, config in configs.items() if (found := config.openai_endpoint) is not None}
     backend = config.backend
     with redirecting() as redirects:
         async with ArtClient(backend.base_url, backend.api_key.get_secret_value()) as client:
@@ -206,13 +207,3 @@ async def openpipe_art_trainer_adapter(
                 yield adapter
             finally:
                 await adapter.close()
-
-
-async def _configured(key: str, builder: Builder) -> ConfiguredLLM | None:
-    """An LLM with OpenAI's API; others cannot call an ART server."""
-    endpoint = (await builder.get_llm_provider(key)).config.openai_endpoint
-    if endpoint is None:
-        return None
-    return ConfiguredLLM(
-        key=key, model=endpoint.model, base_url=endpoint.base_url, sampling=read_sampling(endpoint.defaults)
-    )

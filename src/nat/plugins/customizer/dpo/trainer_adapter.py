@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from nat.builder.builder import Builder
@@ -24,12 +25,13 @@ from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter, TrainsElsewhere
 from nat.finetuning.progress import append_progress
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
-from nat.plugins.customizer.dpo.connect import connect, workflow_llm
+from nat.plugins.customizer.dpo.connect import connect
 from nat.plugins.customizer.dpo.paid_jobs import cancel_job, submit_job, tell_the_user, until_final
 from nat.plugins.customizer.dpo.pairs import check_any_left, checked, pairs_of
 from nat.plugins.customizer.dpo.rows import Dataset, json_lines, split
 from nat.plugins.customizer.dpo.service import Report, TrainingService, job_id_of
-from nat.plugins.customizer.dpo.trained_llm import WorkflowLLM, send_to, trained_llm
+from nat.plugins.customizer.dpo.trained_llm import send_to, trained_llm
+from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.registry.decorators import register_trainer_adapter
 from nat.wire.training import JobStatus
 
@@ -47,7 +49,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter, TrainsElsewhere):
         adapter_config: NeMoCustomizerTrainerAdapterConfig,
         *,
         service: TrainingService | None = None,
-        llms: Sequence[WorkflowLLM] = (),
+        llms: Mapping[str, OpenAIModelConfig] = MappingProxyType({}),
         redirects: Redirects | None = None,
     ) -> None:
         """Connect on `initialize`; without a `service`, which its opener closes, to one that `close` closes."""
@@ -252,7 +254,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter, TrainsElsewhere):
     async def _let_workflow_call(self, model: str, url: str | None, interval: float) -> None:
         llm = trained_llm(self._llms, self.run_config.target_model)
         for attempt in range(_SERVED_CHECKS):
-            found = llm if isinstance(llm, str) else await send_to(model, llm, self._redirects)
+            found = llm if isinstance(llm, str) else await send_to(model, *llm, self._redirects)
             if isinstance(found, ServedModel):
                 self._served, self._no_verdict = found, None
                 return
@@ -291,7 +293,9 @@ async def nemo_customizer_trainer_adapter(
     config: NeMoCustomizerTrainerAdapterConfig, builder: Builder
 ) -> AsyncGenerator[NeMoCustomizerTrainerAdapter, None]:
     """Connect to the service, and find the LLMs that may call the trained model."""
-    llms = [llm for key in builder.llm_names if (llm := await workflow_llm(key, builder)) is not None]
+    configs = {key: (await builder.get_llm_provider(key)).config for key in builder.llm_names}
+    # OpenAI itself serves no models of ours.
+    llms = {key: llm for key, llm in configs.items() if isinstance(llm, OpenAIModelConfig) and llm.server_url}
     async with AsyncExitStack() as stack:
         service = await connect(config, stack)
         with redirecting() as redirects:

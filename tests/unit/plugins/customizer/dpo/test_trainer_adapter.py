@@ -15,8 +15,8 @@ from nat.errors import BackendError, BackendUnreachable, NoLearningSignal, Train
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
 from nat.plugins.customizer.dpo.connect import connect
 from nat.plugins.customizer.dpo.connection import ServiceRefused
-from nat.plugins.customizer.dpo.trained_llm import WorkflowLLM
 from nat.plugins.customizer.dpo.trainer_adapter import NeMoCustomizerTrainerAdapter
+from nat.plugins.llms.openai import OpenAIModelConfig
 
 JOBS = "/v1/customization/jobs"
 RUNNING = {"status": "running"}
@@ -27,7 +27,7 @@ async def no_wait(seconds):
 
 
 @asynccontextmanager
-async def adapter_of(server, *, initialized=True, seed=7, llms=(), redirects=None, target=None, **settings):
+async def adapter_of(server, *, initialized=True, seed=7, llms=None, redirects=None, target=None, **settings):
     """An adapter of the server that polls quickly."""
     given = {
         "entity_host": server.base_url,
@@ -42,7 +42,7 @@ async def adapter_of(server, *, initialized=True, seed=7, llms=(), redirects=Non
     config = NeMoCustomizerTrainerAdapterConfig(**given)
     async with AsyncExitStack() as stack:
         service = await connect(config, stack, sleep=no_wait)
-        adapter = NeMoCustomizerTrainerAdapter(config, service=service, llms=llms, redirects=redirects)
+        adapter = NeMoCustomizerTrainerAdapter(config, service=service, llms=llms or {}, redirects=redirects)
         run = FinetuneConfig(seed=seed, target_model=target)
         if initialized:
             await adapter.initialize(run)
@@ -341,9 +341,9 @@ async def test_a_taken_name_of_a_deployment_is_an_error():
 async def test_the_workflow_calls_the_deployed_model():
     """After the deployment the trained LLM's requests go to the new model, and the adapter says how to use it."""
     async with FakeCustomizer() as server:
-        llm = WorkflowLLM("student", "meta/llama", f"{server.base_url}/v1", "none")
+        llms = {"student": OpenAIModelConfig(model_name="meta/llama", base_url=f"{server.base_url}/v1")}
         redirects = Redirects()
-        async with adapter_of(server, deploy_on_completion=True, llms=[llm], redirects=redirects) as adapter:
+        async with adapter_of(server, deploy_on_completion=True, llms=llms, redirects=redirects) as adapter:
             assert adapter.no_verdict() is None
             await adapter.wait_until_complete(await adapter.submit(collection(*game())))
             served = await adapter.served_model()
@@ -354,7 +354,7 @@ async def test_the_workflow_calls_the_deployed_model():
 
 async def test_why_there_can_be_no_verdict():
     """Without a deployment, or without an LLM on its server, the reason is known before the first rollout."""
-    llms = [WorkflowLLM(key, "m", "http://h/v1", "none") for key in ("a", "b")]
+    llms = dict.fromkeys(("a", "b"), OpenAIModelConfig(model_name="m", base_url="http://h/v1"))
     async with FakeCustomizer() as server:
         for settings, text in (
             ({}, "the trained model is not deployed"),
@@ -371,8 +371,8 @@ async def test_why_there_can_be_no_verdict():
 async def test_a_model_that_the_llms_server_does_not_list_is_not_judged():
     """A deployment elsewhere is told with its URL."""
     async with FakeCustomizer() as server, FakeCustomizer(models=["base"]) as elsewhere:
-        llm = WorkflowLLM("student", "base", f"{elsewhere.base_url}/v1", "none")
-        async with adapter_of(server, deploy_on_completion=True, llms=[llm]) as adapter:
+        llms = {"student": OpenAIModelConfig(model_name="base", base_url=f"{elsewhere.base_url}/v1")}
+        async with adapter_of(server, deploy_on_completion=True, llms=llms) as adapter:
             await adapter.wait_until_complete(await adapter.submit(collection(*game())))
             reason = adapter.no_verdict()
             assert await adapter.served_model() is None
