@@ -7,8 +7,9 @@ import httpx
 from pydantic import SecretStr
 
 from nat.http.client import DirectAsyncClient
+from nat.http.service import Sleep
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
-from nat.plugins.customizer.dpo.connection import ServiceConnection, Sleep
+from nat.plugins.customizer.dpo.connection import ServiceConnection
 from nat.plugins.customizer.dpo.data_store import DataStore
 from nat.plugins.customizer.dpo.microservices import Microservices
 from nat.plugins.customizer.dpo.nemo_platform import NeMoPlatform

@@ -9,7 +9,8 @@ from http import HTTPStatus
 import httpx
 
 from nat.errors import BackendError
-from nat.plugins.customizer.dpo.connection import Json, ServiceConnection
+from nat.http.service import Json
+from nat.plugins.customizer.dpo.connection import ServiceConnection
 
 _HUB = "/v1/hf"
 _SAMPLE_BYTES = 512

@@ -6,8 +6,9 @@ from typing import Any
 from nat.data_models.finetuning import TrainingJobRef
 from nat.data_models.score import is_finite
 from nat.errors import BackendError
+from nat.http.service import Json
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
-from nat.plugins.customizer.dpo.connection import Json, ServiceConnection
+from nat.plugins.customizer.dpo.connection import ServiceConnection
 from nat.plugins.customizer.dpo.data_store import DataStore
 from nat.plugins.customizer.dpo.rows import Dataset, demonstration_row, preference_row
 from nat.plugins.customizer.dpo.service import Report, accepted

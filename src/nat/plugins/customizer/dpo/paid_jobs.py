@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from nat.data_models.finetuning import TrainingJobRef
 from nat.errors import BackendError
 from nat.finetuning.run_context import current_run
-from nat.plugins.customizer.dpo.connection import ServiceRefused, is_passing
+from nat.http.service import ServiceRefused, is_passing
 from nat.plugins.customizer.dpo.rows import Dataset
 from nat.plugins.customizer.dpo.service import Report, TrainingService, job_id_of
 

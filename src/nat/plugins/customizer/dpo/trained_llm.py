@@ -8,6 +8,7 @@ from nat.capture.redirect import Redirects, address_of
 from nat.data_models.finetuning import ServedModel
 from nat.errors import describe_error
 from nat.http.client import DirectAsyncClient, json_of
+from nat.http.service import bearer
 from nat.plugins.llms.openai import OpenAIModelConfig
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
@@ -30,7 +31,7 @@ async def send_to(model: str, key: str, llm: OpenAIModelConfig, redirects: Redir
     from nat.plugins.llms.client import api_key  # noqa: PLC0415 - imports the openai SDK, which registering must not
 
     assert llm.server_url is not None, "others are not asked"
-    headers = {"Authorization": f"Bearer {api_key(llm, llm_name=key)}"}
+    headers = bearer(api_key(llm, llm_name=key))
     url = f"{llm.server_url.rstrip('/')}/models"
     try:
         async with DirectAsyncClient(proxy=llm.proxy, timeout=_TIMEOUT) as client:

@@ -12,9 +12,9 @@ from fakes.preference_pairs import collection, game, pair
 from nat.capture.redirect import Redirects, address_of
 from nat.data_models.finetuning import FinetuneConfig, TrainingJobRef, TrainingStatusEnum
 from nat.errors import BackendError, BackendUnreachable, NoLearningSignal, TrainingFailed
+from nat.http.service import ServiceRefused
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
 from nat.plugins.customizer.dpo.connect import connect
-from nat.plugins.customizer.dpo.connection import ServiceRefused
 from nat.plugins.customizer.dpo.trainer_adapter import NeMoCustomizerTrainerAdapter
 from nat.plugins.llms.openai import OpenAIModelConfig
 
@@ -268,7 +268,7 @@ async def test_a_refused_connection_ends_the_run(caplog):
     nowhere = type("Nowhere", (), {"base_url": address})
     async with adapter_of(nowhere, initialized=False) as adapter:
         assert not await adapter.is_healthy()
-    assert "NeMo Customizer (entity_host) does not answer" in caplog.text
+    assert "NeMo Customizer (entity_host) did not answer" in caplog.text
     with pytest.raises(BackendUnreachable):
         await trained(nowhere, create_namespace_if_missing=False)
 
