@@ -6,10 +6,10 @@ from http import HTTPStatus
 from typing import Any, Self, TypeVar
 
 import httpx
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from nat.errors import BackendError, BackendUnreachable, describe_error, findings_of
-from nat.http.client import DirectAsyncClient, json_of
+from nat.http.client import DirectAsyncClient, bearer, json_of
 from nat.secrets import excerpt
 
 Json = dict[str, Any]
@@ -35,6 +35,17 @@ def is_passing(error: BackendError) -> bool:
     if isinstance(error, ServiceRefused):
         return error.status in _PASSING or error.status >= _SERVER_ERROR
     return isinstance(error, BackendUnreachable)
+
+
+class ServedModels(BaseModel):
+    """GET /v1/models of a server with OpenAI's API, with the fields that its clients use."""
+
+    class Card(BaseModel):
+        """One name that the server answers to."""
+
+        id: str
+
+    data: list[Card]
 
 
 class ServiceClient:
@@ -80,8 +91,10 @@ class ServiceClient:
         """Close the connections."""
         await self._http.aclose()
 
-    def hint(self, status: int | None) -> str:  # noqa: ARG002 - for those who override it
+    def hint(self, status: int | None) -> str:
         """What to do after an answer of this status, or without an answer."""
+        if status is None:
+            return "check its address, and that it runs"
         return "the reason is in this answer, or in the server's log"
 
     def refusal(self, response: httpx.Response) -> BackendError:
@@ -141,6 +154,11 @@ class ServiceClient:
                 hint=f"check that {self.name} listens there, of this version, and no other program",
             ) from error
 
+    async def served_models(self, path: str = "/models", **options: Any) -> list[str]:
+        """The names that a server with OpenAI's API answers to."""
+        answer = await self.read(ServedModels, "GET", path, wanted="a list of models", **options)
+        return [card.id for card in answer.data]
+
     async def _once(self, request: httpx.Request, accept: Collection[int], *, stream: bool) -> httpx.Response:
         try:
             response = await self._http.send(request, stream=stream)
@@ -152,11 +170,6 @@ class ServiceClient:
                 f"{self._silent} {request.method} {request.url}: {describe_error(error)}", hint=self.hint(None)
             ) from error
         raise self.refusal(response)
-
-
-def bearer(key: str | None) -> dict[str, str]:
-    """The header with a key; none without one, since `Bearer ` alone is refused by clients and servers."""
-    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def reason_of(response: httpx.Response) -> str:

@@ -10,11 +10,12 @@ from http import HTTPStatus
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from nat.art.wire import JOB_ID_HEADER, SERVING_HEADER, Serving
 from nat.errors import BackendError, BackendUnreachable, TrainingFailed, describe_error
-from nat.http.service import Json, ServiceClient, bearer
+from nat.http.client import bearer
+from nat.http.service import Json, ServiceClient
 from nat.secrets import excerpt
 from nat.wire.hosts import is_everywhere
 from nat.wire.training import JobState
@@ -38,17 +39,6 @@ class Inference:
     key: str
     serving: Serving | None = None
     """What our server says of itself; other servers load the base model that is requested."""
-
-
-class ArtModelList(BaseModel):
-    """GET /v1/models, with the fields that the client uses."""
-
-    class Card(BaseModel):
-        """One name that the server answers to."""
-
-        id: str
-
-    data: list[Card]
 
 
 class ArtClient(ServiceClient):
@@ -115,9 +105,7 @@ class ArtClient(ServiceClient):
 
     async def served_names(self, inference: Inference) -> list[str]:
         """The names that the inference server answers to."""
-        url, headers = f"{inference.base_url}/models", bearer(inference.key)
-        models = await self.read(ArtModelList, "GET", url, wanted="a list of models", headers=headers)
-        return [card.id for card in models.data]
+        return await self.served_models(f"{inference.base_url}/models", headers=bearer(inference.key))
 
     async def train(self, body: bytes) -> AsyncGenerator[Json, None]:
         """The metrics of each gradient step as soon as it is done; ends when the new weights are served.

@@ -6,8 +6,7 @@ from contextlib import AsyncExitStack
 import httpx
 from pydantic import SecretStr
 
-from nat.http.client import DirectAsyncClient
-from nat.http.service import Sleep
+from nat.http.service import ServiceClient, Sleep
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
 from nat.plugins.customizer.dpo.connection import ServiceConnection
 from nat.plugins.customizer.dpo.data_store import DataStore
@@ -33,5 +32,6 @@ async def connect(
     if config.datastore_host is None:
         return NeMoPlatform(config, connection=entities)
     files = connection(config.datastore_host, config.hf_token, "the Data Store (datastore_host)", "hf_token")
-    outside = await stack.enter_async_context(DirectAsyncClient(timeout=_UPLOAD_TIMEOUT))
+    storage = ServiceClient("", "", name="the storage of the Data Store", timeout=_UPLOAD_TIMEOUT)
+    outside = await stack.enter_async_context(storage)
     return Microservices(config, entities=entities, data_store=DataStore(files, config.namespace, outside=outside))

@@ -6,9 +6,8 @@ import httpx
 
 from nat.capture.redirect import Redirects, address_of
 from nat.data_models.finetuning import ServedModel
-from nat.errors import describe_error
-from nat.http.client import DirectAsyncClient, json_of
-from nat.http.service import bearer
+from nat.errors import BackendError
+from nat.http.service import ServiceClient
 from nat.plugins.llms.openai import OpenAIModelConfig
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
@@ -31,18 +30,15 @@ async def send_to(model: str, key: str, llm: OpenAIModelConfig, redirects: Redir
     from nat.plugins.llms.client import api_key  # noqa: PLC0415 - imports the openai SDK, which registering must not
 
     assert llm.server_url is not None, "others are not asked"
-    headers = bearer(api_key(llm, llm_name=key))
-    url = f"{llm.server_url.rstrip('/')}/models"
-    try:
-        async with DirectAsyncClient(proxy=llm.proxy, timeout=_TIMEOUT) as client:
-            response = (await client.get(url, headers=headers)).raise_for_status()
-        names = [str(entry["id"]) for entry in json_of(response)["data"]]
-    except httpx.HTTPError as error:
-        return f"{url} gave no list of models: {describe_error(error)}"
-    except (ValueError, KeyError, TypeError):
-        return f"{url} gave no list of models"
-    if model not in names:
-        return f"the server of llms.{key} does not serve it: {url} lists {', '.join(names) or 'nothing'}"
+    url, name = llm.server_url.rstrip("/"), f"the server of llms.{key}"
+    client = ServiceClient(url, api_key(llm, llm_name=key), name=name, proxy=llm.proxy, timeout=_TIMEOUT)
+    async with client:
+        try:
+            served = await client.served_models()
+        except BackendError as error:
+            return error.message
+    if model not in served:
+        return f"{name} does not serve it: {url}/models lists {', '.join(served) or 'nothing'}"
     server = address_of(llm.server_url)
     assert server is not None, "it has just answered"
     redirects.send(server, llm.model_name, model)
