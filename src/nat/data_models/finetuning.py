@@ -23,6 +23,26 @@ class TrainingJobRef(BaseModel):
     backend: str
     metadata: dict[str, Any] | None = None
 
+    @property
+    def job_id(self) -> str | None:
+        """The backend's id of the job; None if the metadata has none."""
+        found = (self.metadata or {}).get("job_id")
+        return None if found is None else str(found)
+
+    def reported(
+        self, status: JobStatus, *, progress: float | None = None, message: str | None = None, **facts: Any
+    ) -> "TrainingJobStatus":
+        """The job's status, with the facts beside the reference's metadata."""
+        metadata = {**(self.metadata or {}), **facts}
+        return TrainingJobStatus(
+            run_id=self.run_id,
+            backend=self.backend,
+            status=status,
+            progress=progress,
+            message=message,
+            metadata=metadata,
+        )
+
 
 class TrainingJobStatus(BaseModel):
     """Status of a job, as the backend reported it."""

@@ -136,7 +136,7 @@ def submitted_job(ref: TrainingJobRef, played: PlayedEpoch, at: datetime) -> Job
     """The record of a submitted job; its id is the backend's if the reference names one."""
     rows = [row for record in played.records if record.left_out is None for row in record.rows]
     return JobRecord(
-        id=str((ref.metadata or {}).get("job_id", f"{ref.run_id}-{played.epoch:06d}")),
+        id=ref.job_id or f"{ref.run_id}-{played.epoch:06d}",
         epoch=played.epoch,
         backend=ref.backend,
         status=JobStatus.PENDING,

@@ -93,14 +93,8 @@ class ArtJob:
     def _make_status(
         self, status: JobStatus, message: str, *, progress: float | None = None, **facts: Any
     ) -> TrainingJobStatus:
-        return TrainingJobStatus(
-            run_id=self.ref.run_id,
-            backend=self.ref.backend,
-            status=status,
-            progress=progress,
-            message=message,
-            metadata={**(self.ref.metadata or {}), "metrics": mean_metrics(self._lines)} | facts,
-        )
+        metrics = {"metrics": mean_metrics(self._lines)}
+        return self.ref.reported(status, progress=progress, message=message, **(metrics | facts))
 
 
 def mean_metrics(lines: list[dict[str, float]]) -> dict[str, float]:

@@ -170,11 +170,10 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
 
     def _job(self, ref: TrainingJobRef) -> ArtJob:
         """The job with the reference's job id, or else the newest of the run."""
-        job_id = (ref.metadata or {}).get("job_id")
-        if job_id is None:
+        if ref.job_id is None:
             found = [job for job in self._jobs.values() if job.ref.run_id == ref.run_id]
         else:
-            found = [job for key, job in self._jobs.items() if key == job_id]
+            found = [job for key, job in self._jobs.items() if key == ref.job_id]
         if not found:
             raise ValueError(f"No training job found with run_id {ref.run_id}")
         return found[-1]

@@ -40,10 +40,9 @@ def accepted(dataset: Dataset, job_id: str, output_model: str | None) -> Trainin
 
 def job_id_of(ref: TrainingJobRef) -> str:
     """The service's id of the job; ValueError if the reference has none."""
-    job_id = (ref.metadata or {}).get("job_id")
-    if job_id is None:
+    if ref.job_id is None:
         raise ValueError(f"No training job found for run {ref.run_id}")
-    return str(job_id)
+    return ref.job_id
 
 
 class TrainingService(Protocol):

@@ -156,7 +156,7 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
         if self._ref is not None:
             status = self._statuses[-1].model_dump(mode="json") if self._statuses else {}
             metrics["training_job"] = {
-                "job_id": (self._ref.metadata or {}).get("job_id"),
+                "job_id": self._ref.job_id,
                 **{name: status.get(name) for name in ("status", "progress", "message")},
             }
         return metrics
@@ -207,13 +207,7 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
 
     async def _end(self, ref: TrainingJobRef, job: JobRecord, played: PlayedEpoch | None) -> TrainingJobStatus:
         """The job's final status, recorded; or that it runs, if the run does not wait."""
-        status = TrainingJobStatus(
-            run_id=ref.run_id,
-            backend=ref.backend,
-            status=JobStatus.RUNNING,
-            message=None if self._config.wait_for_completion else NOT_WAITING,
-            metadata=ref.metadata,
-        )
+        status = ref.reported(JobStatus.RUNNING, message=None if self._config.wait_for_completion else NOT_WAITING)
         self._write_final(status)
         if self._config.wait_for_completion:
             logger.info("Waiting for training job to complete...")

@@ -272,19 +272,14 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter, TrainsElsewhere):
     def _status(self, ref: TrainingJobRef, report: Report) -> TrainingJobStatus:
         facts = ref.metadata or {}
         settings = self._config.hyperparameters.model_dump(mode="json")
-        return TrainingJobStatus(
-            run_id=ref.run_id,
-            backend=ref.backend,
-            status=report.status or JobStatus.RUNNING,
+        return ref.reported(
+            report.status or JobStatus.RUNNING,
             progress=report.progress,
             message=report.sentence,
-            metadata={
-                **facts,
-                "nemo_status": report.word,
-                "policy_version": facts.get("output_model"),
-                "metrics": report.metrics,
-                "training": {"algorithm": settings["training_type"], "run_id": ref.run_id, **facts, **settings},
-            },
+            nemo_status=report.word,
+            policy_version=facts.get("output_model"),
+            metrics=report.metrics,
+            training={"algorithm": settings["training_type"], "run_id": ref.run_id, **facts, **settings},
         )
 
 
