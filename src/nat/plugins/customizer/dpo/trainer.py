@@ -9,7 +9,6 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
-from uuid import uuid4
 
 from nat.capture.policy import stable_seed
 from nat.data_models.finetuning import (
@@ -46,21 +45,16 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
     """One job per run, with the pairs of all passes."""
 
     title: ClassVar[str] = "NeMo Customizer Trainer"
+    run_prefix: ClassVar[str] = "nemo_dpo_"
 
     def __init__(self, trainer_config: NeMoCustomizerTrainerConfig, **kwargs: Any) -> None:
         super().__init__(trainer_config, **kwargs)
         self._config = trainer_config
-        self._run_id = f"nemo_dpo_{uuid4().hex[:8]}"
         self._collected: list[list[Trajectory]] = []
         self._rollouts: list[RolloutRecord] = []
         self._passes: list[PassMetrics] = []
         self._left_out: Counter[PairSkipCause] = Counter()
         self._ref: TrainingJobRef | None = None
-
-    @property
-    def run_id(self) -> str:
-        """In log lines, job and dataset; the run's folder has another name, which sorts by time."""
-        return self._run_id
 
     def no_verdict(self) -> str | None:
         waits = self._config.wait_for_completion
@@ -91,7 +85,7 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
             job = job.model_copy(update={"training": {"run_id": ref.run_id, **(ref.metadata or {})}})
         else:
             played, job = None, self._job_of(self._config.resume)
-            ref = TrainingJobRef(run_id=self._run_id, backend=job.backend, metadata=job.training)
+            ref = TrainingJobRef(run_id=self.run_id, backend=job.backend, metadata=job.training)
         self._ref = ref
         self.context.journal.record_job(job)  # before the first check, so that another run can take it up
         logger.info("Submitted training job: %s", job.id)
@@ -169,7 +163,7 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
 
     async def _collect_passes(self) -> PlayedEpoch:
         """All passes, and the pairs to train on."""
-        config, run_id = self._config, self._run_id
+        config, run_id = self._config, self.run_id
         for number in range(config.num_runs):
             try:
                 await self.run_epoch(number, run_id)
@@ -219,7 +213,7 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
 
     def _write_final(self, status: TrainingJobStatus) -> None:
         facts = {
-            "run_id": self._run_id,
+            "run_id": self.run_id,
             "timestamp": self.context.now().isoformat(),
             "status": str(status.status),
             "message": status.message,
