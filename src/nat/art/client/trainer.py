@@ -24,7 +24,7 @@ class ARTTrainer(EpochTrainer):
         await super().initialize(run_config)
 
     async def cleanup(self) -> None:
-        """Close the adapter, too: one that the guide's constructor made has a client of its own."""
+        """Close the adapter, too, which nobody else does for one that the guide's constructor made."""
         await super().cleanup()
         if isinstance(self.trainer_adapter, ARTTrainerAdapter):
             await self.trainer_adapter.close()

@@ -43,14 +43,12 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         self,
         adapter_config: ARTTrainerAdapterConfig,
         *,
-        client: ArtClient | None = None,
         llms: Mapping[str, ModelEndpoint] | None = None,
         redirects: Redirects | None = None,
     ) -> None:
-        """Connect on `initialize`.
+        """Connect on `initialize`; `close` closes the connections.
 
         Args:
-            client: The caller closes it; by default the adapter has one of its own, which `close` closes.
             llms: Those of the YAML, so that their requests are redirected to the trained model; None if they are not
                 known, and the workflow calls the trained model by itself.
             redirects: Takes the redirects of these LLMs.
@@ -59,9 +57,9 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         super().__init__(adapter_config)
         self._config = adapter_config
         training, backend = adapter_config.training or ARTTrainingConfig(), adapter_config.backend
-        opened = client or ArtClient(backend.base_url, backend.api_key.get_secret_value())
-        self._own_client = opened if client is None else None
-        self._session = ArtSession(backend, training, client=opened, llms=llms, redirects=redirects or Redirects())
+        self._client = ArtClient(backend.base_url, backend.api_key.get_secret_value())
+        redirects = redirects or Redirects()
+        self._session = ArtSession(backend, training, client=self._client, llms=llms, redirects=redirects)
         self._jobs: dict[str, ArtJob] = {}
         self._jobs_submitted = 0
 
@@ -147,8 +145,7 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         """Cancel the jobs that still run, and close what the adapter opened; may be called at any time, and again."""
         for job in self._jobs.values():
             await job.cancel()
-        if self._own_client is not None:
-            await self._own_client.close()
+        await self._client.close()
 
     async def keep_best(self) -> KeptCheckpoint:
         """Keep the newest step of the model when old checkpoints are deleted on the server."""
@@ -198,11 +195,9 @@ async def openpipe_art_trainer_adapter(
     configs = {key: (await builder.get_llm_provider(key)).config for key in builder.llm_names}
     # Those without such an endpoint cannot call an ART server.
     llms = {key: found for key, config in configs.items() if (found := config.openai_endpoint) is not None}
-    backend = config.backend
     with redirecting() as redirects:
-        async with ArtClient(backend.base_url, backend.api_key.get_secret_value()) as client:
-            adapter = ARTTrainerAdapter(config, client=client, llms=llms, redirects=redirects)
-            try:
-                yield adapter
-            finally:
-                await adapter.close()
+        adapter = ARTTrainerAdapter(config, llms=llms, redirects=redirects)
+        try:
+            yield adapter
+        finally:
+            await adapter.close()

@@ -10,7 +10,6 @@ import pytest
 
 from fakes.art_server import FakeArtServer
 from fakes.llm_steps import call, steps, user
-from nat.art.client.client import ArtClient
 from nat.art.client.config import ARTTrainerAdapterConfig
 from nat.art.client.trainer_adapter import ARTTrainerAdapter
 from nat.capture.redirect import address_of, redirecting, served_name
@@ -40,12 +39,11 @@ async def opened(
     )
     llms = {"student": ModelEndpoint(model, server.inference.base_url, {})}
     with redirecting() as redirects:
-        async with ArtClient(config.backend.base_url, "default") as client:
-            adapter = ARTTrainerAdapter(config, client=client, llms=llms, redirects=redirects)
-            try:
-                yield adapter
-            finally:
-                await adapter.close()
+        adapter = ARTTrainerAdapter(config, llms=llms, redirects=redirects)
+        try:
+            yield adapter
+        finally:
+            await adapter.close()
 
 
 @asynccontextmanager
