@@ -98,7 +98,7 @@ TOOLKIT: Mapping[str, str] = {
 
 OWN: Mapping[str, str] = {
     "nat.backend.algorithms.algorithm": "Algorithm AlgorithmOptions PolicyTerm PolicyTokens",
-    "nat.finetuning.interfaces.trainer_adapter": "CheckpointKeeper KeptCheckpoint Recipe TakesOver",
+    "nat.finetuning.interfaces.trainer_adapter": "CheckpointKeeper KeptCheckpoint Recipe TakesOver TrainsElsewhere",
     "nat.finetuning.progress": "RunProgress",
     "nat.finetuning.recording_trainer": "RecordingTrainer",
     "nat.finetuning.trainer": "EpochTrainer",

@@ -10,16 +10,10 @@ from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import EvaluatorRef, TrainerAdapterRef, TrainerRef, TrajectoryBuilderRef
 from nat.secrets import excerpt
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
+from nat.wire.training import JobStatus
 
-
-class TrainingStatusEnum(StrEnum):
-    """Status of a job; the last three are final."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELED = "canceled"
+TrainingStatusEnum = JobStatus
+"""The guide's name."""
 
 
 class TrainingJobRef(BaseModel):
@@ -29,13 +23,33 @@ class TrainingJobRef(BaseModel):
     backend: str
     metadata: dict[str, Any] | None = None
 
+    @property
+    def job_id(self) -> str | None:
+        """The backend's id of the job; None if the metadata has none."""
+        found = (self.metadata or {}).get("job_id")
+        return None if found is None else str(found)
+
+    def reported(
+        self, status: JobStatus, *, progress: float | None = None, message: str | None = None, **facts: Any
+    ) -> "TrainingJobStatus":
+        """The job's status, with the facts beside the reference's metadata."""
+        metadata = {**(self.metadata or {}), **facts}
+        return TrainingJobStatus(
+            run_id=self.run_id,
+            backend=self.backend,
+            status=status,
+            progress=progress,
+            message=message,
+            metadata=metadata,
+        )
+
 
 class TrainingJobStatus(BaseModel):
     """Status of a job, as the backend reported it."""
 
     run_id: str
     backend: str
-    status: TrainingStatusEnum
+    status: JobStatus
     progress: float | None = Field(default=None, ge=0.0, le=100.0)
     """Percent completed."""
     message: str | None = None

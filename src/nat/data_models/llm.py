@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 from pydantic import Field
 
 from nat.data_models.common import TypedBaseModel
+from nat.wire.sampling import Sampling, read_sampling
 
 USUAL_CONCURRENCY = 8
 """Rollouts at the same time with servers and programs of which nothing is known."""
@@ -28,6 +29,11 @@ class ModelEndpoint:
     """None for OpenAI itself."""
     defaults: Mapping[str, Any]
     """Fields for requests that do not set them."""
+
+    @property
+    def sampling(self) -> Sampling:
+        """How requests that set nothing are sampled."""
+        return read_sampling(self.defaults)
 
 
 class LLMBaseConfig(TypedBaseModel):

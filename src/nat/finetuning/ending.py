@@ -20,7 +20,7 @@ from nat.finetuning.diagnosis.report import explanation
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.summary import compared, summarise
-from nat.finetuning.validation import validate
+from nat.finetuning.validation import no_verdict, validate
 from nat.finetuning.verdict import Comparison
 from nat.runs.journal import Journal
 from nat.runs.records import RunState, ValidationRecord, after_epoch
@@ -45,7 +45,7 @@ async def judge_after(error: BaseException, trainer: Trainer, run: RunContext) -
     if not isinstance(error, Exception | CancelledError) or isinstance(error, _CANNOT_BE_JUDGED):
         return
     epochs, validations = run.journal.num_epochs(), run.journal.validations()
-    if not validations or trainer.unjudged() is not None:
+    if not validations or no_verdict(trainer) is not None:
         return
     judged = validations[-1].epoch
     if not any(job.status is JobStatus.COMPLETED for job in run.journal.jobs() if judged <= job.epoch < epochs):

@@ -136,7 +136,7 @@ def submitted_job(ref: TrainingJobRef, played: PlayedEpoch, at: datetime) -> Job
     """The record of a submitted job; its id is the backend's if the reference names one."""
     rows = [row for record in played.records if record.left_out is None for row in record.rows]
     return JobRecord(
-        id=str((ref.metadata or {}).get("job_id", f"{ref.run_id}-{played.epoch:06d}")),
+        id=ref.job_id or f"{ref.run_id}-{played.epoch:06d}",
         epoch=played.epoch,
         backend=ref.backend,
         status=JobStatus.PENDING,
@@ -150,13 +150,13 @@ def submitted_job(ref: TrainingJobRef, played: PlayedEpoch, at: datetime) -> Job
 def finished_job(job: JobRecord, status: TrainingJobStatus, played: PlayedEpoch, at: datetime) -> JobRecord:
     """The record of the job at its end."""
     version = (status.metadata or {}).get("policy_version")
-    done = status.status.value == JobStatus.COMPLETED
+    done = status.status is JobStatus.COMPLETED
     metrics = reported_metrics(status)
     rows = [row for record in played.records if record.left_out is None for row in record.rows]
     submitted_tokens = sum(row.num_sampled for row in rows) if rows else _sampled_tokens(played.chosen)
     return job.model_copy(
         update={
-            "status": JobStatus(status.status.value),
+            "status": status.status,
             "tokens_trained": count_of(metrics, "trained_tokens", submitted_tokens) if done else 0,
             "policy_version": None if version is None else str(version),
             "metrics": metrics,

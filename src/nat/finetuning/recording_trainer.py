@@ -3,6 +3,7 @@
 import logging
 from contextlib import ExitStack
 from typing import Any, ClassVar
+from uuid import uuid4
 
 import yaml
 
@@ -21,10 +22,13 @@ class RecordingTrainer(Trainer):
 
     title: ClassVar[str] = "Trainer"
     """Name in the log."""
+    run_prefix: ClassVar[str] = ""
+    """If set, the run's name in the log and in jobs begins with it; else that name is the one of the run's folder."""
 
     def __init__(self, trainer_config: TrainerConfig, **kwargs: Any) -> None:
         super().__init__(trainer_config, **kwargs)
         self._context: RunContext | None = None
+        self._run_id = f"{self.run_prefix}{uuid4().hex[:8]}" if self.run_prefix else None
         self._resources = ExitStack()
         self._statuses: list[TrainingJobStatus] = []
         self._recorder: Recorder  # set by `initialize`
@@ -36,8 +40,8 @@ class RecordingTrainer(Trainer):
 
     @property
     def run_id(self) -> str:
-        """The run's name in the log and in jobs: that of its folder, unless a plug-in overrides it."""
-        return self.context.run_id
+        """The run's name in the log and in jobs; folders have other names, which sort by time."""
+        return self._run_id or self.context.run_id
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
         """Join the current run, or open one if there is none; called for each phase that this trainer trains."""

@@ -32,7 +32,7 @@ from nat.finetuning.run_context import Plotter, RunContext, Stopwatch, in_run, o
 from nat.finetuning.stage import Stage
 from nat.finetuning.summary import compared, path_in_run, summarise
 from nat.finetuning.trainer import EpochTrainer
-from nat.finetuning.validation import validate
+from nat.finetuning.validation import no_verdict, validate
 from nat.finetuning.verdict import Comparison
 from nat.finetuning.watched import run_watched
 from nat.finetuning.workflow_sessions import open_sessions
@@ -61,7 +61,7 @@ class RunResult:
     """Key of the trained LLM; None if the adapter's configuration names none."""
     served_model: ServedModel | None = None
     """The trained model, if its server keeps it."""
-    unjudged: str | None = None
+    no_verdict: str | None = None
     """Why the held-out examples were not played with the trained model."""
 
 
@@ -181,7 +181,7 @@ async def _run(plan: Plan, run: RunContext, watch: Stopwatch) -> RunResult:
             model = await components.adapter.export_model(MODEL_NAME)
             served = await components.adapter.served_model()
             best = await export_best(components.adapter, run) if exports_best else None
-            unjudged = None if plan.num_held_out is None else components.trainer.unjudged()
+            reason = None if plan.num_held_out is None else no_verdict(components.trainer)
         except BaseException as error:
             trainer, adapter = begun[-1].trainer, begun[-1].adapter
             dead = await dead_server(error, plan.given, builder, adapter)
@@ -195,7 +195,7 @@ async def _run(plan: Plan, run: RunContext, watch: Stopwatch) -> RunResult:
         for trainer in _trainers(stages):
             await trainer.cleanup()
     result = await _result(plan, run, statuses, model, served, best=best, seconds=watch.total)
-    return replace(result, unjudged=unjudged)
+    return replace(result, no_verdict=reason)
 
 
 async def _trained(
@@ -242,7 +242,7 @@ async def _trained_in_stage(
         statuses = await trainer.run(num_epochs)
     else:
         statuses = await run_watched(trainer, components.trajectories, components.adapter, run, num_epochs)
-    _check_statuses(statuses, run, waits=trainer.unjudged() is None)
+    _check_statuses(statuses, run, waits=no_verdict(trainer) is None)
     if judged and _is_judged(trainer, run):
         await validate(trainer, run.first_epoch + len(statuses), run)
     logger.debug("Final metrics: %s", await trainer.get_metrics(run.run_id))
@@ -259,7 +259,7 @@ def warnings_of(stages: Sequence[RunComponents], plan: Plan) -> list[str]:
 
 def _is_judged(trainer: Trainer, run: RunContext) -> bool:
     """False, with a warning, if the held-out examples cannot be played with the trained weights."""
-    reason = trainer.unjudged()
+    reason = no_verdict(trainer)
     if reason is not None:
         run.warn(f"No verdict: {reason}.")
     return reason is None

@@ -11,6 +11,7 @@ from nat.finetuning.best_model import keep_if_best
 from nat.finetuning.diagnosis.fall import diagnose, has_fallen
 from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.interfaces.finetuning_runner import Trainer
+from nat.finetuning.interfaces.trainer_adapter import TrainsElsewhere
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.verdict import compare
 from nat.runs.folder import files_due
@@ -18,6 +19,13 @@ from nat.runs.records import BestMeasure, EpochRecord, ValidationRecord, Verdict
 
 WHOLE_DATASET = "all examples"
 """Replaces the example ids where a plug-in's trainer reports only the mean."""
+
+
+def no_verdict(trainer: Trainer) -> str | None:
+    """Why held-out scores of the trained model cannot be had; None if they can."""
+    components = (trainer, trainer.trainer_adapter)
+    reasons = (each.no_verdict() for each in components if isinstance(each, TrainsElsewhere))
+    return next(filter(None, reasons), None)
 
 
 async def validate(trainer: Trainer, epoch: int, run: RunContext) -> ValidationRecord:

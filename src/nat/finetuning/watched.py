@@ -15,7 +15,6 @@ from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.finetuning import (
     TrainingJobRef,
     TrainingJobStatus,
-    TrainingStatusEnum,
     Trajectory,
     TrajectoryCollection,
 )
@@ -130,7 +129,7 @@ class Watch:
 
     async def reported(self, status: TrainingJobStatus, ref: TrainingJobRef, *_: Any) -> None:
         """The adapter has told a job's status."""
-        if not JobStatus(status.status.value).final or (found := self._jobs.pop(repr(ref), None)) is None:
+        if not status.status.final or (found := self._jobs.pop(repr(ref), None)) is None:
             return
         job, epoch = found
         assert epoch.played is not None, "set before the job was submitted"
@@ -216,7 +215,7 @@ async def run_watched(
             await watch.close_epoch(if_trained=True)
             raise
         await watch.close_epoch()
-    if all(status.status is TrainingStatusEnum.COMPLETED for status in statuses):
+    if all(status.status is JobStatus.COMPLETED for status in statuses):
         watch.check()
     return statuses
 

@@ -62,6 +62,11 @@ def json_of(response: httpx.Response) -> Any:
         return None
 
 
+def bearer(key: str | None) -> dict[str, str]:
+    """The header with a key; none without one, since `Bearer ` alone is refused by clients and servers."""
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
 class _Bounded(BoundedChunks, httpx.AsyncByteStream, httpx.SyncByteStream):
     error = httpx.RemoteProtocolError
 

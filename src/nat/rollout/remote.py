@@ -21,7 +21,7 @@ from nat.capture.redirect import current_redirects
 from nat.data_models.intermediate_step import TraceMetadata
 from nat.data_models.llm_call import LLMCall
 from nat.errors import BackendUnreachable, WorkflowError, describe_error
-from nat.http.client import DirectAsyncClient
+from nat.http.client import DirectAsyncClient, bearer
 from nat.rollout.step_lines import StepDecoder
 from nat.secrets import excerpt
 from nat.wire.openai_responses import ErrorDetail
@@ -145,7 +145,7 @@ async def open_remote(
         most=MAX_ANSWER_BYTES,
         transport=transport,
         limits=_CONNECTIONS,
-        headers={"Authorization": f"Bearer {key}"} if key else {},
+        headers=bearer(key),
         timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),  # the rollout's own deadline ends it
     ) as http:
         workflow = RemoteWorkflow(endpoint.rstrip("/"), http, trains=trains)

@@ -270,7 +270,7 @@ class TrainingJob(WireModel):
 
 
 class JobStatus(StrEnum):
-    """Life of a job; the last three are final."""
+    """Status of a job; the last three are final."""
 
     PENDING = "pending"
     RUNNING = "running"

@@ -7,15 +7,14 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from nat.art.wire import JOB_ID_HEADER, SERVING_HEADER, Serving
 from nat.errors import BackendError, BackendUnreachable, TrainingFailed, describe_error
-from nat.http.client import DirectAsyncClient, json_of
+from nat.http.service import Json, ServiceClient
 from nat.secrets import excerpt
 from nat.wire.hosts import is_everywhere
 from nat.wire.training import JobState
@@ -23,7 +22,6 @@ from nat.wire.training import JobState
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
 _LOAD_SECONDS = 600.0
-_ERROR_CHARS = 2000
 _HINTS = {
     401: "set `backend.api_key` to the key that the server was started with",
     403: "set `backend.api_key` to the key that the server was started with",
@@ -31,57 +29,44 @@ _HINTS = {
     409: "another run trains this model; wait for it, or choose another `backend.name`",
 }
 
-Json = dict[str, Any]
-
-
-class RouteMissing(BackendError):
-    """The server's version lacks a route."""
-
 
 @dataclass(frozen=True)
 class Inference:
     """The inference server's URL and key."""
 
     base_url: str
-    api_key: str
+    key: str
     serving: Serving | None = None
     """What our server says of itself; other servers load the base model that is requested."""
 
 
-class ArtModelList(BaseModel):
-    """GET /v1/models, with the fields that the client uses."""
-
-    class Card(BaseModel):
-        """One name that the server answers to."""
-
-        id: str
-
-    data: list[Card]
-
-
-class ArtClient:
+class ArtClient(ServiceClient):
     """One ART server. Tests pass a transport."""
 
-    def __init__(self, base_url: str, api_key: str, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self.base_url = base_url
-        self._api_key = api_key
-        # Connections are not reused: a request on a closed one fails, and a batch is not sent twice.
-        self._http = DirectAsyncClient(transport=transport, limits=httpx.Limits(max_keepalive_connections=0))
+    def __init__(self, base_url: str, key: str, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        super().__init__(
+            base_url,
+            key,
+            name="the ART server",
+            silent="Failed to connect to ART backend.",
+            timeout=httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS),
+            # Connections are not reused: a request on a closed one fails, and a batch is not sent twice.
+            limits=httpx.Limits(max_keepalive_connections=0),
+            transport=transport,
+        )
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
+    def hint(self, status: int | None) -> str:
+        if status is None:
+            return (
+                "start the server (`nat backend serve` with --inference_port, or ART's own), and check `ip` and "
+                f"`port` of the trainer adapter's `backend`; try `curl {self.base_url}/healthcheck`"
+            )
+        return _HINTS.get(status) or super().hint(status)
 
     async def check_health(self) -> None:
         """Raise BackendUnreachable unless the control routes answer with a status of success."""
         try:
-            await self._get(f"{self.base_url}/healthcheck", self._api_key)
+            await self.send("GET", "/healthcheck")
         except BackendUnreachable:
             raise
         except BackendError as error:
@@ -89,8 +74,7 @@ class ArtClient:
 
     async def check_trains(self) -> None:
         """Raise BackendError if the server has no training route: status 405 means that it has, for another method."""
-        request = self._request("GET", f"{self.base_url}/_train_model", self._api_key, read=_ANSWER_SECONDS)
-        response = await self._response(request)
+        response = await self.send("GET", "/_train_model", accept=range(400, 600))
         if response.status_code == HTTPStatus.NOT_FOUND:
             raise BackendError(
                 f"the ART server at {self.base_url} cannot train over HTTP: it has no route /_train_model",
@@ -98,38 +82,30 @@ class ArtClient:
             )
 
     async def register(self, model: Json) -> None:
-        await self._post("/register", model)
+        await self.send("POST", "/register", json=model)
 
     async def prepare(self, body: Json) -> Inference:
         """Load the model and begin to serve it, which may take minutes the first time."""
-        response = await self._post("/_prepare_backend_for_training", body, read=_LOAD_SECONDS)
-        match json_of(response):
-            case [str(url), str(key)]:
-                return Inference(self._reachable(url), key, _serving(response))
-        raise _unexpected(response, wanted="the URL and the key of its inference")
+        timeout = httpx.Timeout(_LOAD_SECONDS, connect=_CONNECT_SECONDS)
+        response = await self.send("POST", "/_prepare_backend_for_training", json=body, timeout=timeout)
+        url, key = self.parsed(tuple[str, str], response, wanted="the URL and the key of its inference")
+        return Inference(self._reachable(url), key, _serving(response))
 
     async def step(self, model: Json) -> int:
         """How often the model was trained."""
-        response = await self._post("/_get_step", model)
-        match json_of(response):
-            case int(step):
-                return step
-        raise _unexpected(response, wanted="a step")
+        return await self.read(int, "POST", "/_get_step", wanted="a step", json=model)
 
     async def delete_checkpoints(self, model: Json, *, keep: Sequence[int]) -> None:
         """Delete all checkpoints but these; servers up to 0.5.7 keep the newest and the best instead."""
-        try:
-            await self._post("/_delete_checkpoint_files", {"model": model, "steps_to_keep": list(keep)})
-        except RouteMissing:
-            await self._post("/_delete_checkpoints", model)
+        body = {"model": model, "steps_to_keep": list(keep)}
+        response = await self.send("POST", "/_delete_checkpoint_files", json=body, accept=[HTTPStatus.NOT_FOUND])
+        if response.status_code == HTTPStatus.NOT_FOUND:
+            await self.send("POST", "/_delete_checkpoints", json=model)
 
     async def served_names(self, inference: Inference) -> list[str]:
         """The names that the inference server answers to."""
-        response = await self._get(f"{inference.base_url}/models", inference.api_key)
-        try:
-            return [card.id for card in ArtModelList.model_validate_json(response.content).data]
-        except ValidationError as error:
-            raise _unexpected(response, wanted="a list of models") from error
+        own_key = {"Authorization": f"Bearer {inference.key}"}  # even if empty, in place of the control routes' key
+        return await self.served_models(f"{inference.base_url}/models", headers=own_key)
 
     async def train(self, body: bytes) -> AsyncGenerator[Json, None]:
         """The metrics of each gradient step as soon as it is done; ends when the new weights are served.
@@ -140,15 +116,9 @@ class ArtClient:
 
         """
         timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
-        headers = {**_bearer(self._api_key), "Content-Type": "application/json"}
-        request = self._http.build_request(
-            "POST", f"{self.base_url}/_train_model", content=body, headers=headers, timeout=timeout
-        )
-        response = await self._response(request, stream=True)
+        headers = {"Content-Type": "application/json"}
+        response = await self.send("POST", "/_train_model", content=body, headers=headers, timeout=timeout, stream=True)
         try:
-            if not response.is_success:
-                await response.aread()
-                _check_status(response)
             async for line in response.aiter_lines():
                 if line.strip():
                     yield _metrics(line)
@@ -169,35 +139,9 @@ class ArtClient:
 
     async def _job(self, job_id: str) -> JobState | None:
         try:
-            response = await self._get(f"{self.base_url}/jobs/{job_id}", self._api_key)
-            return JobState.model_validate_json(response.content)
-        except (BackendError, ValidationError):
+            return await self.read(JobState, "GET", f"/jobs/{job_id}", wanted="a job")
+        except BackendError:
             return None  # an error of this request would hide the broken stream
-
-    async def _get(self, url: str, api_key: str) -> httpx.Response:
-        return await self._send(self._request("GET", url, api_key, read=_ANSWER_SECONDS))
-
-    async def _post(self, path: str, body: Json, *, read: float = _ANSWER_SECONDS) -> httpx.Response:
-        return await self._send(self._request("POST", f"{self.base_url}{path}", self._api_key, body=body, read=read))
-
-    def _request(self, method: str, url: str, api_key: str, *, body: Json | None = None, read: float) -> httpx.Request:
-        timeout = httpx.Timeout(read, connect=_CONNECT_SECONDS)
-        return self._http.build_request(method, url, json=body, headers=_bearer(api_key), timeout=timeout)
-
-    async def _send(self, request: httpx.Request) -> httpx.Response:
-        response = await self._response(request)
-        _check_status(response)
-        return response
-
-    async def _response(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
-        try:
-            return await self._http.send(request, stream=stream)
-        except httpx.TransportError as error:
-            raise BackendUnreachable(
-                f"Failed to connect to ART backend. {request.method} {request.url}: {describe_error(error)}",
-                hint="start the server (`nat backend serve` with --inference_port, or ART's own), and check `ip` and "
-                f"`port` of the trainer adapter's `backend`; try `curl {self.base_url}/healthcheck`",
-            ) from error
 
     def _reachable(self, url: str) -> str:
         """The URL for this client: if the server listens on all addresses, with the configured host."""
@@ -209,43 +153,11 @@ class ArtClient:
         return urlunsplit(parts._replace(netloc=netloc)).rstrip("/")
 
 
-def _bearer(api_key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {api_key}"}
-
-
-def _check_status(response: httpx.Response) -> None:
-    """Raise unless the status is one of success."""
-    if response.is_success:
-        return
-    kind = RouteMissing if response.status_code == HTTPStatus.NOT_FOUND else BackendError
-    request = response.request
-    raise kind(
-        f"the ART server answered {request.method} {request.url} with {response.status_code}: {_detail(response)}",
-        hint=_HINTS.get(response.status_code, "the reason is in this answer, or in the server's log"),
-    )
-
-
-def _unexpected(response: httpx.Response, *, wanted: str) -> BackendError:
-    """The error for an answer with a status of success that no ART server gives."""
-    return BackendError(
-        f"{response.request.url} should have given {wanted}, but it answered "
-        f"{excerpt(repr(response.text), _ERROR_CHARS)}",
-        hint="check that an ART server listens there, and nothing else",
-    )
-
-
 def _serving(response: httpx.Response) -> Serving | None:
     try:
         return Serving.model_validate_json(response.headers.get(SERVING_HEADER, ""))
     except ValidationError:
         return None
-
-
-def _detail(response: httpx.Response) -> str:
-    """The server's error message in ART's shape, or else the body."""
-    answer = json_of(response)
-    detail = answer.get("detail") if isinstance(answer, dict) else None
-    return detail if isinstance(detail, str) else excerpt(response.text, _ERROR_CHARS)
 
 
 def _metrics(line: str) -> Json:

@@ -6,9 +6,10 @@ from statistics import fmean
 from typing import Any
 
 from nat.art.wire import NEW_STEPS, STEPS, TRAINED_GROUPS, TRAINED_TOKENS
-from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus, TrainingStatusEnum
+from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus
 from nat.data_models.score import is_finite
 from nat.errors import NatError, describe_error
+from nat.wire.training import JobStatus
 
 Report = Callable[[dict[str, Any]], None]
 """Receives the metrics of a gradient step."""
@@ -39,8 +40,8 @@ class ArtJob:
         if self._final is not None:
             return self._final
         if self.task.done():  # it was canceled before it began
-            return self._make_status(TrainingStatusEnum.CANCELED, "Training was canceled.")
-        return self._make_status(TrainingStatusEnum.RUNNING, "Training is in progress.", progress=self._progress)
+            return self._make_status(JobStatus.CANCELED, "Training was canceled.")
+        return self._make_status(JobStatus.RUNNING, "Training is in progress.", progress=self._progress)
 
     async def end(self) -> TrainingJobStatus:
         """Wait for the end; canceling the wait does not cancel the job."""
@@ -57,14 +58,14 @@ class ArtJob:
             async with asyncio.timeout(self._seconds):
                 version = await work(self._add)
         except asyncio.CancelledError:
-            self._final = self._make_status(TrainingStatusEnum.CANCELED, "Training was canceled.")
+            self._final = self._make_status(JobStatus.CANCELED, "Training was canceled.")
             raise
         except TimeoutError:
             text = f"it was not done within {self._seconds:.0f} s (`timeout` of the trainer adapter)"
-            self._final = self._make_status(TrainingStatusEnum.FAILED, f"Training failed with error: {text}")
+            self._final = self._make_status(JobStatus.FAILED, f"Training failed with error: {text}")
         except Exception as error:  # noqa: BLE001 - the boundary of one job: its failure becomes its status
             reason = str(error) if isinstance(error, NatError) else describe_error(error)
-            self._final = self._make_status(TrainingStatusEnum.FAILED, f"Training failed with error: {reason}")
+            self._final = self._make_status(JobStatus.FAILED, f"Training failed with error: {reason}")
         else:
             self._final = self._done(version)
 
@@ -86,20 +87,14 @@ class ArtJob:
             text += " The server found nothing to train on and made no gradient step."
             trained = dict.fromkeys(_TRAINED, 0.0)
         return self._make_status(
-            TrainingStatusEnum.COMPLETED, text, progress=100.0, policy_version=version, metrics=metrics | trained
+            JobStatus.COMPLETED, text, progress=100.0, policy_version=version, metrics=metrics | trained
         )
 
     def _make_status(
-        self, status: TrainingStatusEnum, message: str, *, progress: float | None = None, **facts: Any
+        self, status: JobStatus, message: str, *, progress: float | None = None, **facts: Any
     ) -> TrainingJobStatus:
-        return TrainingJobStatus(
-            run_id=self.ref.run_id,
-            backend=self.ref.backend,
-            status=status,
-            progress=progress,
-            message=message,
-            metadata={**(self.ref.metadata or {}), "metrics": mean_metrics(self._lines)} | facts,
-        )
+        metrics = {"metrics": mean_metrics(self._lines)}
+        return self.ref.reported(status, progress=progress, message=message, **(metrics | facts))
 
 
 def mean_metrics(lines: list[dict[str, float]]) -> dict[str, float]:

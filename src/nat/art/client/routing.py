@@ -1,36 +1,19 @@
 """Find the LLMs of the YAML that call the ART server, and the name that serves them the trained model. Pure."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from nat.art.client.config import ARTBackendConfig
 from nat.art.wire import Serving
-from nat.capture.redirect import Address, address_of
+from nat.capture.redirect import address_of
+from nat.data_models.llm import ModelEndpoint
 from nat.errors import BackendUnreachable, ConfigError
 from nat.finetuning.sampling import REPLACE, block_finding
-from nat.wire.sampling import MODELS_OWN, Sampling
-
-
-@dataclass(frozen=True)
-class ConfiguredLLM:
-    """An LLM of the YAML, with the properties of its requests that the configuration fixes."""
-
-    key: str
-    """Its key under `llms`."""
-    model: str
-    base_url: str | None = None
-    sampling: Sampling = MODELS_OWN
-    """How requests that set nothing are sampled."""
-
-    @property
-    def address(self) -> Address | None:
-        return None if self.base_url is None else address_of(self.base_url)
 
 
 def trained_llms(
-    llms: Sequence[ConfiguredLLM], backend: ARTBackendConfig, *, inference_url: str, target: str | None
-) -> list[ConfiguredLLM]:
+    llms: Mapping[str, ModelEndpoint], backend: ARTBackendConfig, *, inference_url: str, target: str | None
+) -> dict[str, ModelEndpoint]:
     """The LLMs whose requests get the trained model.
 
     They ask the server for the run's name or for the base model. If one asks for the run's name, the base model's name
@@ -40,15 +23,17 @@ def trained_llms(
         ConfigError: there is none, or `finetuning.target_model` is another LLM.
 
     """
-    here = [llm for llm in llms if llm.address is not None and llm.address == address_of(inference_url)]
-    by_name = [llm for llm in here if llm.model == backend.name or llm.model.startswith(f"{backend.name}@")]
-    trained = by_name or [llm for llm in here if llm.model == backend.base_model]
+    server = address_of(inference_url)
+    here = {key: llm for key, llm in llms.items() if llm.base_url and address_of(llm.base_url) == server}
+    by_name = {
+        k: llm for k, llm in here.items() if llm.model == backend.name or llm.model.startswith(f"{backend.name}@")
+    }
+    trained = by_name or {key: llm for key, llm in here.items() if llm.model == backend.base_model}
     if not trained:
         raise _no_trained_llm(llms, backend, inference_url)
-    keys = [llm.key for llm in trained]
-    if target in {llm.key for llm in llms} - set(keys):
+    if target in llms.keys() - trained.keys():
         raise ConfigError(
-            [f"finetuning.target_model: '{target}' does not use the trained model; {', '.join(keys)} does"],
+            [f"finetuning.target_model: '{target}' does not use the trained model; {', '.join(trained)} does"],
             hint="name the trained LLM, or leave `target_model` out",
         )
     return trained
@@ -83,33 +68,33 @@ def served_as(names: Sequence[str], backend: ARTBackendConfig, *, inference_url:
     return f"{backend.name}@{max(steps)}"
 
 
-def notice(llm: ConfiguredLLM, served: str) -> str:
+def notice(key: str, llm: ModelEndpoint, served: str) -> str:
     """The notice that an LLM's requests use another model than its configuration names."""
-    return f"llms.{llm.key} names {llm.model}; during the run, its requests use {served}, the trained model"
+    return f"llms.{key} names {llm.model}; during the run, its requests use {served}, the trained model"
 
 
-def sampling_warnings(llms: Sequence[ConfiguredLLM]) -> list[str]:
+def sampling_warnings(llms: Mapping[str, ModelEndpoint]) -> list[str]:
     """Warn of temperatures other than 1, which ART's own server trains as if they were 1.
 
     Raises:
         ConfigError: neither server can train on what an LLM samples.
 
     """
-    findings = [block_finding(llm.key, llm.sampling) for llm in llms if not llm.sampling.trainable]
+    findings = [block_finding(key, llm.sampling) for key, llm in llms.items() if not llm.sampling.trainable]
     if findings:
         raise ConfigError(findings)
     return [
-        f"llms.{llm.key} samples with temperature {llm.sampling.temperature:g}. `nat backend serve` trains that as it "
+        f"llms.{key} samples with temperature {llm.sampling.temperature:g}. `nat backend serve` trains that as it "
         f"is sampled; ART's own server trains it as if it were sampled at 1. Set `temperature: 1` or `{REPLACE}`."
-        for llm in llms
+        for key, llm in llms.items()
         if llm.sampling.temperature != 1
     ]
 
 
-def _no_trained_llm(llms: Sequence[ConfiguredLLM], backend: ARTBackendConfig, inference_url: str) -> ConfigError:
+def _no_trained_llm(llms: Mapping[str, ModelEndpoint], backend: ARTBackendConfig, inference_url: str) -> ConfigError:
     findings = [
-        f"llms.{llm.key}: requests {llm.model} from {llm.base_url or 'OpenAI'}, which is not the trained model"
-        for llm in llms
+        f"llms.{key}: requests {llm.model} from {llm.base_url or 'OpenAI'}, which is not the trained model"
+        for key, llm in llms.items()
     ]
     return ConfigError(
         findings or ["llms: empty, so nothing uses the trained model"],

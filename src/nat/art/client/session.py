@@ -1,16 +1,17 @@
 """One run's model on an ART server: registered, served, trained, and sampled by the workflow's LLMs."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nat.art.client.client import ArtClient, Inference
 from nat.art.client.config import ARTBackendConfig, ARTTrainingConfig
 from nat.art.client.job import Report
 from nat.art.client.requests import art_model, model_body, prepare_body, train_body
-from nat.art.client.routing import ConfiguredLLM, check_base_model, notice, sampling_warnings, served_as, trained_llms
+from nat.art.client.routing import check_base_model, notice, sampling_warnings, served_as, trained_llms
 from nat.art.wire import ArtTrajectoryGroup
 from nat.capture.redirect import Redirects, address_of
 from nat.data_models.finetuning import ServedModel
+from nat.data_models.llm import ModelEndpoint
 from nat.errors import BackendError
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.run_context import current_run
@@ -27,7 +28,7 @@ class ArtSession:
         training: ARTTrainingConfig,
         *,
         client: ArtClient,
-        llms: Sequence[ConfiguredLLM] | None,
+        llms: Mapping[str, ModelEndpoint] | None,
         redirects: Redirects,
     ) -> None:
         self._backend = backend
@@ -37,7 +38,7 @@ class ArtSession:
         self._client = client
         self._llms = llms
         self._redirects = redirects
-        self._trained: list[ConfiguredLLM] = []
+        self._trained: Mapping[str, ModelEndpoint] = {}
         self._served = backend.name
         self._best_step: int | None = None
         self.warnings: list[str] = []
@@ -53,8 +54,11 @@ class ArtSession:
         """All names under which capture may have recorded answers of the trained model; None if it is not known."""
         if self._llms is None:
             return None
-        keys, models = {llm.key for llm in self._trained}, {llm.model for llm in self._trained}
-        return keys | models | {self._served, self._backend.name}
+        return self._trained.keys() | self._models | {self._served, self._backend.name}
+
+    @property
+    def _models(self) -> set[str]:
+        return {llm.model for llm in self._trained.values()}
 
     async def connect(self, target_model: str | None, *, sampling_replaced: bool = False) -> None:
         """Register the model, have it served, and redirect the requests of the LLMs that ask this server for it.
@@ -80,9 +84,9 @@ class ArtSession:
         if self._llms is not None:
             self._trained = trained_llms(self._llms, self._backend, inference_url=url, target=target_model)
         await self._ask_for_newest()
-        for llm in self._trained:
+        for key, llm in self._trained.items():
             if llm.model != self._served:
-                _tell(notice(llm, self._served))
+                _tell(notice(key, llm, self._served))
         self.warnings += [] if sampling_replaced else sampling_warnings(self._trained)
 
     async def check(self) -> None:
@@ -105,7 +109,7 @@ class ArtSession:
         return ServedModel(
             name=await self._version(),
             base_url=self._inference.base_url,
-            overrides=tuple((f"llms.{llm.key}.model_name", self._served) for llm in self._trained),
+            overrides=tuple((f"llms.{key}.model_name", self._served) for key in self._trained),
         )
 
     async def keep_best(self) -> str:
@@ -125,7 +129,7 @@ class ArtSession:
         self._served = await self._served_name()
         server = address_of(self._inference.base_url)
         assert server is not None, "an LLM calls it"
-        for name in {llm.model for llm in self._trained} | {self._backend.name}:
+        for name in self._models | {self._backend.name}:
             self._redirects.send(server, name, self._served)
 
     async def _delete_old_checkpoints(self) -> None:

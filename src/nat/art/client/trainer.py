@@ -1,8 +1,7 @@
 """The generic trainer and trajectory builder under ART's names, with run ids as ART's users know them."""
 
 import logging
-from typing import Any, ClassVar
-from uuid import uuid4
+from typing import ClassVar
 
 from nat.art.client.config import ARTTrainerConfig, ARTTrajectoryBuilderConfig
 from nat.art.client.trainer_adapter import ARTTrainerAdapter
@@ -18,22 +17,14 @@ class ARTTrainer(EpochTrainer):
     """Runs epochs one after the other; each epoch's rollouts use the weights that the server serves."""
 
     title: ClassVar[str] = "OpenPipe ART Runner"
-
-    def __init__(self, trainer_config: ARTTrainerConfig, **kwargs: Any) -> None:
-        super().__init__(trainer_config, **kwargs)
-        self._run_id = f"art_run_{uuid4().hex[:8]}"
-
-    @property
-    def run_id(self) -> str:
-        """In all log lines of trainer, builder and adapter; the run's folder has another name, which sorts by time."""
-        return self._run_id
+    run_prefix: ClassVar[str] = "art_run_"
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
         logger.info("Initializing %s", self.title)
         await super().initialize(run_config)
 
     async def cleanup(self) -> None:
-        """Close the adapter, too: one that the guide's constructor made has a client of its own."""
+        """Close the adapter, too, which nobody else does for one that the guide's constructor made."""
         await super().cleanup()
         if isinstance(self.trainer_adapter, ARTTrainerAdapter):
             await self.trainer_adapter.close()

@@ -9,7 +9,6 @@ from typing import Any
 from nat.art.client.client import ArtClient
 from nat.art.client.config import ARTTrainerAdapterConfig, ARTTrainingConfig
 from nat.art.client.job import ArtJob, Report
-from nat.art.client.routing import ConfiguredLLM
 from nat.art.client.session import ArtSession
 from nat.art.client.trajectories import art_groups
 from nat.builder.builder import Builder
@@ -21,12 +20,12 @@ from nat.data_models.finetuning import (
     TrainingJobStatus,
     TrajectoryCollection,
 )
+from nat.data_models.llm import ModelEndpoint
 from nat.errors import BackendError, ConfigError
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint, TrainerAdapter
 from nat.finetuning.progress import append_progress
 from nat.registry.decorators import register_trainer_adapter
-from nat.wire.sampling import read_sampling
 
 logger = logging.getLogger(__name__)
 
@@ -44,14 +43,12 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         self,
         adapter_config: ARTTrainerAdapterConfig,
         *,
-        client: ArtClient | None = None,
-        llms: Sequence[ConfiguredLLM] | None = None,
+        llms: Mapping[str, ModelEndpoint] | None = None,
         redirects: Redirects | None = None,
     ) -> None:
-        """Connect on `initialize`.
+        """Connect on `initialize`; `close` closes the connections.
 
         Args:
-            client: The caller closes it; by default the adapter has one of its own, which `close` closes.
             llms: Those of the YAML, so that their requests are redirected to the trained model; None if they are not
                 known, and the workflow calls the trained model by itself.
             redirects: Takes the redirects of these LLMs.
@@ -60,9 +57,9 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         super().__init__(adapter_config)
         self._config = adapter_config
         training, backend = adapter_config.training or ARTTrainingConfig(), adapter_config.backend
-        opened = client or ArtClient(backend.base_url, backend.api_key.get_secret_value())
-        self._own_client = opened if client is None else None
-        self._session = ArtSession(backend, training, client=opened, llms=llms, redirects=redirects or Redirects())
+        self._client = ArtClient(backend.base_url, backend.api_key.get_secret_value())
+        redirects = redirects or Redirects()
+        self._session = ArtSession(backend, training, client=self._client, llms=llms, redirects=redirects)
         self._jobs: dict[str, ArtJob] = {}
         self._jobs_submitted = 0
 
@@ -148,8 +145,7 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         """Cancel the jobs that still run, and close what the adapter opened; may be called at any time, and again."""
         for job in self._jobs.values():
             await job.cancel()
-        if self._own_client is not None:
-            await self._own_client.close()
+        await self._client.close()
 
     async def keep_best(self) -> KeptCheckpoint:
         """Keep the newest step of the model when old checkpoints are deleted on the server."""
@@ -171,11 +167,10 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
 
     def _job(self, ref: TrainingJobRef) -> ArtJob:
         """The job with the reference's job id, or else the newest of the run."""
-        job_id = (ref.metadata or {}).get("job_id")
-        if job_id is None:
+        if ref.job_id is None:
             found = [job for job in self._jobs.values() if job.ref.run_id == ref.run_id]
         else:
-            found = [job for key, job in self._jobs.items() if key == job_id]
+            found = [job for key, job in self._jobs.items() if key == ref.job_id]
         if not found:
             raise ValueError(f"No training job found with run_id {ref.run_id}")
         return found[-1]
@@ -197,22 +192,12 @@ async def openpipe_art_trainer_adapter(
     config: ARTTrainerAdapterConfig, builder: Builder
 ) -> AsyncGenerator[ARTTrainerAdapter, None]:
     """Create the adapter of a running ART server."""
-    llms = [llm for key in builder.llm_names if (llm := await _configured(key, builder)) is not None]
-    backend = config.backend
+    configs = {key: (await builder.get_llm_provider(key)).config for key in builder.llm_names}
+    # Those without such an endpoint cannot call an ART server.
+    llms = {key: found for key, config in configs.items() if (found := config.openai_endpoint) is not None}
     with redirecting() as redirects:
-        async with ArtClient(backend.base_url, backend.api_key.get_secret_value()) as client:
-            adapter = ARTTrainerAdapter(config, client=client, llms=llms, redirects=redirects)
-            try:
-                yield adapter
-            finally:
-                await adapter.close()
-
-
-async def _configured(key: str, builder: Builder) -> ConfiguredLLM | None:
-    """An LLM with OpenAI's API; others cannot call an ART server."""
-    endpoint = (await builder.get_llm_provider(key)).config.openai_endpoint
-    if endpoint is None:
-        return None
-    return ConfiguredLLM(
-        key=key, model=endpoint.model, base_url=endpoint.base_url, sampling=read_sampling(endpoint.defaults)
-    )
+        adapter = ARTTrainerAdapter(config, llms=llms, redirects=redirects)
+        try:
+            yield adapter
+        finally:
+            await adapter.close()

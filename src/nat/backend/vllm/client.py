@@ -1,7 +1,7 @@
 """Calls of vLLM's routes: sampling on the event loop, control from the model thread."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from nat.backend.vllm.wire import GENERATE, Generate, Generated
 from nat.errors import EngineFailed, EngineStopped, WeightsReplaced, findings_of
-from nat.http.client import DirectAsyncClient, DirectClient
+from nat.http.client import DirectAsyncClient, DirectClient, bearer
 from nat.secrets import excerpt
 
 HEALTH = "/health"
@@ -37,7 +37,7 @@ class VllmAddress:
         return DirectClient(
             base_url=self.base_url,
             transport=httpx.HTTPTransport(uds=self.socket, limits=_LIMITS),
-            headers=self._headers,
+            headers=bearer(self.api_key),
             timeout=CONTROL_SECONDS,
         )
 
@@ -46,13 +46,9 @@ class VllmAddress:
         return DirectAsyncClient(
             base_url=self.base_url,
             transport=httpx.AsyncHTTPTransport(uds=self.socket, limits=_LIMITS),
-            headers=self._headers,
+            headers=bearer(self.api_key),
             timeout=None,  # an answer takes as long as its tokens; the client of our server has a limit
         )
-
-    @property
-    def _headers(self) -> Mapping[str, str]:
-        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
 
 class Explain(Protocol):

@@ -77,7 +77,7 @@ async def _train(given: FinetuneRunConfig, *, quiet: bool) -> RunResult:
 def summary_text(result: RunResult, config_file: Path) -> str:
     """The verdict, the training, the failures, and the paths of the files; errors in it cannot control the terminal."""
     summary, run_dir = result.summary, result.run_dir
-    no_verdict = f"No verdict: {result.unjudged or 'there was no validation dataset'}."
+    no_verdict = f"No verdict: {result.no_verdict or 'there was no validation dataset'}."
     verdict = result.comparison.sentence if result.comparison else no_verdict
     rows = [("" if place else "Phases", str(phase)) for place, phase in enumerate(summary.phases)]
     rows.append(("Trained", _trained(summary)))

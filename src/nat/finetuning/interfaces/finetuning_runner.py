@@ -12,24 +12,15 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.finetuning.interfaces.held_out import play_held_out
-from nat.finetuning.interfaces.lifecycle import check_ready, refuse_attributes
+from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 
-_INSTEAD = {
-    "plays_ahead": "inherit from `EpochTrainer`",
-    "runs_phases": "inherit from `EpochTrainer`",
-    "keeps_records": "inherit from `RecordingTrainer`",
-}
 _BIND = "bind_components(trajectory_builder, trainer_adapter)"
 
 
 class Trainer(ABC):
     """Abstract: coordinates builder and adapter over the epochs."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        refuse_attributes(cls, _INSTEAD)
 
     def __init__(self, trainer_config: TrainerConfig, **kwargs: Any) -> None:  # noqa: ARG002 - the guide's signature
         self.trainer_config = trainer_config
@@ -85,13 +76,6 @@ class Trainer(ABC):
     def log_progress(self, epoch: int, metrics: dict[str, Any], output_dir: str | None = None) -> None:
         """Save or show the metrics of an epoch."""
         raise NotImplementedError
-
-    def unjudged(self) -> str | None:
-        """Why the workflow does not call the trained weights, so that held-out scores of them cannot be had.
-
-        None if it does; then `run` waits for all jobs. Asked before the first validation, and before the last one.
-        """
-        return None
 
     async def run_validation_evaluation(self, epoch: int, run_id: str) -> dict[str, Any]:  # noqa: ARG002 - the guide's signature
         """Play the validation dataset with the weights after `epoch` epochs; failures are counted, not scored.

@@ -15,16 +15,8 @@ from nat.data_models.finetuning import (
     TrainingJobStatus,
     TrajectoryCollection,
 )
-from nat.finetuning.interfaces.lifecycle import refuse_attributes
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.training import Compares
-
-_INSTEAD = {
-    "compares_across_groups": "set `recipe`",
-    "needs_difference": "set `recipe`",
-    "needs_samples": "set `recipe`",
-    "runs_phases": "inherit from `TakesOver`",
-}
 
 
 class Recipe(BaseModel):
@@ -50,7 +42,8 @@ class TrainerAdapter(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        refuse_attributes(cls, _INSTEAD)
+        if "compares_across_groups" in cls.__dict__:  # of release 0.5
+            raise TypeError(f"{cls.__name__} has compares_across_groups, which nobody reads any more: set `recipe`")
 
     def __init__(self, adapter_config: TrainerAdapterConfig) -> None:
         self.adapter_config = adapter_config
@@ -141,4 +134,17 @@ class CheckpointKeeper(Protocol):
 
     async def export_best(self, name: str) -> Path | None:
         """Export the kept checkpoint as a plain model of that name; None if there is none, or the backend keeps it."""
+        ...
+
+
+@runtime_checkable
+class TrainsElsewhere(Protocol):
+    """A trainer or an adapter inherits from this class if the workflow may not call the model that it trains."""
+
+    def no_verdict(self) -> str | None:
+        """Why held-out scores of the trained model cannot be had, in half a sentence.
+
+        None if the workflow calls that model and `run` waits for all jobs. Asked before the first validation, and
+        before the last one.
+        """
         ...

@@ -17,7 +17,6 @@ from nat.data_models.finetuning import (
     TrainerConfig,
     TrainingJobRef,
     TrainingJobStatus,
-    TrainingStatusEnum,
     TrajectoryCollection,
 )
 from nat.errors import BackendError, BackendUnreachable, ConfigError
@@ -187,7 +186,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
                         return _status(ref, state)
         except TimeoutError:
             raise BackendError(
-                f"the update {_job_id(ref)} was not done within {self._config.timeout:.0f} s",
+                f"the update {ref.job_id} was not done within {self._config.timeout:.0f} s",
                 hint="raise `timeout` of the trainer adapter, or train on fewer rollouts per epoch",
             ) from None
         except asyncio.CancelledError:
@@ -231,7 +230,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
 
     async def _state(self, ref: TrainingJobRef, *, wait: float = 0.0) -> JobState:
         try:
-            return await self._client.job(_job_id(ref), wait=wait)
+            return await self._client.job(str(ref.job_id), wait=wait)
         except BackendUnreachable:
             self._backend.check()
             raise
@@ -240,7 +239,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
         """Cancel the job; a backend that does not answer is stopped soon anyway."""
         with suppress(BackendError, TimeoutError):
             async with asyncio.timeout(_CANCEL_SECONDS):
-                await self._client.cancel(_job_id(ref))
+                await self._client.cancel(str(ref.job_id))
 
 
 @register_trainer_adapter(config_type=LocalTrainerAdapterConfig)
@@ -295,25 +294,16 @@ def _with_labels(config: TrainingConfig) -> TrainingConfig:
     return config.model_copy(update={"advantage": "given"})
 
 
-def _job_id(ref: TrainingJobRef) -> str:
-    return str((ref.metadata or {})["job_id"])
-
-
 def _status(ref: TrainingJobRef, state: JobState) -> TrainingJobStatus:
     failure = state.failure
-    return TrainingJobStatus(
-        run_id=ref.run_id,
-        backend=ref.backend,
-        status=TrainingStatusEnum(state.status.value),
+    return ref.reported(
+        state.status,
         progress=state.progress,
         message=None if failure is None else f"{failure.message}\n  → {failure.hint}",
-        metadata={
-            "job_id": state.id,
-            "metrics": (ref.metadata or {}).get("metrics", {}) | state.metrics,
-            "training": None if state.training is None else state.training.model_dump(),
-            "policy_version": state.policy_version,
-            "failure": None if failure is None else failure.model_dump(),
-        },
+        metrics=(ref.metadata or {}).get("metrics", {}) | state.metrics,
+        training=None if state.training is None else state.training.model_dump(),
+        policy_version=state.policy_version,
+        failure=None if failure is None else failure.model_dump(),
     )
 
 

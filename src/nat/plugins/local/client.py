@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Self, TypeVar
+from typing import Any, TypeVar
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from nat.errors import BackendError, BackendUnreachable, findings_of
-from nat.http.client import DirectAsyncClient
-from nat.secrets import excerpt
+from nat.errors import BackendError
+from nat.http.service import ServiceClient, reason_of
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.json import json_text
 from nat.wire.openai_requests import DetokenizeIds
-from nat.wire.openai_responses import DetokenizedText, ErrorResponse
+from nat.wire.openai_responses import DetokenizedText
 from nat.wire.serving import Health
 from nat.wire.texts import TokenizeAnswer, TokenizeRequest
 from nat.wire.training import (
@@ -29,40 +28,35 @@ from nat.wire.training import (
 _POLL_SECONDS = 20.0
 _REQUEST_SECONDS = 30.0 + _POLL_SECONDS
 _EXPORT_SECONDS = 600.0
-_SHOWN_CHARS = 300
 M = TypeVar("M", bound=BaseModel)
 
 
-class BackendClient:
+class BackendClient(ServiceClient):
     """A client of one backend; tests pass a transport in."""
 
-    def __init__(self, base_url: str, api_key: str, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._http = DirectAsyncClient(
-            base_url=base_url,
-            headers={"Authorization": f"Bearer {api_key}"},
-            transport=transport,
-        )
+    def __init__(self, base_url: str, key: str, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        super().__init__(base_url, key, name="the backend", timeout=_REQUEST_SECONDS, transport=transport)
 
-    async def __aenter__(self) -> Self:
-        return self
+    def hint(self, status: int | None) -> str:
+        elsewhere = "; if it runs elsewhere, check the address and the network" if status is None else ""
+        return f"look at the end of the backend's log{elsewhere}"
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        await self._http.aclose()
+    def refusal(self, response: httpx.Response) -> BackendError:
+        if response.status_code == HTTPStatus.BAD_REQUEST:
+            return BackendError(reason_of(response))  # a wrong setting: the message names it, with the remedy
+        return super().refusal(response)
 
     async def healthy(self) -> bool:
         """True if the backend answers with a success status."""
         try:
-            response = await self._http.get("/health", timeout=5.0)
-        except httpx.TransportError:
+            await self.send("GET", "/health", timeout=5.0)
+        except BackendError:
             return False
-        return response.is_success
+        return True
 
     async def health(self) -> Health:
         """The device and precision of the served model."""
-        return await self._request(Health, "GET", "/health")
+        return await self._read(Health, "GET", "/health")
 
     async def resolve(self, config: TrainingConfig) -> ResolvedTraining:
         """Ask which settings an update will use.
@@ -102,7 +96,7 @@ class BackendClient:
     async def job(self, job_id: str, *, wait: float = 0.0) -> JobState:
         """The state of a job, after at most `wait` seconds if it is not final before."""
         params = {"wait": min(wait, _POLL_SECONDS)}
-        return await self._request(JobState, "GET", f"/v1/training/jobs/{job_id}", params=params)
+        return await self._read(JobState, "GET", f"/v1/training/jobs/{job_id}", params=params)
 
     async def cancel(self, job_id: str) -> JobState:
         return await self._post(JobState, f"/v1/training/jobs/{job_id}/cancel")
@@ -126,54 +120,8 @@ class BackendClient:
     ) -> M:
         """The answer to a body, of which only the fields that are set are sent."""
         content = None if body is None else json_text(body, exclude_unset=True).encode()
-        return await self._request(answer, "POST", path, content=content, timeout=timeout)
+        headers = None if body is None else {"Content-Type": "application/json"}
+        return await self._read(answer, "POST", path, content=content, headers=headers, timeout=timeout)
 
-    async def _request(
-        self,
-        answer: type[M],
-        method: str,
-        path: str,
-        *,
-        content: bytes | None = None,
-        params: dict[str, float] | None = None,
-        timeout: float = _REQUEST_SECONDS,  # noqa: ASYNC109 - handed on to the HTTP client, which enforces it
-    ) -> M:
-        headers = {"Content-Type": "application/json"} if content is not None else None
-        try:
-            response = await self._http.request(
-                method, path, content=content, params=params, headers=headers, timeout=timeout
-            )
-        except httpx.TransportError as error:
-            raise BackendUnreachable(
-                f"the backend at {self._http.base_url} did not answer {method} {path}: {error!r}",
-                hint="look at the end of its log; if it runs elsewhere, check the address and the network",
-            ) from error
-        if not response.is_success:
-            reason = _reason(response)
-            if response.status_code == HTTPStatus.BAD_REQUEST:
-                raise BackendError(reason)  # a wrong setting: the message names it, with the remedy
-            raise BackendError(
-                f"the backend answered {method} {path} with {response.status_code}: {reason}",
-                hint="look at the end of the backend's log",
-            )
-        return _read(answer, response)
-
-
-def _reason(response: httpx.Response) -> str:
-    """The message of an error response; the whole body if it is not in the backend's format."""
-    try:
-        return ErrorResponse.model_validate_json(response.content).error.message
-    except ValidationError:
-        return excerpt(response.text, 2000)
-
-
-def _read(model: type[M], response: httpx.Response) -> M:
-    try:
-        return model.model_validate_json(response.content)
-    except ValidationError as error:
-        request = f"{response.request.method} {response.request.url}"
-        seen = excerpt(repr(response.text), _SHOWN_CHARS)
-        raise BackendError(
-            f"the answer to {request} is no {model.__name__} ({findings_of(error)[0]}): {seen}",
-            hint="the server there is not a backend of this version; it may be a proxy",
-        ) from error
+    async def _read(self, answer: type[M], method: str, path: str, **options: Any) -> M:
+        return await self.read(answer, method, path, wanted=f"a {answer.__name__}", **options)

@@ -23,6 +23,19 @@ async def trained(server: FakeArtServer) -> list[dict]:
         return [line async for line in art.train(BODY)]
 
 
+async def test_an_inference_server_never_gets_the_key_of_the_control_routes():
+    """It may be another host, also where it needs no key."""
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers["authorization"])
+        return httpx.Response(200, json={"data": []})
+
+    async with ArtClient("http://control", "control-key", transport=httpx.MockTransport(answer)) as art:
+        assert await art.served_names(Inference("http://elsewhere/v1", "")) == []
+    assert asked == ["Bearer "]
+
+
 async def test_the_calls_are_arts():
     """Each route is called with ART's method, path and body, and with the key."""
     async with FakeArtServer() as server, client(server) as art:
@@ -103,7 +116,7 @@ async def test_another_kind_of_server_is_recognised():
     """If something else listens on that port, the error quotes its answer."""
     refusals = {"/_prepare_backend_for_training": (200, {"hello": "world"})}
     async with FakeArtServer(refusals=refusals) as server, client(server) as art:
-        with pytest.raises(BackendError, match=r"should have given the URL and the key .* answered '\{.hello"):
+        with pytest.raises(BackendError, match=r"is not the URL and the key .*: '\{.hello"):
             await art.prepare({"model": MODEL})
 
 
@@ -182,5 +195,5 @@ async def test_a_server_that_cannot_train_is_reported_at_once():
 async def test_a_step_is_a_number(said):
     """A step that is no number comes from another kind of server and is an error."""
     async with FakeArtServer(refusals={"/_get_step": (200, said)}) as server, client(server) as art:
-        with pytest.raises(BackendError, match="should have given a step"):
+        with pytest.raises(BackendError, match="is not a step"):
             await art.step(MODEL)

@@ -1,20 +1,22 @@
 import pytest
 
 from nat.art.client.config import ARTBackendConfig
-from nat.art.client.routing import ConfiguredLLM, notice, sampling_warnings, served_as, trained_llms
+from nat.art.client.routing import notice, sampling_warnings, served_as, trained_llms
+from nat.data_models.llm import ModelEndpoint
 from nat.errors import BackendUnreachable, ConfigError
-from nat.wire.sampling import read_sampling
 
 BACKEND = ARTBackendConfig(ip="localhost", port=7623, name="my_run", base_model="Qwen/tiny")
 HERE = "http://localhost:8000/v1"
 
 
-def llm(key: str, model: str, base_url: str | None = "http://127.0.0.1:8000/v1", **sampling) -> ConfiguredLLM:
-    return ConfiguredLLM(key=key, model=model, base_url=base_url, **sampling)
+def llm(
+    key: str, model: str, base_url: str | None = "http://127.0.0.1:8000/v1", **defaults
+) -> dict[str, ModelEndpoint]:
+    return {key: ModelEndpoint(model, base_url, defaults)}
 
 
-def found(*llms: ConfiguredLLM, target: str | None = None) -> list[str]:
-    return [llm.key for llm in trained_llms(llms, BACKEND, inference_url=HERE, target=target)]
+def found(*llms: dict[str, ModelEndpoint], target: str | None = None) -> list[str]:
+    return [*trained_llms({k: v for one in llms for k, v in one.items()}, BACKEND, inference_url=HERE, target=target)]
 
 
 @pytest.mark.parametrize("model", ["my_run", "my_run@3", "Qwen/tiny"])
@@ -77,23 +79,22 @@ def test_a_server_without_the_model_is_another_server():
 
 def test_a_redirected_llm_is_named():
     """One line reports that the requests name another model than the YAML."""
-    text = notice(llm("agent", "Qwen/tiny"), "my_run")
+    text = notice("agent", ModelEndpoint("Qwen/tiny", HERE, {}), "my_run")
     assert text.startswith("llms.agent names Qwen/tiny")
     assert "use my_run" in text
 
 
 def test_a_temperature_is_a_warning():
     """The guide's own file has temperature 0.4, so it runs; a warning explains what each server does with it."""
-    (warned,) = sampling_warnings([llm("agent", "m", sampling=read_sampling({"temperature": 0.4}))])
+    (warned,) = sampling_warnings(llm("agent", "m", temperature=0.4))
     assert "llms.agent samples with temperature 0.4." in warned
     assert "ART's own server trains it as if it were sampled at 1" in warned
-    plain = read_sampling({"temperature": 1.0, "top_p": 1.0})
-    assert sampling_warnings([llm("agent", "m", sampling=plain), llm("agent", "m")]) == []
+    assert sampling_warnings(llm("agent", "m", temperature=1.0, top_p=1.0) | llm("other", "m")) == []
 
 
 def test_untrainable_sampling_is_an_error():
     """The error comes before the first rollout and names the LLM's key, the field and the remedy."""
     with pytest.raises(ConfigError) as error:
-        sampling_warnings([llm("agent", "m", sampling=read_sampling({"temperature": 0.4, "top_p": 0.9}))])
+        sampling_warnings(llm("agent", "m", temperature=0.4, top_p=0.9))
     assert "llms.agent: answers sampled with top_p=0.9 cannot be trained on" in str(error.value)
     assert "sampling_in_training" in str(error.value)

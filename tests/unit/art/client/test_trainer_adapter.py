@@ -10,9 +10,7 @@ import pytest
 
 from fakes.art_server import FakeArtServer
 from fakes.llm_steps import call, steps, user
-from nat.art.client.client import ArtClient
 from nat.art.client.config import ARTTrainerAdapterConfig
-from nat.art.client.routing import ConfiguredLLM
 from nat.art.client.trainer_adapter import ARTTrainerAdapter
 from nat.capture.redirect import address_of, redirecting, served_name
 from nat.data_models.finetuning import (
@@ -22,6 +20,7 @@ from nat.data_models.finetuning import (
     Trajectory,
     TrajectoryCollection,
 )
+from nat.data_models.llm import ModelEndpoint
 from nat.errors import BackendUnreachable, ConfigError, InvalidTrajectories
 from nat.finetuning.trajectories.calls import calls_of
 from nat.finetuning.trajectories.episodes import episode
@@ -38,14 +37,13 @@ async def opened(
     config = ARTTrainerAdapterConfig(
         backend={"ip": "127.0.0.1", "port": server.port, **WHERE, **backend}, training=training, timeout=seconds
     )
-    llms = [ConfiguredLLM(key="student", model=model, base_url=server.inference.base_url)]
+    llms = {"student": ModelEndpoint(model, server.inference.base_url, {})}
     with redirecting() as redirects:
-        async with ArtClient(config.backend.base_url, "default") as client:
-            adapter = ARTTrainerAdapter(config, client=client, llms=llms, redirects=redirects)
-            try:
-                yield adapter
-            finally:
-                await adapter.close()
+        adapter = ARTTrainerAdapter(config, llms=llms, redirects=redirects)
+        try:
+            yield adapter
+        finally:
+            await adapter.close()
 
 
 @asynccontextmanager

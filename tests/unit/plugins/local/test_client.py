@@ -71,7 +71,7 @@ async def test_health_needs_a_200(status: int, *, healthy: bool) -> None:
 async def test_an_invalid_answer_is_an_error_of_the_backend(call: str, body: bytes) -> None:
     """The error has the request, the reason and the answer."""
     async with client(httpx.MockTransport(lambda _: httpx.Response(200, content=body))) as backend:
-        with pytest.raises(BackendError, match=r"the answer to .* is no (JobState|ExportedModel|SavedCheckpoint) "):
+        with pytest.raises(BackendError, match=r"the answer to .* is not a (JobState|ExportedModel|SavedCheckpoint) "):
             await getattr(backend, call)(*{"submit": [JOB], "keep_best": []}.get(call, ["job-1"]))
 
 

@@ -1,4 +1,4 @@
-"""Open the connections of the configured service, and find the LLMs of the workflow."""
+"""Open the connections of the configured service."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -6,16 +6,13 @@ from contextlib import AsyncExitStack
 import httpx
 from pydantic import SecretStr
 
-from nat.builder.builder import Builder
-from nat.http.client import DirectAsyncClient
+from nat.http.service import ServiceClient, Sleep
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
-from nat.plugins.customizer.dpo.connection import ServiceConnection, Sleep
+from nat.plugins.customizer.dpo.connection import ServiceConnection
 from nat.plugins.customizer.dpo.data_store import DataStore
 from nat.plugins.customizer.dpo.microservices import Microservices
 from nat.plugins.customizer.dpo.nemo_platform import NeMoPlatform
 from nat.plugins.customizer.dpo.service import TrainingService
-from nat.plugins.customizer.dpo.trained_llm import WorkflowLLM
-from nat.plugins.llms.openai import OpenAIModelConfig
 
 _UPLOAD_TIMEOUT = httpx.Timeout(600.0, connect=10.0)
 
@@ -35,15 +32,6 @@ async def connect(
     if config.datastore_host is None:
         return NeMoPlatform(config, connection=entities)
     files = connection(config.datastore_host, config.hf_token, "the Data Store (datastore_host)", "hf_token")
-    outside = await stack.enter_async_context(DirectAsyncClient(timeout=_UPLOAD_TIMEOUT))
+    storage = ServiceClient("", "", name="the storage of the Data Store", timeout=_UPLOAD_TIMEOUT)
+    outside = await stack.enter_async_context(storage)
     return Microservices(config, entities=entities, data_store=DataStore(files, config.namespace, outside=outside))
-
-
-async def workflow_llm(key: str, builder: Builder) -> WorkflowLLM | None:
-    """An LLM with a server of its own and OpenAI's API; OpenAI itself serves no models of ours."""
-    config = (await builder.get_llm_provider(key)).config
-    if not isinstance(config, OpenAIModelConfig) or config.server_url is None:
-        return None
-    from nat.plugins.llms.client import api_key  # noqa: PLC0415 - imports the openai SDK, which registering must not
-
-    return WorkflowLLM(key, config.model_name, config.server_url, api_key(config, llm_name=key), config.proxy)

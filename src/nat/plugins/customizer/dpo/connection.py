@@ -1,107 +1,29 @@
-"""Requests to one of the services: retries, lists of many pages, and errors that say which service and what to do."""
+"""One of NeMo Customizer's services: lists of many pages, and what to do about its errors."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Any
 
 import httpx
 
-from nat.errors import BackendError, BackendUnreachable, describe_error
-from nat.http.client import DirectAsyncClient, json_of
-from nat.secrets import excerpt
-
-Json = dict[str, Any]
-Sleep = Callable[[float], Awaitable[None]]
+from nat.http.service import Json, ServiceClient
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _RETRIES = 3
-_FIRST_WAIT_SECONDS = 0.5
-_PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
-_SERVER_ERROR = 500
 _PAGE_SIZE = 100
-_ERROR_CHARS = 1000
 
 
-class ServiceRefused(BackendError):
-    """A service answered with a status of failure."""
+class ServiceConnection(ServiceClient):
+    """One service at one address."""
 
-    def __init__(self, message: str, *, status: int, hint: str) -> None:
-        super().__init__(message, hint=hint)
-        self.status = status
-
-    @property
-    def passing(self) -> bool:
-        """True if the same request may succeed later; a 4xx stays refused."""
-        return self.status in _PASSING or self.status >= _SERVER_ERROR
-
-
-class ServiceConnection:
-    """One service at one address; tests pass a transport and a `sleep`."""
-
-    def __init__(
-        self,
-        base_url: str,
-        token: str,
-        *,
-        service: str,
-        key_field: str,
-        transport: httpx.AsyncBaseTransport | None = None,
-        sleep: Sleep = asyncio.sleep,
-    ) -> None:
-        """Connect on the first request.
-
-        Args:
-            service: Name for messages.
-            key_field: The field of the adapter that holds `token`.
-
-        """
-        self.base_url = base_url
-        self._service = service
+    def __init__(self, base_url: str, token: str, *, service: str, key_field: str, **options: Any) -> None:
+        """`key_field` is the field of the adapter that holds `token`; `options` are those of `ServiceClient`."""
+        super().__init__(base_url, token, name=service, retries=_RETRIES, timeout=_TIMEOUT, **options)
         self._key_field = key_field
-        self._sleep = sleep
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = DirectAsyncClient(base_url=base_url, headers=headers, timeout=_TIMEOUT, transport=transport)
-
-    async def close(self) -> None:
-        await self._http.aclose()
-
-    async def send(
-        self, method: str, path: str, *, accept: Collection[int] = (), retries: int = _RETRIES, **content: Any
-    ) -> httpx.Response:
-        """The answer, if its status is one of success or in `accept`.
-
-        Retried are requests that got no answer, 408, 429 and 5xx; so pass `retries=0` where a second one would do
-        something twice.
-
-        Raises:
-            BackendUnreachable: nothing answers.
-            ServiceRefused: the service answered with another status.
-
-        """
-        for attempt in range(retries + 1):
-            try:
-                return await self._once(method, path, accept, content)
-            except BackendUnreachable:
-                if attempt == retries:
-                    raise
-            except ServiceRefused as error:
-                if attempt == retries or not error.passing:
-                    raise
-            await self._sleep(_FIRST_WAIT_SECONDS * 2**attempt)
-        raise AssertionError("the last attempt returns or raises")
 
     async def json(self, method: str, path: str, **options: Any) -> Json:
         """The object that the service answers with."""
-        response = await self.send(method, path, **options)
-        answer = json_of(response)
-        if not isinstance(answer, dict):
-            raise BackendError(
-                f"{self._service} answered {method} {response.url} with no JSON object: "
-                f"{excerpt(repr(response.text), _ERROR_CHARS)}",
-                hint=f"check that {self._service} listens there, and no other program",
-            )
-        return answer
+        return await self.read(Json, method, path, wanted="a JSON object", **options)
 
     async def listed(self, path: str) -> AsyncIterator[Json]:
         """The entries of a list, of all of its pages."""
@@ -116,32 +38,11 @@ class ServiceConnection:
                 return
             page += 1
 
-    async def _once(self, method: str, path: str, accept: Collection[int], content: Json) -> httpx.Response:
-        try:
-            response = await self._http.request(method, path, **content)
-        except httpx.HTTPError as error:
-            raise BackendUnreachable(
-                f"{self._service} does not answer: {method} {self.base_url}{path}: {describe_error(error)}",
-                hint=f"check the address of {self._service} in the trainer adapter, and that the service runs",
-            ) from error
-        if response.is_success or response.status_code in accept:
-            return response
-        raise ServiceRefused(
-            f"{self._service} answered {method} {response.url} with {response.status_code}: {_detail(response)}",
-            status=response.status_code,
-            hint=self._hint(response.status_code),
-        )
-
-    def _hint(self, status: int) -> str:
+    def hint(self, status: int | None) -> str:
+        if status is None:
+            return f"check the address of {self.name} in the trainer adapter, and that the service runs"
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             return f"set `{self._key_field}` of the trainer adapter to a token that this service accepts"
         if status == HTTPStatus.NOT_FOUND:
-            return f"check that {self._service} listens at this address, and the names in the trainer adapter"
-        return "the reason is in this answer, or in the service's log"
-
-
-def _detail(response: httpx.Response) -> str:
-    """FastAPI's `detail`, or else the body."""
-    answer = json_of(response)
-    detail = answer.get("detail") if isinstance(answer, dict) else None
-    return excerpt(str(detail) if detail else response.text, _ERROR_CHARS)
+            return f"check that {self.name} listens at this address, and the names in the trainer adapter"
+        return super().hint(status)

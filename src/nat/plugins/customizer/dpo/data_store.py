@@ -1,4 +1,8 @@
-"""Upload files to the microservices' Data Store, which speaks the Hugging Face Hub's protocol."""
+"""Upload files to the microservices' Data Store, which speaks the Hugging Face Hub's protocol.
+
+Not with `huggingface_hub`: by default it sends large files to a route that only the Hub has, HF_HUB_OFFLINE ends it,
+and it uses proxies that only the environment names.
+"""
 
 import base64
 import hashlib
@@ -6,10 +10,9 @@ import json
 from collections.abc import Mapping
 from http import HTTPStatus
 
-import httpx
-
 from nat.errors import BackendError
-from nat.plugins.customizer.dpo.connection import Json, ServiceConnection
+from nat.http.service import Json, ServiceClient
+from nat.plugins.customizer.dpo.connection import ServiceConnection
 
 _HUB = "/v1/hf"
 _SAMPLE_BYTES = 512
@@ -19,7 +22,7 @@ _LFS_JSON = "application/vnd.git-lfs+json"
 class DataStore:
     """One namespace of a Data Store."""
 
-    def __init__(self, connection: ServiceConnection, namespace: str, *, outside: httpx.AsyncClient) -> None:
+    def __init__(self, connection: ServiceConnection, namespace: str, *, outside: ServiceClient) -> None:
         """`outside` sends large files to the addresses that the store names, without its token."""
         self._connection = connection
         self._namespace = namespace
@@ -89,22 +92,12 @@ class DataStore:
                 )
             actions = entry.get("actions") or {}  # none for content that the store has already
             if upload := actions.get("upload"):
-                await self._act("PUT", upload, content=by_digest[entry["oid"]])
+                headers = {"Content-Type": "application/octet-stream", **(upload.get("header") or {})}
+                await self._outside.send("PUT", upload["href"], content=by_digest[entry["oid"]], headers=headers)
             if verify := actions.get("verify"):
-                body = json.dumps({"oid": entry["oid"], "size": entry["size"]}).encode()
-                await self._act("POST", verify, content=body)
-
-    async def _act(self, method: str, action: Json, *, content: bytes) -> None:
-        headers = {"Content-Type": _LFS_JSON if method == "POST" else "application/octet-stream"}
-        headers |= action.get("header") or {}
-        try:
-            response = await self._outside.request(method, action["href"], content=content, headers=headers)
-            response.raise_for_status()
-        except httpx.HTTPError as error:
-            raise BackendError(
-                f"a file of the dataset could not be stored at {action['href']}: {error}",
-                hint="check that this machine reaches the address, which the Data Store named",
-            ) from error
+                headers = {"Content-Type": _LFS_JSON, **(verify.get("header") or {})}
+                body = json.dumps({"oid": entry["oid"], "size": entry["size"]})
+                await self._outside.send("POST", verify["href"], content=body, headers=headers)
 
 
 def _entry(path: str, content: bytes, *, large: bool) -> Json:

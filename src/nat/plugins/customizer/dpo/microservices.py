@@ -3,26 +3,34 @@
 from http import HTTPStatus
 from typing import Any
 
-from nat.data_models.finetuning import TrainingStatusEnum
+from nat.data_models.finetuning import TrainingJobRef
 from nat.data_models.score import is_finite
 from nat.errors import BackendError
+from nat.http.service import Json
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
-from nat.plugins.customizer.dpo.connection import Json, ServiceConnection
+from nat.plugins.customizer.dpo.connection import ServiceConnection
 from nat.plugins.customizer.dpo.data_store import DataStore
 from nat.plugins.customizer.dpo.rows import Dataset, demonstration_row, preference_row
-from nat.plugins.customizer.dpo.service import DeploymentReport, JobOrder, JobRef, JobReport
+from nat.plugins.customizer.dpo.service import Report, accepted
+from nat.wire.training import JobStatus
 
 _STATUSES = {
-    "created": TrainingStatusEnum.PENDING,
-    "pending": TrainingStatusEnum.PENDING,
-    "running": TrainingStatusEnum.RUNNING,
-    "cancelling": TrainingStatusEnum.RUNNING,
-    "completed": TrainingStatusEnum.COMPLETED,
-    "failed": TrainingStatusEnum.FAILED,
-    "cancelled": TrainingStatusEnum.CANCELED,
-    "canceled": TrainingStatusEnum.CANCELED,
+    "created": JobStatus.PENDING,
+    "pending": JobStatus.PENDING,
+    "running": JobStatus.RUNNING,
+    "cancelling": JobStatus.RUNNING,
+    "completed": JobStatus.COMPLETED,
+    "failed": JobStatus.FAILED,
+    "cancelled": JobStatus.CANCELED,
+    "canceled": JobStatus.CANCELED,
 }
-_DEPLOYED = {"ready": True, "failed": False, "error": False, "cancelled": False}
+_DEPLOYED = {
+    "ready": JobStatus.COMPLETED,
+    "failed": JobStatus.FAILED,
+    "error": JobStatus.FAILED,
+    "cancelled": JobStatus.CANCELED,
+}
+"""All other words are in between."""
 _METRICS = ("train_loss", "val_loss", "epochs_completed", "steps_completed", "best_epoch")
 _JOBS = "/v1/customization/jobs"
 
@@ -62,36 +70,36 @@ class Microservices:
         }
         await self._entities.send("POST", "/v1/datasets", json=body, accept=[HTTPStatus.CONFLICT])
 
-    async def create_job(self, order: JobOrder) -> JobRef:
+    async def create_job(self, dataset: Dataset, *, output_model: str, seed: int) -> TrainingJobRef:
         settings = self._config.hyperparameters
         body = {
-            "name": order.name,
+            "name": dataset.name,
             "namespace": self._namespace,
-            "description": order.description,
+            "description": dataset.description,
             "config": self._config.customization_config,
-            "dataset": {"name": order.dataset, "namespace": self._namespace},
-            "output_model": order.output_model,
+            "dataset": {"name": dataset.name, "namespace": self._namespace},
+            "output_model": output_model,
             "hyperparameters": {
                 **settings.model_dump(exclude=set() if settings.training_type == "dpo" else {"dpo"}),
-                "seed": order.seed,
+                "seed": seed,
             },
         }
-        return _job(await self._entities.json("POST", _JOBS, retries=0, json=body))
+        return _ref(dataset, await self._entities.json("POST", _JOBS, retries=0, json=body))
 
-    async def find_job(self, name: str) -> JobRef | None:
+    async def find_job(self, dataset: Dataset) -> TrainingJobRef | None:
         async for job in self._entities.listed(_JOBS):
-            if job.get("name") == name and job.get("namespace", self._namespace) == self._namespace:
-                return _job(job)
+            if job.get("name") == dataset.name and job.get("namespace", self._namespace) == self._namespace:
+                return _ref(dataset, job)
         return None
 
-    async def report(self, job_id: str) -> JobReport:
+    async def report(self, job_id: str) -> Report:
         details = await self._entities.json("GET", f"{_JOBS}/{job_id}/status", retries=0)
         word, progress = str(details.get("status", "")), details.get("percentage_done")
         epochs = details.get("epochs_completed")
         facts = [] if epochs is None else [f"Epochs: {epochs}"]
-        if _STATUSES.get(word.lower()) in {TrainingStatusEnum.FAILED, TrainingStatusEnum.CANCELED}:
+        if _STATUSES.get(word.lower()) in {JobStatus.FAILED, JobStatus.CANCELED}:
             facts += [_log_line(entry) for entry in (details.get("status_logs") or [])[-3:]]
-        return JobReport(
+        return Report(
             status=_STATUSES.get(word.lower()),
             word=word,
             progress=min(100.0, max(0.0, float(progress))) if is_finite(progress) else None,
@@ -125,23 +133,23 @@ class Microservices:
         await self._entities.send("POST", "/v1/deployment/model-deployments", json=body, accept=own)
         return name
 
-    async def deployment(self, name: str) -> DeploymentReport | None:
+    async def deployment(self, name: str) -> Report:
         async for each in self._entities.listed("/v1/deployment/model-deployments"):
             if (each.get("name"), each.get("namespace")) == (name, self._namespace):
                 details: Json = each.get("status_details") or {}
                 word = str(details.get("status", "unknown"))
-                ready, text = _DEPLOYED.get(word.lower()), str(details.get("description") or "").strip()
-                return DeploymentReport(ready, word, text, url=each.get("url") or None)
-        return None
+                status, text = _DEPLOYED.get(word.lower(), JobStatus.RUNNING), str(details.get("description") or "")
+                return Report(status, word, tuple(filter(None, [text.strip()])), url=each.get("url") or None)
+        return Report(JobStatus.PENDING, "not listed yet")
 
 
-def _job(record: Json) -> JobRef:
+def _ref(dataset: Dataset, record: Json) -> TrainingJobRef:
     job_id: Any = record.get("id")
     if not job_id:
         raise BackendError(
             f"the Customizer accepted a job without an id: {record}", hint="check the version of the service"
         )
-    return JobRef(str(job_id), record.get("output_model") or None)
+    return accepted(dataset, str(job_id), record.get("output_model") or None)
 
 
 def _log_line(entry: Json) -> str:

@@ -2,26 +2,28 @@
 
 from http import HTTPStatus
 
-from nat.data_models.finetuning import TrainingStatusEnum
+from nat.data_models.finetuning import TrainingJobRef
 from nat.data_models.score import is_finite
 from nat.errors import BackendError
+from nat.http.service import Json
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
-from nat.plugins.customizer.dpo.connection import Json, ServiceConnection
+from nat.plugins.customizer.dpo.connection import ServiceConnection
 from nat.plugins.customizer.dpo.rows import Dataset, platform_row
-from nat.plugins.customizer.dpo.service import DeploymentReport, JobOrder, JobRef, JobReport
+from nat.plugins.customizer.dpo.service import Report, accepted
+from nat.wire.training import JobStatus
 
 _STATUSES = {
-    "created": TrainingStatusEnum.PENDING,
-    "queued": TrainingStatusEnum.PENDING,
-    "pending": TrainingStatusEnum.PENDING,
-    "active": TrainingStatusEnum.RUNNING,
-    "cancelling": TrainingStatusEnum.RUNNING,
-    "pausing": TrainingStatusEnum.RUNNING,
-    "paused": TrainingStatusEnum.RUNNING,
-    "resuming": TrainingStatusEnum.RUNNING,
-    "completed": TrainingStatusEnum.COMPLETED,
-    "error": TrainingStatusEnum.FAILED,
-    "cancelled": TrainingStatusEnum.CANCELED,
+    "created": JobStatus.PENDING,
+    "queued": JobStatus.PENDING,
+    "pending": JobStatus.PENDING,
+    "active": JobStatus.RUNNING,
+    "cancelling": JobStatus.RUNNING,
+    "pausing": JobStatus.RUNNING,
+    "paused": JobStatus.RUNNING,
+    "resuming": JobStatus.RUNNING,
+    "completed": JobStatus.COMPLETED,
+    "error": JobStatus.FAILED,
+    "cancelled": JobStatus.CANCELED,
 }
 
 
@@ -52,7 +54,7 @@ class NeMoPlatform:
             headers = {"Content-Type": "application/octet-stream"}
             await self._connection.send("PUT", path, content=content, headers=headers)
 
-    async def create_job(self, order: JobOrder) -> JobRef:
+    async def create_job(self, dataset: Dataset, *, output_model: str, seed: int) -> TrainingJobRef:  # noqa: ARG002 - its jobs have no seed
         settings = self._config.hyperparameters
         training = {
             "type": settings.training_type,
@@ -61,19 +63,19 @@ class NeMoPlatform:
         }
         spec = {
             "model": self._config.customization_config,
-            "dataset": f"{self._workspace}/{order.dataset}",
+            "dataset": f"{self._workspace}/{dataset.name}",
             "training": training,
-            "output": {"name": order.output_model.rpartition("/")[2]},
+            "output": {"name": output_model.rpartition("/")[2]},
         }
-        body = {"name": order.name, "description": order.description, "spec": spec}
-        return self._ref(await self._connection.json("POST", self._training_jobs, retries=0, json=body))
+        body = {"name": dataset.name, "description": dataset.description, "spec": spec}
+        return self._ref(dataset, await self._connection.json("POST", self._training_jobs, retries=0, json=body))
 
-    async def find_job(self, name: str) -> JobRef | None:
-        path = f"{self._training_jobs}/{name}"
+    async def find_job(self, dataset: Dataset) -> TrainingJobRef | None:
+        path = f"{self._training_jobs}/{dataset.name}"
         response = await self._connection.send("GET", path, accept=[HTTPStatus.NOT_FOUND])
-        return None if response.status_code == HTTPStatus.NOT_FOUND else self._ref(response.json())
+        return None if response.status_code == HTTPStatus.NOT_FOUND else self._ref(dataset, response.json())
 
-    async def report(self, job_id: str) -> JobReport:
+    async def report(self, job_id: str) -> Report:
         found = await self._connection.json("GET", f"{self._jobs}/{job_id}/status", retries=0)
         word = str(found.get("status", ""))
         tasks = [task for step in found.get("steps") or [] for task in step.get("tasks") or []]
@@ -82,7 +84,7 @@ class NeMoPlatform:
         facts = [f"{each['phase']}" for each in details if each.get("phase")]
         if error := found.get("error_details"):
             facts.append(str(error))
-        return JobReport(
+        return Report(
             status=_STATUSES.get(word.lower()),
             word=word,
             progress=min(100.0, max(0.0, float(progress[-1]))) if progress else None,
@@ -97,13 +99,13 @@ class NeMoPlatform:
             f"{model} cannot be deployed from here", hint="deploy it with the platform's own tools (`nemo`)"
         )
 
-    async def deployment(self, name: str) -> DeploymentReport | None:  # noqa: ARG002 - likewise
-        return None
+    async def deployment(self, name: str) -> Report:
+        raise BackendError(f"there is no deployment {name}: the platform deploys with its own tools")
 
-    def _ref(self, record: Json) -> JobRef:
+    def _ref(self, dataset: Dataset, record: Json) -> TrainingJobRef:
         """The job; its model is the output that was asked for."""
         name = record.get("name")
         if not name:
             raise BackendError(f"the platform accepted a job without a name: {record}", hint="check its version")
         output = ((record.get("spec") or {}).get("output") or {}).get("name")
-        return JobRef(str(name), f"{self._workspace}/{output}" if output else None)
+        return accepted(dataset, str(name), f"{self._workspace}/{output}" if output else None)

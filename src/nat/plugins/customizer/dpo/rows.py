@@ -20,9 +20,13 @@ class Dataset:
     """Two files of JSON lines."""
 
     name: str
-    description: str
+    run_id: str
     training: bytes
     validation: bytes
+
+    @property
+    def description(self) -> str:
+        return f"NAT preference pairs of run {self.run_id}"
 
 
 @dataclass(frozen=True)

@@ -3,65 +3,50 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nat.data_models.finetuning import TrainingStatusEnum
+from nat.data_models.finetuning import TrainingJobRef
 from nat.plugins.customizer.dpo.pairs import CustomizerPair
 from nat.plugins.customizer.dpo.rows import Dataset, Row
+from nat.wire.training import JobStatus
+
+BACKEND_NAME = "nemo-customizer"
 
 
 @dataclass(frozen=True)
-class JobOrder:
-    """One training job."""
+class Report:
+    """The state of a job or of a deployment, as the service reported it."""
 
-    name: str
-    """Of the job; no other job has it, so that it can be found again."""
-    dataset: str
-    output_model: str
-    """`namespace/name` of the trained model."""
-    description: str
-    seed: int
-
-
-@dataclass(frozen=True)
-class JobRef:
-    """A job that the service has accepted."""
-
-    job_id: str
-    output_model: str | None
-    """None if the service will make no model, only files."""
-
-
-@dataclass(frozen=True)
-class JobReport:
-    """The state of a job, as the service reported it."""
-
-    status: TrainingStatusEnum | None
-    """None if the service's word for it is not known."""
+    status: JobStatus | None
+    """None if the service's word for it is not known. A deployment is completed when it is ready."""
     word: str
     """The service's word."""
-    progress: float | None = None
-    """Percent, from 0 to 100; None if the service reports none."""
     facts: tuple[str, ...] = ()
     """What else the service says, for people."""
+    progress: float | None = None
+    """Percent, from 0 to 100; None if the service reports none."""
     metrics: dict[str, float] = field(default_factory=dict)
+    url: str | None = None
+    """Of a deployment."""
 
     @property
     def sentence(self) -> str:
         return ", ".join([f"Status: {self.word}", *self.facts])
 
 
-@dataclass(frozen=True)
-class DeploymentReport:
-    """The state of a deployment; failed if `ready` is False."""
+def accepted(dataset: Dataset, job_id: str, output_model: str | None) -> TrainingJobRef:
+    """A job that the service has accepted; without an output model, it will make only files."""
+    facts = {"job_id": job_id, "output_model": output_model, "dataset_name": dataset.name}
+    return TrainingJobRef(run_id=dataset.run_id, backend=BACKEND_NAME, metadata=facts)
 
-    ready: bool | None
-    """None while it is in between."""
-    word: str
-    description: str
-    url: str | None
+
+def job_id_of(ref: TrainingJobRef) -> str:
+    """The service's id of the job; ValueError if the reference has none."""
+    if ref.job_id is None:
+        raise ValueError(f"No training job found for run {ref.run_id}")
+    return ref.job_id
 
 
 class TrainingService(Protocol):
-    """One service, in one namespace."""
+    """One service, in one namespace. A job has the name of its dataset, so that it can be found again."""
 
     async def check(self) -> None:
         """Raise BackendError unless the service answers, accepts the tokens and has the namespace."""
@@ -75,13 +60,13 @@ class TrainingService(Protocol):
     async def upload(self, dataset: Dataset) -> None:
         """Create the dataset, which must not exist, with its two files."""
 
-    async def create_job(self, order: JobOrder) -> JobRef:
-        """Submit the job; not sent twice."""
+    async def create_job(self, dataset: Dataset, *, output_model: str, seed: int) -> TrainingJobRef:
+        """Submit a job that makes `output_model`, `namespace/name`; not sent twice."""
 
-    async def find_job(self, name: str) -> JobRef | None:
-        """The job of that name."""
+    async def find_job(self, dataset: Dataset) -> TrainingJobRef | None:
+        """The job of that dataset."""
 
-    async def report(self, job_id: str) -> JobReport:
+    async def report(self, job_id: str) -> Report:
         """The state of the job now; not retried."""
 
     async def cancel(self, job_id: str) -> None:
@@ -90,5 +75,5 @@ class TrainingService(Protocol):
     async def deploy(self, model: str, run_id: str) -> str:
         """Begin to deploy the model; returns the deployment's name."""
 
-    async def deployment(self, name: str) -> DeploymentReport | None:
-        """The state of the deployment; None if the service does not list it."""
+    async def deployment(self, name: str) -> Report:
+        """The state of the deployment now."""

@@ -9,26 +9,26 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
-from uuid import uuid4
 
 from nat.capture.policy import stable_seed
 from nat.data_models.finetuning import (
     FinetuneConfig,
     TrainingJobRef,
     TrainingJobStatus,
-    TrainingStatusEnum,
     Trajectory,
     TrajectoryCollection,
 )
 from nat.errors import JournalError
 from nat.finetuning.epoch import PlayedEpoch, submitted_job
 from nat.finetuning.interfaces.lifecycle import check_ready
+from nat.finetuning.interfaces.trainer_adapter import TrainsElsewhere
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.recording_trainer import RecordingTrainer
 from nat.plugins.customizer.dpo.collection import PassMetrics, renumbered, write_final, write_passes
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerConfig
 from nat.plugins.customizer.dpo.pairs import PairSkipCause, check_any_left, checked, distinct, drawn
-from nat.plugins.customizer.dpo.trainer_adapter import BACKEND_NAME, NeMoCustomizerTrainerAdapter
+from nat.plugins.customizer.dpo.service import BACKEND_NAME
+from nat.plugins.customizer.dpo.trainer_adapter import NeMoCustomizerTrainerAdapter
 from nat.registry.decorators import from_config, register_trainer
 from nat.runs.find import find_run
 from nat.runs.journal import reading
@@ -41,31 +41,24 @@ logger = logging.getLogger(__name__)
 NOT_WAITING = "Training job submitted (not waiting for completion)"
 
 
-class NeMoCustomizerTrainer(RecordingTrainer):
+class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
     """One job per run, with the pairs of all passes."""
 
     title: ClassVar[str] = "NeMo Customizer Trainer"
+    run_prefix: ClassVar[str] = "nemo_dpo_"
 
     def __init__(self, trainer_config: NeMoCustomizerTrainerConfig, **kwargs: Any) -> None:
         super().__init__(trainer_config, **kwargs)
         self._config = trainer_config
-        self._run_id = f"nemo_dpo_{uuid4().hex[:8]}"
         self._collected: list[list[Trajectory]] = []
         self._rollouts: list[RolloutRecord] = []
         self._passes: list[PassMetrics] = []
         self._left_out: Counter[PairSkipCause] = Counter()
         self._ref: TrainingJobRef | None = None
 
-    @property
-    def run_id(self) -> str:
-        """In log lines, job and dataset; the run's folder has another name, which sorts by time."""
-        return self._run_id
-
-    def unjudged(self) -> str | None:
-        if not self._config.wait_for_completion:
-            return "wait_for_completion is false, so the run ends before the model is trained"
-        adapter = self.trainer_adapter
-        return adapter.unjudged() if isinstance(adapter, NeMoCustomizerTrainerAdapter) else None
+    def no_verdict(self) -> str | None:
+        waits = self._config.wait_for_completion
+        return None if waits else "wait_for_completion is false, so the run ends before the model is trained"
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
         await super().initialize(run_config)
@@ -92,7 +85,7 @@ class NeMoCustomizerTrainer(RecordingTrainer):
             job = job.model_copy(update={"training": {"run_id": ref.run_id, **(ref.metadata or {})}})
         else:
             played, job = None, self._job_of(self._config.resume)
-            ref = TrainingJobRef(run_id=self._run_id, backend=job.backend, metadata=job.training)
+            ref = TrainingJobRef(run_id=self.run_id, backend=job.backend, metadata=job.training)
         self._ref = ref
         self.context.journal.record_job(job)  # before the first check, so that another run can take it up
         logger.info("Submitted training job: %s", job.id)
@@ -157,7 +150,7 @@ class NeMoCustomizerTrainer(RecordingTrainer):
         if self._ref is not None:
             status = self._statuses[-1].model_dump(mode="json") if self._statuses else {}
             metrics["training_job"] = {
-                "job_id": (self._ref.metadata or {}).get("job_id"),
+                "job_id": self._ref.job_id,
                 **{name: status.get(name) for name in ("status", "progress", "message")},
             }
         return metrics
@@ -170,7 +163,7 @@ class NeMoCustomizerTrainer(RecordingTrainer):
 
     async def _collect_passes(self) -> PlayedEpoch:
         """All passes, and the pairs to train on."""
-        config, run_id = self._config, self._run_id
+        config, run_id = self._config, self.run_id
         for number in range(config.num_runs):
             try:
                 await self.run_epoch(number, run_id)
@@ -208,13 +201,7 @@ class NeMoCustomizerTrainer(RecordingTrainer):
 
     async def _end(self, ref: TrainingJobRef, job: JobRecord, played: PlayedEpoch | None) -> TrainingJobStatus:
         """The job's final status, recorded; or that it runs, if the run does not wait."""
-        status = TrainingJobStatus(
-            run_id=ref.run_id,
-            backend=ref.backend,
-            status=TrainingStatusEnum.RUNNING,
-            message=None if self._config.wait_for_completion else NOT_WAITING,
-            metadata=ref.metadata,
-        )
+        status = ref.reported(JobStatus.RUNNING, message=None if self._config.wait_for_completion else NOT_WAITING)
         self._write_final(status)
         if self._config.wait_for_completion:
             logger.info("Waiting for training job to complete...")
@@ -226,7 +213,7 @@ class NeMoCustomizerTrainer(RecordingTrainer):
 
     def _write_final(self, status: TrainingJobStatus) -> None:
         facts = {
-            "run_id": self._run_id,
+            "run_id": self.run_id,
             "timestamp": self.context.now().isoformat(),
             "status": str(status.status),
             "message": status.message,

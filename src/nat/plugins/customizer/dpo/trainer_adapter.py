@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from nat.builder.builder import Builder
@@ -16,32 +17,31 @@ from nat.data_models.finetuning import (
     ServedModel,
     TrainingJobRef,
     TrainingJobStatus,
-    TrainingStatusEnum,
     TrajectoryCollection,
 )
-from nat.errors import BackendError
+from nat.errors import BackendError, TrainingFailed
 from nat.files import write_text
 from nat.finetuning.interfaces.lifecycle import check_ready
-from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter, TrainsElsewhere
 from nat.finetuning.progress import append_progress
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
-from nat.plugins.customizer.dpo.connect import connect, workflow_llm
-from nat.plugins.customizer.dpo.paid_jobs import PaidJobs, tell_the_user
+from nat.plugins.customizer.dpo.connect import connect
+from nat.plugins.customizer.dpo.paid_jobs import cancel_job, submit_job, tell_the_user, until_final
 from nat.plugins.customizer.dpo.pairs import check_any_left, checked, pairs_of
-from nat.plugins.customizer.dpo.polling import PolledStatus, until_final
 from nat.plugins.customizer.dpo.rows import Dataset, json_lines, split
-from nat.plugins.customizer.dpo.service import DeploymentReport, JobOrder, JobReport, TrainingService
-from nat.plugins.customizer.dpo.trained_llm import WorkflowLLM, send_to, trained_llm
+from nat.plugins.customizer.dpo.service import Report, TrainingService, job_id_of
+from nat.plugins.customizer.dpo.trained_llm import send_to, trained_llm
+from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.registry.decorators import register_trainer_adapter
+from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
 
-BACKEND_NAME = "nemo-customizer"
 _SERVED_CHECKS = 3
 """A proxy in front of the deployments lists a new one with a delay."""
 
 
-class NeMoCustomizerTrainerAdapter(TrainerAdapter):
+class NeMoCustomizerTrainerAdapter(TrainerAdapter, TrainsElsewhere):
     """One training job per run. A job is known by its reference alone, so that another process can wait for it."""
 
     def __init__(
@@ -49,7 +49,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         adapter_config: NeMoCustomizerTrainerAdapterConfig,
         *,
         service: TrainingService | None = None,
-        llms: Sequence[WorkflowLLM] = (),
+        llms: Mapping[str, OpenAIModelConfig] = MappingProxyType({}),
         redirects: Redirects | None = None,
     ) -> None:
         """Connect on `initialize`; without a `service`, which its opener closes, to one that `close` closes."""
@@ -62,7 +62,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         self._waiting: set[str] = set()
         self._datasets: set[str] = set()
         self._served: ServedModel | None = None
-        self._unjudged: str | None = None
+        self._no_verdict: str | None = None
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
         """Create the namespace, and check that all services answer and accept their tokens.
@@ -78,7 +78,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         if self._config.create_namespace_if_missing:
             await self._service.ensure_namespace()
         await self._service.check()
-        self._unjudged = self._hindrance()
+        self._no_verdict = self._hindrance()
         logger.info("NeMo Customizer at %s is ready", self._config.entity_host)
 
     @property
@@ -97,9 +97,8 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
             return False
         return True
 
-    def unjudged(self) -> str | None:
-        """Why the workflow does not call the trained model, so that no held-out score of it can be had."""
-        return self._unjudged
+    def no_verdict(self) -> str | None:
+        return self._no_verdict
 
     async def submit(self, trajectories: TrajectoryCollection) -> TrainingJobRef:
         """Upload the pairs as a dataset of their own, and submit a job.
@@ -124,20 +123,14 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         self._waiting.add(run_id)
         try:
             await self._service.upload(dataset)
-            order = JobOrder(
-                name=dataset.name,
-                dataset=dataset.name,
-                output_model=self._config.output_model or f"{self._config.namespace}/{dataset.name}",
-                description=dataset.description,
-                seed=self.run_config.seed,
-            )
-            job = await PaidJobs(self._service, self._config).create(order)
+            model = self._config.output_model or f"{self._config.namespace}/{dataset.name}"
+            ref = await submit_job(self._service, dataset, output_model=model, seed=self.run_config.seed)
         except BaseException:
             self._waiting.discard(run_id)
             raise
-        logger.info("Submitted customization job %s for run %s: %s", job.job_id, run_id, job.output_model)
-        facts = {"job_id": job.job_id, "output_model": job.output_model, "dataset_name": dataset.name}
-        return TrainingJobRef(run_id=run_id, backend=BACKEND_NAME, metadata=facts)
+        facts = ref.metadata or {}
+        logger.info("Submitted customization job %s for run %s: %s", facts["job_id"], run_id, facts["output_model"])
+        return ref
 
     async def status(self, ref: TrainingJobRef) -> TrainingJobStatus:
         """The job's status; one that the service alone knows counts as running.
@@ -146,8 +139,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
             BackendError: it cannot be read; that is no status of the job.
 
         """
-        report = await self._service.report(_job_id(ref))
-        return self._status(ref, report)
+        return self._status(ref, await self._service.report(job_id_of(ref)))
 
     async def wait_until_complete(self, ref: TrainingJobRef, poll_interval: float | None = None) -> TrainingJobStatus:
         """Wait for the job and, if configured, for the deployment; canceling the wait cancels the job.
@@ -161,10 +153,10 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         interval = poll_interval or self._config.poll_interval_seconds
         self._waiting.add(ref.run_id)
         try:
-            report = await PaidJobs(self._service, self._config).final(_job_id(ref), interval)
+            report = await self._ended(job_id_of(ref), interval)
         finally:
             self._waiting.discard(ref.run_id)
-        if report.status is TrainingStatusEnum.COMPLETED and self._config.deploy_on_completion:
+        if report.status is JobStatus.COMPLETED and self._config.deploy_on_completion:
             await self._deploy(ref, interval)
         return self._status(ref, report)
 
@@ -198,38 +190,52 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         self._datasets.add(name)
         return Dataset(
             name=name,
-            description=f"NAT preference pairs of run {run_id}",
+            run_id=run_id,
             training=json_lines(parts.training, self._service.row),
             validation=json_lines(parts.validation, self._service.row),
         )
+
+    async def _ended(self, job_id: str, interval: float) -> Report:
+        """The job's last report; the job is canceled at the deadline, and with the wait."""
+        seconds = self._config.training_timeout_seconds
+        try:
+            return await until_final(
+                lambda: self._service.report(job_id),
+                what=f"training job {job_id}",
+                seconds=seconds,
+                interval=interval,
+                max_failures=self._config.max_consecutive_status_failures,
+                hint="the job goes on; when the service answers again, take it up with `resume` of the trainer",
+            )
+        except TimeoutError:
+            await cancel_job(self._service, job_id)
+            raise TrainingFailed(
+                f"training job {job_id} was not done within {seconds:g} s",
+                hint="raise `training_timeout_seconds` of the trainer adapter, or train on fewer pairs or epochs",
+            ) from None
+        except asyncio.CancelledError:
+            await cancel_job(self._service, job_id)
+            raise
 
     async def _deploy(self, ref: TrainingJobRef, interval: float) -> None:
         """Deploy the trained model, wait until it is ready, and let the workflow call it."""
         model = (ref.metadata or {}).get("output_model")
         if not model:
             raise BackendError(
-                f"training job {_job_id(ref)} made no model, only files, so nothing can be deployed",
+                f"training job {job_id_of(ref)} made no model, only files, so nothing can be deployed",
                 hint="the service's answer to the job names no output_model; ask who runs the service",
             )
         name = await self._service.deploy(model, ref.run_id)
         seconds = self._config.deployment_timeout_seconds
-
-        async def check() -> PolledStatus[DeploymentReport]:
-            found = await self._service.deployment(name)
-            if found is None:
-                return PolledStatus("it is not listed yet")
-            text = " ".join(filter(None, [f"Status: {found.word}", found.description]))
-            return PolledStatus(text, result=None if found.ready is None else found)
-
         try:
-            async with asyncio.timeout(seconds):
-                report = await until_final(
-                    check,
-                    what=f"deployment {name}",
-                    interval=interval,
-                    max_failures=self._config.max_consecutive_status_failures,
-                    hint=f"the model {model} is trained; deploy it by hand, or use `resume` of the trainer",
-                )
+            report = await until_final(
+                lambda: self._service.deployment(name),
+                what=f"deployment {name}",
+                seconds=seconds,
+                interval=interval,
+                max_failures=self._config.max_consecutive_status_failures,
+                hint=f"the model {model} is trained; deploy it by hand, or use `resume` of the trainer",
+            )
         except TimeoutError:
             raise BackendError(
                 f"deployment {name} of {model} was not ready within {seconds:g} s",
@@ -238,9 +244,9 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         except asyncio.CancelledError:
             tell_the_user(f"Deployment {name} goes on at the service; delete it there if it is not needed")
             raise
-        if not report.ready:
+        if report.status is not JobStatus.COMPLETED:
             raise BackendError(
-                f"deployment {name} of {model} ended as {report.word!r}: {report.description}",
+                f"deployment {name} of {model} ended as {report.word!r}: {', '.join(report.facts)}",
                 hint="check `deployment_config` of the trainer adapter: the image must suit the trained model",
             )
         await self._let_workflow_call(model, report.url, interval)
@@ -248,11 +254,11 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
     async def _let_workflow_call(self, model: str, url: str | None, interval: float) -> None:
         llm = trained_llm(self._llms, self.run_config.target_model)
         for attempt in range(_SERVED_CHECKS):
-            found = llm if isinstance(llm, str) else await send_to(model, llm, self._redirects)
+            found = llm if isinstance(llm, str) else await send_to(model, *llm, self._redirects)
             if isinstance(found, ServedModel):
-                self._served, self._unjudged = found, None
+                self._served, self._no_verdict = found, None
                 return
-            self._unjudged = f"{model} is deployed{f' at {url}' if url else ''}, but {found}"
+            self._no_verdict = f"{model} is deployed{f' at {url}' if url else ''}, but {found}"
             if attempt + 1 < _SERVED_CHECKS and not isinstance(llm, str):
                 await asyncio.sleep(interval)
 
@@ -263,22 +269,17 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         found = trained_llm(self._llms, self.run_config.target_model)
         return found if isinstance(found, str) else None
 
-    def _status(self, ref: TrainingJobRef, report: JobReport) -> TrainingJobStatus:
+    def _status(self, ref: TrainingJobRef, report: Report) -> TrainingJobStatus:
         facts = ref.metadata or {}
         settings = self._config.hyperparameters.model_dump(mode="json")
-        return TrainingJobStatus(
-            run_id=ref.run_id,
-            backend=ref.backend,
-            status=report.status or TrainingStatusEnum.RUNNING,
+        return ref.reported(
+            report.status or JobStatus.RUNNING,
             progress=report.progress,
             message=report.sentence,
-            metadata={
-                **facts,
-                "nemo_status": report.word,
-                "policy_version": facts.get("output_model"),
-                "metrics": report.metrics,
-                "training": {"algorithm": settings["training_type"], "run_id": ref.run_id, **facts, **settings},
-            },
+            nemo_status=report.word,
+            policy_version=facts.get("output_model"),
+            metrics=report.metrics,
+            training={"algorithm": settings["training_type"], "run_id": ref.run_id, **facts, **settings},
         )
 
 
@@ -287,18 +288,13 @@ async def nemo_customizer_trainer_adapter(
     config: NeMoCustomizerTrainerAdapterConfig, builder: Builder
 ) -> AsyncGenerator[NeMoCustomizerTrainerAdapter, None]:
     """Connect to the service, and find the LLMs that may call the trained model."""
-    llms = [llm for key in builder.llm_names if (llm := await workflow_llm(key, builder)) is not None]
+    configs = {key: (await builder.get_llm_provider(key)).config for key in builder.llm_names}
+    # OpenAI itself serves no models of ours.
+    llms = {key: llm for key, llm in configs.items() if isinstance(llm, OpenAIModelConfig) and llm.server_url}
     async with AsyncExitStack() as stack:
         service = await connect(config, stack)
         with redirecting() as redirects:
             yield NeMoCustomizerTrainerAdapter(config, service=service, llms=llms, redirects=redirects)
-
-
-def _job_id(ref: TrainingJobRef) -> str:
-    job_id = (ref.metadata or {}).get("job_id")
-    if job_id is None:
-        raise ValueError(f"No training job found for run {ref.run_id}")
-    return str(job_id)
 
 
 def _write_copy(folder: Path, dataset: Dataset) -> None:

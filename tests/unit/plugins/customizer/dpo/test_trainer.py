@@ -155,7 +155,7 @@ async def test_not_waiting_ends_with_the_job_running(tmp_path):
     """`wait_for_completion: false` submits, says that there can be no verdict, and leaves the job alone."""
     async with FakeCustomizer() as server:
         async with trainer_of(server, tmp_path, [game()], wait_for_completion=False) as trainer:
-            assert trainer.unjudged() == "wait_for_completion is false, so the run ends before the model is trained"
+            assert trainer.no_verdict() == "wait_for_completion is false, so the run ends before the model is trained"
             (status,) = await trainer.run(1)
         assert not any(path.endswith(("/status", "/cancel")) for path in server.paths)
     assert (status.status, status.message) == ("running", "Training job submitted (not waiting for completion)")

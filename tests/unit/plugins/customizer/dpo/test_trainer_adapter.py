@@ -12,11 +12,11 @@ from fakes.preference_pairs import collection, game, pair
 from nat.capture.redirect import Redirects, address_of
 from nat.data_models.finetuning import FinetuneConfig, TrainingJobRef, TrainingStatusEnum
 from nat.errors import BackendError, BackendUnreachable, NoLearningSignal, TrainingFailed
+from nat.http.service import ServiceRefused
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
 from nat.plugins.customizer.dpo.connect import connect
-from nat.plugins.customizer.dpo.connection import ServiceRefused
-from nat.plugins.customizer.dpo.trained_llm import WorkflowLLM
 from nat.plugins.customizer.dpo.trainer_adapter import NeMoCustomizerTrainerAdapter
+from nat.plugins.llms.openai import OpenAIModelConfig
 
 JOBS = "/v1/customization/jobs"
 RUNNING = {"status": "running"}
@@ -27,7 +27,7 @@ async def no_wait(seconds):
 
 
 @asynccontextmanager
-async def adapter_of(server, *, initialized=True, seed=7, llms=(), redirects=None, target=None, **settings):
+async def adapter_of(server, *, initialized=True, seed=7, llms=None, redirects=None, target=None, **settings):
     """An adapter of the server that polls quickly."""
     given = {
         "entity_host": server.base_url,
@@ -42,7 +42,7 @@ async def adapter_of(server, *, initialized=True, seed=7, llms=(), redirects=Non
     config = NeMoCustomizerTrainerAdapterConfig(**given)
     async with AsyncExitStack() as stack:
         service = await connect(config, stack, sleep=no_wait)
-        adapter = NeMoCustomizerTrainerAdapter(config, service=service, llms=llms, redirects=redirects)
+        adapter = NeMoCustomizerTrainerAdapter(config, service=service, llms=llms or {}, redirects=redirects)
         run = FinetuneConfig(seed=seed, target_model=target)
         if initialized:
             await adapter.initialize(run)
@@ -268,7 +268,7 @@ async def test_a_refused_connection_ends_the_run(caplog):
     nowhere = type("Nowhere", (), {"base_url": address})
     async with adapter_of(nowhere, initialized=False) as adapter:
         assert not await adapter.is_healthy()
-    assert "NeMo Customizer (entity_host) does not answer" in caplog.text
+    assert "NeMo Customizer (entity_host) did not answer" in caplog.text
     with pytest.raises(BackendUnreachable):
         await trained(nowhere, create_namespace_if_missing=False)
 
@@ -341,10 +341,10 @@ async def test_a_taken_name_of_a_deployment_is_an_error():
 async def test_the_workflow_calls_the_deployed_model():
     """After the deployment the trained LLM's requests go to the new model, and the adapter says how to use it."""
     async with FakeCustomizer() as server:
-        llm = WorkflowLLM("student", "meta/llama", f"{server.base_url}/v1", "none")
+        llms = {"student": OpenAIModelConfig(model_name="meta/llama", base_url=f"{server.base_url}/v1")}
         redirects = Redirects()
-        async with adapter_of(server, deploy_on_completion=True, llms=[llm], redirects=redirects) as adapter:
-            assert adapter.unjudged() is None
+        async with adapter_of(server, deploy_on_completion=True, llms=llms, redirects=redirects) as adapter:
+            assert adapter.no_verdict() is None
             await adapter.wait_until_complete(await adapter.submit(collection(*game())))
             served = await adapter.served_model()
         model = "team/nat-dpo-nemo_dpo_1"
@@ -354,7 +354,7 @@ async def test_the_workflow_calls_the_deployed_model():
 
 async def test_why_there_can_be_no_verdict():
     """Without a deployment, or without an LLM on its server, the reason is known before the first rollout."""
-    llms = [WorkflowLLM(key, "m", "http://h/v1", "none") for key in ("a", "b")]
+    llms = dict.fromkeys(("a", "b"), OpenAIModelConfig(model_name="m", base_url="http://h/v1"))
     async with FakeCustomizer() as server:
         for settings, text in (
             ({}, "the trained model is not deployed"),
@@ -363,18 +363,18 @@ async def test_why_there_can_be_no_verdict():
             ({"deploy_on_completion": True, "llms": llms, "target": "c"}, "that finetuning.target_model 'c' names"),
         ):
             async with adapter_of(server, **settings) as adapter:
-                assert text in str(adapter.unjudged())
+                assert text in str(adapter.no_verdict())
         async with adapter_of(server, deploy_on_completion=True, llms=llms, target="a") as adapter:
-            assert adapter.unjudged() is None
+            assert adapter.no_verdict() is None
 
 
 async def test_a_model_that_the_llms_server_does_not_list_is_not_judged():
     """A deployment elsewhere is told with its URL."""
     async with FakeCustomizer() as server, FakeCustomizer(models=["base"]) as elsewhere:
-        llm = WorkflowLLM("student", "base", f"{elsewhere.base_url}/v1", "none")
-        async with adapter_of(server, deploy_on_completion=True, llms=[llm]) as adapter:
+        llms = {"student": OpenAIModelConfig(model_name="base", base_url=f"{elsewhere.base_url}/v1")}
+        async with adapter_of(server, deploy_on_completion=True, llms=llms) as adapter:
             await adapter.wait_until_complete(await adapter.submit(collection(*game())))
-            reason = adapter.unjudged()
+            reason = adapter.no_verdict()
             assert await adapter.served_model() is None
     assert "is deployed at http://nim/nat-deployment-nemo_dpo_1, but the server of llms.student" in reason
     assert reason.endswith("lists base")
