@@ -1,8 +1,9 @@
-"""Options of the embedded backend's process, for its own command line and for `nat backend serve`."""
+"""Options of the embedded backend's process, for `nat backend serve` and for an LLM of a configuration."""
 
+import json
 import logging
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -18,14 +19,12 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 
+from nat.secrets import known_secrets
 from nat.wire.hosts import HOST_LIST, check_public_host
 
 logger = logging.getLogger(__name__)
 
-KEY_FD = "--key_fd"
-"""Option of `python -m nat.backend` alone: the file descriptor whose first line is a Handover."""
 API_KEY_VARIABLE = "NAT_BACKEND_API_KEY"
 """Environment variable of the key; unlike an option, it is not in process lists."""
 KEY_VARIABLES = {"api_key": API_KEY_VARIABLE, "vllm_api_key": "VLLM_API_KEY"}
@@ -69,19 +68,6 @@ def check_words(text: str | None) -> str | None:
     except ValueError as error:
         raise ValueError(f"{text!r} cannot be split into words, as in a shell: {error}") from error
     return text
-
-
-class Handover(BaseModel):
-    """Secrets that a parent passes through a pipe, since a process's environment and arguments can be read."""
-
-    api_key: str | None = None
-    vllm_api_key: str | None = None
-    """Key of the vLLM server at `vllm_url`."""
-    secrets: list[str] = []
-    """Further values that the backend's log must redact."""
-
-    def line(self) -> bytes:
-        return self.model_dump_json(exclude_none=True).encode() + b"\n"
 
 
 class Health(BaseModel):
@@ -256,19 +242,25 @@ def check_engine(engine: str, vllm_url: str | None, options: BaseModel) -> None:
     if idle := sorted(unused & options.model_dump(exclude_defaults=True).keys()):
         raise ValueError(f"{', '.join(idle)}: no effect with {chosen}; leave it out")
     if vllm_url is not None and "@" in vllm_url:
-        raise ValueError("vllm_url: a login in it would be in process lists; leave it out, and set vllm_api_key")
+        raise ValueError("vllm_url has a login; leave it out, and set vllm_api_key")
 
 
-def backend_arguments(options: ServeOptions) -> list[str]:
-    """The backend's arguments without the keys, which a process list would show."""
-    arguments: list[str] = []
-    for name in sorted(options.model_fields_set - set(KEY_VARIABLES)):
-        value = getattr(options, name)
-        if value is True:
-            arguments.append(f"--{name}")
-        elif value is not False and value is not None:
-            arguments.append(f"--{name}={value}")  # a value may begin with dashes
-    return arguments
+def handover(options: ServeOptions, secrets: Iterable[str] = ()) -> bytes:
+    """The line that a parent sends through a pipe, since a process's environment and arguments can be read.
+
+    It has the given options with their keys, and `secrets`, further values that the backend's log must redact.
+    """
+    keys = {name: key.get_secret_value() for name in KEY_VARIABLES if (key := getattr(options, name)) is not None}
+    sent = {"options": options.model_dump(exclude_unset=True) | keys, "secrets": list(secrets)}
+    return json.dumps(sent, default=str).encode() + b"\n"
+
+
+def received(line: bytes) -> ServeOptions:
+    """The options of a handover, by the class of their protocol; its keys and secrets are redacted from here on."""
+    sent = json.loads(line)
+    options: dict[str, Any] = sent["options"]
+    known_secrets.remember([*(options.get(name, "") for name in KEY_VARIABLES), *sent["secrets"]])
+    return options_class(options).model_validate(options)
 
 
 def environment_keys(given: Collection[str], environment: Mapping[str, str]) -> dict[str, str]:
@@ -292,13 +284,6 @@ def _imported(point: EntryPoint) -> type[ServeOptions] | None:
         return found
     logger.warning("skipped the protocol '%s': %s is %r, not a class of ServeOptions", point.name, point.value, found)
     return None
-
-
-def command_line_options() -> dict[str, FieldInfo]:
-    """The options of the backend by name, required ones first, then those that each protocol adds."""
-    own = sorted(ServeOptions.model_fields.items(), key=lambda item: not item[1].is_required())
-    added = {name: field for protocol in protocols() for name, field in protocol.model_fields.items()}
-    return dict(own) | added | ServeOptions.model_fields
 
 
 def options_class(given: Collection[str]) -> type[ServeOptions]:
