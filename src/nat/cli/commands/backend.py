@@ -15,14 +15,7 @@ from nat.cli.commands.options import Command, checked_options
 from nat.config.secrets import environment_secrets
 from nat.errors import ConfigError
 from nat.hub import local_model
-from nat.wire.serving import (
-    KEY_VARIABLES,
-    ServeOptions,
-    environment_keys,
-    handover,
-    options_class,
-    protocols,
-)
+from nat.wire.serving import KEY_VARIABLES, ServeOptions, environment_keys, handover, options_class, protocols
 
 _PIPE_BYTES = 16_384
 """Bytes that can be written to a pipe on every system before anything is read."""
