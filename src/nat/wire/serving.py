@@ -83,12 +83,6 @@ class Health(BaseModel):
     """Ids that the tokenizer has: the highest one, plus 1."""
 
 
-NOT_IN_4BIT = (
-    "load_in_4bit: vLLM would sample from the base weights before they are rounded to four bits, and disagree with the "
-    "learner; use engine embedded, or leave it out"
-)
-
-
 def _one_error(value: Any, validated: ValidatorFunctionWrapHandler) -> Any:
     """Say at once what is allowed; pydantic has an error for each part of a union, under a name of its own."""
     try:
@@ -191,11 +185,9 @@ class ServeOptions(BackendOptions):
         check_public_host(self.host, self.api_key, API_KEY_VARIABLE)
         if self.resume and self.output_dir is None:
             raise ValueError("resume needs output_dir, the folder of the checkpoints")
-        check_engine(self.engine, self.vllm_url, self)
         if self.load_in_4bit and self.lora_rank is None:
             raise ValueError("load_in_4bit: weights of four bits cannot be trained; set lora_rank, or leave it out")
-        if self.load_in_4bit and self.engine != "embedded":
-            raise ValueError(NOT_IN_4BIT)
+        check_engine(self, load_in_4bit=self.load_in_4bit)
         return self
 
     @property
@@ -213,8 +205,8 @@ class ServeOptions(BackendOptions):
         return self.api_key is None and self.well_known_key is not None
 
 
-def check_engine(engine: str, vllm_url: str | None, options: BaseModel) -> None:
-    """Refuse options that this engine does not use, and a URL with a login.
+def check_engine(options: BackendOptions, *, load_in_4bit: bool) -> None:
+    """Refuse options that the engine does not use or cannot have, and a URL with a login.
 
     A resolved configuration has the defaults of all options; these are accepted.
 
@@ -222,27 +214,23 @@ def check_engine(engine: str, vllm_url: str | None, options: BaseModel) -> None:
         ValueError: with their names.
 
     """
-    if engine == "embedded":
-        chosen, unused = (
-            "engine embedded",
-            {
-                "vllm_command",
-                "vllm_url",
-                "vllm_api_key",
-                "vllm_args",
-                "vllm_startup_timeout",
-                "vllm_sleep",
-            },
-        )
-    elif vllm_url is None:
+    if options.engine == "embedded":
+        chosen = "engine embedded"
+        unused = {"vllm_command", "vllm_url", "vllm_api_key", "vllm_args", "vllm_startup_timeout", "vllm_sleep"}
+    elif options.vllm_url is None:
         chosen, unused = "engine vllm without vllm_url", {"kv_cache_mb", "prefix_cache_mb", "vllm_api_key"}
     else:
         chosen = "vllm_url, where the server has its own settings"
         unused = {"kv_cache_mb", "prefix_cache_mb", "max_num_seqs", "vllm_command", "vllm_args", "vllm_startup_timeout"}
     if idle := sorted(unused & options.model_dump(exclude_defaults=True).keys()):
         raise ValueError(f"{', '.join(idle)}: no effect with {chosen}; leave it out")
-    if vllm_url is not None and "@" in vllm_url:
+    if options.vllm_url is not None and "@" in options.vllm_url:
         raise ValueError("vllm_url has a login; leave it out, and set vllm_api_key")
+    if load_in_4bit and options.engine != "embedded":
+        raise ValueError(
+            "load_in_4bit: vLLM would sample from the base weights before they are rounded to four bits, and disagree "
+            "with the learner; use engine embedded, or leave it out"
+        )
 
 
 def handover(options: ServeOptions, secrets: Iterable[str] = ()) -> bytes:

@@ -22,7 +22,6 @@ from nat.sizing.forecast import TrainingForecast
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.serving import (
     LOCAL_PACKAGES,
-    NOT_IN_4BIT,
     BackendOptions,
     SaveEvery,
     ServeOptions,
@@ -93,9 +92,7 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
 
     @model_validator(mode="after")
     def _fit_the_engine(self) -> Self:
-        check_engine(self.engine, self.vllm_url, self)
-        if self.loads_in_4bit and self.engine != "embedded":
-            raise ValueError(NOT_IN_4BIT)
+        check_engine(self, load_in_4bit=self.loads_in_4bit)
         return self
 
     @property
