@@ -99,9 +99,10 @@ class ArtModels(EnginePool):
             return
         prepared = self._models.get(key)
         if prepared is None:
-            make = self._make
-            prepared = await asyncio.wrap_future(self.worker.run_between(lambda: make(key, model.internal_config)))
-        prepared.entity = model.entity or prepared.entity
+            making = self.worker.run_between(lambda: self._make(key, model.internal_config))
+            prepared = await asyncio.wrap_future(making)
+        if model.entity is not None:
+            prepared.entity = model.entity
         self._serve(prepared)
 
     def serving(self, model: ArtModel) -> Serving:
