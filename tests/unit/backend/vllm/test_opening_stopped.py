@@ -27,7 +27,7 @@ time.sleep(600)
 
 
 @pytest.fixture
-def options(tiny_dir, tmp_path) -> dict[str, object]:
+def arguments(tiny_dir, tmp_path) -> dict[str, object]:
     """Options of a backend whose vLLM writes to `seen` what it was started with, and is never ready."""
     script = tmp_path / "slow.py"
     script.write_text(SLOW)
@@ -36,8 +36,8 @@ def options(tiny_dir, tmp_path) -> dict[str, object]:
     return {**given, "engine": "vllm", "vllm_command": command}
 
 
-def serve(options: dict[str, object]) -> list[str]:
-    return ["-c", NAT, "backend", "serve", *(f"--{name}={value}" for name, value in options.items())]
+def serve(arguments: dict[str, object]) -> list[str]:
+    return ["-c", NAT, "backend", "serve", *(f"--{name}={value}" for name, value in arguments.items())]
 
 
 def assert_nothing_is_left(seen: dict) -> None:
@@ -50,10 +50,10 @@ def assert_nothing_is_left(seen: dict) -> None:
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT, None])
-def test_a_signal_while_vllm_starts_leaves_nothing(options, tmp_path, end):
+def test_a_signal_while_vllm_starts_leaves_nothing(arguments, tmp_path, end):
     """The exit code tells the signal. The end of the parent, which closes stdin, ends the backend as SIGTERM does."""
     with Processes() as processes:
-        process = processes.start(*serve(options), "--exit_with_parent", stdin=subprocess.PIPE)
+        process = processes.start(*serve(arguments), "--exit_with_parent", stdin=subprocess.PIPE)
         seen = json.loads(await_file(tmp_path / "seen", process))
         if end is None:
             process.stdin.close()
@@ -66,11 +66,11 @@ def test_a_signal_while_vllm_starts_leaves_nothing(options, tmp_path, end):
     assert_nothing_is_left(seen)
 
 
-async def test_a_run_that_is_canceled_while_vllm_starts_leaves_nothing(options, tmp_path):
+async def test_a_run_that_is_canceled_while_vllm_starts_leaves_nothing(arguments, tmp_path):
     """The harness gives the backend the time to clean up."""
 
     async def run() -> None:
-        async with running_backend(ServeOptions(**options), log_path=tmp_path / "log", startup_timeout=DEADLINE):
+        async with running_backend(ServeOptions(**arguments), log_path=tmp_path / "log", startup_timeout=DEADLINE):
             raise AssertionError("it is never ready")
 
     running = asyncio.create_task(run())
@@ -81,12 +81,12 @@ async def test_a_run_that_is_canceled_while_vllm_starts_leaves_nothing(options, 
     assert_nothing_is_left(seen)
 
 
-def test_folders_of_a_killed_backend_are_removed_by_the_next_one(options, tmp_path):
+def test_folders_of_a_killed_backend_are_removed_by_the_next_one(arguments, tmp_path):
     """SIGKILL leaves the folders; vLLM's processes end by themselves."""
     sockets = []
     for number in (signal.SIGKILL, signal.SIGTERM):
         with Processes() as processes:
-            process = processes.start(*serve(options))
+            process = processes.start(*serve(arguments))
             seen = json.loads(await_file(tmp_path / "seen", process))
             os.kill(process.pid, number)
             process.wait(DEADLINE)
