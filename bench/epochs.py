@@ -35,6 +35,7 @@ from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo
 from nat.plugins.local.process import running_backend
 from nat.registry.decorators import register_function, register_llm_provider
 from nat.runs.records import EpochRecord
+from nat.wire.serving import ServeOptions
 from nat.wire.training import Span, TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
 
 EPOCHS = {"harness": 1000, "backend": 300}
@@ -69,7 +70,8 @@ async def stub(config: StubConfig, builder: Builder) -> AsyncGenerator[LocalProv
     """Start the stub backend as a child process."""
     assert builder.run_dir is not None, "it is a run"
     command, log = (sys.executable, "-m", "bench.stub_backend"), builder.run_dir / "backend.log"
-    async with running_backend([str(builder.run_dir)], log_path=log, startup_timeout=60, command=command) as backend:
+    options = ServeOptions(model=Path("stub"), output_dir=builder.run_dir)
+    async with running_backend(options, log_path=log, startup_timeout=60, command=command) as backend:
         key = SecretStr(backend.api_key)
         served = config.model_copy(update={"base_url": f"{backend.base_url}/v1", "api_key": key})
         block = LocalModelConfig(model=Path("stub"))
@@ -145,10 +147,10 @@ async def backend(folder: Path, epochs: int) -> Samples:
 
     random = Random(0)
     samples: Samples = []
-    options = ["--model", model_of(folder), "--port", "0", "--threads", "1", "--output_dir", folder / "out"]
+    options = ServeOptions(model=model_of(folder), port=0, threads=1, output_dir=folder / "out")
     log = folder / "backend.log"
     async with (
-        running_backend([str(each) for each in options], log_path=log, startup_timeout=120) as process,
+        running_backend(options, log_path=log, startup_timeout=120) as process,
         BackendClient(process.base_url, process.api_key) as client,
     ):
         for number in range(epochs):

@@ -21,6 +21,7 @@ from conformance.environments import outside
 
 from nat.secrets import new_key
 
+NAT = "from nat.cli.main import run_cli; run_cli()"
 START_SECONDS = 300.0
 VLLM_CACHE_GB = 2
 """Memory that vLLM reserves for keys and values."""
@@ -50,7 +51,16 @@ class Limits:
 def our_backend(model: Path, limits: Limits, options: Sequence[str] = ()) -> Iterator[Server]:
     """Start the embedded backend as a user does; it ends when its stdin closes."""
     key = new_key()
-    command = [sys.executable, "-m", "nat.backend", f"--model={model}", "--served_model_name=bench", "--port=0"]
+    command = [
+        sys.executable,
+        "-c",
+        NAT,
+        "backend",
+        "serve",
+        f"--model={model}",
+        "--served_model_name=bench",
+        "--port=0",
+    ]
     command += [f"--dtype={limits.dtype}", f"--max_num_seqs={limits.chats}", f"--max_seq_length={limits.length}"]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module

@@ -3,10 +3,10 @@
 import asyncio
 import json
 import sys
-from pathlib import Path
 
 from bench.stub import DETAILED, Stub
 
+from nat.wire.serving import received
 from nat.wire.training import ResolvedTraining
 
 RESOLVED = ResolvedTraining(algorithm="lite_ppo", paper="", settings={})
@@ -56,5 +56,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1]).resolve()
+    options = received(sys.stdin.buffer.readline())
+    assert options.output_dir is not None, "its parent names one"
+    folder = options.output_dir.resolve()
     asyncio.run(main())

@@ -17,6 +17,7 @@ from nat.errors import ConfigError
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.local.client import BackendClient
 from nat.plugins.local.teacher import Teacher
+from nat.wire.serving import ServeOptions
 from nat.wire.training import TrainingGroup, TrainingRollout
 
 pytestmark = pytest.mark.large
@@ -46,8 +47,8 @@ async def teacher(model: Path, url: str) -> AsyncIterator[Teacher]:
 
 async def check(teacher: Teacher, student: Path, folder: Path) -> None:
     """Compare the teacher's tokens with those of a student in the embedded backend."""
-    arguments = [f"--model={student}", f"--output_dir={folder}", "--device=cpu", "--port=0"]
-    async with backend_here(arguments) as backend, BackendClient(backend.base_url, backend.api_key) as client:
+    options = ServeOptions(model=student, output_dir=folder, device="cpu", port=0)
+    async with backend_here(options) as backend, BackendClient(backend.base_url, backend.api_key) as client:
         await teacher.check(client.detokenize, (await client.health()).vocabulary)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from nat.wire.serving import API_KEY_VARIABLE
 
+NAT = "from nat.cli.main import run_cli; run_cli()"
 HOST = "127.0.0.2"
 """A loopback address of its own, so that the chosen ports are free."""
 NO_KEY = "default"
@@ -54,7 +55,7 @@ class Served:
 def serving(model: Path, folder: Path, *, inference_port: int = 0, api_key: str = NO_KEY) -> Iterator[Served]:
     """Serve the checkpoint `model`, write below `folder`, and stop at the end."""
     log, output_dir = folder / "server.log", folder / "art"
-    command = [sys.executable, "-m", "nat.backend", "--model", str(model), "--output_dir", str(output_dir)]
+    command = [sys.executable, "-c", NAT, "backend", "serve", "--model", str(model), "--output_dir", str(output_dir)]
     command += ["--host", HOST, "--port", "0", "--inference_port", str(inference_port), "--threads", "1"]
     chosen = {} if api_key == NO_KEY else {API_KEY_VARIABLE: api_key}
     with log.open("a") as file:

@@ -21,6 +21,7 @@ from fakes.training_rows import row_of
 from nat.backend.model_loader import load_model
 from nat.plugins.local.client import BackendClient
 from nat.plugins.local.process import running_backend
+from nat.wire.serving import ServeOptions
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout
 
 
@@ -29,9 +30,9 @@ async def test_the_stub_backend_answers_the_harness(tmp_path: Path):
     row = row_of([1, 2], [None, -1.0])
     group = TrainingGroup(id="a", rollouts=[TrainingRollout(reward=1.0, rows=[row])])
     command = (sys.executable, "-m", "bench.stub_backend")
-    log = tmp_path / "backend.log"
+    log, options = tmp_path / "backend.log", ServeOptions(model=tmp_path, output_dir=tmp_path)
     async with (
-        running_backend([str(tmp_path)], log_path=log, startup_timeout=60, command=command) as backend,
+        running_backend(options, log_path=log, startup_timeout=60, command=command) as backend,
         BackendClient(backend.base_url, backend.api_key) as client,
     ):
         assert await client.healthy()

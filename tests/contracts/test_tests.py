@@ -28,7 +28,6 @@ SUBJECTS = {
 }
 """Tests that cover several modules, and every `test_fuzz.py`."""
 ELSEWHERE = {
-    "art/server/pool.py": "models are created, trained and removed in test_models.py",
     "art/wire.py": "records, read and written by the tests of client and server",
     "backend/inference/spans.py": "sampling over shared nodes, compared with the model in test_engine.py",
     "backend/training/mismatch.py": "sampler and learner compared, by the tests of updates",

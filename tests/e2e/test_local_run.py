@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from e2e.doc_pages import ROOT
-from fakes.processes import await_end
+from fakes.processes import await_end, ended
 from fakes.proxy import RecordingProxy
 from fakes.vllm_server import FakeVllm
+from nat.backend.output_folder import LOCK
 from nat.files import UNFINISHED
 from nat.runs.journal import Journal
 from nat.runs.records import Phase, RunState
@@ -87,16 +88,9 @@ def started(output_dir: Path, *options: str, phased: bool = False) -> subprocess
 
 
 def backends_of(output_dir: Path) -> list[int]:
-    """The ids of the backend processes of a run in this folder."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            arguments = (folder / "cmdline").read_bytes().split(b"\0")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if b"nat.backend" in arguments and any(bytes(output_dir) in argument for argument in arguments):
-            found.append(int(folder.name))
-    return found
+    """The ids of the backend processes of the runs in this folder."""
+    owners = {int(lock.read_text()) for lock in output_dir.glob(f"*/{LOCK}")}
+    return [pid for pid in owners if not ended(pid)]
 
 
 ADAPTERS = ("-o", "llms.player.lora", "{rank: 4}")

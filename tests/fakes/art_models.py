@@ -10,7 +10,7 @@ from nat.art.server.store import key_of
 from nat.art.wire import ArtModel, Serving
 from nat.backend.model import LoadedModel
 from nat.errors import ModelBusy, ModelNotPrepared
-from nat.wire.training import JobState, JobStatus, TrainingConfig
+from nat.wire.training import JobState, JobStatus
 
 STEPS = [{"loss": 0.5, "grad_norm": 1.0, "num_gradient_steps": 2.0}, {"loss": 0.25, "num_gradient_steps": 2.0}]
 
@@ -32,10 +32,6 @@ class FakeCall:
     @property
     def facts(self) -> dict[str, float]:
         return self.batch.facts
-
-    @property
-    def config(self) -> TrainingConfig:
-        return self.batch.config
 
     async def __aiter__(self) -> AsyncIterator[dict[str, float]]:
         for step in self.steps:

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from nat.backend.inference.sequence import Delta, Request
-from nat.backend.inference.worker import SingleEngine
+from nat.backend.inference.worker import EnginePool
 from nat.backend.model import LoadedModel
 
 
@@ -17,7 +17,7 @@ class ScriptedWorker:
         self.loaded = loaded
         self.policy_version = "scripted@3"
         self.engine = SimpleNamespace(loaded=loaded, policy_version=self.policy_version)
-        self.pool = SingleEngine(self.engine)
+        self.pool = EnginePool(self.engine)
         self.prompts: list[str] = []
         self.cancelled: list[Request] = []
         self._texts = texts

@@ -18,7 +18,8 @@ CONFIG = ROOT / "examples/openpipe_art/configs/finetune.yml"
 @contextmanager
 def art_server(output_dir: Path) -> Iterator[dict[str, int]]:
     """The server of the README's first terminal on free ports; gives them."""
-    command = [sys.executable, "-m", "nat.backend", "--model", str(ROOT / "examples/tic_tac_toe/model")]
+    command = [sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()", "backend", "serve"]
+    command += ["--model", str(ROOT / "examples/tic_tac_toe/model")]
     command += ["--port", "0", "--inference_port", "0", "--output_dir", str(output_dir), "--exit_with_parent"]
     environment = {name: value for name, value in os.environ.items() if name != "NAT_BACKEND_API_KEY"}
     log = output_dir.with_suffix(".log")

@@ -1,43 +1,26 @@
-"""`python -m nat.backend`: check the options, then start the server.
+"""`python -m nat.backend DESCRIPTOR`: start the server with the options that the parent sends through a pipe."""
 
-The options are checked before torch is imported, so that a mistake is reported at once.
-"""
-
-import argparse
 import json
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import get_args
-
-from pydantic import ValidationError
 
 from nat.backend.cores import share_cores
-from nat.errors import NatError, findings_of
+from nat.errors import NatError
 from nat.heap import keep_free_pages
-from nat.secrets import keep_files_private, keep_memory_private, known_secrets, redact_output
+from nat.secrets import keep_files_private, keep_memory_private, redact_output
 from nat.wire.extras import install_hint, missing_packages
-from nat.wire.serving import (
-    FAILED,
-    KEY_FD,
-    KEY_VARIABLES,
-    LOCAL_PACKAGES,
-    Handover,
-    ServeOptions,
-    command_line_options,
-    environment_keys,
-    options_class,
-)
+from nat.wire.serving import FAILED, LOCAL_PACKAGES, ServeOptions, received
 
 
 def main() -> int:
     """Run the backend until it is stopped; return the exit code."""
     keep_files_private()
     redact_output()
-    options = parse(sys.argv[1:], os.environ)
-    for variable in KEY_VARIABLES.values():
-        os.environ.pop(variable, None)
+    if len(sys.argv) != 2 or not sys.argv[1].isdecimal():  # noqa: PLR2004 - the program and one argument
+        print("Error: the options come through a pipe; use `nat backend serve`", file=sys.stderr)  # noqa: T201
+        return 2
+    options = received(_first_line(int(sys.argv[1])))
     keep_memory_private()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     if missing := missing_packages(LOCAL_PACKAGES):
@@ -66,38 +49,12 @@ def _failed(options: ServeOptions, message: str, hint: str | None) -> int:
     return 1
 
 
-def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> ServeOptions:
-    """Read the command line; ends the process with code 2 and every finding if it is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m nat.backend", description="Serve and train a model.")
-    for name, field in command_line_options().items():
-        if field.annotation is bool:
-            parser.add_argument(f"--{name}", action="store_true", default=None, help=field.description)
-        else:
-            choices = [str(choice) for choice in get_args(field.annotation) if isinstance(choice, str)] or None
-            required = name in ServeOptions.model_fields and field.is_required()
-            parser.add_argument(f"--{name}", required=required, choices=choices, help=field.description)
-    parser.add_argument(KEY_FD, type=int, help=argparse.SUPPRESS)
-    given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
-    handover = _handover(given.pop("key_fd", None))
-    handed = handover.model_dump(include=set(KEY_VARIABLES), exclude_none=True)
-    given = environment_keys(given, environment) | handed | given
-    known_secrets.remember([*(given.get(name, "") for name in KEY_VARIABLES), *handover.secrets])
-    try:
-        return options_class(given).model_validate(given)
-    except ValidationError as error:
-        parser.error("; ".join(map(str, findings_of(error))))
-    except ValueError as error:
-        parser.error(str(error))
-
-
-def _handover(descriptor: int | None) -> Handover:
-    """Read only the first line of a pipe, because the end of stdin means that the parent has ended."""
-    if descriptor is None:
-        return Handover()
+def _first_line(descriptor: int) -> bytes:
+    """Read no further than the first line, because the end of stdin means that the parent has ended."""
     line = b""
     while not line.endswith(b"\n") and (byte := os.read(descriptor, 1)):
         line += byte
-    return Handover.model_validate_json(line) if line else Handover()
+    return line
 
 
 if __name__ == "__main__":

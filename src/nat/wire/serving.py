@@ -1,8 +1,9 @@
-"""Options of the embedded backend's process, for its own command line and for `nat backend serve`."""
+"""Options of the embedded backend's process, for `nat backend serve` and for an LLM of a configuration."""
 
+import json
 import logging
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -18,14 +19,12 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 
+from nat.secrets import known_secrets
 from nat.wire.hosts import HOST_LIST, check_public_host
 
 logger = logging.getLogger(__name__)
 
-KEY_FD = "--key_fd"
-"""Option of `python -m nat.backend` alone: the file descriptor whose first line is a Handover."""
 API_KEY_VARIABLE = "NAT_BACKEND_API_KEY"
 """Environment variable of the key; unlike an option, it is not in process lists."""
 KEY_VARIABLES = {"api_key": API_KEY_VARIABLE, "vllm_api_key": "VLLM_API_KEY"}
@@ -71,19 +70,6 @@ def check_words(text: str | None) -> str | None:
     return text
 
 
-class Handover(BaseModel):
-    """Secrets that a parent passes through a pipe, since a process's environment and arguments can be read."""
-
-    api_key: str | None = None
-    vllm_api_key: str | None = None
-    """Key of the vLLM server at `vllm_url`."""
-    secrets: list[str] = []
-    """Further values that the backend's log must redact."""
-
-    def line(self) -> bytes:
-        return self.model_dump_json(exclude_none=True).encode() + b"\n"
-
-
 class Health(BaseModel):
     """The backend's answer to `GET /health`."""
 
@@ -95,12 +81,6 @@ class Health(BaseModel):
     """Precision of the served weights, such as `float32`."""
     vocabulary: int
     """Ids that the tokenizer has: the highest one, plus 1."""
-
-
-NOT_IN_4BIT = (
-    "load_in_4bit: vLLM would sample from the base weights before they are rounded to four bits, and disagree with the "
-    "learner; use engine embedded, or leave it out"
-)
 
 
 def _one_error(value: Any, validated: ValidatorFunctionWrapHandler) -> Any:
@@ -205,11 +185,9 @@ class ServeOptions(BackendOptions):
         check_public_host(self.host, self.api_key, API_KEY_VARIABLE)
         if self.resume and self.output_dir is None:
             raise ValueError("resume needs output_dir, the folder of the checkpoints")
-        check_engine(self.engine, self.vllm_url, self)
         if self.load_in_4bit and self.lora_rank is None:
             raise ValueError("load_in_4bit: weights of four bits cannot be trained; set lora_rank, or leave it out")
-        if self.load_in_4bit and self.engine != "embedded":
-            raise ValueError(NOT_IN_4BIT)
+        check_engine(self, load_in_4bit=self.load_in_4bit)
         return self
 
     @property
@@ -227,8 +205,8 @@ class ServeOptions(BackendOptions):
         return self.api_key is None and self.well_known_key is not None
 
 
-def check_engine(engine: str, vllm_url: str | None, options: BaseModel) -> None:
-    """Refuse options that this engine does not use, and a URL with a login.
+def check_engine(options: BackendOptions, *, load_in_4bit: bool) -> None:
+    """Refuse options that the engine does not use or cannot have, and a URL with a login.
 
     A resolved configuration has the defaults of all options; these are accepted.
 
@@ -236,39 +214,41 @@ def check_engine(engine: str, vllm_url: str | None, options: BaseModel) -> None:
         ValueError: with their names.
 
     """
-    if engine == "embedded":
-        chosen, unused = (
-            "engine embedded",
-            {
-                "vllm_command",
-                "vllm_url",
-                "vllm_api_key",
-                "vllm_args",
-                "vllm_startup_timeout",
-                "vllm_sleep",
-            },
-        )
-    elif vllm_url is None:
+    if options.engine == "embedded":
+        chosen = "engine embedded"
+        unused = {"vllm_command", "vllm_url", "vllm_api_key", "vllm_args", "vllm_startup_timeout", "vllm_sleep"}
+    elif options.vllm_url is None:
         chosen, unused = "engine vllm without vllm_url", {"kv_cache_mb", "prefix_cache_mb", "vllm_api_key"}
     else:
         chosen = "vllm_url, where the server has its own settings"
         unused = {"kv_cache_mb", "prefix_cache_mb", "max_num_seqs", "vllm_command", "vllm_args", "vllm_startup_timeout"}
     if idle := sorted(unused & options.model_dump(exclude_defaults=True).keys()):
         raise ValueError(f"{', '.join(idle)}: no effect with {chosen}; leave it out")
-    if vllm_url is not None and "@" in vllm_url:
-        raise ValueError("vllm_url: a login in it would be in process lists; leave it out, and set vllm_api_key")
+    if options.vllm_url is not None and "@" in options.vllm_url:
+        raise ValueError("vllm_url has a login; leave it out, and set vllm_api_key")
+    if load_in_4bit and options.engine != "embedded":
+        raise ValueError(
+            "load_in_4bit: vLLM would sample from the base weights before they are rounded to four bits, and disagree "
+            "with the learner; use engine embedded, or leave it out"
+        )
 
 
-def backend_arguments(options: ServeOptions) -> list[str]:
-    """The backend's arguments without the keys, which a process list would show."""
-    arguments: list[str] = []
-    for name in sorted(options.model_fields_set - set(KEY_VARIABLES)):
-        value = getattr(options, name)
-        if value is True:
-            arguments.append(f"--{name}")
-        elif value is not False and value is not None:
-            arguments.append(f"--{name}={value}")  # a value may begin with dashes
-    return arguments
+def handover(options: ServeOptions, secrets: Iterable[str] = ()) -> bytes:
+    """The line that a parent sends through a pipe, since a process's environment and arguments can be read.
+
+    It has the given options with their keys, and `secrets`, further values that the backend's log must redact.
+    """
+    keys = {name: key.get_secret_value() for name in KEY_VARIABLES if (key := getattr(options, name)) is not None}
+    sent = {"options": options.model_dump(exclude_unset=True) | keys, "secrets": list(secrets)}
+    return json.dumps(sent, default=str).encode() + b"\n"
+
+
+def received(line: bytes) -> ServeOptions:
+    """The options of a handover, by the class of their protocol; its keys and secrets are redacted from here on."""
+    sent = json.loads(line)
+    options: dict[str, Any] = sent["options"]
+    known_secrets.remember([*(options.get(name, "") for name in KEY_VARIABLES), *sent["secrets"]])
+    return options_class(options).model_validate(options)
 
 
 def environment_keys(given: Collection[str], environment: Mapping[str, str]) -> dict[str, str]:
@@ -292,13 +272,6 @@ def _imported(point: EntryPoint) -> type[ServeOptions] | None:
         return found
     logger.warning("skipped the protocol '%s': %s is %r, not a class of ServeOptions", point.name, point.value, found)
     return None
-
-
-def command_line_options() -> dict[str, FieldInfo]:
-    """The options of the backend by name, required ones first, then those that each protocol adds."""
-    own = sorted(ServeOptions.model_fields.items(), key=lambda item: not item[1].is_required())
-    added = {name: field for protocol in protocols() for name, field in protocol.model_fields.items()}
-    return dict(own) | added | ServeOptions.model_fields
 
 
 def options_class(given: Collection[str]) -> type[ServeOptions]:

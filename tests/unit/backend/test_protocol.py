@@ -7,9 +7,10 @@ import signal
 import httpx
 import pytest
 
-from fakes.processes import DEADLINE, Processes, first_line
+from fakes.processes import DEADLINE, NAT, Processes, first_line
 from fakes.tiny_model import make_tiny_model
 
+SERVE = ("-c", NAT, "backend", "serve")
 OPTIONS = '''
 from nat.wire.serving import ServeOptions
 
@@ -72,7 +73,7 @@ def test_the_backend_serves_a_protocol_that_it_does_not_know(environment, tmp_pa
     Protocols that cannot be imported are reported and change nothing else.
     """
     model = make_tiny_model(tmp_path / "tiny")
-    command = ["-m", "nat.backend", "--model", str(model), "--port", "0", "--echo_port", "0", "--threads", "1"]
+    command = [*SERVE, "--model", str(model), "--port", "0", "--echo_port", "0", "--threads", "1"]
     with Processes() as processes:
         process = processes.start(*command, env=environment)
         ready = json.loads(first_line(process))
@@ -97,9 +98,8 @@ def test_the_backend_serves_a_protocol_that_it_does_not_know(environment, tmp_pa
 def test_its_options_are_offered_and_checked(environment, tmp_path):
     """The command line shows the plug-in's options without torch; its checks run beside the backend's own."""
     with Processes() as processes:
-        process = processes.start("-m", "nat.backend", "--help", env=environment)
+        process = processes.start(*SERVE, "--help", env=environment)
         assert "Serve clients of Echo on this port, too." in process.communicate(timeout=DEADLINE)[0]
-        command = ["-m", "nat.backend", "--model", str(tmp_path), "--echo_port", "many"]
-        process = processes.start(*command, env=environment)
+        process = processes.start(*SERVE, "--model", str(tmp_path), "--echo_port", "many", env=environment)
         assert "echo_port" in process.communicate(timeout=DEADLINE)[1]
     assert process.returncode == 2

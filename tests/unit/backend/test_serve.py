@@ -15,9 +15,8 @@ import httpx
 import pytest
 
 from fakes.damage import flip_a_bit
-from fakes.processes import DEADLINE, Processes, first_line
+from fakes.processes import DEADLINE, NAT, Processes, first_line
 from fakes.training_batches import random_groups
-from nat.backend.__main__ import parse
 from nat.backend.output_folder import LOCK, claimed
 from nat.backend.protocol import Endpoint
 from nat.backend.serve import open_training, serve
@@ -25,8 +24,6 @@ from nat.backend.server.app import create_app
 from nat.errors import BackendError
 from nat.wire.serving import ServeOptions
 from nat.wire.training import ExportedModel, JobState, TrainingConfig, TrainingJob
-
-EVERYWHERE = "0.0.0.0"  # noqa: S104 - it is to be refused
 
 
 @pytest.fixture
@@ -40,7 +37,7 @@ def start(source) -> Iterator[Callable[..., tuple[subprocess.Popen, httpx.Client
     with Processes() as processes:
 
         def start_one(*options):
-            command = ["-m", "nat.backend", "--model", str(source), "--port", "0", "--threads", "1", *options]
+            command = ["-c", NAT, "backend", "serve", "--model", str(source), "--port=0", "--threads=1", *options]
             environment = {**os.environ, "NAT_BACKEND_API_KEY": "key"}
             process = processes.start(*command, stdin=subprocess.PIPE, env=environment)
             http = httpx.Client(
@@ -201,16 +198,16 @@ async def test_a_full_disk_has_its_own_remedy(source, loaded, tmp_path):
     assert "ulimit -f" in refused.text
 
 
-def test_a_backend_that_cannot_start_reports_the_reason_to_its_parent(tmp_path):
+def test_a_backend_that_cannot_start_reports_the_reason_to_its_parent(tmp_path, source):
     """The reason and the remedy are a line on stdout, so nobody needs to read a log; people read them on stderr."""
-    command = ["-m", "nat.backend", "--model", str(tmp_path), "--port", "0", "--exit_with_parent"]
-    with Processes() as processes:
-        process = processes.start(*command, stdin=subprocess.PIPE)
+    command = ["-c", NAT, "backend", "serve", "--model", str(source), "--port", "0", "--exit_with_parent"]
+    with claimed(tmp_path), Processes() as processes:
+        process = processes.start(*command, "--output_dir", str(tmp_path), stdin=subprocess.PIPE)
         event = json.loads(first_line(process))
         _, log = process.communicate(timeout=DEADLINE)
     assert process.returncode == 1
     assert event["event"] == "failed"
-    assert event["message"] == f"{tmp_path} is not a Hugging Face checkpoint: it has no config.json"
+    assert event["message"] == f"{tmp_path} is in use by another server, process {os.getpid()}"
     assert event["hint"]
     assert f"Error: {event['message']}" in log
     assert event["hint"] in log
@@ -223,37 +220,9 @@ async def test_without_output_dir_it_serves_only(source):
     assert (answer.status_code, "--output_dir" in answer.text) == (409, True)
 
 
-def test_wrong_options_end_with_every_finding(capsys, tmp_path):
-    """One message has all findings, before anything is loaded."""
-    with pytest.raises(SystemExit) as error:
-        parse(["--model", str(tmp_path), "--port", "99999", "--keep_last", "0"], {})
-    assert error.value.code == 2
-    text = capsys.readouterr().err
-    assert "port" in text
-    assert "keep_last" in text
-
-
-def test_public_address_needs_a_key(capsys, tmp_path):
-    """0.0.0.0 is refused unless the environment or an option sets a key."""
-    arguments = ["--model", str(tmp_path), "--host", EVERYWHERE]
-    with pytest.raises(SystemExit):
-        parse(arguments, {})
-    assert "NAT_BACKEND_API_KEY" in capsys.readouterr().err
-    assert parse(arguments, {"NAT_BACKEND_API_KEY": "k"}).api_key.get_secret_value() == "k"
-
-
-def test_options_reach_their_fields(tmp_path):
-    """Values are read by the types of the fields; a flag needs no value."""
-    options = parse(["--model", str(tmp_path), "--lora_rank", "8", "--device", "cpu", "--exit_with_parent"], {})
-    assert (options.lora_rank, options.device, options.exit_with_parent, options.resume) == (8, "cpu", True, False)
-    assert options.name == tmp_path.name
-
-
-@pytest.mark.parametrize(
-    ("others", "said"), [([], "set lora_rank"), (["--lora_rank", "4", "--engine", "vllm"], "use engine embedded")]
-)
-def test_four_bits_need_lora_and_our_engine(capsys, tmp_path, others, said):
-    """Weights of four bits cannot be trained, and vLLM would sample from others."""
-    with pytest.raises(SystemExit):
-        parse(["--model", str(tmp_path), "--load_in_4bit", *others], {})
-    assert said in capsys.readouterr().err
+def test_the_module_says_how_it_is_started():
+    """Its options come through a pipe, so that options on its command line are an error."""
+    with Processes() as processes:
+        process = processes.start("-m", "nat.backend", "--model", "m")
+        _, log = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, "use `nat backend serve`" in log) == (2, True)

@@ -4,7 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from nat.art.options import ArtServeOptions
-from nat.wire.serving import ServeOptions, command_line_options, options_class
+from nat.secrets import redact
+from nat.wire.serving import ServeOptions, handover, options_class, received
 
 
 def options(**fields):
@@ -35,13 +36,13 @@ def test_options_of_a_protocol_need_its_switch(name):
         options_class({"model", name})
 
 
-def test_options_of_protocols_follow_the_backends_own():
-    """All options are listed; a shared one has the backend's description."""
-    names = list(command_line_options())
-    assert set(names[: len(ServeOptions.model_fields)]) == set(ServeOptions.model_fields)
-    assert names[0] == "model", "which is required"
-    assert "inference_port" in names
-    assert command_line_options()["output_dir"].description == ServeOptions.model_fields["output_dir"].description
+def test_a_handover_has_the_options_with_their_keys():
+    """What was given arrives, in the class of its protocol; the rest keeps its default, and secrets are redacted."""
+    given = ArtServeOptions(model=Path("model"), inference_port=0, resume=True, api_key="key-of-a-server-1")
+    found = received(handover(given, ["token-of-a-user-1"]))
+    assert type(found) is ArtServeOptions
+    assert (found, found.model_fields_set) == (given, given.model_fields_set)
+    assert redact("key-of-a-server-1 token-of-a-user-1") == "********** **********"
 
 
 def test_a_wrong_save_every_is_one_error():

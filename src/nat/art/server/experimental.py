@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from nat.art.server.submissions import Models
+from nat.art.server.models import ArtModels
 from nat.art.wire import ArtBucketRequest
 from nat.backend.server.bodies import read
 from nat.http.errors import ApiError
@@ -29,7 +29,7 @@ _OUTPUT_CHARS = 500
 """Of the command's output in an error."""
 
 
-def experimental_router(models: Models, buckets: Sequence[str]) -> APIRouter:
+def experimental_router(models: ArtModels, buckets: Sequence[str]) -> APIRouter:
     """Pull, push, deploy, fork; copies go to and come from `buckets` only."""
     routes = _ExperimentalRoutes(models, buckets)
     router = APIRouter()
@@ -41,7 +41,7 @@ def experimental_router(models: Models, buckets: Sequence[str]) -> APIRouter:
 
 
 class _ExperimentalRoutes:
-    def __init__(self, models: Models, buckets: Sequence[str]) -> None:
+    def __init__(self, models: ArtModels, buckets: Sequence[str]) -> None:
         self._models = models
         self._buckets = buckets
 

@@ -1,72 +1,91 @@
 """The models that ART's clients registered: adapters on one base model, trained in turn, served side by side.
 
 A model's step is the number of its training calls, and each has a checkpoint. A client that prepares the model again,
-even after a restart, goes on from the newest one.
+even after a restart, goes on from the newest one. Old weights, and those of a model that no client has prepared since
+the start, are read from their checkpoint when a request names them.
 """
 
 import asyncio
 import logging
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import NamedTuple
 
-from nat.art.options import MAX_MODELS
+from nat.art.options import ArtServeOptions
 from nat.art.server.batch import ArtBatch
-from nat.art.server.model_factory import ModelFactory, notes_on
-from nat.art.server.pool import ModelPool, PreparedModel
-from nat.art.server.store import ModelKey, Store, key_of
+from nat.art.server.model_options import lora_of, notes_on
+from nat.art.server.prepared_model import PreparedModel
+from nat.art.server.store import ModelKey, ModelReference, Store, artifact, key_of, parse, version
 from nat.art.server.training_call import TrainingCall
-from nat.art.wire import ArtModel, Serving
-from nat.backend.inference.engine import EngineLimits
-from nat.backend.inference.worker import Worker
-from nat.backend.lora import Adapters, LoraSettings
+from nat.art.wire import ArtModel, InternalModelConfig, Serving
+from nat.backend.checkpoint_folder import verify
+from nat.backend.inference.engine import Engine, EngineLimits
+from nat.backend.inference.worker import EnginePool, Worker
+from nat.backend.lora import Adapter, Adapters, LoraSettings
 from nat.backend.model import LoadedModel
+from nat.backend.training.checkpoints import Checkpoints, resume
 from nat.backend.training.jobs import JobTable
-from nat.errors import ModelBusy, ModelNotPrepared, NameRefused
+from nat.backend.training.learner import Learner
+from nat.backend.training.reference import Reference
+from nat.errors import ModelBusy, ModelNotPrepared, ModelNotServed, NameRefused, TooManyModels
+from nat.files import remove_folder
 from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
 
+MAX_BASE_NAMES = 100
+"""Names that clients have for the base model; the oldest are dropped."""
+MAX_OLD = 2
+"""Old weights that stay loaded although no request uses them."""
 
-class ArtModels:
-    """The real `Models`, for the event loop."""
+
+class _OldWeights(NamedTuple):
+    adapter: Adapter
+    engine: Engine
+
+
+class ArtModels(EnginePool):
+    """All weights on one base model, with their names, steps and training calls.
+
+    Clients' requests call it on the event loop; only `prepare` and `remove` wait for the model thread, to which the
+    engines belong. A name that cannot be a folder's is a NameRefused everywhere.
+    """
 
     def __init__(
-        self,
-        base: LoadedModel,
-        *,
-        name: str,
-        output_dir: Path,
-        lora: LoraSettings,
-        seed: int = 0,
-        limits: EngineLimits = EngineLimits(),  # noqa: B008 - frozen
-        max_models: int = MAX_MODELS,
-        free_threads: Callable[[], int] | None = None,
+        self, base: LoadedModel, options: ArtServeOptions, *, free_threads: Callable[[], int] | None = None
     ) -> None:
-        """Serve a base model that has no adapter yet; `lora` is for clients that request no adapter of their own."""
-        self.jobs = JobTable()
+        """Serve a base model that has no adapter yet."""
+        self.base = base
+        """The model that all of them are trained on: its tokenizer and limits."""
+        self._options = options
+        self._limits = EngineLimits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, base.device)
         self._adapters = Adapters(base)
-        self._store = Store(output_dir)
-        self._pool = ModelPool(self._adapters, self._store, name=name, limits=limits)
-        self._factory = ModelFactory(self._pool, self._adapters, self._store, self.jobs, lora, seed, max_models)
-        self.worker = Worker(self._pool.base, self._pool, free_threads=free_threads)
-
-    @property
-    def base(self) -> LoadedModel:
-        """The model that all of them are trained on."""
-        return self._adapters.base
+        super().__init__(self._new_engine(None, options.name))
+        self._store = Store(options.output_dir)
+        self._jobs = JobTable()
+        self._base_names = {options.name: None}
+        self._models: dict[ModelKey, PreparedModel] = {}
+        self._by_name: dict[str, PreparedModel] = {}
+        self._old: OrderedDict[tuple[ModelKey, int], _OldWeights] = OrderedDict()
+        self.worker = Worker(self._engine, self, free_threads=free_threads)
 
     def register(self, model: ArtModel) -> None:
         """Let the base model answer to the name that the client has for it; may be repeated."""
-        key = self._key(model)
-        served = self._pool.base.policy_version
-        if model.trainable and model.base_model is not None and not self._pool.knows(model.base_model):
-            if model.base_model.rpartition("/")[2] != served:
-                logger.warning("%s requests the base model %s; here it is %s", key, model.base_model, served)
-            self._pool.name_base(model.base_model)
+        key, served = self._key(model), self._options.name
+        if not model.trainable or model.base_model is None or self.knows(model.base_model):
+            return
+        if model.base_model.rpartition("/")[2] != served:
+            logger.warning("%s requests the base model %s; here it is %s", key, model.base_model, served)
+        self._base_names[model.base_model] = None
+        if len(self._base_names) > MAX_BASE_NAMES:
+            del self._base_names[list(self._base_names)[1]]  # the first one is the server's own
 
     async def prepare(self, model: ArtModel) -> None:
         """Make a model's weights, or restore them, and serve them; does nothing for a model that is not trainable.
+
+        Its plain name belongs to the model that was prepared last.
 
         Raises:
             BackendError: its newest checkpoint cannot be restored.
@@ -78,22 +97,23 @@ class ArtModels:
         self.register(model)
         if not model.trainable:
             return
-        prepared = self._pool.find(key)
+        prepared = self._models.get(key)
         if prepared is None:
-            make = self._factory.make
-            prepared = await asyncio.wrap_future(self.worker.run_between(lambda: make(key, model.internal_config)))
-        self._pool.serve(prepared, entity=model.entity)
+            making = self.worker.run_between(lambda: self._make(key, model.internal_config))
+            prepared = await asyncio.wrap_future(making)
+        if model.entity is not None:
+            prepared.entity = model.entity
+        self._serve(prepared)
 
     def serving(self, model: ArtModel) -> Serving:
         """The base model, and which requested settings have no effect here."""
         notes = notes_on(model.internal_config, limit=self.base.max_seq_length)
-        return Serving(base_model=self._pool.base.policy_version, notes=notes)
+        return Serving(base_model=self._options.name, notes=notes)
 
     def step(self, model: ArtModel) -> int:
         """Training calls so far, by the served weights or else by the newest checkpoint on disk; 0 if there is none."""
         key = self._key(model)
-        prepared = self._pool.find(key)
-        if prepared is not None:
+        if (prepared := self._models.get(key)) is not None:
             return prepared.step
         newest = self._store.checkpoints(key).newest()
         return 0 if newest is None else newest.number
@@ -115,17 +135,16 @@ class ArtModels:
 
         """
         key = self._key(model)
-        prepared = self._pool.find(key)
+        prepared = self._models.get(key)
         if prepared is None:
             raise ModelNotPrepared(
                 f"{key} has no weights to train", hint="POST /_prepare_backend_for_training first, as register() does"
             )
         _check_idle(prepared)
-        job = prepared.job = self.jobs.add(uuid.uuid4().hex)
+        job = prepared.job = self._jobs.add(uuid.uuid4().hex)
         call = TrainingCall(job, batch)
 
         def update() -> None:
-            self._pool.release()
             self._adapters.activate(prepared.adapter)
             job.run(lambda report: prepared.train(batch, job, report=report, on_step=call.on_step))
 
@@ -133,7 +152,7 @@ class ArtModels:
         return call
 
     def job(self, job_id: str) -> JobState | None:
-        return self.jobs.get(job_id)
+        return self._jobs.get(job_id)
 
     async def delete(self, model: ArtModel, steps_to_keep: Collection[int]) -> list[int]:
         """Delete the other checkpoints, but never the newest; gives the deleted steps."""
@@ -150,20 +169,147 @@ class ArtModels:
 
         """
         key = self._key(model)
-        if (prepared := self._pool.find(key)) is not None:
+        if (prepared := self._models.get(key)) is not None:
             _check_idle(prepared)
-        await asyncio.wrap_future(self.worker.run_exclusive(lambda: self._pool.drop(key)))
+        await asyncio.wrap_future(self.worker.run_exclusive(lambda: self._drop(key)))
 
     def close(self) -> None:
         """Stop all training calls and the worker; calls that have ended are on disk."""
-        self.jobs.stop()
+        self._jobs.stop()
         self.worker.close()
+
+    def names(self) -> list[str]:
+        """All names, including those of models that are on disk only."""
+        stored = self._store.saved()
+        plain = {key.name: key for key in stored} | {name: model.key for name, model in list(self._by_name.items())}
+        listed = list(self._base_names)
+        for key in dict.fromkeys((*stored, *list(self._models))):
+            steps = self._store.checkpoints(key).numbers()
+            if plain[key.name] == key:
+                listed += [key.name, *(version(key.name, step) for step in steps)]
+            if (model := self._models.get(key)) is not None and model.entity is not None:
+                listed += [artifact(model.entity, key, step) for step in (None, *steps)]
+        return list(dict.fromkeys(listed))
+
+    def knows(self, name: str) -> bool:
+        reference = parse(name)
+        if (model := self._named(reference)) is not None:
+            return reference.step is None or model.has(reference.step)
+        return name in self._base_names or self._stored(reference) is not None
+
+    def engine(self, name: str) -> Engine:
+        reference = parse(name)
+        if (model := self._named(reference)) is not None:
+            if reference.step is None or reference.step == model.step:
+                return model.engine
+            return self._old_engine(model.key, model.checkpoints, reference.step)
+        if not name or name in self._base_names:
+            return self._engine
+        stored = self._stored(reference)
+        if stored is None:
+            raise ModelNotServed(f"model {name!r} is not served here", hint="GET /v1/models lists all names")
+        return self._old_engine(*stored)
+
+    def engines(self) -> list[Engine]:
+        newest = (model.engine for model in self._models.values())
+        return [self._engine, *newest, *(old.engine for old in self._old.values())]
 
     def _key(self, model: ArtModel) -> ModelKey:
         key = key_of(model)
-        if key.name == self._pool.base.policy_version:
+        if key.name == self._options.name:
             raise NameRefused(f"name {key.name!r} is that of the base model; choose another one")
         return key
+
+    def _new_engine(self, adapter: Adapter | None, policy_version: str) -> Engine:
+        """Make an engine that activates this adapter before it computes."""
+        activate = self._adapters.activate
+        return Engine(self.base, policy_version=policy_version, limits=self._limits, activate=lambda: activate(adapter))
+
+    def _serve(self, model: PreparedModel) -> None:
+        other = self._by_name.get(model.key.name)
+        if other is not None and other is not model:
+            logger.warning("%s is now the model of %s, no longer of %s", model.key.name, model.key, other.key)
+        self._models[model.key] = self._by_name[model.key.name] = model
+
+    def _make(self, key: ModelKey, requested: InternalModelConfig) -> PreparedModel:
+        """Make or restore a model on the model thread and serve it, unless another client just did."""
+        if (prepared := self._models.get(key)) is not None:
+            return prepared
+        if len(self._models) >= self._options.max_models:
+            raise TooManyModels(
+                f"this server holds {self._options.max_models} models for training, so there is no room for {key}",
+                hint="start it with a higher --max_models, or delete a model",
+            )
+        for note in notes_on(requested, limit=self.base.max_seq_length):
+            logger.warning("%s: %s", key, note)
+        checkpoints = self._store.checkpoints(key)
+        found = checkpoints.open()
+        lora = lora_of(requested, LoraSettings(self._options.lora_rank, self._options.lora_alpha))
+        adapters = self._adapters
+        adapter = adapters.create(lora, seed=self._options.seed) if found is None else adapters.load(found.path)
+        try:
+            learner = Learner(adapter.loaded, Reference(adapter.loaded, lambda: adapter.loaded.model))
+            if found is None:
+                checkpoints.save(adapter.loaded, learner, [], number=0)
+            else:
+                resume(found, adapter.loaded, learner)
+        except BaseException:
+            adapters.remove(adapter)
+            raise
+        if adapter.settings != lora:
+            logger.warning("%s keeps the adapter of its checkpoint, %s; requested was %s", key, adapter.settings, lora)
+        for state in () if found is None else found.state.jobs:
+            self._jobs.add_ended(state)
+        step = 0 if found is None else found.number
+        logger.info("%s is served from step %d on", key, step)
+        engine = self._new_engine(adapter, version(key.name, step))
+        prepared = PreparedModel(key, adapter, learner, engine, checkpoints, step)
+        self._serve(prepared)
+        return prepared
+
+    def _drop(self, key: ModelKey) -> None:
+        """Stop answering to a model's names, free its weights and delete its files, while nothing runs."""
+        remove_folder(self._store.folder(key))
+        for place in [place for place in self._old if place[0] == key]:
+            self._adapters.remove(self._old.pop(place).adapter)
+        if (model := self._models.pop(key, None)) is not None:  # it may be gone by another request
+            self._adapters.remove(model.adapter)
+            if self._by_name[key.name] is model:
+                del self._by_name[key.name]
+
+    def _named(self, reference: ModelReference) -> PreparedModel | None:
+        if reference.project is None:
+            return self._by_name.get(reference.name)
+        return self._models.get(ModelKey(reference.project, reference.name))
+
+    def _stored(self, reference: ModelReference) -> tuple[ModelKey, Checkpoints, int] | None:
+        """An unprepared model on disk, and the step of the reference."""
+        saved = self._store.saved(reference.name).items()
+        known = [item for item in saved if reference.project in {None, item[0].project}]
+        if not known:
+            return None
+        key, newest = known[-1]
+        checkpoints = self._store.checkpoints(key)
+        found = newest if reference.step is None else checkpoints.find(reference.step)
+        return None if found is None else (key, checkpoints, found.number)
+
+    def _old_engine(self, key: ModelKey, checkpoints: Checkpoints, step: int) -> Engine:
+        """The engine of a checkpoint's weights; the least recently used that no request waits for are dropped."""
+        place = (key, step)
+        idle = [place for place, old in self._old.items() if not old.engine.requests]
+        for unused in idle[: max(0, len(self._old) - MAX_OLD + (place not in self._old))]:
+            self._adapters.remove(self._old.pop(unused).adapter)
+        if place not in self._old:
+            checkpoint = checkpoints.find(step)
+            if checkpoint is None:
+                raise ModelNotServed(
+                    f"{key} has no checkpoint of step {step} (any more)", hint="GET /v1/models lists all names"
+                )
+            verify(checkpoint.path)
+            adapter = self._adapters.load(checkpoint.path)
+            self._old[place] = _OldWeights(adapter, self._new_engine(adapter, version(key.name, step)))
+        self._old.move_to_end(place)
+        return self._old[place].engine
 
 
 def _check_idle(model: PreparedModel) -> None:

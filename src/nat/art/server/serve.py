@@ -16,8 +16,6 @@ from nat.art.server.serverless import serverless_router
 from nat.art.server.submissions import Submissions
 from nat.backend.cores import FreeCores
 from nat.backend.ended_thread import in_ended_thread
-from nat.backend.inference.engine import EngineLimits
-from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.protocol import Endpoint, Opened
 from nat.wire.hosts import is_everywhere
@@ -36,16 +34,8 @@ def open_art(options: ArtServeOptions, endpoint: Endpoint) -> Iterator[Opened]:
             max_seq_length=options.max_seq_length,
         )
     )
-    models = ArtModels(
-        loaded,
-        name=options.name,
-        output_dir=options.output_dir,
-        lora=LoraSettings(options.lora_rank, options.lora_alpha),
-        seed=options.seed,
-        max_models=options.max_models,
-        limits=EngineLimits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, loaded.device),
-        free_threads=FreeCores(torch.get_num_threads(), fixed=options.threads is not None).threads,
-    )
+    cores = FreeCores(torch.get_num_threads(), fixed=options.threads is not None)
+    models = ArtModels(loaded, options, free_threads=cores.threads)
     try:
         served = ServedAnswers()
         submissions = Submissions(models, served)

@@ -9,7 +9,7 @@ import json
 import logging
 import math
 from collections.abc import AsyncIterator, Mapping
-from typing import Literal, Protocol
+from typing import Literal
 
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
@@ -20,7 +20,7 @@ from nat.art.wire import JOB_ID_HEADER, NEW_STEPS, STEPS
 from nat.backend.failures import explained
 from nat.backend.training.jobs import Job
 from nat.errors import NatError, TrainingFailed, UpdateCanceled
-from nat.wire.training import JobStatus, TrainingConfig
+from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
 
@@ -43,42 +43,15 @@ _NEW_NAMES = {
 """Our names → those of servers from 0.5.17 on; the last one is ours: mean |Δ log p| of learner and sampler."""
 
 
-class RunningCall(Protocol):
-    """A running training call; it continues even if its metrics are not read."""
-
-    @property
-    def job_id(self) -> str: ...
-
-    @property
-    def facts(self) -> Mapping[str, float]:
-        """Counts of the batch, under ART's names."""
-        ...
-
-    @property
-    def config(self) -> TrainingConfig: ...
-
-    def __aiter__(self) -> AsyncIterator[dict[str, float]]:
-        """Metrics of each optimizer step, `num_gradient_steps` the same in each.
-
-        Ends when the checkpoint is on disk and the new weights are served.
-
-        Raises:
-            TrainingFailed: it failed or was canceled; the weights are as before.
-
-        """
-        ...
-
-    def cancel(self) -> None:
-        """Stop at the next micro-batch, unless the call has ended."""
-        ...
-
-
 class TrainingCall:
-    """The real `RunningCall`: takes metrics from the model thread and gives them to the event loop."""
+    """A running training call; it continues even if its metrics are not read.
+
+    Takes metrics from the model thread and gives them to the event loop.
+    """
 
     def __init__(self, job: Job, batch: ArtBatch) -> None:
         self._job = job
-        self._batch = batch
+        self.facts = batch.facts
         self._loop = asyncio.get_running_loop()
         self._steps: asyncio.Queue[dict[str, float] | None] = asyncio.Queue()
         job.finished.add_done_callback(lambda _: self._put(None))
@@ -87,22 +60,23 @@ class TrainingCall:
     def job_id(self) -> str:
         return self._job.state.id
 
-    @property
-    def facts(self) -> Mapping[str, float]:
-        return self._batch.facts
-
-    @property
-    def config(self) -> TrainingConfig:
-        return self._batch.config
-
     def on_step(self, metrics: dict[str, float]) -> None:
         """Take metrics from the model thread."""
         self._put(metrics)
 
     def cancel(self) -> None:
+        """Stop at the next micro-batch, unless the call has ended."""
         self._job.stop()
 
     async def __aiter__(self) -> AsyncIterator[dict[str, float]]:
+        """Metrics of each optimizer step, `num_gradient_steps` the same in each.
+
+        Ends when the checkpoint is on disk and the new weights are served.
+
+        Raises:
+            TrainingFailed: it failed or was canceled; the weights are as before.
+
+        """
         while (metrics := await self._steps.get()) is not None:
             yield metrics
         state = self._job.state
@@ -129,7 +103,7 @@ def stream_metrics(
     return {name: float(value) for name, value in line.items() if math.isfinite(value)}
 
 
-async def metrics_of(call: RunningCall) -> AsyncIterator[dict[str, float]]:
+async def metrics_of(call: TrainingCall) -> AsyncIterator[dict[str, float]]:
     """Each gradient step in the names that clients of all versions know."""
     async for step in call:
         yield stream_metrics(step, call.facts, int(step[STEPS]))
@@ -138,7 +112,7 @@ async def metrics_of(call: RunningCall) -> AsyncIterator[dict[str, float]]:
 class TrainingStream(StreamingResponse):
     """Streams a call's metrics, without a Content-Type as ART's servers do; cancels the call if the client goes."""
 
-    def __init__(self, call: RunningCall) -> None:
+    def __init__(self, call: TrainingCall) -> None:
         super().__init__(_lines(call), headers={JOB_ID_HEADER: call.job_id})
         self._call = call
 
@@ -152,7 +126,7 @@ class TrainingStream(StreamingResponse):
             self._call.cancel()
 
 
-async def _lines(call: RunningCall) -> AsyncIterator[bytes]:
+async def _lines(call: TrainingCall) -> AsyncIterator[bytes]:
     async for metrics in metrics_of(call):
         yield json.dumps(metrics, allow_nan=False).encode() + b"\n"
 
@@ -171,7 +145,7 @@ class JobEvents:
     def __init__(self) -> None:
         self.events: list[ServerlessEvent] = []
 
-    async def follow(self, call: RunningCall) -> None:
+    async def follow(self, call: TrainingCall) -> None:
         """Turn each step into an event, and the end of the call into a last one."""
         try:
             async for metrics in metrics_of(call):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -39,52 +39,37 @@ T = TypeVar("T")
 C = TypeVar("C")
 
 
-class EnginePool(Protocol):
-    """Engines by the names that requests use; only the model thread calls `engine` and `engines`."""
+class EnginePool:
+    """Engines by the names that requests use: one, or those of a subclass. The model thread calls the last two."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Begin with the engine of the weights with which the backend starts."""
+        self._engine = engine
 
     def names(self) -> list[str]:
-        """All served names; the first means the weights with which the backend started."""
-        ...
+        """All served names, the first one of the first weights; of one model its plain name and `name@step`."""
+        version = self._engine.policy_version
+        return [version.rpartition("@")[0], version]
 
     def knows(self, name: str) -> bool:
         """True if a request may use this name."""
-        ...
+        return name in self.names()
 
     def engine(self, name: str) -> Engine:
         """The engine of the weights that the name means now; may load them.
+
+        The only one also answers to a `name@step` that became outdated while the request waited.
 
         Raises:
             ModelNotServed: no weights have this name.
 
         """
-        ...
+        del name
+        return self._engine
 
     def engines(self) -> Sequence[Engine]:
         """All loaded engines."""
-        ...
-
-
-class SingleEngine:
-    """An `EnginePool` of one engine, which answers every name."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engines = (engine,)
-
-    def names(self) -> list[str]:
-        """The model's plain name, which always means the newest weights, and `name@step`."""
-        version = self._engines[0].policy_version
-        return [version.rpartition("@")[0], version]
-
-    def knows(self, name: str) -> bool:
-        return name in self.names()
-
-    def engine(self, name: str) -> Engine:
-        """The only engine, also for a `name@step` that became outdated while the request waited."""
-        del name
-        return self._engines[0]
-
-    def engines(self) -> Sequence[Engine]:
-        return self._engines
+        return (self._engine,)
 
 
 class _Task(Generic[T]):
@@ -116,7 +101,7 @@ class Worker:
         """`free_threads` gives the number of threads to compute with, for now; by default it is torch's, always."""
         self.engine = engine
         """The engine of the weights with which the backend started."""
-        self.pool: EnginePool = SingleEngine(engine) if pool is None else pool
+        self.pool = EnginePool(engine) if pool is None else pool
         all_threads = torch.get_num_threads()
         self._free_threads = free_threads or (lambda: all_threads)
         self._small = engine.loaded.num_parameters < _SMALL_MODEL

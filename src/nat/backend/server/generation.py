@@ -12,33 +12,8 @@ from nat.http.asgi import cancel_on_disconnect
 from nat.http.errors import ApiError
 
 
-class _Pending:
-    """A `Listener` that settles a future on the event loop that made it."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.done: asyncio.Future[None] = self._loop.create_future()
-
-    def on_deltas(self, deltas: list[Delta]) -> None:
-        raise AssertionError(f"{len(deltas)} deltas for a request that does not stream")
-
-    def on_finished(self) -> None:
-        self._loop.call_soon_threadsafe(self.settle, None)
-
-    def on_failed(self, error: BaseException) -> None:
-        self._loop.call_soon_threadsafe(self.settle, _sampling_failed(error))
-
-    def settle(self, error: Exception | None) -> None:
-        if self.done.done():
-            return
-        if error is None:
-            self.done.set_result(None)
-        else:
-            self.done.set_exception(error)
-
-
 class _Feed:
-    """A `Listener` that queues deltas on the event loop that made it; None ends them, and so does an error."""
+    """A `Listener` that queues deltas on the event loop that made it; at the end None, or an error."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -61,12 +36,14 @@ async def complete(engine: SamplingEngine, sequences: list[Sequence], http: Http
         ClientDisconnected: before they were finished.
 
     """
-    pending = _Pending()
-    request = Request(sequences, pending, model=model)
+    feed = _Feed()
+    request = Request(sequences, feed, model=model)
     engine.submit(request)
     try:
-        await cancel_on_disconnect(http.receive, pending.done)
-        await pending.done
+        ended = asyncio.ensure_future(feed.queue.get())
+        await cancel_on_disconnect(http.receive, ended)
+        if isinstance(error := ended.result(), ApiError):
+            raise error
     finally:
         if not request.finished:
             engine.cancel(request)

@@ -1,10 +1,10 @@
 """Calls of vLLM's routes: sampling on the event loop, control from the model thread."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 from pydantic import ValidationError
@@ -21,6 +21,8 @@ _DATA, _DONE = "data: ", "[DONE]"
 _SHOWN_CHARS = 500
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
 """VLLM closes connections that were idle for 5 s; a request on one that it is about to close would fail."""
+Explain = Callable[[httpx.HTTPError], EngineFailed]
+"""Says why vLLM does not answer."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,6 @@ class VllmAddress:
             headers=bearer(self.api_key),
             timeout=None,  # an answer takes as long as its tokens; the client of our server has a limit
         )
-
-
-class Explain(Protocol):
-    """Says why vLLM does not answer."""
-
-    def __call__(self, error: httpx.HTTPError) -> EngineFailed: ...
 
 
 class Control:

@@ -15,16 +15,7 @@ from nat.cli.commands.options import Command, checked_options
 from nat.config.secrets import environment_secrets
 from nat.errors import ConfigError
 from nat.hub import local_model
-from nat.wire.serving import (
-    KEY_FD,
-    KEY_VARIABLES,
-    Handover,
-    ServeOptions,
-    backend_arguments,
-    command_line_options,
-    environment_keys,
-    options_class,
-)
+from nat.wire.serving import KEY_VARIABLES, ServeOptions, environment_keys, handover, options_class, protocols
 
 _PIPE_BYTES = 16_384
 """Bytes that can be written to a pipe on every system before anything is read."""
@@ -53,8 +44,10 @@ def _click_type(annotation: Any, kinds: Sequence[Any]) -> Any:
 
 
 def _serve_options(command: Command) -> Command:
-    """One click option for each option of the backend and of every protocol."""
-    for name, field in reversed(command_line_options().items()):
+    """One click option for each option of the backend, required ones first, and for those that each protocol adds."""
+    own = dict(sorted(ServeOptions.model_fields.items(), key=lambda item: not item[1].is_required()))
+    added = {name: field for protocol in protocols() for name, field in protocol.model_fields.items()}
+    for name, field in reversed((own | added | ServeOptions.model_fields).items()):
         command = click.option(f"--{name}", **_option(name, field))(command)
     return command
 
@@ -65,9 +58,8 @@ def _serve_options(command: Command) -> Command:
 def serve_command(*, revision: str | None, **given: object) -> None:
     """Serve and train a model on this machine."""
     options = checked({name: value for name, value in given.items() if value is not None}, os.environ)
-    options = with_folder(options, revision)
-    key_fd = f"{KEY_FD}={handover_pipe(options, os.environ)}"
-    command = [*python_module("nat.backend"), *backend_arguments(options), key_fd]
+    pipe = handover_pipe(with_folder(options, revision), os.environ)
+    command = [*python_module("nat.backend"), str(pipe)]
     os.execve(sys.executable, command, backend_environment(os.environ))  # noqa: S606 - our own interpreter
 
 
@@ -102,12 +94,10 @@ def backend_environment(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def handover_pipe(options: ServeOptions, environment: Mapping[str, str]) -> int:
-    """Write the keys, and the secrets that the log must not show, to a pipe that survives `exec`."""
-    given = {"api_key": options.api_key, "vllm_api_key": options.vllm_api_key}
-    keys = Handover(**{name: key.get_secret_value() for name, key in given.items() if key is not None})
-    line = keys.model_copy(update={"secrets": list(environment_secrets(environment))}).line()
+    """Write the options, and the secrets that the log must not show, to a pipe that survives `exec`."""
+    line = handover(options, environment_secrets(environment))
     if len(line) > _PIPE_BYTES:
-        line = keys.line()
+        line = handover(options)
     reads, writes = os.pipe()
     os.write(writes, line)
     os.close(writes)

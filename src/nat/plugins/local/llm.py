@@ -21,14 +21,12 @@ from nat.registry.decorators import register_llm_provider
 from nat.sizing.forecast import TrainingForecast
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.serving import (
-    KEY_VARIABLES,
     LOCAL_PACKAGES,
-    NOT_IN_4BIT,
     BackendOptions,
     SaveEvery,
     ServeOptions,
-    backend_arguments,
     check_engine,
+    environment_keys,
 )
 
 _MODEL_SECONDS = 120.0
@@ -94,9 +92,7 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
 
     @model_validator(mode="after")
     def _fit_the_engine(self) -> Self:
-        check_engine(self.engine, self.vllm_url, self)
-        if self.loads_in_4bit and self.engine != "embedded":
-            raise ValueError(NOT_IN_4BIT)
+        check_engine(self, load_in_4bit=self.loads_in_4bit)
         return self
 
     @property
@@ -110,12 +106,6 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
     @property
     def starts_vllm(self) -> bool:
         return self.engine == "vllm" and self.vllm_url is None
-
-    def vllm_key(self, environment: Mapping[str, str]) -> str | None:
-        """The key of the server at `vllm_url`; None without one."""
-        if self.vllm_api_key is not None:
-            return self.vllm_api_key.get_secret_value()
-        return environment.get(KEY_VARIABLES["vllm_api_key"]) if self.vllm_url else None
 
 
 class LocalProviderInfo(LLMProviderInfo):
@@ -134,8 +124,11 @@ class LocalProviderInfo(LLMProviderInfo):
         self.backend.check()
 
 
-def serve_options(config: LocalModelConfig, output_dir: Path | None) -> ServeOptions:
-    """The options of the backend process; without an output directory it only serves."""
+def serve_options(config: LocalModelConfig, output_dir: Path | None, environment: Mapping[str, str]) -> ServeOptions:
+    """The options of the backend process; without an output directory it only serves.
+
+    The environment has the key of a server at `vllm_url`, unless the block does.
+    """
     common = config.model_dump(include=set(BackendOptions.model_fields), exclude_defaults=True)
     own = {"model": config.model, "served_model_name": config.served_name, "port": 0, "save_every": config.save_every}
     if output_dir is not None:
@@ -144,7 +137,7 @@ def serve_options(config: LocalModelConfig, output_dir: Path | None) -> ServeOpt
         own |= {"vllm_startup_timeout": config.startup_timeout}
     if config.lora is not None:
         own |= {"lora_rank": config.lora.rank, "lora_alpha": config.lora.alpha, "load_in_4bit": config.loads_in_4bit}
-    return ServeOptions.model_validate(common | own)
+    return ServeOptions.model_validate(environment_keys(common, environment) | common | own)
 
 
 @register_llm_provider(config_type=LocalModelConfig)
@@ -164,11 +157,10 @@ async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerato
     with tempfile.TemporaryDirectory(prefix="nat-backend-") as scratch:
         serves = builder.llm_only_serves
         log_path = (builder.run_dir or Path(scratch)) / (f"backend_{builder.llm_name}.log" if serves else "backend.log")
-        arguments = backend_arguments(serve_options(block, None if serves else builder.run_dir))
+        options = serve_options(block, None if serves else builder.run_dir, os.environ)
         vllm = config.engine == "vllm"
         seconds = config.startup_timeout + (_MODEL_SECONDS if config.starts_vllm else 0)
-        key = config.vllm_key(os.environ)
-        async with running_backend(arguments, log_path=log_path, startup_timeout=seconds, vllm_api_key=key) as backend:
+        async with running_backend(options, log_path=log_path, startup_timeout=seconds) as backend:
             client_config = OpenAIModelConfig(
                 base_url=f"{backend.base_url}/v1",
                 api_key=SecretStr(backend.api_key),

@@ -10,11 +10,13 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from pydantic import SecretStr
+
 from nat.builder.child_processes import known_child, python_module
 from nat.config.secrets import without_secrets
 from nat.errors import BackendError, BackendUnreachable
 from nat.secrets import known_secrets, new_key
-from nat.wire.serving import FAILED, KEY_FD, READY, Handover
+from nat.wire.serving import FAILED, READY, ServeOptions, handover
 
 logger = logging.getLogger(__name__)
 
@@ -66,18 +68,17 @@ class BackendProcess:
 
 @asynccontextmanager
 async def running_backend(
-    arguments: Sequence[str],
+    options: ServeOptions,
     *,
     log_path: Path,
     startup_timeout: float,
-    vllm_api_key: str | None = None,
     command: Sequence[str] = python_module("nat.backend"),
 ) -> AsyncIterator[BackendProcess]:
-    """Start `command` with `arguments`, wait for its ready line, and stop it at the end of the block.
+    """Start `command` with `options` and a new key, wait for its ready line, and stop it at the end of the block.
 
-    Keys are sent through stdin, since other processes of the user can read an environment. The child ends when its
-    stdin closes, which happens even if this process is killed. It has its own session, so that a Ctrl-C in the terminal
-    reaches only this process, which stops it.
+    The options are sent through stdin, since other processes of the user can read an environment. The child ends when
+    its stdin closes, which happens even if this process is killed. It has its own session, so that a Ctrl-C in the
+    terminal reaches only this process, which stops it.
 
     Raises:
         BackendError: it cannot start; with its message.
@@ -89,9 +90,7 @@ async def running_backend(
     with _private_log(log_path) as log:
         process = await asyncio.create_subprocess_exec(
             *command,
-            *arguments,
-            "--exit_with_parent",
-            f"{KEY_FD}=0",
+            "0",  # stdin's descriptor
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
@@ -100,8 +99,8 @@ async def running_backend(
         )
     with known_child(process.pid):
         try:
-            keys = Handover(api_key=api_key, vllm_api_key=vllm_api_key, secrets=known_secrets.values())
-            await _send_handover(process, keys)
+            own = options.model_copy(update={"api_key": SecretStr(api_key), "exit_with_parent": True})
+            await _send(process, handover(own, known_secrets.values()))
             port = await _ready_port(process, log_path, startup_timeout)
             backend = BackendProcess(process, port=port, api_key=api_key, log_path=log_path)
             logger.info("Backend ready at %s (log: %s)", backend.base_url, log_path)
@@ -146,9 +145,9 @@ def _private_log(path: Path) -> IO[bytes]:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
 
-async def _send_handover(process: asyncio.subprocess.Process, handover: Handover) -> None:
+async def _send(process: asyncio.subprocess.Process, line: bytes) -> None:
     assert process.stdin is not None
-    process.stdin.write(handover.line())
+    process.stdin.write(line)
     with suppress(ConnectionError):  # it has ended already, which its log explains
         await process.stdin.drain()
 

@@ -10,8 +10,8 @@ import torch
 from fakes.art_batches import DEADLINE, PROMPT, answer, art_batch, ask, collect, silent_batch
 from fakes.damage import flip_a_bit
 from fakes.listeners import one, run
-from nat.art.server.models import ArtModels
-from nat.art.server.pool import MAX_BASE_NAMES
+from nat.art.options import ArtServeOptions
+from nat.art.server.models import MAX_BASE_NAMES, ArtModels
 from nat.art.wire import ArtModel, InternalModelConfig
 from nat.backend.export import merged
 from nat.backend.inference.engine import Engine
@@ -41,8 +41,8 @@ def start(tiny_dir, tmp_path):
 
     def start_one(dtype="float32", **options):
         base = load_model(tiny_dir("qwen2"), device="cpu", dtype=dtype)
-        settings = {"name": "base", "output_dir": tmp_path / "out", "lora": LoraSettings(4, 16)}
-        opened.append(ArtModels(base, **{**settings, **options}))
+        own = {"model": base.path, "served_model_name": "base", "output_dir": tmp_path / "out", "lora_rank": 4}
+        opened.append(ArtModels(base, ArtServeOptions(inference_port=0, **(own | options))))
         return opened[-1]
 
     yield start_one
@@ -56,7 +56,7 @@ def models(start):
 
 
 def prepared(models, model):
-    return models._pool.find(models._key(model))
+    return models._models.get(models._key(model))
 
 
 def weights(models, model):
@@ -144,7 +144,7 @@ async def test_a_training_call_reports_each_step_and_ends_when_the_weights_are_s
     state = models.job(call.job_id)
     assert state is not None
     assert (state.status, state.policy_version, state.progress) == (JobStatus.COMPLETED, "a@1", 100.0)
-    assert (call.facts, call.config.num_iterations) == ({"fact": 1.0}, 3)
+    assert call.facts == {"fact": 1.0}
     assert models.job("other") is None
 
 
@@ -170,9 +170,9 @@ async def test_trained_models_are_served_after_a_restart(start):
     before = [await answer(ask(models.worker, name)) for name in ("a", "a@0")]
     models.close()
     models = start()
-    assert models.worker.pool.names() == ["base", "a", "a@0", "a@1"]
-    assert models.worker.pool.knows("a@1")
-    assert not models.worker.pool.knows("a@2")
+    assert models.names() == ["base", "a", "a@0", "a@1"]
+    assert models.knows("a@1")
+    assert not models.knows("a@2")
     after = [await answer(ask(models.worker, name)) for name in ("a", "a@0")]
     assert [found.version for found in after] == ["a@1", "a@0"]
     assert all(map(alike, after, before))
@@ -218,7 +218,7 @@ async def test_a_batch_without_signal_trains_nothing_and_is_a_step(models):
     assert await collect(models.train(A, silent_batch())) == [{"num_gradient_steps": 0.0}]
     assert same(weights(models, A), before)
     assert (models.step(A), models.steps(A)) == (1, [0, 1])
-    assert models.worker.pool.engine("a").policy_version == "a@1"
+    assert models.engine("a").policy_version == "a@1"
 
 
 async def nothing_changed(models, before):
@@ -330,7 +330,7 @@ async def test_at_most_two_old_weights_stay_loaded(models):
         assert alike(again, answers[step])
         layers = [name for name, _ in models.base.model.named_parameters() if "layers.0" in name]
         assert len([name for name in layers if "q_proj.lora_A" in name]) <= 3
-    assert [key[1] for key in models._pool._old] == [2, 0]
+    assert [key[1] for key in models._old] == [2, 0]
 
 
 async def test_requested_weights_are_not_unloaded(models):
@@ -351,9 +351,8 @@ async def test_deleting_keeps_the_newest_and_the_requested_steps(models):
         await collect(models.train(A, silent_batch()))
     assert await models.delete(A, [1, 7]) == [0, 2, 3]
     assert models.steps(A) == [1, 4]
-    pool = models.worker.pool
-    assert pool.names() == ["base", "a", "a@1", "a@4"]
-    assert [pool.knows(f"a@{step}") for step in range(6)] == [False, True, False, False, True, False]
+    assert models.names() == ["base", "a", "a@1", "a@4"]
+    assert [models.knows(f"a@{step}") for step in range(6)] == [False, True, False, False, True, False]
     with pytest.raises(ModelNotServed, match="step 2"):
         await answer(ask(models.worker, "a@2"))
     assert await models.delete(A, []) == [1]
@@ -367,7 +366,7 @@ async def test_a_removed_model_is_gone_with_its_files(models):
         await collect(models.train(model, art_batch(models.base)))
     await answer(ask(models.worker, "a@0"))
     await models.remove(A)
-    assert models.worker.pool.names() == ["base", "b", "b@0", "b@1"]
+    assert models.names() == ["base", "b", "b@0", "b@1"]
     assert not models.folder(A).exists()
     with pytest.raises(ModelNotServed):
         await answer(ask(models.worker, "a"))
@@ -381,10 +380,10 @@ async def test_a_model_is_removed_once(models):
     """Several clients may delete the same model at the same time; each finds it gone."""
     await models.prepare(A)
     await asyncio.gather(*(models.remove(A) for _ in range(4)))
-    assert models.worker.pool.names() == ["base"]
+    assert models.names() == ["base"]
     assert not models.folder(A).exists()
     await models.prepare(A)
-    assert models.worker.pool.names() == ["base", "a", "a@0"]
+    assert models.names() == ["base", "a", "a@0"]
 
 
 async def test_listed_names_are_served(models):
@@ -393,11 +392,10 @@ async def test_listed_names_are_served(models):
     for model in (A, entity):
         models.register(model)
         await models.prepare(model)
-    pool = models.worker.pool
     reference = "wandb-artifact:///e/q/c"
-    assert pool.names() == ["base", "Qwen/Qwen2.5-0.5B", "a", "a@0", "c", "c@0", reference, f"{reference}:step0"]
-    assert all(pool.knows(name) for name in [*pool.names(), "a@latest", f"{reference}:latest"])
-    assert not any(pool.knows(name) for name in ("", "d", "a@1", "base@0", "a@x", "wandb-artifact:///e/p/c"))
+    assert models.names() == ["base", "Qwen/Qwen2.5-0.5B", "a", "a@0", "c", "c@0", reference, f"{reference}:step0"]
+    assert all(models.knows(name) for name in [*models.names(), "a@latest", f"{reference}:latest"])
+    assert not any(models.knows(name) for name in ("", "d", "a@1", "base@0", "a@x", "wandb-artifact:///e/p/c"))
     assert (await answer(ask(models.worker, "Qwen/Qwen2.5-0.5B"))).version == "base"
 
 
@@ -428,7 +426,7 @@ async def test_models_that_are_not_trained_have_no_weights(models, tmp_path):
     judge = ArtModel(project="p", name="judge", base_model="gpt-4", trainable=False)
     models.register(judge)
     await models.prepare(judge)
-    assert models.worker.pool.names() == ["base"]
+    assert models.names() == ["base"]
     assert not (tmp_path / "out").exists()
     assert models.step(judge) == 0
 
@@ -474,7 +472,7 @@ async def test_a_checkpoint_keeps_its_rank(start, caplog):
     models = start()
     await models.prepare(A)
     models.close()
-    models = start(lora=LoraSettings(16, 16))
+    models = start(lora_rank=16)
     await models.prepare(A)
     assert prepared(models, A).adapter.settings == LoraSettings(4, 16)
     assert "p/a keeps the adapter of its checkpoint" in caplog.text
@@ -491,7 +489,7 @@ async def test_a_checkpoint_that_does_not_fit_is_refused(start, tmp_path):
     (weights_file.parent / "optimizer.safetensors").unlink()
     with pytest.raises(BackendError, match=r"0000: adapter_model.safetensors has 4 of .*; optimizer.safetensors is m"):
         await models.prepare(A)
-    assert models.worker.pool.names() == ["base"]
+    assert models.names() == ["base"]
     assert weights_file.read_bytes() == b"torn"
     await models.prepare(B)
     assert (await answer(ask(models.worker, "b"))).version == "b@0"
@@ -540,6 +538,6 @@ async def test_the_base_has_a_bounded_number_of_names(models):
     """Each client may register one name; the server's own name stays."""
     for n in range(2 * MAX_BASE_NAMES):
         models.register(ArtModel(project="p", name="a", base_model=f"base-{n}"))
-    names = models.worker.pool.names()
+    names = models.names()
     assert len(names) == MAX_BASE_NAMES
     assert {"base", f"base-{2 * MAX_BASE_NAMES - 1}"} <= set(names)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fakes.processes import DEADLINE, Processes, await_file, ended
+from fakes.processes import DEADLINE, NAT, Processes, await_file, ended
 from nat.plugins.local.process import running_backend
+from nat.wire.serving import ServeOptions
 
 SLOW = """
 import json, os, pathlib, subprocess, sys, time
@@ -26,14 +27,17 @@ time.sleep(600)
 
 
 @pytest.fixture
-def arguments(tiny_dir, tmp_path) -> list[str]:
+def arguments(tiny_dir, tmp_path) -> dict[str, object]:
     """Options of a backend whose vLLM writes to `seen` what it was started with, and is never ready."""
     script = tmp_path / "slow.py"
     script.write_text(SLOW)
     command = shlex.join([sys.executable, str(script), str(tmp_path / "seen")])
-    options = {"model": tiny_dir(), "port": 0, "device": "cpu", "output_dir": tmp_path / "out"}
-    given = [f"--{name}={value}" for name, value in options.items()]
-    return [*given, "--engine=vllm", f"--vllm_command={command}", "--threads=1"]
+    given = {"model": tiny_dir(), "port": 0, "device": "cpu", "output_dir": tmp_path / "out", "threads": 1}
+    return {**given, "engine": "vllm", "vllm_command": command}
+
+
+def serve(arguments: dict[str, object]) -> list[str]:
+    return ["-c", NAT, "backend", "serve", *(f"--{name}={value}" for name, value in arguments.items())]
 
 
 def assert_nothing_is_left(seen: dict) -> None:
@@ -49,7 +53,7 @@ def assert_nothing_is_left(seen: dict) -> None:
 def test_a_signal_while_vllm_starts_leaves_nothing(arguments, tmp_path, end):
     """The exit code tells the signal. The end of the parent, which closes stdin, ends the backend as SIGTERM does."""
     with Processes() as processes:
-        process = processes.start("-m", "nat.backend", *arguments, "--exit_with_parent", stdin=subprocess.PIPE)
+        process = processes.start(*serve(arguments), "--exit_with_parent", stdin=subprocess.PIPE)
         seen = json.loads(await_file(tmp_path / "seen", process))
         if end is None:
             process.stdin.close()
@@ -66,7 +70,7 @@ async def test_a_run_that_is_canceled_while_vllm_starts_leaves_nothing(arguments
     """The harness gives the backend the time to clean up."""
 
     async def run() -> None:
-        async with running_backend(arguments, log_path=tmp_path / "log", startup_timeout=DEADLINE):
+        async with running_backend(ServeOptions(**arguments), log_path=tmp_path / "log", startup_timeout=DEADLINE):
             raise AssertionError("it is never ready")
 
     running = asyncio.create_task(run())
@@ -82,7 +86,7 @@ def test_folders_of_a_killed_backend_are_removed_by_the_next_one(arguments, tmp_
     sockets = []
     for number in (signal.SIGKILL, signal.SIGTERM):
         with Processes() as processes:
-            process = processes.start("-m", "nat.backend", *arguments)
+            process = processes.start(*serve(arguments))
             seen = json.loads(await_file(tmp_path / "seen", process))
             os.kill(process.pid, number)
             assert process.wait(DEADLINE) == (-number if number == signal.SIGKILL else 128 + number)

@@ -6,9 +6,9 @@ import os
 import pytest
 from click.testing import CliRunner
 
-from nat.cli.commands.backend import backend_command, backend_environment, checked, handover_pipe
+from nat.cli.commands.backend import backend_command, backend_environment, checked, handover_pipe, serve_command
 from nat.errors import ConfigError
-from nat.wire.serving import ServeOptions, backend_arguments
+from nat.wire.serving import ServeOptions
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - it is to be refused
 
@@ -20,11 +20,13 @@ def test_every_field_is_an_option():
     assert "[default: 127.0.0.1]" in " ".join(text.split())
 
 
-def test_given_options_are_passed_as_arguments(tmp_path):
-    """Given options are passed; the process sets the defaults of others."""
-    options = checked({"model": tmp_path, "port": 0, "resume": True, "output_dir": tmp_path}, {})
-    expected = [f"--model={tmp_path}", f"--output_dir={tmp_path}", "--port=0", "--resume"]
-    assert backend_arguments(options) == expected
+def test_options_of_protocols_follow_the_backends_own():
+    """A required option comes first; one that a protocol shares has the backend's description."""
+    options = {option.name: option for option in serve_command.params}
+    own = list(options)[: len(ServeOptions.model_fields)]
+    assert (own[0], set(own)) == ("model", set(ServeOptions.model_fields))
+    assert "inference_port" in options
+    assert options["output_dir"].help.startswith(ServeOptions.model_fields["output_dir"].description)
 
 
 def test_a_number_or_a_word_is_read_as_either(tmp_path):
@@ -37,15 +39,15 @@ def test_a_number_or_a_word_is_read_as_either(tmp_path):
         assert [finding.partition(":")[0] for finding in result.exception.findings] == ["port"]
 
 
-def test_the_key_travels_through_a_pipe(tmp_path):
-    """The key is in no argument and no environment variable of the process; an option wins over the environment."""
+def test_the_options_travel_through_a_pipe(tmp_path):
+    """Those that are given, with the key, which no environment variable has; an option wins over the environment."""
     environment = {"NAT_BACKEND_API_KEY": "theirs", "HF_TOKEN": "of-the-user-1", "A": "b"}
     options = checked({"model": tmp_path, "api_key": "mine"}, environment)
-    assert not any("mine" in argument for argument in backend_arguments(options))
     assert backend_environment(environment) == {"HF_TOKEN": "of-the-user-1", "A": "b"}
     with os.fdopen(handover_pipe(options, environment)) as pipe:
         secrets = ["theirs", "of-the-user-1"]
-        assert json.loads(pipe.read()) == {"api_key": "mine", "secrets": secrets}
+        sent = {"model": str(tmp_path), "api_key": "mine"}
+        assert json.loads(pipe.read()) == {"options": sent, "secrets": secrets}
 
 
 def test_the_key_of_vllm_travels_with_it(tmp_path):
@@ -53,9 +55,9 @@ def test_the_key_of_vllm_travels_with_it(tmp_path):
     environment = {"VLLM_API_KEY": "key-of-vllm-1"}
     assert checked({"model": tmp_path, "engine": "vllm"}, environment).vllm_api_key is None
     options = checked({"model": tmp_path, "engine": "vllm", "vllm_url": "http://127.0.0.1:1"}, environment)
-    assert "key-of-vllm-1" not in " ".join(backend_arguments(options)) + str(backend_environment(environment))
+    assert "key-of-vllm-1" not in str(backend_environment(environment))
     with os.fdopen(handover_pipe(options, environment)) as pipe:
-        assert json.loads(pipe.read())["vllm_api_key"] == "key-of-vllm-1"
+        assert json.loads(pipe.read())["options"]["vllm_api_key"] == "key-of-vllm-1"
 
 
 def test_a_public_address_needs_a_chosen_key(tmp_path):
@@ -70,3 +72,12 @@ def test_all_findings_are_reported_at_once(tmp_path):
     with pytest.raises(ConfigError) as error:
         checked({"model": tmp_path, "port": -1, "keep_last": 0}, {})
     assert len(error.value.findings) == 2
+
+
+@pytest.mark.parametrize(
+    ("others", "said"), [({}, "set lora_rank"), ({"lora_rank": 4, "engine": "vllm"}, "use engine embedded")]
+)
+def test_four_bits_need_lora_and_our_engine(tmp_path, others, said):
+    """Weights of four bits cannot be trained, and vLLM would sample from others."""
+    with pytest.raises(ConfigError, match=said):
+        checked({"model": tmp_path, "load_in_4bit": True, **others}, {})

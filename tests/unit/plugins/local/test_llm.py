@@ -1,4 +1,4 @@
-"""The `local` LLM's options, as arguments of the backend."""
+"""The `local` LLM's options, as the backend gets them."""
 
 from pathlib import Path
 
@@ -7,20 +7,16 @@ from pydantic import ValidationError
 
 from fakes.forecasts import FORECAST
 from fakes.tiny_model import make_tiny_model
-from nat.backend.__main__ import parse
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.errors import ConfigError, ModelUnavailable
 from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo, serve_options
 from nat.registry.discovery import discover_components
-from nat.wire.serving import backend_arguments
+from nat.wire.serving import handover, received
 
 
 def options_of(**given):
-    """What the backend's process reads from the arguments of this configuration."""
-    return parse(
-        backend_arguments(serve_options(LocalModelConfig(model=Path("m"), **given), Path("out"))),
-        {"NAT_BACKEND_API_KEY": "k"},
-    )
+    """What the backend's process reads for this configuration."""
+    return received(handover(serve_options(LocalModelConfig(model=Path("m"), **given), Path("out"), {})))
 
 
 def test_the_embedded_engine_is_the_default():
@@ -52,18 +48,21 @@ def test_a_server_at_a_url_is_not_started():
 
 
 def test_a_server_at_a_url_may_need_a_key():
-    """The option wins over the variable, which is for a server at a URL only; no argument has it."""
+    """The option wins over the variable, which is for a server at a URL only."""
     environment = {"VLLM_API_KEY": "of-the-variable"}
-    at_url = {"model": Path("m"), "engine": "vllm", "vllm_url": "http://127.0.0.1:8000"}
-    config = LocalModelConfig(**at_url, vllm_api_key="of-the-yaml")
-    assert config.vllm_key(environment) == "of-the-yaml"
-    assert "of-the-yaml" not in str(backend_arguments(serve_options(config, None)))
-    assert LocalModelConfig(**at_url).vllm_key(environment) == "of-the-variable"
-    assert LocalModelConfig(model=Path("m"), engine="vllm", vllm_url=None).vllm_key(environment) is None
+
+    def key(**given):
+        config = LocalModelConfig(model=Path("m"), engine="vllm", **given)
+        found = received(handover(serve_options(config, None, environment))).vllm_api_key
+        return found and found.get_secret_value()
+
+    assert key(vllm_url="http://127.0.0.1:8000", vllm_api_key="of-the-yaml") == "of-the-yaml"
+    assert key(vllm_url="http://127.0.0.1:8000") == "of-the-variable"
+    assert key() is None
 
 
 def test_a_login_in_a_url_is_refused():
-    """It would be an argument of the backend's process."""
+    """The key has an option of its own."""
     with pytest.raises(ValidationError, match="leave it out, and set vllm_api_key"):
         LocalModelConfig(model=Path("m"), engine="vllm", vllm_url="http://me:secret@127.0.0.1:8000")
 

@@ -12,6 +12,7 @@ import pytest
 from nat.errors import BackendError, BackendUnreachable
 from nat.plugins.local.process import running_backend, tail
 from nat.secrets import known_secrets
+from nat.wire.serving import ServeOptions
 
 READY = 'import sys; print(\'{"event": "ready", "port": 4711}\', flush=True); sys.stdin.read()'
 NOISY = "print('a library says hello')\n" + READY
@@ -30,25 +31,28 @@ KEY = (
 LEAKS = """
 import logging, os, sys
 from nat.backend import __main__ as backend
-parse = backend.parse
-def telling(arguments, environment):
-    options = parse(arguments, environment)
+received = backend.received
+def telling(line):
+    options = received(line)
     key = options.api_key.get_secret_value()
     print("stderr", key, file=sys.stderr)
     logging.getLogger("nat").error("log %s", key)
     return options.model_copy(update={"model": options.model / key})
-backend.parse = telling
+backend.received = telling
 sys.exit(backend.main())
 """
 
 
-def child(script: str) -> tuple[str, ...]:
-    return (sys.executable, "-c", script)
+OPTIONS = ServeOptions(model=Path("m"), port=0)
+
+
+def child(script: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", script, *arguments)
 
 
 async def test_ready_line_gives_the_address_and_other_output_is_ignored(tmp_path: Path) -> None:
     """The port is read from the ready line, whatever else is printed before it."""
-    async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(NOISY)) as backend:
+    async with running_backend(OPTIONS, log_path=tmp_path / "log", startup_timeout=30, command=child(NOISY)) as backend:
         assert backend.base_url == "http://127.0.0.1:4711"
         assert backend.alive
         backend.check()
@@ -58,7 +62,7 @@ async def test_ready_line_gives_the_address_and_other_output_is_ignored(tmp_path
 async def test_a_child_that_dies_at_start_is_an_error_with_its_log(tmp_path: Path) -> None:
     """The error has the exit code and the end of the log."""
     with pytest.raises(BackendUnreachable, match=r"exit code 3(.|\n)*cannot load the model"):
-        async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(DIES)):
+        async with running_backend(OPTIONS, log_path=tmp_path / "log", startup_timeout=30, command=child(DIES)):
             pass
 
 
@@ -75,7 +79,7 @@ async def test_each_exit_has_its_own_remedy(tmp_path: Path, end: str, hint: str)
     """Only a kill by the system suggests a lack of memory."""
     with pytest.raises(BackendUnreachable) as error:
         async with running_backend(
-            [], log_path=tmp_path / "log", startup_timeout=30, command=child(f"import os, sys; {end}")
+            OPTIONS, log_path=tmp_path / "log", startup_timeout=30, command=child(f"import os, sys; {end}")
         ):
             pass
     assert re.search(hint, error.value.hint)
@@ -87,7 +91,7 @@ async def test_the_reason_of_a_failed_start_is_quoted(tmp_path: Path) -> None:
     event = {"event": "failed", "message": "no model", "hint": "give one"}
     script = f"print({json.dumps(event)!r}, flush=True); raise SystemExit(1)"
     with pytest.raises(BackendError, match="the backend cannot start: no model") as error:
-        async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(script)):
+        async with running_backend(OPTIONS, log_path=tmp_path / "log", startup_timeout=30, command=child(script)):
             pass
     assert error.value.hint == "give one"
 
@@ -96,7 +100,9 @@ async def test_the_reason_of_an_end_is_quoted(tmp_path: Path) -> None:
     """A backend that ends because its engine has died says so in its last line; its log has the rest."""
     event = {"event": "failed", "message": "vLLM ended (RuntimeError)", "hint": "start again"}
     script = f"{READY.rpartition(';')[0]}; print({json.dumps(event)!r}, flush=True); raise SystemExit(1)"
-    async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(script)) as backend:
+    async with running_backend(
+        OPTIONS, log_path=tmp_path / "log", startup_timeout=30, command=child(script)
+    ) as backend:
         await backend.ended()
         while not backend.printed:  # noqa: ASYNC110 - no event tells it
             await asyncio.sleep(0)
@@ -111,7 +117,7 @@ async def test_a_child_that_fails_while_stopping_is_reported(tmp_path: Path, cap
     """The log reports a last checkpoint that could not be written."""
     script = f"{READY}; print('No space left on device', file=sys.stderr); sys.exit(1)"
     script = script.replace("import sys;", "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);", 1)
-    async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(script)):
+    async with running_backend(OPTIONS, log_path=tmp_path / "log", startup_timeout=30, command=child(script)):
         pass
     assert "exit code 1 when it was stopped" in caplog.text
     assert "No space left on device" in caplog.text
@@ -120,13 +126,13 @@ async def test_a_child_that_fails_while_stopping_is_reported(tmp_path: Path, cap
 async def test_a_silent_child_is_ended_at_the_deadline(tmp_path: Path) -> None:
     """A backend that never reports that it is ready is ended."""
     with pytest.raises(BackendUnreachable, match=r"not ready within 1 s(.|\n)*startup_timeout"):
-        async with running_backend([], log_path=tmp_path / "log", startup_timeout=1, command=child(SILENT)):
+        async with running_backend(OPTIONS, log_path=tmp_path / "log", startup_timeout=1, command=child(SILENT)):
             pass
 
 
 async def test_check_reports_a_dead_child(tmp_path: Path) -> None:
     """`check` raises if the backend was killed while it runs."""
-    async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(READY)) as backend:
+    async with running_backend(OPTIONS, log_path=tmp_path / "log", startup_timeout=30, command=child(READY)) as backend:
         os.kill(backend.pid, 9)
         await asyncio.wait_for(backend.ended(), timeout=30)
         with pytest.raises(BackendUnreachable, match="exit code -9"):
@@ -135,7 +141,9 @@ async def test_check_reports_a_dead_child(tmp_path: Path) -> None:
 
 async def test_the_child_ends_when_its_parent_closes_stdin_even_if_it_ignores_sigterm(tmp_path: Path) -> None:
     """Closing stdin ends a child that ignores SIGTERM, so no orphan stays."""
-    async with running_backend([], log_path=tmp_path / "log", startup_timeout=30, command=child(STUBBORN)) as backend:
+    async with running_backend(
+        OPTIONS, log_path=tmp_path / "log", startup_timeout=30, command=child(STUBBORN)
+    ) as backend:
         pass
     assert not backend.alive
 
@@ -147,12 +155,13 @@ async def test_the_key_is_new_for_each_process_and_in_no_environment(
     monkeypatch.setenv("HF_TOKEN", "hf-token-of-the-user-1")
     known_secrets.remember(["hf-token-of-the-user-1"])
     seen = tmp_path / "key"
-    arguments = [str(seen)]
-    async with running_backend(arguments, log_path=tmp_path / "log", startup_timeout=30, command=child(KEY)) as first:
+    log, command = tmp_path / "log", child(KEY, str(seen))
+    async with running_backend(OPTIONS, log_path=log, startup_timeout=30, command=command) as first:
         child_saw = json.loads(seen.read_text())
-        assert child_saw["line"] == {"api_key": first.api_key, "secrets": ["hf-token-of-the-user-1"]}
+        options = {"model": "m", "port": 0, "api_key": first.api_key, "exit_with_parent": True}
+        assert child_saw["line"] == {"options": options, "secrets": ["hf-token-of-the-user-1"]}
         assert not {first.api_key, "hf-token-of-the-user-1"} & set(child_saw["environ"].values())
-    async with running_backend(arguments, log_path=tmp_path / "log", startup_timeout=30, command=child(KEY)) as second:
+    async with running_backend(OPTIONS, log_path=log, startup_timeout=30, command=command) as second:
         assert second.api_key != first.api_key
 
 
@@ -160,9 +169,9 @@ async def test_the_log_holds_no_secret_of_the_handover(tmp_path: Path, caplog: p
     """The key and the user's secrets are starred in the backend's log and errors."""
     known_secrets.remember(["hf-token-of-the-user-1"])
     log = tmp_path / "backend.log"
-    arguments = ["--model", str(tmp_path / "hf-token-of-the-user-1"), "--port", "0"]
+    options = ServeOptions(model=tmp_path / "hf-token-of-the-user-1", port=0)
     with pytest.raises(BackendError) as error:
-        async with running_backend(arguments, log_path=log, startup_timeout=120, command=child(LEAKS)):
+        async with running_backend(options, log_path=log, startup_timeout=120, command=child(LEAKS)):
             pass
     written = log.read_text() + str(error.value)
     assert "stderr **********" in written

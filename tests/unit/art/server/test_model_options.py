@@ -1,6 +1,6 @@
 """Options of a client's model become our settings; unsupported options are reported."""
 
-from nat.art.server.model_factory import lora_of, notes_on
+from nat.art.server.model_options import lora_of, notes_on
 from nat.art.wire import InternalModelConfig
 from nat.backend.lora import LoraSettings
 
