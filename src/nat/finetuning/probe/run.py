@@ -18,6 +18,7 @@ from nat.eval.comparison import SidePasses, comparing
 from nat.eval.dataset import answer_column_warning
 from nat.eval.evaluate import score_items
 from nat.finetuning import guards
+from nat.finetuning.diagnosis.facts import ReferenceScores
 from nat.finetuning.example_choice import in_turn
 from nat.finetuning.health import check_health
 from nat.finetuning.interfaces.finetuning_runner import Trainer
@@ -34,9 +35,9 @@ from nat.finetuning.prepared_run import (
     unlimited_answers,
 )
 from nat.finetuning.probe.measure import PlayedProbe, measure
-from nat.finetuning.probe.records import ProbeReport, ReferenceScores
+from nat.finetuning.probe.records import ProbeReport
 from nat.finetuning.probe.verdict import judge
-from nat.finetuning.run_context import Stopwatch
+from nat.finetuning.run_context import Stopwatch, utc_now
 from nat.finetuning.runtime import build_components
 from nat.finetuning.trajectories.groups import records_of
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
@@ -116,10 +117,10 @@ async def probe(
         if rewards.equal([scores_K[0] for scores_GK in scores_EGK for scores_K in scores_GK]):
             references = await _reference_scores(chosen, trajectories, session)
         model = {name: (await builder.get_llm_provider(name)).description for name in config.llms}
-    measured = measure(
+    measured, window = measure(
         played, prepared, scores_EGK=scores_EGK, references=references, model=model, across_groups=across_groups
     )
-    return ProbeResult(judge(measured), played.records)
+    return ProbeResult(judge(measured, window), played.records)
 
 
 async def _prepare(given: FinetuneRunConfig, options: ProbeOptions) -> tuple[PreparedRun, list[EvalInputItem]]:
@@ -220,6 +221,7 @@ async def _play(trajectories: TrajectoryBuilder, examples: Sequence[EvalInputIte
         collected=collected,
         records=trajectories.rollouts(RUN_ID) or records_of(collected),
         seconds=watch.total,
+        ended_at=utc_now(),
         passes=[task.result() for task in passes],
     )
 
