@@ -31,6 +31,7 @@ from nat.errors import (
 from nat.eval.failures import remedy_of
 from nat.finetuning.diagnosis.catalogue import diagnosis_of
 from nat.finetuning.diagnosis.conditions_of_large_updates import rate_too_high
+from nat.finetuning.diagnosis.conditions_of_rollouts import calls_lost, stale_rollouts, wrong_target
 from nat.finetuning.diagnosis.conditions_of_updates import untrained
 from nat.finetuning.diagnosis.facts import Facts
 from nat.finetuning.diagnosis.fall import explanation_of, explanation_of_fall, with_explanation
@@ -51,14 +52,6 @@ def _nothing_known() -> None:
 
 _STANDARD_ERRORS = 3.0
 """A fall of the mean reward by less than this many standard errors may be chance."""
-
-_REMEDY = {
-    LeftOutCause.NO_LOGPROBS: "Serve the model with logprobs (the `local` LLM and vLLM do), and let the workflow "
-    "take its client from builder.get_llm, which requests them.",
-    LeftOutCause.TOO_STALE: "The server still answers with old weights, or names them otherwise than the training job "
-    "does: an answer's system_fingerprint must be the job's policy_version. Without either, set "
-    "finetuning.max_staleness to 0.",
-}
 
 
 def check_credit(reward: RewardFunctionConfig | None, collected: TrajectoryCollection) -> None:
@@ -225,15 +218,14 @@ def _without_signal(epoch: EpochRecord, compares: Compares) -> bool:
 def remedy_of_left_out(tally: RolloutTally, failures: Sequence[FailureCount]) -> str:
     """The remedy for the first, most frequent, of `failures`."""
     cause = LeftOutCause(failures[0].cause)
-    if cause in (LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL):
-        if not tally.functions:
-            return "No LLM call was seen at all: the workflow must take its client from builder.get_llm."
-        if cause is LeftOutCause.NO_TARGET_FUNCTION:
-            return "Set finetuning.target_functions to names that were seen, or to [<workflow>] for all calls."
-        return "Set finetuning.target_model to a name that was seen, or let the workflow call that model."
     if cause.failure:
         return remedy_of(cause, failures[0].error)
-    return _REMEDY.get(cause, "See the run's trajectories/ folder: each line says why its rollout was left out.")
+    if cause in (LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL):
+        return (wrong_target if tally.functions else calls_lost).remedy
+    known = {LeftOutCause.NO_LOGPROBS: calls_lost, LeftOutCause.TOO_STALE: stale_rollouts}
+    if cause in known:
+        return known[cause].remedy
+    return "See the run's trajectories/ folder: each line says why its rollout was left out."
 
 
 def _names(counts: Counter[str]) -> str:

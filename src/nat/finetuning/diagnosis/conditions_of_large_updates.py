@@ -168,21 +168,4 @@ def many_clipped(window: Window) -> Seen | None:
     return Seen(share, f"{share:.0%} of the trained tokens were clipped")
 
 
-@condition(
-    title="No update stands out",
-    measure="KL divergence per token and gradient norm of the updates since the best epoch",
-    healthy="as for updates that go too far",
-    source="",
-    remedy=(
-        "So look at what is rewarded: compare answers before and after in the run's trajectories/, and check the "
-        "evaluator and all that the workflow depends on."
-    ),
-)
-def no_large_update(window: Window) -> Seen | None:
-    names = ((KL, "KL divergence per token"), (GRADIENT, "gradient norm"))
-    largest = [f"{text} at most {max(found):.3g}" for name, text in names if (found := window.values(name))]
-    return Seen(0.0, f"no update since was large ({', '.join(largest)})") if largest else None
-
-
 OF_LARGE_UPDATES = (rate_too_high, few_effective_samples, many_clipped)
-"""`no_large_update` is not among them: only a fall is explained by it."""

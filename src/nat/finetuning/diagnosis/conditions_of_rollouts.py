@@ -133,7 +133,10 @@ def sampling_changed(window: Window) -> Seen | None:
     measure="share of the rollouts that more updates ago sampled than `max_staleness` allows",
     healthy=f"below {STALE_SHARE:.0%}",
     source="our choice: half of the rollouts train",
-    remedy="Set finetuning.max_staleness to 0, or let the server name its weights in each answer.",
+    remedy=(
+        "Let the server name its weights in each answer (system_fingerprint must be the job's policy_version), or set "
+        "finetuning.max_staleness to 0."
+    ),
 )
 def stale_rollouts(window: Window) -> Seen | None:
     share = window.left_out(LeftOutCause.TOO_STALE)

@@ -8,7 +8,7 @@ is no explanation.
 from collections.abc import Sequence
 
 from nat.data_models.finetuning import GuardsConfig
-from nat.finetuning.diagnosis.conditions_of_large_updates import many_clipped, no_large_update, rate_too_high
+from nat.finetuning.diagnosis.conditions_of_large_updates import GRADIENT, KL, many_clipped, rate_too_high
 from nat.finetuning.diagnosis.conditions_of_rollouts import truncation
 from nat.finetuning.diagnosis.conditions_of_updates import entropy_collapse
 from nat.finetuning.diagnosis.window import Window
@@ -21,8 +21,25 @@ def explanation_of(epochs: Sequence[EpochRecord], guards: GuardsConfig) -> Findi
         return None
     best = max(range(len(epochs)), key=lambda place: (epochs[place].avg_reward, place))
     window = Window(epochs[best:], epochs[:best], guards=guards, since_best=True)
-    conditions = (rate_too_high, many_clipped, truncation, entropy_collapse, no_large_update)
-    return next((found for each in conditions if (found := each.found(window))), None)
+    conditions = (rate_too_high, many_clipped, truncation, entropy_collapse)
+    return next((found for each in conditions if (found := each.found(window))), None) or _no_large_update(window)
+
+
+def _no_large_update(window: Window) -> Finding | None:
+    """What is left to say of a fall, if the backend reports how large its updates were."""
+    names = {KL: "KL divergence per token", GRADIENT: "gradient norm"}
+    largest = [f"{text} at most {max(found):.3g}" for name, text in names.items() if (found := window.values(name))]
+    if not largest:
+        return None
+    return Finding(
+        cause="no_large_update",
+        title="No update stands out",
+        share=0.0,
+        seen=f"no update since was large ({', '.join(largest)})",
+        healthy=rate_too_high.healthy,
+        remedy="So look at what is rewarded: compare answers before and after in the run's trajectories/, and check "
+        "the evaluator and all that the workflow depends on.",
+    )
 
 
 def explanation_of_fall(epochs: Sequence[EpochRecord], guards: GuardsConfig) -> Finding | None:
