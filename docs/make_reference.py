@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from inspect import cleandoc
 from pathlib import Path
-from string import Formatter
 from typing import Any
 
 import click
@@ -244,9 +243,9 @@ def causes_page() -> str:
 
 
 def _range(condition: Condition) -> str:
-    """The healthy range by default, and the keys that set its bounds."""
-    keys = [f"`guards.{key}`" for _, key, _, _ in Formatter().parse(condition.healthy) if key]
-    return condition.range_in(GuardsConfig()) + (f" ({', '.join(keys)})" if keys else "")
+    """The healthy range by default, and the key that sets its bound."""
+    key = f" (`guards.{condition.bound}`)" if isinstance(condition.bound, str) else ""
+    return condition.range_in(GuardsConfig()) + key
 
 
 def _metrics_table(meanings: Mapping[str, str]) -> str:

@@ -21,8 +21,8 @@ class Seen:
     """What to change in this run, before the remedy that always holds."""
 
 
-Rule = Callable[[Window], Seen | None]
-"""None if the number is in its healthy range, or not known."""
+Rule = Callable[[Window, float], Seen | None]
+"""Takes the window and the bound; None if the number is in its healthy range, or not known."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,13 @@ class Condition:
     measure: str
     """The number that shows it, with its unit."""
     healthy: str
-    """Its healthy range; `{max_truncated:.0%}` stands for the bound that `guards.max_truncated` sets."""
+    """Its healthy range; `{bound:.0%}` stands for the bound."""
     source: str
     """Where the range comes from."""
     remedy: str
     rule: Rule
+    bound: float | str = 0.0
+    """The end of the range: a number, or the key of `guards` that sets it."""
     warns_over: int = 0
     """The last epochs over which it is judged after each epoch, to warn; 0 if it never warns."""
     warns_from: int = 1
@@ -50,9 +52,13 @@ class Condition:
     without_rollouts: bool = False
     """True if a run that trains on a file can have it, too."""
 
+    def bound_in(self, guards: GuardsConfig) -> float:
+        """The bound under these guards."""
+        return float(dict(guards)[self.bound]) if isinstance(self.bound, str) else self.bound
+
     def range_in(self, guards: GuardsConfig) -> str:
         """The healthy range under these guards."""
-        return self.healthy.format_map(dict(guards))
+        return self.healthy.format(bound=self.bound_in(guards))
 
     def found(self, window: Window, *, excused: bool = False) -> Finding | None:
         """The finding, with the whole share that it takes; None if the window does not show the condition.
@@ -61,7 +67,7 @@ class Condition:
         """
         if (excused and not self.despite_learning) or not (window.played or self.without_rollouts):
             return None
-        seen = self.rule(window)
+        seen = self.rule(window, self.bound_in(window.guards))
         if seen is None:
             return None
         return Finding(

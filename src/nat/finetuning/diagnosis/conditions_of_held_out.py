@@ -21,13 +21,14 @@ UNSEEN_MORE = 0.1
         "held-out gain against the gain in training; words of the held-out examples that no training example "
         "has; difference of the scores before training"
     ),
-    healthy=f"the 95 % interval of the held-out gain reaches {GENERALISES:.0%} of the gain in training",
+    bound=GENERALISES,
+    healthy="the 95 % interval of the held-out gain reaches {bound:.0%} of the gain in training",
     source="the verdict's interval; unseen words are compared with those between training examples",
     remedy="Split one set of examples at random, or train on examples like those that are held out.",
     despite_learning=True,
 )
-def held_out_differs(window: Window) -> Seen | None:
-    gains = _gains_in_training_alone(window)
+def held_out_differs(window: Window, bound: float) -> Seen | None:
+    gains = _gains_in_training_alone(window, bound)
     reason = _difference(window) if gains else ""
     return Seen(1.0, f"{gains}; {reason}") if reason else None
 
@@ -35,7 +36,8 @@ def held_out_differs(window: Window) -> Seen | None:
 @condition(
     title="The model learns its own examples only",
     measure="held-out gain against the gain in training",
-    healthy=f"the 95 % interval of the held-out gain reaches {GENERALISES:.0%} of the gain in training",
+    bound=GENERALISES,
+    healthy="the 95 % interval of the held-out gain reaches {bound:.0%} of the gain in training",
     source="the verdict's interval",
     remedy=(
         "Train on more examples or for fewer epochs, set beta, and read the held-out answers: the model may "
@@ -43,8 +45,8 @@ def held_out_differs(window: Window) -> Seen | None:
     ),
     despite_learning=True,
 )
-def memorises(window: Window) -> Seen | None:
-    gains = _gains_in_training_alone(window)
+def memorises(window: Window, bound: float) -> Seen | None:
+    gains = _gains_in_training_alone(window, bound)
     return Seen(1.0, gains) if gains and not _difference(window) else None
 
 
@@ -57,11 +59,11 @@ def memorises(window: Window) -> Seen | None:
     of_the_end=True,
     despite_learning=True,
 )
-def few_held_out(window: Window) -> Seen | None:
+def few_held_out(window: Window, _bound: float) -> Seen | None:
     held_out, trend = window.held_out, window.trend
     if held_out is None or trend is None or not window.has_learned or window.improved:
         return None
-    if _gains_in_training_alone(window):
+    if _gains_in_training_alone(window, GENERALISES):
         return None
     return Seen(
         0.5,
@@ -70,10 +72,10 @@ def few_held_out(window: Window) -> Seen | None:
     )
 
 
-def _gains_in_training_alone(window: Window) -> str:
-    """Both gains, if the held-out score cannot have gained half of what the training reward gained; else empty."""
+def _gains_in_training_alone(window: Window, bound: float) -> str:
+    """Both gains, if the held-out score cannot have gained that share of the gain in training; else empty."""
     held_out, trend = window.held_out, window.trend
-    if held_out is None or trend is None or not trend.learned or held_out.interval[1] >= GENERALISES * trend.gain:
+    if held_out is None or trend is None or not trend.learned or held_out.interval[1] >= bound * trend.gain:
         return ""
     return (
         f"the reward in training gained {trend.gain:+.3f}, the held-out score {held_out.difference:+.3f} "

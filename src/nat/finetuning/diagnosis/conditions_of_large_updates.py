@@ -46,7 +46,7 @@ LEAST_KEPT = 0.25
     ),
     without_rollouts=True,
 )
-def rate_too_high(window: Window) -> Seen | None:
+def rate_too_high(window: Window, _bound: float) -> Seen | None:
     if found := updates_too_far(window):
         worst = max(found, key=_kl_of)
         kl, before = _kl_of(worst, KL_TOO_FAR), [epoch for epoch in window.run if epoch.epoch < worst.epoch]
@@ -140,14 +140,15 @@ def _numbers(epoch: EpochRecord, before: Sequence[EpochRecord]) -> str:
 @condition(
     title="A few tokens decide the update",
     measure="effective sample size, (Σw)²/Σw² over the number of the importance weights w",
-    healthy="above {min_effective_samples:.0%}",
+    bound="min_effective_samples",
+    healthy="above {bound:.0%}",
     source="our choice",
     remedy="Lower the learning rate, num_iterations or steps_per_batch.",
     warns_over=1,
 )
-def few_effective_samples(window: Window) -> Seen | None:
+def few_effective_samples(window: Window, bound: float) -> Seen | None:
     share = window.mean(EFFECTIVE_SAMPLES)
-    if share is None or share >= window.guards.min_effective_samples:
+    if share is None or share >= bound:
         return None
     return Seen(1 - share, f"the effective sample size is {share:.0%} of the tokens")
 
@@ -155,15 +156,16 @@ def few_effective_samples(window: Window) -> Seen | None:
 @condition(
     title="Clipping takes much of the gradient",
     measure="share of the trained tokens that were clipped, so that they have no gradient",
-    healthy="below {max_clip_fraction:.0%}",
+    bound="max_clip_fraction",
+    healthy="below {bound:.0%}",
     source="our choice",
     remedy="Lower the learning rate, num_iterations or steps_per_batch.",
     without_rollouts=True,
     warns_over=1,
 )
-def many_clipped(window: Window) -> Seen | None:
+def many_clipped(window: Window, bound: float) -> Seen | None:
     share = fmean(map(_clipped, window.epochs)) if window.epochs else 0.0
-    if share <= window.guards.max_clip_fraction:
+    if share <= bound:
         return None
     return Seen(share, f"{share:.0%} of the trained tokens were clipped")
 

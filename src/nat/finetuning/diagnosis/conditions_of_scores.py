@@ -24,8 +24,6 @@ EQUAL_EPOCHS = 5
 """Epochs whose groups are counted before a warning."""
 ENOUGH_PAIRS = 100
 """Pairs of answers by which a judge's bias is known: some four groups of eight."""
-CURRICULUM = 0.9
-"""Share of the groups with a difference that a curriculum may leave out; it begins with 30 % of the groups."""
 EITHER_WAY = 0.3
 """Share of the signal that a constant score of 0 or 1 takes by itself: it is the lowest or highest of most scores, so
 the examples are likelier to blame."""
@@ -41,7 +39,7 @@ the examples are likelier to blame."""
         "names must tell them apart."
     ),
 )
-def constant_score(window: Window) -> Seen | None:
+def constant_score(window: Window, _bound: float) -> Seen | None:
     known, lowest = window.facts.references, window.lowest
     if not window.constant or lowest is None or (known is not None and not equal([known.right, known.wrong])):
         return None
@@ -62,7 +60,8 @@ def constant_score(window: Window) -> Seen | None:
         f"test, from {MIN_REPEATS} repeated answers on), or that scoring an output again has, too; share of the groups "
         "whose equal scores are neither the lowest nor the highest, if most groups have no difference"
     ),
-    healthy=f"below {NOISE:.0%}",
+    bound="max_equal_groups",
+    healthy=f"below {NOISE:.0%}, and groups without a difference below {{bound:.0%}}",
     source="an F test at one standard error; above it, the score counts as noisy",
     warns_over=EQUAL_EPOCHS,
     warns_from=EQUAL_EPOCHS,
@@ -71,7 +70,7 @@ def constant_score(window: Window) -> Seen | None:
         "answer or chance."
     ),
 )
-def independent_score(window: Window) -> Seen | None:
+def independent_score(window: Window, bound: float) -> Seen | None:
     rescored, noise, between = window.facts.noise, window.spread.noise_share, window.equal_between
     if rescored is not None and rescored.share > NOISE_ALONE:
         return Seen(rescored.share, _scored_again(rescored))
@@ -81,7 +80,11 @@ def independent_score(window: Window) -> Seen | None:
             f"{noise:.0%} of the score's variance is between rollouts with equal answers ({window.spread.repeats} "
             "repeats), and different answers differ no more than these",
         )
-    if not window.constant and _few_differ(window) and between >= max(window.hard, window.easy, _by_chance(window)):
+    if (
+        not window.constant
+        and window.equal_groups > bound
+        and between >= max(window.hard, window.easy, _by_chance(window))
+    ):
         return Seen(
             between,
             f"in {between:.0%} of the groups, different answers have the same score, which is neither the lowest nor "
@@ -96,21 +99,22 @@ def independent_score(window: Window) -> Seen | None:
         f"share of the score's variance that equal answers have, too (from {MIN_REPEATS} repeated answers on), or that "
         "scoring an output again has, too"
     ),
-    healthy=f"below {NOISE:.0%}",
+    bound=NOISE,
+    healthy="below {bound:.0%}",
     source="above it, a difference in score is more often noise than merit",
     remedy=(
         "Average several judgements of each answer, let the judge answer at temperature 0, or raise num_generations."
     ),
 )
-def noisy_score(window: Window) -> Seen | None:
+def noisy_score(window: Window, bound: float) -> Seen | None:
     rescored, noise = window.facts.noise, window.spread.noise_share
     if rescored is not None:
-        if not NOISE < rescored.share <= NOISE_ALONE:
+        if not bound < rescored.share <= NOISE_ALONE:
             return None
         number, factor = scores_to_average(rescored.share), 1 / (1 - rescored.share)
         advice = f"{number} scores of each answer leave little noise; one takes about {factor:.1f} times the rollouts."
         return Seen(rescored.share, _scored_again(rescored), advice)
-    if noise is None or noise <= NOISE or window.spread.dependence < LIKELY_CHANCE:
+    if noise is None or noise <= bound or window.spread.dependence < LIKELY_CHANCE:
         return None
     return Seen(
         noise,
@@ -125,7 +129,7 @@ def noisy_score(window: Window) -> Seen | None:
     source="common practice",
     remedy="Set num_generations of the trajectory builder to 8.",
 )
-def single_rollouts(window: Window) -> Seen | None:
+def single_rollouts(window: Window, _bound: float) -> Seen | None:
     if window.facts.compares != "group" or not 0 < window.generations <= 1:
         return None
     return Seen(1.0, "each example is played once in an epoch, so its score has nothing to be compared with")
@@ -134,14 +138,15 @@ def single_rollouts(window: Window) -> Seen | None:
 @condition(
     title="The curriculum leaves out almost everything",
     measure="share of the groups with a difference in score that the curriculum left out",
-    healthy=f"below {CURRICULUM:.0%}",
+    bound=0.9,
+    healthy="below {bound:.0%}",
     source="our choice; a curriculum begins with 30 % of the groups",
     remedy="Lower curriculum_learning.min_reward_diff, or raise initial_percentile.",
 )
-def outside_curriculum(window: Window) -> Seen | None:
+def outside_curriculum(window: Window, bound: float) -> Seen | None:
     differing = (epoch.num_groups - epoch.groups_without_difference for epoch in window.epochs)
     share = share_missing(differing, (epoch.filtered_groups for epoch in window.epochs))
-    if share <= CURRICULUM:
+    if share <= bound:
         return None
     return Seen(share, f"the curriculum left out {share:.0%} of the groups that have a difference in score")
 
@@ -152,7 +157,8 @@ def outside_curriculum(window: Window) -> Seen | None:
         f"share of the examples with a mean score below {HARD:.0%} of the way from the lowest to the highest, "
         "if most groups have no difference"
     ),
-    healthy="groups without a difference below {max_equal_groups:.0%}",
+    bound="max_equal_groups",
+    healthy="groups without a difference below {bound:.0%}",
     source="common practice: alarm above 80 %",
     warns_over=EQUAL_EPOCHS,
     warns_from=EQUAL_EPOCHS,
@@ -161,9 +167,9 @@ def outside_curriculum(window: Window) -> Seen | None:
         "what is wanted, or start from a better model; with rare success, raise num_generations to 16."
     ),
 )
-def too_hard(window: Window) -> Seen | None:
+def too_hard(window: Window, bound: float) -> Seen | None:
     share = window.hard
-    if not _few_differ(window) or share < window.easy or not share:
+    if window.equal_groups <= bound or share < window.easy or not share:
         return None
     others = f", {window.easy:.0%} the highest ({window.highest:g})" if window.easy else ""
     return Seen(
@@ -180,15 +186,16 @@ def too_hard(window: Window) -> Seen | None:
         f"share of the examples with a mean score above {EASY:.0%} of the way in the first third of the "
         "epochs, if most groups have no difference"
     ),
-    healthy="groups without a difference below {max_equal_groups:.0%}",
+    bound="max_equal_groups",
+    healthy="groups without a difference below {bound:.0%}",
     source="common practice: alarm above 80 %",
     warns_over=EQUAL_EPOCHS,
     warns_from=EQUAL_EPOCHS,
     remedy="Choose harder examples, or a score that distinguishes good answers from better ones.",
 )
-def too_easy(window: Window) -> Seen | None:
+def too_easy(window: Window, bound: float) -> Seen | None:
     share = window.easy
-    if not _few_differ(window) or share <= window.hard:
+    if window.equal_groups <= bound or share <= window.hard:
         return None
     others = f", {window.hard:.0%} the lowest ({window.lowest:g})" if window.hard else ""
     return Seen(
@@ -201,15 +208,16 @@ def too_easy(window: Window) -> Seen | None:
 @condition(
     title="Too few rollouts per example",
     measure="share of the groups without a difference, of examples that are sometimes solved",
-    healthy="groups without a difference below {max_equal_groups:.0%}",
+    bound="max_equal_groups",
+    healthy="groups without a difference below {bound:.0%}",
     source="common practice: alarm above 80 %",
     warns_over=EQUAL_EPOCHS,
     warns_from=EQUAL_EPOCHS,
     remedy="Raise num_generations: to 8, or to 16 where success is rare.",
 )
-def few_generations(window: Window) -> Seen | None:
+def few_generations(window: Window, bound: float) -> Seen | None:
     share = _by_chance(window)
-    if not _few_differ(window) or window.constant or window.facts.compares != "group":
+    if window.equal_groups <= bound or window.constant or window.facts.compares != "group":
         return None
     if not any(epoch.examples for epoch in window.epochs) or share < max(
         window.hard, window.easy, window.equal_between
@@ -229,27 +237,24 @@ def few_generations(window: Window) -> Seen | None:
         f"how much more often a judge that compares prefers the earlier of two answers; from {ENOUGH_PAIRS} pairs on "
         "that are judged in both orders"
     ),
-    healthy="at most {max_position_bias:.0%}",
+    bound="max_position_bias",
+    healthy="at most {bound:.0%}",
     source="our choice; 0 is ideal",
     remedy="Set the evaluator's both_orders to 1, which takes twice the calls, or use another judge.",
     despite_learning=True,
     warns_over=5,
 )
-def position_bias(window: Window) -> Seen | None:
+def position_bias(window: Window, bound: float) -> Seen | None:
     found = [(own[ORDER_PAIRS], own[POSITION_BIAS]) for own in window.metrics if ORDER_PAIRS in own]
     pairs = sum(count for count, _ in found)
     bias = sum(count * each for count, each in found) / (pairs or 1.0)
-    if pairs < ENOUGH_PAIRS or abs(bias) <= window.guards.max_position_bias:
+    if pairs < ENOUGH_PAIRS or abs(bias) <= bound:
         return None
     return Seen(
         abs(bias),
         f"the judge prefers the {'earlier' if bias > 0 else 'later'} of two answers by {abs(bias):.0%} ({pairs:.0f} "
         "pairs judged in both orders): scores depend on the order",
     )
-
-
-def _few_differ(window: Window) -> bool:
-    return window.equal_groups > window.guards.max_equal_groups
 
 
 def _by_chance(window: Window) -> float:

@@ -11,17 +11,7 @@ from nat.finetuning.diagnosis.window import Window, share_missing
 ENTROPY = "train/entropy"
 RATE, USUAL_RATE = "train/learning_rate", "train/usual_learning_rate"
 TEACHER = "train/teacher_kl"
-LEAST_REACH = 0.02
-"""Share of the rollouts whose outcome an update can change; see `reach_of` for the bound. Updates of the examples have
-.1 to .4."""
 USUAL_REACH = 0.2
-LEAST_STEPS = 20
-"""Optimizer steps of a whole run. The examples' first clear gain takes 24 steps; the usual warm-up alone takes 5."""
-UNTRAINED = 0.5
-"""Share of the submitted groups that the backend may leave out."""
-LEAST_GROUPS = 2
-"""Groups played for each optimizer step: a step on one group follows a single example. The defaults play 4 groups of 8
-rollouts, or 2 of 16."""
 USUAL_ROLLOUTS = 32
 """Rollouts per optimizer step of the defaults; more of them give smoother, but fewer steps."""
 SMALLER_STEPS = (
@@ -30,8 +20,6 @@ SMALLER_STEPS = (
 )
 LEAST_RATE = 0.1
 """Share of the default learning rate."""
-LENGTH_EXPLAINS = 0.5
-"""Share of the score's variance that the length explains (the squared correlation): above it, more than all else."""
 LENGTH_DRIFT = 1.25
 """Growth (or its inverse) of the answers over the run."""
 ENTROPY_EPOCHS = 20
@@ -40,14 +28,13 @@ TEACHER_EPOCHS = 5
 """Epochs at the beginning and at the end whose divergence from the teacher is compared."""
 SAME_MODEL = 1e-4
 """Divergence from the teacher, in nats per token, that rounding makes."""
-CLOSE = 0.05
-"""Divergence from the teacher below which there is little left to learn."""
 
 
 @condition(
     title="The backend does not train what it gets",
     measure="share of the submitted groups with a difference in reward that the backend did not train",
-    healthy=f"below {UNTRAINED:.0%}",
+    bound=0.5,
+    healthy="below {bound:.0%}",
     source="our choice; 0 is ideal",
     remedy=(
         "Rollouts without exact tokens, and with mask_truncated_completions those that hit a token limit, are not "
@@ -56,34 +43,38 @@ CLOSE = 0.05
     without_rollouts=True,
     warns_over=1,
 )
-def untrained(window: Window) -> Seen | None:
+def untrained(window: Window, bound: float) -> Seen | None:
     all_groups = window.facts.compares != "group"
     submitted = [
         e.filtered_groups if all_groups else min(e.filtered_groups, e.num_groups - e.groups_without_difference)
         for e in window.epochs
     ]
     share = share_missing(submitted, (e.trained_groups for e in window.epochs))
-    return Seen(share, f"the backend did not train {share:.0%} of the groups") if share > UNTRAINED else None
+    return Seen(share, f"the backend did not train {share:.0%} of the groups") if share > bound else None
 
 
 @condition(
     title="Too few groups per optimizer step",
     measure="groups per optimizer step",
-    healthy=f"from {LEAST_GROUPS} on",
-    source="the defaults make a step of 32 rollouts; common practice: 8 to 16 groups",
+    bound=2,
+    healthy="from {bound:.0f} on",
+    source=(
+        "a step on one group follows a single example; the defaults make a step of 4 groups of 8 rollouts, or 2 of 16; "
+        "common practice: 8 to 16 groups"
+    ),
     remedy="Use more examples, or fewer steps_per_batch.",
 )
-def few_groups(window: Window) -> Seen | None:
+def few_groups(window: Window, bound: float) -> Seen | None:
     names = ("train/optimizer_steps", 1.0), ("train/skipped_steps", 0.0)
     steps = [sum(e.metrics.get(name, usual) for name, usual in names) for e in window.updated]
     if not steps:
         return None
     groups = fmean(e.num_groups / max(1.0, count) for e, count in zip(window.updated, steps, strict=True))
-    if groups >= LEAST_GROUPS:
+    if groups >= bound:
         return None
     examples = {example for epoch in window.epochs for example in epoch.examples}
     return Seen(
-        1 - groups / LEAST_GROUPS,
+        1 - groups / bound,
         f"an optimizer step compares {groups:.1f} groups, from {len(examples)} examples in all",
     )
 
@@ -94,16 +85,17 @@ def few_groups(window: Window) -> Seen | None:
         "largest share of the rollouts whose outcome an update can change: √(tokens per rollout · KL per "
         "token / 2), median over the updates; learning rate"
     ),
-    healthy=f"above {LEAST_REACH:.0%}, and above {LEAST_RATE:.0%} of the default learning rate",
+    bound=0.02,
+    healthy=f"above {{bound:.0%}}, and above {LEAST_RATE:.0%} of the default learning rate",
     source="Pinsker's inequality, measured: 10 to 40 % in the examples; [defaults](../concepts/defaults.md)",
     remedy="A warm-up that is longer than the run has the same effect.",
     without_rollouts=True,
 )
-def rate_too_low(window: Window) -> Seen | None:
+def rate_too_low(window: Window, bound: float) -> Seen | None:
     reaches = [reach for epoch in window.updated if (reach := reach_of(epoch.metrics)) is not None]
     reach, (rate, usual) = median(reaches) if reaches else None, _rates(window)
     share = None if rate is None or usual is None or window.shortened else rate / usual  # `max_kl` has lowered it
-    lost = max(0 if reach is None else 1 - reach / LEAST_REACH, 0 if share is None else 1 - share / LEAST_RATE)
+    lost = max(0 if reach is None else 1 - reach / bound, 0 if share is None else 1 - share / LEAST_RATE)
     if lost <= 0:
         return None
     seen = [] if reach is None else [f"an update changes the outcome of at most {reach:.2%} of the rollouts"]
@@ -128,20 +120,21 @@ def reach_of(metrics: Mapping[str, float]) -> float | None:
 @condition(
     title="Too few optimizer steps",
     measure="optimizer steps of the whole run",
-    healthy=f"from {LEAST_STEPS} on",
-    source="measured: the first clear gain of examples/tic_tac_toe takes 24",
+    bound=20,
+    healthy="from {bound:.0f} on",
+    source="measured: the first clear gain of examples/tic_tac_toe takes 24, and the usual warm-up alone takes 5",
     remedy="One step on a huge batch moves no further than one on a small batch.",
     of_the_end=True,
     without_rollouts=True,
 )
-def few_steps(window: Window) -> Seen | None:
+def few_steps(window: Window, bound: float) -> Seen | None:
     count = window.optimizer_steps
-    if not window.updated or count >= LEAST_STEPS:
+    if not window.updated or count >= bound:
         return None
     rollouts = sum(epoch.filtered_trajectories for epoch in window.updated) / count
     steps = "1 optimizer step," if count == 1 else f"{count} optimizer steps, each"
     return Seen(
-        1 - count / LEAST_STEPS,
+        1 - count / bound,
         f"the run made {steps} on {rollouts:.0f} rollouts",
         SMALLER_STEPS if rollouts > 2 * USUAL_ROLLOUTS else "Train for more epochs.",
     )
@@ -150,14 +143,15 @@ def few_steps(window: Window) -> Seen | None:
 @condition(
     title="The model stopped exploring",
     measure="fall of the entropy per token from its highest value",
-    healthy="a fall by less than {max_entropy_drop:.0%}",
+    bound="max_entropy_drop",
+    healthy="a fall by less than {bound:.0%}",
     source="common practice: alarm at half within twenty steps",
     remedy="Raise epsilon_high or beta (the KL divergence to the starting model), or lower the learning rate.",
     warns_over=ENTROPY_EPOCHS + 1,
 )
-def entropy_collapse(window: Window) -> Seen | None:
+def entropy_collapse(window: Window, bound: float) -> Seen | None:
     found = window.values(ENTROPY)
-    if not found or found[-1] >= (1 - window.guards.max_entropy_drop) * max(found):
+    if not found or found[-1] >= (1 - bound) * max(found):
         return None
     return Seen(1 - found[-1] / max(found), f"the entropy per token fell from {max(found):.3f} to {found[-1]:.3f}")
 
@@ -168,7 +162,8 @@ def entropy_collapse(window: Window) -> Seen | None:
         "share of the score's variance inside examples that the number of sampled tokens explains, if the "
         f"answers grew (or shrank) by more than {LENGTH_DRIFT - 1:.0%}"
     ),
-    healthy=f"below {LENGTH_EXPLAINS:.0%}",
+    bound=0.5,
+    healthy="below {bound:.0%}",
     source="above it, length explains more of the score than all else",
     remedy=(
         "Read the best and the worst rollouts. If the long ones are not better, let the evaluator ignore "
@@ -176,10 +171,10 @@ def entropy_collapse(window: Window) -> Seen | None:
     ),
     despite_learning=True,
 )
-def rewards_length(window: Window) -> Seen | None:
+def rewards_length(window: Window, bound: float) -> Seen | None:
     correlation = window.mean("reward/length_correlation")
     tokens = [own["rollout/completion_tokens"] for own in window.metrics if "rollout/completion_tokens" in own]
-    if correlation is None or not tokens or correlation**2 < LENGTH_EXPLAINS:
+    if correlation is None or not tokens or correlation**2 < bound:
         return None
     before, after = fmean(first_third(tokens)), fmean(last_third(tokens))
     growth = after / max(before, 1e-9)
@@ -196,14 +191,15 @@ def rewards_length(window: Window) -> Seen | None:
 @condition(
     title="The teacher is the model itself",
     measure="divergence of the sampled tokens from the teacher in the first epoch, in nats per token",
-    healthy=f"above {SAME_MODEL:g}",
+    bound=SAME_MODEL,
+    healthy="above {bound:g}",
     source="rounding makes less",
     remedy="Name another teacher.",
     warns_over=1,
 )
-def same_teacher(window: Window) -> Seen | None:
+def same_teacher(window: Window, bound: float) -> Seen | None:
     first = next((epoch.metrics[TEACHER] for epoch in window.run if TEACHER in epoch.metrics), None)
-    if first is None or abs(first) >= SAME_MODEL:
+    if first is None or abs(first) >= bound:
         return None
     return Seen(
         1.0,
@@ -215,17 +211,18 @@ def same_teacher(window: Window) -> Seen | None:
 @condition(
     title="The model does not approach its teacher",
     measure=f"divergence from the teacher in the last {TEACHER_EPOCHS} epochs against the first {TEACHER_EPOCHS}",
-    healthy=f"below that of the first epochs, or below {CLOSE:g}",
-    source="our choice",
+    bound=0.05,
+    healthy="below that of the first epochs, or below {bound:g}",
+    source="our choice: nearer, there is little left to learn",
     remedy="Lower the learning rate if it jumps, raise it or max_kl if it stands still.",
     warns_over=1,
 )
-def far_from_teacher(window: Window) -> Seen | None:
+def far_from_teacher(window: Window, bound: float) -> Seen | None:
     found = [epoch.metrics[TEACHER] for epoch in window.run if TEACHER in epoch.metrics]
     if len(found) < 2 * TEACHER_EPOCHS or abs(found[0]) < SAME_MODEL:
         return None
     first, now = fmean(found[:TEACHER_EPOCHS]), fmean(found[-TEACHER_EPOCHS:])
-    if now < max(first, CLOSE):
+    if now < max(first, bound):
         return None
     return Seen(
         0.5,
@@ -242,7 +239,7 @@ def far_from_teacher(window: Window) -> Seen | None:
     remedy="If it stays flat, read answers of the first and the last epoch, and run `nat eval` on both models.",
     of_the_end=True,
 )
-def unexplained(window: Window) -> Seen | None:
+def unexplained(window: Window, _bound: float) -> Seen | None:
     trend = window.trend
     if trend is None or not window.updated or trend.rose or window.improved:
         return None

@@ -2,7 +2,7 @@ import pytest
 
 from fakes.run_records import epoch_records, validation_record
 from nat.finetuning.diagnosis.catalogue import diagnosis_of
-from nat.finetuning.diagnosis.conditions_of_updates import LEAST_STEPS, SMALLER_STEPS, USUAL_ROLLOUTS, few_steps
+from nat.finetuning.diagnosis.conditions_of_updates import SMALLER_STEPS, USUAL_ROLLOUTS, few_steps
 from nat.finetuning.diagnosis.facts import Facts
 from nat.finetuning.diagnosis.window import Window
 from nat.runs.records import ValidationRecord
@@ -64,18 +64,18 @@ def test_a_run_that_goes_on_is_not_too_short():
     assert causes(short, ended=False) == []
 
 
-@pytest.mark.parametrize(("steps", "is_few"), [(LEAST_STEPS - 1, True), (LEAST_STEPS, False), (LEAST_STEPS + 1, False)])
+@pytest.mark.parametrize(("steps", "is_few"), [(19, True), (20, False), (21, False)])
 def test_enough_steps_are_not_few(steps, is_few):
     """A run with exactly the least number of steps is not too short, and one step less is."""
-    assert (few_steps.rule(run(optimizer_steps=steps / 10)) is not None) is is_few
+    assert (few_steps.found(run(optimizer_steps=steps / 10)) is not None) is is_few
 
 
 @pytest.mark.parametrize(("rollouts", "is_huge"), [(2 * USUAL_ROLLOUTS, False), (2 * USUAL_ROLLOUTS + 1, True)])
 def test_few_steps_on_huge_batches_are_to_be_split(rollouts, is_huge):
     """Up to twice the usual number of rollouts in a step, more epochs are the remedy."""
-    found = few_steps.rule(Window(epoch_records([0.2] * 4, filtered_trajectories=rollouts)))
+    found = few_steps.found(Window(epoch_records([0.2] * 4, filtered_trajectories=rollouts)))
     assert found is not None
-    assert found.advice == (SMALLER_STEPS if is_huge else "Train for more epochs.")
+    assert found.remedy.startswith(SMALLER_STEPS if is_huge else "Train for more epochs.")
 
 
 def test_the_learning_rate_to_try_follows_from_the_reach():

@@ -78,8 +78,8 @@ def test_updates_are_counted_over_the_whole_run():
     epochs[1] = epochs[1].model_copy(update={"filtered_groups": 0})
     window = Window(epochs)
     assert (len(window.updated), window.optimizer_steps) == (2, 6)
-    assert "6 optimizer steps, each on 64 rollouts" in few_steps.rule(window).numbers
-    assert few_steps.rule(Window(epoch_records([0.5], filtered_groups=0))) is None
+    assert "6 optimizer steps, each on 64 rollouts" in few_steps.found(window).seen
+    assert few_steps.found(Window(epoch_records([0.5], filtered_groups=0))) is None
 
 
 def test_examples_are_judged_over_all_epochs():
