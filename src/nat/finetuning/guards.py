@@ -45,11 +45,6 @@ from nat.wire.training import Compares
 Explain = Callable[[], Finding | None]
 """Finds an earlier update that may have broken the model; called only before an error."""
 
-
-def _nothing_known() -> None:
-    """Of runs without earlier epochs."""
-
-
 _STANDARD_ERRORS = 3.0
 """A fall of the mean reward by less than this many standard errors may be chance."""
 
@@ -90,7 +85,7 @@ def check_trajectories(
     *,
     target_functions: Sequence[str],
     target_model: str | None,
-    broken_by: Explain = _nothing_known,
+    broken_by: Explain = lambda: None,
 ) -> None:
     """Raise `NoTrajectories` if no rollout of the epoch can be trained on.
 
@@ -124,7 +119,7 @@ def _untrainable(tally: RolloutTally) -> UntrainableSampling:
     return UntrainableSampling("\n".join(lines), hint=remedy(how for _, how in tally.untrainable))
 
 
-def check_failures(tally: RolloutTally, *, max_failure_rate: float, broken_by: Explain = _nothing_known) -> None:
+def check_failures(tally: RolloutTally, *, max_failure_rate: float, broken_by: Explain = lambda: None) -> None:
     """Raise `TooManyFailures` if more than the allowed share of the rollouts failed or got no score."""
     if tally.num_failed <= max_failure_rate * tally.num_rollouts:
         return
@@ -189,7 +184,7 @@ def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
     raise RewardCollapse(message, hint=hint)
 
 
-def check_job(status: TrainingJobStatus, *, broken_by: Explain = _nothing_known) -> None:
+def check_job(status: TrainingJobStatus, *, broken_by: Explain = lambda: None) -> None:
     """Raise `TrainingFailed` if the job ended without new weights."""
     if status.status not in (TrainingStatusEnum.FAILED, TrainingStatusEnum.CANCELED):
         return

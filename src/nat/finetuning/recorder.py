@@ -74,6 +74,7 @@ class Recorder:
         for finding in found:
             if finding.cause not in self._alarmed:
                 self._run.warn(f"Epoch {epoch_number(epoch)}: {finding}")
+                self._run.explained.add(finding.cause)
         self._alarmed = {finding.cause for finding in found}
 
 

@@ -1,6 +1,8 @@
 """Conditions of the scores: they are constant, noisy, do not depend on the answer, or no group differs. Pure."""
 
+from collections.abc import Mapping
 from math import ceil
+from typing import Any
 
 from nat.finetuning.diagnosis.condition import Seen, condition
 from nat.finetuning.diagnosis.facts import Noise
@@ -22,6 +24,14 @@ NOISE_TO_LEAVE = 0.2
 """Share of noise that averaging several scores should leave."""
 EQUAL_EPOCHS = 5
 """Epochs whose groups are counted before a warning."""
+OF_EQUAL_GROUPS: Mapping[str, Any] = {
+    "bound": "max_equal_groups",
+    "healthy": "groups without a difference below {bound:.0%}",
+    "source": "common practice: alarm above 80 %",
+    "warns_over": EQUAL_EPOCHS,
+    "warns_from": EQUAL_EPOCHS,
+}
+"""What conditions have in common of which one explains why most groups have no difference."""
 ENOUGH_PAIRS = 100
 """Pairs of answers by which a judge's bias is known: some four groups of eight."""
 EITHER_WAY = 0.3
@@ -157,11 +167,7 @@ def outside_curriculum(window: Window, bound: float) -> Seen | None:
         f"share of the examples with a mean score below {HARD:.0%} of the way from the lowest to the highest, "
         "if most groups have no difference"
     ),
-    bound="max_equal_groups",
-    healthy="groups without a difference below {bound:.0%}",
-    source="common practice: alarm above 80 %",
-    warns_over=EQUAL_EPOCHS,
-    warns_from=EQUAL_EPOCHS,
+    **OF_EQUAL_GROUPS,
     remedy=(
         "Choose examples that are sometimes solved and sometimes not, give partial credit, say in the prompt exactly "
         "what is wanted, or start from a better model; with rare success, raise num_generations to 16."
@@ -186,11 +192,7 @@ def too_hard(window: Window, bound: float) -> Seen | None:
         f"share of the examples with a mean score above {EASY:.0%} of the way in the first third of the "
         "epochs, if most groups have no difference"
     ),
-    bound="max_equal_groups",
-    healthy="groups without a difference below {bound:.0%}",
-    source="common practice: alarm above 80 %",
-    warns_over=EQUAL_EPOCHS,
-    warns_from=EQUAL_EPOCHS,
+    **OF_EQUAL_GROUPS,
     remedy="Choose harder examples, or a score that distinguishes good answers from better ones.",
 )
 def too_easy(window: Window, bound: float) -> Seen | None:
@@ -208,11 +210,7 @@ def too_easy(window: Window, bound: float) -> Seen | None:
 @condition(
     title="Too few rollouts per example",
     measure="share of the groups without a difference, of examples that are sometimes solved",
-    bound="max_equal_groups",
-    healthy="groups without a difference below {bound:.0%}",
-    source="common practice: alarm above 80 %",
-    warns_over=EQUAL_EPOCHS,
-    warns_from=EQUAL_EPOCHS,
+    **OF_EQUAL_GROUPS,
     remedy="Raise num_generations: to 8, or to 16 where success is rare.",
 )
 def few_generations(window: Window, bound: float) -> Seen | None:
