@@ -1,14 +1,13 @@
 """The verdict of a probe, and what it says about the cause."""
 
-from statistics import fmean
-
 import pytest
 
-from fakes.run_records import epoch_record
-from nat.data_models.finetuning import GuardsConfig
+from fakes.run_records import NOON, rollout_record
+from nat.data_models.finetuning import GuardsConfig, Trajectory, TrajectoryCollection
 from nat.errors import NoLearningSignal
 from nat.finetuning.diagnosis.facts import Facts, Noise, ReferenceScores
 from nat.finetuning.diagnosis.window import Window
+from nat.finetuning.epoch import PlayedEpoch, epoch_record
 from nat.finetuning.probe.records import ExampleResult, Measured, ProbeReport, Signal
 from nat.finetuning.probe.statistics import prospects, value_counts
 from nat.finetuning.probe.verdict import judge, raise_without_signal
@@ -48,27 +47,18 @@ def report_of(*groups, metrics=None, guards=None, **fields) -> ProbeReport:
 
 
 def epoch_of(measured):
-    """The same as an epoch."""
-    rewards, groups = measured.rewards, [example.rewards for example in measured.groups]
-    equal = [fmean(group) for group in groups if len(set(group)) == 1]
-    shares = {
-        "": len(equal),
-        "_lowest": sum(mean == min(rewards) for mean in equal),
-        "_highest": sum(mean == max(rewards) for mean in equal),
-    }
-    return epoch_record(
-        avg_reward=fmean(rewards),
-        min_reward=min(rewards),
-        max_reward=max(rewards),
-        num_trajectories=len(rewards),
-        num_groups=len(groups),
-        filtered_groups=len(groups),
-        groups_without_difference=len(groups) - measured.num_differing,
-        num_rollouts=measured.num_rollouts,
-        left_out=measured.left_out,
-        examples={example.id: example.mean for example in measured.groups},
-        metrics=measured.metrics | {f"reward/equal_groups{kind}": n / len(groups) for kind, n in shares.items()},
-    )
+    """The same as the first epoch of a run."""
+    groups = [[Trajectory(episode=[], reward=reward) for reward in each.rewards] for each in measured.groups]
+    records = [
+        rollout_record(each.id, number, reward=reward, num_calls=1, output=str(number))
+        for each in measured.groups
+        for number, reward in enumerate(each.rewards)
+    ]
+    played = TrajectoryCollection(trajectories=groups, run_id="probe")
+    epoch = PlayedEpoch(0, "probe", played, played, records)
+    record = epoch_record(epoch, timestamp=NOON, curriculum=None, seconds=1.0, stages={}, job={})
+    known = {"left_out": measured.left_out, "num_rollouts": measured.num_rollouts}
+    return record.model_copy(update={**known, "metrics": record.metrics | measured.metrics})
 
 
 ZEROS, ONES, MIXED = [0.0] * 4, [1.0] * 4, [0.0, 1.0, 0.0, 1.0]
