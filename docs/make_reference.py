@@ -22,8 +22,9 @@ from nat.cli.main import cli
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
 from nat.data_models.evaluate import EvalGeneralConfig
-from nat.data_models.finetuning import FinetuneConfig
-from nat.finetuning.diagnosis.find import CAUSES
+from nat.data_models.finetuning import FinetuneConfig, GuardsConfig
+from nat.finetuning.diagnosis.catalogue import CONDITIONS
+from nat.finetuning.diagnosis.condition import Condition
 from nat.finetuning.metrics import EPOCH
 from nat.registry.catalog import BASE_CONFIGS, NOUNS, current_catalog
 from nat.registry.description import ComponentDescription, FieldDescription, describe, fields_of
@@ -120,8 +121,10 @@ CAUSES_HEAD = """\
 # Causes of a flat reward
 
 `make docs` generates this page from the code. [`nat diagnose`](../concepts/diagnosis.md) looks for these causes, in the
-order of a run's stages. "Common practice" means the defaults and alarm levels that TRL, verl, DAPO and prime-rl share;
-"measured" means on the examples of this repository.
+order of a run's stages, over all epochs; [`nat probe`](../guides/probe.md) looks for those before the updates, in its
+one epoch. After each epoch, a run looks for those marked ‡ in its last epochs, and warns. Keys of `finetuning.guards`
+set the bounds of the ranges that name them. "Common practice" means the defaults and alarm levels that TRL, verl, DAPO
+and prime-rl share; "measured" means on the examples of this repository.
 
 | cause | its number | healthy | source | what to change |
 |---|---|---|---|---|
@@ -230,13 +233,19 @@ def algorithms_page() -> str:
 
 
 def causes_page() -> str:
-    """A row per cause; those that a risen reward does not rule out are marked."""
+    """A row per condition; marked are those that a risen reward does not rule out, and those that are warned of."""
     rows = [
-        f"| **{cause.title}**{' †' * cause.despite_learning} `{cause.name}` | {_cell(cause.measure)} | "
-        f"{_cell(cause.healthy)} | {_cell(cause.source)} | {_cell(cause.remedy)} |"
-        for cause in CAUSES
+        f"| **{each.title}**{' †' * each.despite_learning}{' ‡' * bool(each.warns_over)} `{each.name}` | "
+        f"{_cell(each.measure)} | {_cell(_range(each))} | {_cell(each.source)} | {_cell(each.remedy)} |"
+        for each in CONDITIONS
     ]
     return CAUSES_HEAD + "\n".join(rows) + "\n\n† Looked for even if the training reward rose.\n"
+
+
+def _range(condition: Condition) -> str:
+    """The healthy range by default, and the key that sets its bound."""
+    key = f" (`guards.{condition.bound}`)" if isinstance(condition.bound, str) else ""
+    return condition.range_in(GuardsConfig()) + key
 
 
 def _metrics_table(meanings: Mapping[str, str]) -> str:

@@ -124,10 +124,10 @@ async def test_healthy_examples(tmp_path, site, capsys):
 @pytest.mark.parametrize(
     ("score", "cause"),
     [
-        (wrong, "too hard"),
-        (not_another, "too easy"),
-        (steady, "the score is constant"),
-        (chance(), "the evaluator is noisy"),
+        (wrong, "too_hard"),
+        (not_another, "too_easy"),
+        (steady, "constant_score"),
+        (chance(), "independent_score"),
     ],
     ids=["too hard", "too easy", "constant", "noisy"],
 )
@@ -143,7 +143,7 @@ async def test_truncation(tmp_path, site, capsys):
     with project_with(tmp_path, site, wrong, max_tokens=4) as project:
         code, report = await probed(project, capsys)
     assert (code, report["signal"]) == (1, "no signal")
-    assert report["findings"][0]["cause"] == "answers are cut off"
+    assert report["findings"][0]["cause"] == "truncation"
     assert "max_tokens" in report["findings"][0]["remedy"]
     assert report["measured"]["longest_answer"] == 4
 
@@ -156,7 +156,7 @@ async def test_a_workflow_that_raises(tmp_path, site, capsys):
 
     with project_with(tmp_path, site, odd, broken) as project:
         code, report = await probed(project, capsys)
-    assert (code, report["signal"], report["findings"][0]["cause"]) == (1, "no signal", "rollouts are lost")
+    assert (code, report["signal"], report["findings"][0]["cause"]) == (1, "no signal", "rollouts_lost")
     assert "RuntimeError: no such tool: calculator" in report["findings"][0]["seen"]
     assert report["measured"]["left_out"] == {"the workflow raised an error": 24}
 
@@ -182,7 +182,7 @@ async def test_a_few_failures_are_a_finding(tmp_path, site, capsys):
     with project_with(tmp_path, site, odd, shaky) as project:
         code, report = await probed(project, capsys)
     assert (code, report["signal"]) == (0, "signal")
-    assert [finding["cause"] for finding in report["findings"]] == ["rollouts are lost"]
+    assert [finding["cause"] for finding in report["findings"]] == ["rollouts_failed"]
     assert report["measured"]["left_out"] == {"the workflow raised an error": 6}
 
 

@@ -29,30 +29,24 @@ from nat.errors import (
     did_you_mean,
 )
 from nat.eval.failures import remedy_of
-from nat.finetuning.diagnosis.causes_of_updates import rate_too_high
-from nat.finetuning.diagnosis.fall import NOT_TRAINED, broken_by_update, diagnose, diagnose_fall, with_diagnosis
-from nat.finetuning.diagnosis.find import diagnosis_of
-from nat.finetuning.diagnosis.measure import Facts, evidence_of
+from nat.finetuning.diagnosis.catalogue import diagnosis_of
+from nat.finetuning.diagnosis.conditions_of_large_updates import rate_too_high
+from nat.finetuning.diagnosis.conditions_of_rollouts import calls_lost, stale_rollouts, wrong_target
+from nat.finetuning.diagnosis.conditions_of_updates import untrained
+from nat.finetuning.diagnosis.facts import Facts
+from nat.finetuning.diagnosis.fall import explanation_of, explanation_of_fall, with_explanation
+from nat.finetuning.diagnosis.window import Window, share_of_equal
 from nat.finetuning.epoch import reported_metrics
 from nat.finetuning.sampling import remedy
 from nat.runs.records import EpochRecord, Finding, epochs_text
 from nat.runs.rollouts import LeftOutCause, RolloutTally
-from nat.wire import rewards
 from nat.wire.training import Compares
 
-Epochs = Callable[[], Sequence[EpochRecord]]
-"""Returns the earlier epochs; called only to find a cause."""
+Explain = Callable[[], Finding | None]
+"""Finds an earlier update that may have broken the model; called only before an error."""
 
 _STANDARD_ERRORS = 3.0
 """A fall of the mean reward by less than this many standard errors may be chance."""
-
-_REMEDY = {
-    LeftOutCause.NO_LOGPROBS: "Serve the model with logprobs (the `local` LLM and vLLM do), and let the workflow "
-    "take its client from builder.get_llm, which requests them.",
-    LeftOutCause.TOO_STALE: "The server still answers with old weights, or names them otherwise than the training job "
-    "does: an answer's system_fingerprint must be the job's policy_version. Without either, set "
-    "finetuning.max_staleness to 0.",
-}
 
 
 def check_credit(reward: RewardFunctionConfig | None, collected: TrajectoryCollection) -> None:
@@ -91,9 +85,9 @@ def check_trajectories(
     *,
     target_functions: Sequence[str],
     target_model: str | None,
-    before: Epochs = list,
+    broken_by: Explain = lambda: None,
 ) -> None:
-    """Raise `NoTrajectories` if no rollout of the epoch can be trained on; `before` returns the earlier epochs.
+    """Raise `NoTrajectories` if no rollout of the epoch can be trained on.
 
     If most of them were left out because of their sampling, raise `UntrainableSampling`.
     """
@@ -113,9 +107,7 @@ def check_trajectories(
     if LeftOutCause.NO_TARGET_MODEL in tally.causes:
         suggestion = did_you_mean(str(target_model), tally.models)
         lines.append(f"  target_model: {target_model}; LLM calls went to: {_names(tally.models)}.{suggestion}")
-    message, hint = with_diagnosis(
-        "\n".join(lines), remedy_of_left_out(tally, tally.failures), broken_by_update(before())
-    )
+    message, hint = with_explanation("\n".join(lines), remedy_of_left_out(tally, tally.failures), broken_by())
     raise NoTrajectories(message, hint=hint)
 
 
@@ -127,47 +119,43 @@ def _untrainable(tally: RolloutTally) -> UntrainableSampling:
     return UntrainableSampling("\n".join(lines), hint=remedy(how for _, how in tally.untrainable))
 
 
-def check_failures(tally: RolloutTally, *, max_failure_rate: float, before: Epochs = list) -> None:
+def check_failures(tally: RolloutTally, *, max_failure_rate: float, broken_by: Explain = lambda: None) -> None:
     """Raise `TooManyFailures` if more than the allowed share of the rollouts failed or got no score."""
     if tally.num_failed <= max_failure_rate * tally.num_rollouts:
         return
     failures = [each for each in tally.failures if LeftOutCause(each.cause).failure]
     share = tally.num_failed / tally.num_rollouts
-    message, hint = with_diagnosis(
+    message, hint = with_explanation(
         f"{tally.num_failed} of {tally.num_rollouts} rollouts failed ({share:.0%}; finetuning.max_failure_rate allows "
         f"{max_failure_rate:.0%}): {'; '.join(map(str, failures))}",
         remedy_of_left_out(tally, failures),
-        broken_by_update(before()),
+        broken_by(),
     )
     raise TooManyFailures(message, hint=hint)
 
 
 def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: Compares = "group") -> None:
-    """Raise `NoLearningSignal` if the last epochs had nothing to compare.
-
-    For an algorithm that compares rewards of the whole batch (`reinforce_pp`), groups of equal rewards carry a signal
-    if the groups differ.
-    """
+    """Raise `NoLearningSignal` if the last epochs had nothing to compare."""
     recent = epochs[-config.epochs_without_signal :]
-    if len(recent) < config.epochs_without_signal or not all(_without_signal(e, compares == "batch") for e in recent):
+    if len(recent) < config.epochs_without_signal or not all(_without_signal(e, compares) for e in recent):
         return
     seen = ", ".join(f"{e.groups_without_difference} of {e.num_groups}" for e in recent)
     low, high = min(e.min_reward for e in recent), max(e.max_reward for e in recent)
     trained = ", ".join(f"{e.trained_groups} of {e.filtered_groups} submitted" for e in recent)
-    causes = _causes(epochs, compares)
-    likely = causes or _causes(recent, compares)  # a run that has learned before explains nothing as a whole
-    message, hint = with_diagnosis(
+    # A run that has learned before explains nothing as a whole.
+    causes, of_recent = (_causes(each, config, compares) for each in (epochs, recent))
+    message, hint = with_explanation(
         f"nothing to learn from in {_span(recent)}: groups whose rewards are all equal: {seen}; "
         + (f"groups trained: {trained}; " if any(e.filtered_groups for e in recent) else "none was submitted; ")
         + f"rewards from {low:g} to {high:g}",
-        " Or: ".join(map(str, likely[:2])) or "Raise num_generations, or use a more varied model.",
-        diagnose_fall(epochs) if not causes or causes[0].cause == rate_too_high.name else None,
+        " Or: ".join(map(str, (causes or of_recent)[:2])) or "Raise num_generations, or use a more varied model.",
+        explanation_of_fall(epochs, config) if not causes or causes[0].cause == rate_too_high.name else None,
     )
     raise NoLearningSignal(message, hint=hint)
 
 
-def _causes(epochs: Sequence[EpochRecord], compares: Compares) -> Sequence[Finding]:
-    return diagnosis_of(evidence_of(epochs, Facts(compares=compares)), ended=False).findings
+def _causes(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: Compares) -> Sequence[Finding]:
+    return diagnosis_of(Window(epochs, facts=Facts(compares=compares), guards=config), ended=False).findings
 
 
 def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
@@ -186,25 +174,25 @@ def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
     error = sqrt(_variance(first, worst, best) + _variance(recent, worst, best))
     if now - worst >= config.collapse_share * (start - worst) or start - now <= _STANDARD_ERRORS * error:
         return
-    message, hint = with_diagnosis(
+    message, hint = with_explanation(
         f"the mean reward fell from {start:.3f} in {_span(first)} to {now:.3f} in {_span(recent)} "
         f"(worst reward seen: {worst:g}; standard error of the fall: {error:.3f})",
         "The backend does not report how far its updates went. Most often the learning rate is too high: try a third, "
-        "or set beta, the weight of the KL divergence to the starting model.",
-        diagnose(epochs),
+        "or set beta, the weight of the KL divergence to the starting model. An earlier checkpoint has a better model.",
+        explanation_of(epochs, config),
     )
-    raise RewardCollapse(message, hint=f"{hint} An earlier checkpoint has a better model.")
+    raise RewardCollapse(message, hint=hint)
 
 
-def check_job(status: TrainingJobStatus, *, before: Epochs = list) -> None:
-    """Raise `TrainingFailed` if the job ended without new weights; `before` returns the epochs before it."""
+def check_job(status: TrainingJobStatus, *, broken_by: Explain = lambda: None) -> None:
+    """Raise `TrainingFailed` if the job ended without new weights."""
     if status.status not in (TrainingStatusEnum.FAILED, TrainingStatusEnum.CANCELED):
         return
     reason = status.message or "the backend gave no reason"
-    message, hint = with_diagnosis(
+    message, hint = with_explanation(
         f"training job {status.run_id} on {status.backend} {status.status.value}: {reason}",
         "The backend's log may have details.",
-        broken_by_update(before()),
+        broken_by(),
     )
     raise TrainingFailed(message, hint=f"{hint} The weights are those of the last completed epoch.")
 
@@ -214,29 +202,25 @@ def check_trained(statuses: Sequence[TrainingJobStatus]) -> None:
     trained = [reported_metrics(status).get("trained_groups") for status in statuses]
     if statuses and all(count == 0 for count in trained):
         raise NoLearningSignal(
-            f"the backend trained none of the groups that it was given in {len(statuses)} jobs", hint=NOT_TRAINED
+            f"the backend trained none of the groups that it was given in {len(statuses)} jobs", hint=untrained.remedy
         )
 
 
-def _without_signal(epoch: EpochRecord, across_groups: bool) -> bool:
-    equal = epoch.share_without_difference == 1 and (
-        not across_groups or rewards.equal([epoch.min_reward, epoch.max_reward])
-    )
-    return equal or epoch.trained_groups == 0
+def _without_signal(epoch: EpochRecord, compares: Compares) -> bool:
+    return share_of_equal(epoch, compares) == 1 or epoch.trained_groups == 0
 
 
 def remedy_of_left_out(tally: RolloutTally, failures: Sequence[FailureCount]) -> str:
     """The remedy for the first, most frequent, of `failures`."""
     cause = LeftOutCause(failures[0].cause)
-    if cause in (LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL):
-        if not tally.functions:
-            return "No LLM call was seen at all: the workflow must take its client from builder.get_llm."
-        if cause is LeftOutCause.NO_TARGET_FUNCTION:
-            return "Set finetuning.target_functions to names that were seen, or to [<workflow>] for all calls."
-        return "Set finetuning.target_model to a name that was seen, or let the workflow call that model."
     if cause.failure:
         return remedy_of(cause, failures[0].error)
-    return _REMEDY.get(cause, "See the run's trajectories/ folder: each line says why its rollout was left out.")
+    if cause in (LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL):
+        return (wrong_target if tally.functions else calls_lost).remedy
+    known = {LeftOutCause.NO_LOGPROBS: calls_lost, LeftOutCause.TOO_STALE: stale_rollouts}
+    if cause in known:
+        return known[cause].remedy
+    return "See the run's trajectories/ folder: each line says why its rollout was left out."
 
 
 def _names(counts: Counter[str]) -> str:

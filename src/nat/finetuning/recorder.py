@@ -5,13 +5,12 @@ import logging
 from collections.abc import Sequence
 
 from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus, TrainingStatusEnum
-from nat.finetuning.alarms import Alarm
 from nat.finetuning.epoch import PlayedEpoch, finished_job, submitted_job
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.sampling import sampling_notes
 from nat.heap import return_free_pages
 from nat.runs.folder import append_metrics, doublings, files_due, write_rollouts
-from nat.runs.records import EpochRecord, JobRecord, Phase, epoch_number
+from nat.runs.records import EpochRecord, Finding, JobRecord, Phase, epoch_number
 from nat.runs.rollouts import RolloutRecord, tally
 
 logger = logging.getLogger(__name__)
@@ -70,12 +69,13 @@ class Recorder:
         if count % (EPOCHS_PER_PLOT * doublings(count // 100)) == 0:
             await run.draw()
 
-    def alarms(self, epoch: int, found: Sequence[Alarm]) -> None:
-        """Warn of each alarm once, and again only after an epoch without it."""
-        for alarm in found:
-            if alarm.name not in self._alarmed:
-                self._run.warn(f"Epoch {epoch_number(epoch)}: {alarm.text}")
-        self._alarmed = {alarm.name for alarm in found}
+    def alarms(self, epoch: int, found: Sequence[Finding]) -> None:
+        """Warn of each finding once, and again only after an epoch without it."""
+        for finding in found:
+            if finding.cause not in self._alarmed:
+                self._run.warn(f"Epoch {epoch_number(epoch)}: {finding}")
+                self._run.explained.add(finding.cause)
+        self._alarmed = {finding.cause for finding in found}
 
 
 def _free_memory() -> None:

@@ -11,6 +11,7 @@ from nat.builder.workflow_builder import WorkflowBuilder
 from nat.data_models.finetuning import (
     FinetuneConfig,
     FinetuneRunConfig,
+    GuardsConfig,
     ServedModel,
     TrainingJobStatus,
     TrainingStatusEnum,
@@ -18,6 +19,7 @@ from nat.data_models.finetuning import (
 from nat.errors import BackendError, ConfigError, RunFailed
 from nat.finetuning import guards
 from nat.finetuning.best_model import export_best, export_best_after
+from nat.finetuning.diagnosis.fall import broken_by_update
 from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.ending import end_after, judge_after, summarised
 from nat.finetuning.health import check_health, dead_server
@@ -242,7 +244,7 @@ async def _trained_in_stage(
         statuses = await trainer.run(num_epochs)
     else:
         statuses = await run_watched(trainer, components.trajectories, components.adapter, run, num_epochs)
-    _check_statuses(statuses, run, waits=no_verdict(trainer) is None)
+    _check_statuses(statuses, run, stage.finetuning.guards, waits=no_verdict(trainer) is None)
     if judged and _is_judged(trainer, run):
         await validate(trainer, run.first_epoch + len(statuses), run)
     logger.debug("Final metrics: %s", await trainer.get_metrics(run.run_id))
@@ -265,14 +267,14 @@ def _is_judged(trainer: Trainer, run: RunContext) -> bool:
     return reason is None
 
 
-def _check_statuses(statuses: list[TrainingJobStatus], run: RunContext, *, waits: bool) -> None:
+def _check_statuses(statuses: list[TrainingJobStatus], run: RunContext, limits: GuardsConfig, *, waits: bool) -> None:
     if not statuses:
         raise RunFailed(
             "the trainer ended without a single training job",
             hint="see the trainer's log above; its `run` must return one status per job",
         )
     for status in statuses:
-        guards.check_job(status, before=run.epochs)
+        guards.check_job(status, broken_by=lambda: broken_by_update(run.epochs(), limits))
     unfinished = [s for s in statuses if s.status is not TrainingStatusEnum.COMPLETED]
     if unfinished and waits:
         raise RunFailed(

@@ -24,8 +24,9 @@ from nat.data_models.finetuning import (
 from nat.errors import NoLearningSignal, NoTrajectories, RunFailed
 from nat.finetuning import curriculum, guards
 from nat.finetuning.ahead import RolloutsAhead
-from nat.finetuning.alarms import EpochWindow, alarms
+from nat.finetuning.alarms import alarms, kept
 from nat.finetuning.best_model import keep_if_best
+from nat.finetuning.diagnosis.fall import broken_by_update
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, reported_metrics, with_signal
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
@@ -36,7 +37,7 @@ from nat.finetuning.solved import solved
 from nat.finetuning.staleness import PolicyVersions, without_stale
 from nat.finetuning.trajectories.groups import records_of, statistics_of
 from nat.finetuning.validation import plateaued, validate
-from nat.runs.records import BestMeasure, EpochRecord, JobRecord, Phase, epoch_number
+from nat.runs.records import BestMeasure, EpochRecord, Finding, JobRecord, Phase, epoch_number
 from nat.runs.rollouts import tally
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,6 @@ class EpochTrainer(RecordingTrainer):
         super().__init__(trainer_config, **kwargs)
         self._forget_epochs()
         # Set by `initialize` and by each `run_epoch`.
-        self._window: EpochWindow
         self._watch: Stopwatch
         self._played: PlayedEpoch
         self._job: JobRecord
@@ -68,6 +68,7 @@ class EpochTrainer(RecordingTrainer):
         self._statuses = []
         self._held_out: list[float | None] = []
         self._versions = PolicyVersions()
+        self._window: list[EpochRecord] = []
         self._ahead: RolloutsAhead | None = None
         self._waited = 0.0
         """Seconds that a validation waited for the rollouts of the next epoch."""
@@ -75,7 +76,6 @@ class EpochTrainer(RecordingTrainer):
     async def initialize(self, run_config: FinetuneConfig) -> None:
         await super().initialize(run_config)
         self._forget_epochs()
-        self._window = EpochWindow(run_config.guards)
 
     async def run(self, num_epochs: int) -> list[TrainingJobStatus]:
         """Run all epochs; stop early if a job fails, by `early_stopping`, or if every rollout has the highest reward.
@@ -152,11 +152,13 @@ class EpochTrainer(RecordingTrainer):
                 hint="check that the dataset has rows and that the builder keeps some of the rollouts",
             )
         counts = tally(records)
-        before = self.context.epochs
         guards.check_trajectories(
-            counts, target_functions=config.target_functions, target_model=config.target_model, before=before
+            counts,
+            target_functions=config.target_functions,
+            target_model=config.target_model,
+            broken_by=self._broken_by,
         )
-        guards.check_failures(counts, max_failure_rate=config.max_failure_rate, before=before)
+        guards.check_failures(counts, max_failure_rate=config.max_failure_rate, broken_by=self._broken_by)
         self._played = PlayedEpoch(
             epoch,
             run_id,
@@ -291,13 +293,17 @@ class EpochTrainer(RecordingTrainer):
         )
         self.log_progress(record.epoch, record.model_dump(mode="json"))
         await self._recorder.epoch_finished(record)
-        self._window.add(record)
-        self._recorder.alarms(record.epoch, alarms(self._window.records, self.run_config.guards))
+        limits, compares = self.run_config.guards, self.trainer_adapter.recipe.compares
+        self._window = kept([*self._window, record], limits)
+        self._recorder.alarms(record.epoch, alarms(self._window, limits, compares))
         try:
-            return self._judge(self._window.records)
+            return self._judge(self._window)
         except RunFailed:
             self._judge(self.context.epochs())  # all epochs may explain more than the window
             raise
+
+    def _broken_by(self) -> Finding | None:
+        return broken_by_update(self.context.epochs(), self.run_config.guards)
 
     def _judge(self, epochs: Sequence[EpochRecord]) -> str | None:
         limits = self.run_config.guards

@@ -8,8 +8,10 @@ from nat.data_models.finetuning import EarlyStoppingConfig, GuardsConfig
 from nat.data_models.score import score_problem
 from nat.errors import EvaluationError
 from nat.finetuning.best_model import keep_if_best
-from nat.finetuning.diagnosis.fall import diagnose, has_fallen
+from nat.finetuning.diagnosis.conditions_of_held_out import memorises
+from nat.finetuning.diagnosis.fall import explanation_of
 from nat.finetuning.diagnosis.gather import findings_of
+from nat.finetuning.diagnosis.window import Window
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainsElsewhere
 from nat.finetuning.run_context import RunContext
@@ -91,7 +93,7 @@ def held_out_warning(
     return (
         f"The held-out score fell from {_score(best):.3f} {after_epoch(best.epoch)} "
         f"to {_score(last):.3f} {after_epoch(last.epoch)}. "
-        f"{_why([epoch for epoch in epochs() if epoch.epoch < last.epoch])}"
+        f"{_why([epoch for epoch in epochs() if epoch.epoch < last.epoch], config)}"
     )
 
 
@@ -111,16 +113,16 @@ def _worse(before: ValidationRecord, after: ValidationRecord) -> bool:
     return both and compare(before.scores, after.scores).verdict is Verdict.WORSE
 
 
-def _why(epochs: Sequence[EpochRecord]) -> str:
+def _why(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str:
     """The likely cause: the training reward tells a model that learned the wrong thing from a broken one."""
-    if epochs and not epochs[-1].relative and not has_fallen(epochs):
+    if epochs and not epochs[-1].relative and not Window(epochs, guards=config).has_fallen:
         return (
             f"The mean reward in training did not ({epochs[-1].avg_reward:.3f} "
-            f"in epoch {epoch_number(epochs[-1].epoch)}): the model memorises its examples, or learns something "
-            "that the evaluator should not reward. Use more examples or fewer epochs, set beta, and read its answers."
+            f"in epoch {epoch_number(epochs[-1].epoch)}): {memorises.title[0].lower()}{memorises.title[1:]}. "
+            f"{memorises.remedy}"
         )
-    found = diagnose(epochs)
-    return "The cause is not known." if found is None else f"{found.seen} {found.remedy}"
+    found = explanation_of(epochs, config)
+    return "The cause is not known." if found is None else f"{found.sentence} {found.remedy}"
 
 
 def _score(validation: ValidationRecord) -> float:

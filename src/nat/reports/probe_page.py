@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from nat.finetuning.probe.records import ExampleResult, Interval, Measured, Noise, ProbeReport, Signal
+from nat.finetuning.diagnosis.facts import Noise
+from nat.finetuning.probe.records import ExampleResult, Interval, Measured, ProbeReport, Signal
 from nat.reports.text import labelled, printable, table
 from nat.runs.plot import duration
 
@@ -115,7 +116,7 @@ def _answers(measured: Measured) -> str:
 def _verdict(report: ProbeReport) -> str:
     lines = [report.sentence]
     for finding in report.findings:
-        lines += [f"- {finding.seen}", *([f"  → {finding.remedy}"] if finding.remedy else [])]
+        lines += [f"- {finding.title}: {finding.seen} (healthy: {finding.healthy}).", f"  → {finding.remedy}"]
     if report.signal is not Signal.NONE:
         configured = report.measured.configured_generations
         lines.append(

@@ -271,10 +271,10 @@ class BestEpoch(RunRecord):
 
 
 class Finding(RunRecord):
-    """A likely cause of a flat reward, with its numbers and what to change."""
+    """A condition that keeps a run from learning, with its numbers and what to change."""
 
     cause: str
-    """Its name in the table of causes."""
+    """Its name in the catalogue of conditions."""
     title: str
     share: float = Field(ge=0, le=1)
     """Share of the learning signal that it takes away; what the stages before it take is not counted."""
@@ -285,6 +285,11 @@ class Finding(RunRecord):
 
     def __str__(self) -> str:
         return f"{self.title}: {self.seen} (healthy: {self.healthy}). {self.remedy}"
+
+    @property
+    def sentence(self) -> str:
+        """What was seen, as a sentence."""
+        return f"{self.seen[:1].upper()}{self.seen[1:]}."
 
 
 class PhaseVerdict(RunRecord):

@@ -69,14 +69,14 @@ def test_an_unseen_target_model_is_shown_beside_those_that_were_seen():
     text = no_trajectories(counts, target_model="qwem")
     assert "target_model: qwem; LLM calls went to: qwen (8 calls)" in text
     assert "Did you mean 'qwen'?" in text
-    assert "Set finetuning.target_model" in text
+    assert "finetuning.target_model to the LLM that they call" in text
 
 
 def test_no_llm_call_at_all_has_its_own_remedy():
     """A workflow with its own client is not captured, so the remedy is `builder.get_llm` and not another target."""
     text = no_trajectories(all_left_out(LeftOutCause.NO_TARGET_FUNCTION))
     assert "LLM calls came from: nowhere" in text
-    assert "must take its client from builder.get_llm" in text
+    assert "Take every client from builder.get_llm" in text
 
 
 def test_when_all_rollouts_fail_the_most_frequent_error_is_shown():

@@ -4,6 +4,8 @@ import gc
 import weakref
 
 from fakes.run_records import NOON, epoch_record
+from nat.data_models.finetuning import GuardsConfig
+from nat.finetuning.alarms import alarms
 from nat.finetuning.recorder import EPOCHS_PER_COLLECTION, EPOCHS_PER_PLOT, Recorder
 from nat.finetuning.run_context import RunContext
 from nat.runs.journal import Journal
@@ -15,6 +17,18 @@ class Node:
 
     def __init__(self):
         self.itself = self
+
+
+def test_what_was_warned_of_is_not_explained_again(tmp_path, caplog):
+    """The diagnosis after a validation then has its number alone; a warning that lasts is not repeated."""
+    found = alarms([epoch_record(metrics={"rollout/truncated": 0.5})], GuardsConfig())
+    with Journal.create(tmp_path, "run-1", "config: 1\n", created_at=NOON) as journal:
+        run = RunContext("run-1", journal)
+        recorder = Recorder(run)
+        for epoch in range(3):
+            recorder.alarms(epoch, found)
+    assert [text.partition(":")[0] for text in caplog.messages] == ["Epoch 1"]
+    assert run.explained == {"truncation"}
 
 
 async def test_cycles_of_many_epochs_are_freed(tmp_path):

@@ -5,8 +5,9 @@ from fakes.openai_server import OpenAIServer
 from fakes.run_records import epoch_record, epoch_records, validation_record
 from nat.data_models.finetuning import GuardsConfig
 from nat.errors import ConfigError, RewardCollapse
-from nat.finetuning.diagnosis.find import diagnosis_of
-from nat.finetuning.diagnosis.measure import Facts, evidence_of
+from nat.finetuning.diagnosis.catalogue import diagnosis_of
+from nat.finetuning.diagnosis.facts import Facts
+from nat.finetuning.diagnosis.window import Window
 from nat.finetuning.dry_run import dry_run
 from nat.finetuning.guards import check_reward
 from nat.finetuning.interfaces.trainer_adapter import Recipe
@@ -78,7 +79,7 @@ def test_a_flat_relative_reward_is_no_symptom():
     better = validation_record(9, {str(n): 1.0 if n % 4 else 0.5 for n in range(40)})
 
     def causes(*validations):
-        return diagnosis_of(evidence_of(epochs, Facts(validations=validations))).findings
+        return diagnosis_of(Window(epochs, facts=Facts(validations=validations))).findings
 
     assert causes() == []
     assert causes(before, better) == []

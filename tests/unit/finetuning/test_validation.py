@@ -3,7 +3,8 @@ import pytest
 from fakes.run_records import NOON, epoch_record, epoch_records, validation_record
 from nat.data_models.finetuning import EarlyStoppingConfig, FinetuneConfig, GuardsConfig, TrainerConfig
 from nat.errors import EvaluationError
-from nat.finetuning.diagnosis.fall import GRADIENT, KL, RAISE_LIMIT
+from nat.finetuning.diagnosis.conditions_of_large_updates import GRADIENT, KL
+from nat.finetuning.diagnosis.conditions_of_rollouts import truncation
 from nat.finetuning.run_context import open_run
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.validation import held_out_warning, plateaued, validate
@@ -66,7 +67,7 @@ async def test_each_validation_is_followed_by_the_likeliest_cause(run, caplog):
         run.journal.record_epoch(epoch_record(epoch - 1, metrics=cut_off))
         await validate(trainer, epoch, run)
     cause = "Answers are cut off: 50% of the rollouts hit a token limit, and 100% of these have the lowest score"
-    assert [text.removesuffix(RAISE_LIMIT) for text in caplog.messages] == [
+    assert [text.removesuffix(truncation.remedy) for text in caplog.messages] == [
         f"Diagnosis after epoch 1: {cause} (healthy: below 20%). ",
         f"Diagnosis after epoch 2: {cause}, as before.",
         f"Diagnosis after epoch 3: {cause}, as before.",

@@ -1,9 +1,9 @@
 """What a run says of the updates that `max_kl` shortened."""
 
 from fakes.run_records import epoch_record
-from nat.finetuning.diagnosis.find import diagnosis_of
-from nat.finetuning.diagnosis.measure import evidence_of
+from nat.finetuning.diagnosis.catalogue import diagnosis_of
 from nat.finetuning.diagnosis.report import diagnosis_text
+from nat.finetuning.diagnosis.window import Window
 from nat.finetuning.summary import summarise
 from nat.runs.shortened import ShortenedUpdates, shortened_updates
 
@@ -49,7 +49,7 @@ def test_nothing_is_said_without_a_shortened_update():
     assert shortened_updates([update(1.0, 0)] * 3) is None
     assert shortened_updates([{"train/learning_rate": RATE}]) is None
     whole = [epoch_record(epoch, metrics=update(1.0, 0)) for epoch in range(4)]
-    assert "Shortened" not in diagnosis_text(diagnosis_of(evidence_of(whole)))
+    assert "Shortened" not in diagnosis_text(diagnosis_of(Window(whole)))
 
 
 def test_summary_and_diagnosis_have_the_same_numbers():
@@ -57,4 +57,4 @@ def test_summary_and_diagnosis_have_the_same_numbers():
     epochs = [epoch_record(epoch, 0.2 * epoch, metrics=own) for epoch, own in enumerate(SHORTENED)]
     record = summarise("r", None, [], played=epochs, validations=[], epochs=4, seconds=9.0, model=None)
     assert str(record.shortened) == SENTENCE
-    assert f"\n\nShortened: {SENTENCE}." in diagnosis_text(diagnosis_of(evidence_of(epochs)))
+    assert f"\n\nShortened: {SENTENCE}." in diagnosis_text(diagnosis_of(Window(epochs)))

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from nat.cli.commands.options import json_option, runs_root_option
-from nat.finetuning.diagnosis.find import Diagnosis
+from nat.finetuning.diagnosis.catalogue import Diagnosis
 from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run
 from nat.finetuning.diagnosis.report import diagnosis_text
 from nat.reports.text import printable
@@ -41,6 +41,6 @@ def diagnose_command(run: str, output_dir: Path, *, as_json: bool) -> None:
 
 def _record(diagnosis: Diagnosis) -> dict[str, Any]:
     causes = [finding.model_dump(mode="json") for finding in diagnosis.findings]
-    updates = diagnosis.evidence.updates
-    shortened = {"shortened": updates.shortened.model_dump()} if updates and updates.shortened else {}
-    return {"healthy": diagnosis.healthy, "learned": diagnosis.evidence.has_learned, "causes": causes, **shortened}
+    window = diagnosis.window
+    shortened = {"shortened": window.shortened.model_dump()} if window.shortened else {}
+    return {"healthy": diagnosis.healthy, "learned": window.has_learned, "causes": causes, **shortened}

@@ -1,1 +1,1 @@
-"""Why is the reward flat? The records of a run → evidence → the likely causes, each with its numbers and a remedy."""
+"""What keeps a run from learning? Records → a window of epochs → conditions → findings, each with its remedy."""

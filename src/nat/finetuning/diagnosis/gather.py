@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nat.finetuning.diagnosis.find import Diagnosis, diagnosis_of
-from nat.finetuning.diagnosis.measure import Facts, evidence_of
+from pydantic import ValidationError
+
+from nat.data_models.finetuning import GuardsConfig
+from nat.finetuning.diagnosis.catalogue import Diagnosis, diagnosis_of
+from nat.finetuning.diagnosis.facts import Facts
+from nat.finetuning.diagnosis.window import Window
 from nat.finetuning.metrics import score_metrics
 from nat.finetuning.rollout_statistics import success_by_example, unseen_words
 from nat.runs.journal import Journal, reading
@@ -69,9 +73,11 @@ def diagnose_run(journal: Journal, *, ended: bool, first: int = 0, end: int | No
     last = unfinished or (list(journal.rollouts(Phase.TRAIN, done - 1)) if epochs else [])
     unseen, usual = _unseen(journal, validations, first)
     training = next((job.training for job in reversed(journal.jobs()) if job.training and inside(job.epoch)), {})
+    config = config_of(journal.info().config_text)
+    functions, model = (finetuning_value(config, f"target_{kind}") for kind in ("functions", "model"))
     facts = Facts(
-        target_functions=_target_functions(journal),
-        target_model=_target_model(journal),
+        target_functions=[str(name) for name in functions] if isinstance(functions, list) else [],
+        target_model=model if isinstance(model, str) else None,
         compares=_compares(training),
         last_rollouts=last,
         unfinished=bool(unfinished),
@@ -79,7 +85,7 @@ def diagnose_run(journal: Journal, *, ended: bool, first: int = 0, end: int | No
         unseen_words=unseen,
         usual_unseen=usual,
     )
-    return diagnosis_of(evidence_of(epochs, facts), ended=ended)
+    return diagnosis_of(Window(epochs, facts=facts, guards=_guards(config)), ended=ended)
 
 
 def _completed(epoch: EpochRecord, journal: Journal) -> EpochRecord:
@@ -100,14 +106,12 @@ def _unseen(journal: Journal, validations: Sequence[ValidationRecord], first: in
     return unseen_words(held_out, played), unseen_words(played, played)
 
 
-def _target_model(journal: Journal) -> str | None:
-    name = finetuning_value(config_of(journal.info().config_text), "target_model")
-    return name if isinstance(name, str) else None
-
-
-def _target_functions(journal: Journal) -> Sequence[str]:
-    names = finetuning_value(config_of(journal.info().config_text), "target_functions")
-    return [str(name) for name in names] if isinstance(names, list) else []
+def _guards(config: Mapping[str, Any]) -> GuardsConfig:
+    """The bounds of the run; the usual ones if it recorded none that are valid."""
+    try:
+        return GuardsConfig.model_validate(finetuning_value(config, "guards") or {})
+    except ValidationError:
+        return GuardsConfig()
 
 
 def _compares(training: Mapping[str, Any]) -> Compares:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from nat.finetuning.diagnosis.find import Diagnosis
+from nat.finetuning.diagnosis.catalogue import Diagnosis
 from nat.runs.records import Finding
 
 SHOWN = 2
@@ -19,15 +19,15 @@ def explanation(findings: Sequence[Finding], run_dir: Path) -> list[str]:
 
 def diagnosis_text(diagnosis: Diagnosis) -> str:
     """All causes with their numbers, in the order of likelihood."""
-    evidence = diagnosis.evidence
-    trend, shortened = evidence.trend, evidence.updates and evidence.updates.shortened
+    window = diagnosis.window
+    trend, shortened = window.trend, window.shortened
     facts = "" if trend is None else f" The mean reward was {trend}."
     facts += f"\n\nShortened: {shortened}." if shortened else ""
     if diagnosis.healthy:
-        judged = "has learned" if evidence.has_learned else "has no number out of its healthy range"
+        judged = "has learned" if window.has_learned else "has no number out of its healthy range"
         return f"Healthy: the run {judged}.{facts}"
-    rises = evidence.improved or (trend is not None and trend.rose)
-    judged = "Rising, with a caveat." if evidence.has_learned else "Rising slowly." if rises else "Not learning."
+    rises = window.improved or (trend is not None and trend.rose)
+    judged = "Rising, with a caveat." if window.has_learned else "Rising slowly." if rises else "Not learning."
     head = f"{judged}{facts}"
     return "\n\n".join([head, *(_paragraph(number, each) for number, each in enumerate(diagnosis.findings, 1))])
 

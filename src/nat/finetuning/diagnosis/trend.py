@@ -4,9 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean
+from typing import TypeVar
 
 from nat.finetuning.rollout_statistics import STANDARD_ERRORS
 from nat.runs.records import EpochRecord
+
+T = TypeVar("T")
 
 LEARNED = 0.2
 """Share of the distance from the first mean reward to the highest reward that a run must gain to have learned. In
@@ -62,12 +65,12 @@ def trend_of(epochs: Sequence[EpochRecord]) -> Trend | None:
     )
 
 
-def first_third(epochs: Sequence[EpochRecord]) -> Sequence[EpochRecord]:
+def first_third(epochs: Sequence[T]) -> Sequence[T]:
     """At least one epoch, if there is one."""
     return epochs[: max(1, len(epochs) // 3)]
 
 
-def last_third(epochs: Sequence[EpochRecord]) -> Sequence[EpochRecord]:
+def last_third(epochs: Sequence[T]) -> Sequence[T]:
     """As many."""
     return epochs[-max(1, len(epochs) // 3) :]
 

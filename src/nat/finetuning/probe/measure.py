@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from operator import itemgetter
 from statistics import fmean
 
@@ -10,11 +11,15 @@ from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.finetuning import FinetuneConfig, TrajectoryCollection
 from nat.errors import RunFailed
 from nat.finetuning import guards
-from nat.finetuning.metrics import epoch_metrics
+from nat.finetuning.diagnosis.facts import Facts, ReferenceScores
+from nat.finetuning.diagnosis.window import Window
+from nat.finetuning.epoch import PlayedEpoch, epoch_record
+from nat.finetuning.metrics import metrics_of_rollouts
 from nat.finetuning.plan import Plan
-from nat.finetuning.probe.records import ExampleResult, Measured, ProbeAnswer, ReferenceScores
+from nat.finetuning.probe.records import ExampleResult, Measured, ProbeAnswer
 from nat.finetuning.probe.statistics import prospects, score_noise, value_counts
 from nat.finetuning.trajectories.groups import example_id, has_signal
+from nat.runs.records import EpochRecord
 from nat.runs.rollouts import RolloutRecord, RolloutTally, tally
 from nat.secrets import redact
 
@@ -31,6 +36,7 @@ class PlayedProbe:
     passes: Sequence[EvaluationRunOutput]
     """Their outputs, one pass for each generation; empty if the builder is not an `EvalTrajectoryBuilder`."""
     seconds: float
+    ended_at: datetime
 
 
 def measure(
@@ -41,13 +47,24 @@ def measure(
     references: ReferenceScores | None,
     model: Mapping[str, str],
     across_groups: bool,
-) -> Measured:
-    """All numbers of the report; `scores_EGK` has the scores of each output, by example and generation."""
+) -> tuple[Measured, Window]:
+    """All numbers of the report, and the window to judge; `scores_EGK` has the scores by example and generation."""
     finetuning, counts = plan.finetuning, tally(played.records)
     assert finetuning.reward_function is not None, "set before the run"
-    groups, examples = played.collected.trajectories, _results(played)
+    examples, noise = _results(played), score_noise(scores_EGK)
     counts_EV = value_counts([example.rewards for example in examples if example.rewards])
-    return Measured(
+    expected = prospects(counts_EV) if counts_EV else []
+    facts = Facts(
+        target_functions=finetuning.target_functions,
+        target_model=finetuning.target_model,
+        compares="batch" if across_groups else "group",
+        last_rollouts=played.records,
+        noise=noise,
+        references=references,
+        most_generations=expected[-1] if expected else None,
+    )
+    window = Window(_epoch(played), facts=facts, guards=finetuning.guards)
+    measured = Measured(
         config_file=str(plan.given.config_file),
         model=dict(model),
         reward=finetuning.reward_function.name,
@@ -58,19 +75,35 @@ def measure(
         failures=list(counts.failures),
         stops=_stops(counts, finetuning),
         lost_remedy=guards.remedy_of_left_out(counts, counts.failures) if counts.failures else None,
-        metrics=epoch_metrics(played.records, groups, groups, seconds={"rollout": played.seconds}, job={}),
+        metrics={"time/rollout": played.seconds, **(window.metrics or [metrics_of_rollouts(played.records)])[0]},
         seconds_per_rollout=fmean(record.seconds for record in played.records) if played.records else 0.0,
         longest_answer=max((record.completion_tokens for record in played.records), default=0),
         across_groups=across_groups,
         configured_generations=plan.stages[0].num_generations,
-        max_equal_groups=finetuning.guards.max_equal_groups,
-        max_truncated=finetuning.guards.max_truncated,
-        noise=score_noise(scores_EGK),
+        noise=noise,
         references=references,
         answers=_answers(played),
-        prospects=prospects(counts_EV) if counts_EV else [],
+        prospects=expected,
         warnings=list(plan.warnings),
     )
+    return measured, window
+
+
+def _epoch(played: PlayedProbe) -> list[EpochRecord]:
+    """The rollouts as the first epoch of a run, none of whose groups is left out; empty if there are none."""
+    if not any(played.collected.trajectories):
+        return []
+    run_id, collected = played.collected.run_id, played.collected
+    return [
+        epoch_record(
+            PlayedEpoch(0, run_id, collected, collected, played.records),
+            timestamp=played.ended_at,
+            curriculum=None,
+            seconds=played.seconds,
+            stages={"rollout": played.seconds},
+            job={},
+        )
+    ]
 
 
 def _stops(counts: RolloutTally, config: FinetuneConfig) -> str | None:
@@ -95,14 +128,12 @@ def _results(played: PlayedProbe) -> list[ExampleResult]:
 
 def _result(example: str, records: Sequence[RolloutRecord], *, differs: bool) -> ExampleResult:
     usable = [record for record in records if record.left_out is None and record.reward is not None]
-    outputs = [record.output for record in usable]
     return ExampleResult(
         id=example,
         rewards=[record.reward for record in usable if record.reward is not None],
         left_out=len(records) - len(usable),
         truncated=sum(record.truncated for record in records),
         differs=differs,
-        same_outputs=len(outputs) > 1 and outputs[0] is not None and len(set(outputs)) == 1,
     )
 
 

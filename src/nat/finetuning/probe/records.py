@@ -8,6 +8,8 @@ from statistics import fmean, pstdev
 from pydantic import BaseModel, ConfigDict, computed_field
 
 from nat.data_models.rollout_failure import FailureCount
+from nat.finetuning.diagnosis.facts import Noise, Prospect, ReferenceScores
+from nat.runs.records import Finding
 
 Interval = tuple[float, float]
 
@@ -30,8 +32,6 @@ class ExampleResult(ProbeRecord):
     """Rollouts in which an answer hit its token limit."""
     differs: bool
     """True if its group has a difference in reward (or return), as training compares them."""
-    same_outputs: bool = False
-    """True if all of at least two outputs are the same text."""
 
     @computed_field  # type: ignore[prop-decorator] # pydantic's order of decorators
     @cached_property
@@ -52,38 +52,6 @@ class ProbeAnswer(ProbeRecord):
     question: str
     output: str
     reward: float
-
-
-class Noise(ProbeRecord):
-    """Differences between scores of the same output."""
-
-    share: float
-    """Share of the variance of the scores within groups that is found within outputs, too."""
-    deviation: float
-    """Standard deviation of the scores of the same output."""
-    outputs: int
-    """Outputs that were scored several times."""
-    scores: int
-    """Scores of each."""
-
-
-class Prospect(ProbeRecord):
-    """What a number of generations would give."""
-
-    generations: int
-    share: float
-    """Expected share of groups with a difference in reward."""
-    signal: float
-    """Signal per rollout, of at most 1."""
-
-
-class ReferenceScores(ProbeRecord):
-    """Scores of answers that no model gave."""
-
-    right: float
-    """Mean score of the expected answers of the dataset."""
-    wrong: float
-    """Mean score of the expected answers of other examples."""
 
 
 class Measured(ProbeRecord):
@@ -116,9 +84,6 @@ class Measured(ProbeRecord):
     """True if the algorithm compares rewards of the whole batch."""
     configured_generations: int | None
     """num_generations of the YAML, if it has one."""
-    max_equal_groups: float
-    """Share of equal groups above which a run warns; likewise the next."""
-    max_truncated: float
     noise: Noise | None = None
     """None if there was nothing to compare, or `--rescores 0`."""
     references: ReferenceScores | None = None
@@ -155,35 +120,14 @@ class Signal(StrEnum):
     NONE = "no signal"
 
 
-class ProbeCause(StrEnum):
-    """Why there is little or no signal."""
-
-    LOST = "rollouts are lost"
-    TRUNCATED = "answers are cut off"
-    TOO_HARD = "too hard"
-    TOO_EASY = "too easy"
-    CONSTANT = "the score is constant"
-    SAME_ANSWERS = "the answers do not vary"
-    ALL_OR_NOTHING = "each example always gets the same reward"
-    NOISE = "the evaluator is noisy"
-
-
-class ProbeFinding(ProbeRecord):
-    """A cause, the numbers that show it, and what to do."""
-
-    cause: ProbeCause
-    seen: str
-    remedy: str
-
-
 class ProbeReport(ProbeRecord):
     """The measurements and the judgement."""
 
     signal: Signal
     sentence: str
     """The verdict in plain words."""
-    findings: list[ProbeFinding]
-    """The most likely cause first."""
+    findings: list[Finding]
+    """The likeliest first."""
     advised_generations: int | None
     """None if no rollout can be trained on."""
     interval: Interval | None

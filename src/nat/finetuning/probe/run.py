@@ -18,6 +18,7 @@ from nat.eval.comparison import SidePasses, comparing
 from nat.eval.dataset import answer_column_warning
 from nat.eval.evaluate import score_items
 from nat.finetuning import guards
+from nat.finetuning.diagnosis.facts import ReferenceScores
 from nat.finetuning.example_choice import in_turn
 from nat.finetuning.health import check_health
 from nat.finetuning.interfaces.finetuning_runner import Trainer
@@ -26,9 +27,9 @@ from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, aban
 from nat.finetuning.plan import Plan, configured, pinned, read_examples
 from nat.finetuning.plan_rules import sampling_findings, unknown_reward, unlimited_answers
 from nat.finetuning.probe.measure import PlayedProbe, measure
-from nat.finetuning.probe.records import ProbeReport, ReferenceScores
+from nat.finetuning.probe.records import ProbeReport
 from nat.finetuning.probe.verdict import judge
-from nat.finetuning.run_context import Stopwatch
+from nat.finetuning.run_context import Stopwatch, utc_now
 from nat.finetuning.runtime import build_components
 from nat.finetuning.stage import playing_stage, stages_of, trained_llm
 from nat.finetuning.trajectories.groups import records_of
@@ -107,10 +108,10 @@ async def probe(
         if rewards.equal([scores_K[0] for scores_GK in scores_EGK for scores_K in scores_GK]):
             references = await _reference_scores(chosen, trajectories, session)
         model = {name: (await builder.get_llm_provider(name)).description for name in builder.llm_names}
-    measured = measure(
+    measured, window = measure(
         played, plan, scores_EGK=scores_EGK, references=references, model=model, across_groups=across_groups
     )
-    return ProbeResult(judge(measured), played.records)
+    return ProbeResult(judge(measured, window), played.records)
 
 
 async def _planned(given: FinetuneRunConfig, options: ProbeOptions) -> tuple[Plan, list[EvalInputItem]]:
@@ -218,6 +219,7 @@ async def _play(trajectories: TrajectoryBuilder, examples: Sequence[EvalInputIte
         collected=collected,
         records=trajectories.rollouts(RUN_ID) or records_of(collected),
         seconds=watch.total,
+        ended_at=utc_now(),
         passes=[task.result() for task in passes],
     )
 

@@ -11,18 +11,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil, exp, fsum, lgamma, log, sqrt
+from math import exp, fsum, lgamma, log, sqrt
 from statistics import fmean, variance
 
-from nat.finetuning.probe.records import Interval, Noise, Prospect
+from nat.finetuning.diagnosis.facts import Noise, Prospect
+from nat.finetuning.probe.records import Interval
 from nat.wire import rewards
 
 GENERATIONS = (4, 8, 16, 32)
 """The numbers of generations that are compared."""
 ENOUGH_SIGNAL = 0.75
 """The advised number of generations has at least this share of the signal per rollout of the best one."""
-NOISE_TO_LEAVE = 0.2
-"""Share of noise that averaging several scores should leave."""
 
 _TAIL = 0.025
 _BISECTIONS = 50
@@ -100,13 +99,6 @@ def score_noise(scores_EGK: Sequence[Sequence[Sequence[float]]]) -> Noise | None
         within = 0.0
     share = within / (within + between) if within else 0.0
     return Noise(share=share, deviation=sqrt(within), outputs=len(scores_GK), scores=K)
-
-
-def scores_to_average(noise_share: float) -> int | None:
-    """How many scores of an output to average, so that noise is `NOISE_TO_LEAVE` of the rest; None for noise alone."""
-    if noise_share >= 1:
-        return None
-    return max(1, ceil(noise_share / (1 - noise_share) * (1 - NOISE_TO_LEAVE) / NOISE_TO_LEAVE - rewards.EQUAL_UP_TO))
 
 
 def _largest_share(count: int, total: int) -> float:

@@ -86,7 +86,7 @@ async def test_the_page_without_a_signal(project, capsys):
     out, err = capsys.readouterr()
     assert "Left out  32 x no LLM call came from a target function" in out
     assert "Generations" not in out
-    assert out.rstrip().splitlines()[-1].startswith("  → No LLM call was seen at all")
+    assert out.rstrip().splitlines()[-1].startswith("  → Take every client from builder.get_llm")
     assert "Error: Training on these examples has no signal: rollouts are lost." in err
 
 
@@ -217,7 +217,7 @@ async def test_an_algorithm_that_compares_across_groups(project, capsys):
     assert (await report(project, capsys))["signal"] == "signal"
     project.adapter.recipe = Recipe()
     assert await nat(project, "--json") == 1
-    assert json.loads(capsys.readouterr().out)["findings"][0]["cause"] == "the answers do not vary"
+    assert json.loads(capsys.readouterr().out)["findings"][0]["cause"] == "too_hard"
 
 
 async def test_no_dataset(project, capsys):

@@ -5,7 +5,7 @@ import pytest
 
 from fakes.run_records import NOON, epoch_record, rollout_record, validation_record
 from nat.cli.main import exit_code
-from nat.finetuning.diagnosis.find import CAUSES
+from nat.finetuning.diagnosis.catalogue import CONDITIONS
 from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run, findings_of
 from nat.finetuning.diagnosis.report import diagnosis_text
 from nat.runs.journal import Journal
@@ -75,8 +75,8 @@ def test_validations_are_compared_with_the_words_of_their_examples(journal):
         journal.record_validation(validation_record(epoch))
     words = [{"role": "user", "content": "other words"}]
     journal.record_rollouts(Phase.VALIDATION, 0, [rollout_record("x", messages=words)])
-    held_out = diagnose_run(journal, ended=True).evidence.held_out
-    assert (held_out.unseen_words, held_out.usual_unseen) == (1.0, None)
+    facts = diagnose_run(journal, ended=True).window.facts
+    assert (facts.unseen_words, facts.usual_unseen) == (1.0, None)
 
 
 def test_the_command_finds_a_run_and_prints_its_causes(journal, tmp_path, capsys):
@@ -107,9 +107,21 @@ def test_a_killed_run_has_ended(journal, capsys):
     assert "Too few optimizer steps" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("bound", "expected"), [("0.9", []), ("0.5", ["truncation"]), ("many", ["truncation"])])
+def test_the_bounds_are_those_of_the_run(tmp_path, bound, expected):
+    """Its `guards` are read from its configuration; the usual ones replace those that are not valid."""
+    text = f"finetuning:\n  guards: {{max_truncated: {bound}}}\n"
+    with Journal.create(tmp_path, "run-1", text, created_at=NOON) as run:
+        for epoch in range(2):
+            play(run, epoch, 0.0, truncated=True)
+            metrics = {"rollout/truncated": 0.8, "reward/truncated_lowest": 1.0}
+            run.record_epoch(epoch_record(epoch, 0.5, metrics=metrics, examples={"a": 0.5}))
+        assert causes(run, ended=False) == expected
+
+
 def test_causes_have_names_of_their_own():
     """Other programs read the names."""
-    names = [cause.name for cause in CAUSES]
+    names = [cause.name for cause in CONDITIONS]
     assert len(set(names)) == len(names) > 20
 
 
@@ -127,8 +139,8 @@ def test_each_phase_is_judged_by_itself(journal, tmp_path, capsys):
         )
     (sft, imitated), (grpo, played) = diagnose_phases(journal, ended=True)
     assert (sft.name, grpo.name) == ("sft", "play")
-    assert imitated.evidence.num_epochs == 3
-    assert played.evidence.num_epochs == 6
+    assert len(imitated.window.epochs) == 3
+    assert len(played.window.epochs) == 6
     assert played.findings[0].cause == "too_hard"
     journal.set_state(RunState.COMPLETED, at=NOON)
     assert exit_code(["diagnose", str(tmp_path), "--json"]) == 0

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from nat.finetuning.probe.statistics import (
     ENOUGH_SIGNAL,
     GENERATIONS,
-    NOISE_TO_LEAVE,
     advised_generations,
     interval_of_share,
     prospects,
     score_noise,
-    scores_to_average,
     value_counts,
 )
 
@@ -177,20 +175,3 @@ def test_a_steady_evaluator_has_no_noise():
 def test_noise_needs_two_outputs_with_two_scores(scores):
     """A group of one output, or outputs with one score, have nothing to compare."""
     assert score_noise(scores) is None
-
-
-@given(st.floats(0, 0.99))
-def test_averaged_scores_leave_little_noise(share):
-    """The mean of the advised number of scores has at most `NOISE_TO_LEAVE` of noise, and that of one less has more."""
-
-    def left(number):
-        return share / number / (share / number + 1 - share)
-
-    number = scores_to_average(share)
-    assert left(number) <= NOISE_TO_LEAVE + 1e-6
-    assert number == 1 or left(number - 1) > NOISE_TO_LEAVE - 1e-6
-
-
-def test_nothing_averages_noise_alone():
-    """A score that does not depend on the output stays so."""
-    assert scores_to_average(1.0) is None

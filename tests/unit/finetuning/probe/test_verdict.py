@@ -2,14 +2,19 @@
 
 import pytest
 
+from fakes.run_records import NOON, rollout_record
+from nat.data_models.finetuning import GuardsConfig, Trajectory, TrajectoryCollection
 from nat.errors import NoLearningSignal
-from nat.finetuning.probe.records import ExampleResult, Measured, Noise, ProbeCause, ReferenceScores, Signal
+from nat.finetuning.diagnosis.facts import Facts, Noise, ReferenceScores
+from nat.finetuning.diagnosis.window import Window
+from nat.finetuning.epoch import PlayedEpoch, epoch_record
+from nat.finetuning.probe.records import ExampleResult, Measured, ProbeReport, Signal
 from nat.finetuning.probe.statistics import prospects, value_counts
 from nat.finetuning.probe.verdict import judge, raise_without_signal
 
 
-def measured(*groups, **fields) -> Measured:
-    """A probe with these rewards by example."""
+def report_of(*groups, metrics=None, guards=None, **fields) -> ProbeReport:
+    """What a probe with these rewards by example says."""
     examples = [
         ExampleResult(id=str(number), rewards=list(group), differs=len(set(group)) > 1)
         for number, group in enumerate(groups)
@@ -24,15 +29,36 @@ def measured(*groups, **fields) -> Measured:
         "num_rollouts": sum(map(len, groups)),
         "left_out": {},
         "failures": [],
-        "metrics": {"time/rollout": 1.0},
+        "metrics": {"time/rollout": 1.0} | (metrics or {}),
         "seconds_per_rollout": 0.1,
         "longest_answer": 5,
         "configured_generations": 4,
-        "max_equal_groups": 0.8,
-        "max_truncated": 0.2,
         "prospects": prospects(counts) if counts else [],
     }
-    return Measured(**facts | fields)
+    measured = Measured(**facts | fields)
+    known = Facts(
+        compares="batch" if measured.across_groups else "group",
+        noise=measured.noise,
+        references=measured.references,
+        most_generations=measured.prospects[-1] if measured.prospects else None,
+    )
+    epochs = [epoch_of(measured)] if measured.groups else []
+    return judge(measured, Window(epochs, facts=known, **({"guards": guards} if guards else {})))
+
+
+def epoch_of(measured):
+    """The same as the first epoch of a run."""
+    groups = [[Trajectory(episode=[], reward=reward) for reward in each.rewards] for each in measured.groups]
+    records = [
+        rollout_record(each.id, number, reward=reward, num_calls=1, output=str(number))
+        for each in measured.groups
+        for number, reward in enumerate(each.rewards)
+    ]
+    played = TrajectoryCollection(trajectories=groups, run_id="probe")
+    epoch = PlayedEpoch(0, "probe", played, played, records)
+    record = epoch_record(epoch, timestamp=NOON, curriculum=None, seconds=1.0, stages={}, job={})
+    known = {"left_out": measured.left_out, "num_rollouts": measured.num_rollouts}
+    return record.model_copy(update={**known, "metrics": record.metrics | measured.metrics})
 
 
 ZEROS, ONES, MIXED = [0.0] * 4, [1.0] * 4, [0.0, 1.0, 0.0, 1.0]
@@ -40,7 +66,7 @@ NOISE = {"deviation": 0.1, "outputs": 64, "scores": 3}
 
 
 def judged(*groups, **fields):
-    report = judge(measured(*groups, **fields))
+    report = report_of(*groups, **fields)
     return report.signal, [finding.cause for finding in report.findings]
 
 
@@ -51,95 +77,104 @@ def test_a_healthy_probe_has_no_findings():
 
 def test_few_groups_with_a_difference_are_a_weak_signal():
     """Below the share that raises a run's alarm, the more frequent end is the cause."""
-    assert judged(MIXED, *[ZEROS] * 7, ONES) == (Signal.WEAK, [ProbeCause.TOO_HARD])
-    assert judged(MIXED, ZEROS, *[ONES] * 7) == (Signal.WEAK, [ProbeCause.TOO_EASY])
-    assert judged(MIXED, *[ZEROS] * 7, ONES, max_equal_groups=0.9) == (Signal.FOUND, [])
+    assert judged(MIXED, *[ZEROS] * 7, ONES) == (Signal.WEAK, ["too_hard"])
+    assert judged(MIXED, ZEROS, *[ONES] * 7) == (Signal.WEAK, ["too_easy"])
+    assert judged(MIXED, *[ZEROS] * 7, ONES, guards=GuardsConfig(max_equal_groups=0.9)) == (Signal.FOUND, [])
 
 
 @pytest.mark.parametrize(
     ("reward", "references", "cause"),
     [
-        (0.0, None, ProbeCause.TOO_HARD),
-        (1.0, None, ProbeCause.TOO_EASY),
-        (0.5, None, ProbeCause.CONSTANT),
-        (0.0, (1.0, 0.0), ProbeCause.TOO_HARD),
-        (10.0, (10.0, 0.0), ProbeCause.TOO_EASY),
-        (-1.0, (0.0, -1.0), ProbeCause.TOO_HARD),
-        (0.0, (0.0, 0.0), ProbeCause.CONSTANT),
-        (1.0, (1.0, 1.0), ProbeCause.CONSTANT),
+        (0.0, None, "too_hard"),
+        (1.0, None, "too_easy"),
+        (0.5, None, "constant_score"),
+        (0.0, (1.0, 0.0), "too_hard"),
+        (10.0, (10.0, 0.0), "too_easy"),
+        (-1.0, (0.0, -1.0), "too_hard"),
+        (0.0, (0.0, 0.0), "constant_score"),
+        (1.0, (1.0, 1.0), "constant_score"),
+        (0.3, (1.0, 0.0), "too_hard"),
+        (0.7, (1.0, 0.0), "too_easy"),
     ],
 )
 def test_one_reward_for_all(reward, references, cause):
     """The dataset's own answers tell hard and easy examples from an evaluator that tells nothing apart."""
     known = None if references is None else ReferenceScores(right=references[0], wrong=references[1])
-    assert judged([reward] * 4, [reward] * 4, references=known) == (Signal.NONE, [cause])
+    signal, causes = judged([reward] * 4, [reward] * 4, references=known)
+    assert (signal, causes[0]) == (Signal.NONE, cause)
+    assert references is None or len(causes) == 1
 
 
 def test_examples_of_two_kinds():
-    """Where each example always gets the same reward, there is nothing to compare."""
-    assert judged(ZEROS, ZEROS, ONES) == (Signal.NONE, [ProbeCause.ALL_OR_NOTHING])
+    """Where each example always gets the same reward, the finding has both kinds."""
+    report = report_of(ZEROS, ZEROS, ONES)
+    assert (report.signal, [each.cause for each in report.findings]) == (Signal.NONE, ["too_hard"])
+    assert "67% of the examples scored the lowest (0) in almost every rollout, 33% the highest (1)" in str(
+        report.findings[0]
+    )
 
 
 def test_answers_that_do_not_vary():
     """Equal outputs explain equal rewards."""
-    examples = [
-        ExampleResult(id=str(n), rewards=[n / 4] * 4, differs=False, same_outputs=True, left_out=0) for n in range(3)
-    ]
-    assert judged(ZEROS, ONES, examples=examples) == (Signal.NONE, [ProbeCause.SAME_ANSWERS])
+    same = {"rollout/equal_outputs": 1.0}
+    signal, causes = judged(ZEROS, [0.25] * 4, [0.5] * 4, metrics=same)
+    assert (signal, causes[0]) == (Signal.NONE, "no_variety")
 
 
 @pytest.mark.parametrize(
     ("share", "signal", "named"),
-    [(0.1, Signal.FOUND, False), (0.35, Signal.FOUND, True), (0.6, Signal.WEAK, True), (0.9, Signal.NONE, True)],
+    [(0.1, Signal.FOUND, []), (0.6, Signal.WEAK, ["noisy_score"]), (0.9, Signal.NONE, ["independent_score"])],
 )
 def test_noise(share, signal, named):
     """The more of the differences are noise, the weaker the signal; the remedy has a number of scores to average."""
-    report = judge(measured(MIXED, MIXED, noise=Noise(share=share, **NOISE)))
-    assert (report.signal, [each.cause for each in report.findings]) == (signal, [ProbeCause.NOISE] * named)
-    assert all("scores of each answer" in each.remedy for each in report.findings)
+    report = report_of(MIXED, MIXED, noise=Noise(share=share, **NOISE))
+    assert (report.signal, [each.cause for each in report.findings]) == (signal, named)
+    assert all(("scores of each answer" in each.remedy) == (each.cause == "noisy_score") for each in report.findings)
 
 
 def test_noise_alone():
     """If the score does not depend on the answer, no average helps."""
-    report = judge(measured(MIXED, noise=Noise(share=1.0, **NOISE)))
-    assert "does not depend on the answer" in report.findings[0].remedy
+    report = report_of(MIXED, noise=Noise(share=1.0, **NOISE))
+    assert "does not depend on the answer" in report.sentence
+    assert "average" not in report.findings[0].remedy
 
 
 def test_truncation_explains_equal_rewards():
     """Where most answers are cut off, that is the first cause."""
     truncated = {"time/rollout": 1.0, "rollout/truncated": 0.9}
-    assert judged(ZEROS, ZEROS, metrics=truncated) == (Signal.NONE, [ProbeCause.TRUNCATED, ProbeCause.TOO_HARD])
+    assert judged(ZEROS, ZEROS, metrics=truncated) == (Signal.NONE, ["truncation", "too_hard"])
     assert judged(MIXED, MIXED, metrics=truncated | {"rollout/truncated": 0.3}) == (
         Signal.FOUND,
-        [ProbeCause.TRUNCATED],
+        ["truncation"],
     )
 
 
 def test_lost_rollouts():
     """A run that would end at once has no signal, whatever the rest says; a few lost rollouts are a finding."""
-    stopped = judge(measured([], stops="8 rollouts were left out", lost_remedy="fix the workflow"))
-    assert (stopped.signal, [each.cause for each in stopped.findings]) == (Signal.NONE, [ProbeCause.LOST])
+    stopped = report_of([], stops="8 rollouts were left out", lost_remedy="fix the workflow")
+    assert (stopped.signal, [each.cause for each in stopped.findings]) == (Signal.NONE, ["rollouts_lost"])
     assert stopped.interval is stopped.advised_generations is None
     few = {"left_out": {"the workflow raised an error": 2}, "num_rollouts": 10, "lost_remedy": "fix it"}
-    assert judged(MIXED, MIXED, **few) == (Signal.FOUND, [ProbeCause.LOST])
+    assert judged(MIXED, MIXED, **few) == (Signal.FOUND, ["rollouts_failed"])
 
 
 def test_groups_of_one_rollout_are_lost_ones():
     """If losses leave one rollout of each example, they are the cause."""
     lost = {"left_out": {"the workflow raised an error": 2}, "num_rollouts": 4}
-    assert judged([0.0], [1.0], **lost) == (Signal.NONE, [ProbeCause.LOST])
+    assert judged([0.0], [1.0], **lost)[1][0] == "rollouts_failed"
 
 
 def test_an_algorithm_that_compares_across_groups():
     """Different rewards anywhere are a signal for it; one reward for all is none."""
     assert judged(ZEROS, ONES, across_groups=True) == (Signal.FOUND, [])
-    assert judged(ZEROS, ZEROS, across_groups=True) == (Signal.NONE, [ProbeCause.TOO_HARD])
+    assert judged(ZEROS, ZEROS, across_groups=True) == (Signal.NONE, ["too_hard", "constant_score"])
 
 
 def test_the_error_has_the_first_finding():
     """Without a signal, the command fails with the cause, its numbers and the remedy."""
-    with pytest.raises(NoLearningSignal, match="no signal: too hard") as raised:
-        raise_without_signal(judge(measured(ZEROS, ZEROS)))
-    assert "Every reward is 0." in str(raised.value)
-    assert "easier examples" in raised.value.hint
-    raise_without_signal(judge(measured(MIXED, ZEROS)))
+    with pytest.raises(NoLearningSignal, match="no signal: the examples are too hard") as raised:
+        raise_without_signal(report_of(ZEROS, ZEROS))
+    assert "100% of the examples scored the lowest (0)" in str(raised.value)
+    assert "With 32 generations" in raised.value.hint
+    assert "Choose examples that are sometimes solved" in raised.value.hint
+    raise_without_signal(report_of(MIXED, ZEROS))

@@ -3,10 +3,11 @@ from math import sqrt
 import pytest
 
 from fakes.run_records import epoch_record, epoch_records, rollout_record, validation_record
-from nat.finetuning.diagnosis.find import diagnosis_of
-from nat.finetuning.diagnosis.measure import Facts, evidence_of
+from nat.finetuning.diagnosis.catalogue import diagnosis_of
+from nat.finetuning.diagnosis.conditions_of_updates import few_steps, reach_of
+from nat.finetuning.diagnosis.facts import Facts
 from nat.finetuning.diagnosis.trend import trend_of
-from nat.finetuning.diagnosis.updates import reach_of
+from nat.finetuning.diagnosis.window import Window
 from nat.runs.rollouts import LeftOutCause
 
 STEP = {"train/approx_kl": 0.02, "train/trained_tokens": 800.0, "train/trained_rollouts": 200.0}
@@ -41,7 +42,7 @@ def test_examples_that_are_played_once_have_not_learned_by_chance():
     trend = trend_of(epochs)
     assert trend.error == pytest.approx(sqrt(2 * 0.25 / 12))
     assert not trend.rose
-    assert [finding.cause for finding in diagnosis_of(evidence_of(epochs)).findings] == ["single_rollouts"]
+    assert [finding.cause for finding in diagnosis_of(Window(epochs)).findings] == ["single_rollouts"]
 
 
 def test_a_small_rise_has_not_learned():
@@ -65,9 +66,9 @@ def test_groups_of_one_have_no_difference_to_judge_by():
     )
     names = ("reward/equal_groups", "reward/equal_groups_lowest", "reward/equal_groups_highest")
     metrics = dict(zip(names, (1.0, 0.1, 0.1), strict=True))
-    evidence = evidence_of([single.model_copy(update={"metrics": metrics})])
-    assert (evidence.generations, evidence.equal_groups, evidence.equal_between) == (1.0, 0.0, 0.0)
-    assert [finding.cause for finding in diagnosis_of(evidence).findings] == ["single_rollouts"]
+    window = Window([single.model_copy(update={"metrics": metrics})])
+    assert (window.generations, window.equal_groups, window.equal_between) == (1.0, 0.0, 0.0)
+    assert [finding.cause for finding in diagnosis_of(window).findings] == ["single_rollouts"]
 
 
 def test_updates_are_counted_over_the_whole_run():
@@ -75,26 +76,26 @@ def test_updates_are_counted_over_the_whole_run():
     steps = STEP | {"train/optimizer_steps": 3.0, "train/skipped_steps": 1.0, "train/learning_rate": 1e-4}
     epochs = epoch_records([0.5] * 3, metrics=steps)
     epochs[1] = epochs[1].model_copy(update={"filtered_groups": 0})
-    updates = evidence_of(epochs).updates
-    assert (updates.optimizer_steps, updates.rollouts_per_step, updates.groups_per_step) == (6, 64.0, 6.0)
-    assert (updates.reach, updates.learning_rate) == (pytest.approx(0.2), 1e-4)
-    assert evidence_of(epoch_records([0.5], filtered_groups=0)).updates is None
+    window = Window(epochs)
+    assert (len(window.updated), window.optimizer_steps) == (2, 6)
+    assert "6 optimizer steps, each on 64 rollouts" in few_steps.found(window).seen
+    assert few_steps.found(Window(epoch_records([0.5], filtered_groups=0))) is None
 
 
 def test_examples_are_judged_over_all_epochs():
     """An example is hard if it is never solved, and easy if it was always solved from the start."""
     scores = [{"hard": 0.0, "easy": 1.0, "learned": 0.0}, {"hard": 0.0, "easy": 1.0, "learned": 1.0}]
     epochs = [e.model_copy(update={"examples": own}) for e, own in zip(epoch_records([0.5] * 2), scores, strict=True)]
-    evidence = evidence_of(epochs)
-    assert (evidence.hard, evidence.easy, evidence.num_examples) == pytest.approx((1 / 3, 1 / 3, 3))
+    window = Window(epochs)
+    assert (window.hard, window.easy) == pytest.approx((1 / 3, 1 / 3))
 
 
 @pytest.mark.parametrize(("score", "expected"), [(0.0, (1.0, 0.0)), (1.0, (0.0, 1.0)), (0.5, (0.0, 0.0))])
 def test_equal_scores_are_judged_on_the_usual_scale(score, expected):
     """If all scores are equal, 0 counts as the lowest and 1 as the highest."""
-    evidence = evidence_of([epoch_record(0, score, min_reward=score, max_reward=score, examples={"a": score})])
-    assert evidence.constant
-    assert (evidence.hard, evidence.easy) == expected
+    window = Window([epoch_record(0, score, min_reward=score, max_reward=score, examples={"a": score})])
+    assert window.constant
+    assert (window.hard, window.easy) == expected
 
 
 def test_an_epoch_that_failed_counts_by_its_rollouts():
@@ -104,19 +105,18 @@ def test_an_epoch_that_failed_counts_by_its_rollouts():
         for n in range(8)
     ]
     facts = Facts(target_functions=["player"], last_rollouts=lost, unfinished=True)
-    evidence = evidence_of([], facts)
-    assert evidence.left_out == {LeftOutCause.NO_TARGET_FUNCTION: 1.0}
-    assert evidence.functions == {"planner": 8}
-    assert (evidence.num_rollouts, evidence.trend, evidence.updates) == (8, None, None)
-    with_epochs = evidence_of(epoch_records([0.5]), facts)
-    assert with_epochs.left_out == {LeftOutCause.NO_TARGET_FUNCTION: 8 / 200}
+    window = Window(facts=facts)
+    assert window.left_out(LeftOutCause.NO_TARGET_FUNCTION) == 1.0
+    assert (window.counts, window.trend, window.updated) == ([8], None, [])
+    with_epochs = Window(epoch_records([0.5]), facts=facts)
+    assert with_epochs.left_out(LeftOutCause.NO_TARGET_FUNCTION) == 8 / 200
 
 
 def test_held_out_scores_are_compared_from_two_validations_on():
     """Before training and at the last validation; examples without a score are left out."""
     first, last = validation_record(0, {"x": 0.0, "y": None}), validation_record(3, {"x": 1.0, "y": 1.0})
-    assert evidence_of([], Facts(validations=[first])).held_out is None
-    held_out = evidence_of([], Facts(validations=[last, first], unseen_words=0.5)).held_out
-    assert (held_out.comparison.before, held_out.comparison.after, held_out.unseen_words) == (0.0, 1.0, 0.5)
+    assert Window(facts=Facts(validations=[first])).held_out is None
+    held_out = Window(facts=Facts(validations=[last, first])).held_out
+    assert (held_out.before, held_out.after) == (0.0, 1.0)
     nothing_shared = [validation_record(0, {"x": 1.0, "y": None}), validation_record(1, {"x": None, "y": 1.0})]
-    assert evidence_of([], Facts(validations=nothing_shared)).held_out is None
+    assert Window(facts=Facts(validations=nothing_shared)).held_out is None

@@ -1,0 +1,209 @@
+"""Conditions of the rollouts: they fail, their calls are not trained, or their answers are cut off. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping
+from statistics import fmean
+
+from nat.errors import did_you_mean
+from nat.finetuning.diagnosis.condition import Seen, condition
+from nat.finetuning.diagnosis.trend import first_third
+from nat.finetuning.diagnosis.window import Window
+from nat.runs.rollouts import LeftOutCause
+
+LOST_SHARE = 0.05
+"""Share of the calls or rollouts that may be kept out of training. Ideal is 0; retries and greedy sub-agents take
+some."""
+TRUNCATED = "rollout/truncated"
+WITHOUT_CALLS = "rollout/without_calls"
+AT_LOWEST = 0.9
+"""Share of the truncated rollouts with the lowest score from which on the limit decides the score. Where truncated
+answers score well, too, the limit does no harm."""
+RAISE_LIMIT = "Raise the LLM's max_tokens. With mask_truncated_completions such rollouts are kept out of training."
+"""Worded so that it is true whether or not that is set, which the epochs do not show."""
+
+
+@condition(
+    title="Rollouts fail",
+    measure="share of the rollouts that raise an error, time out or get no score",
+    bound=0.1,
+    healthy="below {bound:.0%}",
+    source="our choice: a few failures only cost time; `finetuning.max_failure_rate` ends a run at 50 %",
+    remedy="Fix the first error in the run's failures.txt; a failed rollout is left out, never scored 0.",
+)
+def rollouts_failed(window: Window, bound: float) -> Seen | None:
+    share = window.left_out(*(cause for cause in LeftOutCause if cause.failure))
+    if share <= bound:
+        return None
+    error = next((f": {each}" for each in window.last.failures if each.error), "")
+    return Seen(share, f"{share:.0%} of the rollouts failed{error}")
+
+
+@condition(
+    title="The model's calls are lost",
+    measure=(
+        "share of the rollouts in which no LLM call was seen, or whose calls have no log probabilities; or "
+        "share of the score's variance that the trained tokens do not decide, if no other call was seen"
+    ),
+    bound=LOST_SHARE,
+    healthy="below {bound:.0%}",
+    source="0 is ideal (common practice: any dropped call is an alarm)",
+    remedy=(
+        "Take every client from builder.get_llm (or the base URL and key that the run gives), and serve the "
+        "model with log probabilities, as `local` and vLLM do."
+    ),
+)
+def calls_lost(window: Window, bound: float) -> Seen | None:
+    unseen = window.mean(WITHOUT_CALLS) or 0.0
+    share = max(unseen, window.left_out(LeftOutCause.NO_LOGPROBS), window.per_call("drift/calls_without_logprobs"))
+    if share > bound:
+        what = "had no LLM call that was seen" if unseen == share else "had calls without log probabilities"
+        return Seen(share, f"{share:.0%} of the rollouts {what}")
+    hidden = _undecided(window)
+    if hidden is not None and not _other_functions(window):
+        return Seen(
+            hidden,
+            f"{hidden:.0%} of the score's variance is between rollouts whose trained tokens are equal, and no other "
+            "call was seen: the answers that decide the score are not recorded",
+        )
+    return None
+
+
+@condition(
+    title="Other calls are trained than those that decide the score",
+    measure=(
+        "share of the rollouts without a call of `target_functions` and `target_model`; or share of the "
+        "score's variance that the trained tokens do not decide"
+    ),
+    bound=LOST_SHARE,
+    healthy="below {bound:.0%}",
+    source="0 is ideal",
+    remedy=(
+        "Set finetuning.target_functions to the functions whose answers decide the score, or to [<workflow>] "
+        "for all calls; finetuning.target_model to the LLM that they call."
+    ),
+)
+def wrong_target(window: Window, bound: float) -> Seen | None:
+    missed = window.left_out(LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL)
+    share = missed - (window.mean(WITHOUT_CALLS) or 0.0)
+    functions = _counted(window.last.functions)
+    named = f"target_functions: {', '.join(window.facts.target_functions)}; calls of an epoch: {functions}"
+    if window.left_out(LeftOutCause.NO_TARGET_MODEL):
+        suggestion = did_you_mean(str(window.facts.target_model), window.last.models)
+        named = f"target_model: {window.facts.target_model}; calls of an epoch went to: {_counted(window.last.models)}"
+        named += f".{suggestion}" if suggestion else ""
+    if share > bound:
+        return Seen(share, f"{share:.0%} of the rollouts have no call of the target ({named})")
+    hidden = _undecided(window)
+    if hidden is not None and _other_functions(window):
+        return Seen(
+            hidden,
+            f"{hidden:.0%} of the score's variance is between rollouts whose trained tokens are equal, so other calls "
+            f"decide the score ({named})",
+        )
+    return None
+
+
+@condition(
+    title="The agent changes the sampling",
+    measure=(
+        "share of the calls that are sampled with top_p, penalties, temperature 0 or at an unreported temperature"
+    ),
+    bound=LOST_SHARE,
+    healthy="below {bound:.0%}",
+    source="such answers are not drawn from the distribution that is trained",
+    remedy=(
+        "Let the agent sample at temperature 1 without top_p, top_k and penalties, or set "
+        "finetuning.sampling_in_training: {temperature: 1.0}, which replaces them in training only."
+    ),
+)
+def sampling_changed(window: Window, bound: float) -> Seen | None:
+    untrained = max(window.left_out(LeftOutCause.UNTRAINABLE_SAMPLING), window.per_call("drift/untrainable_calls"))
+    share = max(untrained, window.per_call("drift/untempered_calls"))
+    if share <= bound:
+        return None
+    options = Counter({how: count for (_, how), count in window.last.untrainable.items()})
+    how = f", sampled with {options.most_common(1)[0][0]}" if options else ""
+    effect = "cannot be trained on" if untrained == share else "are trained at another temperature than sampled"
+    return Seen(share, f"{share:.0%} of the calls {effect}{how}")
+
+
+@condition(
+    title="Rollouts are too old",
+    measure="share of the rollouts that more updates ago sampled than `max_staleness` allows",
+    bound=0.5,
+    healthy="below {bound:.0%}",
+    source="our choice: half of the rollouts train",
+    remedy=(
+        "Let the server name its weights in each answer (system_fingerprint must be the job's policy_version), or set "
+        "finetuning.max_staleness to 0."
+    ),
+)
+def stale_rollouts(window: Window, bound: float) -> Seen | None:
+    share = window.left_out(LeftOutCause.TOO_STALE)
+    return Seen(share, f"{share:.0%} of the rollouts came from older weights") if share > bound else None
+
+
+@condition(
+    title="Answers are cut off",
+    measure=(
+        f"share of the rollouts that hit a token limit, where at least {AT_LOWEST:.0%} of these have the lowest score"
+    ),
+    bound="max_truncated",
+    healthy="below {bound:.0%}",
+    source="common practice: alarm above 10 to 20 %",
+    remedy=RAISE_LIMIT,
+    warns_over=1,
+)
+def truncation(window: Window, bound: float) -> Seen | None:
+    shares, lowest = window.values(TRUNCATED), window.mean("reward/truncated_lowest")
+    lowest = 1.0 if lowest is None else lowest
+    first = shares[0] if shares and window.since_best else 0.0
+    share = (shares[-1] if window.since_best else fmean(shares)) if shares else 0.0
+    if share - first <= bound or lowest < AT_LOWEST:
+        return None
+    then = f"{first:.0%} did at first" if window.since_best else f"{lowest:.0%} of these have the lowest score"
+    return Seen(share - first, f"{share:.0%} of the rollouts hit a token limit, and {then}")
+
+
+@condition(
+    title="All answers to an example are the same",
+    measure=(
+        "share of the examples whose rollouts all gave the same answers, in the first third of the epochs, of those "
+        "that are not always solved"
+    ),
+    bound=0.5,
+    healthy="below {bound:.0%}",
+    source="our choice: half of the groups can teach",
+    remedy=(
+        "Sample at temperature 1 without a fixed seed and without a cache of answers, or start from a model that "
+        "varies its answers more."
+    ),
+)
+def no_variety(window: Window, bound: float) -> Seen | None:
+    found = [own["rollout/equal_outputs"] for own in first_third(window.metrics) if "rollout/equal_outputs" in own]
+    equal, unsolved = fmean(found) if found else 0.0, 1 - window.easy
+    share = max(0.0, equal - window.easy)
+    if share <= bound * unsolved:
+        return None
+    return Seen(share, f"in {equal:.0%} of the examples, all rollouts gave the same answers")
+
+
+def _counted(calls: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in sorted(calls.items()))
+
+
+def _undecided(window: Window) -> float | None:
+    """Share of the variance that the trained tokens do not decide, if they decide none of it and the outputs do."""
+    rows = window.row_spread
+    if rows.depends_on_output or not window.spread.depends_on_output:
+        return None
+    return rows.noise_share
+
+
+def _other_functions(window: Window) -> bool:
+    trained = window.mean("rollout/trained_tokens")
+    return trained is not None and trained < 1 - LOST_SHARE
+
+
+OF_ROLLOUTS = (rollouts_failed, calls_lost, wrong_target, sampling_changed, stale_rollouts)
+OF_ANSWERS = (truncation, no_variety)

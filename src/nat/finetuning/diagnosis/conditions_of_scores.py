@@ -1,0 +1,299 @@
+"""Conditions of the scores: they are constant, noisy, do not depend on the answer, or no group differs. Pure."""
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+from nat.finetuning.diagnosis.condition import Seen, condition
+from nat.finetuning.diagnosis.facts import Noise
+from nat.finetuning.diagnosis.window import EASY, HARD, Window, share_missing
+from nat.finetuning.metrics import ORDER_PAIRS, POSITION_BIAS
+from nat.finetuning.rollout_statistics import MIN_REPEATS
+from nat.wire.rewards import EQUAL_UP_TO, equal
+
+NOISE = 0.5
+"""Share of the variance between rollouts of an example that equal rollouts have, too: above it, a difference in score
+more often comes from noise than from the answers."""
+LIKELY_CHANCE = 1.0
+"""Standard errors by which different answers differ more in score than equal ones: below, chance explains it better
+than a noisy score does."""
+NOISE_ALONE = 0.75
+"""The same share, by scoring each output again, from which training would take four times the rollouts, if it learned
+at all."""
+NOISE_TO_LEAVE = 0.2
+"""Share of noise that averaging several scores should leave."""
+EQUAL_EPOCHS = 5
+"""Epochs whose groups are counted before a warning."""
+OF_EQUAL_GROUPS: Mapping[str, Any] = {
+    "bound": "max_equal_groups",
+    "healthy": "groups without a difference below {bound:.0%}",
+    "source": "common practice: alarm above 80 %",
+    "warns_over": EQUAL_EPOCHS,
+    "warns_from": EQUAL_EPOCHS,
+}
+"""What conditions have in common of which one explains why most groups have no difference."""
+ENOUGH_PAIRS = 100
+"""Pairs of answers by which a judge's bias is known: some four groups of eight."""
+EITHER_WAY = 0.3
+"""Share of the signal that a constant score of 0 or 1 takes by itself: it is the lowest or highest of most scores, so
+the examples are likelier to blame."""
+
+
+@condition(
+    title="The score is always the same",
+    measure="difference between the highest and the lowest score of the run",
+    healthy="above 0",
+    source="equal scores have an advantage of zero",
+    remedy=(
+        "Score a good and a bad answer by hand with `nat eval`: the evaluator that finetuning.reward_function "
+        "names must tell them apart."
+    ),
+)
+def constant_score(window: Window, _bound: float) -> Seen | None:
+    known, lowest = window.facts.references, window.lowest
+    if not window.constant or lowest is None or (known is not None and not equal([known.right, known.wrong])):
+        return None
+    seen = f"every one of {sum(window.counts):,} rollouts has the score {lowest:g}"
+    if known is not None:
+        advice = "If it expects another form than that of the dataset's answers, the examples may be too hard or easy."
+        alike = f"the dataset's own answers (mean score {known.right:g}) from those of other examples ({known.wrong:g})"
+        return Seen(1.0, f"{seen}, and the evaluator cannot tell {alike}", advice)
+    if any(equal([lowest, end]) for end in (0.0, 1.0)):
+        return Seen(EITHER_WAY, seen, "If the examples are too hard or too easy, change them or give partial credit.")
+    return Seen(1.0, seen)
+
+
+@condition(
+    title="The score does not depend on the answer",
+    measure=(
+        "share of the score's variance that equal answers have, too, if different answers have no more (F "
+        f"test, from {MIN_REPEATS} repeated answers on), or that scoring an output again has, too; share of the groups "
+        "whose equal scores are neither the lowest nor the highest, if most groups have no difference"
+    ),
+    bound="max_equal_groups",
+    healthy=f"below {NOISE:.0%}, and groups without a difference below {{bound:.0%}}",
+    source="an F test at one standard error; above it, the score counts as noisy",
+    warns_over=EQUAL_EPOCHS,
+    warns_from=EQUAL_EPOCHS,
+    remedy=(
+        "Check what the evaluator reads: it must score this rollout's output, not the question, the expected "
+        "answer or chance."
+    ),
+)
+def independent_score(window: Window, bound: float) -> Seen | None:
+    rescored, noise, between = window.facts.noise, window.spread.noise_share, window.equal_between
+    if rescored is not None and rescored.share > NOISE_ALONE:
+        return Seen(rescored.share, _scored_again(rescored))
+    if rescored is None and noise is not None and window.spread.dependence < LIKELY_CHANCE:
+        return Seen(
+            noise,
+            f"{noise:.0%} of the score's variance is between rollouts with equal answers ({window.spread.repeats} "
+            "repeats), and different answers differ no more than these",
+        )
+    if (
+        not window.constant
+        and window.equal_groups > bound
+        and between >= max(window.hard, window.easy, _by_chance(window))
+    ):
+        return Seen(
+            between,
+            f"in {between:.0%} of the groups, different answers have the same score, which is neither the lowest nor "
+            "the highest: the score depends on the example alone",
+        )
+    return None
+
+
+@condition(
+    title="The score is noisy",
+    measure=(
+        f"share of the score's variance that equal answers have, too (from {MIN_REPEATS} repeated answers on), or that "
+        "scoring an output again has, too"
+    ),
+    bound=NOISE,
+    healthy="below {bound:.0%}",
+    source="above it, a difference in score is more often noise than merit",
+    remedy=(
+        "Average several judgements of each answer, let the judge answer at temperature 0, or raise num_generations."
+    ),
+)
+def noisy_score(window: Window, bound: float) -> Seen | None:
+    rescored, noise = window.facts.noise, window.spread.noise_share
+    if rescored is not None:
+        if not bound < rescored.share <= NOISE_ALONE:
+            return None
+        number, factor = scores_to_average(rescored.share), 1 / (1 - rescored.share)
+        advice = f"{number} scores of each answer leave little noise; one takes about {factor:.1f} times the rollouts."
+        return Seen(rescored.share, _scored_again(rescored), advice)
+    if noise is None or noise <= bound or window.spread.dependence < LIKELY_CHANCE:
+        return None
+    return Seen(
+        noise,
+        f"{noise:.0%} of the score's variance is between rollouts with equal answers ({window.spread.repeats} repeats)",
+    )
+
+
+@condition(
+    title="There is nothing to compare a rollout with",
+    measure="rollouts per example and epoch",
+    healthy="8; 16 where success is rare",
+    source="common practice",
+    remedy="Set num_generations of the trajectory builder to 8.",
+)
+def single_rollouts(window: Window, _bound: float) -> Seen | None:
+    if window.facts.compares != "group" or not 0 < window.generations <= 1:
+        return None
+    return Seen(1.0, "each example is played once in an epoch, so its score has nothing to be compared with")
+
+
+@condition(
+    title="The curriculum leaves out almost everything",
+    measure="share of the groups with a difference in score that the curriculum left out",
+    bound=0.9,
+    healthy="below {bound:.0%}",
+    source="our choice; a curriculum begins with 30 % of the groups",
+    remedy="Lower curriculum_learning.min_reward_diff, or raise initial_percentile.",
+)
+def outside_curriculum(window: Window, bound: float) -> Seen | None:
+    differing = (epoch.num_groups - epoch.groups_without_difference for epoch in window.epochs)
+    share = share_missing(differing, (epoch.filtered_groups for epoch in window.epochs))
+    if share <= bound:
+        return None
+    return Seen(share, f"the curriculum left out {share:.0%} of the groups that have a difference in score")
+
+
+@condition(
+    title="The examples are too hard",
+    measure=(
+        f"share of the examples with a mean score below {HARD:.0%} of the way from the lowest to the highest, "
+        "if most groups have no difference"
+    ),
+    **OF_EQUAL_GROUPS,
+    remedy=(
+        "Choose examples that are sometimes solved and sometimes not, give partial credit, say in the prompt exactly "
+        "what is wanted, or start from a better model; with rare success, raise num_generations to 16."
+    ),
+)
+def too_hard(window: Window, bound: float) -> Seen | None:
+    share = window.hard
+    if window.equal_groups <= bound or share < window.easy or not share:
+        return None
+    others = f", {window.easy:.0%} the highest ({window.highest:g})" if window.easy else ""
+    return Seen(
+        min(share, window.equal_groups),
+        f"{share:.0%} of the examples scored the lowest ({window.lowest:g}) in almost every rollout{others}, and "
+        f"{window.equal_groups:.0%} of the groups had no difference{_references(window)}",
+        _most_generations(window),
+    )
+
+
+@condition(
+    title="The examples are too easy",
+    measure=(
+        f"share of the examples with a mean score above {EASY:.0%} of the way in the first third of the "
+        "epochs, if most groups have no difference"
+    ),
+    **OF_EQUAL_GROUPS,
+    remedy="Choose harder examples, or a score that distinguishes good answers from better ones.",
+)
+def too_easy(window: Window, bound: float) -> Seen | None:
+    share = window.easy
+    if window.equal_groups <= bound or share <= window.hard:
+        return None
+    others = f", {window.hard:.0%} the lowest ({window.lowest:g})" if window.hard else ""
+    return Seen(
+        min(share, window.equal_groups),
+        f"{share:.0%} of the examples scored the highest ({window.highest:g}) in almost every rollout from the "
+        f"start{others}, and {window.equal_groups:.0%} of the groups had no difference{_references(window)}",
+    )
+
+
+@condition(
+    title="Too few rollouts per example",
+    measure="share of the groups without a difference, of examples that are sometimes solved",
+    **OF_EQUAL_GROUPS,
+    remedy="Raise num_generations: to 8, or to 16 where success is rare.",
+)
+def few_generations(window: Window, bound: float) -> Seen | None:
+    share = _by_chance(window)
+    if window.equal_groups <= bound or window.constant or window.facts.compares != "group":
+        return None
+    if not any(epoch.examples for epoch in window.epochs) or share < max(
+        window.hard, window.easy, window.equal_between
+    ):
+        return None
+    return Seen(
+        share,
+        f"{window.equal_groups:.0%} of the groups of {window.generations:.0f} rollouts had no difference, most of them "
+        "of examples that are sometimes solved",
+        _most_generations(window),
+    )
+
+
+@condition(
+    title="The judge looks at the order",
+    measure=(
+        f"how much more often a judge that compares prefers the earlier of two answers; from {ENOUGH_PAIRS} pairs on "
+        "that are judged in both orders"
+    ),
+    bound="max_position_bias",
+    healthy="at most {bound:.0%}",
+    source="our choice; 0 is ideal",
+    remedy="Set the evaluator's both_orders to 1, which takes twice the calls, or use another judge.",
+    despite_learning=True,
+    warns_over=5,
+)
+def position_bias(window: Window, bound: float) -> Seen | None:
+    found = [(own[ORDER_PAIRS], own[POSITION_BIAS]) for own in window.metrics if ORDER_PAIRS in own]
+    pairs = sum(count for count, _ in found)
+    bias = sum(count * each for count, each in found) / (pairs or 1.0)
+    if pairs < ENOUGH_PAIRS or abs(bias) <= bound:
+        return None
+    return Seen(
+        abs(bias),
+        f"the judge prefers the {'earlier' if bias > 0 else 'later'} of two answers by {abs(bias):.0%} ({pairs:.0f} "
+        "pairs judged in both orders): scores depend on the order",
+    )
+
+
+def _by_chance(window: Window) -> float:
+    """Share of the groups that are equal, though their examples are sometimes solved and sometimes not."""
+    return window.equal_groups - window.hard - window.easy - window.equal_between
+
+
+def _references(window: Window) -> str:
+    known = window.facts.references
+    if known is None:
+        return ""
+    return f"; the dataset's own answers score {known.right:g}, those of other examples {known.wrong:g}"
+
+
+def _most_generations(window: Window) -> str:
+    most = window.facts.most_generations
+    if most is None:
+        return ""
+    return f"With {most.generations} generations, about {most.share:.0%} of the groups would have a difference."
+
+
+def _scored_again(noise: Noise) -> str:
+    return (
+        f"{noise.share:.0%} of the differences within groups are the evaluator's own: {noise.scores} scores of the "
+        f"same output have a standard deviation of {noise.deviation:.3g}"
+    )
+
+
+def scores_to_average(noise_share: float) -> int:
+    """How many scores of an output to average, so that noise is `NOISE_TO_LEAVE` of the rest; the share is below 1."""
+    return max(1, ceil(noise_share / (1 - noise_share) * (1 - NOISE_TO_LEAVE) / NOISE_TO_LEAVE - EQUAL_UP_TO))
+
+
+OF_SCORES = (
+    single_rollouts,
+    constant_score,
+    independent_score,
+    noisy_score,
+    outside_curriculum,
+    too_hard,
+    too_easy,
+    few_generations,
+    position_bias,
+)

@@ -1,0 +1,113 @@
+import pytest
+
+from fakes.run_records import epoch_records, rollout_record
+from nat.finetuning.diagnosis.catalogue import diagnosis_of
+from nat.finetuning.diagnosis.facts import Facts
+from nat.finetuning.diagnosis.window import Window
+from nat.runs.rollouts import LeftOutCause
+
+VARIANCE = {"reward/compared": 200.0, "reward/example_variance": 0.25, "reward/repeats": 100.0}
+BY_OUTPUT = VARIANCE | {"reward/repeat_variance": 0.0, "reward/row_repeats": 100.0, "reward/row_repeat_variance": 0.0}
+BY_OTHERS = BY_OUTPUT | {"reward/row_repeat_variance": 0.25}
+"""Rollouts whose rows are equal differ as much as others."""
+BY_CHANCE = BY_OTHERS | {"reward/repeat_variance": 0.25}
+
+
+def causes(metrics=None, left_out=None, facts=None, **changes) -> dict[str, str]:
+    """What is found in a run of four epochs of a hundred rollouts with these numbers, by cause."""
+    numbers = {"rollout/calls": 1.0, **(metrics or {})}
+    epochs = epoch_records([0.5] * 4, num_rollouts=100, metrics=numbers, left_out=left_out or {}, **changes)
+    window = Window(epochs, facts=facts or Facts())
+    return {finding.cause: finding.seen for finding in diagnosis_of(window, ended=False).findings}
+
+
+def test_healthy_rollouts_have_no_cause():
+    """Without unusual numbers nothing is found."""
+    assert causes(BY_OUTPUT | {"rollout/trained_tokens": 1.0}) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "bad", "fine"),
+    [
+        ("rollouts_failed", LeftOutCause.FAILED, 20, 5),
+        ("rollouts_failed", LeftOutCause.NO_SCORE, 20, 5),
+        ("calls_lost", LeftOutCause.NO_LOGPROBS, 30, 2),
+        ("wrong_target", LeftOutCause.NO_TARGET_FUNCTION, 30, 2),
+        ("wrong_target", LeftOutCause.NO_TARGET_MODEL, 30, 2),
+        ("sampling_changed", LeftOutCause.UNTRAINABLE_SAMPLING, 30, 2),
+        ("stale_rollouts", LeftOutCause.TOO_STALE, 60, 40),
+    ],
+)
+def test_rollouts_that_are_left_out_have_a_cause(name, cause, bad, fine):
+    """Beyond the healthy share the cause comes first; within it, nothing is found."""
+    assert next(iter(causes(left_out={cause: bad}))) == name
+    assert causes(left_out={cause: fine}) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "fine"),
+    [
+        ("calls_lost", {"rollout/without_calls": 0.3}, {"rollout/without_calls": 0.01}),
+        ("calls_lost", {"drift/calls_without_logprobs": 30.0}, {"drift/calls_without_logprobs": 1.0}),
+        ("sampling_changed", {"drift/untrainable_calls": 30.0}, {"drift/untrainable_calls": 3.0}),
+        ("sampling_changed", {"drift/untempered_calls": 30.0}, {"drift/untempered_calls": 3.0}),
+        (
+            "truncation",
+            {"rollout/truncated": 0.3, "reward/truncated_lowest": 0.95},
+            {"rollout/truncated": 0.1, "reward/truncated_lowest": 1.0},
+        ),
+        (
+            "truncation",
+            {"rollout/truncated": 1.0, "reward/truncated_lowest": 1.0},
+            {"rollout/truncated": 1.0, "reward/truncated_lowest": 0.5},
+        ),
+        ("no_variety", {"rollout/equal_outputs": 0.6}, {"rollout/equal_outputs": 0.4}),
+    ],
+)
+def test_each_number_has_a_healthy_range(name, bad, fine):
+    """Beyond the range the cause comes first; within it, nothing is found."""
+    assert next(iter(causes(bad))) == name
+    assert causes(fine) == {}
+
+
+def test_answers_to_what_is_always_solved_may_be_the_same():
+    """A model that knows the answer need not vary it."""
+    assert causes({"rollout/equal_outputs": 0.6}, examples={"a": 1.0, "b": 0.5}) == {}
+
+
+def test_rollouts_without_any_call_are_lost_and_not_of_another_target():
+    """They have no call of the target because no call was seen at all."""
+    left_out = {LeftOutCause.NO_TARGET_FUNCTION: 75}
+    assert [*causes({"rollout/without_calls": 0.75}, left_out)] == ["calls_lost"]
+
+
+def test_the_trained_tokens_must_decide_the_score():
+    """If equal rows differ in score as much as others, other calls decide it: seen ones of other functions, or lost."""
+    assert [*causes(BY_OTHERS | {"rollout/trained_tokens": 0.5})] == ["wrong_target"]
+    assert [*causes(BY_OTHERS | {"rollout/trained_tokens": 1.0})] == ["calls_lost"]
+    assert [*causes(BY_CHANCE | {"rollout/trained_tokens": 0.5})] == ["independent_score"]
+
+
+def test_a_target_that_was_not_seen_is_shown_beside_what_was_seen():
+    """The two names show a spelling mistake."""
+    seen = [rollout_record(str(n), functions={"planner": 1}) for n in range(8)]
+    facts = Facts(target_functions=["plannr"], last_rollouts=seen)
+    text = causes(left_out={LeftOutCause.NO_TARGET_FUNCTION: 100}, facts=facts)["wrong_target"]
+    assert "target_functions: plannr; calls of an epoch: planner (8)" in text
+
+
+def test_a_target_model_that_was_not_called_is_shown_beside_those_that_were():
+    """The finding is about the model, not about functions, and names the closest one."""
+    seen = [rollout_record(str(n), models={"student": 1, "tiny": 1}) for n in range(8)]
+    facts = Facts(target_model="studnet", last_rollouts=seen)
+    text = causes(left_out={LeftOutCause.NO_TARGET_MODEL: 100}, facts=facts)["wrong_target"]
+    assert "target_model: studnet; calls of an epoch went to: student (8), tiny (8). Did you mean 'student'?" in text
+    assert "target_functions" not in text
+
+
+@pytest.mark.parametrize(("truncated", "expected"), [(1.0, "truncation"), (0.3, "too_hard")])
+def test_cut_off_answers_come_before_scores_that_never_differ(truncated, expected):
+    """Where every answer is cut off, every score is 0, and the examples look too hard; where few are, the score is."""
+    scored = {"max_reward": 0.0, "groups_without_difference": 24, "examples": {"a": 0.0}}
+    found = causes({"rollout/truncated": truncated, "reward/truncated_lowest": 1.0}, **scored)
+    assert next(iter(found)) == expected
