@@ -7,12 +7,14 @@ whole completions, so a completion of `preference` and `kto` is one answer, and 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import isclose
 from statistics import fmean
 from typing import Any, Literal
 
-from nat.preferences.pairs import Pairing, pairs_of
-from nat.preferences.parting import message_parting, same_messages
+from nat.preferences.pairs import PairRule
+from nat.preferences.parting import first_parting
+from nat.preferences.skips import SkipCause
 from nat.trajectory_files.generations import Generation, Group, LeftOut, TextConversation, masked
 
 Form = Literal["grpo", "preference", "kto", "messages"]
@@ -20,6 +22,11 @@ Kind = Literal["text", "messages", "number", "count", "flag", "counts", "numbers
 Row = dict[str, Any]
 
 NO_TOKENS = "its messages and its tokens do not match"
+_UNPARTED: Mapping[str, str] = {
+    SkipCause.EQUAL_RESPONSES: "its answers are equal",
+    SkipCause.DIFFERENT_PROMPTS: "its prompts differ before its answers do",
+}
+"""What is said of rollouts, which are no candidates of a turn."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +36,8 @@ class RowOptions:
     form: Form = "grpo"
     tokens: bool = False
     """Add the token ids, and the sampler's log probabilities."""
-    margin: float = 0.0
-    """The least difference in reward of a pair."""
-    pairing: Pairing = "all"
-    max_pairs: int | None = None
-    """The most pairs of a group."""
+    pairs: PairRule = field(default_factory=PairRule)
+    """Which rollouts of a group are pairs."""
     min_reward: float | None = None
     """From this reward on, `kto` labels an answer as good, and `messages` has the rollout."""
 
@@ -90,31 +94,27 @@ def _grpo(group: Group, options: RowOptions) -> Made:
 
 def _preference(group: Group, options: RowOptions) -> Made:
     """Pairs of answers to the same prompt, from rollouts whose rewards differ."""
-    made = Made()
-    pairs = pairs_of(group.rewards, options.margin, how=options.pairing)
-    if group.generations and not pairs:
-        made.leave_out("group", "no two of its rewards differ" + (" by the margin" if options.margin else ""))
-    for better, worse in pairs:
-        if len(made.rows) == options.max_pairs:
-            break
-        row = _pair(group.generations[better], group.generations[worse], options)
-        if isinstance(row, str):
-            made.leave_out("pair", row)
-        else:
-            made.rows.append(row)
+    rows, refused, _ = options.pairs.choose(group.rewards, partial(_pair, group, options))
+    made = Made(rows)
+    if group.generations and not rows and not refused:
+        made.leave_out("group", "no two of its rewards differ" + (" by the margin" if options.pairs.margin else ""))
+    for _, _, cause in refused:
+        made.leave_out("pair", _UNPARTED.get(cause, cause))
     return made
 
 
-def _pair(better: Generation, worse: Generation, options: RowOptions) -> Row | str:
+def _pair(group: Group, options: RowOptions, *places: int) -> Row | str:
     """The row of a pair, or why there is none."""
-    parted = _parted(better, worse)
-    if parted is None:
-        return "its answers are equal" if _same(better, worse) else "its prompts differ before its answers do"
-    chosen, rejected, place = parted
+    better, worse = (group.generations[place] for place in places)
+    sides = ([each.marked for each in own.conversations] for own in (better, worse))
+    parted = first_parting(*sides, whole=True)
+    if isinstance(parted, SkipCause):
+        return parted
+    chosen, rejected = better.conversations[parted.own], worse.conversations[parted.other]
     row = {
-        "prompt": chosen.messages[:place],
-        "chosen": [chosen.messages[place]],
-        "rejected": [rejected.messages[place]],
+        "prompt": chosen.messages[: parted.at],
+        "chosen": [chosen.messages[parted.at]],
+        "rejected": [rejected.messages[parted.at]],
         "tools": chosen.tools,
         "score_chosen": better.reward,
         "score_rejected": worse.reward,
@@ -123,7 +123,7 @@ def _pair(better: Generation, worse: Generation, options: RowOptions) -> Row | s
         return row
     if chosen.row is None or rejected.row is None:
         return NO_TOKENS
-    turn = chosen.sampled.index(place)
+    turn = chosen.sampled.index(parted.at)
     good, bad = (_completion_tokens(each, turn, turn) for each in (chosen, rejected))
     if good["prompt_ids"] != bad["prompt_ids"]:
         return "its tokens differ before its messages do"
@@ -134,21 +134,6 @@ def _pair(better: Generation, worse: Generation, options: RowOptions) -> Row | s
         "chosen_logprobs": good["logprobs"],
         "rejected_logprobs": bad["logprobs"],
     }
-
-
-def _parted(better: Generation, worse: Generation) -> tuple[TextConversation, TextConversation, int] | None:
-    """The first conversations in which two generations part at an answer, and the place of that message."""
-    for chosen in better.conversations:
-        for rejected in worse.conversations:
-            place = message_parting(chosen.messages, chosen.sampled, rejected.messages, rejected.sampled)
-            if place is not None and chosen.tools == rejected.tools:
-                return chosen, rejected, place
-    return None
-
-
-def _same(better: Generation, worse: Generation) -> bool:
-    a, b = better.conversations, worse.conversations
-    return len(a) == len(b) and all(same_messages(x.messages, y.messages) for x, y in zip(a, b, strict=True))
 
 
 def _kto(group: Group, options: RowOptions) -> Made:

@@ -4,9 +4,11 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite
 from typing import Any, NamedTuple
 
+from nat.preferences.parting import Marked, marked_messages
 from nat.runs.rollouts import AnswerRecord, RolloutRecord
 from nat.wire.json import parse_json
 from nat.wire.training import Span, TrainingRow
@@ -38,6 +40,11 @@ class TextConversation:
     """Its tokens; None if the run has none, or if its answers are in several rows."""
     spans: list[Span]
     """The tokens of each answer in the row; empty without it."""
+
+    @cached_property
+    def marked(self) -> Marked:
+        """What two generations are compared by."""
+        return marked_messages(self.messages, self.sampled, self.tools)
 
 
 @dataclass(frozen=True)

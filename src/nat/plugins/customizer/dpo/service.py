@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nat.data_models.finetuning import TrainingStatusEnum
-from nat.plugins.customizer.dpo.pairs import CustomizerPair
+from nat.data_models.finetuning import DPOItem, TrainingStatusEnum
 from nat.plugins.customizer.dpo.rows import Dataset, Row
 
 
@@ -69,7 +68,7 @@ class TrainingService(Protocol):
     async def ensure_namespace(self) -> None:
         """Create the namespace; nothing happens if it exists."""
 
-    def row(self, pair: CustomizerPair) -> Row:
+    def row(self, pair: DPOItem) -> Row:
         """A line of the dataset's files."""
 
     async def upload(self, dataset: Dataset) -> None:

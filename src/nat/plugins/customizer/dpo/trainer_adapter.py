@@ -23,11 +23,12 @@ from nat.errors import BackendError
 from nat.files import write_text
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.preferences.trajectories import check_any_left, without_problems
 from nat.finetuning.progress import append_progress
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
 from nat.plugins.customizer.dpo.connect import connect, workflow_llm
 from nat.plugins.customizer.dpo.paid_jobs import PaidJobs, tell_the_user
-from nat.plugins.customizer.dpo.pairs import check_any_left, checked, pairs_of
+from nat.plugins.customizer.dpo.pairs import pairs_of
 from nat.plugins.customizer.dpo.polling import PolledStatus, until_final
 from nat.plugins.customizer.dpo.rows import Dataset, json_lines, split
 from nat.plugins.customizer.dpo.service import DeploymentReport, JobOrder, JobReport, TrainingService
@@ -114,7 +115,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         run_id = trajectories.run_id
         if run_id in self._waiting:
             raise ValueError(f"Training job for run {run_id} already exists")
-        kept, causes = checked(trajectories)
+        kept, causes = without_problems(trajectories)
         check_any_left(kept, causes)
         for cause, count in causes.items():
             logger.warning("%d preference pairs are left out: %s", count, cause)
@@ -185,13 +186,10 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         """The run's own files."""
         run_id, seed = collection.run_id, self.run_config.seed
         pairs = pairs_of(collection, whole_history=self._config.use_full_message_history)
-        parts = split(pairs, Random(stable_seed(seed, "customizer validation")))  # noqa: S311 - a choice, not a secret
-        logger.info(
-            "Converted %d DPO items: %d training, %d validation",
-            len(pairs),
-            len(parts.training),
-            len(parts.validation),
-        )
+        rng = Random(stable_seed(seed, "customizer validation"))  # noqa: S311 - a choice, not a secret
+        training, validation = split(pairs, rng)
+        counts = len(pairs), len(training), len(validation)
+        logger.info("Converted %d DPO items: %d training, %d validation", *counts)
         name = base = f"{self._config.dataset_name}-{run_id}"
         while name in self._datasets:  # a trainer may submit several jobs in a run
             name = f"{base}-{len(self._datasets) + 1}"
@@ -199,8 +197,8 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter):
         return Dataset(
             name=name,
             description=f"NAT preference pairs of run {run_id}",
-            training=json_lines(parts.training, self._service.row),
-            validation=json_lines(parts.validation, self._service.row),
+            training=json_lines(training, self._service.row),
+            validation=json_lines(validation, self._service.row),
         )
 
     async def _deploy(self, ref: TrainingJobRef, interval: float) -> None:
