@@ -5,7 +5,7 @@ whole completions, so a completion of `preference` and `kto` is one answer, and 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import isclose
@@ -82,7 +82,7 @@ def _common(group: Group) -> Row:
 def _grpo(group: Group, options: RowOptions) -> Made:
     """Each conversation of each rollout: what came before the first answer, and all that followed."""
     made = Made()
-    for generation, conversation in _each_conversation(group, options, made):
+    for generation, conversation in _each_conversation(group.generations, options, made):
         first = conversation.sampled[0]
         row = _completion(generation, conversation, first, None)
         row |= {"generation": generation.number}
@@ -141,7 +141,7 @@ def _kto(group: Group, options: RowOptions) -> Made:
     made = Made()
     bound = options.min_reward
     mean = fmean(group.rewards) if group.rewards else 0.0
-    for generation, conversation in _each_conversation(group, options, made):
+    for generation, conversation in _each_conversation(group.generations, options, made):
         if bound is None and isclose(generation.reward, mean):
             made.leave_out("conversation", "its reward is the mean of its group, so it is neither good nor bad")
             continue
@@ -166,8 +166,7 @@ def _messages(group: Group, options: RowOptions) -> Made:
         why = "another one of its group is the best"
     for _ in range(len(group.generations) - len(good)):
         made.leave_out("rollout", why)
-    chosen = Group(group.phase, group.epoch, group.example_id, good)
-    for generation, conversation in _each_conversation(chosen, options, made):
+    for generation, conversation in _each_conversation(good, options, made):
         row: Row = {
             "messages": conversation.messages,
             "tools": conversation.tools,
@@ -182,10 +181,12 @@ def _messages(group: Group, options: RowOptions) -> Made:
     return made
 
 
-def _each_conversation(group: Group, options: RowOptions, made: Made) -> list[tuple[Generation, TextConversation]]:
-    """The conversations of all generations; those without tokens are left out if tokens are wanted."""
+def _each_conversation(
+    generations: Sequence[Generation], options: RowOptions, made: Made
+) -> list[tuple[Generation, TextConversation]]:
+    """The conversations of some generations; those without tokens are left out if tokens are wanted."""
     found = []
-    for generation in group.generations:
+    for generation in generations:
         for conversation in generation.conversations:
             if not conversation.sampled:
                 made.leave_out("conversation", "it has no answer")

@@ -72,10 +72,11 @@ def _record(
     item: EvalInputItem, score: Any, pairs: Sequence[PreferencePair], skipped: Sequence[Skipped]
 ) -> RolloutRecord:
     """The record of a rollout that did not fail, with the evaluator's score if it has one."""
-    known = {} if score_problem(score) else {"reward": float(score)}
+    facts: dict[str, Any] = {} if score_problem(score) else {"reward": float(score)}
     causes = counted(skipped)
-    left_out = {} if pairs else {"left_out": LeftOutCause.NO_PAIR, "error": str(causes[0]) if causes else None}
-    return outcome.recorded(item, 0).model_copy(update=known | left_out)
+    if not pairs:
+        facts |= {"left_out": LeftOutCause.NO_PAIR, "error": str(causes[0]) if causes else None}
+    return outcome.recorded(item, 0, **facts)
 
 
 def reported_skips(collected: Collected, config: DPOTrajectoryBuilderConfig) -> list[SkipCount]:
