@@ -83,22 +83,19 @@ def group_of(
         elif record.reward is None or not isfinite(record.reward):
             left_out[LeftOut("rollout", "it has no reward")] += 1
         else:
-            conversations = _conversations(record)
-            whole = [each for each in conversations if each is not None]
-            if missing := len(conversations) - len(whole):
+            whole = _conversations(record)
+            if missing := len(record.conversations) - len(whole):
                 left_out[LeftOut("conversation", "it has messages that are not text")] += missing
             generations.append(Generation(record.generation, record.reward, whole))
     return Group(phase, epoch, example_id, generations), left_out
 
 
-def _conversations(record: RolloutRecord) -> list[TextConversation | None]:
-    """The conversations of a rollout; None for one that is not all text."""
-    found: list[TextConversation | None] = []
+def _conversations(record: RolloutRecord) -> list[TextConversation]:
+    """The conversations of a rollout that are all text."""
+    found = []
     for conversation, messages in record.threads():
-        plain = [_plain(message) for message in messages]
-        texts = [message for message in plain if message is not None]
-        if len(texts) < len(plain):
-            found.append(None)
+        texts = [plain for message in messages if (plain := _plain(message)) is not None]
+        if len(texts) < len(messages):
             continue
         tools = None if conversation.tools is None else json.dumps(record.tools[conversation.tools], ensure_ascii=False)
         row, spans = _tokens(record, conversation.answers)

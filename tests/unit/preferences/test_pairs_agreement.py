@@ -107,11 +107,11 @@ async def test_adapters_train_the_same_pairs(items):
                 )
             ],
             reward=1.0,
-            metadata={"id": number, "chosen_score": better, "rejected_score": worse},
+            metadata={"id": "e", "chosen_score": better, "rejected_score": worse},
         )
-        for number, (end, chosen, rejected, better, worse) in enumerate(items)
+        for end, chosen, rejected, better, worse in items
     ]
-    whole = TrajectoryCollection(trajectories=[[each] for each in trajectories], run_id="r")
+    whole = TrajectoryCollection(trajectories=[trajectories], run_id="r")
     kept, _ = without_problems(whole)
     if not kept.trajectories:
         return
@@ -122,4 +122,5 @@ async def test_adapters_train_the_same_pairs(items):
     ]
     groups = await tokenized_groups(whole, Words())
     assert ["".join(map(chr, r.rows[0].token_ids)) for group in groups for r in group.rollouts] == sent
+    assert len({group.id for group in groups}) == len(groups) == len(sent) / 2
     assert len(make_batch(groups, resolve(TrainingConfig(algorithm="dpo"))).pairs) == len(groups)

@@ -2,17 +2,15 @@
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from nat.data_models.finetuning import Trajectory, TrajectoryCollection
 from nat.errors import NoTrajectories
-from nat.finetuning.preferences.candidates import messages_of
+from nat.finetuning.preferences.candidates import Prompt, messages_of
 from nat.finetuning.preferences.trajectories import check_any_left, dpo_items, problem_of, scores_of, without_problems
 from nat.finetuning.trajectories.groups import example_id
 from nat.finetuning.trajectories.texts import TextRollout, TextTrajectory
 from nat.plugins.local.client import BackendClient
-from nat.preferences.skips import SkipCause
 from nat.wire.texts import MAX_CONVERSATIONS, Conversation, TokenizedConversation, TokenizeRequest
 from nat.wire.training import TrainingGroup, TrainingRollout
 
@@ -25,40 +23,30 @@ def has_texts(collection: TrajectoryCollection) -> bool:
     return any(isinstance(each, TextTrajectory) or dpo_items(each) for each in every)
 
 
-def text_groups(collection: TrajectoryCollection) -> list[tuple[str, list[TextRollout]]]:
-    """The texts to compare with each other, under an id: each pair by itself, and the conversations of each group."""
-    found: list[tuple[str, list[TextRollout]]] = []
-    for number, group in enumerate(collection.trajectories):
-        written = [(example_id(trajectory), _texts(trajectory)) for trajectory in group]
-        if alone := [text for _, sets in written for one in sets if len(one) == 1 for text in one]:
-            found.append((str(number), alone))
-        for example, sets in written:
-            found += [(f"{number}/{example}/{place}", list(pair)) for place, pair in enumerate(sets) if len(pair) > 1]
-    return found
-
-
-def _problem(trajectory: Trajectory) -> SkipCause | None:
-    """Rows of a file were checked when it was read."""
-    return None if isinstance(trajectory, TextTrajectory) else problem_of(trajectory)
-
-
 def _texts(trajectory: Trajectory) -> list[tuple[TextRollout, ...]]:
     """The text of a trajectory, or its pairs."""
     if isinstance(trajectory, TextTrajectory):
         return [trajectory.texts]
     better, worse = scores_of(trajectory)
     return [
-        (
-            TextRollout(better, _answered(messages_of(item.prompt), item.chosen_response)),
-            TextRollout(worse, _answered(messages_of(item.prompt), item.rejected_response)),
-        )
+        (_answered(item.prompt, item.chosen_response, better), _answered(item.prompt, item.rejected_response, worse))
         for item in dpo_items(trajectory)
     ]
 
 
-def _answered(prompt: list[dict[str, Any]], text: str) -> Conversation:
+def _answered(prompt: Prompt, text: str, reward: float) -> TextRollout:
     """A conversation that ends with this answer, to learn from the answer alone."""
-    return Conversation(messages=[*prompt, {"role": "assistant", "content": text}], answers=[len(prompt)])
+    messages = [*messages_of(prompt), {"role": "assistant", "content": text}]
+    return TextRollout(reward, Conversation(messages=messages, answers=[len(messages) - 1]))
+
+
+def _by_group(collection: TrajectoryCollection) -> Iterator[tuple[str, TextRollout]]:
+    """The texts after the id of those that they are compared with: each pair by itself, others with their group."""
+    for number, group in enumerate(collection.trajectories):
+        found = [(example_id(trajectory), texts) for trajectory in group for texts in _texts(trajectory)]
+        for place, (example, texts) in enumerate(found):
+            name = str(number) if len(texts) == 1 else f"{number}/{example}/{place}"
+            yield from ((name, text) for text in texts)
 
 
 async def tokenized_groups(collection: TrajectoryCollection, client: BackendClient) -> list[TrainingGroup]:
@@ -70,34 +58,30 @@ async def tokenized_groups(collection: TrajectoryCollection, client: BackendClie
         NoTrajectories: the model can take none of the texts.
 
     """
-    usable, causes = without_problems(collection, _problem)
+    usable, causes = without_problems(  # rows of a file were checked when it was read
+        collection, lambda each: None if isinstance(each, TextTrajectory) else problem_of(each)
+    )
     check_any_left(usable, causes)
     for cause, count in causes.items():
         logger.warning("%d preference pairs are left out: %s", count, cause)
-    texts = text_groups(usable)
-    rollouts = [rollout for _, group in texts for rollout in group]
-    found = iter(await _tokenized(rollouts, client))
-    groups = [(name, [(rollout, next(found)) for rollout in group]) for name, group in texts]
-    problems = Counter(one.problem for _, group in groups for _, one in group if one.problem is not None)
+    texts = list(_by_group(usable))
+    found = await _tokenized([text for _, text in texts], client)
+    groups: dict[str, list[TrainingRollout]] = {}
+    for (name, text), one in zip(texts, found, strict=True):
+        if one.rows:
+            advantage = None if text.desirable is None else 1.0 if text.desirable else -1.0
+            rollout = TrainingRollout(reward=text.reward, rows=one.rows, advantage=advantage)
+            groups.setdefault(name, []).append(rollout)
+    problems = Counter(one.problem for one in found if one.problem is not None)
     listed = "; ".join(f"{count} x {problem}" for problem, count in problems.most_common())
-    made = [
-        TrainingGroup(id=name, rollouts=kept)
-        for name, group in groups
-        if (kept := [_rollout(rollout, one) for rollout, one in group if one.rows])
-    ]
-    if not made:
+    if not groups:
         raise NoTrajectories(
-            f"none of {len(rollouts)} texts can be turned into tokens: {listed}",
+            f"none of {len(texts)} texts can be turned into tokens: {listed}",
             hint="correct the rows that are named, or use a model whose chat template takes them",
         )
     if problems:
-        logger.warning("%d of %d texts are left out: %s", problems.total(), len(rollouts), listed)
-    return made
-
-
-def _rollout(text: TextRollout, found: TokenizedConversation) -> TrainingRollout:
-    advantage = None if text.desirable is None else 1.0 if text.desirable else -1.0
-    return TrainingRollout(reward=text.reward, rows=found.rows, advantage=advantage)
+        logger.warning("%d of %d texts are left out: %s", problems.total(), len(texts), listed)
+    return [TrainingGroup(id=name, rollouts=rollouts) for name, rollouts in groups.items()]
 
 
 async def _tokenized(rollouts: Sequence[TextRollout], client: BackendClient) -> list[TokenizedConversation]:
