@@ -103,6 +103,7 @@ OWN: Mapping[str, str] = {
     "nat.finetuning.recording_trainer": "RecordingTrainer",
     "nat.finetuning.trainer": "EpochTrainer",
     "nat.finetuning.trajectories.rows": "training_groups",
+    "nat.preferences.pairs": "PairRule",
     "nat.testing": "Call Played play",
     "nat.wire.serving": "ServeOptions",
     "nat.wire.training": "Span TrainingGroup TrainingRollout TrainingRow",

@@ -22,7 +22,7 @@ def pair(
     if scores is not None:
         facts |= {"chosen_score": scores[0], "rejected_score": scores[1]}
     item = DPOItem(prompt=prompt, chosen_response=chosen, rejected_response=rejected)
-    difference = scores[0] - scores[1] if scores else 1.0
+    difference = scores[0] - scores[1] if scores and reward is None else 1.0
     return Trajectory(episode=[item], reward=difference if reward is None else reward, metadata=facts)
 
 

@@ -21,7 +21,7 @@ from nat.finetuning.progress import append_progress
 from nat.finetuning.trajectories.calls import Target
 from nat.finetuning.trajectories.credit import credit_warnings
 from nat.finetuning.trajectories.groups import example_id, group_by_example, has_signal
-from nat.finetuning.trajectories.outcome import Outcome, failed, scored, unscored, unscored_by, with_facts
+from nat.finetuning.trajectories.outcome import failed, scored, unscored, unscored_by, with_facts
 from nat.rollout.session import Choose, in_pass
 from nat.runs.rollouts import RolloutRecord
 
@@ -138,8 +138,8 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         trajectories: list[Trajectory] = []
         for generation, output in enumerate(outputs):
             outcomes = [outcome async for outcome in self._outcomes(output, generation, metadata)]
-            self._rollouts[run_id] += with_facts([outcome.record for outcome in outcomes], output.rollouts)
-            trajectories += [outcome.trajectory for outcome in outcomes if outcome.trajectory is not None]
+            self._rollouts[run_id] += with_facts([record for record, _ in outcomes], output.rollouts)
+            trajectories += [trajectory for _, trajectory in outcomes if trajectory is not None]
         return trajectories
 
     async def abandon(self, run_id: str) -> None:
@@ -159,30 +159,30 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
 
     async def _outcomes(
         self, output: EvaluationRunOutput, generation: int, metadata: dict[str, Any]
-    ) -> AsyncIterator[Outcome]:
-        """The outcome of each item of one pass."""
+    ) -> AsyncIterator[tuple[RolloutRecord, Trajectory | None]]:
+        """The record of each item of one pass, and its trajectory if it can be trained on."""
         failures = {failure.item_id: failure for failure in output.failures}
         scores = {str(score.id): score for score in self._scores(output)}
         target = Target(functions=self.run_config.target_functions, model=self.run_config.target_model)
         for item in output.eval_input.eval_input_items:
             if (failure := failures.get(str(item.id))) is not None:
-                yield Outcome(failed(item, failure, generation, target))
+                yield failed(item, failure, generation, target), None
                 continue
             score = scores.get(str(item.id))
             if score is None or score.score is None:
-                yield Outcome(unscored_by(item, generation, score, target))
+                yield unscored_by(item, generation, score, target), None
                 continue
             deadline = asyncio.timeout(self.reward_seconds)
             try:
                 async with deadline:
                     reward = await self.compute_reward(score, metadata)
             except EvaluationError as error:
-                yield Outcome(unscored(item, generation, str(error), target))
+                yield unscored(item, generation, str(error), target), None
                 continue
             except ANY_FAILURE as error:  # the boundary of one rollout: its reward is user code
                 late = f"it did not end within {self.reward_seconds:g} s" if deadline.expired() else None
                 described = f"compute_reward: {late or describe_error(error)}"
-                yield Outcome(unscored(item, generation, described, target, traceback=traceback_of(error)))
+                yield unscored(item, generation, described, target, traceback=traceback_of(error)), None
                 continue
             credit = self.run_config.reward_function
             yield scored(item, score, reward, generation=generation, target=target, credit=credit, metadata=metadata)

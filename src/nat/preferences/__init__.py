@@ -1,4 +1,4 @@
-"""Preferences between generations of one example: which to compare, and where they part. Pure, without torch.
+"""Preferences between answers: what a pair is, where two rollouts part, and why others are none. Pure, without torch.
 
-The embedded backend, the NeMo Customizer and the export of trajectories share these choices.
+The embedded backend, the builder of pairs, NeMo Customizer and the export of trajectories share this rule.
 """

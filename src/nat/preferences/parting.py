@@ -4,91 +4,79 @@ Where a tool, a user or an opponent said something different first, the two answ
 states, and neither is preferred to the other.
 """
 
+import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from nat.preferences.skips import SkipCause
 from nat.wire.training import TrainingRow
 
-Message = Mapping[str, Any]
+Marked = tuple[tuple[Hashable, bool], ...]
+"""The tokens or messages of a row or conversation, and whether each was sampled, or is one to learn from."""
 
 
-def parting(row_a: TrainingRow, row_b: TrainingRow) -> int | None:
-    """Position of the first sampled token at which two rows differ, which perhaps only one of them has.
+class Parting(NamedTuple):
+    """Where two generations part."""
 
-    None if they are equal, or a prompt differs before. An answer that ends at the token may be the beginning of the
-    other.
-    """
-    tokens_a, tokens_b = _marked(row_a), _marked(row_b)
-    token = _shared(tokens_a, tokens_b)
-    sampled = [token < len(tokens) and tokens[token][1] for tokens in (tokens_a, tokens_b)]
-    within = token > 0 and tokens_a[token - 1][1]
-    return token if all(sampled) or (within and any(sampled)) else None
+    own: int
+    """Which row or conversation of the one generation."""
+    other: int
+    """Which one of the other generation."""
+    at: int
+    """Index of the first token or message that differs."""
 
 
-def first_parting(rows_a: Sequence[TrainingRow], rows_b: Sequence[TrainingRow]) -> tuple[tuple[int, int], int] | None:
-    """The places of the first rows of two generations that part at an answer, and where; None if there are none.
-
-    A row that both have is not compared with other answers to its prompt.
-    """
-    shared = Counter(map(_marked, rows_a)) & Counter(map(_marked, rows_b))
-    for place_a, row_a in _unshared(rows_a, shared):
-        for place_b, row_b in _unshared(rows_b, shared):
-            if (token := parting(row_a, row_b)) is not None:
-                return (place_a, place_b), token
-    return None
-
-
-def _unshared(
-    rows: Sequence[TrainingRow], shared: Counter[tuple[tuple[int, bool], ...]]
-) -> Iterator[tuple[int, TrainingRow]]:
-    """The rows with their places, without those that both generations have."""
-    left = shared.copy()
-    for place, row in enumerate(rows):
-        left[_marked(row)] -= 1
-        if left[_marked(row)] < 0:
-            yield place, row
-
-
-def message_parting(
-    messages_a: Sequence[Message],
-    sampled_a: Collection[int],
-    messages_b: Sequence[Message],
-    sampled_b: Collection[int],
-) -> int | None:
-    """The place of the first message that differs, if both models sampled it; None if the prompts differ before.
-
-    `sampled_…` has the places of the messages that the model sampled. The ids of tool calls, which are random, are not
-    compared.
-    """
-    place = _shared(_without_ids(messages_a), _without_ids(messages_b))
-    return place if place in sampled_a and place in sampled_b else None
-
-
-def same_messages(messages_a: Sequence[Message], messages_b: Sequence[Message]) -> bool:
-    """True if two conversations differ at most in the ids of tool calls."""
-    return _without_ids(messages_a) == _without_ids(messages_b)
-
-
-def _marked(row: TrainingRow) -> tuple[tuple[int, bool], ...]:
-    """Each token, and whether it was sampled, or is one to learn from."""
+def marked_tokens(row: TrainingRow) -> Marked:
+    """The tokens of a row."""
     targets = set(row.targets)
     return tuple((token, place in targets) for place, token in enumerate(row.token_ids))
 
 
-def _shared(a: Sequence[object], b: Sequence[object]) -> int:
-    """Length of the common beginning."""
-    pairs = enumerate(zip(a, b, strict=False))
-    return next((place for place, (x, y) in pairs if x != y), min(len(a), len(b)))
+def marked_messages(
+    messages: Sequence[Mapping[str, Any]], sampled: Collection[int], tools: str | None = None
+) -> Marked:
+    """`sampled` has the places of sampled messages. Tools are part of the prompt; the random ids of calls are not."""
+    words = (json.dumps(_without_ids(message), sort_keys=True, default=str) for message in messages)
+    return tuple(((tools, text), place in sampled) for place, text in enumerate(words))
 
 
-def _without_ids(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    return [
-        {key: value for key, value in message.items() if key not in {"tool_calls", "tool_call_id"} and value}
-        | {"tool_calls": [_call_without_id(call) for call in message.get("tool_calls") or ()]}
-        for message in messages
-    ]
+def parting(a: Marked, b: Marked, *, whole: bool = False) -> int | None:
+    """Position of the first token or message that differs, if it was sampled; None if a prompt differs before.
+
+    An answer that ends at a token may be the beginning of the other, so that only one of the two has that token; a
+    message is a `whole` answer.
+    """
+    at = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    sampled = [at < len(each) and each[at][1] for each in (a, b)]
+    within = not whole and at > 0 and a[at - 1][1]
+    return at if all(sampled) or (within and any(sampled)) else None
 
 
-def _call_without_id(call: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in call.items() if key not in {"id", "index"}}
+def first_parting(own: Sequence[Marked], others: Sequence[Marked], *, whole: bool = False) -> Parting | SkipCause:
+    """Where two generations part: in the first of their rows or conversations that do; or why none does.
+
+    What both generations have is not compared with other answers to its prompt.
+    """
+    shared = Counter(own) & Counter(others)
+    mine, its = (list(_unshared(each, shared)) for each in (own, others))
+    for place, one in mine:
+        for other_place, other in its:
+            if (at := parting(one, other, whole=whole)) is not None:
+                return Parting(place, other_place, at)
+    return SkipCause.DIFFERENT_PROMPTS if mine or its else SkipCause.EQUAL_RESPONSES
+
+
+def _unshared(sequences: Sequence[Marked], shared: Counter[Marked]) -> Iterator[tuple[int, Marked]]:
+    """The sequences with their places, without those that both generations have."""
+    left = shared.copy()
+    for place, sequence in enumerate(sequences):
+        left[sequence] -= 1
+        if left[sequence] < 0:
+            yield place, sequence
+
+
+def _without_ids(message: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in message.items() if key not in {"tool_calls", "tool_call_id"} and value}
+    calls = message.get("tool_calls") or ()
+    return kept | {"tool_calls": [{key: call[key] for key in call if key not in {"id", "index"}} for call in calls]}

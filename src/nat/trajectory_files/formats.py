@@ -5,14 +5,16 @@ whole completions, so a completion of `preference` and `kto` is one answer, and 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import isclose
 from statistics import fmean
 from typing import Any, Literal
 
-from nat.preferences.pairs import Pairing, pairs_of
-from nat.preferences.parting import message_parting, same_messages
+from nat.preferences.pairs import PairRule
+from nat.preferences.parting import first_parting
+from nat.preferences.skips import SkipCause
 from nat.trajectory_files.generations import Generation, Group, LeftOut, TextConversation, masked
 
 Form = Literal["grpo", "preference", "kto", "messages"]
@@ -20,6 +22,11 @@ Kind = Literal["text", "messages", "number", "count", "flag", "counts", "numbers
 Row = dict[str, Any]
 
 NO_TOKENS = "its messages and its tokens do not match"
+_UNPARTED: Mapping[str, str] = {
+    SkipCause.EQUAL_RESPONSES: "its answers are equal",
+    SkipCause.DIFFERENT_PROMPTS: "its prompts differ before its answers do",
+}
+"""What is said of rollouts, which are no candidates of a turn."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +36,8 @@ class RowOptions:
     form: Form = "grpo"
     tokens: bool = False
     """Add the token ids, and the sampler's log probabilities."""
-    margin: float = 0.0
-    """The least difference in reward of a pair."""
-    pairing: Pairing = "all"
-    max_pairs: int | None = None
-    """The most pairs of a group."""
+    pairs: PairRule = field(default_factory=PairRule)
+    """Which rollouts of a group are pairs."""
     min_reward: float | None = None
     """From this reward on, `kto` labels an answer as good, and `messages` has the rollout."""
 
@@ -78,7 +82,7 @@ def _common(group: Group) -> Row:
 def _grpo(group: Group, options: RowOptions) -> Made:
     """Each conversation of each rollout: what came before the first answer, and all that followed."""
     made = Made()
-    for generation, conversation in _each_conversation(group, options, made):
+    for generation, conversation in _each_conversation(group.generations, options, made):
         first = conversation.sampled[0]
         row = _completion(generation, conversation, first, None)
         row |= {"generation": generation.number}
@@ -90,31 +94,27 @@ def _grpo(group: Group, options: RowOptions) -> Made:
 
 def _preference(group: Group, options: RowOptions) -> Made:
     """Pairs of answers to the same prompt, from rollouts whose rewards differ."""
-    made = Made()
-    pairs = pairs_of(group.rewards, options.margin, how=options.pairing)
-    if group.generations and not pairs:
-        made.leave_out("group", "no two of its rewards differ" + (" by the margin" if options.margin else ""))
-    for better, worse in pairs:
-        if len(made.rows) == options.max_pairs:
-            break
-        row = _pair(group.generations[better], group.generations[worse], options)
-        if isinstance(row, str):
-            made.leave_out("pair", row)
-        else:
-            made.rows.append(row)
+    rows, refused, _ = options.pairs.choose(group.rewards, partial(_pair, group, options))
+    made = Made(rows)
+    if group.generations and not rows and not refused:
+        made.leave_out("group", "no two of its rewards differ" + (" by the margin" if options.pairs.margin else ""))
+    for _, _, cause in refused:
+        made.leave_out("pair", _UNPARTED.get(cause, cause))
     return made
 
 
-def _pair(better: Generation, worse: Generation, options: RowOptions) -> Row | str:
+def _pair(group: Group, options: RowOptions, *places: int) -> Row | str:
     """The row of a pair, or why there is none."""
-    parted = _parted(better, worse)
-    if parted is None:
-        return "its answers are equal" if _same(better, worse) else "its prompts differ before its answers do"
-    chosen, rejected, place = parted
+    better, worse = (group.generations[place] for place in places)
+    sides = ([each.marked for each in own.conversations] for own in (better, worse))
+    parted = first_parting(*sides, whole=True)
+    if isinstance(parted, SkipCause):
+        return parted
+    chosen, rejected = better.conversations[parted.own], worse.conversations[parted.other]
     row = {
-        "prompt": chosen.messages[:place],
-        "chosen": [chosen.messages[place]],
-        "rejected": [rejected.messages[place]],
+        "prompt": chosen.messages[: parted.at],
+        "chosen": [chosen.messages[parted.at]],
+        "rejected": [rejected.messages[parted.at]],
         "tools": chosen.tools,
         "score_chosen": better.reward,
         "score_rejected": worse.reward,
@@ -123,7 +123,7 @@ def _pair(better: Generation, worse: Generation, options: RowOptions) -> Row | s
         return row
     if chosen.row is None or rejected.row is None:
         return NO_TOKENS
-    turn = chosen.sampled.index(place)
+    turn = chosen.sampled.index(parted.at)
     good, bad = (_completion_tokens(each, turn, turn) for each in (chosen, rejected))
     if good["prompt_ids"] != bad["prompt_ids"]:
         return "its tokens differ before its messages do"
@@ -136,27 +136,12 @@ def _pair(better: Generation, worse: Generation, options: RowOptions) -> Row | s
     }
 
 
-def _parted(better: Generation, worse: Generation) -> tuple[TextConversation, TextConversation, int] | None:
-    """The first conversations in which two generations part at an answer, and the place of that message."""
-    for chosen in better.conversations:
-        for rejected in worse.conversations:
-            place = message_parting(chosen.messages, chosen.sampled, rejected.messages, rejected.sampled)
-            if place is not None and chosen.tools == rejected.tools:
-                return chosen, rejected, place
-    return None
-
-
-def _same(better: Generation, worse: Generation) -> bool:
-    a, b = better.conversations, worse.conversations
-    return len(a) == len(b) and all(same_messages(x.messages, y.messages) for x, y in zip(a, b, strict=True))
-
-
 def _kto(group: Group, options: RowOptions) -> Made:
     """Each answer, labelled by the reward of its rollout."""
     made = Made()
     bound = options.min_reward
     mean = fmean(group.rewards) if group.rewards else 0.0
-    for generation, conversation in _each_conversation(group, options, made):
+    for generation, conversation in _each_conversation(group.generations, options, made):
         if bound is None and isclose(generation.reward, mean):
             made.leave_out("conversation", "its reward is the mean of its group, so it is neither good nor bad")
             continue
@@ -181,8 +166,7 @@ def _messages(group: Group, options: RowOptions) -> Made:
         why = "another one of its group is the best"
     for _ in range(len(group.generations) - len(good)):
         made.leave_out("rollout", why)
-    chosen = Group(group.phase, group.epoch, group.example_id, good)
-    for generation, conversation in _each_conversation(chosen, options, made):
+    for generation, conversation in _each_conversation(good, options, made):
         row: Row = {
             "messages": conversation.messages,
             "tools": conversation.tools,
@@ -197,10 +181,12 @@ def _messages(group: Group, options: RowOptions) -> Made:
     return made
 
 
-def _each_conversation(group: Group, options: RowOptions, made: Made) -> list[tuple[Generation, TextConversation]]:
-    """The conversations of all generations; those without tokens are left out if tokens are wanted."""
+def _each_conversation(
+    generations: Sequence[Generation], options: RowOptions, made: Made
+) -> list[tuple[Generation, TextConversation]]:
+    """The conversations of some generations; those without tokens are left out if tokens are wanted."""
     found = []
-    for generation in group.generations:
+    for generation in generations:
         for conversation in generation.conversations:
             if not conversation.sampled:
                 made.leave_out("conversation", "it has no answer")

@@ -4,9 +4,11 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite
 from typing import Any, NamedTuple
 
+from nat.preferences.parting import Marked, marked_messages
 from nat.runs.rollouts import AnswerRecord, RolloutRecord
 from nat.wire.json import parse_json
 from nat.wire.training import Span, TrainingRow
@@ -38,6 +40,11 @@ class TextConversation:
     """Its tokens; None if the run has none, or if its answers are in several rows."""
     spans: list[Span]
     """The tokens of each answer in the row; empty without it."""
+
+    @cached_property
+    def marked(self) -> Marked:
+        """What two generations are compared by."""
+        return marked_messages(self.messages, self.sampled, self.tools)
 
 
 @dataclass(frozen=True)
@@ -76,22 +83,19 @@ def group_of(
         elif record.reward is None or not isfinite(record.reward):
             left_out[LeftOut("rollout", "it has no reward")] += 1
         else:
-            conversations = _conversations(record)
-            whole = [each for each in conversations if each is not None]
-            if missing := len(conversations) - len(whole):
+            whole = _conversations(record)
+            if missing := len(record.conversations) - len(whole):
                 left_out[LeftOut("conversation", "it has messages that are not text")] += missing
             generations.append(Generation(record.generation, record.reward, whole))
     return Group(phase, epoch, example_id, generations), left_out
 
 
-def _conversations(record: RolloutRecord) -> list[TextConversation | None]:
-    """The conversations of a rollout; None for one that is not all text."""
-    found: list[TextConversation | None] = []
+def _conversations(record: RolloutRecord) -> list[TextConversation]:
+    """The conversations of a rollout that are all text."""
+    found = []
     for conversation, messages in record.threads():
-        plain = [_plain(message) for message in messages]
-        texts = [message for message in plain if message is not None]
-        if len(texts) < len(plain):
-            found.append(None)
+        texts = [plain for message in messages if (plain := _plain(message)) is not None]
+        if len(texts) < len(messages):
             continue
         tools = None if conversation.tools is None else json.dumps(record.tools[conversation.tools], ensure_ascii=False)
         row, spans = _tokens(record, conversation.answers)

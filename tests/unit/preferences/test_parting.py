@@ -5,13 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.training_rows import row_of
-from nat.preferences.parting import first_parting, message_parting, parting, same_messages
+from nat.preferences.parting import first_parting, marked_messages, marked_tokens, parting
+from nat.preferences.skips import SkipCause
 
 
 def row(*parts):
     """A row of prompts (lists) and answers (tuples), in turn."""
     tokens = [token for part in parts for token in part]
-    return row_of(tokens, [-0.5 if isinstance(part, tuple) else None for part in parts for _ in part])
+    return marked_tokens(row_of(tokens, [-0.5 if isinstance(part, tuple) else None for part in parts for _ in part]))
 
 
 @pytest.mark.parametrize(
@@ -64,8 +65,16 @@ def test_the_first_rows_that_part_are_found():
     """Conversations that saw different prompts are passed over."""
     a = [row([1], (2,), [3], (4,)), row([5], (6,))]
     b = [row([1], (2,), [9], (4,)), row([5], (7,))]
-    assert first_parting(a, b) == ((1, 1), 1)
-    assert first_parting(a[:1], b[:1]) is None
+    assert first_parting(a, b) == (1, 1, 1)
+    assert first_parting(a[:1], b[:1]) is SkipCause.DIFFERENT_PROMPTS
+    assert first_parting(a, a) is SkipCause.EQUAL_RESPONSES
+
+
+def test_what_both_have_is_not_compared():
+    """Another answer to the prompt of a row that both have, such as to a retry, is compared with its like alone."""
+    a, b = [row([1], (2,)), row([1], (3,))], [row([1], (2,)), row([1], (4,))]
+    assert first_parting(a, b) == (1, 1, 1)
+    assert first_parting(a, b[:1]) is SkipCause.DIFFERENT_PROMPTS
 
 
 def said(role, content, **more):
@@ -79,10 +88,10 @@ def test_a_streamed_call_is_the_same_call():
         call = {"id": "x", "type": "function", "function": {"name": "add", "arguments": arguments}}
         return [said("user", "2 + 2?"), said("assistant", None, tool_calls=[call | more])]
 
-    whole, streamed, other = calling("{}"), calling("{}", index=0), calling('{"a": 2}', index=0)
-    assert same_messages(whole, streamed)
-    assert message_parting(whole, [1], streamed, [1]) is None
-    assert message_parting(whole, [1], other, [1]) == 1
+    calls = calling("{}"), calling("{}", index=0), calling('{"a": 2}', index=0)
+    whole, streamed, other = (marked_messages(messages, [1]) for messages in calls)
+    assert whole == streamed
+    assert parting(whole, other, whole=True) == 1
 
 
 def test_messages_part_at_an_answer():
@@ -97,11 +106,22 @@ def test_messages_part_at_an_answer():
         ]
         for name, answer in (("x", "four"), ("y", "five"))
     ]
-    assert message_parting(called[0], [1, 3], called[1], [1, 3]) == 3
-    assert message_parting(called[0], [1, 3], [question, said("assistant", "4")], [1]) == 1
-    assert message_parting(called[0], [1, 3], called[0], [1, 3]) is None
-    assert same_messages(called[0][:3], called[1][:3])
-    assert not same_messages(called[0], called[1])
+
+    def part(a, sampled_a, b, sampled_b):
+        return parting(marked_messages(a, sampled_a), marked_messages(b, sampled_b), whole=True)
+
+    assert part(called[0], [1, 3], called[1], [1, 3]) == 3
+    assert part(called[0], [1, 3], [question, said("assistant", "4")], [1]) == 1
+    assert part(called[0], [1, 3], called[0], [1, 3]) is None
     other = [*called[1][:2], said("tool", "5", tool_call_id="y"), said("assistant", "five")]
-    assert message_parting(called[0], [1, 3], other, [1, 3]) is None
-    assert message_parting(called[0], [3], [question, said("assistant", "shown before")], []) is None
+    assert part(called[0], [1, 3], other, [1, 3]) is None
+    assert part(called[0], [3], [question, said("assistant", "shown before")], []) is None
+    assert part(called[0][:2], [1], [*called[1][:2], said("assistant", "and")], [1, 2]) is None
+
+
+def test_tools_belong_to_the_prompt():
+    """Answers to the same messages are not compared if their requests offered other tools."""
+    messages = [said("user", "2 + 2?"), said("assistant", "4")], [said("user", "2 + 2?"), said("assistant", "5")]
+    a, b = (marked_messages(each, [1], tools="[1]") for each in messages)
+    assert parting(a, b, whole=True) == 1
+    assert parting(a, marked_messages(messages[1], [1]), whole=True) is None

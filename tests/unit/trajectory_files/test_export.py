@@ -8,6 +8,7 @@ import pytest
 
 from fakes.runs_on_disk import conversation, make_run
 from nat.errors import JournalError, NoTrajectories, StorageError
+from nat.preferences.pairs import PairRule
 from nat.runs.journal import Journal, reading
 from nat.runs.records import Phase
 from nat.runs.rollouts import LeftOutCause
@@ -61,7 +62,7 @@ def test_an_epoch_that_was_not_played(run_dir, tmp_path):
 
 def test_no_rows_is_an_error(run_dir, tmp_path):
     """It counts the reasons, and no empty file is left."""
-    options = RowOptions("preference", margin=5)
+    options = RowOptions("preference", pairs=PairRule(margin=5))
     with pytest.raises(NoTrajectories, match=r"9 groups: no two of its rewards differ by the margin"):
         exported(run_dir, tmp_path / "none.jsonl", options=options)
     assert list(tmp_path.glob("*.jsonl")) == []

@@ -7,6 +7,7 @@ import pytest
 from fakes.run_records import rollout_record
 from fakes.runs_on_disk import thread
 from fakes.training_rows import logprobs_of, row_of
+from nat.preferences.pairs import PairRule
 from nat.runs.rollouts import LeftOutCause
 from nat.trajectory_files.formats import FORMATS, RowOptions, columns_of, rows_of
 from nat.trajectory_files.generations import LeftOut, group_of
@@ -103,12 +104,12 @@ def test_pairs_part_at_the_first_different_answer():
 
 def test_options_of_pairs():
     """A margin, a cap after the pairs without an answer to compare, and best against worst."""
-    assert len(made(RECORDS, "preference", margin=0.6)[0]) == 1
+    assert len(made(RECORDS, "preference", pairs=PairRule(margin=0.6))[0]) == 1
     same = [guessed(0, 1.0, "4"), guessed(1, 0.0, "4"), guessed(2, 0.5, "5")]
-    rows, left_out = made(same, "preference", max_pairs=1)
+    rows, left_out = made(same, "preference", pairs=PairRule(most=1))
     assert [(row["score_chosen"], row["score_rejected"]) for row in rows] == [(1.0, 0.5)]
     assert left_out == {LeftOut("pair", "its answers are equal"): 1}
-    assert len(made(RECORDS, "preference", pairing="best_worst")[0]) == 1
+    assert len(made(RECORDS, "preference", pairs=PairRule(which="best_worst"))[0]) == 1
     _, left_out = made(RECORDS[:1], "preference")
     assert left_out == {LeftOut("group", "no two of its rewards differ"): 1}
 

@@ -14,7 +14,7 @@ its tokens has for an advantage, and the objective is slope · log π: any split
 Shapes: K sampled tokens of a micro-batch, N its rows, R the rollouts and S the completions of an optimizer step.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from nat.backend.algorithms.advantages import Advantage
+from nat.preferences.pairs import PairRule
 
 MAX_LOG_RATIO = 20.0
 """Log ratios are clamped to this before exp."""
@@ -145,8 +146,8 @@ class Algorithm:
     """The advantage of a token, from the log probability that a teacher gives to it; every rollout then teaches."""
     sequence_loss: SequenceLoss | None = None
     """The loss over completions, which takes the place of advantages and of the KL term."""
-    pairs: Callable[[Sequence[float], Any], Sequence[tuple[int, int]]] | None = None
-    """(rewards of a group, options) → the indices of its pairs, the better one first; None: a completion is a whole
-    rollout, and better if its advantage is positive."""
+    pairs: Callable[[Any], PairRule] | None = None
+    """options → which rollouts of a group are pairs; None: a completion is a whole rollout, and better if its advantage
+    is positive."""
     needs_mismatched: bool = False
     """Its sequence loss reads `mismatched_kl`."""

@@ -3,7 +3,6 @@
 Shapes: as in algorithm.py; P pairs.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, Self
 
@@ -14,7 +13,7 @@ from torch.nn.functional import logsigmoid
 
 from nat.backend.algorithms.algorithm import AlgorithmOptions, Completions
 from nat.backend.algorithms.sft import RATIO_SETTINGS, SFT
-from nat.preferences.pairs import pairs_of
+from nat.preferences.pairs import Pairing, PairRule
 from nat.wire.numbers import Amount
 
 SEQUENCE_SETTINGS = RATIO_SETTINGS | {"aggregation", "max_completion_length"}
@@ -38,8 +37,8 @@ class DpoOptions(AlgorithmOptions):
     sft_loss_weight: Amount = 0.2
     """Weight of the cross entropy of the chosen answers' tokens: with 0, as in TRL, both answers may become unlikely,
     the worse one only faster."""
-    pairs: Literal["best_worst", "all"] = "all"
-    """Pair the best rollout of a group with its worst, or all rollouts whose rewards differ."""
+    pairs: Pairing = "all"
+    """All rollouts of a group whose rewards differ, or (`best_worst`) the pair with the largest difference alone."""
     margin: Amount = 0.0
     """The least difference in reward of a pair; at 0 any difference is enough."""
     max_pairs: int | None = Field(default=None, ge=1)
@@ -88,9 +87,9 @@ def dpo_loss(completions: Completions) -> Tensor:
     return loss
 
 
-def pairs_of_group(rewards: Sequence[float], options: DpoOptions) -> Sequence[tuple[int, int]]:
-    """The pairs that the options allow."""
-    return pairs_of(rewards, how=options.pairs, margin=options.margin, most=options.max_pairs)
+def pair_rule(options: DpoOptions) -> PairRule:
+    """Which rollouts of a group are compared."""
+    return PairRule(options.margin, options.pairs, options.max_pairs)
 
 
 DPO = replace(
@@ -103,5 +102,5 @@ DPO = replace(
     options=DpoOptions,
     unused=SEQUENCE_SETTINGS | {"advantage", "tokens_per_step"},
     sequence_loss=dpo_loss,
-    pairs=pairs_of_group,
+    pairs=pair_rule,
 )

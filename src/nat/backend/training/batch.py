@@ -8,6 +8,7 @@ Shapes: T input tokens of a row, K its sampled tokens.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, cycle, groupby, islice, pairwise, repeat
 from operator import attrgetter, itemgetter
 from typing import TypeVar
@@ -15,7 +16,9 @@ from typing import TypeVar
 from nat.backend.algorithms.advantages import BatchAdvantages, Returns, batch_advantages
 from nat.backend.algorithms.registry import Resolved
 from nat.errors import UpdateRejected
-from nat.preferences.parting import first_parting
+from nat.preferences.pairs import PairRule
+from nat.preferences.parting import first_parting, marked_tokens
+from nat.preferences.skips import SkipCause
 from nat.wire.training import Span, TrainingGroup, TrainingRollout, TrainingRow
 
 T = TypeVar("T")
@@ -140,9 +143,8 @@ def make_batch(groups: Sequence[TrainingGroup], resolved: Resolved) -> Batch:
     pairs: list[Pair] = []
     pairs_left_out = 0
     if algorithm.pairs is not None:
-        pairs, pairs_left_out = _pairs(
-            [(n, index, r) for n, (index, r, _) in enumerate(rollouts) if n in kept], resolved
-        )
+        own_group = [(number, index, rollout) for number, (index, rollout, _) in enumerate(rollouts) if number in kept]
+        pairs, pairs_left_out = _pairs(own_group, algorithm.pairs(resolved.options))
         kept = {number for pair in pairs for number in pair.rollouts}
     for number, (index, rollout, own) in enumerate(rollouts):
         if number in kept:
@@ -192,21 +194,25 @@ def _check_teacher(groups: Sequence[TrainingGroup], resolved: Resolved) -> None:
                 )
 
 
-def _pairs(usable: Sequence[tuple[int, int, TrainingRollout]], resolved: Resolved) -> tuple[list[Pair], int]:
+def _pairs(usable: Sequence[tuple[int, int, TrainingRollout]], rule: PairRule) -> tuple[list[Pair], int]:
     """The pairs of each group that part in an answer, and the number of those that do not."""
-    choose = resolved.algorithm.pairs
-    assert choose is not None, "only such algorithms have pairs"
     found: list[Pair] = []
     left_out = 0
-    for group, members in groupby(usable, key=itemgetter(1)):
-        own = [(number, rollout) for number, _, rollout in members]
-        for better, worse in choose([rollout.reward for _, rollout in own], resolved.options):
-            mine, its = ([row for row in own[place][1].rows if row.num_sampled] for place in (better, worse))
-            if (parted := first_parting(mine, its)) is None:
-                left_out += 1
-            else:
-                found.append(Pair(group, (own[better][0], own[worse][0]), *parted))
+    for _, members in groupby(usable, key=itemgetter(1)):
+        own = list(members)
+        pairs, refused, _ = rule.choose([rollout.reward for _, _, rollout in own], partial(_pair, own))
+        found += pairs
+        left_out += len(refused)
     return found, left_out
+
+
+def _pair(own: Sequence[tuple[int, int, TrainingRollout]], *places: int) -> Pair | SkipCause:
+    """Where two rollouts of a group part, or why they do not."""
+    (better, group, _), (worse, _, _) = pair = [own[place] for place in places]
+    parted = first_parting(*([marked_tokens(row) for row in each.rows if row.num_sampled] for _, _, each in pair))
+    if isinstance(parted, SkipCause):
+        return parted
+    return Pair(group, (better, worse), (parted.own, parted.other), parted.at)
 
 
 def _advantages(groups: Sequence[TrainingGroup], resolved: Resolved) -> BatchAdvantages:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import click
 from click.core import ParameterSource
 
-from nat.preferences.pairs import Pairing
+from nat.preferences.pairs import Pairing, PairRule
 from nat.runs.journal import reading
 from nat.runs.records import Phase
 from nat.trajectory_files.export import ExportedTrajectories, export_trajectories
@@ -107,10 +107,12 @@ def export_rollouts(
     rows: Form,
     epochs: tuple[int, ...],
     validations: tuple[int, ...],
+    margin: float,
     pairs: Pairing,
+    max_pairs: int | None,
+    min_reward: float | None,
     tokens: bool,
     force: bool,
-    **bounds: Any,
 ) -> ExportedTrajectories:
     """Write the file that the options describe."""
     if wrong := given(dict.fromkeys(_OF_A_MODEL)):
@@ -120,7 +122,7 @@ def export_rollouts(
             raise click.UsageError(f"{wrong[0]} has no effect on --as {rows}; it is for --as {' and '.join(forms)}.")
     if validations and tokens:
         raise click.UsageError("--tokens: held-out rollouts are recorded without tokens; leave out one of the options.")
-    options = RowOptions(rows, tokens=tokens, pairing=pairs, **bounds)
+    options = RowOptions(rows, tokens=tokens, pairs=PairRule(margin, pairs, max_pairs), min_reward=min_reward)
     chosen = [(Phase.TRAIN, epoch - 1) for epoch in sorted(set(epochs))]
     chosen += [(Phase.VALIDATION, epoch) for epoch in sorted(set(validations))]
     with reading(run_dir) as journal:

@@ -18,7 +18,8 @@ from nat.finetuning.preferences.collection import (
     reported_skips,
 )
 from nat.finetuning.preferences.config import DPOTrajectoryBuilderConfig
-from nat.finetuning.preferences.pairs import PreferencePair, trajectory_of
+from nat.finetuning.preferences.pairs import PreferencePair
+from nat.finetuning.preferences.trajectories import trajectory_of
 from nat.finetuning.progress import append_progress
 from nat.finetuning.run_context import current_run
 from nat.finetuning.trajectories.groups import group_by_example
@@ -85,7 +86,8 @@ class DPOTrajectoryBuilder(TrajectoryBuilder):
             trajectory_of(pair, reward_from_score_diff=by_diff, facts=facts) for pair in collected.pairs
         )
         text = "Built %d preference pairs from %d candidates in %d turns of %d examples for run_id: %s"
-        logger.info(text, len(collected.pairs), collected.num_candidates, collected.num_turns, len(groups), run_id)
+        counts = len(collected.pairs), len(collected.found.candidates), collected.num_turns, len(groups)
+        logger.info(text, *counts, run_id)
         return TrajectoryCollection(trajectories=groups, run_id=run_id)
 
     def _explain(self, collected: Collected) -> None:

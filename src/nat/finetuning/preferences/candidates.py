@@ -19,8 +19,8 @@ from nat.data_models.intermediate_step import (
 )
 from nat.data_models.score import score_problem
 from nat.errors import findings_of
-from nat.finetuning.preferences.skips import SkipCause, Skipped
 from nat.finetuning.trajectories.calls import WHOLE_WORKFLOW
+from nat.preferences.skips import SkipCause, Skipped
 from nat.secrets import excerpt
 
 Prompt = list[OpenAIMessage] | str
@@ -113,7 +113,11 @@ def _read(
     if problem := score_problem(data.score):
         raise Unreadable(SkipCause.BAD_SCORE, f"{where}: {problem}")
     response = _response(data.output, where)
-    prompt, stripped = _without_answer(_prompt(data.input, where), response, where)
+    given = _prompt(data.input, where)
+    prompt = without_answer(given, response)
+    if not isinstance(prompt, str) and prompt[-1].role == "assistant":
+        seen = excerpt(repr(prompt[-1].content), 60)
+        raise Unreadable(SkipCause.BAD_PROMPT, f"{where}: it ends with an assistant message, {seen}")
     metadata = step.metadata.model_dump(exclude_none=True) if isinstance(step.metadata, BaseModel) else step.metadata
     return (
         CandidateStep(
@@ -125,7 +129,7 @@ def _read(
             score=data.score,
             raw_metadata=dict(metadata or {}),
         ),
-        stripped,
+        prompt is not given,
     )
 
 
@@ -188,11 +192,13 @@ def _response(value: Any, where: str) -> str:
     raise Unreadable(SkipCause.BAD_RESPONSE, f"{where}: {seen}")
 
 
-def _without_answer(prompt: Prompt, response: str, where: str) -> tuple[Prompt, bool]:
-    """The prompt without the answer that an agent has appended to it already, and whether there was one."""
-    if isinstance(prompt, str) or prompt[-1].role != "assistant":
-        return prompt, False
-    if prompt[-1].content.strip() != response.strip() or len(prompt) == 1:
-        seen = excerpt(repr(prompt[-1].content), 60)
-        raise Unreadable(SkipCause.BAD_PROMPT, f"{where}: it ends with an assistant message, {seen}")
-    return prompt[:-1], True
+def messages_of(prompt: Prompt) -> list[dict[str, Any]]:
+    """The prompt in the form of the chat API; a text is a message of the user."""
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [each.model_dump() for each in prompt]
+
+
+def without_answer(prompt: Prompt, *responses: str) -> Prompt:
+    """The prompt without the answer that an agent has appended to it already: one of these, up to white space."""
+    if isinstance(prompt, str) or len(prompt) == 1 or prompt[-1].role != "assistant":
+        return prompt
+    return prompt[:-1] if prompt[-1].content.strip() in {response.strip() for response in responses} else prompt

@@ -1,6 +1,5 @@
 """What one pass over the dataset gives: pairs, counts of what was skipped, and the texts about it. Pure."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +13,8 @@ from nat.eval.failures import remedy_of
 from nat.finetuning.preferences.candidates import Candidates, find_candidates
 from nat.finetuning.preferences.config import DPOTrajectoryBuilderConfig
 from nat.finetuning.preferences.pairs import PreferencePair, pair_example, turns_of
-from nat.finetuning.preferences.skips import PUSH, SkipCause, SkipCount, Skipped, counted
 from nat.finetuning.trajectories import outcome
+from nat.preferences.skips import OF_A_JOB, PUSH, SkipCause, SkipCount, Skipped, counted
 from nat.runs.rollouts import LeftOutCause, RolloutRecord, RolloutTally, tally
 
 
@@ -26,14 +25,14 @@ class Collected:
     records: list[RolloutRecord]
     """One for each rollout."""
     pairs: list[PreferencePair]
-    num_candidates: int
     num_turns: int
-    skips: list[SkipCount]
-    """By cause, the most frequent first."""
-    stripped: int
-    """Candidates whose prompt ended with their own answer, which was removed."""
-    other_names: Counter[str]
-    """TTC_END steps of other names."""
+    found: Candidates
+    """Of all rollouts; its skips have those of turns and pairs, too."""
+
+    @property
+    def skips(self) -> list[SkipCount]:
+        """By cause, the most frequent first."""
+        return counted(self.found.skipped)
 
 
 def collect(
@@ -58,33 +57,26 @@ def collect(
         found = find_candidates(str(item.id), item.trajectory, config.ttc_step_name, functions)
         turns = turns_of(found.candidates)
         own, unpaired = pair_example(turns, config)
-        skipped = [*found.skipped, *unpaired]
-        records.append(_record(item, scores.get(str(item.id)), own, skipped))
+        found.skipped += unpaired
+        records.append(_record(item, scores.get(str(item.id)), own, found.skipped))
         pairs += own
         num_turns += len(turns)
         whole.candidates += found.candidates
-        whole.skipped += skipped
+        whole.skipped += found.skipped
         whole.stripped += found.stripped
         whole.other_names += found.other_names
-    return Collected(
-        records=outcome.with_facts(records, output.rollouts),
-        pairs=pairs,
-        num_candidates=len(whole.candidates),
-        num_turns=num_turns,
-        skips=counted(whole.skipped),
-        stripped=whole.stripped,
-        other_names=whole.other_names,
-    )
+    return Collected(outcome.with_facts(records, output.rollouts), pairs, num_turns, whole)
 
 
 def _record(
     item: EvalInputItem, score: Any, pairs: Sequence[PreferencePair], skipped: Sequence[Skipped]
 ) -> RolloutRecord:
     """The record of a rollout that did not fail, with the evaluator's score if it has one."""
-    known = {} if score_problem(score) else {"reward": float(score)}
+    facts: dict[str, Any] = {} if score_problem(score) else {"reward": float(score)}
     causes = counted(skipped)
-    left_out = {} if pairs else {"left_out": LeftOutCause.NO_PAIR, "error": str(causes[0]) if causes else None}
-    return outcome.recorded(item, 0).model_copy(update=known | left_out)
+    if not pairs:
+        facts |= {"left_out": LeftOutCause.NO_PAIR, "error": str(causes[0]) if causes else None}
+    return outcome.recorded(item, 0, **facts)
 
 
 def reported_skips(collected: Collected, config: DPOTrajectoryBuilderConfig) -> list[SkipCount]:
@@ -99,12 +91,12 @@ def metrics_of(collected: Collected, config: DPOTrajectoryBuilderConfig) -> dict
     return {
         "total_examples": len({record.example_id for record in collected.records}),
         "total_turns": collected.num_turns,
-        "total_candidates": collected.num_candidates,
+        "total_candidates": len(collected.found.candidates),
         "total_pairs": len(collected.pairs),
         "total_trajectories": len(collected.pairs),
         "failed_rollouts": tally(collected.records).num_failed,
-        "answers_removed_from_prompts": collected.stripped,
-        **{f"skipped_{cause.name.lower()}": skipped.get(cause, 0) for cause in SkipCause},
+        "answers_removed_from_prompts": collected.found.stripped,
+        **{f"skipped_{cause.name.lower()}": skipped.get(cause, 0) for cause in SkipCause if cause not in OF_A_JOB},
     }
 
 
@@ -112,7 +104,7 @@ def no_pairs(collected: Collected, config: DPOTrajectoryBuilderConfig) -> NoPref
     """The error of a pass without pairs: what was seen, counted by cause, and a remedy for the likeliest."""
     counts = tally(collected.records)
     played = counts.num_rollouts - counts.num_failed
-    seen = f"{collected.num_candidates} candidates in {collected.num_turns} turns of {played} rollouts"
+    seen = f"{len(collected.found.candidates)} candidates in {collected.num_turns} turns of {played} rollouts"
     lines = [f"no preference pair to train on: {seen}"]
     lines += [f"  {each}" for each in collected.skips]
     if counts.num_failed:
@@ -124,7 +116,7 @@ def no_pairs(collected: Collected, config: DPOTrajectoryBuilderConfig) -> NoPref
     elif collected.skips:
         hint = collected.skips[0].cause.remedy
     else:
-        name, others = config.ttc_step_name, collected.other_names
+        name, others = config.ttc_step_name, collected.found.other_names
         known = ", ".join(f"{other} ({count})" for other, count in others.most_common()) or "none"
         lines.append(f"  no step is named '{name}' (ttc_step_name); TTC_END steps seen: {known}")
         hint = f"Set ttc_step_name to the name of your candidates.{did_you_mean(name, others)}"

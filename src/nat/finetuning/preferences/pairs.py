@@ -1,15 +1,14 @@
-"""Pairs of a better and a worse answer to the same prompt, and their trajectories. Pure."""
+"""The pairs among the candidates of an example. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Any
 
-from nat.data_models.finetuning import DPOItem, Trajectory
-from nat.finetuning.preferences.candidates import CandidateStep, Prompt
+from nat.finetuning.preferences.candidates import CandidateStep, Prompt, messages_of
 from nat.finetuning.preferences.config import DPOTrajectoryBuilderConfig
-from nat.finetuning.preferences.skips import SkipCause, Skipped
-from nat.wire import rewards
+from nat.preferences.pairs import PairRule
+from nat.preferences.parting import marked_messages
+from nat.preferences.skips import SkipCause, Skipped
 
 _PAIR = 2
 
@@ -68,35 +67,34 @@ def pair_turn(turn: Turn, config: DPOTrajectoryBuilderConfig) -> tuple[list[Pref
     where = f"example {turn[0].example_id}, turn {turn[0].turn_id}"
     if len(turn) < _PAIR:
         return [], [Skipped(SkipCause.SINGLE_CANDIDATE, where)]
+
     ranked = sorted(turn, key=lambda candidate: -candidate.score)
-    compared = sorted(combinations(ranked, _PAIR), key=lambda two: two[1].score - two[0].score)
-    pairs, skipped = [], []
-    for chosen, rejected in compared:
-        cause = _no_preference(chosen, rejected, config.min_score_diff)
-        if cause is None:
-            pairs.append(_pair(chosen, rejected, len(turn)))
-        else:
-            both = f"candidates {chosen.candidate_index} and {rejected.candidate_index}"
-            scores = f"scores {chosen.score:g} and {rejected.score:g}"
-            skipped.append(Skipped(cause, f"{where}, {both}: {scores}"))
-    if not config.exhaustive_pairs:
-        return pairs[:1], [] if pairs else skipped[:1]
-    kept = pairs[: config.max_pairs_per_turn]
-    return kept, skipped + [Skipped(SkipCause.TURN_CAP, where)] * (len(pairs) - len(kept))
+
+    def compare(better: int, worse: int) -> PreferencePair | SkipCause:
+        return _unlike(ranked[better], ranked[worse]) or _pair(ranked[better], ranked[worse], len(turn))
+
+    rule = PairRule(
+        config.min_score_diff, "all" if config.exhaustive_pairs else "best_worst", config.max_pairs_per_turn
+    )
+    pairs, refused, excluded = rule.choose([candidate.score for candidate in ranked], compare)
+    skipped = []
+    for better, worse, why in (*refused, *excluded):
+        chosen, rejected = ranked[better], ranked[worse]
+        cause = _unlike(chosen, rejected) or SkipCause(why)  # equal answers explain equal scores
+        both = f"candidates {chosen.candidate_index} and {rejected.candidate_index}"
+        scores = f"scores {chosen.score:g} and {rejected.score:g}"
+        skipped.append(Skipped(cause, where if cause is SkipCause.TURN_CAP else f"{where}, {both}: {scores}"))
+    if config.exhaustive_pairs:
+        return pairs, skipped
+    return pairs, [] if pairs else skipped[:1]
 
 
-def _no_preference(chosen: CandidateStep, rejected: CandidateStep, least: float) -> SkipCause | None:
-    """Why two candidates are no pair; None if they are one."""
-    if chosen.prompt != rejected.prompt:
+def _unlike(chosen: CandidateStep, rejected: CandidateStep) -> SkipCause | None:
+    """Why two candidates are no answers to compare, whatever their scores; None if they are."""
+    one, other = (marked_messages(messages_of(each.prompt), ()) for each in (chosen, rejected))
+    if one != other:
         return SkipCause.DIFFERENT_PROMPTS
-    if chosen.response == rejected.response:
-        return SkipCause.EQUAL_RESPONSES
-    scores = [chosen.score, rejected.score]
-    if rewards.equal(scores):
-        return SkipCause.TIE
-    if chosen.score - rejected.score < least - rewards.rounding(scores):
-        return SkipCause.SCORE_DIFF
-    return None
+    return SkipCause.EQUAL_RESPONSES if chosen.response == rejected.response else None
 
 
 def _pair(chosen: CandidateStep, rejected: CandidateStep, num_candidates: int) -> PreferencePair:
@@ -115,28 +113,5 @@ def _pair(chosen: CandidateStep, rejected: CandidateStep, num_candidates: int) -
             "chosen_raw_metadata": chosen.raw_metadata,
             "rejected_raw_metadata": rejected.raw_metadata,
             "num_candidates": num_candidates,
-        },
-    )
-
-
-def trajectory_of(pair: PreferencePair, *, reward_from_score_diff: bool, facts: dict[str, Any]) -> Trajectory:
-    """A trajectory with one DPOItem; `facts` (run id, epoch) are added to its metadata."""
-    return Trajectory(
-        episode=[
-            DPOItem(prompt=pair.prompt, chosen_response=pair.chosen_response, rejected_response=pair.rejected_response)
-        ],
-        reward=pair.score_diff if reward_from_score_diff else pair.chosen_score,
-        metadata=facts
-        | {
-            "id": pair.example_id,
-            "dpo_type": "preference_pair",
-            "score_diff": pair.score_diff,
-            "example_id": pair.example_id,
-            "turn_id": pair.turn_id,
-            "chosen_score": pair.chosen_score,
-            "rejected_score": pair.rejected_score,
-            "chosen_index": pair.chosen_index,
-            "rejected_index": pair.rejected_index,
-            **pair.metadata,
         },
     )

@@ -39,14 +39,15 @@ class Thread:
     spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Number of the row and index of the span that have the tokens of a sampled message, by its position."""
 
-    def record(self, rows: Mapping[int, int]) -> ConversationRecord:
-        """Its record; `rows` has the index of each recorded row by its number."""
+    def record(self, rows: Mapping[int, int], tools: Sequence[list[dict[str, Any]]]) -> ConversationRecord:
+        """Its record; `rows` has the index of each recorded row by its number, `tools` the lists of the rollout."""
         return ConversationRecord(
             began=self.began,
             parent=self.parent,
             shared=self.shared,
             messages=len(self.messages),
             answers=[self._answer(position, rows) for position in self.sampled],
+            tools=tools.index(self.tools) if self.tools else None,
         )
 
     def _answer(self, position: int, rows: Mapping[int, int]) -> AnswerRecord:

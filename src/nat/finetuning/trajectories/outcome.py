@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nat.capture.steps import failed_calls
@@ -19,36 +18,24 @@ from nat.finetuning.trajectories.messages import ConversationGraph, Thread, conv
 from nat.finetuning.trajectories.rows import RecordedTrajectory, broken_by
 from nat.runs.rollouts import LeftOutCause, RolloutRecord
 from nat.wire.rows import MergedRow
-from nat.wire.training import TrainingRow
 
 _FAILURES = {"raised": LeftOutCause.FAILED, "timeout": LeftOutCause.TIMED_OUT}
 NOT_SCORED = "the evaluator gave no score"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of one rollout; `trajectory` is None exactly if `record.left_out` has a cause."""
-
-    record: RolloutRecord
-    trajectory: Trajectory | None = None
 
 
 def failed(
     item: EvalInputItem, failure: RolloutFailure, generation: int, target: Target | None = None
 ) -> RolloutRecord:
     """The record of a rollout that raised or timed out, with its calls until then."""
-    record = recorded(item, generation, target)
     cause = {"left_out": _FAILURES[failure.kind], "error": str(failure), "traceback": failure.traceback}
-    return record.model_copy(update=cause)
+    return recorded(item, generation, target, **cause)
 
 
 def held_out(item: EvalInputItem, score: EvalOutputItem | None) -> RolloutRecord:
     """The record of a held-out rollout, which is not trained on."""
     if score is None or score_problem(score.score):
         return unscored_by(item, 0, score)
-    record = recorded(item, 0)
-    found = {"reward": float(score.score), "reasoning": score.reasoning, "comparison": score.comparison}
-    return record.model_copy(update=found)
+    return recorded(item, 0, reward=float(score.score), reasoning=score.reasoning, comparison=score.comparison)
 
 
 def unscored_by(
@@ -58,16 +45,15 @@ def unscored_by(
     if score is None:
         return unscored(item, generation, NOT_SCORED, target)
     error = score.error or score_problem(score.score) or NOT_SCORED
-    record = unscored(item, generation, error, target, traceback=score.traceback)
-    return record.model_copy(update={"left_out": LeftOutCause(score.cause)})
+    cause = {"left_out": LeftOutCause(score.cause), "error": error, "traceback": score.traceback}
+    return recorded(item, generation, target, **cause)
 
 
 def unscored(
     item: EvalInputItem, generation: int, error: str, target: Target | None = None, *, traceback: str | None = None
 ) -> RolloutRecord:
     """The record of a rollout without a reward: it is left out, not scored 0."""
-    record = recorded(item, generation, target)
-    return record.model_copy(update={"left_out": LeftOutCause.NO_SCORE, "error": error, "traceback": traceback})
+    return recorded(item, generation, target, left_out=LeftOutCause.NO_SCORE, error=error, traceback=traceback)
 
 
 def scored(
@@ -79,43 +65,43 @@ def scored(
     target: Target,
     credit: RewardFunctionConfig | None = None,
     metadata: dict[str, Any],
-) -> Outcome:
-    """The trajectory of the target's calls; `metadata` (run id, epoch …) is added to the trajectory's own."""
+) -> tuple[RolloutRecord, Trajectory | None]:
+    """The record, and the trajectory of the target's calls, None exactly if the record has a cause of its absence.
+
+    `metadata` (run id, epoch …) is added to the trajectory's own.
+    """
     seen = calls_of(item.trajectory)
     if problem := score_problem(reward, "the reward"):
-        return Outcome(unscored(item, generation, problem, target))
+        return unscored(item, generation, problem, target), None
     chosen = target.select(seen)
-    scores = {"reward": reward, "reasoning": score.reasoning, "comparison": score.comparison}
+    facts = {"reward": reward, "reasoning": score.reasoning, "comparison": score.comparison} | _sampled(chosen)
     if chosen.cause is not None:
-        record = _record(item, generation, seen, conversations(seen), chosen.of_target)
-        return Outcome(record.model_copy(update=scores | _sampled(chosen) | {"left_out": chosen.cause}))
+        threads = conversations(seen)
+        return _record(item, generation, seen, threads, chosen.of_target, left_out=chosen.cause, **facts), None
     try:
         credited = credit_answers(item.trajectory, seen, chosen.calls, score=score, reward=reward, config=credit)
     except EvaluationError as error:
-        return Outcome(unscored(item, generation, str(error), target))
+        return unscored(item, generation, str(error), target), None
     graph = ConversationGraph(chosen.calls, None if credited is None else credited.returns)
-    threads, merged = graph.conversations, graph.rows
-    rows = [each.row for each in merged]
-    record = _record(item, generation, seen, threads, chosen.of_target, rows=merged)
-    details = _details(record, chosen, rows, threads)
+    threads, merged, causes = graph.conversations, graph.rows, broken_by(graph.conversations)
+    facts |= {"broken_prefixes": sum(causes.values()), "broken_by": causes}
+    record = _record(item, generation, seen, threads, chosen.of_target, rows=merged, **facts)
+    details = _details(record, chosen)
     earned: dict[int, float] = {}
     shaped_rewards = None
     if credited is not None:
         details |= {"step_rewards": credited.num_steps, "uncredited_rewards": credited.uncredited}
         earned, by_call = _by_call(chosen.calls, credited.rewards), _by_call(chosen.calls, credited.returns)
         shaped_rewards = [by_call[call.at] for thread in threads for call in thread.sampled.values()]
+    named = {"id": record.example_id, "generation": generation, "reasoning": score.reasoning, "rows": len(merged)}
     trajectory = RecordedTrajectory(
         episode=episode(threads, earned),
         reward=reward,
         shaped_rewards=shaped_rewards,
-        metadata=metadata
-        | details
-        | {"id": record.example_id, "generation": generation, "reasoning": score.reasoning, "rows": len(rows)},
+        metadata=metadata | details | named,
         rows=merged,
-        truncated=any(seen.call.finish_reason == "length" for seen in chosen.calls),
     )
-    copied = {name: details[name] for name in ("broken_prefixes", "broken_by")}
-    return Outcome(record.model_copy(update=scores | copied | _sampled(chosen) | {"rows": rows}), trajectory)
+    return record, trajectory
 
 
 def with_facts(records: Iterable[RolloutRecord], facts: Iterable[RolloutFacts]) -> list[RolloutRecord]:
@@ -124,12 +110,11 @@ def with_facts(records: Iterable[RolloutRecord], facts: Iterable[RolloutFacts]) 
     return [record.model_copy(update=of_item.get(record.example_id, {})) for record in records]
 
 
-def recorded(item: EvalInputItem, generation: int, target: Target | None = None) -> RolloutRecord:
-    """The record of a rollout without rows to train on."""
+def recorded(item: EvalInputItem, generation: int, target: Target | None = None, **facts: Any) -> RolloutRecord:
+    """The record of a rollout without rows to train on; `facts` are further fields of it."""
     seen = calls_of(item.trajectory)
-    return _record(
-        item, generation, seen, conversations(seen), seen if target is None else target.select(seen).of_target
-    )
+    chosen = seen if target is None else target.select(seen).of_target
+    return _record(item, generation, seen, conversations(seen), chosen, **facts)
 
 
 def _record(
@@ -140,8 +125,8 @@ def _record(
     chosen: Sequence[SeenCall],
     *,
     rows: Sequence[MergedRow] = (),
+    **facts: Any,
 ) -> RolloutRecord:
-    """The record without rewards and rows; `rows` are those that it will get."""
     places = {merged.number: place for place, merged in enumerate(rows)}
     offered = [thread.tools for thread in threads]
     tools = [each for place, each in enumerate(offered) if each and each not in offered[:place]]
@@ -157,13 +142,12 @@ def _record(
         functions=dict(Counter(s.function for s in seen)),
         models=dict(Counter(names)),
         messages=[message for thread in threads for message in thread.messages],
-        conversations=[
-            thread.record(places).model_copy(update={"tools": tools.index(each) if each else None})
-            for thread, each in zip(threads, offered, strict=True)
-        ],
+        conversations=[thread.record(places, tools) for thread in threads],
         tools=tools,
         truncated=any(s.call.finish_reason == "length" for s in chosen),
         policy_versions=dict(Counter(s.call.policy_version for s in chosen if s.call.policy_version is not None)),
+        rows=[merged.row for merged in rows],
+        **facts,
     )
 
 
@@ -188,14 +172,11 @@ def _by_call(calls: Sequence[SeenCall], values: Sequence[float]) -> dict[int, fl
     return {call.at: value for call, value in zip(calls, values, strict=True)}
 
 
-def _details(
-    record: RolloutRecord, chosen: Selection, rows: Sequence[TrainingRow], threads: Sequence[Thread]
-) -> dict[str, Any]:
-    causes = broken_by(threads)
+def _details(record: RolloutRecord, chosen: Selection) -> dict[str, Any]:
     return {
-        "trained_tokens": sum(row.num_sampled for row in rows),
-        "broken_prefixes": sum(causes.values()),
-        "broken_by": causes,
+        "trained_tokens": sum(row.num_sampled for row in record.rows),
+        "broken_prefixes": record.broken_prefixes,
+        "broken_by": record.broken_by,
         "conversations": [
             each.model_dump(mode="json", exclude={"tools", "answers"}) | {"calls": len(each.answers)}
             for each in record.conversations

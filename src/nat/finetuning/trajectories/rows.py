@@ -16,7 +16,7 @@ from nat.finetuning.trajectories.calls import tokens_of_call
 from nat.finetuning.trajectories.episodes import fingerprint, rows_of_episode
 from nat.finetuning.trajectories.messages import Thread
 from nat.wire.rows import MergedRow
-from nat.wire.training import TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import TrainingGroup, TrainingRollout
 
 
 class RecordedTrajectory(Trajectory):
@@ -27,8 +27,6 @@ class RecordedTrajectory(Trajectory):
     """
 
     rows: list[MergedRow] = Field(exclude=True, repr=False)
-    truncated: bool = Field(default=False, exclude=True, repr=False)
-    """True if an answer stopped at its token limit."""
     _made_with: int = PrivateAttr()
 
     def model_post_init(self, _context: Any, /) -> None:
@@ -92,16 +90,12 @@ def check_no_preferences(collection: TrajectoryCollection) -> None:
 
 
 def _rollout(trajectory: Trajectory, model: str | None) -> TrainingRollout | None:
-    rows, truncated = _rows(trajectory, model)
-    return TrainingRollout(reward=trajectory.reward, rows=rows, truncated=truncated) if rows else None
-
-
-def _rows(trajectory: Trajectory, model: str | None) -> tuple[list[TrainingRow], bool]:
-    """The trajectory's rows, and whether an answer stopped at its token limit."""
     if isinstance(trajectory, RecordedTrajectory) and trajectory.rows_are_current:
-        return [merged.row for merged in trajectory.rows if model in {None, merged.model}], trajectory.truncated
+        rows = [merged.row for merged in trajectory.rows if model in {None, merged.model}]
+    else:
+        rows = rows_of_episode(trajectory, model=model)
     truncated = any((item.metadata or {}).get("finish_reason") == "length" for item in trajectory.answers)
-    return rows_of_episode(trajectory, model=model), truncated
+    return TrainingRollout(reward=trajectory.reward, rows=rows, truncated=truncated) if rows else None
 
 
 def _group_id(trajectories: Iterable[Trajectory], number: int) -> str:

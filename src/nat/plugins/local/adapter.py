@@ -31,14 +31,13 @@ from nat.finetuning.interfaces.trainer_adapter import (
 from nat.finetuning.progress import append_progress
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.trajectories.rows import training_groups
-from nat.finetuning.trajectories.texts import has_texts
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.local.client import BackendClient
 from nat.plugins.local.export import export_checkpoint, move_export
 from nat.plugins.local.llm import LocalProviderInfo
 from nat.plugins.local.process import BackendProcess
-from nat.plugins.local.texts import tokenized_groups
+from nat.plugins.local.texts import has_texts, tokenized_groups
 from nat.registry.decorators import from_config, register_trainer, register_trainer_adapter, register_trajectory_builder
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.training import JobState, ResolvedTraining, TrainingConfig, TrainingGroup, TrainingJob

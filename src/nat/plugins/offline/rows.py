@@ -21,7 +21,8 @@ from pydantic import ValidationError
 from nat.data_models.finetuning import DPOItem, EpisodeItem, EpisodeItemRole, OpenAIMessage, Trajectory
 from nat.data_models.score import score_problem
 from nat.errors import findings_of
-from nat.finetuning.trajectories.texts import PairTrajectory, TextTrajectory
+from nat.finetuning.preferences.trajectories import dpo_items
+from nat.finetuning.trajectories.texts import TextRollout, TextTrajectory
 from nat.wire.json import parse_json
 from nat.wire.texts import Conversation
 
@@ -53,9 +54,9 @@ def example_of(row: Row, number: int) -> str:
 
 def kind_of(trajectory: Trajectory) -> str:
     """What a file with such rows is for."""
-    if isinstance(trajectory, PairTrajectory):
+    if dpo_items(trajectory):
         return "pairs"
-    if isinstance(trajectory, TextTrajectory) and trajectory.desirable is not None:
+    if trajectory.is_preference:
         return "labels"
     return "rewards" if "reward" in (trajectory.metadata or {}) else "demonstrations"
 
@@ -99,13 +100,11 @@ def _pair(row: Row, example: str) -> Trajectory:
         chosen_response=_plain(chosen[chosen_answers[0]]),
         rejected_response=_plain(rejected[rejected_answers[0]]),
     )
-    return PairTrajectory(
-        episode=[item],
-        reward=1.0,
-        metadata={"id": example},
-        chosen=Conversation(messages=chosen, tools=_tools(row), answers=chosen_answers),
-        rejected=Conversation(messages=rejected, tools=_tools(row), answers=rejected_answers),
+    texts = (
+        TextRollout(1.0, Conversation(messages=chosen, tools=_tools(row), answers=chosen_answers)),
+        TextRollout(0.0, Conversation(messages=rejected, tools=_tools(row), answers=rejected_answers)),
     )
+    return TextTrajectory(episode=[item], reward=1.0, metadata={"id": example}, texts=texts)
 
 
 _FORMATS: dict[tuple[str, ...], Callable[[Row, str], Trajectory]] = {
@@ -173,8 +172,7 @@ def _text(
         episode=[_item(message) for message in messages],
         reward=reward,
         metadata=facts,
-        conversation=Conversation(messages=messages, tools=_tools(row), answers=answers),
-        desirable=desirable,
+        texts=(TextRollout(reward, Conversation(messages=messages, tools=_tools(row), answers=answers), desirable),),
     )
 
 

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from nat.backend.algorithms.algorithm import Completions
-from nat.backend.algorithms.dpo import DpoOptions, dpo_loss, pairs_of_group
+from nat.backend.algorithms.dpo import DpoOptions, dpo_loss, pair_rule
+from nat.preferences.pairs import PairRule
 
 
-def test_margin_and_max_pairs_choose_the_pairs():
-    """Rewards must differ by more than the margin; of those that do, the largest differences are kept."""
-    rewards = [1.0, 0.5, 0.4]
-    assert len(pairs_of_group(rewards, DpoOptions())) == 3
-    assert set(pairs_of_group(rewards, DpoOptions(margin=0.3))) == {(0, 1), (0, 2)}
-    assert list(pairs_of_group(rewards, DpoOptions(max_pairs=1))) == [(0, 2)]
+def test_the_options_choose_the_pairs():
+    """Rewards must differ by the margin; of those that do, the largest differences are kept."""
+    chosen = DpoOptions(margin=0.3, pairs="best_worst", max_pairs=2)
+    assert pair_rule(chosen) == PairRule(margin=0.3, which="best_worst", most=2)
+    assert pair_rule(DpoOptions()) == PairRule()
 
 
 def test_smoothing_weighs_the_wrong_way_round():

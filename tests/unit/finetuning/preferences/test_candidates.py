@@ -7,7 +7,7 @@ from fakes.ttc_steps import STEP, candidate, step
 from nat.data_models.finetuning import OpenAIMessage
 from nat.data_models.intermediate_step import IntermediateStepPayload, StreamEventData, TraceMetadata, TTCEventData
 from nat.finetuning.preferences.candidates import find_candidates
-from nat.finetuning.preferences.skips import SkipCause
+from nat.preferences.skips import SkipCause
 
 
 def found(*steps, **options):

@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from nat.data_models.finetuning import DPOItem
 from nat.finetuning.preferences.candidates import CandidateStep
 from nat.finetuning.preferences.config import DPOTrajectoryBuilderConfig
-from nat.finetuning.preferences.pairs import pair_example, pair_turn, trajectory_of, turns_of
-from nat.finetuning.preferences.skips import SkipCause
+from nat.finetuning.preferences.pairs import pair_example, pair_turn, turns_of
+from nat.finetuning.preferences.trajectories import trajectory_of
+from nat.preferences.skips import SkipCause
 
 
 def turn(*scores, turn_id="t", prompts=(), responses=(), example="e"):

@@ -160,9 +160,9 @@ def outcome(credit, *, reward=10.0, step_rewards=None, gamma=1.0):
 
 def test_without_credit_nothing_changes():
     """By default rollouts are compared by their score, whatever the step rewards."""
-    trajectory = outcome("outcome").trajectory
+    trajectory = outcome("outcome")[1]
     assert (trajectory.reward, trajectory.shaped_rewards) == (10.0, None)
-    assert all(span.value is None for row in outcome("outcome").record.rows for span in row.spans)
+    assert all(span.value is None for row in outcome("outcome")[0].rows for span in row.spans)
     assert not any("reward" in item.metadata for item in trajectory.answers)
 
 
@@ -178,7 +178,7 @@ def test_without_credit_nothing_changes():
 )
 def test_shaped_rewards_follow_the_order_of_the_episode(credit, fields, shaped):
     """The score is credited to the last answer unless the evaluator gives step rewards."""
-    trajectory = outcome(credit, **fields).trajectory
+    trajectory = outcome(credit, **fields)[1]
     assert [item.content for item in trajectory.answers] == ["a", "b", "x"]
     assert trajectory.shaped_rewards == shaped
     assert trajectory.reward == 10.0
@@ -187,29 +187,29 @@ def test_shaped_rewards_follow_the_order_of_the_episode(credit, fields, shaped):
 def test_rows_carry_a_return_for_each_answer():
     """Journal and backend get the same rows, with each answer's number of tokens and return."""
     found = outcome("per_step")
-    told = [[(span.size, span.value) for span in row.spans] for row in found.record.rows]
+    told = [[(span.size, span.value) for span in row.spans] for row in found[0].rows]
     assert told == [[(1, 1.0), (2, 10.0)], [(1, 2.0)]]
-    collection = TrajectoryCollection(trajectories=[[found.trajectory]], run_id="r")
-    assert training_groups(collection)[0].rollouts[0].rows == found.record.rows
+    collection = TrajectoryCollection(trajectories=[[found[1]]], run_id="r")
+    assert training_groups(collection)[0].rollouts[0].rows == found[0].rows
 
 
 def test_the_trajectory_has_the_rewards_of_each_answer():
     """The metadata has each answer's reward before summing, and the number of rewards."""
-    trajectory = outcome("return_to_go").trajectory
+    trajectory = outcome("return_to_go")[1]
     assert [item.metadata["reward"] for item in trajectory.answers] == [1.0, 10.0, 2.0]
     assert (trajectory.metadata["step_rewards"], trajectory.metadata["uncredited_rewards"]) == (2, 0)
 
 
 def test_a_reward_without_a_step_is_no_score():
     """The rollout is left out with the reason, as if the evaluator had raised."""
-    record = outcome("per_step", step_rewards={7: 1.0}).record
+    record = outcome("per_step", step_rewards={7: 1.0})[0]
     assert record.left_out is LeftOutCause.NO_SCORE
     assert "tied to call 7, but the rollout made 3 calls" in record.error
 
 
 def test_shaped_rewards_of_other_builders_must_fit():
     """Another number of shaped rewards than answers is an error."""
-    trajectory = outcome("per_step").trajectory.model_copy(update={"shaped_rewards": [1.0]})
+    trajectory = outcome("per_step")[1].model_copy(update={"shaped_rewards": [1.0]})
     with pytest.raises(InvalidTrajectories, match="1 shaped_rewards for 3 answers"):
         training_groups(TrajectoryCollection(trajectories=[[trajectory]], run_id="r"))
 

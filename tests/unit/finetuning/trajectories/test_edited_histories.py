@@ -72,7 +72,7 @@ def known(made):
 @given(rollouts())
 def test_every_answer_is_recorded_where_it_was_sampled(calls):
     """Each answer is one message of one conversation, with its own tokens, after the prompt that the model saw."""
-    record, found = outcome_of(calls).record, Counter()
+    record, found = outcome_of(calls)[0], Counter()
     for conversation, messages in record.threads():
         for answer in conversation.answers:
             span = record.span_of(answer)
@@ -91,17 +91,17 @@ def test_training_gets_every_sampled_token_once(calls):
     """The backend's rows are those of the record, and no inserted or edited turn is in a span."""
     made = outcome_of(calls)
     if any(map(known, calls)):
-        [group] = training_groups(TrajectoryCollection(trajectories=[[made.trajectory]], run_id="r"))
-        assert group.rollouts[0].rows == made.record.rows
+        [group] = training_groups(TrajectoryCollection(trajectories=[[made[1]]], run_id="r"))
+        assert group.rollouts[0].rows == made[0].rows
     sampled = Counter((x, tuple(c.token_ids)) for c in calls if known(c) for x in c.logprobs[:1])
-    spans = [(row, span) for row in made.record.rows for span in row.spans]
+    spans = [(row, span) for row in made[0].rows for span in row.spans]
     assert Counter((s.logprobs[0], tuple(row.token_ids[s.start : s.stop])) for row, s in spans) == sampled
 
 
 @given(rollouts())
 def test_a_page_marks_the_sampled_answers(calls):
     """As many as there were calls, each with the number of its tokens."""
-    lines = rollout_text(outcome_of(calls).record, Phase.TRAIN).splitlines()
+    lines = rollout_text(outcome_of(calls)[0], Phase.TRAIN).splitlines()
     trained = any(map(known, calls))
     notes = Counter(line.partition("  [")[2].rstrip("]") for line in lines if line.startswith("assistant  ["))
     verb = "trained" if trained else "sampled"
@@ -111,7 +111,7 @@ def test_a_page_marks_the_sampled_answers(calls):
 @given(rollouts(), rollouts())
 def test_exported_rows_are_answers_to_their_prompts(calls, others):
     """With tokens: each labelled or compared answer was sampled, after the prompt that it was sampled with."""
-    records = [outcome_of(calls).record, outcome_of(others, generation=1, reward=0.0).record]
+    records = [outcome_of(calls)[0], outcome_of(others, generation=1, reward=0.0)[0]]
     group, _ = group_of("train", 0, "a", records)
     seen = {
         (tuple(c.prompt_token_ids), tuple(c.token_ids), tuple(c.logprobs)): c.message["content"]

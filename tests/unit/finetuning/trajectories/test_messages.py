@@ -215,7 +215,7 @@ def test_calls_with_an_unknown_prompt_stay_apart():
 
 def test_a_conversation_has_a_record():
     """The record has its beginning, its length and the places of its sampled answers."""
-    record = threads_of(recorded([user("1")], "a"), recorded([user("1")], "b"))[1].record({})
+    record = threads_of(recorded([user("1")], "a"), recorded([user("1")], "b"))[1].record({}, [])
     assert record.model_dump(mode="json", exclude_defaults=True) == {
         "began": "retry",
         "parent": 0,

@@ -159,7 +159,7 @@ def test_an_answer_of_the_completions_route_is_trained_on():
     item = EvalInputItem(id="a", input_obj="", expected_output_obj="", output_obj="", trajectory=[start, end])
     score = EvalOutputItem(id="a", score=1.0, reasoning="")
     found = scored(item, score, 1.0, generation=0, target=Target(["<workflow>"]), metadata={})
-    assert logprobs_of(sent(found.trajectory)[0][0]) == [None, -0.5]
+    assert logprobs_of(sent(found[1])[0][0]) == [None, -0.5]
 
 
 def test_preference_pairs_are_no_conversations():
@@ -183,6 +183,6 @@ def test_a_record_has_the_tools_of_each_conversation():
     ]
     item = EvalInputItem(id="a", input_obj="1", expected_output_obj="2", output_obj="2", trajectory=steps(*calls))
     score = EvalOutputItem(id="a", score=1.0, reasoning=None)
-    record = scored(item, score, 1.0, generation=0, target=Target(["<workflow>"]), metadata={}).record
+    record = scored(item, score, 1.0, generation=0, target=Target(["<workflow>"]), metadata={})[0]
     assert record.tools == tools
     assert [each.tools for each in record.conversations] == [0, None, 1, 0]

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from nat.errors import DatasetError
-from nat.finetuning.trajectories.texts import PairTrajectory, TextTrajectory
+from nat.finetuning.trajectories.texts import TextTrajectory
 from nat.plugins.offline.builder import read_examples
 from nat.plugins.offline.rows import kind_of, trajectory_of
 
@@ -37,11 +37,13 @@ def test_a_text_has_its_messages_and_answers(row, messages, answers, kind):
     """Answers to learn from are those of the completion, or all of a whole conversation."""
     found = trajectory_of(row, "7")
     assert isinstance(found, TextTrajectory)
+    [text] = found.texts
     without_nulls = [{key: value for key, value in message.items() if value is not None} for message in messages]
-    assert (found.conversation.messages, found.conversation.answers) == (without_nulls, answers)
+    assert (text.conversation.messages, text.conversation.answers) == (without_nulls, answers)
     assert found.metadata["id"] == "7"
     assert kind_of(found) == kind
-    assert (found.reward, found.desirable) == (row.get("reward", 1.0), row.get("label"))
+    assert found.reward == text.reward == row.get("reward", row.get("label", 1.0))
+    assert text.desirable == row.get("label")
 
 
 @pytest.mark.parametrize(
@@ -55,18 +57,18 @@ def test_a_text_has_its_messages_and_answers(row, messages, answers, kind):
 def test_a_pair_has_one_prompt(row):
     """With a prompt of its own, or the messages with which both begin."""
     found = trajectory_of(row, "7")
-    assert isinstance(found, PairTrajectory)
     [item] = found.episode
     assert ([message.content for message in item.prompt], item.chosen_response) == (["2+2?"], "4")
     assert item.rejected_response == "5"
-    assert found.chosen.messages == [USER, ANSWER]
+    assert [text.reward for text in found.texts] == [1.0, 0.0]
+    assert found.texts[0].conversation.messages == [USER, ANSWER]
     assert kind_of(found) == "pairs"
 
 
 def test_tools_may_be_json():
     """A table has one type for each column, so TRL's files have the tools as text."""
     for tools in (TOOLS, json.dumps(TOOLS)):
-        assert trajectory_of({"messages": [USER, CALL], "tools": tools}, "1").conversation.tools == TOOLS
+        assert trajectory_of({"messages": [USER, CALL], "tools": tools}, "1").texts[0].conversation.tools == TOOLS
 
 
 @pytest.mark.parametrize(

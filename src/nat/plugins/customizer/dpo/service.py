@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from nat.data_models.finetuning import TrainingJobRef
-from nat.plugins.customizer.dpo.pairs import CustomizerPair
+from nat.data_models.finetuning import DPOItem, TrainingJobRef
 from nat.plugins.customizer.dpo.rows import Dataset, Row
 from nat.wire.training import JobStatus
 
@@ -54,7 +53,7 @@ class TrainingService(Protocol):
     async def ensure_namespace(self) -> None:
         """Create the namespace; nothing happens if it exists."""
 
-    def row(self, pair: CustomizerPair) -> Row:
+    def row(self, pair: DPOItem) -> Row:
         """A line of the dataset's files."""
 
     async def upload(self, dataset: Dataset) -> None:

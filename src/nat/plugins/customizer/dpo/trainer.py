@@ -23,12 +23,14 @@ from nat.finetuning.epoch import PlayedEpoch, submitted_job
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trainer_adapter import TrainsElsewhere
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
+from nat.finetuning.preferences.trajectories import check_any_left, without_problems
 from nat.finetuning.recording_trainer import RecordingTrainer
 from nat.plugins.customizer.dpo.collection import PassMetrics, renumbered, write_final, write_passes
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerConfig
-from nat.plugins.customizer.dpo.pairs import PairSkipCause, check_any_left, checked, distinct, drawn
+from nat.plugins.customizer.dpo.pairs import distinct, drawn
 from nat.plugins.customizer.dpo.service import BACKEND_NAME
 from nat.plugins.customizer.dpo.trainer_adapter import NeMoCustomizerTrainerAdapter
+from nat.preferences.skips import SkipCause
 from nat.registry.decorators import from_config, register_trainer
 from nat.runs.find import find_run
 from nat.runs.journal import reading
@@ -53,7 +55,7 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
         self._collected: list[list[Trajectory]] = []
         self._rollouts: list[RolloutRecord] = []
         self._passes: list[PassMetrics] = []
-        self._left_out: Counter[PairSkipCause] = Counter()
+        self._left_out: Counter[SkipCause] = Counter()
         self._ref: TrainingJobRef | None = None
 
     def no_verdict(self) -> str | None:
@@ -114,7 +116,7 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
         finally:  # the rollouts say why a pass gave no pairs
             self._rollouts += renumbered(builder.rollouts(name), epoch)
             self._recorder.rollouts(0, self._rollouts)
-        usable, causes = checked(collected)
+        usable, causes = without_problems(collected)
         self._left_out += causes
         if not usable.trajectories:
             logger.warning("No trajectories collected for run %d", epoch)

@@ -23,11 +23,12 @@ from nat.errors import BackendError, TrainingFailed
 from nat.files import write_text
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter, TrainsElsewhere
+from nat.finetuning.preferences.trajectories import check_any_left, without_problems
 from nat.finetuning.progress import append_progress
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
 from nat.plugins.customizer.dpo.connect import connect
 from nat.plugins.customizer.dpo.paid_jobs import cancel_job, submit_job, tell_the_user, until_final
-from nat.plugins.customizer.dpo.pairs import check_any_left, checked, pairs_of
+from nat.plugins.customizer.dpo.pairs import pairs_of
 from nat.plugins.customizer.dpo.rows import Dataset, json_lines, split
 from nat.plugins.customizer.dpo.service import Report, TrainingService, job_id_of
 from nat.plugins.customizer.dpo.trained_llm import send_to, trained_llm
@@ -113,7 +114,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter, TrainsElsewhere):
         run_id = trajectories.run_id
         if run_id in self._waiting:
             raise ValueError(f"Training job for run {run_id} already exists")
-        kept, causes = checked(trajectories)
+        kept, causes = without_problems(trajectories)
         check_any_left(kept, causes)
         for cause, count in causes.items():
             logger.warning("%d preference pairs are left out: %s", count, cause)
@@ -177,13 +178,10 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter, TrainsElsewhere):
         """The run's own files."""
         run_id, seed = collection.run_id, self.run_config.seed
         pairs = pairs_of(collection, whole_history=self._config.use_full_message_history)
-        parts = split(pairs, Random(stable_seed(seed, "customizer validation")))  # noqa: S311 - a choice, not a secret
-        logger.info(
-            "Converted %d DPO items: %d training, %d validation",
-            len(pairs),
-            len(parts.training),
-            len(parts.validation),
-        )
+        rng = Random(stable_seed(seed, "customizer validation"))  # noqa: S311 - a choice, not a secret
+        training, validation = split(pairs, rng)
+        counts = len(pairs), len(training), len(validation)
+        logger.info("Converted %d DPO items: %d training, %d validation", *counts)
         name = base = f"{self._config.dataset_name}-{run_id}"
         while name in self._datasets:  # a trainer may submit several jobs in a run
             name = f"{base}-{len(self._datasets) + 1}"
@@ -191,8 +189,8 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter, TrainsElsewhere):
         return Dataset(
             name=name,
             run_id=run_id,
-            training=json_lines(parts.training, self._service.row),
-            validation=json_lines(parts.validation, self._service.row),
+            training=json_lines(training, self._service.row),
+            validation=json_lines(validation, self._service.row),
         )
 
     async def _ended(self, job_id: str, interval: float) -> Report:

@@ -146,7 +146,7 @@ async def test_a_failed_pass_ends_the_run_or_not(tmp_path):
         assert status.status == "completed"
         with pytest.raises(NoTrajectories):
             await run(server, tmp_path / "c", [failure, failure], **settings)
-        with pytest.raises(NoLearningSignal, match="1 x both responses have the same score"):
+        with pytest.raises(NoLearningSignal, match="1 x two candidates of a turn have equal scores"):
             await run(server, tmp_path / "d", [[pair("a", scores=(1, 1))]])
         assert len(server.jobs) == 1
 

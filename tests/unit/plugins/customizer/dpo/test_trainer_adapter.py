@@ -404,7 +404,7 @@ async def test_a_run_submits_one_job_at_a_time():
 async def test_pairs_without_a_preference_are_refused_before_the_upload():
     """All ties: nothing is uploaded, nothing is paid."""
     async with FakeCustomizer() as server, adapter_of(server) as adapter:
-        with pytest.raises(NoLearningSignal, match="2 x both responses have the same score"):
+        with pytest.raises(NoLearningSignal, match="2 x two candidates of a turn have equal scores"):
             await adapter.submit(collection(pair("a", scores=(1, 1)), pair("b", scores=(1, 1))))
         assert server.repositories == {}
 

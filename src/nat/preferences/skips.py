@@ -1,4 +1,4 @@
-"""Why a step is no candidate, and two candidates are no pair; counted, never guessed. Pure."""
+"""Why a step is no candidate, two candidates are no pair, and a pair is not trained on; counted, never guessed."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class SkipCause(StrEnum):
-    """The value is the text that users see after a count; the metric is `skipped_` and the name in lower case."""
+    """The value is the text that users see after a count."""
 
     NOT_TTC = "a step of that name is no TTC_END step"
     NEVER_ENDED = "a TTC_START has no TTC_END"
@@ -26,6 +26,9 @@ class SkipCause(StrEnum):
     SCORE_DIFF = "two candidates of a turn differ by less than min_score_diff"
     TURN_CAP = "a pair is beyond max_pairs_per_turn"
     EXAMPLE_CAP = "a pair is beyond max_pairs_per_example"
+    NO_PAIR = "the trajectory has no preference pair (DPOItem)"
+    DUPLICATE = "the same pair was collected before"
+    NOT_DRAWN = "max_pairs was reached"
 
     @property
     def suspicious(self) -> bool:
@@ -34,6 +37,7 @@ class SkipCause(StrEnum):
 
     @property
     def remedy(self) -> str:
+        """What helps where it left no pair."""
         return _REMEDIES[self]
 
 
@@ -47,6 +51,9 @@ _EXPECTED = frozenset(
         SkipCause.EXAMPLE_CAP,
     }
 )
+
+OF_A_JOB = frozenset({SkipCause.NO_PAIR, SkipCause.DUPLICATE, SkipCause.NOT_DRAWN})
+"""Those of pairs that were collected; the builder counts all others."""
 
 PUSH = "data=TTCEventData(turn_id=…, candidate_index=…, score=…, input=prompt, output=response)"
 """What a candidate's step must carry, for messages."""
@@ -70,6 +77,8 @@ _REMEDIES = {
     SkipCause.SCORE_DIFF: "Lower min_score_diff.",
     SkipCause.TURN_CAP: "Raise max_pairs_per_turn.",
     SkipCause.EXAMPLE_CAP: "Raise max_pairs_per_example.",
+    SkipCause.NO_PAIR: "Use a trajectory builder that gives pairs, such as dpo_traj_builder, and let the workflow "
+    "score several candidates per turn.",
 }
 
 
