@@ -198,7 +198,7 @@ async def test_jobs_that_train_nothing(tmp_path, caplog, num_epochs):
 
     text, project = await failed_run(tmp_path, error=NoLearningSignal, prepare=prepare)
     assert "groups trained: 0 of 4 submitted, 0 of 4 submitted" in text
-    assert caplog.text.count("trained none of the 4 groups (8 rollouts)") == 1
+    assert caplog.text.count("did not train 100% of the 4 groups that could teach") == 1
     with project.journal() as journal:
         assert [job.tokens_trained for job in journal.jobs()] == [0] * min(3, num_epochs)
 

@@ -50,7 +50,8 @@ def untrained(window: Window, bound: float) -> Seen | None:
         for e in window.epochs
     ]
     share = share_missing(submitted, (e.trained_groups for e in window.epochs))
-    return Seen(share, f"the backend did not train {share:.0%} of the groups") if share > bound else None
+    text = f"the backend did not train {share:.0%} of the {sum(submitted)} groups that could teach"
+    return Seen(share, text) if share > bound else None
 
 
 @condition(
