@@ -131,7 +131,7 @@ def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, games, options):
     assert not backends_of(output_dir)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_run_and_keeps_its_checkpoint(tmp_path, games, number):
     """After a signal, the run ends its backend, closes its journal and says how to use the newest checkpoint."""
     output_dir = tmp_path / "runs"
