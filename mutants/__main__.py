@@ -51,6 +51,10 @@ class Target:
 
 TARGETS = {
     "rows": Target(["wire/rows.py"], ["wire/test_rows.py"]),
+    "pairs": Target(
+        ["preferences/pairs.py", "preferences/parting.py"],
+        ["preferences/test_pairs.py", "preferences/test_parting.py", "preferences/test_pairs_agreement.py"],
+    ),
     "curriculum": Target(["finetuning/curriculum.py"], ["finetuning/test_curriculum.py"]),
     "verdict": Target(["finetuning/verdict.py"], ["finetuning/test_verdict.py"]),
     "advantages": Target(

@@ -24,6 +24,16 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "capture/policy.py": {
         "capture = RolloutCapture(policy, session=secrets.token_hex(9))": "a longer name is as unique",
     },
+    "preferences/parting.py": {
+        "within = not whole and at >= 0 and a[at - 1][1]": "no row begins with a sampled token",
+        "within = not whole and at > 1 and a[at - 1][1]": "likewise",
+    },
+    "preferences/pairs.py": {
+        "return SkipCause.SCORE_DIFF if better - worse <= self.margin - rewards.rounding(scores) else None": (
+            "a difference exactly at the rounding bound may count as enough or not"
+        ),
+        "seen[score] -= 1": "answers of one score are numbered downwards, and each is in as many of the first pairs",
+    },
     "finetuning/curriculum.py": {
         "return max(1, math.ceil(round(count * fraction, 10)))": (
             "it forgives rounding errors, which are near 1e-16, and 10 digits do that as well as 9"

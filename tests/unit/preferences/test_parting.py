@@ -61,6 +61,19 @@ def test_two_answers_to_one_prompt(a, b):
         assert a[found - 1 : found] != b[found - 1 : found]
 
 
+def test_an_answer_may_end_where_the_other_goes_on():
+    """So tokens are compared; a message is a whole answer, and one that is missing is none."""
+    longer, shorter = [row([1], (3, 4))], [row([1], (3,))]
+    assert first_parting(longer, shorter) == (0, 0, 2)
+    assert first_parting(longer, shorter, whole=True) is SkipCause.DIFFERENT_PROMPTS
+
+
+def test_the_order_of_a_messages_keys_says_nothing():
+    """Frameworks write the role first or last."""
+    message = {"role": "user", "content": "hello"}
+    assert marked_messages([message], []) == marked_messages([dict(reversed(message.items()))], [])
+
+
 def test_the_first_rows_that_part_are_found():
     """Conversations that saw different prompts are passed over."""
     a = [row([1], (2,), [3], (4,)), row([5], (6,))]
