@@ -148,9 +148,9 @@ def _plan(plan: Plan, stage: Stage, **found: Any) -> FinetunePlan:
     config, finetuning, given = plan.config, stage.finetuning, plan.given
     return FinetunePlan(
         phase=finetuning.phase,
-        trainer=config.trainers[str(finetuning.trainer)].type,
-        trajectory_builder=config.trajectory_builders[str(finetuning.trajectory_builder)].type,
-        trainer_adapter=config.trainer_adapters[str(finetuning.trainer_adapter)].type,
+        trainer=stage.type_of("trainer"),
+        trajectory_builder=stage.type_of("trajectory_builder"),
+        trainer_adapter=stage.type_of("trainer_adapter"),
         reward=finetuning.reward_function.name if finetuning.reward_function else None,
         target_functions=finetuning.target_functions,
         target_model=finetuning.target_model,

@@ -119,11 +119,11 @@ def phase_findings(stages: Sequence[Stage]) -> list[str]:
                 f"{stage.place}: curriculum_learning orders examples by the rewards of rollouts, and "
                 f"{stage.builder.type} plays none; set it in the phases that play"
             )
-        if (stage.adapter_type, stage.trained) != (first.adapter_type, first.trained):
+        (was, trained), (now, trains) = ((each.type_of("trainer_adapter"), each.trained) for each in (first, stage))
+        if (was, trained) != (now, trains):
             findings.append(
-                f"{stage.place}.trainer_adapter: trains {stage.trained or 'its model'} by {stage.adapter_type}, but "
-                f"the phase '{first.finetuning.phase}' trains {first.trained or 'its model'} by {first.adapter_type}; "
-                "phases train one model"
+                f"{stage.place}.trainer_adapter: trains {trains or 'its model'} by {now}, but the phase "
+                f"'{first.finetuning.phase}' trains {trained or 'its model'} by {was}; phases train one model"
             )
     return findings
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from nat.config.components import trained_llms
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvaluatorBaseConfig
-from nat.data_models.finetuning import FinetuneConfig, TrainerAdapterConfig, TrajectoryBuilderConfig
+from nat.data_models.finetuning import FinetuneConfig, TrainerAdapterConfig, TrainerConfig, TrajectoryBuilderConfig
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilderConfig
 
 
@@ -18,8 +19,9 @@ class Stage:
     """The `finetuning` section with what the phase replaces in it."""
     place: str
     """Where the phase's settings stand in the YAML."""
+    trainer: TrainerConfig | None
+    """None if the YAML has no component of that name; likewise the next two."""
     builder: TrajectoryBuilderConfig | None
-    """None if the YAML has no component of that name; likewise the next one."""
     adapter: TrainerAdapterConfig | None
     reward: EvaluatorBaseConfig | None
     """The evaluator whose score is the reward; None if it is not set or not there."""
@@ -29,10 +31,11 @@ class Stage:
         """Rollouts per example in an epoch; None if the builder does not declare them."""
         return self.builder.num_generations if isinstance(self.builder, EvalTrajectoryBuilderConfig) else None
 
-    @property
-    def adapter_type(self) -> str:
-        """The adapter's `_type`, or the name that no component has."""
-        return str(self.finetuning.trainer_adapter) if self.adapter is None else self.adapter.type
+    def type_of(self, part: Literal["trainer", "trajectory_builder", "trainer_adapter"]) -> str:
+        """The `_type` of a component, or the name that no component has."""
+        parts = {"trainer": self.trainer, "trajectory_builder": self.builder, "trainer_adapter": self.adapter}
+        component = parts[part]
+        return str(getattr(self.finetuning, part)) if component is None else component.type
 
     @property
     def trained(self) -> str | None:
@@ -53,6 +56,7 @@ def stages_of(config: Config) -> tuple[Stage, ...]:
         Stage(
             finetuning=own,
             place=f"finetuning.phases.{number} ({own.phase})",
+            trainer=config.trainers.get(str(own.trainer)),
             builder=config.trajectory_builders.get(str(own.trajectory_builder)),
             adapter=config.trainer_adapters.get(str(own.trainer_adapter)),
             reward=None if own.reward_function is None else evaluators.get(own.reward_function.name),
