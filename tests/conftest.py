@@ -22,8 +22,8 @@ settings.load_profile("patient")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Run two processes more than there are cores, since a test often waits for a server or a program."""
-    return min(os.cpu_count() or 1, 8) + 2
+    """Run one process more than there are cores, since a test often waits for a server or a program."""
+    return min(os.cpu_count() or 1, 8) + 1
 
 
 @pytest.fixture(scope="session")
