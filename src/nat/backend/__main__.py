@@ -20,7 +20,10 @@ def main() -> int:
     if len(sys.argv) != 2 or not sys.argv[1].isdecimal():  # noqa: PLR2004 - the program and one argument
         print("Error: the options come through a pipe; use `nat backend serve`", file=sys.stderr)  # noqa: T201
         return 2
-    options = received(_first_line(int(sys.argv[1])))
+    if not (line := _first_line(int(sys.argv[1]))).endswith(b"\n"):
+        print("Error: the parent ended before it had sent the options", file=sys.stderr)  # noqa: T201
+        return 1
+    options = received(line)
     keep_memory_private()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     if missing := missing_packages(LOCAL_PACKAGES):

@@ -226,3 +226,11 @@ def test_the_module_says_how_it_is_started():
         process = processes.start("-m", "nat.backend", "--model", "m")
         _, log = process.communicate(timeout=DEADLINE)
     assert (process.returncode, "use `nat backend serve`" in log) == (2, True)
+
+
+def test_a_parent_that_has_ended_leaves_one_sentence():
+    """It may be killed before it has sent the options, or half of them."""
+    with Processes() as processes:
+        process = processes.start("-m", "nat.backend", "0", stdin=subprocess.PIPE)
+        _, log = process.communicate('{"options": {', timeout=DEADLINE)
+    assert (process.returncode, log) == (1, "Error: the parent ended before it had sent the options\n")
