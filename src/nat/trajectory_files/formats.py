@@ -103,11 +103,10 @@ def _preference(group: Group, options: RowOptions) -> Made:
     return made
 
 
-def _pair(group: Group, options: RowOptions, *places: int) -> Row | str:
-    """The row of a pair, or why there is none."""
-    better, worse = (group.generations[place] for place in places)
-    sides = ([each.marked for each in own.conversations] for own in (better, worse))
-    parted = first_parting(*sides, whole=True)
+def _pair(group: Group, options: RowOptions, first: int, second: int) -> Row | str:
+    """The row of the better and the worse one, or why there is none."""
+    better, worse = group.generations[first], group.generations[second]
+    parted = first_parting(better.marked, worse.marked, whole=True)
     if isinstance(parted, SkipCause):
         return parted
     chosen, rejected = better.conversations[parted.own], worse.conversations[parted.other]

@@ -41,11 +41,6 @@ class TextConversation:
     spans: list[Span]
     """The tokens of each answer in the row; empty without it."""
 
-    @cached_property
-    def marked(self) -> Marked:
-        """What two generations are compared by."""
-        return marked_messages(self.messages, self.sampled, self.tools)
-
 
 @dataclass(frozen=True)
 class Generation:
@@ -54,6 +49,11 @@ class Generation:
     number: int
     reward: float
     conversations: list[TextConversation]
+
+    @cached_property
+    def marked(self) -> list[Marked]:
+        """What two generations are compared by."""
+        return [marked_messages(each.messages, each.sampled, each.tools) for each in self.conversations]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from nat.backend.algorithms.advantages import BatchAdvantages, Returns, batch_ad
 from nat.backend.algorithms.registry import Resolved
 from nat.errors import UpdateRejected
 from nat.preferences.pairs import PairRule
-from nat.preferences.parting import first_parting, marked_tokens
+from nat.preferences.parting import Marked, first_parting, marked_tokens
 from nat.preferences.skips import SkipCause
 from nat.wire.training import Span, TrainingGroup, TrainingRollout, TrainingRow
 
@@ -206,13 +206,18 @@ def _pairs(usable: Sequence[tuple[int, int, TrainingRollout]], rule: PairRule) -
     return found, left_out
 
 
-def _pair(own: Sequence[tuple[int, int, TrainingRollout]], *places: int) -> Pair | SkipCause:
+def _pair(own: Sequence[tuple[int, int, TrainingRollout]], better: int, worse: int) -> Pair | SkipCause:
     """Where two rollouts of a group part, or why they do not."""
-    (better, group, _), (worse, _, _) = pair = [own[place] for place in places]
-    parted = first_parting(*([marked_tokens(row) for row in each.rows if row.num_sampled] for _, _, each in pair))
+    (number, group, rollout), (other, _, other_rollout) = own[better], own[worse]
+    parted = first_parting(_marked(rollout), _marked(other_rollout))
     if isinstance(parted, SkipCause):
         return parted
-    return Pair(group, (better, worse), (parted.own, parted.other), parted.at)
+    return Pair(group, (number, other), (parted.own, parted.other), parted.at)
+
+
+def _marked(rollout: TrainingRollout) -> list[Marked]:
+    """The rows that have an answer, to compare them."""
+    return [marked_tokens(row) for row in rollout.rows if row.num_sampled]
 
 
 def _advantages(groups: Sequence[TrainingGroup], resolved: Resolved) -> BatchAdvantages:

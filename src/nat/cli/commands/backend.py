@@ -94,10 +94,19 @@ def backend_environment(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def handover_pipe(options: ServeOptions, environment: Mapping[str, str]) -> int:
-    """Write the options, and the secrets that the log must not show, to a pipe that survives `exec`."""
+    """Write the options, and the secrets that the log must not show, to a pipe that survives `exec`.
+
+    Raises:
+        ConfigError: the options are too long for a pipe that nobody reads yet.
+
+    """
     line = handover(options, environment_secrets(environment))
     if len(line) > _PIPE_BYTES:
         line = handover(options)
+        click.echo("The environment's secrets are too long to be handed over: the log may show them.", err=True)
+    if len(line) > _PIPE_BYTES:
+        finding = f"the options have {len(line)} bytes; at most {_PIPE_BYTES} can be handed to the backend's process"
+        raise ConfigError([finding], source="the options of `nat backend serve`")
     reads, writes = os.pipe()
     os.write(writes, line)
     os.close(writes)

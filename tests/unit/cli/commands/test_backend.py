@@ -60,6 +60,17 @@ def test_the_key_of_vllm_travels_with_it(tmp_path):
         assert json.loads(pipe.read())["options"]["vllm_api_key"] == "key-of-vllm-1"
 
 
+def test_what_is_too_long_for_the_pipe_is_told(tmp_path, capsys):
+    """Nobody reads it before the command has become the backend, so a longer text would wait for ever."""
+    options = checked({"model": tmp_path}, {})
+    with os.fdopen(handover_pipe(options, {"HF_TOKEN": "t" * 20_000})) as pipe:
+        assert json.loads(pipe.read())["secrets"] == []
+    assert "the log may show them" in capsys.readouterr().err
+    long = options.model_copy(update={"served_model_name": "n" * 20_000})
+    with pytest.raises(ConfigError, match="bytes; at most 16384 can be handed to the backend's process"):
+        handover_pipe(long, {})
+
+
 def test_a_public_address_needs_a_chosen_key(tmp_path):
     """0.0.0.0 without a key is refused with a remedy; a key in the environment is enough."""
     with pytest.raises(ConfigError, match="NAT_BACKEND_API_KEY"):

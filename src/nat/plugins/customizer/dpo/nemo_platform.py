@@ -73,7 +73,9 @@ class NeMoPlatform:
     async def find_job(self, dataset: Dataset) -> TrainingJobRef | None:
         path = f"{self._training_jobs}/{dataset.name}"
         response = await self._connection.send("GET", path, accept=[HTTPStatus.NOT_FOUND])
-        return None if response.status_code == HTTPStatus.NOT_FOUND else self._ref(dataset, response.json())
+        if response.status_code == HTTPStatus.NOT_FOUND:
+            return None
+        return self._ref(dataset, self._connection.parsed(Json, response, wanted="a job"))
 
     async def report(self, job_id: str) -> Report:
         found = await self._connection.json("GET", f"{self._jobs}/{job_id}/status", retries=0)
