@@ -65,8 +65,8 @@ class ServiceClient:
         """Connect on the first request; an empty key sends none.
 
         Args:
-            base_url: Begins the URL of each request.
-            key: The bearer token.
+            base_url: Begins the URL of each request that names a path.
+            key: The bearer token; a request that names another URL goes without it.
             name: Of the server, for messages.
             silent: Begins the message if nothing answers.
             retries: Of each request that does not say otherwise.
@@ -79,7 +79,8 @@ class ServiceClient:
         self._silent = silent or f"{name} did not answer"
         self._retries = retries
         self._sleep = sleep
-        self._http = DirectAsyncClient(base_url=base_url, headers=bearer(key), **http)
+        self._key = bearer(key)
+        self._http = DirectAsyncClient(base_url=base_url, **http)
 
     async def __aenter__(self) -> Self:
         return self
@@ -124,6 +125,8 @@ class ServiceClient:
 
         """
         most = self._retries if retries is None else retries
+        own_key = {} if "://" in path else self._key
+        content["headers"] = own_key | (content.get("headers") or {})
         for attempt in range(most + 1):
             try:
                 return await self._once(self._http.build_request(method, path, **content), accept, stream=stream)
@@ -178,4 +181,4 @@ def reason_of(response: httpx.Response) -> str:
     answer = answer if isinstance(answer, dict) else {}
     error = answer.get("error")
     said = error.get("message") if isinstance(error, dict) else answer.get("detail")
-    return excerpt(str(said) if said else response.text, _SHOWN_CHARS)
+    return excerpt(str(said) if said else response.text, _SHOWN_CHARS) or "(without a text)"

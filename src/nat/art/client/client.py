@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from nat.art.wire import JOB_ID_HEADER, SERVING_HEADER, Serving
 from nat.errors import BackendError, BackendUnreachable, TrainingFailed, describe_error
+from nat.http.client import bearer
 from nat.http.service import Json, ServiceClient
 from nat.secrets import excerpt
 from nat.wire.hosts import is_everywhere
@@ -104,8 +105,7 @@ class ArtClient(ServiceClient):
 
     async def served_names(self, inference: Inference) -> list[str]:
         """The names that the inference server answers to."""
-        own_key = {"Authorization": f"Bearer {inference.key}"}  # even if empty, in place of the control routes' key
-        return await self.served_models(f"{inference.base_url}/models", headers=own_key)
+        return await self.served_models(f"{inference.base_url}/models", headers=bearer(inference.key))
 
     async def train(self, body: bytes) -> AsyncGenerator[Json, None]:
         """The metrics of each gradient step as soon as it is done; ends when the new weights are served.

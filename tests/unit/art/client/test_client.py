@@ -28,12 +28,14 @@ async def test_an_inference_server_never_gets_the_key_of_the_control_routes():
     asked = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.headers["authorization"])
+        asked.append(request.headers.get("authorization"))
         return httpx.Response(200, json={"data": []})
 
     async with ArtClient("http://control", "control-key", transport=httpx.MockTransport(answer)) as art:
         assert await art.served_names(Inference("http://elsewhere/v1", "")) == []
-    assert asked == ["Bearer "]
+        assert await art.served_names(Inference("http://elsewhere/v1", "its-own")) == []
+        await art.check_health()
+    assert asked == [None, "Bearer its-own", "Bearer control-key"]
 
 
 async def test_the_calls_are_arts():

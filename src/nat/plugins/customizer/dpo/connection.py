@@ -5,12 +5,24 @@ from http import HTTPStatus
 from typing import Any
 
 import httpx
+from pydantic import BaseModel
 
 from nat.http.service import Json, ServiceClient
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _RETRIES = 3
 _PAGE_SIZE = 100
+
+
+class _Pagination(BaseModel):
+    total_pages: int | None = None
+
+
+class _Page(BaseModel):
+    """A part of a list, with the fields that are used."""
+
+    data: list[Json] | None = None
+    pagination: _Pagination | None = None
 
 
 class ServiceConnection(ServiceClient):
@@ -29,12 +41,12 @@ class ServiceConnection(ServiceClient):
         """The entries of a list, of all of its pages."""
         page = 1
         while True:
-            answer = await self.json("GET", path, params={"page": page, "page_size": _PAGE_SIZE})
-            entries = answer.get("data") or []
-            for entry in entries:
+            asked = {"page": page, "page_size": _PAGE_SIZE}
+            answer = await self.read(_Page, "GET", path, wanted="a list", params=asked)
+            for entry in answer.data or ():
                 yield entry
-            total = (answer.get("pagination") or {}).get("total_pages")
-            if not entries or not isinstance(total, int) or page >= total:
+            total = None if answer.pagination is None else answer.pagination.total_pages
+            if not answer.data or total is None or page >= total:
                 return
             page += 1
 

@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from nat.errors import BackendError
 from nat.http.service import ServiceRefused
 from nat.plugins.customizer.dpo.connection import ServiceConnection
 
@@ -35,3 +36,11 @@ async def test_lists_are_read_to_the_end():
     assert [request.url.params["page"] for request in seen] == ["1", "2", "3"]
     other, _ = connection([httpx.Response(200, json={"data": [{"n": 1}]})])
     assert [each["n"] async for each in other.listed("/x")] == [1]
+
+
+@pytest.mark.parametrize("answer", [{"data": 7}, {"data": ["a"]}, {"pagination": {"total_pages": "many"}}, []])
+async def test_what_is_no_list_is_an_error_of_the_service(answer):
+    """Another program may listen there."""
+    one, _ = connection([httpx.Response(200, json=answer)])
+    with pytest.raises(BackendError, match=r"the answer to GET http://service/x\?.* is not a list"):
+        [each async for each in one.listed("/x")]
