@@ -21,7 +21,10 @@ from fakes.dpo_tic_tac_toe.components import register_components
 from fakes.finetuning_project import blank_plot
 from fakes.openai_server import OpenAIServer
 from nat.cli.main import exit_code
+from nat.finetuning.events import Event
+from nat.finetuning.run_log import RunLog
 from nat.finetuning.runtime import run_finetuning
+from nat.finetuning.training_state import state_of
 from nat.registry.catalog import pushed_catalog
 from recorded.agents import Kept, register
 from recorded.runs import RUNS, Recorded, usual
@@ -38,8 +41,15 @@ def play(name: str, folder: Path) -> None:
         patch.setenv("COLUMNS", "120")
         patch.setattr("nat.plugins.local.llm.running_backend", backend_here)
         patch.setattr("nat.cli.commands.finetune.run_finetuning", _without_plot)
+        patch.setattr(RunLog, "append", _folded)
         with _one_thread():
             asyncio.run(_play(RUNS[name], folder))
+
+
+def _folded(log: RunLog, event: Event, append=RunLog.append) -> None:
+    """Append an event; the journal then gives the state that the run has."""
+    append(log, event)
+    assert state_of(log.journal, log.guards) == log.state, event
 
 
 @contextmanager

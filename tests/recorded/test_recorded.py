@@ -33,7 +33,10 @@ def bound_of(name: str) -> float:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_is_as_it_was_recorded(tmp_path, name):
-    """The console, the files, what the adapter got, the pages, the exports and the rows."""
+    """The console, the files, what the adapter got, the pages, the exports and the rows.
+
+    After each event of the run, its journal gives the state that the run has.
+    """
     play(name, tmp_path)
     found = differences(recorded(name), shown(tmp_path), bound_of(name))
     assert found == [], "\n".join(found[:20])

@@ -37,7 +37,7 @@ async def keep_if_best(
     record = BestEpoch(
         epoch=epoch, score=score, measure=measure, weights=None if kept is None else kept.name, checkpoint=path
     )
-    run.journal.record_best(record)
+    run.append(record)
     logger.info("Best so far: %s", record)
 
 
@@ -59,7 +59,7 @@ async def export_best_after(error: BaseException, adapter: TrainerAdapter, run: 
         return
     interrupted = isinstance(error, CancelledError)
     if interrupted and isinstance(adapter, CheckpointKeeper):
-        run.progress.message(f"Exporting the best model, for at most {SECONDS_AFTER_INTERRUPT:g} s …")
+        run.say(f"Exporting the best model, for at most {SECONDS_AFTER_INTERRUPT:g} s …")
     try:
         async with asyncio.timeout(SECONDS_AFTER_INTERRUPT if interrupted else None):
             path = await export_best(adapter, run)
@@ -70,7 +70,7 @@ async def export_best_after(error: BaseException, adapter: TrainerAdapter, run: 
         error.add_note(f"the best model could not be exported: {describe_error(second)}")
     else:
         if path is not None:
-            run.progress.message(f"Best model: {path} ({run.journal.best()})")
+            run.say(f"Best model: {path} ({run.journal.best()})")
 
 
 def saved_results(run_dir: Path, trained_llm: str | None, best: BestEpoch | None) -> list[str]:

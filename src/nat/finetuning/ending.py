@@ -51,7 +51,7 @@ async def judge_after(error: BaseException, trainer: Trainer, run: RunContext) -
     if not any(job.status is JobStatus.COMPLETED for job in run.journal.jobs() if judged <= job.epoch < epochs):
         return  # these weights have played them
     if (why := _not_judged(run.journal, epochs, interrupted=interrupted)) is None:
-        run.progress.message(f"Playing the held-out examples with the weights {after_epoch(epochs)} …")
+        run.say(f"Playing the held-out examples with the weights {after_epoch(epochs)} …")
         why = await _judged(trainer, epochs, run, SECONDS_AFTER_INTERRUPT if interrupted else None)
     if why is not None:
         run.warn(f"The weights {after_epoch(epochs)} are not judged: {why}")

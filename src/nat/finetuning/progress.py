@@ -8,13 +8,37 @@ from pathlib import Path
 from typing import Any
 
 from nat.files import write_text
+from nat.finetuning.events import EpochBegun, Event, RolloutDone, RolloutsBegun, RunBegun, Said
 from nat.runs.folder import METRICS_NAME, REWARD_HISTORY_FIELDS, REWARD_HISTORY_NAME
 from nat.runs.records import EpochRecord, JobRecord, Phase, TrainingPhase, ValidationRecord
 from nat.secrets import redact_json
 
 
 class RunProgress:
-    """Receives the progress of a run; override the methods to display it. Called from the run's event loop."""
+    """Observes a run; override the methods to display its progress. Called from the run's event loop."""
+
+    def __call__(self, event: Event) -> None:  # noqa: C901 - a method for each kind of event
+        match event:
+            case RunBegun():
+                self.run_started(event.run_id, event.run_dir, event.num_epochs)
+            case TrainingPhase():
+                self.phase_started(event)
+            case EpochBegun():
+                self.epoch_started(event.epoch, event.num_epochs)
+            case RolloutsBegun():
+                self.rollouts_started(event.phase, event.total)
+            case RolloutDone():
+                self.rollout_done(event.error)
+            case JobRecord() if event.status.final:
+                self.training_finished(event)
+            case JobRecord():
+                self.training_started(event.num_groups, event.num_trajectories)
+            case EpochRecord():
+                self.epoch_finished(event)
+            case ValidationRecord():
+                self.validation_finished(event)
+            case Said():
+                self.message(event.text)
 
     def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
         pass

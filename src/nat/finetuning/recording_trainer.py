@@ -10,7 +10,6 @@ import yaml
 from nat.data_models.finetuning import FinetuneConfig, TrainerConfig, TrainingJobStatus, TrainingStatusEnum
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.lifecycle import check_ready
-from nat.finetuning.recorder import Recorder
 from nat.finetuning.run_context import RunContext, current_run, open_run
 from nat.runs.records import RunState
 
@@ -31,7 +30,6 @@ class RecordingTrainer(Trainer):
         self._run_id = f"{self.run_prefix}{uuid4().hex[:8]}" if self.run_prefix else None
         self._resources = ExitStack()
         self._statuses: list[TrainingJobStatus] = []
-        self._recorder: Recorder  # set by `initialize`
 
     @property
     def context(self) -> RunContext:
@@ -51,7 +49,6 @@ class RecordingTrainer(Trainer):
         if self._context is None:
             self._context = self._resources.enter_context(open_run(run_config, text))
             self._resources.callback(self._end_own_run)
-        self._recorder = Recorder(self._context)
         logger.info("%s initialized with run ID: %s", self.title, self.run_id)
 
     async def cleanup(self) -> None:

@@ -19,7 +19,8 @@ from nat.data_models.rollout_failure import FailureCount
 from nat.errors import describe_error
 from nat.eval.comparison import FirstAnswers
 from nat.eval.failures import FAILURES_NAME
-from nat.finetuning.progress import RunProgress
+from nat.finetuning.events import Event, Observer, Said, StateChanged
+from nat.finetuning.run_log import RunLog
 from nat.runs.folder import create_run_folder, new_run_id, write_files
 from nat.runs.journal import Journal
 from nat.runs.liveness import marked_alive
@@ -52,8 +53,7 @@ class RunContext:
     """One finetuning run."""
 
     run_id: str
-    journal: Journal
-    progress: RunProgress = field(default_factory=RunProgress)
+    log: RunLog
     now: Callable[[], datetime] = utc_now
     plotter: Plotter = draw_run
     planned: Mapping[Phase, int] = field(default_factory=dict)
@@ -64,6 +64,11 @@ class RunContext:
     """The phase of training; None in a run without phases."""
     total_epochs: int | None = None
     """Planned epochs of all phases; None without phases."""
+
+    @property
+    def journal(self) -> Journal:
+        """What the log has kept."""
+        return self.log.journal
 
     @property
     def first_epoch(self) -> int:
@@ -77,8 +82,7 @@ class RunContext:
     def begin_phase(self) -> None:
         """Record and report the phase, if there is one."""
         if self.phase is not None:
-            self.journal.record_phase(self.phase)
-            self.progress.phase_started(self.phase)
+            self.append(self.phase)
             logger.info("%s", self.phase)
 
     first_answers: FirstAnswers = field(default_factory=dict)
@@ -88,16 +92,24 @@ class RunContext:
         """Rollouts of an epoch or a validation; None if the number is not known."""
         return self.planned.get(phase)
 
+    def append(self, event: Event) -> None:
+        """Append an event to the run's log."""
+        self.log.append(event)
+
+    def say(self, text: str) -> None:
+        """Show a message to those who watch the run."""
+        self.append(Said(text))
+
     def warn(self, text: str) -> None:
-        """Log a message and show it in the progress display."""
+        """Log a message, and show it."""
         logger.warning("%s", text)
-        self.progress.message(text)
+        self.say(text)
 
     def end_early(self, why: str) -> None:
         """Report and record why the run ends before its last epoch although nothing went wrong."""
         logger.info("%s", why)
-        self.progress.message(why)
-        self.journal.set_state(RunState.RUNNING, at=self.now(), message=why)
+        self.say(why)
+        self.append(StateChanged(RunState.RUNNING, self.now(), why))
 
     def warn_of_failures(self, failures: Sequence[FailureCount], where: str, num_rollouts: int) -> None:
         """Warn of the failures, if there are any, and name the file with their tracebacks."""
@@ -108,18 +120,17 @@ class RunContext:
 
     def record_validation(self, record: ValidationRecord) -> None:
         """Record and report a validation's scores and failures."""
-        self.journal.record_validation(record)
         average, count, when = record.avg_reward, record.num_examples, after_epoch(record.epoch)
         logger.info("Validation %s - Avg Reward: %.4f over %d examples", when, average, count)
         self.warn_of_failures(record.failures, f"Held-out {when}", record.num_rollouts)
-        self.progress.validation_finished(record)
+        self.append(record)
 
     async def record_summary(self, summary: RunSummary) -> RunSummary:
         """Record the summary, which the plot shows, and then that there is a plot; returns the last record."""
-        self.journal.record_summary(summary)
+        self.append(summary)
         if await self.draw():
             summary = summary.model_copy(update={"plot": PLOT_NAME})
-            self.journal.record_summary(summary)
+            self.append(summary)
         return summary
 
     async def draw(self) -> bool:
@@ -136,8 +147,7 @@ class RunContext:
 
     def end(self, state: RunState, message: str | None = None) -> None:
         """Record the final state and why, by default as `end_early` recorded, and write the files a last time."""
-        self.journal.set_state(state, at=self.now(), message=message or self.journal.info().message)
-        self.write_files()
+        self.append(StateChanged(state, self.now(), message or self.journal.info().message))
 
     def write_files(self) -> None:
         """Update the files of the run's folder from the journal."""
@@ -168,7 +178,7 @@ def open_run(
     config_text: str,
     *,
     planned: Mapping[Phase, int] | None = None,
-    progress: RunProgress | None = None,
+    observers: Sequence[Observer] = (),
     now: Callable[[], datetime] = utc_now,
     plotter: Plotter = draw_run,
 ) -> Iterator[RunContext]:
@@ -179,7 +189,9 @@ def open_run(
         marked_alive(run_dir),
         Journal.create(run_dir, run_id, config_text, created_at=now()) as journal,
         redacted_logs(),
-        in_run(RunContext(run_id, journal, progress or RunProgress(), now, plotter, planned or {})) as run,
+        in_run(
+            RunContext(run_id, RunLog(journal, observers, guards=config.guards), now, plotter, planned or {})
+        ) as run,
     ):
         yield run
 

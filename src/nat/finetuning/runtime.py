@@ -22,13 +22,13 @@ from nat.finetuning.best_model import export_best, export_best_after
 from nat.finetuning.diagnosis.fall import broken_by_update
 from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.ending import end_after, judge_after, summarised
+from nat.finetuning.events import Observer, RunBegun
 from nat.finetuning.health import check_health, dead_server
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TakesOver, TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.plan import Plan, resolve
 from nat.finetuning.plan_rules import recipe_findings, recipe_warnings
-from nat.finetuning.progress import RunProgress
 from nat.finetuning.recording_trainer import RecordingTrainer
 from nat.finetuning.run_context import Plotter, RunContext, Stopwatch, in_run, open_run, utc_now
 from nat.finetuning.stage import Stage
@@ -90,7 +90,7 @@ class RunComponents:
 async def run_finetuning(
     given: FinetuneRunConfig,
     *,
-    progress: RunProgress | None = None,
+    progress: Observer | None = None,
     now: Callable[[], datetime] = utc_now,
     plotter: Plotter = draw_run,
 ) -> RunResult:
@@ -107,8 +107,9 @@ async def run_finetuning(
     """
     plan, watch = await resolve(given), Stopwatch()
     planned = plan.num_rollouts(plan.stages[0])
+    observers = () if progress is None else (progress,)
     with open_run(
-        plan.finetuning, plan.config_text, planned=planned, progress=progress, now=now, plotter=plotter
+        plan.finetuning, plan.config_text, planned=planned, observers=observers, now=now, plotter=plotter
     ) as run:
         try:
             result = await _run(plan, run, watch)
@@ -215,7 +216,7 @@ async def _trained(
             await components.begin(stage.finetuning, after=begun[-1])
             begun.append(components)
             if not statuses:
-                run.progress.run_started(run.run_id, run.journal.run_dir, total)
+                run.append(RunBegun(run.run_id, run.journal.run_dir, total))
                 for text in warnings_of(stages, plan):
                     run.warn(text)
             now.begin_phase()

@@ -1,6 +1,7 @@
 """How many updates old the weights are that sampled an answer, and which rollouts are too old to train on. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from nat.data_models.finetuning import TrajectoryCollection
@@ -9,49 +10,49 @@ from nat.finetuning.trajectories.groups import rollout_key
 from nat.runs.rollouts import LeftOutCause, RolloutRecord
 
 
+@dataclass(frozen=True)
 class PolicyVersions:
     """The versions of a run's weights, as jobs and answers name them, from the first to the current one.
 
     An update that changed nothing leaves its version; so does a backend that names none.
     """
 
-    def __init__(self) -> None:
-        self._age: dict[str, int] = {}
-        """Updates since the version was current; the current version has 0."""
+    ages: Mapping[str, int] = field(default_factory=dict)
+    """Updates since the version was current; the current version has 0."""
 
-    def begin_with(self, records: Sequence[RolloutRecord]) -> None:
-        """Take the version before training from rollouts that were played before any update."""
-        for record in records:
-            for version in record.policy_versions:
-                self._age.setdefault(version, 0)
+    def beginning_with(self, records: Sequence[RolloutRecord]) -> "PolicyVersions":
+        """With the version before training, of rollouts that were played before any update."""
+        first = {version: 0 for record in records for version in record.policy_versions}
+        return PolicyVersions(first | dict(self.ages))
 
-    def updated(self, version: str | None) -> None:
-        """Add the version after an update; None if the backend does not name it."""
-        if version is not None and self._age.get(version) != 0:
-            self._age = {known: age + 1 for known, age in self._age.items()} | {version: 0}
+    def updated(self, version: str | None) -> "PolicyVersions":
+        """With the version after an update; None if the backend does not name it."""
+        if version is None or self.ages.get(version) == 0:
+            return self
+        return PolicyVersions({known: age + 1 for known, age in self.ages.items()} | {version: 0})
 
     def staleness(self, version: str) -> int | None:
         """Updates between these weights and the current ones; None if the version is not known."""
-        return self._age.get(version)
+        return self.ages.get(version)
 
     def oldest(self, record: RolloutRecord) -> int:
         """The staleness of the rollout's oldest answer; 0 if no version of them is known."""
-        return max((self._age.get(version, 0) for version in record.policy_versions), default=0)
+        return max((self.ages.get(version, 0) for version in record.policy_versions), default=0)
 
     def metrics(self, records: Sequence[RolloutRecord]) -> dict[str, float]:
         """Mean staleness of the answers, and share of stale rows; nothing if no version is known."""
         usable = [record for record in records if record.rows and record.left_out is None]
         ages = [
-            self._age[version]
+            self.ages[version]
             for record in usable
             for version, count in record.policy_versions.items()
-            if version in self._age
+            if version in self.ages
             for _ in range(count)
         ]
         if not ages:
             return {}
         stale = [
-            any(self._age.get(span.policy_version or "", 0) > 0 for span in row.spans)
+            any(self.ages.get(span.policy_version or "", 0) > 0 for span in row.spans)
             for record in usable
             for row in record.rows
         ]

@@ -24,17 +24,20 @@ from nat.data_models.finetuning import (
 from nat.errors import NoLearningSignal, NoTrajectories, RunFailed
 from nat.finetuning import curriculum, guards
 from nat.finetuning.ahead import RolloutsAhead
-from nat.finetuning.alarms import alarms, kept
+from nat.finetuning.alarms import alarms
 from nat.finetuning.best_model import keep_if_best
 from nat.finetuning.diagnosis.fall import broken_by_update
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, reported_metrics, with_signal
+from nat.finetuning.events import EpochBegun, RolloutsBegun
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.progress import append_epoch_metrics
+from nat.finetuning.recorder import record_epoch, record_finished, record_rollouts, record_submitted, warn_of
 from nat.finetuning.recording_trainer import RecordingTrainer
 from nat.finetuning.run_context import Stopwatch
 from nat.finetuning.solved import solved
-from nat.finetuning.staleness import PolicyVersions, without_stale
+from nat.finetuning.staleness import without_stale
+from nat.finetuning.training_state import TrainingState
 from nat.finetuning.trajectories.groups import records_of, statistics_of
 from nat.finetuning.validation import plateaued, validate
 from nat.runs.records import BestMeasure, EpochRecord, Finding, JobRecord, Phase, epoch_number
@@ -66,9 +69,6 @@ class EpochTrainer(RecordingTrainer):
     def _forget_epochs(self) -> None:
         """Set what is known of the epochs of a phase to its beginning."""
         self._statuses = []
-        self._held_out: list[float | None] = []
-        self._versions = PolicyVersions()
-        self._window: list[EpochRecord] = []
         self._ahead: RolloutsAhead | None = None
         self._waited = 0.0
         """Seconds that a validation waited for the rollouts of the next epoch."""
@@ -94,7 +94,7 @@ class EpochTrainer(RecordingTrainer):
                 await self._validate_if_due(epoch)
                 if self._reached_a_plateau():
                     break
-                self.context.progress.epoch_started(epoch, total)
+                self.context.append(EpochBegun(epoch, total))
                 ref = await self.run_epoch(epoch, run_id)
                 if ref is not None and self._may_play_ahead(epoch + 1, last):
                     self._ahead = RolloutsAhead(epoch + 1, partial(self._collect, epoch + 1, run_id))
@@ -132,20 +132,19 @@ class EpochTrainer(RecordingTrainer):
         try:
             collected = await self._played_rollouts(epoch, run_id)
         except NoTrajectories:
-            self._recorder.rollouts(epoch, self.trajectory_builder.rollouts(run_id))
+            record_rollouts(self.context, epoch, self.trajectory_builder.rollouts(run_id))
             raise
         known = self.trajectory_builder.rollouts(run_id) or records_of(collected)
         staleness: dict[str, float] = {}
         if config.max_staleness:
-            if not self._statuses:
-                self._versions.begin_with(known)
-            known, collected = without_stale(known, collected, self._versions, max_staleness=config.max_staleness)
-            staleness = self._versions.metrics(known)
+            versions = self._state.versions_before(known)
+            known, collected = without_stale(known, collected, versions, max_staleness=config.max_staleness)
+            staleness = versions.metrics(known)
         chosen = self.apply_curriculum_learning(collected, epoch)
         if adapter.recipe.compares != "nothing" and adapter.drops_equal_groups:
             chosen = with_signal(chosen, across_groups=adapter.recipe.compares == "batch")
         records = marked(known, collected, chosen, config.curriculum_learning)
-        self._recorder.rollouts(epoch, records)
+        record_rollouts(self.context, epoch, records)
         if not records:
             raise NoTrajectories(
                 f"{type(self.trajectory_builder).__name__} gave no trajectory in epoch {epoch_number(epoch)}",
@@ -174,7 +173,7 @@ class EpochTrainer(RecordingTrainer):
             return None
         with self._watch.timing("submit"):
             ref = await adapter.submit(self._named(chosen))
-        self._job = self._recorder.job_submitted(self._played, ref)
+        self._job = record_submitted(self.context, self._played, ref)
         return ref
 
     def apply_curriculum_learning(
@@ -239,7 +238,7 @@ class EpochTrainer(RecordingTrainer):
 
     async def _collect(self, epoch: int, run_id: str) -> TrajectoryCollection:
         builder, context = self.trajectory_builder, self.context
-        context.progress.rollouts_started(Phase.TRAIN, context.num_rollouts(Phase.TRAIN))
+        context.append(RolloutsBegun(Phase.TRAIN, context.num_rollouts(Phase.TRAIN)))
         meta = {"epoch": epoch, "run_id": run_id, "trainer_config": self.trainer_config.model_dump(mode="json")}
         async with abandoned_on_error(builder, run_id):
             await builder.start_run(run_id, meta=meta)
@@ -265,10 +264,7 @@ class EpochTrainer(RecordingTrainer):
                 raise
         if self._ahead is not None:
             self._watch.stages["overlapped"] = min(self._ahead.seconds, self._watch.stages["train"])
-        if status.status is TrainingStatusEnum.COMPLETED:
-            version = (status.metadata or {}).get("policy_version")
-            self._versions.updated(None if version is None else str(version))
-        self._recorder.job_finished(self._job, self._played, status)
+        record_finished(self.context, self._job, self._played, status)
         return status
 
     async def _record_canceled(self, ref: TrainingJobRef) -> None:
@@ -278,7 +274,7 @@ class EpochTrainer(RecordingTrainer):
         if job.cancel():
             await asyncio.wait({job}, timeout=_CANCEL_SECONDS / 2)
         elif not job.cancelled() and job.exception() is None:
-            self._recorder.job_finished(self._job, self._played, job.result())
+            record_finished(self.context, self._job, self._played, job.result())
 
     async def _finish_epoch(self, status: TrainingJobStatus) -> str | None:
         """Record the epoch, then let the guards judge; returns how the run has solved its examples, if it has."""
@@ -292,15 +288,23 @@ class EpochTrainer(RecordingTrainer):
             job=reported_metrics(status),
         )
         self.log_progress(record.epoch, record.model_dump(mode="json"))
-        await self._recorder.epoch_finished(record)
-        limits, compares = self.run_config.guards, self.trainer_adapter.recipe.compares
-        self._window = kept([*self._window, record], limits)
-        self._recorder.alarms(record.epoch, alarms(self._window, limits, compares))
+        before = {finding.cause for finding in self._alarms()}
+        await record_epoch(self.context, record)
+        warn_of(self.context, record.epoch, self._alarms(), before=before)
         try:
-            return self._judge(self._window)
+            return self._judge(self._state.kept)
         except RunFailed:
             self._judge(self.context.epochs())  # all epochs may explain more than the window
             raise
+
+    @property
+    def _state(self) -> TrainingState:
+        return self.context.log.state
+
+    def _alarms(self) -> list[Finding]:
+        """What the last epoch is to be warned of; nothing before the first."""
+        epochs = self._state.kept
+        return alarms(epochs, self.run_config.guards, self.trainer_adapter.recipe.compares) if epochs else []
 
     def _broken_by(self) -> Finding | None:
         return broken_by_update(self.context.epochs(), self.run_config.guards)
@@ -332,7 +336,7 @@ class EpochTrainer(RecordingTrainer):
                 waiting = Stopwatch()
                 await self._ahead.collected()
                 self._waited = waiting.total
-            self._held_out.append((await validate(self, epoch, self.context)).avg_reward)
+            await validate(self, epoch, self.context)
 
     def _validation_is_due(self, epoch: int) -> bool:
         given = self.run_config.run_configuration
@@ -354,7 +358,8 @@ class EpochTrainer(RecordingTrainer):
 
     def _reached_a_plateau(self) -> bool:
         config = self.run_config.early_stopping
-        scores = [score for score in self._held_out if score is not None]
+        held_out = self._state.held_out.items()
+        scores = [score for epoch, score in held_out if score is not None and self._validation_is_due(epoch)]
         if config is None or not plateaued(scores, config):
             return False
         text = f"Stopped early: the held-out reward has not risen by more than {config.min_delta:g} "

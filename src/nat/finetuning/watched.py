@@ -22,11 +22,12 @@ from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.score import is_finite
 from nat.errors import NoTrajectories, RunFailed
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked
+from nat.finetuning.events import EpochBegun, RolloutsBegun
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.metrics import LOGGED
-from nat.finetuning.recorder import Recorder
+from nat.finetuning.recorder import record_epoch, record_finished, record_rollouts, record_submitted
 from nat.finetuning.run_context import RunContext, Stopwatch
 from nat.finetuning.trajectories.groups import records_of
 from nat.rollout.session import current_pass
@@ -68,7 +69,6 @@ class Watch:
     def __init__(self, components: Components, run: RunContext, num_epochs: int) -> None:
         self._trainer, self._builder, self._adapter = components
         self._run, self._num_epochs = run, num_epochs
-        self._recorder = Recorder(run)
         self._open: WatchedEpoch | None = None
         self._next = run.first_epoch
         self._jobs: dict[str, tuple[JobRecord, WatchedEpoch]] = {}
@@ -79,8 +79,8 @@ class Watch:
         number = max(number, self._next)
         self._open, self._next = WatchedEpoch(number), number + 1
         run = self._run
-        run.progress.epoch_started(number, run.total_epochs or self._num_epochs)
-        run.progress.rollouts_started(Phase.TRAIN, run.num_rollouts(Phase.TRAIN))
+        run.append(EpochBegun(number, run.total_epochs or self._num_epochs))
+        run.append(RolloutsBegun(Phase.TRAIN, run.num_rollouts(Phase.TRAIN)))
 
     async def close_epoch(self, *, if_trained: bool = False) -> None:
         """Record the open epoch, if it has trajectories."""
@@ -100,7 +100,7 @@ class Watch:
             job={} if epoch.job is None else epoch.job.metrics,
         )
         logged = {f"{LOGGED}{name}": value for name, value in epoch.logged.items()}
-        await self._recorder.epoch_finished(record.model_copy(update={"metrics": record.metrics | logged}))
+        await record_epoch(self._run, record.model_copy(update={"metrics": record.metrics | logged}))
 
     async def played(self, output: EvaluationRunOutput) -> None:
         """A pass of the builder over the dataset is done."""
@@ -125,7 +125,7 @@ class Watch:
         epoch = self._epoch()
         epoch.played = self._chosen(epoch, collection)
         self._seen["submitted"] += sum(map(len, collection.trajectories))
-        self._jobs[repr(ref)] = self._recorder.job_submitted(epoch.played, ref), epoch
+        self._jobs[repr(ref)] = record_submitted(self._run, epoch.played, ref), epoch
 
     async def reported(self, status: TrainingJobStatus, ref: TrainingJobRef, *_: Any) -> None:
         """The adapter has told a job's status."""
@@ -133,7 +133,7 @@ class Watch:
             return
         job, epoch = found
         assert epoch.played is not None, "set before the job was submitted"
-        epoch.job = self._recorder.job_finished(job, epoch.played, status)
+        epoch.job = record_finished(self._run, job, epoch.played, status)
 
     def logged(self, metrics: Any) -> None:
         """The trainer has logged the metrics of its epoch."""
@@ -185,7 +185,7 @@ class Watch:
         records = epoch.rollouts
         if all(id(trajectory) in known for group in chosen.trajectories for trajectory in group):
             records = marked(records, collected, chosen, self._trainer.run_config.curriculum_learning)
-        self._recorder.rollouts(epoch.number, records)
+        record_rollouts(self._run, epoch.number, records)
         return PlayedEpoch(
             epoch.number,
             chosen.run_id,

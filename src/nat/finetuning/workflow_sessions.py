@@ -11,6 +11,7 @@ from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneConfig
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError, docs_page
+from nat.finetuning.events import RolloutDone
 from nat.finetuning.plan import Plan
 from nat.finetuning.run_context import RunContext
 from nat.rollout.loop_watch import watched_loop
@@ -106,7 +107,7 @@ async def _served(name: str, llm: LLMBaseConfig, training: Config, builder: Buil
 
 def _use(stack: AsyncExitStack, session: WorkflowSession, run: RunContext) -> None:
     def report(rollout: Rollout) -> None:
-        run.progress.rollout_done(None if rollout.error is None else str(rollout.error))
+        run.append(RolloutDone(None if rollout.error is None else str(rollout.error)))
 
     stack.enter_context(using_session(session))
     stack.enter_context(session.on_rollout(report))

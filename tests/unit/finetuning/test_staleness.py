@@ -12,11 +12,8 @@ from nat.runs.rollouts import LeftOutCause
 @pytest.fixture
 def versions():
     """The versions of a run after two updates."""
-    versions = PolicyVersions()
-    versions.begin_with([rollout_record(policy_versions={"m@0": 3})])
-    versions.updated("m@1")
-    versions.updated("m@2")
-    return versions
+    first = PolicyVersions().beginning_with([rollout_record(policy_versions={"m@0": 3})])
+    return first.updated("m@1").updated("m@2")
 
 
 def row(*versions):
@@ -25,14 +22,14 @@ def row(*versions):
 
 def test_each_update_makes_the_versions_before_it_one_older(versions):
     """Staleness counts updates, not steps: `name@step` may rise by any number."""
-    versions.updated("m@7")
+    versions = versions.updated("m@7")
     assert [versions.staleness(name) for name in ("m@7", "m@2", "m@1", "m@0", "other@0")] == [0, 1, 2, 3, None]
 
 
 @pytest.mark.parametrize("version", [None, "m@2"])
 def test_an_update_without_new_weights_makes_nothing_older(versions, version):
     """A job that trained nothing leaves the version, and some backends name none."""
-    versions.updated(version)
+    versions = versions.updated(version)
     assert (versions.staleness("m@2"), versions.staleness("m@1")) == (0, 1)
 
 

@@ -17,6 +17,7 @@ from nat.data_models.finetuning import (
 from nat.errors import NoTrajectories, RunFailed
 from nat.finetuning import Trainer, TrajectoryBuilder
 from nat.finetuning.run_context import RunContext
+from nat.finetuning.run_log import RunLog
 from nat.finetuning.watched import run_watched
 from nat.runs.journal import Journal
 from nat.runs.records import Phase
@@ -96,7 +97,7 @@ class CopyingTrainer(LoopTrainer):
 @pytest.fixture
 def run(tmp_path) -> Iterator[RunContext]:
     with Journal.create(tmp_path, "run-1", "config: 1", created_at=NOON) as journal:
-        yield RunContext("run-1", journal)
+        yield RunContext("run-1", RunLog(journal))
 
 
 async def train(trainer: Trainer, builder: Builder, run: RunContext, epochs: int = 2) -> RememberingAdapter:

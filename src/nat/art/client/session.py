@@ -146,4 +146,4 @@ def _tell(text: str) -> None:
     logger.info("%s", text)
     run = current_run()
     if run is not None:
-        run.progress.message(text)
+        run.say(text)

@@ -12,11 +12,11 @@ from nat.errors import ConfigError, EvaluationError
 from nat.eval.comparison import AgainstFirst
 from nat.eval.dataset import repetitions
 from nat.eval.failures import remedy_of
+from nat.finetuning.events import Rollouts, RolloutsBegun
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.run_context import Stopwatch, current_run, utc_now
 from nat.finetuning.trajectories import outcome
 from nat.rollout.session import in_pass
-from nat.runs.folder import write_rollouts
 from nat.runs.records import Phase, ValidationRecord, after_epoch
 from nat.runs.rollouts import RolloutRecord, tally
 from nat.wire.json import without_surrogates
@@ -47,7 +47,7 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
         return _metrics(known)
     watch = Stopwatch()
     if run is not None:
-        run.progress.rollouts_started(Phase.VALIDATION, run.num_rollouts(Phase.VALIDATION))
+        run.append(RolloutsBegun(Phase.VALIDATION, run.num_rollouts(Phase.VALIDATION)))
     builder.run_config = training.model_copy(update={"run_configuration": held_out})
     try:
         against = None if run is None else AgainstFirst(run.first_answers, before_training=epoch == 0)
@@ -57,8 +57,7 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
         builder.run_config = training
     records = held_out_records(output, training.reward_function.name if training.reward_function else None)
     if run is not None:
-        run.journal.record_rollouts(Phase.VALIDATION, epoch, records)
-        write_rollouts(run.journal, Phase.VALIDATION, epoch)
+        run.append(Rollouts(Phase.VALIDATION, epoch, records))
     if all(record.reward is None for record in records):
         raise _nothing_scored(records)
     validation = ValidationRecord(

@@ -20,10 +20,12 @@ from nat.data_models.finetuning import (
 )
 from nat.errors import JournalError
 from nat.finetuning.epoch import PlayedEpoch, submitted_job
+from nat.finetuning.events import EpochBegun, RolloutsBegun
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trainer_adapter import TrainsElsewhere
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.preferences.trajectories import check_any_left, without_problems
+from nat.finetuning.recorder import record_finished, record_rollouts
 from nat.finetuning.recording_trainer import RecordingTrainer
 from nat.plugins.customizer.dpo.collection import PassMetrics, renumbered, write_final, write_passes
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerConfig
@@ -89,7 +91,7 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
             played, job = None, self._job_of(self._config.resume)
             ref = TrainingJobRef(run_id=self.run_id, backend=job.backend, metadata=job.training)
         self._ref = ref
-        self.context.journal.record_job(job)  # before the first check, so that another run can take it up
+        self.context.append(job)  # before the first check, so that another run can take it up
         logger.info("Submitted training job: %s", job.id)
         status = await self._end(ref, job, played)
         self._statuses = [status]
@@ -100,8 +102,8 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
         """One pass; its pairs are kept for the job."""
         config, builder, context = self._config, self.trajectory_builder, self.context
         logger.info("Starting data collection run %d/%d", epoch + 1, config.num_runs)
-        context.progress.epoch_started(epoch, config.num_runs)
-        context.progress.rollouts_started(Phase.TRAIN, context.num_rollouts(Phase.TRAIN))
+        context.append(EpochBegun(epoch, config.num_runs))
+        context.append(RolloutsBegun(Phase.TRAIN, context.num_rollouts(Phase.TRAIN)))
         name = f"{run_id}_run{epoch}"
         meta = {
             "run_number": epoch,
@@ -115,7 +117,7 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
                 collected = await builder.finalize(name, meta=meta)
         finally:  # the rollouts say why a pass gave no pairs
             self._rollouts += renumbered(builder.rollouts(name), epoch)
-            self._recorder.rollouts(0, self._rollouts)
+            record_rollouts(self.context, 0, self._rollouts)
         usable, causes = without_problems(collected)
         self._left_out += causes
         if not usable.trajectories:
@@ -207,10 +209,9 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
         self._write_final(status)
         if self._config.wait_for_completion:
             logger.info("Waiting for training job to complete...")
-            self.context.progress.training_started(job.num_groups, job.num_trajectories)
             status = await self.trainer_adapter.wait_until_complete(ref)
             nothing = TrajectoryCollection(trajectories=[], run_id=ref.run_id)
-            self._recorder.job_finished(job, played or PlayedEpoch(0, ref.run_id, nothing, nothing, []), status)
+            record_finished(self.context, job, played or PlayedEpoch(0, ref.run_id, nothing, nothing, []), status)
         return status
 
     def _write_final(self, status: TrainingJobStatus) -> None:

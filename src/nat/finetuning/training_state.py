@@ -1,0 +1,77 @@
+"""What the epochs of a run have shown so far, as a fold of its events. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nat.data_models.finetuning import GuardsConfig
+from nat.finetuning.alarms import kept
+from nat.finetuning.events import Event, Rollouts
+from nat.finetuning.sampling import sampling_notes
+from nat.finetuning.staleness import PolicyVersions
+from nat.runs.journal import Journal
+from nat.runs.records import EpochRecord, JobRecord, Phase, TrainingPhase, ValidationRecord
+from nat.runs.rollouts import RolloutRecord
+from nat.wire.training import JobStatus
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """What a trainer knows of the phase that it trains; a run without phases is one."""
+
+    kept: Sequence[EpochRecord] = ()
+    """The epochs that guards and alarms read."""
+    held_out: Mapping[int, float | None] = field(default_factory=dict)
+    """The mean score of each validation, by the number of epochs before it."""
+    versions: PolicyVersions = field(default_factory=PolicyVersions)
+    curriculum: Mapping[str, Any] | None = None
+    """Its state after the last epoch; None without a curriculum."""
+    noted: frozenset[str] = frozenset()
+    """The notes about sampling that the rollouts of the run have given."""
+
+    def after(self, event: Event, guards: GuardsConfig) -> "TrainingState":
+        """The state after one more event."""
+        match event:
+            case TrainingPhase():
+                known = {epoch: score for epoch, score in self.held_out.items() if epoch >= event.first_epoch}
+                return TrainingState(held_out=known, noted=self.noted)
+            case Rollouts(phase=Phase.TRAIN, records=records):
+                noted = self.noted | sampling_notes(records).keys()
+                return replace(self, versions=self.versions_before(records), noted=noted)
+            case JobRecord(status=JobStatus.COMPLETED):
+                return replace(self, versions=self.versions.updated(event.policy_version))
+            case EpochRecord():
+                return replace(self, kept=kept([*self.kept, event], guards), curriculum=event.curriculum_state)
+            case ValidationRecord():
+                return replace(self, held_out={**self.held_out, event.epoch: event.avg_reward})
+        return self
+
+    def versions_before(self, records: Sequence[RolloutRecord]) -> PolicyVersions:
+        """The versions of the weights up to those that train these rollouts."""
+        return self.versions if self.kept else self.versions.beginning_with(records)
+
+
+def state_of(journal: Journal, guards: GuardsConfig) -> TrainingState:
+    """The state after all that a journal has, so that a run can go on from it."""
+    state = TrainingState()
+    for event in events_of(journal):
+        state = state.after(event, guards)
+    return state
+
+
+def events_of(journal: Journal) -> Iterator[Event]:
+    """The events that a journal keeps, in the order of the run."""
+    phases = {phase.first_epoch: phase for phase in journal.phases()}
+    validations = {record.epoch: record for record in journal.validations()}
+    epochs = {record.epoch: record for record in journal.each_epoch()}
+    jobs: dict[int, list[JobRecord]] = {}
+    for job in journal.jobs():
+        jobs.setdefault(job.epoch, []).append(job)
+    played = set(journal.played(Phase.TRAIN))
+    for epoch in sorted({*phases, *validations, *epochs, *jobs, *played}):
+        yield from filter(None, (validations.get(epoch), phases.get(epoch)))
+        if epoch in played:
+            yield Rollouts(Phase.TRAIN, epoch, list(journal.rollouts(Phase.TRAIN, epoch)))
+        yield from jobs.get(epoch, ())
+        if epoch in epochs:
+            yield epochs[epoch]

@@ -1,0 +1,96 @@
+"""The journal keeps an event before anybody hears of it, and files follow it."""
+
+import pytest
+
+from fakes.run_records import NOON, epoch_record, job_record, rollout_record, validation_record
+from nat.errors import JournalError
+from nat.finetuning.events import EpochBegun, RolloutDone, Rollouts, RolloutsBegun, RunBegun, Said, StateChanged
+from nat.finetuning.progress import RunProgress
+from nat.finetuning.run_log import RunLog
+from nat.runs.journal import Journal
+from nat.runs.records import Phase, RunState, TrainingPhase
+from nat.wire.training import JobStatus
+
+
+class Shown(RunProgress):
+    """Keeps which methods were called, and with what."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __getattribute__(self, name):
+        if name.startswith("_") or name == "calls":
+            return super().__getattribute__(name)
+        return lambda *given: self.calls.append((name, *given))
+
+
+@pytest.fixture
+def journal(tmp_path):
+    with Journal.create(tmp_path, "run-1", "config: 1", created_at=NOON) as journal:
+        yield journal
+
+
+def test_a_display_gets_a_call_for_each_event_that_it_can_show(journal, tmp_path):
+    """Several displays may watch; what is only kept, such as the rollouts themselves, is not shown."""
+    displays = Shown(), Shown()
+    log = RunLog(journal, displays)
+    phase, epoch, validation = TrainingPhase(name="p", first_epoch=0, num_epochs=1), epoch_record(), validation_record()
+    begun, ended = job_record("j"), job_record("j", JobStatus.COMPLETED)
+    for event in (
+        RunBegun("run-1", tmp_path, 3),
+        phase,
+        validation,
+        EpochBegun(0, 3),
+        RolloutsBegun(Phase.TRAIN, 8),
+        RolloutDone("it failed"),
+        Rollouts(Phase.TRAIN, 0, [rollout_record()]),
+        begun,
+        ended,
+        epoch,
+        Said("almost done"),
+        StateChanged(RunState.COMPLETED, NOON, None),
+    ):
+        log.append(event)
+    for display in displays:
+        assert display.calls == [
+            ("run_started", "run-1", tmp_path, 3),
+            ("phase_started", phase),
+            ("validation_finished", validation),
+            ("epoch_started", 0, 3),
+            ("rollouts_started", Phase.TRAIN, 8),
+            ("rollout_done", "it failed"),
+            ("training_started", 1, 8),
+            ("training_finished", ended),
+            ("epoch_finished", epoch),
+            ("message", "almost done"),
+        ]
+
+
+def test_what_the_journal_cannot_keep_nobody_hears_of(journal, tmp_path):
+    """A display would show an epoch that is not there after a restart."""
+    heard = []
+    with Journal.open(tmp_path, read_only=True) as unwritable:
+        log = RunLog(unwritable, [heard.append])
+        with pytest.raises(JournalError):
+            log.append(epoch_record())
+    assert heard == []
+    assert log.state.kept == ()
+
+
+def test_files_are_there_when_an_observer_hears_of_an_event(journal, tmp_path):
+    """An observer may send them; the end of a run writes all of them a last time."""
+    seen = {}
+
+    def look(event):
+        seen[type(event).__name__] = {path.name for path in tmp_path.rglob("*.json*")}
+
+    log = RunLog(journal, [look])
+    log.append(Rollouts(Phase.TRAIN, 0, [rollout_record()]))
+    log.append(epoch_record())
+    (tmp_path / "reward_history.json").unlink()
+    log.append(StateChanged(RunState.RUNNING, NOON, "it ends early"))
+    assert "reward_history.json" not in seen["StateChanged"]
+    log.append(StateChanged(RunState.COMPLETED, NOON, None))
+    assert "epoch_0000.jsonl" in seen["Rollouts"]
+    assert "training_metrics.jsonl" in seen["EpochRecord"]
+    assert "reward_history.json" in seen["StateChanged"]
