@@ -57,7 +57,7 @@ class RolloutDone:
 
 
 @dataclass(frozen=True, slots=True)
-class Rollouts:
+class RolloutsPlayed:
     """All rollouts of an epoch or a validation."""
 
     phase: Phase
@@ -87,7 +87,7 @@ Event = (
     | EpochBegun
     | RolloutsBegun
     | RolloutDone
-    | Rollouts
+    | RolloutsPlayed
     | JobRecord
     | EpochRecord
     | ValidationRecord

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus
 from nat.finetuning.epoch import PlayedEpoch, finished_job, submitted_job
-from nat.finetuning.events import Rollouts
+from nat.finetuning.events import RolloutsPlayed
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.sampling import sampling_notes
 from nat.heap import return_free_pages
@@ -26,7 +26,7 @@ EPOCHS_PER_COLLECTION = 10
 def record_rollouts(run: RunContext, epoch: int, records: Sequence[RolloutRecord]) -> None:
     """Record the rollouts of an epoch, before a guard may end the run because of them."""
     counts, noted = tally(records), run.log.state.noted
-    run.append(Rollouts(Phase.TRAIN, epoch, records))
+    run.append(RolloutsPlayed(Phase.TRAIN, epoch, records))
     run.warn_of_failures(counts.failures, f"Epoch {epoch_number(epoch)}", counts.num_rollouts)
     for name, text in sampling_notes(records).items():
         if name not in noted:

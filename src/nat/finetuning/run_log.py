@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from nat.data_models.finetuning import GuardsConfig
-from nat.finetuning.events import Event, Observer, Rollouts, StateChanged
+from nat.finetuning.events import Event, Observer, RolloutsPlayed, StateChanged
 from nat.finetuning.training_state import TrainingState
 from nat.runs.folder import append_metrics, files_due, write_files, write_rollouts
 from nat.runs.journal import Journal
@@ -40,7 +40,7 @@ class RunLog:
         match event:
             case TrainingPhase():
                 journal.record_phase(event)
-            case Rollouts():
+            case RolloutsPlayed():
                 journal.record_rollouts(event.phase, event.epoch, event.records)
             case JobRecord():
                 journal.record_job(event)
@@ -58,7 +58,7 @@ class RunLog:
     def _write_files(self, event: Event) -> None:
         """Files with all epochs are written less often as they grow, which bounds the cost."""
         match event:
-            case Rollouts():
+            case RolloutsPlayed():
                 write_rollouts(self.journal, event.phase, event.epoch)
             case EpochRecord() if files_due(event.epoch + 1):
                 write_files(self.journal)

@@ -6,7 +6,7 @@ from typing import Any
 
 from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.alarms import kept
-from nat.finetuning.events import Event, Rollouts
+from nat.finetuning.events import Event, RolloutsPlayed
 from nat.finetuning.sampling import sampling_notes
 from nat.finetuning.staleness import PolicyVersions
 from nat.runs.journal import Journal
@@ -35,7 +35,7 @@ class TrainingState:
             case TrainingPhase():
                 known = {epoch: score for epoch, score in self.held_out.items() if epoch >= event.first_epoch}
                 return TrainingState(held_out=known, noted=self.noted)
-            case Rollouts(phase=Phase.TRAIN, records=records):
+            case RolloutsPlayed(phase=Phase.TRAIN, records=records):
                 noted = self.noted | sampling_notes(records).keys()
                 return replace(self, versions=self.versions_before(records), noted=noted)
             case JobRecord(status=JobStatus.COMPLETED):
@@ -71,7 +71,7 @@ def events_of(journal: Journal) -> Iterator[Event]:
     for epoch in sorted({*phases, *validations, *epochs, *jobs, *played}):
         yield from filter(None, (validations.get(epoch), phases.get(epoch)))
         if epoch in played:
-            yield Rollouts(Phase.TRAIN, epoch, list(journal.rollouts(Phase.TRAIN, epoch)))
+            yield RolloutsPlayed(Phase.TRAIN, epoch, list(journal.rollouts(Phase.TRAIN, epoch)))
         yield from jobs.get(epoch, ())
         if epoch in epochs:
             yield epochs[epoch]

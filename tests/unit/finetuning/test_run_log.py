@@ -4,7 +4,7 @@ import pytest
 
 from fakes.run_records import NOON, epoch_record, job_record, rollout_record, validation_record
 from nat.errors import JournalError
-from nat.finetuning.events import EpochBegun, RolloutDone, Rollouts, RolloutsBegun, RunBegun, Said, StateChanged
+from nat.finetuning.events import EpochBegun, RolloutDone, RolloutsBegun, RolloutsPlayed, RunBegun, Said, StateChanged
 from nat.finetuning.progress import RunProgress
 from nat.finetuning.run_log import RunLog
 from nat.runs.journal import Journal
@@ -43,7 +43,7 @@ def test_a_display_gets_a_call_for_each_event_that_it_can_show(journal, tmp_path
         EpochBegun(0, 3),
         RolloutsBegun(Phase.TRAIN, 8),
         RolloutDone("it failed"),
-        Rollouts(Phase.TRAIN, 0, [rollout_record()]),
+        RolloutsPlayed(Phase.TRAIN, 0, [rollout_record()]),
         begun,
         ended,
         epoch,
@@ -85,12 +85,12 @@ def test_files_are_there_when_an_observer_hears_of_an_event(journal, tmp_path):
         seen[type(event).__name__] = {path.name for path in tmp_path.rglob("*.json*")}
 
     log = RunLog(journal, [look])
-    log.append(Rollouts(Phase.TRAIN, 0, [rollout_record()]))
+    log.append(RolloutsPlayed(Phase.TRAIN, 0, [rollout_record()]))
     log.append(epoch_record())
     (tmp_path / "reward_history.json").unlink()
     log.append(StateChanged(RunState.RUNNING, NOON, "it ends early"))
     assert "reward_history.json" not in seen["StateChanged"]
     log.append(StateChanged(RunState.COMPLETED, NOON, None))
-    assert "epoch_0000.jsonl" in seen["Rollouts"]
+    assert "epoch_0000.jsonl" in seen["RolloutsPlayed"]
     assert "training_metrics.jsonl" in seen["EpochRecord"]
     assert "reward_history.json" in seen["StateChanged"]

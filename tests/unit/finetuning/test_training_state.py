@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fakes.run_records import NOON, epoch_record, job_record, rollout_record, validation_record
 from nat.data_models.finetuning import GuardsConfig
-from nat.finetuning.events import EpochBegun, Event, RolloutDone, Rollouts, Said
+from nat.finetuning.events import EpochBegun, Event, RolloutDone, RolloutsPlayed, Said
 from nat.finetuning.run_log import RunLog
 from nat.finetuning.training_state import TrainingState, state_of
 from nat.runs.journal import Journal
@@ -44,7 +44,9 @@ def events(epochs: list[dict]) -> Iterator[Event]:
         yield EpochBegun(number, len(epochs))
         untrainable = {"untrainable_calls": {"agent": {"top_p=0.9": 1}}} if epoch["untrainable"] else {}
         yield RolloutDone(None)
-        yield Rollouts(Phase.TRAIN, number, [rollout_record(policy_versions={f"m@{number % 3}": 1}, **untrainable)])
+        yield RolloutsPlayed(
+            Phase.TRAIN, number, [rollout_record(policy_versions={f"m@{number % 3}": 1}, **untrainable)]
+        )
         if epoch["job"] is not None:
             yield job_record(f"job-{number}", epoch=number)
             yield job_record(f"job-{number}", epoch["job"], epoch=number, policy_version=epoch["version"])
@@ -72,7 +74,7 @@ def test_a_phase_begins_without_what_was_known_of_the_one_before(tmp_path):
     with Journal.create(tmp_path, "run-1", "config: 1", created_at=NOON) as journal:
         log = RunLog(journal)
         for event in (
-            Rollouts(Phase.TRAIN, 0, [rollout_record(policy_versions={"m@0": 1})]),
+            RolloutsPlayed(Phase.TRAIN, 0, [rollout_record(policy_versions={"m@0": 1})]),
             job_record("job-0", JobStatus.COMPLETED, policy_version="m@1"),
             epoch_record(0, curriculum_state={"current_percentile": 0.3}),
             validation_record(0, {"x": 0.0}),
@@ -90,6 +92,6 @@ def test_an_update_that_failed_made_nothing_older(tmp_path):
     """Weights are as before it, also if the backend has named a version."""
     with Journal.create(tmp_path, "run-1", "config: 1", created_at=NOON) as journal:
         log = RunLog(journal)
-        log.append(Rollouts(Phase.TRAIN, 0, [rollout_record(policy_versions={"m@0": 1})]))
+        log.append(RolloutsPlayed(Phase.TRAIN, 0, [rollout_record(policy_versions={"m@0": 1})]))
         log.append(job_record("job-0", JobStatus.FAILED, policy_version="m@1"))
         assert (log.state.versions.staleness("m@0"), log.state.versions.staleness("m@1")) == (0, None)

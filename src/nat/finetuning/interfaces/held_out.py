@@ -12,7 +12,7 @@ from nat.errors import ConfigError, EvaluationError
 from nat.eval.comparison import AgainstFirst
 from nat.eval.dataset import repetitions
 from nat.eval.failures import remedy_of
-from nat.finetuning.events import Rollouts, RolloutsBegun
+from nat.finetuning.events import RolloutsBegun, RolloutsPlayed
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.run_context import Stopwatch, current_run, utc_now
 from nat.finetuning.trajectories import outcome
@@ -57,7 +57,7 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
         builder.run_config = training
     records = held_out_records(output, training.reward_function.name if training.reward_function else None)
     if run is not None:
-        run.append(Rollouts(Phase.VALIDATION, epoch, records))
+        run.append(RolloutsPlayed(Phase.VALIDATION, epoch, records))
     if all(record.reward is None for record in records):
         raise _nothing_scored(records)
     validation = ValidationRecord(
