@@ -133,6 +133,9 @@ class TrajectoryCollection(BaseModel):
 
     trajectories: list[list[Trajectory]]
     run_id: str
+    job_id: str | None = Field(default=None, exclude=True)
+    """Name of the update that trains on them, which a backend makes once, however often it is submitted; None lets the
+    adapter choose one."""
 
 
 class ServedModel(BaseModel):
@@ -304,7 +307,7 @@ class PhaseConfig(FinetuneModel):
     """A phase of a run; what it leaves out is taken from `finetuning`."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")
-    """Its name in records, job ids and messages."""
+    """Its name in records and messages."""
     num_epochs: int = Field(ge=1)
     """Epochs of this phase."""
     trainer: TrainerRef | None = None

@@ -133,10 +133,10 @@ def _cause(group: Sequence[Trajectory], config: CurriculumLearningConfig) -> Lef
 
 
 def submitted_job(ref: TrainingJobRef, played: PlayedEpoch, at: datetime) -> JobRecord:
-    """The record of a submitted job; its id is the backend's if the reference names one."""
+    """The record of a submitted job; its id is the backend's if the reference names one, else the trainer's."""
     rows = [row for record in played.records if record.left_out is None for row in record.rows]
     return JobRecord(
-        id=ref.job_id or f"{ref.run_id}-{played.epoch:06d}",
+        id=ref.job_id or played.chosen.job_id or f"{ref.run_id}-{epoch_number(played.epoch):06d}",
         epoch=played.epoch,
         backend=ref.backend,
         status=JobStatus.PENDING,

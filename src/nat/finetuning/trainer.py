@@ -143,6 +143,7 @@ class EpochTrainer(RecordingTrainer):
         chosen = self.apply_curriculum_learning(collected, epoch)
         if adapter.recipe.compares != "nothing" and adapter.drops_equal_groups:
             chosen = with_signal(chosen, across_groups=adapter.recipe.compares == "batch")
+        chosen = chosen.model_copy(update={"job_id": f"{run_id}-{epoch_number(epoch):06d}"})
         records = marked(known, collected, chosen, config.curriculum_learning)
         record_rollouts(self.context, epoch, records)
         if not records:
@@ -172,7 +173,7 @@ class EpochTrainer(RecordingTrainer):
         if not chosen.trajectories:
             return None
         with self._watch.timing("submit"):
-            ref = await adapter.submit(self._named(chosen))
+            ref = await adapter.submit(chosen)
         self._job = record_submitted(self.context, self._played, ref)
         return ref
 
@@ -212,11 +213,6 @@ class EpochTrainer(RecordingTrainer):
         logger.info("Epoch %d progress logged%s", epoch_number(epoch), " - " + ", ".join(parts) if parts else "")
         if output_dir is not None:
             append_epoch_metrics(Path(output_dir), epoch, metrics)
-
-    def _named(self, chosen: TrajectoryCollection) -> TrajectoryCollection:
-        """The batch under a name of its phase, since each adapter numbers its jobs from 1."""
-        phase = self.context.phase
-        return chosen if phase is None else chosen.model_copy(update={"run_id": f"{chosen.run_id}-{phase.name}"})
 
     def _may_play_ahead(self, epoch: int, last: int) -> bool:
         """True if this epoch will take place, whatever the validation before it finds."""

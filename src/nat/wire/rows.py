@@ -33,8 +33,6 @@ class MergedRow:
 
     model: str
     row: TrainingRow
-    number: int
-    """Its place among all rows as they began, those without an answer included."""
 
 
 @dataclass
@@ -50,19 +48,21 @@ class _OpenRow:
         head = call.prompt[:size]
         return (head if isinstance(head, list) else list(head)) == self.token_ids
 
-    def add(self, call: CallTokens) -> None:
+    def add(self, call: CallTokens) -> Span | None:
         start = len(call.prompt)
         self.token_ids += [*call.prompt[len(self.token_ids) :], *call.sampled]
-        if call.sampled:
-            span = Span(
-                start=start,
-                stop=start + len(call.sampled),
-                logprobs=list(call.logprobs),
-                temperature=call.temperature,
-                policy_version=call.policy_version,
-                value=call.value,
-            )
-            self.spans.append(span)
+        if not call.sampled:
+            return None
+        span = Span(
+            start=start,
+            stop=start + len(call.sampled),
+            logprobs=list(call.logprobs),
+            temperature=call.temperature,
+            policy_version=call.policy_version,
+            value=call.value,
+        )
+        self.spans.append(span)
+        return span
 
 
 class OpenRows:
@@ -76,23 +76,21 @@ class OpenRows:
         found = [number for number, row in enumerate(self._rows) if row.continued_by(call)]
         return max(found, key=lambda number: len(self._rows[number].token_ids), default=None)
 
-    def put(self, call: CallTokens, number: int | None) -> tuple[int, int | None]:
+    def put(self, call: CallTokens, number: int | None) -> tuple[int, Span | None]:
         """Add a call to the row of that number, or to a new row.
 
-        Returns the row's number, and the index of the answer's span in it, None for an answer without tokens.
+        Returns the row's number, and the answer's span, which the finished row has; None for an answer without tokens.
         """
         if number is None:
             number = len(self._rows)
             self._rows.append(_OpenRow(model=call.model))
-        row = self._rows[number]
-        row.add(call)
-        return number, len(row.spans) - 1 if call.sampled else None
+        return number, self._rows[number].add(call)
 
     def finished(self) -> list[MergedRow]:
         """The rows in which something was sampled, in the order in which they began."""
         return [
-            MergedRow(row.model, TrainingRow(token_ids=row.token_ids, spans=row.spans), number)
-            for number, row in enumerate(self._rows)
+            MergedRow(row.model, TrainingRow(token_ids=row.token_ids, spans=row.spans))
+            for row in self._rows
             if row.spans
         ]
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from fakes.run_records import NOON, rollout_record
@@ -127,11 +129,14 @@ def status(state, **metadata):
     return TrainingJobStatus(run_id="r", backend="b", status=state, message="said", metadata=metadata)
 
 
-def test_a_job_has_the_backends_id_or_one_of_its_epoch():
+def test_a_job_has_the_backends_id_or_the_trainers_or_one_of_its_epoch():
     """The ids let the journal and the backend's log be read together."""
+    unnamed = TrainingJobRef(run_id="r", backend="b")
+    chosen = NOTHING.model_copy(update={"job_id": "mine"})
     named = TrainingJobRef(run_id="r", backend="b", metadata={"job_id": "r-000003"})
     assert submitted_job(named, PLAYED, NOON).id == "r-000003"
-    assert submitted_job(TrainingJobRef(run_id="r", backend="b"), PLAYED, NOON).id == "r-000002"
+    assert submitted_job(unnamed, replace(PLAYED, chosen=chosen), NOON).id == "mine"
+    assert submitted_job(unnamed, PLAYED, NOON).id == "r-000003"
 
 
 def test_a_completed_job_counts_the_tokens_that_carried_loss():

@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from nat.art.client.client import ArtClient
 from nat.art.client.config import ARTTrainerAdapterConfig, ARTTrainingConfig
@@ -61,7 +62,6 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         redirects = redirects or Redirects()
         self._session = ArtSession(backend, training, client=self._client, llms=llms, redirects=redirects)
         self._jobs: dict[str, ArtJob] = {}
-        self._jobs_submitted = 0
 
     @property
     def training_jobs(self) -> Mapping[str, asyncio.Task[None]]:
@@ -114,8 +114,7 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         groups, left_out = art_groups(trajectories, trained=self._session.trained_names)
         for reason in left_out:
             logger.warning("A trajectory is left out: %s", reason)
-        self._jobs_submitted += 1
-        job_id = f"{run_id}-{self._jobs_submitted:06d}"
+        job_id = trajectories.job_id or f"{run_id}-{uuid4().hex[:8]}"
         ref = TrainingJobRef(run_id=run_id, backend=BACKEND_NAME, metadata={"job_id": job_id})
 
         async def work(report: Report) -> str:

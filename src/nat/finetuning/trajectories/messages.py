@@ -18,6 +18,7 @@ from nat.finetuning.trajectories.calls import SeenCall, tokens_of_call
 from nat.runs.rollouts import AnswerRecord, Beginning, ConversationRecord
 from nat.wire.json import parse_json
 from nat.wire.rows import CallTokens, MergedRow, OpenRows
+from nat.wire.training import Span, TrainingRow
 
 Message = dict[str, Any]
 Essence = tuple[Any, ...]
@@ -36,25 +37,24 @@ class Thread:
     """Number of the conversation that it shares a beginning with."""
     shared: int = 0
     """Messages that it has in common with its parent."""
-    spans: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Number of the row and index of the span that have the tokens of a sampled message, by its position."""
+    spans: dict[int, Span] = field(default_factory=dict)
+    """The tokens of a sampled message, by its position."""
 
-    def record(self, rows: Mapping[int, int], tools: Sequence[list[dict[str, Any]]]) -> ConversationRecord:
-        """Its record; `rows` has the index of each recorded row by its number, `tools` the lists of the rollout."""
+    def record(self, rows: Sequence[TrainingRow], tools: Sequence[list[dict[str, Any]]]) -> ConversationRecord:
+        """Its record; `rows` are those of the rollout that are recorded, `tools` the lists that it offered."""
+        places = {id(span): (row, at) for row, each in enumerate(rows) for at, span in enumerate(each.spans)}
         return ConversationRecord(
             began=self.began,
             parent=self.parent,
             shared=self.shared,
             messages=len(self.messages),
-            answers=[self._answer(position, rows) for position in self.sampled],
+            answers=[self._answer(position, places) for position in self.sampled],
             tools=tools.index(self.tools) if self.tools else None,
         )
 
-    def _answer(self, position: int, rows: Mapping[int, int]) -> AnswerRecord:
-        place = self.spans.get(position)
-        if place is None or place[0] not in rows:
-            return AnswerRecord(message=position)
-        return AnswerRecord(message=position, row=rows[place[0]], span=place[1])
+    def _answer(self, position: int, places: Mapping[int, tuple[int, int]]) -> AnswerRecord:
+        row, span = places.get(id(self.spans.get(position)), (None, None))
+        return AnswerRecord(message=position, row=row, span=span)
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -71,10 +71,6 @@ class Thread:
         self.messages += seen.call.messages[len(self.messages) :]
         self.sampled[len(self.messages)] = seen
         self.messages.append(seen.call.message)
-
-    def mark(self, row: int, span: int) -> None:
-        """Note where the tokens of the last message are."""
-        self.spans[len(self.messages) - 1] = row, span
 
 
 def conversations(calls: Sequence[SeenCall]) -> list[Thread]:
@@ -146,7 +142,8 @@ class ConversationGraph:
             self._row_of[number] = row
             self._by_row[row] = number
             if span is not None:
-                self.conversations[number].mark(row, span)
+                thread = self.conversations[number]
+                thread.spans[len(thread.messages) - 1] = span
         else:
             self._row_of.pop(number, None)
 

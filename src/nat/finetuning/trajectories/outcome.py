@@ -17,7 +17,7 @@ from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import ConversationGraph, Thread, conversations
 from nat.finetuning.trajectories.rows import RecordedTrajectory, broken_by
 from nat.runs.rollouts import LeftOutCause, RolloutRecord
-from nat.wire.rows import MergedRow
+from nat.wire.training import TrainingRow
 
 _FAILURES = {"raised": LeftOutCause.FAILED, "timeout": LeftOutCause.TIMED_OUT}
 NOT_SCORED = "the evaluator gave no score"
@@ -85,7 +85,8 @@ def scored(
     graph = ConversationGraph(chosen.calls, None if credited is None else credited.returns)
     threads, merged, causes = graph.conversations, graph.rows, broken_by(graph.conversations)
     facts |= {"broken_prefixes": sum(causes.values()), "broken_by": causes}
-    record = _record(item, generation, seen, threads, chosen.of_target, rows=merged, **facts)
+    rows = [each.row for each in merged]
+    record = _record(item, generation, seen, threads, chosen.of_target, rows=rows, **facts)
     details = _details(record, chosen)
     earned: dict[int, float] = {}
     shaped_rewards = None
@@ -124,10 +125,9 @@ def _record(
     threads: Sequence[Thread],
     chosen: Sequence[SeenCall],
     *,
-    rows: Sequence[MergedRow] = (),
+    rows: Sequence[TrainingRow] = (),
     **facts: Any,
 ) -> RolloutRecord:
-    places = {merged.number: place for place, merged in enumerate(rows)}
     offered = [thread.tools for thread in threads]
     tools = [each for place, each in enumerate(offered) if each and each not in offered[:place]]
     names = [name for s in seen for name in {s.call.llm_name, s.call.model, s.call.requested_model} if name]
@@ -142,11 +142,11 @@ def _record(
         functions=dict(Counter(s.function for s in seen)),
         models=dict(Counter(names)),
         messages=[message for thread in threads for message in thread.messages],
-        conversations=[thread.record(places, tools) for thread in threads],
+        conversations=[thread.record(rows, tools) for thread in threads],
         tools=tools,
         truncated=any(s.call.finish_reason == "length" for s in chosen),
         policy_versions=dict(Counter(s.call.policy_version for s in chosen if s.call.policy_version is not None)),
-        rows=[merged.row for merged in rows],
+        rows=list(rows),
         **facts,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from pydantic import Field, JsonValue, field_serializer
 
@@ -72,7 +73,7 @@ class LocalTrainerAdapterConfig(TrainerAdapterConfig, name="local_trainer_adapte
 
 
 class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
-    """One training job per epoch. Jobs are numbered, so that a job that is sent twice is trained once."""
+    """One training job per epoch; a job that is sent twice is trained once."""
 
     drops_equal_groups = True
 
@@ -89,7 +90,6 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
         self._client = client
         self._backend = backend
         self._teacher = teacher
-        self._jobs_submitted = 0
         self._best: Path | None = None
         self._training: ResolvedTraining | None = None
 
@@ -130,7 +130,6 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
             BackendUnreachable: the backend is dead; with the tail of its log.
 
         """
-        self._jobs_submitted += 1
         groups, config = await self._groups(trajectories), self._config.training
         of_teacher: dict[str, float] = {}
         if self._teacher is not None:
@@ -139,7 +138,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
         if groups[0].rollouts[0].advantage is not None:
             config = _with_labels(config)
         job = TrainingJob(
-            id=f"{trajectories.run_id}-{self._jobs_submitted:06d}",
+            id=trajectories.job_id or f"{trajectories.run_id}-{uuid4().hex[:8]}",
             groups=groups,
             config=config,
             **({"serve_meanwhile": True} if self.run_config.max_staleness else {}),

@@ -98,9 +98,8 @@ async def test_answers_of_earlier_weights_need_a_correction():
         await initialized(max_staleness=1, importance_sampling_cap=None)
 
 
-@pytest.mark.parametrize("max_staleness", [0, 1])
-async def test_the_backend_serves_during_the_update_if_staleness_is_allowed(max_staleness):
-    """Only then is a job sent that takes a second copy of the weights."""
+async def jobs_of(*names, max_staleness=0):
+    """The jobs that an adapter sends for collections under these names."""
     jobs = []
 
     def seen(request):
@@ -111,13 +110,29 @@ async def test_the_backend_serves_during_the_update_if_staleness_is_allowed(max_
 
     tokens = {"model": "student", "prompt_token_ids": [1], "token_ids": [2]}
     item = EpisodeItem(role=EpisodeItemRole.ASSISTANT, content="", logprobs=[-1.0], metadata=tokens)
-    trajectories = TrajectoryCollection(trajectories=[[Trajectory(episode=[item], reward=1.0)]], run_id="r")
+    groups = [[Trajectory(episode=[item], reward=1.0)]]
     async with BackendClient("http://backend", "key", transport=httpx.MockTransport(seen)) as client:
         config = LocalTrainerAdapterConfig(llm="student")
         adapter = LocalTrainerAdapter(config, client=client, backend=RunningProcess())
         await adapter.initialize(FinetuneConfig(max_staleness=max_staleness))
-        await adapter.submit(trajectories)
+        for name in names:
+            await adapter.submit(TrajectoryCollection(trajectories=groups, run_id="r", job_id=name))
+    return jobs
+
+
+@pytest.mark.parametrize("max_staleness", [0, 1])
+async def test_the_backend_serves_during_the_update_if_staleness_is_allowed(max_staleness):
+    """Only then is a job sent that takes a second copy of the weights."""
+    jobs = await jobs_of(None, max_staleness=max_staleness)
     assert [job.serve_meanwhile for job in jobs] == [bool(max_staleness)]
+
+
+async def test_a_job_has_the_name_that_its_trainer_gave():
+    """Then the backend trains what is submitted again only once; what has no name is a job of its own each time."""
+    named, again, one, other = await jobs_of("r-000001", "r-000001", None, None)
+    assert named == again
+    assert named.id == "r-000001"
+    assert one.id != other.id
 
 
 @pytest.mark.parametrize(("algorithm", "needed"), [("lite_ppo", True), ("sft", False), ("dpo", False), ("rft", False)])
