@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install hashed audit demo real real-all test lint interop frameworks toolkit agents trl customizer engines installs conformance docs bench bench-test mutants pins clean
+.PHONY: install hashed audit demo real real-all test lint interop frameworks toolkit agents trl customizer engines installs conformance docs bench bench-test faults mutants pins clean
 install: .venv/.installed
 
 # The same, from files whose SHA-256 stands in .ci/hashes.txt; CI installs so, on CPython 3.11 and x86-64 Linux.
@@ -116,6 +116,10 @@ bench: install
 # Each bench runs and measures what it says, on small sizes.
 bench-test: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m bench --numprocesses auto tests/contracts
+
+# Two planted faults at once: the first cause that a diagnosis names must be one of them, in all 105 pairs.
+faults: install
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m faults --numprocesses auto tests/e2e/test_diagnose.py
 
 # Change the code that decides what is learned, one thing at a time, and list the changes that no test notices; not in CI.
 mutants: install

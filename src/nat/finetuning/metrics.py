@@ -45,6 +45,7 @@ EPOCH: Mapping[str, str] = {
     "reward/length_correlation": "Correlation of score and sampled tokens, inside examples and among rollouts with "
     "equally many calls.",
     "reward/truncated_lowest": "Share of the truncated rollouts that have the epoch's lowest score.",
+    "reward/whole_lowest": "Share of the other rollouts that have it, if any rollout is truncated.",
     RELATIVE: "1 if the scores compare the generations of an example, so that their mean says nothing about progress; "
     "absent otherwise, as the next seven.",
     POSITION_BIAS: "How much more often the judge prefers the earlier of two answers than the later one, of pairs "
@@ -199,6 +200,7 @@ def score_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
     rows = statistics.score_spread([r for r in records if r.rows], statistics.what_was_trained)
     calls_known = [r for r in records if r.num_calls is not None]
     better, worse = statistics.tokens_by_outcome(calls_known) or (None, None)
+    cut, complete = statistics.shares_at_lowest(records)
     known = {
         "reward/compared": float(whole.compared) if whole.compared else None,
         "reward/example_variance": whole.squares / whole.compared if whole.compared else None,
@@ -207,7 +209,8 @@ def score_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
         "reward/row_repeats": float(rows.repeats) if rows.compared else None,
         "reward/row_repeat_variance": rows.repeat_squares / rows.repeats if rows.repeats else None,
         "reward/length_correlation": statistics.length_correlation(calls_known),
-        "reward/truncated_lowest": statistics.share_of_truncated_at_lowest(records),
+        "reward/truncated_lowest": cut,
+        "reward/whole_lowest": complete,
         "rollout/tokens_better": better,
         "rollout/tokens_worse": worse,
         "rollout/equal_outputs": statistics.share_of_equal_outputs(records),

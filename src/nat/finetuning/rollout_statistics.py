@@ -139,12 +139,15 @@ def success_by_example(records: Iterable[RolloutRecord]) -> dict[str, float]:
     return {own[0].example_id: mean([_score(record) for record in own]) for own in by_example(records)}
 
 
-def share_of_truncated_at_lowest(records: Iterable[RolloutRecord]) -> float | None:
-    """Share of the truncated rollouts that have the lowest score of all; None if none is truncated."""
+def shares_at_lowest(records: Iterable[RolloutRecord]) -> tuple[float | None, float | None]:
+    """Share of the truncated rollouts that have the lowest score of all, and share of the others.
+
+    None for those that there are none of, and for both if none is truncated.
+    """
     scored = [record for record in records if record.reward is not None]
     lowest = min(map(_score, scored), default=0.0)
-    cut = [record for record in scored if record.truncated]
-    return fmean(equal([_score(record), lowest]) for record in cut) if cut else None
+    cut, whole = ([equal([_score(r), lowest]) for r in scored if r.truncated is each] for each in (True, False))
+    return (fmean(cut), fmean(whole) if whole else None) if cut else (None, None)
 
 
 def share_of_trained_tokens(records: Iterable[RolloutRecord]) -> float | None:

@@ -164,6 +164,7 @@ def test_the_metrics_are_those_of_the_reference():
         "reward/row_repeat_variance": 0.5,
         "reward/length_correlation": 1.0,
         "reward/truncated_lowest": 0.0,
+        "reward/whole_lowest": 0.5,
         "rollout/tokens_better": 8.0,
         "rollout/tokens_worse": 4.0,
         "rollout/equal_outputs": 1.0,

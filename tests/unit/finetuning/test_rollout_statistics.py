@@ -92,10 +92,11 @@ def test_length_is_compared_among_rollouts_with_equally_many_calls():
 
 
 def test_truncation_is_judged_by_the_score_of_truncated_rollouts():
-    """A limit that does not cost the score does no harm."""
+    """A limit that does not cost the score does no harm; where whole answers do no better, it is not the reason."""
     cut = [said("q", "", reward, truncated=True) for reward in (0.0, 0.0, 1.0, 0.0)]
-    assert statistics.share_of_truncated_at_lowest(cut) == 0.75
-    assert statistics.share_of_truncated_at_lowest([said("q", "", 1.0)]) is None
+    assert statistics.shares_at_lowest(cut) == (0.75, None)
+    assert statistics.shares_at_lowest([*cut, said("q", "", 0.0), said("q", "", 0.5)]) == (0.75, 0.5)
+    assert statistics.shares_at_lowest([said("q", "", 1.0)]) == (None, None)
 
 
 def test_equal_outputs_are_counted_by_example():

@@ -4,6 +4,7 @@ from math import sqrt
 from statistics import fmean, variance
 
 from nat.finetuning.diagnosis.condition import Seen, condition
+from nat.finetuning.diagnosis.trend import Trend
 from nat.finetuning.diagnosis.window import Window
 from nat.finetuning.verdict import Comparison
 
@@ -63,7 +64,7 @@ def few_held_out(window: Window, _bound: float) -> Seen | None:
     held_out, trend = window.held_out, window.trend
     if held_out is None or trend is None or not window.has_learned or window.improved:
         return None
-    if _gains_in_training_alone(window, GENERALISES):
+    if _gains_in_training_alone(window, GENERALISES) or _possible(trend, held_out) < GENERALISES * trend.gain:
         return None
     return Seen(
         0.5,
@@ -73,14 +74,24 @@ def few_held_out(window: Window, _bound: float) -> Seen | None:
 
 
 def _gains_in_training_alone(window: Window, bound: float) -> str:
-    """Both gains, if the held-out score cannot have gained that share of the gain in training; else empty."""
+    """Both gains, if the held-out score cannot have gained that share of the gain in training; else empty.
+
+    Where it was near the highest score already, it could gain less.
+    """
     held_out, trend = window.held_out, window.trend
-    if held_out is None or trend is None or not trend.learned or held_out.interval[1] >= bound * trend.gain:
+    if held_out is None or trend is None or not trend.learned:
+        return ""
+    if held_out.interval[1] >= bound * _possible(trend, held_out):
         return ""
     return (
         f"the reward in training gained {trend.gain:+.3f}, the held-out score {held_out.difference:+.3f} "
         f"(95 % interval {_interval(held_out)})"
     )
+
+
+def _possible(trend: Trend, held_out: Comparison) -> float:
+    """The gain in training, or the most that the held-out score could gain."""
+    return min(trend.gain, trend.highest - held_out.before)
 
 
 def _difference(window: Window) -> str:

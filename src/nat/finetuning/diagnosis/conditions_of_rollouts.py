@@ -9,6 +9,7 @@ from nat.finetuning.diagnosis.condition import Seen, condition
 from nat.finetuning.diagnosis.trend import first_third
 from nat.finetuning.diagnosis.window import Window
 from nat.runs.rollouts import LeftOutCause
+from nat.wire.rewards import equal
 
 LOST_SHARE = 0.05
 """Share of the calls or rollouts that may be kept out of training. Ideal is 0; retries and greedy sub-agents take
@@ -16,8 +17,9 @@ some."""
 TRUNCATED = "rollout/truncated"
 WITHOUT_CALLS = "rollout/without_calls"
 AT_LOWEST = 0.9
-"""Share of the truncated rollouts with the lowest score from which on the limit decides the score. Where truncated
-answers score well, too, the limit does no harm."""
+"""Share of the truncated rollouts with the lowest score from which on the limit decides the score, if fewer of the
+whole ones have it. Where truncated answers score well, too, the limit does no harm; where whole ones score the lowest,
+too, it is not the reason."""
 RAISE_LIMIT = "Raise the LLM's max_tokens. With mask_truncated_completions such rollouts are kept out of training."
 """Worded so that it is true whether or not that is set, which the epochs do not show."""
 
@@ -146,7 +148,8 @@ def stale_rollouts(window: Window, bound: float) -> Seen | None:
 @condition(
     title="Answers are cut off",
     measure=(
-        f"share of the rollouts that hit a token limit, where at least {AT_LOWEST:.0%} of these have the lowest score"
+        f"share of the rollouts that hit a token limit, where at least {AT_LOWEST:.0%} of these have the lowest score, "
+        "and fewer of the whole answers"
     ),
     bound="max_truncated",
     healthy="below {bound:.0%}",
@@ -155,13 +158,13 @@ def stale_rollouts(window: Window, bound: float) -> Seen | None:
     warns_over=1,
 )
 def truncation(window: Window, bound: float) -> Seen | None:
-    shares, lowest = window.values(TRUNCATED), window.mean("reward/truncated_lowest")
-    lowest = 1.0 if lowest is None else lowest
+    shares = window.values(TRUNCATED)
     first = shares[0] if shares and window.since_best else 0.0
     share = (shares[-1] if window.since_best else fmean(shares)) if shares else 0.0
-    if share - first <= bound or lowest < AT_LOWEST:
+    harm = _harm_of_the_limit(window, window.mean("reward/whole_lowest") if share <= 1 - LOST_SHARE else None)
+    if share - first <= bound or not harm:
         return None
-    then = f"{first:.0%} did at first" if window.since_best else f"{lowest:.0%} of these have the lowest score"
+    then = f"{first:.0%} did at first" if window.since_best else harm
     return Seen(share - first, f"{share:.0%} of the rollouts hit a token limit, and {then}")
 
 
@@ -186,6 +189,25 @@ def no_variety(window: Window, bound: float) -> Seen | None:
     if share <= bound * unsolved:
         return None
     return Seen(share, f"in {equal:.0%} of the examples, all rollouts gave the same answers")
+
+
+def _harm_of_the_limit(window: Window, whole: float | None) -> str:
+    """How the scores show that the limit decides them; empty if they do not.
+
+    Of the whole answers, if there are enough of them, a smaller share must have the lowest score. If there are not, a
+    score that is always the same shows nothing, unless it is 0.
+    """
+    cut = window.mean("reward/truncated_lowest")
+    if window.constant and not equal([0.0, window.lowest or 0.0]):
+        return ""
+    if cut is None or cut >= AT_LOWEST:
+        others = "" if whole is None else f", of the whole answers {whole:.0%}"
+        return f"{1.0 if cut is None else cut:.0%} of these have the lowest score{others}" if _better(whole) else ""
+    return "none of their scores depends on the answer" if whole is None and window.score_is_chance else ""
+
+
+def _better(whole: float | None) -> bool:
+    return whole is None or whole < AT_LOWEST
 
 
 def _counted(calls: Mapping[str, int]) -> str:

@@ -14,9 +14,6 @@ from nat.wire.rewards import EQUAL_UP_TO, equal
 NOISE = 0.5
 """Share of the variance between rollouts of an example that equal rollouts have, too: above it, a difference in score
 more often comes from noise than from the answers."""
-LIKELY_CHANCE = 1.0
-"""Standard errors by which different answers differ more in score than equal ones: below, chance explains it better
-than a noisy score does."""
 NOISE_ALONE = 0.75
 """The same share, by scoring each output again, from which training would take four times the rollouts, if it learned
 at all."""
@@ -84,7 +81,7 @@ def independent_score(window: Window, bound: float) -> Seen | None:
     rescored, noise, between = window.facts.noise, window.spread.noise_share, window.equal_between
     if rescored is not None and rescored.share > NOISE_ALONE:
         return Seen(rescored.share, _scored_again(rescored))
-    if rescored is None and noise is not None and window.spread.dependence < LIKELY_CHANCE:
+    if rescored is None and noise is not None and window.score_is_chance:
         return Seen(
             noise,
             f"{noise:.0%} of the score's variance is between rollouts with equal answers ({window.spread.repeats} "
@@ -124,7 +121,7 @@ def noisy_score(window: Window, bound: float) -> Seen | None:
         number, factor = scores_to_average(rescored.share), 1 / (1 - rescored.share)
         advice = f"{number} scores of each answer leave little noise; one takes about {factor:.1f} times the rollouts."
         return Seen(rescored.share, _scored_again(rescored), advice)
-    if noise is None or noise <= bound or window.spread.dependence < LIKELY_CHANCE:
+    if noise is None or noise <= bound or window.score_is_chance:
         return None
     return Seen(
         noise,
@@ -215,7 +212,7 @@ def too_easy(window: Window, bound: float) -> Seen | None:
 )
 def few_generations(window: Window, bound: float) -> Seen | None:
     share = _by_chance(window)
-    if window.equal_groups <= bound or window.constant or window.facts.compares != "group":
+    if window.equal_groups <= bound or window.constant or not window.several or window.facts.compares != "group":
         return None
     if not any(epoch.examples for epoch in window.epochs) or share < max(
         window.hard, window.easy, window.equal_between

@@ -5,7 +5,7 @@ from math import sqrt
 from statistics import fmean, median
 
 from nat.finetuning.diagnosis.condition import Seen, condition
-from nat.finetuning.diagnosis.trend import first_third, last_third
+from nat.finetuning.diagnosis.trend import first_third, last_third, means
 from nat.finetuning.diagnosis.window import Window, share_missing
 
 ENTROPY = "train/entropy"
@@ -24,6 +24,8 @@ LENGTH_DRIFT = 1.25
 """Growth (or its inverse) of the answers over the run."""
 ENTROPY_EPOCHS = 20
 """Span within which a fall of the entropy is warned of."""
+ENTROPY_MEAN = 3
+"""Epochs whose mean entropy is compared, at most a third of them, since that of one epoch depends on its examples."""
 TEACHER_EPOCHS = 5
 """Epochs at the beginning and at the end whose divergence from the teacher is compared."""
 SAME_MODEL = 1e-4
@@ -66,18 +68,25 @@ def untrained(window: Window, bound: float) -> Seen | None:
     remedy="Use more examples, or fewer steps_per_batch.",
 )
 def few_groups(window: Window, bound: float) -> Seen | None:
-    names = ("train/optimizer_steps", 1.0), ("train/skipped_steps", 0.0)
-    steps = [sum(e.metrics.get(name, usual) for name, usual in names) for e in window.updated]
-    if not steps:
-        return None
-    groups = fmean(e.num_groups / max(1.0, count) for e, count in zip(window.updated, steps, strict=True))
-    if groups >= bound:
+    groups = _groups_per_step(window)
+    if groups is None or groups >= bound:
         return None
     examples = {example for epoch in window.epochs for example in epoch.examples}
     return Seen(
         1 - groups / bound,
         f"an optimizer step compares {groups:.1f} groups, from {len(examples)} examples in all",
     )
+
+
+def _groups_per_step(window: Window) -> float | None:
+    """The mean over the updates; without one, a step could compare all groups of an epoch."""
+    if not window.updated:
+        return fmean(epoch.num_groups for epoch in window.epochs) if window.epochs else None
+    taken = [
+        epoch.metrics.get("train/optimizer_steps", 1.0) + epoch.metrics.get("train/skipped_steps", 0.0)
+        for epoch in window.updated
+    ]
+    return fmean(epoch.num_groups / max(1.0, count) for epoch, count in zip(window.updated, taken, strict=True))
 
 
 @condition(
@@ -143,7 +152,7 @@ def few_steps(window: Window, bound: float) -> Seen | None:
 
 @condition(
     title="The model stopped exploring",
-    measure="fall of the entropy per token from its highest value",
+    measure=f"fall of the entropy per token, in the mean of {ENTROPY_MEAN} epochs, from its highest value",
     bound="max_entropy_drop",
     healthy="a fall by less than {bound:.0%}",
     source="common practice: alarm at half within twenty steps",
@@ -151,7 +160,8 @@ def few_steps(window: Window, bound: float) -> Seen | None:
     warns_over=ENTROPY_EPOCHS + 1,
 )
 def entropy_collapse(window: Window, bound: float) -> Seen | None:
-    found = window.values(ENTROPY)
+    values = window.values(ENTROPY)
+    found = means(values, min(ENTROPY_MEAN, max(1, len(values) // 3)))
     if not found or found[-1] >= (1 - bound) * max(found):
         return None
     return Seen(1 - found[-1] / max(found), f"the entropy per token fell from {max(found):.3f} to {found[-1]:.3f}")

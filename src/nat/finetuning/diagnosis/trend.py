@@ -1,7 +1,7 @@
-"""Whether the training reward rose: the first third of the epochs against the last. Pure."""
+"""How the training reward changed, with the standard error by which epochs are compared everywhere. Pure."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from statistics import fmean
 from typing import TypeVar
@@ -19,7 +19,7 @@ examples/tic_tac_toe it is passed after 6 of 60 epochs; the run of .39 to .46 wi
 
 @dataclass(frozen=True)
 class Trend:
-    """The mean training reward in the first and in the last third of the epochs."""
+    """The mean training reward in some epochs and in some later ones; of a run, in its first and last third."""
 
     before: float
     after: float
@@ -38,6 +38,11 @@ class Trend:
         return self.gain > STANDARD_ERRORS * self.error
 
     @property
+    def fell(self) -> bool:
+        """True if the loss is more than chance."""
+        return -self.gain > STANDARD_ERRORS * self.error
+
+    @property
     def learned(self) -> bool:
         """True if it is also a fair part of what was possible."""
         return self.rose and self.gain >= LEARNED * (self.highest - self.before)
@@ -47,21 +52,25 @@ class Trend:
 
 
 def trend_of(epochs: Sequence[EpochRecord]) -> Trend | None:
-    """The mean reward in the first and the last third; None with fewer than two epochs.
-
-    If all epochs play the same examples several times, their difficulty cancels, and only the variance inside examples
-    is chance; else, the variance between examples is, too.
-    """
+    """The mean reward in the first and the last third; None with fewer than two epochs."""
     if len(epochs) < 2:  # noqa: PLR2004 - a trend takes two
         return None
-    first, last = first_third(epochs), last_third(epochs)
+    return replace(change(first_third(epochs), last_third(epochs)), highest=max(e.max_reward for e in epochs))
+
+
+def change(first: Sequence[EpochRecord], last: Sequence[EpochRecord]) -> Trend:
+    """The mean reward in some epochs and in some later ones, at least one each.
+
+    If all of them play the same examples several times, their difficulty cancels, and only the variance inside examples
+    is chance; else, the variance between examples is, too.
+    """
     seen = {example for e in first for example in e.examples}
     same = bool(seen) and all(e.examples.keys() == seen and e.num_trajectories > len(seen) for e in (*first, *last))
     return Trend(
         before=_mean_reward(first),
         after=_mean_reward(last),
         error=sqrt(sum(_mean_variance(part, same_examples=same) for part in (first, last))),
-        highest=max(e.max_reward for e in epochs),
+        highest=max(e.max_reward for e in (*first, *last)),
     )
 
 
@@ -73,6 +82,11 @@ def first_third(epochs: Sequence[T]) -> Sequence[T]:
 def last_third(epochs: Sequence[T]) -> Sequence[T]:
     """As many."""
     return epochs[-max(1, len(epochs) // 3) :]
+
+
+def means(values: Sequence[float], over: int) -> list[float]:
+    """The mean of each value and of those before it, `over` in all, as far as there are so many."""
+    return [fmean(values[max(0, end - over) : end]) for end in range(1, len(values) + 1)]
 
 
 def _mean_reward(epochs: Sequence[EpochRecord]) -> float:

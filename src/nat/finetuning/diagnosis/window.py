@@ -13,7 +13,7 @@ from statistics import fmean
 from nat.data_models.finetuning import GuardsConfig
 from nat.data_models.score import mean
 from nat.finetuning.diagnosis.facts import Facts
-from nat.finetuning.diagnosis.trend import LEARNED, Trend, first_third, trend_of
+from nat.finetuning.diagnosis.trend import LEARNED, Trend, change, first_third, last_third, trend_of
 from nat.finetuning.metrics import metrics_of_rollouts
 from nat.finetuning.rollout_statistics import ScoreSpread
 from nat.finetuning.verdict import Comparison, compare
@@ -26,6 +26,9 @@ from nat.wire.training import Compares
 HARD, HALF, EASY = 0.05, 0.5, 0.95
 """Mean scores, as shares of the way from the lowest to the highest. At .05, half of the groups of sixteen rollouts have
 no success, and sixteen is the most that common practice recommends where success is rare."""
+LIKELY_CHANCE = 1.0
+"""Standard errors by which different answers differ more in score than equal ones: below, chance explains it better
+than a noisy score does."""
 NEAR = 0.1
 """Share of the span of all rewards: a mean so near the highest reward has little left to gain."""
 
@@ -100,6 +103,11 @@ class Window:
         """The same; rollouts are equal if their training rows are."""
         return self._spread("reward/row_repeats", "reward/row_repeat_variance")
 
+    @property
+    def score_is_chance(self) -> bool:
+        """True if different answers differ no more in score than equal ones do."""
+        return self.spread.noise_share is not None and self.spread.dependence < LIKELY_CHANCE
+
     def _spread(self, repeats: str, variance: str) -> ScoreSpread:
         total = ScoreSpread()
         for own in self.metrics:
@@ -125,6 +133,11 @@ class Window:
     def constant(self) -> bool:
         """True if every score is the same number."""
         return bool(self.epochs) and equal([x for x in (self.lowest, self.highest) if x is not None])
+
+    @property
+    def several(self) -> bool:
+        """True if an epoch has several groups, so that a share of them says something."""
+        return any(epoch.num_groups > 1 for epoch in self.epochs)
 
     @cached_property
     def equal_groups(self) -> float:
@@ -169,7 +182,7 @@ class Window:
             for example, score in epoch.examples.items():
                 scores.setdefault(example, []).append(score)
         base, top = self.lowest, self.highest
-        if base is None or top is None or not scores:
+        if base is None or top is None or not scores or not self.several:
             return 0.0
         if self.constant:
             known = self.facts.references
@@ -230,6 +243,8 @@ class Window:
             return self.held_out is None or self.improved
         if self.trend is None:
             return False
+        if self.trend.after <= self.epochs[0].avg_reward:
+            return False  # it rose after a fall only
         possible = self.trend.highest - (self.held_out.before if self.held_out else 0.0)
         shown = self.held_out is not None and self.improved and self.held_out.difference >= LEARNED * possible
         return shown or self.trend.learned
@@ -244,16 +259,17 @@ class Window:
             return False
         top = max(epoch.max_reward for epoch in self.run)
         near = NEAR * (top - min(epoch.min_reward for epoch in self.run))
-        first, last = self.run[0].avg_reward, self.run[-1].avg_reward
-        return self.trend.learned or (top - last <= near <= last - first and near > 0)
+        so_far = change(self.run[: self.guards.collapse_epochs], last_third(self.epochs))
+        return self.trend.rose or (so_far.rose and top - so_far.after <= near <= so_far.gain)
 
     @property
     def has_fallen(self) -> bool:
         """True if the mean reward is far below its best in the run, measured from the worst reward seen."""
         if not self.run:
             return False
-        best, worst = max(e.avg_reward for e in self.run), min(e.min_reward for e in self.run)
-        return self.run[-1].avg_reward - worst < self.guards.collapse_share * (best - worst)
+        worst = min(epoch.min_reward for epoch in self.run)
+        fall = change([max(self.run, key=lambda epoch: epoch.avg_reward)], self.run[-1:])
+        return fall.fell and fall.after - worst < self.guards.collapse_share * (fall.before - worst)
 
 
 def share_of_equal(epoch: EpochRecord, compares: Compares) -> float:

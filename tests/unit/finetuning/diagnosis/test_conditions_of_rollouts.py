@@ -16,7 +16,8 @@ BY_CHANCE = BY_OTHERS | {"reward/repeat_variance": 0.25}
 def causes(metrics=None, left_out=None, facts=None, **changes) -> dict[str, str]:
     """What is found in a run of four epochs of a hundred rollouts with these numbers, by cause."""
     numbers = {"rollout/calls": 1.0, **(metrics or {})}
-    epochs = epoch_records([0.5] * 4, num_rollouts=100, metrics=numbers, left_out=left_out or {}, **changes)
+    rewards = [changes.pop("avg_reward", 0.5)] * 4
+    epochs = epoch_records(rewards, num_rollouts=100, metrics=numbers, left_out=left_out or {}, **changes)
     window = Window(epochs, facts=facts or Facts())
     return {finding.cause: finding.seen for finding in diagnosis_of(window, ended=False).findings}
 
@@ -61,6 +62,11 @@ def test_rollouts_that_are_left_out_have_a_cause(name, cause, bad, fine):
             {"rollout/truncated": 1.0, "reward/truncated_lowest": 1.0},
             {"rollout/truncated": 1.0, "reward/truncated_lowest": 0.5},
         ),
+        (
+            "truncation",
+            {"rollout/truncated": 0.5, "reward/truncated_lowest": 1.0, "reward/whole_lowest": 0.5},
+            {"rollout/truncated": 0.5, "reward/truncated_lowest": 1.0, "reward/whole_lowest": 0.95},
+        ),
         ("no_variety", {"rollout/equal_outputs": 0.6}, {"rollout/equal_outputs": 0.4}),
     ],
 )
@@ -103,6 +109,21 @@ def test_a_target_model_that_was_not_called_is_shown_beside_those_that_were():
     text = causes(left_out={LeftOutCause.NO_TARGET_MODEL: 100}, facts=facts)["wrong_target"]
     assert "target_model: studnet; calls of an epoch went to: student (8), tiny (8). Did you mean 'student'?" in text
     assert "target_functions" not in text
+
+
+@pytest.mark.parametrize(("score", "expected"), [(0.5, "constant_score"), (0.0, "truncation")])
+def test_a_score_that_is_always_the_same_does_not_show_that_a_limit_harms(score, expected):
+    """The lowest score is then the highest one, too; only that of 0 may be that of cut-off answers."""
+    scored = {"min_reward": score, "max_reward": score, "groups_without_difference": 24}
+    cut_off = {"rollout/truncated": 1.0, "reward/truncated_lowest": 1.0}
+    assert next(iter(causes(cut_off, avg_reward=score, **scored))) == expected
+
+
+def test_a_noisy_score_hides_that_all_answers_are_cut_off():
+    """The noise alone makes the scores differ, so few are the lowest; the limit comes first, since it comes before."""
+    cut_off = {"rollout/truncated": 1.0, "reward/truncated_lowest": 0.01}
+    assert list(causes(cut_off | BY_CHANCE))[:1] == ["truncation"]
+    assert "truncation" not in causes(cut_off | BY_OUTPUT)
 
 
 @pytest.mark.parametrize(("truncated", "expected"), [(1.0, "truncation"), (0.3, "too_hard")])

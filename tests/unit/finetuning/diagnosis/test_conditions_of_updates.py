@@ -20,10 +20,11 @@ UPDATE = {
 
 
 def run(rewards=FLAT, *, validations=(), words=(None, None), last=None, **metrics) -> Window:
-    """Ten epochs of 192 rollouts, whose updates have these metrics, and the last one others."""
+    """Ten epochs of 192 rollouts, whose updates have these metrics, and the last three ones others."""
     own = {f"train/{name}": value for name, value in metrics.items()}
     epochs = epoch_records(rewards, metrics={k: v for k, v in (UPDATE | own).items() if v is not None})
-    epochs[-1].metrics.update(last or {})
+    for epoch in epochs[-3:]:
+        epoch.metrics.update(last or {})
     return Window(epochs, facts=Facts(validations=validations, unseen_words=words[0], usual_unseen=words[1]))
 
 
@@ -123,15 +124,22 @@ def held_out(after, *, count=100) -> list[ValidationRecord]:
     return [validation_record(epoch, own) for epoch, own in zip((0, 10), scores, strict=True)]
 
 
+def solved_from_the_start(count=60):
+    """Held-out scores that could rise by a fiftieth only."""
+    scores = {str(n): float(n % 50 != 0) for n in range(count)}
+    return [validation_record(epoch, scores) for epoch in (0, 10)]
+
+
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
         ({"validations": held_out(0.8)}, []),
         ({"validations": held_out(0.2), "words": (0.4, 0.4)}, ["memorises"]),
         ({"validations": held_out(0.2), "words": (0.9, 0.4)}, ["held_out_differs"]),
+        ({"validations": solved_from_the_start()}, []),
         ({"validations": held_out(0.4, count=10)}, ["few_held_out"]),
     ],
-    ids=["gains", "memorises", "other words", "few"],
+    ids=["gains", "memorises", "other words", "solved", "few"],
 )
 def test_held_out_examples_show_what_was_learned(seen, expected):
     """A gain in training alone is that of other examples, or of its own examples; a wide interval shows neither."""

@@ -120,3 +120,18 @@ def test_held_out_scores_are_compared_from_two_validations_on():
     assert (held_out.before, held_out.after) == (0.0, 1.0)
     nothing_shared = [validation_record(0, {"x": 1.0, "y": None}), validation_record(1, {"x": None, "y": 1.0})]
     assert Window(facts=Facts(validations=nothing_shared)).held_out is None
+
+
+def test_a_run_that_rose_from_its_own_fall_has_not_learned():
+    """An update broke the model in the second epoch; what came back afterwards is no gain."""
+    epochs = epoch_records([0.9, 0.1, 0.2, 0.8, 0.9, 0.9])
+    assert trend_of(epochs).learned
+    assert not Window(epochs).has_learned
+    assert Window(epoch_records([0.3, 0.1, 0.2, 0.8, 0.9, 0.9])).has_learned
+
+
+def test_a_fall_is_more_than_chance():
+    """Two epochs of few rollouts often differ by half of the reward."""
+    spread = {"metrics": {"reward/std": 0.5}}
+    assert Window(epoch_records([0.9, 0.3], **spread)).has_fallen
+    assert not Window(epoch_records([0.9, 0.3], num_groups=4, num_trajectories=8, **spread)).has_fallen

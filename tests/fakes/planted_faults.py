@@ -1,0 +1,159 @@
+"""Planted faults: one for each cause that must come first, and two of them at once."""
+
+import asyncio
+import json
+import random
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import fields, replace
+from itertools import combinations
+from typing import Any
+
+from fakes.planted_project import CLASSES, COLOURS, DONE, FILLERS, KINDS, Plant, PlantedProject, Score, right
+from nat.builder.context import Context
+from nat.cli.commands.finetune import summary_text
+from nat.cli.main import exit_code
+from nat.errors import RunFailed
+from nat.finetuning.progress import RunProgress
+
+
+class Noise:
+    """Draws that depend on the answer and how often it was scored, so not on the order of concurrent rollouts."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+
+    def drawn(self, question: str, answer: str) -> float:
+        key = f"{question} {answer}"
+        self._seen[key] += 1
+        return random.Random(f"{key} {self._seen[key]}").gauss(0, 0.7)  # noqa: S311 - scores of a test
+
+    def coin(self, question: str, answer: str) -> float:
+        return float(self.drawn(question, answer) > 0)
+
+    def added(self, question: str, answer: str) -> float:
+        return right(question, answer) + self.drawn(question, answer)
+
+
+def half(question: str, answer: str) -> float:
+    return 0.5
+
+
+def exact_phrase(question: str, answer: str) -> float:
+    return float(answer.split() == [*FILLERS, *FILLERS, COLOURS[0], DONE])
+
+
+def any_answer(question: str, answer: str) -> float:
+    return float(DONE in answer.split())
+
+
+def words(question: str, answer: str) -> float:
+    return min(1.0, len(answer.split()) / 16)
+
+
+def shade(question: str, answer: str) -> float:
+    said = [COLOURS.index(word) for word in answer.split() if word in COLOURS]
+    return 1 - said[0] / (len(COLOURS) - 1) if said else 0.0
+
+
+async def mostly_top_p(question, ask):
+    return await (ask(question) if question.startswith("apple") else ask(question, top_p=0.9))
+
+
+async def mostly_unseen(question, ask):
+    """Seven of eight questions go to the model past the client; if it saw more of them, it may learn all the same."""
+    seen = question.startswith("apple") and question.endswith("0")
+    return await (ask(question) if seen else asked_past_the_client(question, ask))
+
+
+async def asked_past_the_client(question, ask):
+    def post() -> str:
+        body = {"model": ask.client.model_name, "messages": [{"role": "user", "content": question}]}
+        headers = {"Authorization": f"Bearer {ask.client.api_key}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{ask.client.base_url}chat/completions", json.dumps(body).encode(), headers)  # noqa: S310 - our own server
+        with urllib.request.urlopen(request, timeout=30) as reply:  # noqa: S310 - likewise
+            return json.load(reply)["choices"][0]["message"]["content"]
+
+    return await asyncio.to_thread(post)
+
+
+async def planner_and_speaker(question, ask):
+    with Context.get().push_active_function("planner", question):
+        await ask(f"{question} so")
+    with Context.get().push_active_function("speaker", question):
+        return await ask(question)
+
+
+PLANTS = {
+    "rate_too_low": Plant(training={"learning_rate": 3e-6}, epochs=3),
+    "rate_too_high": Plant(training={"learning_rate": 0.1, "max_kl": None}),
+    "constant_score": Plant(score=half),
+    "noisy_score": Plant(score=Noise().added),
+    "too_hard": Plant(score=exact_phrase),
+    "too_easy": Plant(score=any_answer),
+    "independent_score": Plant(score=Noise().coin),
+    "truncation": Plant(llm={"max_tokens": 1}),
+    "sampling_changed": Plant(agent=mostly_top_p, epochs=3),
+    "calls_lost": Plant(agent=mostly_unseen, epochs=3),
+    "wrong_target": Plant(agent=planner_and_speaker, finetuning={"target_functions": ["planner"]}, epochs=5),
+    "few_groups": Plant(score=shade, classes=1, per_class=1, generations=2, epochs=4),
+    "few_steps": Plant(per_class=5, training={"steps_per_batch": 1}, epochs=3),
+    "held_out_differs": Plant(per_class=4, held_out=KINDS[1], epochs=8),
+    "rewards_length": Plant(per_class=4, score=words, llm={"max_tokens": 20}),
+}
+"""One fault each, under the name of the cause that must come first."""
+
+
+def pair_of(one: Plant, other: Plant) -> Plant:
+    """Both faults at once: two scores are averaged, two agents share the examples; the smaller number counts."""
+    healthy, both = Plant(), {}
+    for name in (field.name for field in fields(Plant)):
+        usual, first, second = (getattr(plant, name) for plant in (healthy, one, other))
+        changed = [value for value in (first, second) if value != usual]
+        if isinstance(usual, dict):
+            both[name] = first | second
+        elif len(changed) < 2 or isinstance(usual, tuple):
+            both[name] = next(iter(changed), usual)
+        else:
+            join: Callable[..., Any] = {"score": _average, "agent": _shared}.get(name, min)
+            both[name] = join(*changed)
+    return replace(healthy, **both)
+
+
+def _average(first: Score, second: Score) -> Score:
+    return lambda question, answer: (first(question, answer) + second(question, answer)) / 2
+
+
+def _shared(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[..., Any]:
+    """The first for every other class of examples, the second for the rest."""
+
+    def chosen(question: str, *args: Any) -> Any:
+        place = CLASSES.index(question.split(maxsplit=1)[0])
+        return (second if place % 2 else first)(question, *args)
+
+    return chosen
+
+
+PAIRS = {f"{one} + {other}": pair_of(PLANTS[one], PLANTS[other]) for one, other in combinations(PLANTS, 2)}
+"""All pairs, under the names of their causes."""
+
+
+class Messages(RunProgress):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.texts.append(text)
+
+
+async def diagnosed(project: PlantedProject, capsys) -> tuple[dict, str]:
+    """What `nat diagnose --json` says about a run of the project, and what `nat finetune` showed at its end."""
+    progress = Messages()
+    try:
+        shown = summary_text(await project.run(progress), project.folder / "config.yml")
+    except RunFailed as error:
+        shown = "\n".join([*progress.texts, str(error)])
+    capsys.readouterr()
+    assert await asyncio.to_thread(exit_code, ["--log-level", "error", "diagnose", str(project.run_dir), "--json"]) == 0
+    return json.loads(capsys.readouterr().out), shown
