@@ -5,7 +5,7 @@ answers are checked. Rows are counted from 1, as errors name them.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -60,6 +60,30 @@ def repetitions(ids: Sequence[str]) -> list[tuple[str, int]]:
     if reps < 2 or not made:  # noqa: PLR2004 - once is no repetition
         return [(item_id, 0) for item_id in ids]
     return [(example, int(number)) for example, _, number in parts]
+
+
+def copies(items: Iterable[EvalInputItem]) -> dict[str, str]:
+    """The examples whose row repeats an earlier one but for the id, with the example of that one.
+
+    Only rows with an expected answer count: without one, as in games that begin alike, the id may seed what differs.
+    If all rows are copies of one, there is none, since nothing else was to be shown.
+    """
+    first: dict[str, str] = {}
+    found: dict[str, str] = {}
+    for item in items:
+        if item.expected_output_obj not in (None, ""):
+            example = first.setdefault(_content(item), item.example)
+            if example != item.example:
+                found[item.example] = example
+    return found if len(first) > 1 else {}
+
+
+def _content(item: EvalInputItem) -> str:
+    """The row without its id, which is in the column `id` or in the first that has it."""
+    row = item.full_dataset_entry if isinstance(item.full_dataset_entry, dict) else {}
+    id_key = next((key for key in ("id", *row) if str(row.get(key)) == item.example), None)
+    rest = {key: value for key, value in row.items() if key != id_key}
+    return json.dumps([item.input_obj, item.expected_output_obj, rest], sort_keys=True, default=str)
 
 
 def _item(item_id: Any, row: Row, config: DatasetBaseConfig, place: str) -> EvalInputItem:

@@ -6,8 +6,10 @@ example scores weights that it did not choose, so the mean is unbiased (for a ch
 """
 
 from collections.abc import Sequence
-from math import fsum
+from dataclasses import dataclass
+from math import fsum, sqrt
 from random import Random
+from statistics import fmean, stdev
 
 from nat.runs.records import BestEpoch, BestMeasure, ValidationRecord
 
@@ -16,25 +18,39 @@ SPLITS = 10
 """Random divisions into folds; their mean depends less on chance than one."""
 
 
-def cross_validated(validations: Sequence[ValidationRecord]) -> float | None:
-    """Mean score of the weights that the other examples chose; None if there are few examples, or no choice.
+@dataclass(frozen=True)
+class CrossValidated:
+    """A score of the best weights that is not too high by luck."""
+
+    score: float
+    """Mean score, over the examples, of the weights that the other examples chose."""
+    error: float
+    """Its standard error, from the differences between examples; that of the choice is not in it."""
+
+    def __str__(self) -> str:
+        return f"{self.score:.3f} ± {self.error:.3f} by cross-validation"
+
+
+def cross_validated(validations: Sequence[ValidationRecord]) -> CrossValidated | None:
+    """The score of the weights that the other examples chose; None if there are few examples, or no choice.
 
     It uses the examples that every validation scored, of which each fold needs one. Of equal weights the earliest are
     chosen, as for the best ones.
     """
-    known = [{key: score for key, score in record.scores.items() if score is not None} for record in validations]
+    known = [{key: score for key, score in record.distinct.items() if score is not None} for record in validations]
     examples = sorted(set(known[0]).intersection(*known[1:])) if known else []
     if len(known) < 2 or len(examples) < FOLDS:  # noqa: PLR2004 - a choice takes two
         return None
     rng, totals = Random(0), [fsum(scores[key] for key in examples) for scores in known]  # noqa: S311 - a division, not a secret
-    earned = []
+    earned = dict.fromkeys(examples, 0.0)
     for _ in range(SPLITS):
         rng.shuffle(examples)
         for fold in (examples[start::FOLDS] for start in range(FOLDS)):
             inside = [fsum(scores[key] for key in fold) for scores in known]
             chosen = max(range(len(known)), key=lambda place: round(totals[place] - inside[place], 9))
-            earned.append(inside[chosen])
-    return fsum(earned) / (SPLITS * len(examples))
+            for key in fold:
+                earned[key] += known[chosen][key] / SPLITS
+    return CrossValidated(fmean(earned.values()), stdev(earned.values()) / sqrt(len(earned)))
 
 
 def choice(best: BestEpoch, validations: Sequence[ValidationRecord], num_epochs: int) -> str | None:
@@ -45,4 +61,4 @@ def choice(best: BestEpoch, validations: Sequence[ValidationRecord], num_epochs:
         return None
     text = f"the highest of {len(validations)} validations on the same examples, so probably too high"
     unbiased = cross_validated(validations)
-    return text if unbiased is None else f"{text}; {unbiased:.3f} by cross-validation"
+    return text if unbiased is None else f"{text}; {unbiased}"

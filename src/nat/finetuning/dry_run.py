@@ -121,7 +121,7 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
         ]
     trained, measured = plan.trained_llm, forecasts[0]
     said = None if trained is None or measured is None else providers[trained].advice(measured)
-    warnings, held_out = warnings_of(stages, plan), plan.num_held_out or 0
+    warnings, held_out = warnings_of(stages, plan), (plan.num_held_out or 0) - plan.num_copies
     plans = [
         _plan(
             plan,

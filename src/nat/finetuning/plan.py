@@ -12,10 +12,10 @@ from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig
 from nat.errors import BackendError, ConfigError
-from nat.eval.dataset import answer_column_warning, check_expected_answers
+from nat.eval.dataset import answer_column_warning, check_expected_answers, copies
 from nat.eval.dataset_source import load_items, select_dataset
 from nat.eval.report import check_writable
-from nat.finetuning.plan_rules import check_settings, settings_warnings, shared_examples
+from nat.finetuning.plan_rules import check_settings, repeated_examples, settings_warnings, shared_examples
 from nat.finetuning.stage import Stage, stages_of, trained_llm
 from nat.runs.records import Phase
 
@@ -34,6 +34,8 @@ class Plan:
     """Likely mistakes in the settings and the examples, in whole sentences."""
     num_held_out: int | None = None
     """Examples of the validation dataset; None without one."""
+    num_copies: int = 0
+    """Of these, the ones that repeat others."""
     longest_example: int = 0
     """Characters of the longest training example's input."""
     config_text: str = ""
@@ -122,13 +124,14 @@ async def resolve(given: FinetuneRunConfig) -> Plan:
     stages = stages_of(config)
     check_writable(config.finetuning.output_dir, "finetuning.output_dir")
     training = await read_examples(config, given.dataset, config)
-    found, num_held_out = [answer_column_warning(*training)], None
+    found, num_held_out, num_copies = [answer_column_warning(*training)], None, 0
     if given.validation_dataset is not None:
         other = given.validation_config_file
         validated = config if other is None else load_config(Path(other))
         held_out = await read_examples(validated, given.validation_dataset, config)
-        num_held_out = len(held_out[0])
+        num_held_out, num_copies = len(held_out[0]), len(copies(held_out[0]))
         found += [answer_column_warning(*held_out), shared_examples(training, held_out)]
+        found += [repeated_examples(num_copies, num_held_out)]
     return Plan(
         config=config,
         config_text=dump_resolved(config),
@@ -137,5 +140,6 @@ async def resolve(given: FinetuneRunConfig) -> Plan:
         num_examples=len(training[0]),
         longest_example=max((len(str(item.input_obj)) for item in training[0]), default=0),
         num_held_out=num_held_out,
+        num_copies=num_copies,
         warnings=(*filter(None, found), *settings_warnings(config, given, stages)),
     )

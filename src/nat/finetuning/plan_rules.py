@@ -233,6 +233,16 @@ def shared_examples(training: Examples, held_out: Examples) -> str | None:
     )
 
 
+def repeated_examples(num_copies: int, num_held_out: int) -> str | None:
+    """A warning if held-out examples repeat others."""
+    if not num_copies:
+        return None
+    return (
+        f"{num_copies} of {num_held_out} held-out examples repeat others, so the verdict counts "
+        f"{num_held_out - num_copies}: copies are no further evidence. Leave them out, or replace them by other ones."
+    )
+
+
 def num_shared(training: Sequence[tuple[str, str]], held_out: Sequence[tuple[str, str]]) -> int:
     """How many held-out examples are training examples too; each is given as id and content.
 

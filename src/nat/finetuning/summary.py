@@ -34,7 +34,7 @@ def compared(validations: Sequence[ValidationRecord], epochs: int, *, first: int
     by_epoch = {record.epoch: record for record in validations}
     if epochs == first or first not in by_epoch or epochs not in by_epoch:
         return None
-    return compare(by_epoch[first].scores, by_epoch[epochs].scores)
+    return compare(by_epoch[first].distinct, by_epoch[epochs].distinct)
 
 
 def phase_verdicts(
@@ -95,7 +95,7 @@ def summarise(
     phases: Sequence[TrainingPhase] = (),
 ) -> RunSummary:
     """The record in `summary.json`; without a comparison, the fields about held-out examples are None."""
-    failures = total_of(played, validations)
+    failures, unbiased = total_of(played, validations), cross_validated(validations)
     return RunSummary(
         run_id=run_id,
         epochs=epochs,
@@ -114,7 +114,7 @@ def summarise(
         served_model=served_model,
         best=best,
         best_caveat=None if best is None else choice(best, validations, len(played)),
-        best_cross_validated=cross_validated(validations),
+        best_cross_validated=None if unbiased is None else unbiased.score,
         best_model=best_model,
         causes=list(causes),
         next_step=causes[0].remedy if causes else None,

@@ -108,9 +108,9 @@ def _fallen(validations: Sequence[ValidationRecord], config: GuardsConfig) -> bo
 
 
 def _worse(before: ValidationRecord, after: ValidationRecord) -> bool:
-    scored = {example for example, score in before.scores.items() if score is not None}
-    both = any(after.scores.get(example) is not None for example in scored)
-    return both and compare(before.scores, after.scores).verdict is Verdict.WORSE
+    old, new = before.distinct, after.distinct
+    both = any(score is not None and new.get(example) is not None for example, score in old.items())
+    return both and compare(old, new).verdict is Verdict.WORSE
 
 
 def _why(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str:

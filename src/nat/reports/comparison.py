@@ -102,11 +102,12 @@ def _held_out(a: Journal, b: Journal) -> tuple[HeldOutPair | None, list[str]]:
     if last_a is None or last_b is None:
         without = " and ".join(name for name, last in (("A", last_a), ("B", last_b)) if last is None)
         return None, [f"held-out scores cannot be compared: {without} played no held-out examples"]
-    both = last_a.scores.keys() & last_b.scores.keys()
+    scores_a, scores_b = last_a.distinct, last_b.distinct
+    both = scores_a.keys() & scores_b.keys()
     if not both:
         return None, ["held-out scores cannot be compared: the runs have no held-out example in common, by id"]
     warnings = []
-    if alone := len(last_a.scores.keys() ^ last_b.scores.keys()):
+    if alone := len(scores_a.keys() ^ scores_b.keys()):
         warnings.append(
             f"the runs played different held-out examples: {alone} of {len(both) + alone} were in one run only "
             "and are left out here"
@@ -119,7 +120,7 @@ def _held_out(a: Journal, b: Journal) -> tuple[HeldOutPair | None, list[str]]:
     if untrained := [name for name, last in (("A", last_a), ("B", last_b)) if last.epoch == 0]:
         warnings.append(f"the last held-out scores of {' and '.join(untrained)} are those before training")
     try:
-        result = compare(*({key: each.scores[key] for key in sorted(both)} for each in (last_a, last_b)))
+        result = compare(*({key: each[key] for key in sorted(both)} for each in (scores_a, scores_b)))
     except EvaluationError:
         return None, [*warnings, "held-out scores cannot be compared: no common example has a score in both runs"]
     sentence = result.described(_CONCLUSION[result.verdict])

@@ -13,7 +13,7 @@ from nat.reports.text import one_line, printable, table
 from nat.runs.journal import Journal, reading
 from nat.runs.liveness import is_alive
 from nat.runs.recorded_config import config_of, finetuning_value, value_at
-from nat.runs.records import PhasedRecord, PhaseVerdict, RunState, ValidationRecord, Verdict
+from nat.runs.records import PhaseVerdict, RunState, SparseRecord, ValidationRecord, Verdict
 
 _MODEL_WIDTH = 40
 
@@ -32,7 +32,7 @@ class ShownState(StrEnum):
     UNREADABLE = "unreadable"
 
 
-class RunOverview(PhasedRecord):
+class RunOverview(SparseRecord):
     """The facts of a run that a list shows; only `problem` is set for a run that cannot be read."""
 
     run_id: str

@@ -68,7 +68,7 @@ class RunReport(RunRecord):
 def run_report(journal: Journal) -> RunReport:
     """Read everything that the page shows."""
     run, epochs, validations, best = overview(journal), journal.epochs(), journal.validations(), journal.best()
-    jobs, summary = journal.jobs(), journal.summary()
+    jobs, summary, unbiased = journal.jobs(), journal.summary(), cross_validated(validations)
     left_out: Counter[str] = Counter()
     for epoch in epochs:
         left_out.update(epoch.left_out)
@@ -83,7 +83,7 @@ def run_report(journal: Journal) -> RunReport:
         left_out=dict(left_out.most_common()),
         best=best,
         best_caveat=None if best is None else choice(best, validations, len(epochs)),
-        best_cross_validated=cross_validated(validations),
+        best_cross_validated=None if unbiased is None else unbiased.score,
         seconds=_seconds(epochs, validations),
         algorithm=", then ".join(_algorithms(jobs)) or None,
     )

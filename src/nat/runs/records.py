@@ -5,7 +5,7 @@ An epoch's number counts the updates before it, from 0: the rollouts and the val
 from 1; they use `epoch_number` and `after_epoch`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from math import isfinite
 from typing import Any
@@ -47,13 +47,13 @@ class RunRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
-class PhasedRecord(RunRecord):
-    """A record that names phases of training; in a run without phases, its JSON does not have these fields."""
+class SparseRecord(RunRecord):
+    """A record with fields that few runs have; its JSON omits them where they are empty."""
 
     @model_serializer(mode="wrap")
-    def _without_phases(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
-        return {name: value for name, value in fields.items() if value or name not in {"phase", "phases"}}
+        return {name: value for name, value in fields.items() if value or name not in {"phase", "phases", "copies"}}
 
 
 class TrainingPhase(RunRecord):
@@ -117,7 +117,7 @@ def count_of(metrics: Mapping[str, float], name: str, otherwise: int) -> int:
     return round(value) if isfinite(value) and value >= 0 else otherwise
 
 
-class EpochRecord(PhasedRecord):
+class EpochRecord(SparseRecord):
     """One finished epoch: a line of `training_metrics.jsonl`, whose field names other programs read."""
 
     epoch: int = Field(ge=0)
@@ -178,18 +178,28 @@ def played_epochs(epochs: Sequence[EpochRecord]) -> Sequence[EpochRecord]:
     return [epoch for epoch in epochs if epoch.played] or epochs
 
 
-class ValidationRecord(RunRecord):
+class ValidationRecord(SparseRecord):
     """Scores of the held-out examples with the weights after `epoch` epochs of training."""
 
     epoch: int = Field(ge=0)
     timestamp: AwareDatetime
     scores: dict[str, float | None]
     """Mean score of each example's repetitions; None where all of them failed."""
+    copies: dict[str, str] = {}
+    """Examples whose row repeats that of another one, and that one."""
     num_rollouts: int = Field(default=0, ge=0)
     """Rollouts of the examples, the failed ones included; 0 if a trainer reported only the mean."""
     failures: list[FailureCount] = []
     """Why examples have no score, with the most common error of each cause."""
     seconds: float = Field(default=0.0, ge=0)
+
+    @property
+    def distinct(self) -> dict[str, float | None]:
+        """The score of each distinct example, the mean of its copies: they are no further evidence."""
+        together: dict[str, list[float | None]] = {}
+        for example, score in self.scores.items():
+            together.setdefault(self.copies.get(example, example), []).append(score)
+        return {example: _mean_of(scores) for example, scores in together.items()}
 
     @property
     def rewards(self) -> list[float]:
@@ -226,6 +236,11 @@ class ValidationRecord(RunRecord):
             "num_examples": self.num_examples,
             "num_failed": self.num_failed,
         }
+
+
+def _mean_of(scores: Iterable[float | None]) -> float | None:
+    known = [score for score in scores if score is not None and is_score(score)]
+    return mean(known) if known else None
 
 
 def total_of(epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord]) -> list[FailureCount]:
@@ -314,7 +329,7 @@ class PhaseVerdict(RunRecord):
         return f"{self.name}, {span}: {self.sentence or 'no verdict'}"
 
 
-class RunSummary(PhasedRecord):
+class RunSummary(SparseRecord):
     """`summary.json`; the fields about held-out examples are None in a run without a validation dataset."""
 
     run_id: str

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
 from nat.errors import DatasetError
-from nat.eval.dataset import answer_column_warning, check_expected_answers, eval_items, repeat_items, repetitions
+from nat.eval.dataset import (
+    answer_column_warning,
+    check_expected_answers,
+    copies,
+    eval_items,
+    repeat_items,
+    repetitions,
+)
 from nat.plugins.evaluators.exact_match import ExactMatchConfig
 from nat.plugins.evaluators.json_path_score import JsonPathScoreConfig
 from nat.plugins.evaluators.llm_judge import LLMJudgeConfig
@@ -251,3 +258,26 @@ def test_a_column_with_a_similar_name_is_suggested(column, structure, warned):
         assert said.startswith(
             f"data.json: there is no column 'answer', so evaluators get no expected answer. Did you mean '{column}'?"
         )
+
+
+def test_copies_of_a_row_are_found():
+    """All but the id must be equal; the repetitions that `reps` makes of a row are one example."""
+    rows = [{"id": n, "question": f"q{n % 2}", "answer": "a", "level": 1} for n in range(5)]
+    rows[4]["level"] = 2
+    assert copies(items(rows)) == {"2": "0", "3": "1"}
+    assert copies(repeat_items(items(rows), 2)) == {"2": "0", "3": "1"}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"id": n, "question": "X"} for n in range(4)],
+        [{"id": n, "question": f"q{n % 2}", "answer": None} for n in range(4)],
+        [{"id": n, "question": "q", "answer": "a"} for n in range(4)],
+        [{"id": n, "question": "q", "answer": str(n)} for n in range(4)],
+    ],
+    ids=["games", "no answers", "one question", "other answers"],
+)
+def test_rows_that_may_differ_are_no_copies(rows):
+    """The id may seed a game, and where one question is all there is, every rollout of it counts."""
+    assert copies(items(rows)) == {}

@@ -27,20 +27,29 @@ def test_luck_is_removed():
     """Where 13 validations of 100 examples differ by chance only, the highest is 7 points too high; this one is not."""
     runs = [played(seed, [0.7] * 13, 100) for seed in range(100)]
     assert fmean(map(best_of, runs)) - 0.7 == pytest.approx(0.073, abs=0.01)
-    assert fmean(cross_validated(run) for run in runs) - 0.7 == pytest.approx(0, abs=0.01)
+    assert fmean(cross_validated(run).score for run in runs) - 0.7 == pytest.approx(0, abs=0.01)
 
 
 def test_a_real_difference_stays():
     """Where one validation is far better, other examples choose it too, and its score is nearly the same."""
     validations = played(2, [0.2, 0.9, 0.3], 100)
-    assert cross_validated(validations) == pytest.approx(best_of(validations))
+    assert cross_validated(validations).score == pytest.approx(best_of(validations))
 
 
 def test_of_equal_weights_the_earliest_are_chosen():
     """As for the best ones, so the result does not depend on later copies."""
     first = validation_record(0, {str(n): float(n % 2) for n in range(20)})
     again = [first, first.model_copy(update={"epoch": 1})]
-    assert cross_validated(again) == pytest.approx(0.5)
+    assert cross_validated(again).score == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("count", "error"), [(10, 0.167), (100, 0.050)])
+def test_the_score_has_its_error(count, error):
+    """That of a mean of so many examples, half of which are solved."""
+    validations = [validation_record(epoch, {str(n): float(n % 2) for n in range(count)}) for epoch in (0, 1)]
+    best = BestEpoch(epoch=0, score=0.5, measure=BestMeasure.HELD_OUT)
+    assert cross_validated(validations).error == pytest.approx(error, abs=1e-3)
+    assert choice(best, validations, 1).endswith(f"; 0.500 ± {error:.3f} by cross-validation")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from fakes.openai_server import OpenAIServer
 from nat.errors import BackendUnreachable, ConfigError, DatasetError, EvaluationError
 from nat.finetuning.dry_run import PROBE_SECONDS, dry_run
 from nat.finetuning.progress import RunProgress
+from nat.finetuning.verdict import smallest_improvement
 from nat.runs.journal import JOURNAL_NAME
 from nat.runs.records import Phase
 
@@ -104,6 +105,24 @@ async def test_shared_examples_are_found_by_their_content(tmp_path):
     [warning] = plan.warnings
     assert warning.startswith("2 held-out examples are in the training dataset, too:")
     assert warning in heard.messages
+
+
+async def test_held_out_examples_that_repeat_others_count_once(tmp_path):
+    """The plan, the run and its verdict say so; each is played."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        rows = json.loads(project.held_out.read_text())
+        again = [row | {"id": f"again {row['id']}"} for row in rows]
+        project.held_out.write_text(json.dumps([*rows, *again]))
+        with project.registered():
+            plan = await dry_run(project.given(validation_dataset=str(project.held_out)))
+            heard = RecordedProgress()
+            result = await project.run(heard, validation_dataset=str(project.held_out))
+    [warning] = [text for text in plan.warnings if "repeat others" in text]
+    assert warning.startswith("8 of 16 held-out examples repeat others, so the verdict counts 8: ")
+    assert warning in heard.messages
+    assert (plan.num_held_out, result.comparison.num_examples) == (16, 8)
+    assert plan.smallest_improvement == smallest_improvement(8)
 
 
 @pytest.mark.parametrize("which", ["training", "held-out"])

@@ -223,8 +223,9 @@ class Window:
         """The first validation against the last; None without two that share an example."""
         if len(self.scored) < 2:  # noqa: PLR2004 - a comparison takes two
             return None
-        first, last = ({key for key, s in v.scores.items() if s is not None} for v in (self.scored[0], self.scored[-1]))
-        return compare(self.scored[0].scores, self.scored[-1].scores) if first & last else None
+        before, after = self.scored[0].distinct, self.scored[-1].distinct
+        first, last = ({key for key, score in each.items() if score is not None} for each in (before, after))
+        return compare(before, after) if first & last else None
 
     @property
     def improved(self) -> bool:

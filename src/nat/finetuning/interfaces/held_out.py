@@ -10,7 +10,7 @@ from nat.data_models.finetuning import FinetuneRunConfig
 from nat.data_models.score import mean
 from nat.errors import ConfigError, EvaluationError
 from nat.eval.comparison import AgainstFirst
-from nat.eval.dataset import repetitions
+from nat.eval.dataset import copies, repetitions
 from nat.eval.failures import remedy_of
 from nat.finetuning.events import RolloutsBegun, RolloutsPlayed
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
@@ -64,6 +64,7 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
         epoch=epoch,
         timestamp=utc_now(),
         scores=without_surrogates(scores_by_example(records)),
+        copies=without_surrogates(copies(output.eval_input.eval_input_items)),
         num_rollouts=len(records),
         failures=list(tally(records).failures),
         seconds=watch.total,

@@ -15,7 +15,7 @@ from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
 from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig, RewardFunctionConfig
 from nat.errors import ANY_FAILURE, ConfigError, describe_error, one_of
 from nat.eval.comparison import SidePasses, comparing
-from nat.eval.dataset import answer_column_warning
+from nat.eval.dataset import answer_column_warning, copies
 from nat.eval.evaluate import score_items
 from nat.finetuning import guards
 from nat.finetuning.diagnosis.facts import ReferenceScores
@@ -126,6 +126,9 @@ async def _planned(given: FinetuneRunConfig, options: ProbeOptions) -> tuple[Pla
     config = await pinned(config)
     items, dataset = await read_examples(config, given.dataset, config)
     warnings = [answer_column_warning(items, dataset), *unlimited_answers(trained_llm(stages), config.llms)]
+    if again := copies(items):
+        warnings.append(f"{len(again)} of {len(items)} examples repeat others and are not played.")
+        items = [item for item in items if item.example not in again]
     plan = Plan(
         config=config, given=given, stages=stages, num_examples=len(items), warnings=tuple(filter(None, warnings))
     )
