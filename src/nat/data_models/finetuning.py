@@ -165,7 +165,8 @@ class GuardsConfig(FinetuneModel):
 
     epochs_without_signal: int = Field(default=3, ge=1)
     """End the run after this many epochs in a row in which no group had a difference in reward; a success if all
-    rewards have risen to the highest one of the run, else an error."""
+    rewards have risen to the highest one of the run, else an error. If it is not set, examples that look too hard get
+    600 rollouts in up to ten epochs, which tell one success in 200 from none."""
     collapse_share: float = Field(default=0.5, ge=0, lt=1)
     """End the run when the mean reward, minus the worst reward seen, falls below this share of its value in the first
     epochs; 0 turns the check off."""

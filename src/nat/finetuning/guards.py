@@ -5,6 +5,7 @@ Pure: the trainer calls them in each epoch and lets them raise. Warnings are in 
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from math import sqrt
 
 from nat.data_models.finetuning import (
@@ -32,6 +33,7 @@ from nat.eval.failures import remedy_of
 from nat.finetuning.diagnosis.catalogue import diagnosis_of
 from nat.finetuning.diagnosis.conditions_of_large_updates import rate_too_high
 from nat.finetuning.diagnosis.conditions_of_rollouts import calls_lost, stale_rollouts, wrong_target
+from nat.finetuning.diagnosis.conditions_of_scores import ENOUGH_TO_TELL, too_hard
 from nat.finetuning.diagnosis.conditions_of_updates import untrained
 from nat.finetuning.diagnosis.facts import Facts
 from nat.finetuning.diagnosis.fall import explanation_of, explanation_of_fall, with_explanation
@@ -47,6 +49,8 @@ Explain = Callable[[], Finding | None]
 
 _STANDARD_ERRORS = 3.0
 """A fall of the mean reward by less than this many standard errors may be chance."""
+_MOST_WITHOUT = 10
+"""Epochs without a success after which a run ends, however few rollouts they have."""
 
 
 def check_credit(reward: RewardFunctionConfig | None, collected: TrajectoryCollection) -> None:
@@ -139,19 +143,30 @@ def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: 
     recent = epochs[-config.epochs_without_signal :]
     if len(recent) < config.epochs_without_signal or not all(_without_signal(e, compares) for e in recent):
         return
+    # A run that has learned before explains nothing as a whole.
+    causes, of_recent = (_causes(each, config, compares) for each in (epochs, recent))
+    likely = (causes or of_recent)[:2]
+    if likely and likely[0].cause == too_hard.name and _may_be_luck(epochs, config, compares):
+        return
     seen = ", ".join(f"{e.groups_without_difference} of {e.num_groups}" for e in recent)
     low, high = min(e.min_reward for e in recent), max(e.max_reward for e in recent)
     trained = ", ".join(f"{e.trained_groups} of {e.filtered_groups} submitted" for e in recent)
-    # A run that has learned before explains nothing as a whole.
-    causes, of_recent = (_causes(each, config, compares) for each in (epochs, recent))
     message, hint = with_explanation(
         f"nothing to learn from in {_span(recent)}: groups whose rewards are all equal: {seen}; "
         + (f"groups trained: {trained}; " if any(e.filtered_groups for e in recent) else "none was submitted; ")
         + f"rewards from {low:g} to {high:g}",
-        " Or: ".join(map(str, (causes or of_recent)[:2])) or "Raise num_generations, or use a more varied model.",
+        " Or: ".join(map(str, likely)) or "Raise num_generations, or use a more varied model.",
         explanation_of_fall(epochs, config) if not causes or causes[0].cause == rate_too_high.name else None,
     )
     raise NoLearningSignal(message, hint=hint)
+
+
+def _may_be_luck(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: Compares) -> bool:
+    """True if a model that succeeds once in a while may have had no luck; a number that the user set is final."""
+    if "epochs_without_signal" in config.model_fields_set:
+        return False
+    without = list(takewhile(lambda epoch: _without_signal(epoch, compares), reversed(epochs)))
+    return len(without) < _MOST_WITHOUT and sum(epoch.num_trajectories for epoch in without) < ENOUGH_TO_TELL
 
 
 def _causes(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: Compares) -> Sequence[Finding]:

@@ -144,6 +144,22 @@ def test_groups_without_a_difference_end_the_run_after_some_epochs(patience):
     assert f"rewards are all equal: {', '.join(['24 of 24'] * patience)}; none was submitted; " in str(caught.value)
 
 
+def test_a_rare_success_gets_enough_rollouts():
+    """Three epochs of 128 rollouts miss a success in 200 in 15 of 100 runs; six hundred rollouts miss it in five."""
+    examples = {str(n): 0.0 for n in range(16)}
+    few = {"num_trajectories": 128, "num_groups": 16, "groups_without_difference": 16, "examples": examples}
+    once = epoch_record(0, 1 / 128, **few | {"groups_without_difference": 15}, filtered_groups=1)
+    for epochs in ([], [once]):
+        check_signal([*epochs, *dead_epochs(4, **few)], GuardsConfig())
+        with pytest.raises(NoLearningSignal, match="a phase of demonstrations"):
+            check_signal([*epochs, *dead_epochs(5, **few)], GuardsConfig())
+    tiny = few | {"num_trajectories": 16, "num_groups": 2, "groups_without_difference": 2}
+    check_signal(dead_epochs(9, **tiny), GuardsConfig())
+    for epochs, config in ((10, GuardsConfig()), (3, GuardsConfig(epochs_without_signal=3))):
+        with pytest.raises(NoLearningSignal):
+            check_signal(dead_epochs(epochs, **tiny), config)
+
+
 @pytest.mark.parametrize(
     ("changes", "remedy"),
     [

@@ -31,6 +31,10 @@ OF_EQUAL_GROUPS: Mapping[str, Any] = {
 """What conditions have in common of which one explains why most groups have no difference."""
 ENOUGH_PAIRS = 100
 """Pairs of answers by which a judge's bias is known: some four groups of eight."""
+MISSED = 0.05
+"""Probability that rollouts without a success leave for the rate of success that is called possible."""
+ENOUGH_TO_TELL = 600
+"""Rollouts of which that many miss a success in 200 with this probability."""
 EITHER_WAY = 0.3
 """Share of the signal that a constant score of 0 or 1 takes by itself: it is the lowest or highest of most scores, so
 the examples are likelier to blame."""
@@ -167,7 +171,8 @@ def outside_curriculum(window: Window, bound: float) -> Seen | None:
     **OF_EQUAL_GROUPS,
     remedy=(
         "Choose examples that are sometimes solved and sometimes not, give partial credit, say in the prompt exactly "
-        "what is wanted, or start from a better model; with rare success, raise num_generations to 16."
+        "what is wanted, begin with a phase of demonstrations (`algorithm: sft`; 32 of them can do), or start from a "
+        "better model; with rare success, raise num_generations to 16."
     ),
 )
 def too_hard(window: Window, bound: float) -> Seen | None:
@@ -179,7 +184,7 @@ def too_hard(window: Window, bound: float) -> Seen | None:
         min(share, window.equal_groups),
         f"{share:.0%} of the examples scored the lowest ({window.lowest:g}) in almost every rollout{others}, and "
         f"{window.equal_groups:.0%} of the groups had no difference{_references(window)}",
-        _most_generations(window),
+        " ".join(filter(None, [_rarity(window), _most_generations(window)])),
     )
 
 
@@ -250,6 +255,24 @@ def position_bias(window: Window, bound: float) -> Seen | None:
         f"the judge prefers the {'earlier' if bias > 0 else 'later'} of two answers by {abs(bias):.0%} ({pairs:.0f} "
         "pairs judged in both orders): scores depend on the order",
     )
+
+
+def _rarity(window: Window) -> str:
+    """Whether success is rare, or has not been seen, and how many rollouts would tell."""
+    count = sum(epoch.num_trajectories for epoch in window.epochs)
+    if not window.constant:
+        return f"Success is rare but there: the mean score is {_height(window):.2%} of the way to the highest."
+    often = 1 - MISSED ** (1 / count) if count else 1.0
+    told = "" if count >= ENOUGH_TO_TELL else f" Play {ENOUGH_TO_TELL} to tell a success in 200 from none."
+    return f"In {count} rollouts without a success, one in {1 / often:.0f} may still be one.{told}"
+
+
+def _height(window: Window) -> float:
+    """The mean score, as a share of the way from the lowest to the highest."""
+    low, high = window.lowest or 0.0, window.highest or 0.0
+    total = sum(epoch.num_trajectories for epoch in window.epochs)
+    mean = sum(epoch.avg_reward * epoch.num_trajectories for epoch in window.epochs) / (total or 1)
+    return (mean - low) / (high - low)
 
 
 def _by_chance(window: Window) -> float:

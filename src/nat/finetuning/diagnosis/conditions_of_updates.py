@@ -1,12 +1,13 @@
 """Conditions of the updates: they change nothing, are too few, or learn the wrong thing. Pure."""
 
 from collections.abc import Mapping
-from math import sqrt
+from math import fsum, sqrt
 from statistics import fmean, median
 
 from nat.finetuning.diagnosis.condition import Seen, condition
 from nat.finetuning.diagnosis.trend import first_third, last_third, means
 from nat.finetuning.diagnosis.window import Window, share_missing
+from nat.finetuning.rollout_statistics import STANDARD_ERRORS
 
 ENTROPY = "train/entropy"
 RATE, USUAL_RATE = "train/learning_rate", "train/usual_learning_rate"
@@ -254,11 +255,29 @@ def unexplained(window: Window, _bound: float) -> Seen | None:
     trend = window.trend
     if trend is None or not window.updated or trend.rose or window.improved:
         return None
-    return Seen(
-        0.1,
-        f"the reward in training did not rise in {window.optimizer_steps} optimizer steps ({trend})",
-        f"Train longer. {_higher_rate(window, 3.0)}",
-    )
+    possible, chance = possible_gain(window), STANDARD_ERRORS * trend.error
+    seen = f"the reward in training did not rise in {window.optimizer_steps} optimizer steps ({trend})"
+    if possible is None:
+        return Seen(0.1, seen, f"Train longer. {_higher_rate(window, 3.0)}")
+    seen += f"; these could raise it by {possible:.2g} at the most, and only more than {chance:.2g} would be seen"
+    if possible >= chance:
+        return Seen(0.1, seen, "So they learned something else than this score, or noise.")
+    epochs = len(window.epochs) * (chance / possible) ** (2 / 3)
+    return Seen(0.1, seen, f"So more epochs would tell, {epochs:.0f} or more. {_higher_rate(window, 3.0)}")
+
+
+def possible_gain(window: Window) -> float | None:
+    """The most by which all updates together can have raised the mean reward; None if it is not known.
+
+    An update with divergence D per rollout raises it by at most √(2 D) standard deviations of the reward inside
+    examples (Cauchy-Schwarz: E'[R] - E[R] = Cov(R, w), where the variance of the weights w is about 2 D).
+    """
+    gains = [
+        2 * reach * sqrt(epoch.metrics["reward/example_variance"])
+        for epoch in window.updated
+        if (reach := reach_of(epoch.metrics)) is not None and "reward/example_variance" in epoch.metrics
+    ]
+    return fsum(gains) if gains and any(gains) else None
 
 
 def _higher_rate(window: Window, factor: float) -> str:

@@ -78,3 +78,20 @@ def test_averaged_scores_leave_little_noise(share):
     number = scores_to_average(share)
     assert left(number) <= NOISE_TO_LEAVE + 1e-6
     assert number == 1 or left(number - 1) > NOISE_TO_LEAVE - 1e-6
+
+
+@pytest.mark.parametrize(
+    ("epochs", "reward", "told"),
+    [
+        (1, 0.0, "In 192 rollouts without a success, one in 65 may still be one. Play 600 to tell a success in 200"),
+        (4, 0.0, "In 768 rollouts without a success, one in 257 may still be one. Choose"),
+        (1, 1 / 192, "Success is rare but there: the mean score is 0.52% of the way to the highest. Choose"),
+    ],
+)
+def test_rare_is_told_from_never(epochs, reward, told):
+    """By the number of rollouts without a success, and how many would tell."""
+    scored = {"max_reward": float(reward > 0), "examples": {"a": 0.0, "b": reward}, "groups_without_difference": 23}
+    window = Window(epoch_records([reward] * epochs, **scored))
+    found = diagnosis_of(window, ended=False).findings
+    assert found[0].cause == "too_hard"
+    assert found[0].remedy.startswith(told)

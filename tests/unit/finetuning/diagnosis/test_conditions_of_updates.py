@@ -2,7 +2,7 @@ import pytest
 
 from fakes.run_records import epoch_records, validation_record
 from nat.finetuning.diagnosis.catalogue import diagnosis_of
-from nat.finetuning.diagnosis.conditions_of_updates import SMALLER_STEPS, USUAL_ROLLOUTS, few_steps
+from nat.finetuning.diagnosis.conditions_of_updates import SMALLER_STEPS, USUAL_ROLLOUTS, few_steps, unexplained
 from nat.finetuning.diagnosis.facts import Facts
 from nat.finetuning.diagnosis.window import Window
 from nat.runs.records import ValidationRecord
@@ -163,3 +163,31 @@ def test_a_slow_run_that_improved_hears_of_unusual_numbers_only():
     assert not improved.has_learned
     assert causes(improved) == []
     assert causes(run(validations=held_out(0.3, count=300), approx_kl=1e-5)) == ["rate_too_low"]
+
+
+SPREAD = {"reward/example_variance": 0.16, "reward/std": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("approx_kl", "told"),
+    [
+        (0.02, "could raise it by 1.6 at the most, and only more than 0.047 would be seen"),
+        (0.00001, "could raise it by 0.036 at the most, and only more than 0.047 would be seen"),
+    ],
+)
+def test_where_no_number_is_unusual_what_was_possible_is_told(approx_kl, told):
+    """Ten updates of √(2 · 4 · .02) · .4 each; a smaller gain is hidden by the noise, so more epochs would tell."""
+    window = run(approx_kl=approx_kl, optimizer_steps=6.0)
+    for epoch in window.epochs:
+        epoch.metrics.update(SPREAD)
+    found = unexplained.found(window)
+    assert told in found.seen
+    assert ("So more epochs would tell, 12 or more." in found.remedy) == (approx_kl < 0.001)
+
+
+@pytest.mark.parametrize(("kept", "expected"), [(0.2, ["held_back"]), (0.9, [])])
+def test_a_run_that_rises_hears_what_slows_it(kept, expected):
+    """`max_kl` that keeps little of an update costs epochs, though the run is healthy otherwise."""
+    slowed = {"kept_share": kept, "shortenings": 2.0, "usual_learning_rate": 1e-4}
+    assert causes(run(LEARNED, **slowed)) == expected
+    assert "held_back" not in causes(run(FLAT, **slowed))

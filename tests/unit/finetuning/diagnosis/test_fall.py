@@ -117,7 +117,7 @@ def test_equal_rewards_after_a_burst_are_not_blamed_on_the_examples():
 def test_equal_rewards_from_the_start_are_still_blamed_on_the_examples():
     """If nothing fell, no update is the cause, even a large one."""
     with pytest.raises(NoLearningSignal, match="If the examples are too hard"):
-        guards.check_signal(flat(run([0.0] * 3, [BURST, {}, {}]), 3), CONFIG)
+        guards.check_signal(flat(run([0.0] * 10, [BURST, *[{}] * 9]), 10), CONFIG)
 
 
 def test_a_collapse_is_explained_by_what_changed():
