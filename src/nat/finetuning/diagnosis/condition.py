@@ -1,6 +1,7 @@
 """A condition of a run: its texts, and the rule that finds it in a window of epochs."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,8 @@ class Condition:
     """Where the range comes from."""
     remedy: str
     rule: Rule
+    settings: str = ""
+    """YAML that does what the remedy says; LLM, BUILDER, ADAPTER and EVALUATOR stand for the run's own names."""
     bound: float | str = 0.0
     """The end of the range: a number, or the key of `guards` that sets it."""
     warns_over: int = 0
@@ -59,6 +62,10 @@ class Condition:
     def range_in(self, guards: GuardsConfig) -> str:
         """The healthy range under these guards."""
         return self.healthy.format(bound=self.bound_in(guards))
+
+    def settings_with(self, names: Mapping[str, str]) -> str:
+        """The settings with the names of a run's components."""
+        return re.sub(r"\b[A-Z]+\b", lambda word: names.get(word[0], word[0]), self.settings)
 
     def found(self, window: Window, *, excused: bool = False) -> Finding | None:
         """The finding, with the whole share that it takes; None if the window does not show the condition.

@@ -83,6 +83,7 @@ def calls_lost(window: Window, bound: float) -> Seen | None:
         "Set finetuning.target_functions to the functions whose answers decide the score, or to [<workflow>] "
         "for all calls; finetuning.target_model to the LLM that they call."
     ),
+    settings="finetuning: {target_functions: [<workflow>], target_model: LLM}",
 )
 def wrong_target(window: Window, bound: float) -> Seen | None:
     missed = window.left_out(LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL)
@@ -117,6 +118,7 @@ def wrong_target(window: Window, bound: float) -> Seen | None:
         "Let the agent sample at temperature 1 without top_p, top_k and penalties, or set "
         "finetuning.sampling_in_training: {temperature: 1.0}, which replaces them in training only."
     ),
+    settings="finetuning: {sampling_in_training: {temperature: 1.0}}",
 )
 def sampling_changed(window: Window, bound: float) -> Seen | None:
     untrained = max(window.left_out(LeftOutCause.UNTRAINABLE_SAMPLING), window.per_call("drift/untrainable_calls"))
@@ -139,6 +141,7 @@ def sampling_changed(window: Window, bound: float) -> Seen | None:
         "Let the server name its weights in each answer (system_fingerprint must be the job's policy_version), or set "
         "finetuning.max_staleness to 0."
     ),
+    settings="finetuning: {max_staleness: 0}",
 )
 def stale_rollouts(window: Window, bound: float) -> Seen | None:
     share = window.left_out(LeftOutCause.TOO_STALE)
@@ -156,6 +159,7 @@ def stale_rollouts(window: Window, bound: float) -> Seen | None:
     source="common practice: alarm above 10 to 20 %",
     remedy=RAISE_LIMIT,
     warns_over=1,
+    settings="llms: {LLM: {max_tokens: 1024}}",
 )
 def truncation(window: Window, bound: float) -> Seen | None:
     shares = window.values(TRUNCATED)

@@ -40,6 +40,17 @@ EITHER_WAY = 0.3
 the examples are likelier to blame."""
 
 
+DEMONSTRATIONS_FIRST = """\
+trajectory_builders:
+  demonstrations: {_type: dataset_traj_builder, file_path: demonstrations.jsonl}  # {"messages": [...]} in each line
+trainer_adapters:
+  imitate: {_type: local_trainer_adapter, llm: LLM, training: {algorithm: sft}}
+finetuning:
+  phases:  # in place of num_epochs
+    - {name: imitate, num_epochs: 3, trajectory_builder: demonstrations, trainer_adapter: imitate}
+    - {name: play, num_epochs: 12, trajectory_builder: BUILDER, trainer_adapter: ADAPTER}"""
+
+
 @condition(
     title="The score is always the same",
     measure="difference between the highest and the lowest score of the run",
@@ -139,6 +150,7 @@ def noisy_score(window: Window, bound: float) -> Seen | None:
     healthy="8; 16 where success is rare",
     source="common practice",
     remedy="Set num_generations of the trajectory builder to 8.",
+    settings="trajectory_builders: {BUILDER: {num_generations: 8}}",
 )
 def single_rollouts(window: Window, _bound: float) -> Seen | None:
     if window.facts.compares != "group" or not 0 < window.generations <= 1:
@@ -153,6 +165,7 @@ def single_rollouts(window: Window, _bound: float) -> Seen | None:
     healthy="below {bound:.0%}",
     source="our choice; a curriculum begins with 30 % of the groups",
     remedy="Lower curriculum_learning.min_reward_diff, or raise initial_percentile.",
+    settings="finetuning: {curriculum_learning: {min_reward_diff: 0.0, initial_percentile: 1.0}}",
 )
 def outside_curriculum(window: Window, bound: float) -> Seen | None:
     differing = (epoch.num_groups - epoch.groups_without_difference for epoch in window.epochs)
@@ -174,6 +187,7 @@ def outside_curriculum(window: Window, bound: float) -> Seen | None:
         "what is wanted, begin with a phase of demonstrations (`algorithm: sft`; 32 of them can do), or start from a "
         "better model; with rare success, raise num_generations to 16."
     ),
+    settings=DEMONSTRATIONS_FIRST,
 )
 def too_hard(window: Window, bound: float) -> Seen | None:
     share = window.hard
@@ -214,6 +228,7 @@ def too_easy(window: Window, bound: float) -> Seen | None:
     measure="share of the groups without a difference, of examples that are sometimes solved",
     **OF_EQUAL_GROUPS,
     remedy="Raise num_generations: to 8, or to 16 where success is rare.",
+    settings="trajectory_builders: {BUILDER: {num_generations: 16}}",
 )
 def few_generations(window: Window, bound: float) -> Seen | None:
     share = _by_chance(window)
@@ -243,6 +258,7 @@ def few_generations(window: Window, bound: float) -> Seen | None:
     remedy="Set the evaluator's both_orders to 1, which takes twice the calls, or use another judge.",
     despite_learning=True,
     warns_over=5,
+    settings="eval: {evaluators: {EVALUATOR: {both_orders: 1}}}",
 )
 def position_bias(window: Window, bound: float) -> Seen | None:
     found = [(own[ORDER_PAIRS], own[POSITION_BIAS]) for own in window.metrics if ORDER_PAIRS in own]

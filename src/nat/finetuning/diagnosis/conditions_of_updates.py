@@ -67,6 +67,7 @@ def untrained(window: Window, bound: float) -> Seen | None:
         "common practice: 8 to 16 groups"
     ),
     remedy="Use more examples, or fewer steps_per_batch.",
+    settings="trajectory_builders: {BUILDER: {examples_per_epoch: 16}}",
 )
 def few_groups(window: Window, bound: float) -> Seen | None:
     groups = _groups_per_step(window)
@@ -137,6 +138,7 @@ def reach_of(metrics: Mapping[str, float]) -> float | None:
     remedy="One step on a huge batch moves no further than one on a small batch.",
     of_the_end=True,
     without_rollouts=True,
+    settings="finetuning: {num_epochs: 20}",
 )
 def few_steps(window: Window, bound: float) -> Seen | None:
     count = window.optimizer_steps
@@ -159,6 +161,7 @@ def few_steps(window: Window, bound: float) -> Seen | None:
     source="common practice: alarm at half within twenty steps",
     remedy="Raise epsilon_high or beta (the KL divergence to the starting model), or lower the learning rate.",
     warns_over=ENTROPY_EPOCHS + 1,
+    settings="trainer_adapters: {ADAPTER: {training: {epsilon_high: 0.4, beta: 0.01}}}",
 )
 def entropy_collapse(window: Window, bound: float) -> Seen | None:
     values = window.values(ENTROPY)

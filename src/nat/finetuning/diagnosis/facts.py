@@ -1,7 +1,7 @@
 """What the epochs of a run do not say, taken from other records."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
@@ -54,6 +54,8 @@ class Facts:
 
     target_functions: Sequence[str] = ()
     target_model: str | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The run's LLM, BUILDER, ADAPTER and EVALUATOR, as its YAML names them."""
     compares: Compares = "group"
     last_rollouts: Sequence[RolloutRecord] = ()
     """Those of the last epoch that was played."""

@@ -78,6 +78,7 @@ def diagnose_run(journal: Journal, *, ended: bool, first: int = 0, end: int | No
     facts = Facts(
         target_functions=[str(name) for name in functions] if isinstance(functions, list) else [],
         target_model=model if isinstance(model, str) else None,
+        names=_names(config),
         compares=_compares(training),
         last_rollouts=last,
         unfinished=bool(unfinished),
@@ -86,6 +87,15 @@ def diagnose_run(journal: Journal, *, ended: bool, first: int = 0, end: int | No
         usual_unseen=usual,
     )
     return diagnosis_of(Window(epochs, facts=facts, guards=_guards(config)), ended=ended)
+
+
+def _names(config: Mapping[str, Any]) -> dict[str, str]:
+    """The names of the run's components, as far as its YAML has them."""
+    keys = {"LLM": "target_model", "BUILDER": "trajectory_builder", "ADAPTER": "trainer_adapter"}
+    named = {word: finetuning_value(config, key) for word, key in keys.items()}
+    reward = finetuning_value(config, "reward_function")
+    named["EVALUATOR"] = reward.get("name") if isinstance(reward, dict) else None
+    return {word: name for word, name in named.items() if isinstance(name, str)}
 
 
 def _completed(epoch: EpochRecord, journal: Journal) -> EpochRecord:

@@ -1,9 +1,9 @@
 """The diagnosis as text. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nat.finetuning.diagnosis.catalogue import Diagnosis
+from nat.finetuning.diagnosis.catalogue import CONDITIONS, Diagnosis
 from nat.runs.records import Finding
 
 SHOWN = 2
@@ -29,15 +29,18 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     rises = window.improved or (trend is not None and trend.rose)
     judged = "Rising, with a caveat." if window.has_learned else "Rising slowly." if rises else "Not learning."
     head = f"{judged}{facts}"
-    return "\n\n".join([head, *(_paragraph(number, each) for number, each in enumerate(diagnosis.findings, 1))])
+    names = window.facts.names
+    return "\n\n".join([head, *(_paragraph(number, each, names) for number, each in enumerate(diagnosis.findings, 1))])
 
 
-def _paragraph(number: int, finding: Finding) -> str:
+def _paragraph(number: int, finding: Finding, names: Mapping[str, str]) -> str:
+    settings = next((each.settings_with(names) for each in CONDITIONS if each.name == finding.cause), "")
     return "\n".join(
         [
             f"{number}. {finding.title} ({finding.share:.0%} of the signal)",
             f"   seen     {finding.seen}",
             f"   healthy  {finding.healthy}",
             f"   change   {finding.remedy}",
+            *(f"   {'paste' if at == 0 else '':8} {line}" for at, line in enumerate(settings.splitlines())),
         ]
     )
