@@ -6,7 +6,7 @@ import pytest
 
 from fakes.backend_here import backend_here
 from fakes.made_once import made_once
-from fakes.planted_faults import PAIRS, PLANTS, diagnosed
+from fakes.planted_faults import OF_PROJECTS, PAIRS, PLANTS, diagnosed
 from fakes.planted_project import Plant, PlantedProject, make_word_model
 
 
@@ -23,6 +23,15 @@ async def test_the_planted_cause_comes_first(tmp_path, model, capsys, monkeypatc
     assert [cause["cause"] for cause in found["causes"]][:1] == [name]
     assert not found["healthy"]
     assert found["causes"][0]["seen"] in shown
+
+
+@pytest.mark.parametrize("mistake", OF_PROJECTS)
+async def test_a_mistake_of_real_projects_is_named_first(tmp_path, model, capsys, monkeypatch, mistake):
+    """Whatever else follows from it, such as scores that never differ."""
+    monkeypatch.setattr("nat.plugins.local.llm.running_backend", backend_here)
+    cause, plant = OF_PROJECTS[mistake]
+    found, _ = await diagnosed(PlantedProject(tmp_path, model, plant), capsys)
+    assert found["causes"][0]["cause"] == cause
 
 
 @pytest.mark.faults

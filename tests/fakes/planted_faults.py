@@ -10,7 +10,18 @@ from dataclasses import fields, replace
 from itertools import combinations
 from typing import Any
 
-from fakes.planted_project import CLASSES, COLOURS, DONE, FILLERS, KINDS, Plant, PlantedProject, Score, right
+from fakes.planted_project import (
+    CLASSES,
+    COLOURS,
+    DONE,
+    FILLERS,
+    KINDS,
+    Plant,
+    PlantedProject,
+    Score,
+    colour_of,
+    right,
+)
 from nat.builder.context import Context
 from nat.cli.commands.finetune import summary_text
 from nat.cli.main import exit_code
@@ -103,6 +114,63 @@ PLANTS = {
     "rewards_length": Plant(per_class=4, score=words, llm={"max_tokens": 20}),
 }
 """One fault each, under the name of the cause that must come first."""
+
+
+async def colour_alone(question, ask):
+    return (await ask(question)).removesuffix(f" {DONE}")
+
+
+async def with_the_colour(question, ask):
+    return await ask(f"{question} {colour_of(question)}")
+
+
+async def words_of_its_own(question, ask):
+    await ask(question)
+    return FILLERS[0]
+
+
+async def with_a_broken_tool(question, ask):
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": question},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "ConnectionError: refused"},
+    ]
+    reply = await ask.client.chat.completions.create(model=ask.client.model_name, messages=messages)
+    return reply.choices[0].message.content or ""
+
+
+async def late_for_some(question, ask):
+    if question.split(maxsplit=1)[0] in CLASSES[:2]:
+        raise TimeoutError("no answer within 60 s")
+    return await ask(question)
+
+
+def colour_with_a_space(question: str) -> str:
+    return f"{colour_of(question)} "
+
+
+def never(question: str, answer: str) -> float:
+    return 0.0
+
+
+def equal_to_the_row(question: str, answer: str) -> float:
+    return float(answer == colour_with_a_space(question))
+
+
+OF_PROJECTS = {
+    "the score reads another field": ("right_scored_lowest", Plant(score=never, agent=colour_alone)),
+    "answers of the dataset end with a space": (
+        "right_scored_lowest",
+        Plant(score=equal_to_the_row, agent=colour_alone, answer=colour_with_a_space),
+    ),
+    "the prompt shows the answer": ("answer_shown", Plant(score=any_answer, agent=with_the_colour)),
+    "the agent ignores the model": ("output_alone", Plant(agent=words_of_its_own)),
+    "a tool always fails": ("tool_fails", Plant(score=exact_phrase, agent=with_a_broken_tool)),
+    "half of the rollouts time out": ("rollouts_failed", Plant(agent=late_for_some)),
+    "a judge prefers the longer answer": ("rewards_length", PLANTS["rewards_length"]),
+}
+"""Mistakes of real projects, and the cause that must come first."""
 
 
 def pair_of(one: Plant, other: Plant) -> Plant:

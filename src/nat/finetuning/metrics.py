@@ -13,6 +13,7 @@ from types import MappingProxyType
 from nat.data_models.evaluator import ComparisonFacts
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
 from nat.finetuning import rollout_statistics as statistics
+from nat.finetuning.answer_statistics import answer_metrics
 from nat.finetuning.trajectories.groups import has_signal, mean_reward, reward_spread
 from nat.runs.records import RELATIVE
 from nat.runs.rollouts import RolloutRecord
@@ -45,6 +46,9 @@ EPOCH: Mapping[str, str] = {
     "reward/length_correlation": "Correlation of score and sampled tokens, inside examples and among rollouts with "
     "equally many calls.",
     "reward/truncated_lowest": "Share of the truncated rollouts that have the epoch's lowest score.",
+    "reward/right_lowest": "Share of the rollouts whose output is the expected answer, but for case, spaces and "
+    "punctuation, that have the lowest score; this and the next four are left out where they are zero.",
+    "reward/right_unlike": "Share of these whose output is not equal to it.",
     "reward/whole_lowest": "Share of the other rollouts that have it, if any rollout is truncated.",
     RELATIVE: "1 if the scores compare the generations of an example, so that their mean says nothing about progress; "
     "absent otherwise, as the next seven.",
@@ -66,6 +70,10 @@ EPOCH: Mapping[str, str] = {
     "rollout/tokens_better": "Sampled tokens, per rollout that scores above the mean of its example.",
     "rollout/tokens_worse": "The same, per rollout that scores below it.",
     "rollout/equal_outputs": "Share of the examples whose rollouts all have equal conversations and outputs.",
+    "rollout/answer_shown": "Share of the examples whose prompt contains the expected answer, and whose rollouts all "
+    "have the highest score.",
+    "rollout/output_alone": "Share of the examples whose rollouts have one output, though their trained tokens differ.",
+    "rollout/tool_errors": "Share of the results of tools that begin as an error.",
     "rollout/without_calls": "Share of the rollouts without an error in which no LLM call was seen.",
     "rollout/trained_tokens": "Share of the sampled tokens of all calls that training rows have.",
     "rollout/tokens_per_second": "Sampled tokens of all rollouts per second of `time/rollout`.",
@@ -123,6 +131,7 @@ def metrics_of_rollouts(records: Sequence[RolloutRecord]) -> dict[str, float]:
         | failure_metrics(known)
         | (sampling_metrics(known) if known else {})
         | score_metrics(records)
+        | answer_metrics(records)
         | comparison_metrics(records)
     )
 

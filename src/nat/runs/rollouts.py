@@ -128,6 +128,8 @@ class RolloutRecord(BaseModel):
     """The lists of tools that requests offered, each once."""
     output: str | None = None
     """The workflow's result, as text."""
+    expected: str | None = Field(default=None, exclude=True, repr=False)
+    """The example's expected answer, as text; it is in the dataset and not in the journal."""
     reasoning: Any = None
     """The evaluator's explanation of the score; any JSON."""
     comparison: ComparisonFacts | None = None

@@ -191,7 +191,10 @@ def test_the_metrics_are_those_of_the_reference():
     }
     assert metrics == pytest.approx(expected)
     compared = comparison_metrics([played(comparison=ComparisonFacts(pairs=1))])
-    assert {name.replace("rewritten", "<cause>") for name in {*expected, *compared, "trainer/<name>"}} == set(EPOCH)
+    signs = {"reward/right_lowest", "reward/right_unlike"}
+    signs |= {f"rollout/{name}" for name in ("answer_shown", "output_alone", "tool_errors")}
+    every = {*expected, *compared, *signs, "trainer/<name>"}
+    assert {name.replace("rewritten", "<cause>") for name in every} == set(EPOCH)
 
 
 def test_an_epoch_adds_up_what_its_comparisons_took():

@@ -31,6 +31,7 @@ RAISE_LIMIT = "Raise the LLM's max_tokens. With mask_truncated_completions such 
     healthy="below {bound:.0%}",
     source="our choice: a few failures only cost time; `finetuning.max_failure_rate` ends a run at 50 %",
     remedy="Fix the first error in the run's failures.txt; a failed rollout is left out, never scored 0.",
+    despite_learning=True,
 )
 def rollouts_failed(window: Window, bound: float) -> Seen | None:
     share = window.left_out(*(cause for cause in LeftOutCause if cause.failure))
@@ -231,5 +232,35 @@ def _other_functions(window: Window) -> bool:
     return trained is not None and trained < 1 - LOST_SHARE
 
 
-OF_ROLLOUTS = (rollouts_failed, calls_lost, wrong_target, sampling_changed, stale_rollouts)
-OF_ANSWERS = (truncation, no_variety)
+@condition(
+    title="A tool fails",
+    measure="share of the results of tools that begin as an error",
+    bound=0.5,
+    healthy="below {bound:.0%}",
+    source="our choice: a model may call a tool wrongly, and learns not to",
+    remedy="Call the tool by hand with the arguments of a rollout (`nat runs show latest --epoch 1 --worst 1`).",
+)
+def tool_fails(window: Window, bound: float) -> Seen | None:
+    share = window.where_reported("rollout/tool_errors")
+    return Seen(share, f"{share:.0%} of the results of tools begin as an error") if share > bound else None
+
+
+@condition(
+    title="The output does not depend on the model",
+    measure="share of the examples whose rollouts have one output, though the model's answers differ",
+    bound=0.9,
+    healthy="below {bound:.0%}",
+    source="our choice: a short output is the same now and then",
+    remedy="Let the workflow return what the model answers; it may return a text of its own, or one that it keeps.",
+)
+def output_alone(window: Window, bound: float) -> Seen | None:
+    share = window.where_reported("rollout/output_alone")
+    if share <= bound or window.easy >= share:
+        return None
+    return Seen(
+        share, f"in {share:.0%} of the examples, all rollouts have one output, though the model's answers differ"
+    )
+
+
+OF_ROLLOUTS = (rollouts_failed, calls_lost, wrong_target, sampling_changed, stale_rollouts, tool_fails)
+OF_ANSWERS = (truncation, no_variety, output_alone)

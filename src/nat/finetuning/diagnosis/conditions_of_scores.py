@@ -52,6 +52,42 @@ finetuning:
 
 
 @condition(
+    title="Right answers get the lowest score",
+    measure="share with the lowest score of the rollouts whose output is the expected answer, but for case, spaces "
+    "and punctuation",
+    bound=0.05,
+    healthy="below {bound:.0%}",
+    source="0 is ideal",
+    remedy="Check which field the evaluator reads, and that it compares as a reader would: without case, spaces and "
+    "punctuation at the ends, also of the dataset's answers.",
+)
+def right_scored_lowest(window: Window, bound: float) -> Seen | None:
+    share = window.where_reported("reward/right_lowest")
+    if share <= bound:
+        return None
+    unlike = window.where_reported("reward/right_unlike")
+    how = f" ({unlike:.0%} of them differ from it in case, spaces or punctuation)" if unlike else ""
+    return Seen(share, f"{share:.0%} of the rollouts with the expected answer have the lowest score{how}")
+
+
+@condition(
+    title="The prompt contains the answer",
+    measure="share of the examples whose prompt contains the expected answer and that are always solved, if most "
+    "groups have no difference",
+    **OF_EQUAL_GROUPS,
+    remedy="Look at the prompt of a rollout (`nat runs show latest --epoch 1 --best 1`): unless the task is to find "
+    "the answer there, leave it out.",
+)
+def answer_shown(window: Window, bound: float) -> Seen | None:
+    share = window.where_reported("rollout/answer_shown")
+    if window.equal_groups <= bound or share < max(window.hard, window.easy / 2) or not share:
+        return None
+    return Seen(
+        share, f"in {share:.0%} of the examples, the prompt contains the expected answer, and all rollouts solve it"
+    )
+
+
+@condition(
     title="The score is always the same",
     measure="difference between the highest and the lowest score of the run",
     healthy="above 0",
@@ -324,10 +360,12 @@ def scores_to_average(noise_share: float) -> int:
 
 OF_SCORES = (
     single_rollouts,
+    right_scored_lowest,
     constant_score,
     independent_score,
     noisy_score,
     outside_curriculum,
+    answer_shown,
     too_hard,
     too_easy,
     few_generations,

@@ -88,6 +88,10 @@ class Window:
         found = self.values(name)
         return fmean(found) if found else None
 
+    def where_reported(self, name: str) -> float:
+        """The mean over the epochs of a metric that is left out where it is zero."""
+        return sum(self.values(name)) / (len(self.metrics) or 1)
+
     def per_call(self, name: str) -> float:
         """A metric that counts calls, as a share of all calls."""
         calls = sum(own.get("rollout/calls", 0.0) * count for own, count in zip(self.metrics, self.counts, strict=True))

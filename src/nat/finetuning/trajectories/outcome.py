@@ -135,6 +135,7 @@ def _record(
         example_id=str(item.id),
         generation=generation,
         output=None if item.output_obj is None else str(item.output_obj),
+        expected=None if item.expected_output_obj is None else str(item.expected_output_obj),
         num_calls=len(seen),
         num_failed_calls=len(failed_calls(item.trajectory)),
         prompt_tokens=sum(len(s.call.prompt_token_ids or ()) for s in seen),
