@@ -105,7 +105,7 @@ def dump_resolved(config: Config, *, only_given: bool = False) -> str:
     known_secrets.remember(secrets_in(config.model_dump(by_alias=True)))
     visible = config
     given = config.finetuning.run_configuration
-    if given is not None:
+    if given is not None and given.override:
         given = given.model_copy(update={"override": tuple(map(_redacted_override, given.override))})
         finetuning = config.finetuning.model_copy(update={"run_configuration": given})
         visible = config.model_copy(update={"finetuning": finetuning})

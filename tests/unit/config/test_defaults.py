@@ -105,10 +105,12 @@ def test_phases_that_name_nothing_share_what_follows():
 
 def test_what_is_shown_is_the_long_form():
     """What a YAML says and what follows, without defaults of keys; it loads as the same configuration."""
-    shown = dump_resolved(parse_config(short()), only_given=True)
-    tree = parse_yaml(shown)
-    assert parse_config(tree) == parse_config(short())
-    assert {key: tree[key] for key in parse_yaml(LONG)} == parse_yaml(LONG)
+    options = {"run_configuration": {"validation_interval": 3}}
+    config = parse_config(short(options))
+    tree = parse_yaml(dump_resolved(config, only_given=True))
+    assert parse_config(tree) == config
+    long = parse_yaml(LONG)
+    assert {key: tree[key] for key in long} == long | {"finetuning": long["finetuning"] | options}
 
 
 @pytest.mark.parametrize(
