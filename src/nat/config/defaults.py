@@ -15,7 +15,7 @@ from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
 from nat.data_models.finetuning import TrainerAdapterConfig
 from nat.data_models.llm import LLMBaseConfig
-from nat.errors import ConfigError, did_you_mean, one_of
+from nat.errors import did_you_mean, one_of
 from nat.registry.catalog import Catalog
 
 NAMES = {"trainer_adapter": "weights", "trajectory_builder": "rollouts", "trainer": "trainer"}
@@ -74,16 +74,17 @@ def _usual_of_adapter(tree: Tree, catalog: Catalog) -> tuple[str | None, str | N
 def _with_part(tree: Tree, part: str, complete: Complete) -> Tree:
     """The tree with the used components of a part completed, among them the one that `finetuning` does not name."""
     finetuning, section = tree["finetuning"], tree.get(f"{part}s")
-    if section is not None and not isinstance(section, dict):
+    if not isinstance(section, dict | None):
         return tree
     used, given = _used(finetuning, part), _mapping(section)
     own = _unnamed(given, NAMES[part], used, make=bool(finetuning.get("enabled")))
+    names = {*used, own}
     given = given if own is None else {**given, own: given.get(own)}
-    done = {n: _completed(raw, complete) if n in (*used, own) else raw for n, raw in given.items()}
-    if own is not None and not _lacks_type(done[own]):
-        finetuning = {**finetuning, part: own}
-    elif own is not None:
+    done = {n: complete(r or {}) if n in names and isinstance(r, dict | None) else r for n, r in given.items()}
+    if own is not None and _lacks_type(done[own]):
         del done[own]
+    elif own is not None:
+        finetuning = {**finetuning, part: own}
     return {**tree, "finetuning": finetuning} | ({f"{part}s": done} if done or section else {})
 
 
@@ -102,10 +103,6 @@ def _unnamed(section: Tree, name: str, used: Collection[str | None], *, make: bo
         return None
     new = chain([name], (f"{name}_{number}" for number in count(2)))
     return free[0] if free else next(each for each in new if each not in section)
-
-
-def _completed(raw: Any, complete: Complete) -> Any:
-    return complete(raw or {}) if raw is None or isinstance(raw, dict) else raw
 
 
 def _typed(raw: Tree, usual: str | None) -> Tree:
@@ -142,12 +139,6 @@ def missing_components(config: Config) -> list[str]:
     if several or not parts:
         return several
     return [_no_llm(config)] if "trainer_adapter" in parts else [_no_usual(config, part) for part in parts]
-
-
-def check_components(config: Config, source: str) -> None:
-    """Raise a ConfigError of the `source` if an enabled run lacks components."""
-    if found := missing_components(config):
-        raise ConfigError(found, source=source)
 
 
 def _no_llm(config: Config) -> str:

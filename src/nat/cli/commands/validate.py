@@ -7,7 +7,7 @@ import click
 
 from nat.cli.commands.options import config_file_option, json_option, override_options
 from nat.config.components import summary_rows
-from nat.config.defaults import check_components
+from nat.config.defaults import missing_components
 from nat.config.load import dump_resolved, load_config
 from nat.config.sources import parse_yaml
 from nat.errors import ConfigError
@@ -26,7 +26,8 @@ def validate_command(*, config_file: Path, override: tuple[tuple[str, str], ...]
     """Check a configuration file: keys, types, values, and references between components."""
     try:
         config = load_config(config_file, override)
-        check_components(config, str(config_file))
+        if missing := missing_components(config):
+            raise ConfigError(missing, source=str(config_file))  # noqa: TRY301 - shown as those of the loader
     except ConfigError as error:
         if as_json:
             click.echo(json.dumps({"valid": False, "errors": error.findings}, ensure_ascii=False))
