@@ -22,7 +22,8 @@ from nat.cli.main import cli
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
 from nat.data_models.evaluate import EvalGeneralConfig
-from nat.data_models.finetuning import FinetuneConfig, GuardsConfig
+from nat.data_models.finetuning import FinetuneConfig, GuardsConfig, TrainerAdapterConfig
+from nat.data_models.llm import LLMBaseConfig
 from nat.finetuning.diagnosis.catalogue import CONDITIONS
 from nat.finetuning.diagnosis.condition import Condition
 from nat.finetuning.metrics import EPOCH
@@ -52,12 +53,36 @@ including those of plug-ins.
    if the variable is unset or empty. An unset variable without a default is an error. `\\$` is a dollar sign.
 4. The files and modules under `imports` are imported. A file is a path that ends in `.py`, such as `agent.py`; Python
    searches its folder first, as for a script. `--import agent.py` on the command line adds one.
-5. The class of its `_type` validates each component. Unknown keys are errors.
-6. Every reference to another component must exist.
+5. Components that train, and keys of them, are added where they [follow from others](#what-follows-from-what).
+6. The class of its `_type` validates each component. Unknown keys are errors.
+7. Every reference to another component must exist.
 
 `nat` reports all errors at once, each with its path. File paths are relative to the current folder.
 
-## Sections
+## What follows from what
+
+A file with `finetuning.enabled: true` may leave out what the type of the trained LLM decides. What it has stays as it
+is.
+
+| left out | what is used |
+|---|---|
+| which LLM is trained | the only one with a usual adapter; of several, the one that `finetuning.target_model` names |
+| all components of `trainer_adapters` | one of the usual type, with the name `weights` |
+| all components of `trajectory_builders` | likewise, `rollouts` |
+| all components of `trainers` | likewise, `trainer` |
+| a component's name under `finetuning` | the only component of its section, without those that `phases` name |
+| `_type` of a component that is used | the usual one |
+| `llm` of an adapter | the LLM that is trained |
+
+"""
+
+FOLLOWS_FOOT = """
+An adapter that needs an address or another key without a default must be written; its trajectory builder and its
+trainer follow. Types of plug-ins [declare what is usual](../guides/extending.md#what-a-yaml-may-leave-out) for them.
+
+`nat validate --config_file=config.yml --show` prints the file with all that follows, and the `config.resolved.yaml` of
+a run has it, too. `-o trainer_adapters.weights.training.learning_rate 1e-4` sets a key of a component that the file
+leaves out.
 
 """
 
@@ -182,9 +207,29 @@ def configuration_page() -> str:
     discover_components()
     components = [c for c in describe(current_catalog()) if c.full_type.startswith(OWN_PACKAGE)]
     sections = [f"| [`{name}`](#{name}) | {field.description} |" for name, field in Config.model_fields.items()]
-    parts = [CONFIGURATION_HEAD, "| section | holds |\n|---|---|\n", "\n".join(sections), "\n"]
+    parts = [
+        CONFIGURATION_HEAD,
+        *_usual_types(),
+        FOLLOWS_FOOT,
+        "## Sections\n\n| section | holds |\n|---|---|\n",
+        "\n".join(sections),
+        "\n",
+    ]
     parts += ["\n" + "\n".join(_section(name, components)).rstrip() + "\n" for name in Config.model_fields]
     return "".join(parts)
+
+
+def _usual_types() -> Iterator[str]:
+    """The table of types that follow from types."""
+    own = {c.local_name: c.config_type for group in current_catalog().components.values() for c in group}
+    yield "| type of the LLM | usual trainer adapter |\n|---|---|\n"
+    for name, kind in sorted(own.items()):
+        if issubclass(kind, LLMBaseConfig) and kind.usual_trainer_adapter is not None:
+            yield f"| `{name}` | `{kind.usual_trainer_adapter}` |\n"
+    yield "\n| type of the adapter | usual trajectory builder | usual trainer |\n|---|---|---|\n"
+    for name, kind in sorted(own.items()):
+        if issubclass(kind, TrainerAdapterConfig) and kind.usual_trainer is not None:
+            yield f"| `{name}` | `{kind.usual_trajectory_builder}` | `{kind.usual_trainer}` |\n"
 
 
 def cli_page() -> str:

@@ -28,7 +28,7 @@ COMMANDS = {
     "nat eval": f"{COMMON} --dataset --result_json_path --reps --endpoint --endpoint_timeout",
     "nat serve": "--config_file -o/--override --import --host --port --api_key --allowed_hosts",
     "nat run": f"{COMMON} --input --input_file",
-    "nat validate": COMMON,
+    "nat validate": f"{COMMON} --show",
     "nat info": "",
     "nat info components": "-t/--types -q/--query -f/--fields -n/--num_results -o/--output_path --json",
     "nat info imports": "--json",

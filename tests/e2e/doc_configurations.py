@@ -6,6 +6,7 @@ from pathlib import Path
 
 from e2e.doc_pages import Block
 from nat.config.components import ComponentParser
+from nat.config.defaults import with_defaults
 from nat.config.findings import Findings
 from nat.config.load import parse_config
 from nat.config.sources import deep_merge, expand_variables, parse_yaml, read_tree
@@ -15,6 +16,10 @@ from nat.registry.catalog import current_catalog
 
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 """A variable without a default, which must be set."""
+
+
+_TRAINS = {"llms": {"student": {"_type": "local", "model": "some_model"}}, "finetuning": {"enabled": True}}
+"""What a fragment is a part of, where it does not show these sections."""
 
 
 def check_configuration(block: Block) -> None:
@@ -36,7 +41,8 @@ def _check_fragment(tree: dict, block: Block, environ: dict[str, str]) -> None:
     assert not unknown, f"no sections: {sorted(unknown)}"
     findings = Findings()
     filled = expand_variables(tree, environ, findings)
-    raw = drop_unsupported(filled.tree, findings, current_catalog())
+    raw = drop_unsupported(_TRAINS | filled.tree, findings, current_catalog())
+    raw = with_defaults(raw, current_catalog())
     parsed = ComponentParser(current_catalog(), filled.texts, findings).parse_all(raw)
     for name in ("general", "eval", "finetuning"):
         if name in parsed:

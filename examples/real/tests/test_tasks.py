@@ -56,7 +56,7 @@ def test_nothing_is_tuned(task):
     config = yaml.safe_load((REAL / task / "config.yml").read_text())
     assert keys(config) & TUNED == set()
     assert config["llms"]["student"]["max_tokens"] <= 64
-    assert config["trajectory_builders"] == {"rollouts": {"_type": "local_traj_builder"}}
+    assert config.keys() == {"imports", "llms", "workflow", "eval", "finetuning"}
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel
 
 from nat.config.components import ComponentParser, check_references
+from nat.config.defaults import with_defaults
 from nat.config.findings import Findings, KeyPath, preview
 from nat.config.secrets import environment_secrets, redacted, secrets_in
 from nat.config.sources import Override, Tree, apply_overrides, expand_variables, format_yaml, parse_yaml, read_tree
@@ -48,7 +49,7 @@ def parse_config(
     filled = expand_variables(apply_overrides(tree, overrides, findings), environ, findings)
     known_secrets.remember({*filled.secrets, *environment_secrets(environ), *secrets_in(filled.tree)})
     _import(filled.tree.get("imports"), findings)
-    raw = drop_unsupported(filled.tree, findings, current_catalog())
+    raw = with_defaults(drop_unsupported(filled.tree, findings, current_catalog()), current_catalog())
     parsed = ComponentParser(current_catalog(), filled.texts, findings).parse_all(raw)
     sections = _sections(parsed, filled.texts, findings)
     check_references(raw, sections, findings)
@@ -96,18 +97,21 @@ def _model_of(section: str) -> type[BaseModel] | None:
     return None
 
 
-def dump_resolved(config: Config) -> str:
-    """The whole configuration with its defaults as YAML; secrets become stars here, and in everything written later."""
+def dump_resolved(config: Config, *, only_given: bool = False) -> str:
+    """The whole configuration as YAML; secrets become stars here, and in everything written later.
+
+    `only_given` leaves out the defaults of fields, but not components that follow from others.
+    """
     known_secrets.remember(secrets_in(config.model_dump(by_alias=True)))
     visible = config
     given = config.finetuning.run_configuration
-    if given is not None:
+    if given is not None and given.override:
         given = given.model_copy(update={"override": tuple(map(_redacted_override, given.override))})
         finetuning = config.finetuning.model_copy(update={"run_configuration": given})
         visible = config.model_copy(update={"finetuning": finetuning})
     without = {"workflow"} if isinstance(config.workflow, EmptyFunctionConfig) else None
-    tree = redacted(visible.model_dump(mode="json", by_alias=True, exclude=without, fallback=str))
-    return format_yaml(known_secrets.redact_tree(tree))
+    tree = visible.model_dump(mode="json", by_alias=True, exclude=without, exclude_unset=only_given, fallback=str)
+    return format_yaml(known_secrets.redact_tree(redacted(tree)))
 
 
 def _redacted_override(override: Override) -> Override:

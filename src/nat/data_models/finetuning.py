@@ -238,6 +238,11 @@ class TrainerAdapterConfig(TypedBaseModel):
     reward: RewardFunctionConfig | None = None
     """Set from `finetuning.reward_function` when a run begins."""
 
+    usual_trajectory_builder: ClassVar[str | None] = None
+    """`_type` of the trajectory builder where the YAML has none; all its keys need defaults. None: it must have one."""
+    usual_trainer: ClassVar[str | None] = None
+    """`_type` of the trainer, likewise."""
+
 
 TrainerConfigT = TypeVar("TrainerConfigT", bound=TrainerConfig)
 TrajectoryBuilderConfigT = TypeVar("TrajectoryBuilderConfigT", bound=TrajectoryBuilderConfig)
@@ -381,16 +386,9 @@ class FinetuneConfig(FinetuneModel):
         return sum(phase.num_epochs for phase in self.phases) or self.num_epochs
 
     @model_validator(mode="after")
-    def _enabled_needs_components(self) -> Self:
-        findings = []
-        for own in self.each_phase:
-            parts = {name: getattr(own, name) for name in ("trainer", "trajectory_builder", "trainer_adapter")}
-            missing = [name for name, value in parts.items() if value is None]
-            where = "" if own.phase is None else f", neither here nor in the phase '{own.phase}'"
-            if self.enabled and missing:
-                findings.append(f"finetuning is enabled, but {', '.join(missing)} is not set{where}")
+    def _phases_fit(self) -> Self:
         names = [phase.name for phase in self.phases]
-        findings += [f"phases: {names.count(name)} have the name '{name}'" for name in names if names.count(name) > 1][
+        findings = [f"phases: {names.count(name)} have the name '{name}'" for name in names if names.count(name) > 1][
             :1
         ]
         if self.phases and "num_epochs" in self.model_fields_set:

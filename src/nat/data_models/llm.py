@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import Field
 
@@ -41,6 +41,10 @@ class LLMBaseConfig(TypedBaseModel):
 
     api_type: APITypeEnum = Field(default=APITypeEnum.CHAT_COMPLETION)
     """The HTTP API that the client uses."""
+
+    usual_trainer_adapter: ClassVar[str | None] = None
+    """`_type` of the trainer adapter where the YAML has none. Its `llm` is the LLM's key, and all else needs a default.
+    None: the YAML must have one."""
 
     def pinned(self) -> Self:
         """The same model by a name that always means these weights; a run keeps it. May download the model.

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from nat.config.components import references_of
+from nat.config.defaults import missing_components
 from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem
@@ -20,12 +22,14 @@ from nat.finetuning.trajectories.calls import WHOLE_WORKFLOW
 def check_settings(config: Config, given: FinetuneRunConfig, stages: Sequence[Stage]) -> None:
     """Raise one ConfigError with everything that keeps the run from starting."""
     finetuning, held_out = config.finetuning, given.validation_dataset is not None
+    source = str(given.config_file) if isinstance(given.config_file, Path) else "configuration"
     if not finetuning.enabled:
         raise ConfigError(
             ["finetuning.enabled: Finetuning is not enabled in the provided configuration."],
+            source=source,
             hint="set `finetuning.enabled: true`",
         )
-    findings = []
+    findings = missing_components(config)
     for stage in stages:
         findings += _reward_findings(stage, config.eval.evaluators, held_out=held_out)
         findings += sampling_findings(stage, config.llms)
@@ -39,7 +43,7 @@ def check_settings(config: Config, given: FinetuneRunConfig, stages: Sequence[St
             "max_staleness is above 0: the next weights are trained while they play. Give --validation_dataset"
         )
     if findings:
-        raise ConfigError(findings, source=str(given.config_file) if given.config_file else "configuration")
+        raise ConfigError(findings, source=source)
 
 
 def _reward_findings(stage: Stage, evaluators: Collection[str], *, held_out: bool) -> list[str]:

@@ -31,14 +31,6 @@ def test_other_roles_need_no_logprobs():
     assert EpisodeItem(role="tool", content="4").logprobs is None
 
 
-def test_enabled_names_the_missing_parts():
-    """The error names which of the three parts of finetuning are missing."""
-    with pytest.raises(ValidationError, match="trajectory_builder, trainer_adapter is not set"):
-        FinetuneConfig(enabled=True, trainer="t")
-    complete = FinetuneConfig(enabled=True, trainer="t", trajectory_builder="b", trainer_adapter="a")
-    assert complete.reward_function is None
-
-
 def test_defaults_of_the_guide():
     """The defaults equal those of the guide."""
     config = FinetuneConfig()

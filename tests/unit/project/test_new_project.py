@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from nat.config import parse_config
 from nat.errors import ProjectRefused
 from nat.project.frameworks import FRAMEWORKS
 from nat.project.new_project import check_model_can_be_made, folder_for, write_project
@@ -74,6 +75,20 @@ async def test_each_project_is_complete(framework):
     tree = yaml.safe_load(config)
     assert all((project / name).is_file() for name in tree["imports"])
     assert all(f"`{path.name}" in readme for path in project.iterdir() if path.name != "README.md")
+
+
+async def test_the_settings_in_comments_are_those_that_follow():
+    """Without their `#`, they change nothing but the algorithm and its rate, which are examples."""
+    project = await written()
+    tree = yaml.safe_load((project / "config.yml").read_text())
+    comments = [line for line in (project / "config.yml").read_text().splitlines() if line.startswith(("# t", "#  "))]
+    settings = yaml.safe_load("\n".join(line[2:] for line in comments if "nat validate" not in line))
+    common = {"llms": tree["llms"], "finetuning": {"enabled": True}}
+    short, long = parse_config(common), parse_config(common | settings)
+    assert settings.keys() == {"trajectory_builders", "trainer_adapters"}
+    assert long.trajectory_builders == short.trajectory_builders
+    assert long.trainer_adapters.keys() == short.trainer_adapters.keys()
+    assert long.finetuning == short.finetuning
 
 
 async def test_the_two_halves_of_the_data_share_no_question():

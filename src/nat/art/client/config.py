@@ -102,6 +102,9 @@ class ARTTrainingConfig(ArtDevTrainConfig, OptimizerArgs, ArtTrainConfig):
 class ARTTrainerAdapterConfig(TrainerAdapterConfig, name="openpipe_art_trainer_adapter"):
     """Trains a model on an OpenPipe ART server: ART's own, or `nat backend serve` in ART mode."""
 
+    usual_trajectory_builder = "openpipe_art_traj_builder"
+    usual_trainer = "openpipe_art_trainer"
+
     backend: ARTBackendConfig
     """The server and the model."""
     training: ARTTrainingConfig | None = None

@@ -7,18 +7,27 @@ import click
 
 from nat.cli.commands.options import config_file_option, json_option, override_options
 from nat.config.components import summary_rows
-from nat.config.load import load_config
+from nat.config.defaults import missing_components
+from nat.config.load import dump_resolved, load_config
+from nat.config.sources import parse_yaml
 from nat.errors import ConfigError
 
 
 @click.command("validate")
 @config_file_option
 @override_options
+@click.option(
+    "--show",
+    is_flag=True,
+    help="Print the configuration with what follows from it, such as the trainer.",
+)
 @json_option
-def validate_command(*, config_file: Path, override: tuple[tuple[str, str], ...], as_json: bool) -> None:
+def validate_command(*, config_file: Path, override: tuple[tuple[str, str], ...], show: bool, as_json: bool) -> None:
     """Check a configuration file: keys, types, values, and references between components."""
     try:
         config = load_config(config_file, override)
+        if missing := missing_components(config):
+            raise ConfigError(missing, source=str(config_file))  # noqa: TRY301 - shown as those of the loader
     except ConfigError as error:
         if as_json:
             click.echo(json.dumps({"valid": False, "errors": error.findings}, ensure_ascii=False))
@@ -26,10 +35,14 @@ def validate_command(*, config_file: Path, override: tuple[tuple[str, str], ...]
             click.echo("✗ Validation failed!")
             click.echo(str(error), err=True)
         raise click.exceptions.Exit(1) from None
-    rows = summary_rows(config)
+    rows, shown = summary_rows(config), dump_resolved(config, only_given=True) if show else ""
     if as_json:
         components = [{"section": section, "name": name, "type": kind} for section, name, kind in rows]
-        click.echo(json.dumps({"valid": True, "components": components}, ensure_ascii=False))
+        configuration = {"configuration": parse_yaml(shown)} if show else {}
+        click.echo(json.dumps({"valid": True, "components": components, **configuration}, ensure_ascii=False))
+        return
+    if show:
+        click.echo(shown, nl=False)
         return
     click.echo("✓ Configuration file is valid!")
     for section, name, kind in rows:

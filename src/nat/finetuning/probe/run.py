@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from nat.builder.workflow_builder import WorkflowBuilder
+from nat.config.defaults import missing_components
 from nat.data_models.component_ref import EvaluatorRef
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
@@ -121,7 +122,7 @@ async def _planned(given: FinetuneRunConfig, options: ProbeOptions) -> tuple[Pla
         config = config.model_copy(update={"finetuning": playing.finetuning})
     config = _with_reward(config, options.reward, given)
     stages = stages_of(config)
-    if findings := sampling_findings(stages[0], config.llms):
+    if findings := [*missing_components(config), *sampling_findings(stages[0], config.llms)]:
         raise ConfigError(findings, source=str(given.config_file))
     config = await pinned(config)
     items, dataset = await read_examples(config, given.dataset, config)

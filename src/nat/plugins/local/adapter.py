@@ -56,6 +56,9 @@ _CANCEL_SECONDS = 3.0
 class LocalTrainerAdapterConfig(TrainerAdapterConfig, name="local_trainer_adapter"):
     """Trains a `local` LLM in the backend that serves it."""
 
+    usual_trajectory_builder = "local_traj_builder"
+    usual_trainer = "local_trainer"
+
     llm: LLMRef
     """Key of the `local` LLM to train."""
     training: TrainingConfig = TrainingConfig()

@@ -50,6 +50,8 @@ class LoRAOptions(BaseModel):
 class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
     """A Hugging Face model that the embedded backend serves and trains on this machine."""
 
+    usual_trainer_adapter = "local_trainer_adapter"
+
     model: Path
     """Directory with config.json, weights in safetensors, tokenizer and chat template; or a checkpoint of a run; or the
     name of a model on the Hugging Face Hub, OWNER/NAME, which is downloaded into the Hub's cache; or a GGUF file, which

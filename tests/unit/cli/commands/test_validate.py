@@ -5,6 +5,7 @@ from click.testing import CliRunner
 
 from fakes.guide_components import GUIDE_YAML, register_guide_components
 from nat.cli.commands.validate import validate_command
+from nat.config.sources import parse_yaml
 from nat.registry.catalog import pushed_catalog
 
 
@@ -55,3 +56,39 @@ def test_imports_of_the_command_line_follow_those_of_the_file(run):
     assert "imports.1: the file none.py does not exist" in wrong.stderr
     assert "imports.2: there is no module 'no-module'" in wrong.stderr
     assert run("--import", "json").exit_code == 0
+
+
+SHORT = """
+llms: {student: {_type: local, model: some_model}}
+finetuning: {enabled: true}
+"""
+
+
+@pytest.fixture
+def run_short(tmp_path):
+    """The command on a file that leaves out what follows from its LLM."""
+    file = tmp_path / "config.yml"
+    file.write_text(SHORT)
+    return lambda *options: CliRunner().invoke(validate_command, ["--config_file", str(file), *options])
+
+
+def test_the_long_form_is_shown(run_short):
+    """`--show` prints YAML with what follows, `-o` included, and nothing else."""
+    shown = run_short("--show", "-o", "trajectory_builders.rollouts.num_generations", "4")
+    tree = parse_yaml(shown.stdout)
+    assert tree["trajectory_builders"] == {"rollouts": {"_type": "local_traj_builder", "num_generations": 4}}
+    assert tree["finetuning"]["trainer_adapter"] == "weights"
+    assert json.loads(run_short("--show", "--json").stdout)["configuration"]["trainers"] == tree["trainers"]
+
+
+def test_secrets_are_not_shown(run):
+    """The printed file has stars in their place."""
+    assert "sk-secret" not in run("--show").stdout
+    assert "api_key: '**" in run("--show").stdout
+
+
+def test_what_does_not_follow_is_an_error(run_short):
+    """A file that is enabled to train, and cannot, is not valid."""
+    wrong = run_short("-o", "llms.student", "{_type: openai, model_name: gpt}")
+    assert wrong.exit_code == 1
+    assert "finetuning.trainer_adapter: not set" in wrong.stderr

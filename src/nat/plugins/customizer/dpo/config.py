@@ -80,6 +80,9 @@ class NIMDeploymentConfig(CustomizerModel):
 class NeMoCustomizerTrainerAdapterConfig(TrainerAdapterConfig, name="nemo_customizer_trainer_adapter"):
     """Trains on preference pairs with NeMo Customizer, in one job per run."""
 
+    usual_trajectory_builder = "dpo_traj_builder"
+    usual_trainer = "nemo_customizer_trainer"
+
     api: Literal["microservices", "platform"] = "microservices"
     """The service: `microservices`, or `platform` for NeMo Platform, its open successor."""
     entity_host: str

@@ -1,0 +1,64 @@
+import pytest
+
+from nat.config.sources import parse_yaml
+from nat.data_models.finetuning import FinetuneRunConfig
+from nat.errors import ConfigError
+from nat.finetuning.plan import resolve
+from nat.finetuning.probe.run import ProbeOptions, probe
+from nat.project.new_project import SHARED
+
+MODEL = "examples/tic_tac_toe/model"
+SHORT = """
+llms:
+  student: {_type: local, model: %(model)s, max_tokens: 64}
+eval:
+  general:
+    dataset: {_type: jsonl, file_path: %(data)s}
+  evaluators:
+    right: {_type: exact_match}
+"""
+LONG = """
+trajectory_builders:
+  rollouts: {_type: local_traj_builder}
+trainer_adapters:
+  weights: {_type: local_trainer_adapter, llm: student}
+trainers:
+  trainer: {_type: local_trainer}
+finetuning:
+  enabled: true
+  trainer: trainer
+  trajectory_builder: rollouts
+  trainer_adapter: weights
+  reward_function: {name: right}
+"""
+FINETUNING = "finetuning: {enabled: true, reward_function: {name: right}}\n"
+DATA = SHARED / "data" / "train.jsonl"
+
+
+async def planned(folder, text, *override):
+    file = folder / "config.yml"
+    file.write_text(text % {"model": MODEL, "data": DATA})
+    override = (("finetuning.output_dir", str(folder / "runs")), *override)
+    return await resolve(FinetuneRunConfig(config_file=file, override=override))
+
+
+async def test_the_short_form_means_the_long_one(tmp_path):
+    """Both resolve to the same plan, and the run records the long form."""
+    short = await planned(tmp_path, SHORT + FINETUNING)
+    assert short == await planned(tmp_path, SHORT + LONG)
+    assert short.trained_llm == short.config.finetuning.target_model == "student"
+    recorded = parse_yaml(short.config_text)
+    assert recorded["trainer_adapters"]["weights"]["llm"] == "student"
+    assert recorded["finetuning"]["trainer"] == "trainer"
+
+
+async def test_a_run_without_its_components_is_refused_once(tmp_path):
+    """What keeps its parts from following is one finding, for a run as for a probe."""
+    remote = ("llms.student", "{_type: openai, model_name: gpt}")
+    with pytest.raises(ConfigError) as caught:
+        await planned(tmp_path, SHORT + FINETUNING, remote)
+    assert [found.partition(":")[0] for found in caught.value.findings] == ["finetuning.trainer_adapter"]
+    given = FinetuneRunConfig(config_file=tmp_path / "config.yml", override=(remote,))
+    with pytest.raises(ConfigError) as of_probe:
+        await probe(given, ProbeOptions())
+    assert of_probe.value.findings == caught.value.findings
