@@ -91,14 +91,20 @@ def calculator_tokenizer(tools: Tools) -> Any:
 
 
 def main() -> None:
-    """Write the model with its tokenizer into a folder."""
+    """Write the model with its tokenizer into a folder; print `step/steps` after each step."""
     parser = argparse.ArgumentParser(prog="python -m nat.backend.calculator")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tool", required=True)
     parser.add_argument("--answer_tool")
     chosen = parser.parse_args()
     tools = Tools(chosen.tool, chosen.answer_tool)
-    write_chat_model(chosen.folder, calculator_tokenizer(tools), lambda rng: conversation(rng, tools), SCHEDULE)
+    write_chat_model(
+        chosen.folder,
+        calculator_tokenizer(tools),
+        lambda rng: conversation(rng, tools),
+        SCHEDULE,
+        on_step=lambda step: print(f"{step}/{SCHEDULE.steps}", flush=True),  # noqa: T201 - for the parent process
+    )
 
 
 if __name__ == "__main__":

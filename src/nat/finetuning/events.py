@@ -22,6 +22,14 @@ from nat.runs.rollouts import RolloutRecord
 
 
 @dataclass(frozen=True, slots=True)
+class StepBegun:
+    """A step that may take long has begun, other than rollouts and training."""
+
+    what: str
+    """What is done, such as "loading the model"."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunBegun:
     """The components are built, and the first epoch is next."""
 
@@ -73,6 +81,11 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
+class Warned(Said):
+    """Likewise, of something that is likely wrong; it stands in the log as well."""
+
+
+@dataclass(frozen=True, slots=True)
 class StateChanged:
     """The run goes on and says that it ends early, or has ended."""
 
@@ -82,7 +95,8 @@ class StateChanged:
 
 
 Event = (
-    RunBegun
+    StepBegun
+    | RunBegun
     | TrainingPhase
     | EpochBegun
     | RolloutsBegun

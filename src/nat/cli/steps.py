@@ -1,0 +1,208 @@
+"""What a command does, how far it is and how long it will take: a bar on a terminal, else plain lines.
+
+A pipe gets a line for each step, and further lines while a step lasts, so that nobody sees silence.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from nat.finetuning.progress import RunProgress
+from nat.runs.records import Phase
+from nat.secrets import redact
+
+SLOW_SECONDS = 2.0
+"""What takes less needs no word, where it usually takes less."""
+FIRST_SECONDS = 10.0
+"""A pipe's second line about a step comes after this time, the next ones after twice the time of the one before."""
+QUIET_SECONDS = 30.0
+"""The longest time without a line."""
+_CHECK_SECONDS = 0.5
+_PLACE = re.compile(r"(\d+)/(\d+)")
+_MINUTE, _HOUR = 60, 3600
+Clock = Callable[[], float]
+
+
+def about(seconds: float) -> str:
+    """A duration that is estimated, in one unit."""
+    if seconds < 1.5 * _MINUTE:
+        return f"about {max(1, round(seconds))} s"
+    if seconds < 1.5 * _HOUR:
+        return f"about {seconds / _MINUTE:.0f} min"
+    return f"about {seconds / _HOUR:.1f} h"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a command."""
+
+    what: str
+    """What is done, in the words that people read."""
+    began: float
+    total: int | None = None
+    """Parts of it; None if it has none, or their number is not known."""
+    done: int = 0
+    failed: int = 0
+
+    def text(self, now: float) -> str:
+        """What it does, how far it is, and how long it takes by the rate so far."""
+        failed = f" ({self.failed} failed)" if self.failed else ""
+        if not self.total:
+            return f"{self.what}{failed}, {now - self.began:.0f} s so far"
+        left = (now - self.began) / self.done * (self.total - self.done) if self.done else None
+        more = "" if left is None or self.done >= self.total else f", {about(left)} more"
+        return f"{self.what} {self.done}/{self.total}{failed}{more}"
+
+
+class Steps:
+    """Shows one step after the other, until its block ends; any thread may call."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._step: Step | None = None
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        pass
+
+    def begin(self, what: str, total: int | None = None, *, after: float = 0.0) -> None:
+        """The next step begins; the one before it is done. A pipe hears of it only if it lasts `after` seconds."""
+        with self._lock:
+            self._step = Step(what, self._clock(), total)
+            self._show(self._step, after)
+
+    def expect(self, parts: int) -> None:
+        """The step has so many more parts."""
+        self._update(lambda step: replace(step, total=(step.total or 0) + parts))
+
+    def advance(self, *, failed: bool = False) -> None:
+        """One more part is done."""
+        self._update(lambda step: replace(step, done=step.done + 1, failed=step.failed + failed))
+
+    def at(self, place: str) -> None:
+        """The step is at a place such as `41/128`; other words are ignored, since a library may have printed them."""
+        if found := _PLACE.fullmatch(place):
+            self._update(lambda step: replace(step, done=int(found[1]), total=int(found[2])))
+
+    def _update(self, change: Callable[[Step], Step]) -> None:
+        with self._lock:
+            if self._step is not None:
+                self._step = change(self._step)
+                self._moved(self._step)
+
+    def _show(self, step: Step, after: float) -> None:
+        """A step has begun."""
+
+    def _moved(self, step: Step) -> None:
+        """The step is further."""
+
+
+class StepLines(Steps):
+    """Lines for a pipe. A thread prints the further ones, so they come while the event loop is busy, too."""
+
+    def __init__(self, console: Console, *, clock: Clock = time.monotonic) -> None:
+        super().__init__(clock)
+        self._console = console
+        self._wait = FIRST_SECONDS
+        self._spoke = clock()
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._watch, name="progress", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ended.set()
+
+    def line(self, text: str) -> None:
+        """Print a line of another kind."""
+        with self._lock:
+            self._spoke = self._clock()
+            self._console.print(redact(text), highlight=False, soft_wrap=True, markup=False)
+
+    def check(self) -> None:
+        """Print how far the step is, if no line came for long."""
+        with self._lock:
+            now = self._clock()
+            if self._step is not None and now - self._spoke >= self._wait:
+                self._wait = min(2 * self._wait, QUIET_SECONDS)
+                self.line(self._step.text(now))
+
+    def _show(self, step: Step, after: float) -> None:
+        self._wait = after or FIRST_SECONDS
+        if not after:
+            self.line(f"{step.what} …" if step.total is None else f"{step.what} 0/{step.total} …")
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_CHECK_SECONDS):
+            self.check()
+
+
+class StepBar(Steps):
+    """A bar on a terminal, which is gone when the command ends."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=console, transient=True)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def _show(self, step: Step, after: float) -> None:  # noqa: ARG002 - a bar is not in the way
+        for task in self._bar.task_ids:
+            self._bar.remove_task(task)
+        self._bar.add_task(step.what, total=step.total)
+
+    def _moved(self, step: Step) -> None:
+        text = f"{step.what} ({step.failed} failed)" if step.failed else step.what
+        self._bar.update(self._bar.task_ids[0], total=step.total, completed=step.done, description=text)
+
+
+def steps_on(console: Console) -> Steps:
+    """A bar on a terminal, else lines."""
+    return StepBar(console) if console.is_terminal else StepLines(console)
+
+
+@contextmanager
+def shown_steps() -> Iterator[Steps]:
+    """The steps of a command on stderr, so that its result is alone on stdout."""
+    with steps_on(Console(stderr=True)) as steps:
+        yield steps
+
+
+class StepProgress(RunProgress):
+    """Shows the events of what is no run, such as a probe, as steps."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+
+    def step_started(self, what: str) -> None:
+        self._steps.begin(what)
+
+    def rollouts_started(self, phase: Phase, total: int | None) -> None:  # noqa: ARG002 - the protocol's signature
+        self._steps.begin("playing rollouts", total)
+
+    def rollout_done(self, error: str | None) -> None:
+        self._steps.advance(failed=error is not None)
