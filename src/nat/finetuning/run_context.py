@@ -22,6 +22,7 @@ from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.events import Event, Observer, Said, StateChanged, Warned
 from nat.finetuning.run_log import RunLog
 from nat.runs.folder import create_run_folder, new_run_id, write_files
+from nat.runs.index import remember_run
 from nat.runs.journal import Journal
 from nat.runs.liveness import marked_alive
 from nat.runs.log_file import log_kept
@@ -195,6 +196,7 @@ def open_run(
             RunContext(run_id, RunLog(journal, observers, guards=config.guards), now, plotter, planned or {})
         ) as run,
     ):
+        remember_run(run_dir)
         yield run
 
 

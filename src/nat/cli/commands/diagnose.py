@@ -22,7 +22,7 @@ from nat.runs.records import RunState
 @click.argument("run")
 @runs_root_option
 @json_option
-def diagnose_command(run: str, output_dir: Path, *, as_json: bool) -> None:
+def diagnose_command(run: str, output_dir: Path | None, *, as_json: bool) -> None:
     """Say why a reward is flat: the causes in the order of likelihood, their numbers, and what to change.
 
     RUN is a run's folder, its id, the beginning of an id that no other run has, or `latest`.

@@ -55,7 +55,7 @@ def export_command(
     output: Path | None,
     *,
     trajectories: Path | None,
-    output_dir: Path,
+    output_dir: Path | None,
     as_json: bool,
     **of_rollouts: Any,
 ) -> None:
