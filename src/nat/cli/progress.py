@@ -151,6 +151,7 @@ class LiveProgress(RunProgress):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._log.close()
+        self._note.plain = ""
         self._refresh()
         self._live.transient = self._failures_file is None  # if no run began, the empty table is removed
         self._live.stop()
