@@ -25,9 +25,7 @@ class Machine:
         self.work = Work()
 
     def patience(self) -> Patience:
-        patience = Patience(10.0, 120.0, meter=lambda _pids: self.work, clock=lambda: self.now)
-        patience.ended([])
-        return patience
+        return Patience(1, 10.0, 120.0, meter=lambda _pid: self.work, clock=lambda: self.now)
 
 
 def ends_at(steps: Iterable[tuple[float, int, bool]]) -> float | None:
@@ -37,7 +35,7 @@ def ends_at(steps: Iterable[tuple[float, int, bool]]) -> float | None:
     for seconds, written, at_disk in steps:
         machine.now += 1.0
         machine.work = Work(machine.work.seconds + seconds, machine.work.written + written, at_disk)
-        if patience.ended([]):
+        if patience.ended():
             return machine.now
     return None
 
@@ -74,13 +72,13 @@ def test_it_says_why_it_has_ended():
         machine = Machine()
         patience = machine.patience()
         machine.now, machine.work = 120.0, Work(120.0 * worked)
-        assert patience.ended([])
+        assert patience.ended()
         assert str(patience) == why
 
 
 def test_a_process_that_is_gone_has_done_nothing():
     """It may end between two looks."""
-    assert work_of([2**22 + 1]) == Work()
+    assert work_of(2**22 + 1) == Work()
 
 
 @linux
@@ -107,11 +105,11 @@ def test_the_work_of_children_counts():
         process = processes.start("-c", child, start_new_session=True)
         assert process.stdout is not None
         process.stdout.readline()
-        before = work_of([process.pid])
-        while work_of([process.pid]).seconds < before.seconds + 0.2:
+        before = work_of(process.pid)
+        while work_of(process.pid).seconds < before.seconds + 0.2:
             time.sleep(0.01)
         os.killpg(process.pid, 9)
-    before = work_of([os.getpid()])
+    before = work_of(os.getpid())
     with Path(os.devnull).open("wb", buffering=0) as file:
         file.write(b"x" * 10_000)
-    assert work_of([os.getpid()]).written >= before.written + 10_000
+    assert work_of(os.getpid()).written >= before.written + 10_000

@@ -20,9 +20,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 logger = logging.getLogger(__name__)
 
-OnStep = Callable[[int], None]
-"""Hears of each step of the training, counted from 1."""
-
 END, USER, ASSISTANT, TOOL, UNKNOWN = "<|end|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|unknown|>"
 MAX_TOKENS = 128
 """Maximum number of tokens of a conversation."""
@@ -94,9 +91,7 @@ def assistant_loss(model: LlamaForCausalLM, tokenizer: Any, texts: list[str]) ->
     return torch.nn.functional.cross_entropy(logits_BTV[:, :-1].flatten(0, 1), targets_BT[:, 1:].flatten())
 
 
-def train(
-    model: torch.nn.Module, loss_of_step: Callable[[], torch.Tensor], schedule: Schedule, on_step: OnStep
-) -> None:
+def train(model: torch.nn.Module, loss_of_step: Callable[[], torch.Tensor], schedule: Schedule) -> None:
     """Train with AdamW; the rate rises, then falls along a half cosine."""
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
     for step in range(1, schedule.steps + 1):
@@ -107,7 +102,6 @@ def train(
         loss.backward()  # type: ignore[no-untyped-call] # torch has few types
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        on_step(step)
         if step % 50 == 0:
             logger.info("step %4d: loss %.4f", step, loss.item())
 
@@ -118,8 +112,6 @@ def write_model(
     make_model: Callable[[Any], Any],
     loss_of: Callable[[Any, Any, random.Random], torch.Tensor],
     schedule: Schedule,
-    *,
-    on_step: OnStep = lambda _step: None,
 ) -> None:
     """Make a model, train it by `loss_of(model, tokenizer, rng)` of each step, and write both; always from seed 0."""
     torch.set_num_threads(1)
@@ -127,7 +119,7 @@ def write_model(
     # Saved before it is used: a tokenizer writes down how it padded last.
     tokenizer.save_pretrained(directory)
     model, rng = make_model(tokenizer), random.Random(0)  # noqa: S311 - conversations, no secrets
-    train(model, lambda: loss_of(model, tokenizer, rng), schedule, on_step)
+    train(model, lambda: loss_of(model, tokenizer, rng), schedule)
     model.save_pretrained(directory)
 
 
@@ -136,12 +128,10 @@ def write_chat_model(
     tokenizer: Any,
     conversation: Callable[[random.Random], str],
     schedule: Schedule,
-    *,
-    on_step: OnStep = lambda _step: None,
 ) -> None:
     """Make a Llama, train it on what the assistant says in random conversations, and write it with its tokenizer."""
 
     def loss_of(model: LlamaForCausalLM, tokenizer: Any, rng: random.Random) -> torch.Tensor:
         return assistant_loss(model, tokenizer, [conversation(rng) for _ in range(schedule.conversations_per_step)])
 
-    write_model(directory, tokenizer, make_llama, loss_of, schedule, on_step=on_step)
+    write_model(directory, tokenizer, make_llama, loss_of, schedule)

@@ -45,7 +45,7 @@ from nat.files import remove_unfinished
 from nat.http.asgi import App
 from nat.http.guards import HostNames
 from nat.http.server import Server, bind, port_of, signals_raised, stop_on_signals
-from nat.processor_time import Patience
+from nat.processor_time import LOOK_SECONDS, Patience
 from nat.secrets import new_key, unredacted
 from nat.wire.hosts import host_names
 from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, READY, ServeOptions
@@ -56,7 +56,6 @@ _LAST_GRACE_SECONDS = 10.0
 """Seconds without work, after which this process ends if its parent has."""
 _LAST_BOUND_SECONDS = 170.0
 """Seconds for this process to end after its parent, which waits ten seconds longer."""
-_LOOK_SECONDS = 0.2
 
 
 def serve(options: ServeOptions) -> None:
@@ -131,9 +130,9 @@ def _end_with_parent(closed: threading.Event) -> None:
         pass
     if not closed.is_set():
         os.kill(os.getpid(), signal.SIGTERM)
-    patience = Patience(_LAST_GRACE_SECONDS, _LAST_BOUND_SECONDS)
-    while not patience.ended([os.getpid()]):
-        time.sleep(_LOOK_SECONDS)
+    patience = Patience(os.getpid(), _LAST_GRACE_SECONDS, _LAST_BOUND_SECONDS)
+    while not patience.ended():
+        time.sleep(LOOK_SECONDS)
     os._exit(1)
 
 

@@ -22,10 +22,7 @@ def python_module(name: str) -> tuple[str, ...]:
 
 
 async def run_module(name: str, *arguments: str, on_line: Callable[[str], None] | None = None) -> tuple[int, str]:
-    """Run a module in a child process without the user's secrets; returns its exit code and stderr.
-
-    `on_line` gets each line of its stdout.
-    """
+    """Run a module in a child process without the user's secrets; returns its exit code and stderr, not its stdout."""
     process = await asyncio.create_subprocess_exec(
         *python_module(name),
         *arguments,
@@ -37,7 +34,8 @@ async def run_module(name: str, *arguments: str, on_line: Callable[[str], None] 
     )
     with known_child(process.pid):
         try:
-            stderr, _ = await asyncio.gather(_all(process.stderr), _told(process.stdout, on_line))
+            assert process.stderr is not None, "a pipe"
+            stderr, _ = await asyncio.gather(process.stderr.read(), _tell(process.stdout, on_line))
             await process.wait()
         finally:
             if process.returncode is None:
@@ -47,11 +45,7 @@ async def run_module(name: str, *arguments: str, on_line: Callable[[str], None] 
     return process.returncode, stderr.decode(errors="replace").strip()
 
 
-async def _all(stream: asyncio.StreamReader | None) -> bytes:
-    return b"" if stream is None else await stream.read()
-
-
-async def _told(stream: asyncio.StreamReader | None, on_line: Callable[[str], None] | None) -> None:
+async def _tell(stream: asyncio.StreamReader | None, on_line: Callable[[str], None] | None) -> None:
     if stream is not None and on_line is not None:
         async for line in stream:
             on_line(line.decode(errors="replace").rstrip("\n"))

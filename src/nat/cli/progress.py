@@ -15,12 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from nat.cli import console_log
-from nat.cli.steps import QUIET_SECONDS, Clock, StepLines, about
+from nat.cli.steps import QUIET_SECONDS, Clock, Steps
 from nat.data_models.rollout_failure import FailureCount, one_line, total
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.metrics import STALE_ROWS
 from nat.finetuning.progress import RunProgress
 from nat.reports.text import sparkline
+from nat.runs.plot import duration
 from nat.runs.records import (
     EpochRecord,
     JobRecord,
@@ -39,7 +40,8 @@ class LineProgress(RunProgress):
     """A line for each step, epoch and validation, and after half a minute without one; warnings are in the log."""
 
     def __init__(self, console: Console, *, clock: Clock = time.monotonic) -> None:
-        self._lines = StepLines(console, clock=clock)
+        self._lines = Steps(console, clock=clock)
+        self._open = ExitStack()
         self._clock = clock
         self._num_epochs = 0
         self._began: tuple[int, float] | None = None
@@ -47,13 +49,13 @@ class LineProgress(RunProgress):
         self._epoch = 0
 
     def __enter__(self) -> Self:
-        self._lines.__enter__()
+        self._open.enter_context(self._lines.checked())
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._lines.__exit__(exc_type, exc, traceback)
+        self._open.close()
 
     def step_started(self, what: str) -> None:
         self._lines.begin(what)
@@ -66,10 +68,9 @@ class LineProgress(RunProgress):
     def phase_started(self, phase: TrainingPhase) -> None:
         self._lines.line(str(phase))
 
-    def epoch_started(self, epoch: int, num_epochs: int) -> None:
+    def epoch_started(self, epoch: int, num_epochs: int) -> None:  # noqa: ARG002 - the protocol's signature
         self._epoch = epoch
         self._began = self._began or (epoch, self._clock())
-        self._num_epochs = num_epochs
 
     def rollouts_started(self, phase: Phase, total: int | None) -> None:
         what = "held-out rollouts" if phase is Phase.VALIDATION else f"{self._place(self._epoch)}  rollouts"
@@ -111,7 +112,7 @@ class LineProgress(RunProgress):
         if self._began is None or left <= 0:
             return ""
         first, at = self._began
-        return f"  {about((self._clock() - at) / (epoch_number(record.epoch) - first) * left)} left"
+        return f"  about {duration(max(1.0, (self._clock() - at) / (epoch_number(record.epoch) - first) * left))} left"
 
 
 class LiveProgress(RunProgress):
@@ -136,7 +137,7 @@ class LiveProgress(RunProgress):
         self._causes: list[FailureCount] = []
         self._failed: list[str] = []
         self._training = ""
-        """What is being trained, also while the next rollouts are played."""
+        """What is being trained, also while the next rollouts are played, or another step."""
         self._failures_file: Path | None = None
         self._log = ExitStack()
         self._title = Text("", style="dim")
@@ -151,22 +152,22 @@ class LiveProgress(RunProgress):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._log.close()
-        self._note.plain = ""
+        self._training = ""
+        self._show_note()
         self._refresh()
         self._live.transient = self._failures_file is None  # if no run began, the empty table is removed
         self._live.stop()
 
     def step_started(self, what: str) -> None:
-        if self._failures_file is None:
-            self._title = Text(f"{what} …", style="dim")
-        else:
-            self._training = f"{what} …"
-            self._show_note()
+        self._training = f"{what} …"
+        self._show_note()
         self._refresh()
 
     def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
         self._title = Text.assemble(("nat finetune ", "bold"), f"{run_id}  →  {run_dir}")
         self._failures_file = run_dir / FAILURES_NAME
+        self._training = ""
+        self._show_note()
         self._bars.update(self._epochs, total=num_epochs)
         self._refresh()
 

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nat.finetuning.progress import RunProgress
+from nat.runs.plot import duration
 from nat.runs.records import Phase
 from nat.secrets import redact
 
@@ -27,17 +27,7 @@ QUIET_SECONDS = 30.0
 """The longest time without a line."""
 _CHECK_SECONDS = 0.5
 _PLACE = re.compile(r"(\d+)/(\d+)")
-_MINUTE, _HOUR = 60, 3600
 Clock = Callable[[], float]
-
-
-def about(seconds: float) -> str:
-    """A duration that is estimated, in one unit."""
-    if seconds < 1.5 * _MINUTE:
-        return f"about {max(1, round(seconds))} s"
-    if seconds < 1.5 * _HOUR:
-        return f"about {seconds / _MINUTE:.0f} min"
-    return f"about {seconds / _HOUR:.1f} h"
 
 
 @dataclass(frozen=True)
@@ -45,7 +35,6 @@ class Step:
     """One step of a command."""
 
     what: str
-    """What is done, in the words that people read."""
     began: float
     total: int | None = None
     """Parts of it; None if it has none, or their number is not known."""
@@ -57,32 +46,33 @@ class Step:
         failed = f" ({self.failed} failed)" if self.failed else ""
         if not self.total:
             return f"{self.what}{failed}, {now - self.began:.0f} s so far"
-        left = (now - self.began) / self.done * (self.total - self.done) if self.done else None
-        more = "" if left is None or self.done >= self.total else f", {about(left)} more"
+        left = (now - self.began) / self.done * (self.total - self.done) if self.done else 0.0
+        more = f", about {duration(max(1.0, left))} more" if left > 0 else ""
         return f"{self.what} {self.done}/{self.total}{failed}{more}"
 
 
 class Steps:
-    """Shows one step after the other, until its block ends; any thread may call."""
+    """Shows one step after the other, as lines or in a bar; any thread may call."""
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
+    def __init__(self, console: Console, *, clock: Clock = time.monotonic, bar: Progress | None = None) -> None:
+        self._console = console
         self._clock = clock
+        self._bar = bar
         self._step: Step | None = None
+        self._wait = FIRST_SECONDS
+        self._spoke = clock()
         self._lock = threading.RLock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        pass
 
     def begin(self, what: str, total: int | None = None, *, after: float = 0.0) -> None:
         """The next step begins; the one before it is done. A pipe hears of it only if it lasts `after` seconds."""
         with self._lock:
-            self._step = Step(what, self._clock(), total)
-            self._show(self._step, after)
+            self._step, self._wait = Step(what, self._clock(), total), after or FIRST_SECONDS
+            if self._bar is not None:
+                for task in self._bar.task_ids:
+                    self._bar.remove_task(task)
+                self._bar.add_task(what, total=total)
+            elif not after:
+                self.line(f"{what} …" if total is None else f"{what} 0/{total} …")
 
     def expect(self, parts: int) -> None:
         """The step has so many more parts."""
@@ -96,38 +86,6 @@ class Steps:
         """The step is at a place such as `41/128`; other words are ignored, since a library may have printed them."""
         if found := _PLACE.fullmatch(place):
             self._update(lambda step: replace(step, done=int(found[1]), total=int(found[2])))
-
-    def _update(self, change: Callable[[Step], Step]) -> None:
-        with self._lock:
-            if self._step is not None:
-                self._step = change(self._step)
-                self._moved(self._step)
-
-    def _show(self, step: Step, after: float) -> None:
-        """A step has begun."""
-
-    def _moved(self, step: Step) -> None:
-        """The step is further."""
-
-
-class StepLines(Steps):
-    """Lines for a pipe. A thread prints the further ones, so they come while the event loop is busy, too."""
-
-    def __init__(self, console: Console, *, clock: Clock = time.monotonic) -> None:
-        super().__init__(clock)
-        self._console = console
-        self._wait = FIRST_SECONDS
-        self._spoke = clock()
-        self._ended = threading.Event()
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._watch, name="progress", daemon=True).start()
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._ended.set()
 
     def line(self, text: str) -> None:
         """Print a line of another kind."""
@@ -143,53 +101,42 @@ class StepLines(Steps):
                 self._wait = min(2 * self._wait, QUIET_SECONDS)
                 self.line(self._step.text(now))
 
-    def _show(self, step: Step, after: float) -> None:
-        self._wait = after or FIRST_SECONDS
-        if not after:
-            self.line(f"{step.what} …" if step.total is None else f"{step.what} 0/{step.total} …")
+    @contextmanager
+    def checked(self) -> Iterator[Self]:
+        """Check until the block ends, in a thread, so that lines come while the event loop is busy, too."""
+        ended = threading.Event()
 
-    def _watch(self) -> None:
-        while not self._ended.wait(_CHECK_SECONDS):
-            self.check()
+        def check() -> None:
+            while not ended.wait(_CHECK_SECONDS):
+                self.check()
 
+        threading.Thread(target=check, name="progress", daemon=True).start()
+        try:
+            yield self
+        finally:
+            ended.set()
 
-class StepBar(Steps):
-    """A bar on a terminal, which is gone when the command ends."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=console, transient=True)
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
-    def _show(self, step: Step, after: float) -> None:  # noqa: ARG002 - a bar is not in the way
-        for task in self._bar.task_ids:
-            self._bar.remove_task(task)
-        self._bar.add_task(step.what, total=step.total)
-
-    def _moved(self, step: Step) -> None:
-        text = f"{step.what} ({step.failed} failed)" if step.failed else step.what
-        self._bar.update(self._bar.task_ids[0], total=step.total, completed=step.done, description=text)
-
-
-def steps_on(console: Console) -> Steps:
-    """A bar on a terminal, else lines."""
-    return StepBar(console) if console.is_terminal else StepLines(console)
+    def _update(self, change: Callable[[Step], Step]) -> None:
+        with self._lock:
+            if self._step is None:
+                return
+            self._step = step = change(self._step)
+            if self._bar is not None:
+                text = f"{step.what} ({step.failed} failed)" if step.failed else step.what
+                self._bar.update(self._bar.task_ids[0], total=step.total, completed=step.done, description=text)
 
 
 @contextmanager
-def shown_steps() -> Iterator[Steps]:
-    """The steps of a command on stderr, so that its result is alone on stdout."""
-    with steps_on(Console(stderr=True)) as steps:
-        yield steps
+def shown_steps(console: Console | None = None) -> Iterator[Steps]:
+    """The steps of a command until the block ends, by default on stderr: its result is alone on stdout."""
+    console = console or Console(stderr=True)
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            yield Steps(console, bar=bar)
+    else:
+        with Steps(console).checked() as steps:
+            yield steps
 
 
 class StepProgress(RunProgress):

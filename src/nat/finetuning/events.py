@@ -23,10 +23,9 @@ from nat.runs.rollouts import RolloutRecord
 
 @dataclass(frozen=True, slots=True)
 class StepBegun:
-    """A step that may take long has begun, other than rollouts and training."""
+    """A step that may take long has begun, such as "loading the model"; rollouts and training have other events."""
 
     what: str
-    """What is done, such as "loading the model"."""
 
 
 @dataclass(frozen=True, slots=True)

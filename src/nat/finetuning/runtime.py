@@ -46,7 +46,6 @@ from nat.runs.records import RunState, RunSummary, TrainingPhase
 logger = logging.getLogger(__name__)
 
 LOADING = "loading the model and building the workflow"
-"""The first step of all that plays a workflow."""
 MODEL_NAME = "model"
 """Folder in the run's folder that the trained model is exported to."""
 

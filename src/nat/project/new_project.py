@@ -85,16 +85,13 @@ async def write_project(
     *,
     with_model: bool,
     model: str | None = None,
-    on_step: Callable[[str], None] = lambda _step: None,
+    on_line: Callable[[str], None] = lambda _line: None,
 ) -> None:
-    """Write all files at once: after a failure there is no folder, or the empty one that was there.
-
-    `on_step` hears of each step of making the model, as `step/steps`.
-    """
+    """Write all files at once: after a failure there is no folder, or the empty one that was there."""
     with replacing_folder(folder, may_replace=_may_replace) as draft:
         _write_files(draft, folder.name, framework, model)
         if with_model:
-            await _make_model(draft / MODEL, FRAMEWORKS[framework], on_step)
+            await _make_model(draft / MODEL, FRAMEWORKS[framework], on_line)
 
 
 def _may_replace(folder: Path) -> bool:
@@ -135,10 +132,10 @@ def _files(folder: Path) -> Iterator[tuple[Path, Path]]:
             yield path.relative_to(folder), path
 
 
-async def _make_model(folder: Path, framework: Framework, on_step: Callable[[str], None]) -> None:
+async def _make_model(folder: Path, framework: Framework, on_line: Callable[[str], None]) -> None:
     answers = [] if framework.answer_tool is None else ["--answer_tool", framework.answer_tool]
     arguments = [str(folder), "--tool", framework.tool, *answers]
-    code, output = await run_module("nat.backend.calculator", *arguments, on_line=on_step)
+    code, output = await run_module("nat.backend.calculator", *arguments, on_line=on_line)
     if code:
         raise ProjectRefused(
             f"the tiny model cannot be made (exit code {code}): {output[-2000:]}",

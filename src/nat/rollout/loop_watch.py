@@ -32,8 +32,7 @@ _LOOPS = {"event_loop", "runners", "base_events", "events", "selectors"}
 _OURS = str(Path(__file__).parents[1])
 _AWAITED = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
-Report = Callable[[int, str], None]
-"""Gets the level of a line for the log, and the line."""
+Report = Callable[[int, str], None]  # a level of the log, and a line
 
 
 @dataclass(frozen=True)
@@ -117,16 +116,13 @@ class _Watch(threading.Thread):
         blocked, waited = Blocked(), waited_for_processor(self._native)
         while not self.ended.wait(self._seconds_per_check):
             before, waited = waited, waited_for_processor(self._native)
-            stack = [] if self.ran.is_set() else _called(self._stack())
+            frame = None if self.ran.is_set() else sys._current_frames().get(self._watched)  # noqa: SLF001 - the documented way to another thread's stack
+            stack = _called([Place.of(each) for each, _ in walk_stack(frame)][::-1]) if frame else []
             self.ran.clear()
             was = blocked.seconds
             blocked = blocked.after(stack[0].frame if stack else None, self._seconds_per_check, waited - before)
             if was < self._limit <= blocked.seconds:
                 self._report_blocker(stack)
-
-    def _stack(self) -> list[Place]:
-        frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - the documented way to another thread's stack
-        return [Place.of(each) for each, _ in walk_stack(frame)][::-1]
 
     def _report_blocker(self, called: Sequence[Place]) -> None:
         users = blocking_place(called)

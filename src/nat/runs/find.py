@@ -32,23 +32,13 @@ def list_runs(root: Path = RUNS_ROOT) -> list[Path]:
     return _newest_first(found)
 
 
-def runs_here() -> list[Path]:
-    """The user's runs that were started in the current folder or lie in it, the newest first; if none, all others."""
-    here, elsewhere = _known_runs()
-    return here or elsewhere
-
-
-def _known_runs() -> tuple[list[Path], list[Path]]:
-    """The user's runs of this folder, with paths from here where that is possible, and those of others."""
-    cwd = Path.cwd()
-    here = {folder.resolve(): folder for folder in list_runs(RUNS_ROOT)}
-    elsewhere = []
+def known_runs() -> tuple[list[Path], list[Path]]:
+    """The user's runs that were started in the current folder or lie in it, and all others; the newest first."""
+    cwd, here, elsewhere = Path.cwd(), {folder.resolve(): folder for folder in list_runs(RUNS_ROOT)}, []
     for run in started_runs():
-        if run.run_dir.is_relative_to(cwd):
-            here.setdefault(run.run_dir, run.run_dir.relative_to(cwd))
-        elif run.started_in == cwd:
+        if cwd in (run.started_in, *run.run_dir.parents):
             here.setdefault(run.run_dir, run.run_dir)
-        elif run.run_dir not in here:
+        else:
             elsewhere.append(run.run_dir)
     return _newest_first(here.values()), _newest_first(elsewhere)
 
@@ -60,7 +50,7 @@ def _newest_first(runs: Iterable[Path]) -> list[Path]:
 def find_run(name: str, root: Path | None = None) -> Path:
     """The folder of the run that `name` means: its path, its id, a beginning of it, or `latest`.
 
-    It is looked for below `root`; without one, among all runs of the user, and `latest` is the newest of `runs_here`.
+    It is looked for below `root`; without one, among all of the user's; `latest` is the newest of this folder, if any.
 
     Raises:
         JournalError: there is no such run, or there are several.
@@ -69,7 +59,7 @@ def find_run(name: str, root: Path | None = None) -> Path:
     given = Path(name)
     if (given / JOURNAL_NAME).is_file():
         return given.resolve() if given.is_symlink() or given.name in {"", ".."} else given
-    here, elsewhere = _known_runs() if root is None else (list_runs(root), [])
+    here, elsewhere = known_runs() if root is None else (list_runs(root), [])
     if name == LATEST and (runs := here or elsewhere):
         return runs[0]
     runs = here + elsewhere

@@ -5,9 +5,10 @@ in its journal; an entry whose run is gone means nothing.
 """
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from nat.files import user_state, write_text
 from nat.runs.journal import JOURNAL_NAME
@@ -17,8 +18,6 @@ logger = logging.getLogger(__name__)
 
 class StartedRun(BaseModel):
     """An entry; both paths are absolute."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     run_dir: Path
     started_in: Path
@@ -35,16 +34,9 @@ def remember_run(run_dir: Path) -> None:
 
 def started_runs() -> list[StartedRun]:
     """The runs that are still there."""
-    try:
-        entries = list((user_state() / "runs").iterdir())
-    except (OSError, RuntimeError):
-        return []
-    runs = (_read(entry) for entry in entries)
-    return [run for run in runs if run is not None and (run.run_dir / JOURNAL_NAME).is_file()]
-
-
-def _read(entry: Path) -> StartedRun | None:
-    try:
-        return StartedRun.model_validate_json(entry.read_bytes())
-    except (OSError, ValidationError):
-        return None
+    found = []
+    with suppress(OSError, RuntimeError):
+        for entry in (user_state() / "runs").iterdir():
+            with suppress(OSError, ValidationError):
+                found.append(StartedRun.model_validate_json(entry.read_bytes()))
+    return [run for run in found if (run.run_dir / JOURNAL_NAME).is_file()]

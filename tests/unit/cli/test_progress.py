@@ -80,7 +80,7 @@ def test_an_epochs_line_says_how_long_the_others_take():
         now[0] += 60.0
         view.epoch_finished(epoch_record(epoch=epoch))
     ends = [line.rpartition("  ")[2] for line in text_of(output).splitlines()[1:]]
-    assert ends == ["about 2 min left", "about 60 s left", "0.0 s"]
+    assert ends == ["about 2 min 0 s left", "about 1 min 0 s left", "0.0 s"]
 
 
 def test_a_long_epoch_says_every_half_minute_how_far_it_is():
@@ -98,7 +98,7 @@ def test_a_long_epoch_says_every_half_minute_how_far_it_is():
     for now[0] in (60.0, 89.0, 90.0):
         view._lines.check()
     assert text_of(output).splitlines()[1:] == [
-        "epoch 3/12  rollouts 32/128, about 2 min more",
+        "epoch 3/12  rollouts 32/128, about 1 min 30 s more",
         "epoch 3/12  training on 128 rollouts in 16 groups, 1 s so far",
         "epoch 3/12  training on 128 rollouts in 16 groups, 31 s so far",
     ]

@@ -2,10 +2,9 @@
 
 from io import StringIO
 
-import pytest
 from rich.console import Console
 
-from nat.cli.steps import StepBar, StepLines, StepProgress, about, steps_on
+from nat.cli.steps import StepProgress, Steps, shown_steps
 from nat.finetuning.events import RolloutDone, RolloutsBegun, StepBegun
 from nat.runs.records import Phase
 
@@ -16,7 +15,7 @@ class Pipe:
     def __init__(self) -> None:
         self.now = 0.0
         self.console = Console(file=StringIO(), width=40)
-        self.steps = StepLines(self.console, clock=lambda: self.now)
+        self.steps = Steps(self.console, clock=lambda: self.now)
 
     def until(self, seconds: float) -> None:
         while self.now < seconds:
@@ -37,10 +36,10 @@ def test_a_step_is_named_before_it_begins_and_again_while_it_lasts():
     pipe.until(95)
     assert pipe.lines == [
         "playing rollouts 0/100 …",
-        "playing rollouts 2/100 (1 failed), about 8 min more",
-        "playing rollouts 2/100 (1 failed), about 24 min more",
-        "playing rollouts 2/100 (1 failed), about 49 min more",
-        "playing rollouts 2/100 (1 failed), about 74 min more",
+        "playing rollouts 2/100 (1 failed), about 8 min 10 s more",
+        "playing rollouts 2/100 (1 failed), about 24 min 30 s more",
+        "playing rollouts 2/100 (1 failed), about 49 min 0 s more",
+        "playing rollouts 2/100 (1 failed), about 1 h 13 min more",
     ]
 
 
@@ -77,7 +76,7 @@ def test_a_child_process_says_at_which_place_it_is():
 def test_lines_come_by_themselves():
     """A thread prints them, while the command computes or waits."""
     pipe = Pipe()
-    with pipe.steps as steps:
+    with pipe.steps.checked() as steps:
         steps.begin("waiting", after=2.0)
         pipe.now = 2.0
         while not pipe.lines:
@@ -88,9 +87,7 @@ def test_lines_come_by_themselves():
 def test_a_terminal_gets_a_bar_with_counts_and_failures():
     """The same words, in one place that is gone at the end."""
     out = StringIO()
-    steps = steps_on(Console(file=out, force_terminal=True, width=100))
-    assert isinstance(steps, StepBar)
-    with steps:
+    with shown_steps(Console(file=out, force_terminal=True, width=100)) as steps:
         progress = StepProgress(steps)
         for event in (
             StepBegun("loading"),
@@ -101,12 +98,3 @@ def test_a_terminal_gets_a_bar_with_counts_and_failures():
             progress(event)
     assert "playing rollouts (1 failed)" in out.getvalue()
     assert "2/3" in out.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.2, "about 1 s"), (89, "about 89 s"), (90, "about 2 min"), (5399, "about 90 min"), (5400, "about 1.5 h")],
-)
-def test_an_estimate_has_one_unit(seconds, text):
-    """Two units would be a claim of precision."""
-    assert about(seconds) == text

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nat.errors import JournalError
-from nat.runs.find import find_run, list_runs, runs_here
+from nat.runs.find import find_run, known_runs, list_runs
 from nat.runs.index import remember_run
 from nat.runs.journal import JOURNAL_NAME
 
@@ -136,15 +136,15 @@ def test_latest_is_the_newest_that_was_started_here(places, tmp_path, monkeypatc
     """Wherever its output lies; a newer one of another project is not meant."""
     monkeypatch.chdir(tmp_path / "a")
     assert find_run("latest") == tmp_path / "disk" / OLD
-    assert [run.name for run in runs_here()] == [OLD, OTHER]
+    assert [[run.name for run in runs] for runs in known_runs()] == [[OLD, OTHER], [NEW]]
     monkeypatch.chdir(tmp_path / "b")
-    assert find_run("latest") == places["deep"]
+    assert find_run("latest") == tmp_path / "b" / places["deep"]
 
 
 def test_without_a_run_here_latest_is_the_newest_of_all(places, tmp_path, monkeypatch):
     """A user who has changed the folder means the last run."""
     monkeypatch.chdir(tmp_path)
-    assert find_run("latest").name == NEW  # below this folder, with a path from here
+    assert find_run("latest").name == NEW  # below this folder
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     assert find_run("latest") == (tmp_path / "b" / places["deep"])

@@ -34,8 +34,7 @@ def init_command(*, name: str, framework: str, model: str | None, no_model: bool
     with shown_steps() as steps:
         if not no_model:
             steps.begin("making a tiny model")
-        writing = write_project(folder, chosen, with_model=not no_model, model=model, on_step=steps.at)
-        event_loop.run(writing)
+        event_loop.run(write_project(folder, chosen, with_model=not no_model, model=model, on_line=steps.at))
     click.echo(next_steps(folder, chosen, with_model=model is not None or not no_model))
 
 

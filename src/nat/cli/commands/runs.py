@@ -14,7 +14,7 @@ from nat.reports.rollout_page import PlayedRollouts, rollouts_page, rollouts_rec
 from nat.reports.rollouts import RolloutChoice, played
 from nat.reports.run_page import run_page, run_report
 from nat.reports.token_text import row_text, tokenizer_of
-from nat.runs.find import find_run, list_runs, runs_here
+from nat.runs.find import find_run, known_runs, list_runs
 from nat.runs.journal import Journal, reading
 from nat.runs.records import Phase
 
@@ -35,7 +35,8 @@ runs_command.add_command(export_command)
 @json_option
 def list_command(output_dir: Path | None, *, as_json: bool) -> None:
     """List the runs of the current folder, the newest first; without any, all that you started."""
-    runs = overviews(runs_here() if output_dir is None else list_runs(output_dir))
+    here, elsewhere = known_runs() if output_dir is None else (list_runs(output_dir), [])
+    runs = overviews(here or elsewhere)
     if as_json:
         click.echo(json.dumps({"runs": [_plain(run) for run in runs]}))
     else:

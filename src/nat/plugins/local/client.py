@@ -27,7 +27,7 @@ from nat.wire.training import (
 
 _POLL_SECONDS = 20.0
 _REQUEST_SECONDS = 300.0
-"""For an answer. One that never comes is a backend that hangs; one that has died is noticed at once, without waiting."""
+"""For an answer. One that never comes is from a backend that hangs; one that has died is noticed at once."""
 _EXPORT_SECONDS = 600.0
 M = TypeVar("M", bound=BaseModel)
 

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from nat.builder.child_processes import known_child, python_module
 from nat.config.secrets import without_secrets
 from nat.errors import BackendError, BackendUnreachable
-from nat.processor_time import Patience
+from nat.processor_time import LOOK_SECONDS, Patience
 from nat.secrets import known_secrets, new_key
 from nat.wire.serving import FAILED, READY, ServeOptions, handover
 
@@ -24,7 +24,6 @@ logger = logging.getLogger(__name__)
 _STOP_GRACE_SECONDS = 10.0
 """In which it does nothing; while it saves its last weights, it has more."""
 _STOP_BOUND_SECONDS = 180.0
-_LOOK_SECONDS = 0.2
 _LOG_TAIL_LINES = 20
 _KEPT_BYTES = 65536
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -124,11 +123,11 @@ async def _stopped(process: asyncio.subprocess.Process) -> bool:
         process.stdin.close()
     with suppress(ProcessLookupError):
         process.terminate()
-    patience = Patience(_STOP_GRACE_SECONDS, _STOP_BOUND_SECONDS)
+    patience = Patience(process.pid, _STOP_GRACE_SECONDS, _STOP_BOUND_SECONDS)
     try:
-        while not patience.ended([process.pid]):
+        while not patience.ended():
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
+                async with asyncio.timeout(LOOK_SECONDS):
                     await process.wait()
                 return True
         logger.warning("The backend did not stop and is killed: %s", patience)
