@@ -59,8 +59,7 @@ class Steps:
         self._clock = clock
         self._bar = bar
         self._step: Step | None = None
-        self._wait = FIRST_SECONDS
-        self._spoke = clock()
+        self._wait, self._spoke = FIRST_SECONDS, clock()
         self._lock = threading.RLock()
 
     def begin(self, what: str, total: int | None = None, *, after: float = 0.0) -> None:
@@ -83,9 +82,10 @@ class Steps:
         self._update(lambda step: replace(step, done=step.done + 1, failed=step.failed + failed))
 
     def at(self, place: str) -> None:
-        """The step is at a place such as `41/128`; other words are ignored, since a library may have printed them."""
+        """The step is at a place such as `41/128`; its time counts from the first one. Other words are ignored."""
         if found := _PLACE.fullmatch(place):
-            self._update(lambda step: replace(step, done=int(found[1]), total=int(found[2])))
+            done, total, now = int(found[1]), int(found[2]), self._clock()
+            self._update(lambda step: replace(step, done=done, total=total, began=step.began if step.done else now))
 
     def line(self, text: str) -> None:
         """Print a line of another kind."""
