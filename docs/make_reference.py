@@ -100,7 +100,10 @@ The environment can set options, too: `NAT_<COMMAND>_<OPTION>`, for example `NAT
 | 2 | a mistake in the command line |
 | 130 | interrupted by Ctrl-C (143 by SIGTERM, 129 by SIGHUP) |
 
-Results go to stdout; log lines and errors go to stderr. With `--json` a command prints one JSON object per result.
+Results go to stdout; warnings and errors go to stderr. With `--json` a command prints one JSON object per result.
+
+A command that takes over two seconds says on stderr (`nat finetune` on stdout) what it does, how far it is and how long
+it takes: a live view on a terminal, else a line for each step and at least every 30 seconds.
 """
 
 METRICS_HEAD = """\

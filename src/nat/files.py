@@ -44,6 +44,11 @@ def user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nat"
 
 
+def user_state() -> Path:
+    """The folder of what is remembered between commands, which may not exist yet."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "nat"
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a binary file, mode 0600, that replaces `path` if the block succeeds and is deleted otherwise."""

@@ -136,12 +136,13 @@ async def test_another_base_model_than_the_servers_is_an_error(project, capsys):
 
 
 async def test_the_guides_run(project, capsys):
-    """Twenty epochs of fifty examples with two generations give the guide's console lines and files."""
+    """Twenty epochs of fifty examples with two generations give the guide's log lines and files."""
     async with FakeArtServer(Coin()) as server:
         assert await finetune(server) == 0
         place = server.inference.base_url
     shown = capsys.readouterr()
-    [run_id] = set(re.findall(r"art_run_[0-9a-f]{8}", shown.err))
+    log = (project / ".tmp/nat/finetuning/output/latest/run.log").read_text()
+    [run_id] = set(re.findall(r"art_run_[0-9a-f]{8}", log))
     for line in (
         f"Starting epoch 1 for run {run_id}",
         f"Starting 2 evaluation runs for run_id: {run_id}",
@@ -155,7 +156,7 @@ async def test_the_guides_run(project, capsys):
         f"llms.training_llm names {BASE}; during the run, its requests use {RUN}",
         "llms.training_llm samples with temperature 0.4",
     ):
-        assert f" - {line}" in shown.err
+        assert f" - {line}" in log
     assert f"{RUN}@20 at {place}" in shown.out
     assert f"-o llms.training_llm.model_name {RUN} " in shown.out
     output = project / ".tmp/nat/finetuning/output"

@@ -151,13 +151,13 @@ async def test_json_counts_the_failures(tmp_path, capfd):
     assert json.loads(out)["failures"][0]["count"] == 6
 
 
-async def test_piped_output_repeats_nothing(tmp_path, capfd):
-    """At `info`, the log has the guide's lines, so the progress display does not repeat them."""
-    out, err, _ = await run_output(tmp_path, capfd, level="info")
-    assert "epoch 1/2" not in out
-    assert "held-out" not in out.splitlines()[1]
+async def test_a_pipe_gets_the_same_words_at_every_level(tmp_path, capfd):
+    """The log of modules is beside them if it was asked for, and in the run's folder in any case."""
+    out, err, run_dir = await run_output(tmp_path, capfd, level="info")
+    assert "epoch 1/2  reward 0.500  groups 3/3  rollouts 8 (2 failed)" in out
     assert err.count("Epoch 1 progress logged") == 1
     assert err.index("Epoch 1: 2 of 8 rollouts failed") < err.index("Submitted 6 trajectories"), (
         "in the order of events"
     )
     assert err.count("Validation before training - ") == 1
+    assert (run_dir / "run.log").read_text().count("Epoch 1 progress logged") == 1

@@ -58,6 +58,8 @@ def command(output_dir: Path, *more: str, phased: bool = False) -> list[str]:
         sys.executable,
         "-c",
         NAT,
+        "--log-level",
+        "info",
         "finetune",
         f"--config_file={PHASED if phased else CONFIG}",
         *(part for key, value in overrides.items() for part in ("-o", key, value)),

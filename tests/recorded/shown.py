@@ -128,7 +128,7 @@ def _exported(run: Path, *given: str) -> str:
 
 def _nat(*arguments: str) -> str:
     result = CliRunner().invoke(cli, ["--log-level", "warning", *arguments])
-    return result.output + (
+    return result.stdout + (
         "" if result.exception is None else f"{type(result.exception).__name__}: {result.exception}"
     )
 

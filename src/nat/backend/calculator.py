@@ -8,6 +8,7 @@ three cases, from which reinforcement learning starts.
 """
 
 import argparse
+import itertools
 import random
 import re
 from pathlib import Path
@@ -21,6 +22,7 @@ from nat.backend.pretraining import ASSISTANT, END, TOOL, UNKNOWN, USER, Schedul
 SCHEDULE = Schedule(steps=1000, learning_rate=5e-3, warmup_steps=30, conversations_per_step=32)
 HIGHEST = 20
 """The highest number of a question."""
+_PER_LINE = 500
 CALLS_RIGHTLY, CALLS_WRONGLY, SAYS_WHAT_IT_READ = 0.5, 0.25, 0.8
 
 SPECIAL = (END, USER, ASSISTANT, TOOL, UNKNOWN)
@@ -91,14 +93,21 @@ def calculator_tokenizer(tools: Tools) -> Any:
 
 
 def main() -> None:
-    """Write the model with its tokenizer into a folder."""
+    """Write the model with its tokenizer into a folder; print how many of the conversations it has seen."""
     parser = argparse.ArgumentParser(prog="python -m nat.backend.calculator")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tool", required=True)
     parser.add_argument("--answer_tool")
     chosen = parser.parse_args()
     tools = Tools(chosen.tool, chosen.answer_tool)
-    write_chat_model(chosen.folder, calculator_tokenizer(tools), lambda rng: conversation(rng, tools), SCHEDULE)
+    seen, total = itertools.count(1), SCHEDULE.steps * SCHEDULE.conversations_per_step
+
+    def seen_conversation(rng: random.Random) -> str:
+        if (place := next(seen)) % _PER_LINE == 0:
+            print(f"{place}/{total}", flush=True)  # noqa: T201 - for the parent process
+        return conversation(rng, tools)
+
+    write_chat_model(chosen.folder, calculator_tokenizer(tools), seen_conversation, SCHEDULE)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -44,6 +45,7 @@ from nat.files import remove_unfinished
 from nat.http.asgi import App
 from nat.http.guards import HostNames
 from nat.http.server import Server, bind, port_of, signals_raised, stop_on_signals
+from nat.processor_time import LOOK_SECONDS, Patience
 from nat.secrets import new_key, unredacted
 from nat.wire.hosts import host_names
 from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, READY, ServeOptions
@@ -51,7 +53,9 @@ from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, READY, Serv
 logger = logging.getLogger(__name__)
 
 _LAST_GRACE_SECONDS = 10.0
-"""Seconds for this process to end after its parent."""
+"""Seconds without work, after which this process ends if its parent has."""
+_LAST_BOUND_SECONDS = 170.0
+"""Seconds for this process to end after its parent, which waits ten seconds longer."""
 
 
 def serve(options: ServeOptions) -> None:
@@ -118,7 +122,7 @@ def serve_until_stopped(
 
 
 def _end_with_parent(closed: threading.Event) -> None:
-    """Wait for the end of stdin, then end this process as SIGTERM does; if that takes too long, at once.
+    """Wait for the end of stdin, then end this process as SIGTERM does; if it hangs, at once.
 
     Once `closed`, the process ends by itself, and the signal would replace its exit code.
     """
@@ -126,9 +130,10 @@ def _end_with_parent(closed: threading.Event) -> None:
         pass
     if not closed.is_set():
         os.kill(os.getpid(), signal.SIGTERM)
-    timer = threading.Timer(_LAST_GRACE_SECONDS, os._exit, args=(1,))
-    timer.daemon = True
-    timer.start()
+    patience = Patience(os.getpid(), _LAST_GRACE_SECONDS, _LAST_BOUND_SECONDS)
+    while not patience.ended():
+        time.sleep(LOOK_SECONDS)
+    os._exit(1)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from nat.config.secrets import without_secrets
@@ -21,26 +21,34 @@ def python_module(name: str) -> tuple[str, ...]:
     return sys.executable, "-P", "-m", name
 
 
-async def run_module(name: str, *arguments: str) -> tuple[int, str]:
-    """Run a module in a child process without the user's secrets; returns its exit code and stderr."""
+async def run_module(name: str, *arguments: str, on_line: Callable[[str], None] | None = None) -> tuple[int, str]:
+    """Run a module in a child process without the user's secrets; returns its exit code and stderr, not its stdout."""
     process = await asyncio.create_subprocess_exec(
         *python_module(name),
         *arguments,
         stdin=DEVNULL,
-        stdout=DEVNULL,
+        stdout=DEVNULL if on_line is None else PIPE,
         stderr=PIPE,
         env=without_secrets(os.environ),
         start_new_session=True,
     )
     with known_child(process.pid):
         try:
-            _, stderr = await process.communicate()
+            assert process.stderr is not None, "a pipe"
+            stderr, _ = await asyncio.gather(process.stderr.read(), _tell(process.stdout, on_line))
+            await process.wait()
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
     assert process.returncode is not None, "it has ended"
     return process.returncode, stderr.decode(errors="replace").strip()
+
+
+async def _tell(stream: asyncio.StreamReader | None, on_line: Callable[[str], None] | None) -> None:
+    if stream is not None and on_line is not None:
+        async for line in stream:
+            on_line(line.decode(errors="replace").rstrip("\n"))
 
 
 @contextmanager

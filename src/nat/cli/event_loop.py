@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from nat.builder.child_processes import kill_children
 from nat.errors import WorkflowError
+from nat.processor_time import LOOK_SECONDS, Patience
 
 T = TypeVar("T")
 
@@ -28,7 +29,9 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP"
 _NOTICE_SECONDS = 3.0
 """Time for the event loop to notice the first signal before the code that blocks it is interrupted."""
 _CLEANUP_SECONDS = 30.0
-"""Time for the whole cleanup: a backend has ten seconds, and a folder may be slow."""
+"""Time in which, during the cleanup, neither this process nor its children do anything."""
+_CLEANUP_BOUND_SECONDS = 240.0
+"""Time for the whole cleanup, of which a backend may need most to save its weights."""
 _EXIT_CODE_BASE = 128
 _SHOW_CURSOR = "\x1b[?25h"
 
@@ -89,8 +92,10 @@ class SignalHandler:
             main = threading.main_thread().ident
             assert main is not None, "the main thread runs"
             signal.pthread_kill(main, number)
-        if not self._closed.wait(_CLEANUP_SECONDS):
-            self._end_at_once(number, f"the cleanup did not end within {_CLEANUP_SECONDS:g} s")
+        patience = Patience(os.getpid(), _CLEANUP_SECONDS, _CLEANUP_BOUND_SECONDS)
+        while not self._closed.wait(LOOK_SECONDS):
+            if patience.ended():
+                self._end_at_once(number, f"the cleanup did not end: {patience}")
 
     def _end_at_once(self, number: int, why: str) -> None:
         kill_children()

@@ -12,8 +12,9 @@ from io import TextIOWrapper
 
 import click
 
+from nat.cli import console_log
+
 DISTRIBUTION = "nat-finetuning-harness"
-LOG_FORMAT = "%(asctime)s - %(levelname)-8s - %(name)s:%(lineno)d - %(message)s"
 EXIT_FAILED = 1
 EXIT_SIGNAL = 128
 """Plus the number of the signal that ended the command, as in shells."""
@@ -89,13 +90,13 @@ def _plugin_targets() -> dict[str, str]:
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error", "critical"], case_sensitive=False),
-    default="info",
+    default="warning",
     show_default=True,
-    help="Lowest level of log lines on stderr.",
+    help="Lowest level of log lines on stderr; a run's run.log has all from info on.",
 )
 def cli(log_level: str) -> None:
     """Finetune the model inside your agent, with the workflow that runs in production."""
-    logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr, force=True)
+    console_log.configure(log_level)
     for library in ("httpx", "httpx2", "httpcore", "httpcore2", "openai", "matplotlib"):
         logging.getLogger(library).setLevel(logging.WARNING)
 

@@ -1,8 +1,9 @@
 """A run's progress for people: a live view on a terminal, else one line per event."""
 
-import logging
+import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,11 +14,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from nat.cli import console_log
+from nat.cli.steps import QUIET_SECONDS, Clock, Steps
 from nat.data_models.rollout_failure import FailureCount, one_line, total
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.metrics import STALE_ROWS
 from nat.finetuning.progress import RunProgress
 from nat.reports.text import sparkline
+from nat.runs.plot import duration
 from nat.runs.records import (
     EpochRecord,
     JobRecord,
@@ -33,51 +37,82 @@ _ROWS_SHOWN = 12
 
 
 class LineProgress(RunProgress):
-    """One line per finished epoch and validation, for pipes; warnings and failures are in the log.
+    """A line for each step, epoch and validation, and after half a minute without one; warnings are in the log."""
 
-    With `logged`, the log has a line for each epoch and validation, so none is printed here.
-    """
-
-    def __init__(self, console: Console, *, logged: bool) -> None:
-        self._console = console
-        self._logged = logged
+    def __init__(self, console: Console, *, clock: Clock = time.monotonic) -> None:
+        self._lines = Steps(console, clock=clock)
+        self._open = ExitStack()
+        self._clock = clock
         self._num_epochs = 0
+        self._began: tuple[int, float] | None = None
+        """The first epoch, and when its rollouts began."""
+        self._epoch = 0
 
     def __enter__(self) -> Self:
+        self._open.enter_context(self._lines.checked())
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        pass
+        self._open.close()
+
+    def step_started(self, what: str) -> None:
+        self._lines.begin(what)
 
     def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
         self._num_epochs = num_epochs
         epochs = "1 epoch" if num_epochs == 1 else f"{num_epochs} epochs"
-        self._line(f"run {run_id}: {epochs}, output in {run_dir}")
+        self._lines.line(f"run {run_id}: {epochs}, output in {run_dir}")
 
     def phase_started(self, phase: TrainingPhase) -> None:
-        if not self._logged:
-            self._line(str(phase))
+        self._lines.line(str(phase))
+
+    def epoch_started(self, epoch: int, num_epochs: int) -> None:  # noqa: ARG002 - the protocol's signature
+        self._epoch = epoch
+        self._began = self._began or (epoch, self._clock())
+
+    def rollouts_started(self, phase: Phase, total: int | None) -> None:
+        what = "held-out rollouts" if phase is Phase.VALIDATION else f"{self._place(self._epoch)}  rollouts"
+        self._lines.begin(what, total, after=QUIET_SECONDS)
+
+    def rollout_done(self, error: str | None) -> None:
+        self._lines.advance(failed=error is not None)
+
+    def training_started(self, num_groups: int, num_trajectories: int) -> None:
+        what = f"{self._place(self._epoch)}  training on {num_trajectories} rollouts in {num_groups} groups"
+        self._lines.begin(what, after=QUIET_SECONDS)
 
     def epoch_finished(self, record: EpochRecord) -> None:
-        if self._logged:
-            return
-        self._line(
-            f"epoch {epoch_number(record.epoch)}/{self._num_epochs}  reward {record.avg_reward:.3f}  "
+        self._lines.line(
+            f"{self._place(record.epoch)}  reward {record.avg_reward:.3f}  "
             f"groups {record.trained_groups}/{record.num_groups}  "
             f"rollouts {record.num_rollouts}{_failed(record.failures)}  {_stale(record)}{record.seconds:.1f} s"
+            f"{self._left(record)}"
         )
 
     def validation_finished(self, record: ValidationRecord) -> None:
-        if not self._logged:
-            failed = _failed(record.failures)
-            self._line(
-                f"held-out {after_epoch(record.epoch)}: {_mean(record)} on {record.num_examples} examples{failed}"
-            )
+        failed = _failed(record.failures)
+        self._lines.line(
+            f"held-out {after_epoch(record.epoch)}: {_mean(record)} on {record.num_examples} examples{failed}"
+        )
 
-    def _line(self, text: str) -> None:
-        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+    def message(self, text: str) -> None:
+        self._lines.line(text)
+
+    def warning(self, text: str) -> None:
+        """The log shows it."""
+
+    def _place(self, epoch: int) -> str:
+        return f"epoch {epoch_number(epoch)}/{self._num_epochs}"
+
+    def _left(self, record: EpochRecord) -> str:
+        """How long the other epochs take, validations between them included."""
+        left = self._num_epochs - epoch_number(record.epoch)
+        if self._began is None or left <= 0:
+            return ""
+        first, at = self._began
+        return f"  about {duration(max(1.0, (self._clock() - at) / (epoch_number(record.epoch) - first) * left))} left"
 
 
 class LiveProgress(RunProgress):
@@ -102,25 +137,37 @@ class LiveProgress(RunProgress):
         self._causes: list[FailureCount] = []
         self._failed: list[str] = []
         self._training = ""
-        """What is being trained, also while the next rollouts are played."""
+        """What is being trained, also while the next rollouts are played, or another step."""
         self._failures_file: Path | None = None
-        self._title = Text("starting: loading the model and building the workflow …", style="dim")
+        self._log = ExitStack()
+        self._title = Text("", style="dim")
         self._live = Live(self._view(), console=console, refresh_per_second=4)
 
     def __enter__(self) -> Self:
         self._live.start()
+        self._log.enter_context(console_log.shown_by(self.message))
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._log.close()
+        self._training = ""
+        self._show_note()
         self._refresh()
         self._live.transient = self._failures_file is None  # if no run began, the empty table is removed
         self._live.stop()
 
+    def step_started(self, what: str) -> None:
+        self._training = f"{what} …"
+        self._show_note()
+        self._refresh()
+
     def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
         self._title = Text.assemble(("nat finetune ", "bold"), f"{run_id}  →  {run_dir}")
         self._failures_file = run_dir / FAILURES_NAME
+        self._training = ""
+        self._show_note()
         self._bars.update(self._epochs, total=num_epochs)
         self._refresh()
 
@@ -165,6 +212,9 @@ class LiveProgress(RunProgress):
     def message(self, text: str) -> None:
         self._console.print(redact(text), highlight=False, markup=False)  # before lines are wrapped
 
+    def warning(self, text: str) -> None:
+        """The log shows it."""
+
     def _show_note(self) -> None:
         failed = f"{len(self._failed)} failed: {one_line(self._failed[0])}" if self._failed else ""
         self._note.plain = "  ".join(filter(None, (self._training, failed)))
@@ -205,10 +255,10 @@ class LiveProgress(RunProgress):
 
 
 def console_progress(console: Console) -> LineProgress | LiveProgress:
-    """The live view on a terminal, else lines."""
-    if console.is_terminal:
+    """The live view on a terminal, else lines; likewise with the log of modules on stderr, which breaks the view."""
+    if console.is_terminal and not console_log.is_chatty():
         return LiveProgress(console)
-    return LineProgress(console, logged=logging.getLogger().isEnabledFor(logging.INFO))
+    return LineProgress(console)
 
 
 def _mean(record: ValidationRecord) -> str:

@@ -17,8 +17,7 @@ logger = logging.getLogger(__name__)
 BEST_MODEL = "best_model"
 """Folder in the run's folder that the best model is exported to."""
 SECONDS_AFTER_INTERRUPT = 12.0
-"""Time to export it after Ctrl-C or SIGTERM: `nat.cli.event_loop` gives the whole end of a run 30 s, and stopping a
-backend may take ten."""
+"""Time to export it after Ctrl-C or SIGTERM, for which a user waits; the message has the command that exports it."""
 
 
 async def keep_if_best(

@@ -11,11 +11,12 @@ from nat.config.components import references_of
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.errors import ConfigError
+from nat.finetuning.events import Observer, StepBegun
 from nat.finetuning.expected_load import expected_load
 from nat.finetuning.health import check_health
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.plan import Plan, resolve
-from nat.finetuning.runtime import build_stages, warnings_of
+from nat.finetuning.runtime import LOADING, build_stages, warnings_of
 from nat.finetuning.stage import Stage
 from nat.finetuning.verdict import smallest_improvement
 from nat.finetuning.workflow_sessions import opened_remote
@@ -97,7 +98,7 @@ class FinetunePlan(BaseModel):
         return epoch_seconds(self.forecast.speed, self.load, self.rollouts_per_epoch, self.forecast.optimizer_steps)
 
 
-async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
+async def dry_run(given: FinetuneRunConfig, *, observe: Observer = lambda _event: None) -> FinetunePlan:
     """Resolve the configuration, read the datasets, build every component and ask the backend for a forecast.
 
     Raises what `run_finetuning` would raise before its first rollout, and ConfigError if training does not fit into the
@@ -105,6 +106,7 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
     """
     plan = await resolve(given)
     load = expected_load(plan)
+    observe(StepBegun(LOADING))
     async with AsyncExitStack() as stack:
         builder = await stack.enter_async_context(plan.opened())
         await opened_remote(stack, plan, builder)
@@ -115,6 +117,7 @@ async def dry_run(given: FinetuneRunConfig) -> FinetunePlan:
         await builder.probe_llms()
         providers = {name: await builder.get_llm_provider(name) for name in builder.llm_names}
         llms = {name: provider.description for name, provider in providers.items()}
+        observe(StepBegun("measuring the speed of sampling and training"))
         forecasts = [
             await _forecast(plan, stage, load, components.adapter)
             for components, stage in zip(stages, plan.stages, strict=True)

@@ -29,8 +29,7 @@ from nat.wire.training import JobStatus
 logger = logging.getLogger(__name__)
 
 SECONDS_AFTER_INTERRUPT = 6.0
-"""Time for a validation after Ctrl-C or SIGTERM; with the export of the best model and the backend's stop it must fit
-into the 30 s of `nat.cli.event_loop`."""
+"""Time for a validation after Ctrl-C or SIGTERM, for which a user waits; what is missing can be played later."""
 
 _CANNOT_BE_JUDGED = (BackendUnreachable, EvaluationError, JournalError, StorageError, OSError)
 """After these errors, a validation would fail as well."""

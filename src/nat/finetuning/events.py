@@ -22,6 +22,13 @@ from nat.runs.rollouts import RolloutRecord
 
 
 @dataclass(frozen=True, slots=True)
+class StepBegun:
+    """A step that may take long has begun, such as "loading the model"; rollouts and training have other events."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunBegun:
     """The components are built, and the first epoch is next."""
 
@@ -73,6 +80,11 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
+class Warned(Said):
+    """Likewise, of something that is likely wrong; it stands in the log as well."""
+
+
+@dataclass(frozen=True, slots=True)
 class StateChanged:
     """The run goes on and says that it ends early, or has ended."""
 
@@ -82,7 +94,8 @@ class StateChanged:
 
 
 Event = (
-    RunBegun
+    StepBegun
+    | RunBegun
     | TrainingPhase
     | EpochBegun
     | RolloutsBegun

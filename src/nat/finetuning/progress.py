@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nat.files import write_text
-from nat.finetuning.events import EpochBegun, Event, RolloutDone, RolloutsBegun, RunBegun, Said
+from nat.finetuning.events import EpochBegun, Event, RolloutDone, RolloutsBegun, RunBegun, Said, StepBegun, Warned
 from nat.runs.folder import METRICS_NAME, REWARD_HISTORY_FIELDS, REWARD_HISTORY_NAME
 from nat.runs.records import EpochRecord, JobRecord, Phase, TrainingPhase, ValidationRecord
 from nat.secrets import redact_json
@@ -19,6 +19,8 @@ class RunProgress:
 
     def __call__(self, event: Event) -> None:  # noqa: C901 - a method for each kind of event
         match event:
+            case StepBegun():
+                self.step_started(event.what)
             case RunBegun():
                 self.run_started(event.run_id, event.run_dir, event.num_epochs)
             case TrainingPhase():
@@ -37,8 +39,13 @@ class RunProgress:
                 self.epoch_finished(event)
             case ValidationRecord():
                 self.validation_finished(event)
+            case Warned():
+                self.warning(event.text)
             case Said():
                 self.message(event.text)
+
+    def step_started(self, what: str) -> None:
+        """A step other than rollouts and training, such as loading the model; it may take long."""
 
     def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
         pass
@@ -69,6 +76,10 @@ class RunProgress:
 
     def message(self, text: str) -> None:
         """A message for the user, in one or more whole sentences."""
+
+    def warning(self, text: str) -> None:
+        """Likewise, of something that is likely wrong; it stands in the log as well."""
+        self.message(text)
 
 
 DEFAULT_FOLDER = Path(".tmp/nat/finetuning")

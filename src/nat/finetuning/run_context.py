@@ -19,11 +19,13 @@ from nat.data_models.rollout_failure import FailureCount
 from nat.errors import describe_error
 from nat.eval.comparison import FirstAnswers
 from nat.eval.failures import FAILURES_NAME
-from nat.finetuning.events import Event, Observer, Said, StateChanged
+from nat.finetuning.events import Event, Observer, Said, StateChanged, Warned
 from nat.finetuning.run_log import RunLog
 from nat.runs.folder import create_run_folder, new_run_id, write_files
+from nat.runs.index import remember_run
 from nat.runs.journal import Journal
 from nat.runs.liveness import marked_alive
+from nat.runs.log_file import log_kept
 from nat.runs.plot import PLOT_NAME, draw_run
 from nat.runs.records import (
     EpochRecord,
@@ -103,7 +105,7 @@ class RunContext:
     def warn(self, text: str) -> None:
         """Log a message, and show it."""
         logger.warning("%s", text)
-        self.say(text)
+        self.append(Warned(text))
 
     def end_early(self, why: str) -> None:
         """Report and record why the run ends before its last epoch although nothing went wrong."""
@@ -188,11 +190,13 @@ def open_run(
     with (
         marked_alive(run_dir),
         Journal.create(run_dir, run_id, config_text, created_at=now()) as journal,
+        log_kept(run_dir),
         redacted_logs(),
         in_run(
             RunContext(run_id, RunLog(journal, observers, guards=config.guards), now, plotter, planned or {})
         ) as run,
     ):
+        remember_run(run_dir)
         yield run
 
 

@@ -22,7 +22,7 @@ from nat.finetuning.best_model import export_best, export_best_after
 from nat.finetuning.diagnosis.fall import broken_by_update
 from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.ending import end_after, judge_after, summarised
-from nat.finetuning.events import Observer, RunBegun
+from nat.finetuning.events import Observer, RunBegun, StepBegun
 from nat.finetuning.health import check_health, dead_server
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TakesOver, TrainerAdapter
@@ -45,6 +45,7 @@ from nat.runs.records import RunState, RunSummary, TrainingPhase
 
 logger = logging.getLogger(__name__)
 
+LOADING = "loading the model and building the workflow"
 MODEL_NAME = "model"
 """Folder in the run's folder that the trained model is exported to."""
 
@@ -172,6 +173,7 @@ async def build_components(finetuning: FinetuneConfig, builder: WorkflowBuilder)
 async def _run(plan: Plan, run: RunContext, watch: Stopwatch) -> RunResult:
     """Build once, train and export; summarise when everything is closed."""
     exports_best = plan.finetuning.export_best
+    run.append(StepBegun(LOADING))
     async with AsyncExitStack() as stack:
         builder = await stack.enter_async_context(plan.opened(run.journal.run_dir))
         await open_sessions(stack, plan, builder, run)
@@ -181,6 +183,7 @@ async def _run(plan: Plan, run: RunContext, watch: Stopwatch) -> RunResult:
             async with watched_servers(builder, rollouts_open):
                 statuses = await _trained(stages, plan, run, begun)
             components = stages[-1]
+            run.append(StepBegun("saving the results"))
             model = await components.adapter.export_model(MODEL_NAME)
             served = await components.adapter.served_model()
             best = await export_best(components.adapter, run) if exports_best else None

@@ -1,6 +1,6 @@
 """Open the workflows of a run, each once: the training's and, if it differs, the validation's."""
 
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack
 from pathlib import Path
 
 from nat.builder.builder import Builder, EvalBuilder
@@ -11,12 +11,11 @@ from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneConfig
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError, docs_page
-from nat.finetuning.events import RolloutDone
+from nat.finetuning.events import Observer, RolloutDone
 from nat.finetuning.plan import Plan
 from nat.finetuning.run_context import RunContext
 from nat.rollout.loop_watch import watched_loop
 from nat.rollout.remote import open_remote
-from nat.rollout.rollout import Rollout
 from nat.rollout.session import Remote, WorkflowSession, using_session
 
 
@@ -106,8 +105,12 @@ async def _served(name: str, llm: LLMBaseConfig, training: Config, builder: Buil
 
 
 def _use(stack: AsyncExitStack, session: WorkflowSession, run: RunContext) -> None:
-    def report(rollout: Rollout) -> None:
-        run.append(RolloutDone(None if rollout.error is None else str(rollout.error)))
-
     stack.enter_context(using_session(session))
-    stack.enter_context(session.on_rollout(report))
+    stack.enter_context(observed_rollouts(session, run.append))
+
+
+def observed_rollouts(session: WorkflowSession, observe: Observer) -> AbstractContextManager[None]:
+    """Until the block ends, tell the observer of each rollout that ends."""
+    return session.on_rollout(
+        lambda rollout: observe(RolloutDone(None if rollout.error is None else str(rollout.error)))
+    )

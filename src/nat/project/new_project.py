@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from string import Template
 
@@ -79,12 +79,19 @@ def extras_of(framework: str) -> list[str]:
     return ["local"] if extra is None else ["local", extra]
 
 
-async def write_project(folder: Path, framework: str, *, with_model: bool, model: str | None = None) -> None:
+async def write_project(
+    folder: Path,
+    framework: str,
+    *,
+    with_model: bool,
+    model: str | None = None,
+    on_line: Callable[[str], None] = lambda _line: None,
+) -> None:
     """Write all files at once: after a failure there is no folder, or the empty one that was there."""
     with replacing_folder(folder, may_replace=_may_replace) as draft:
         _write_files(draft, folder.name, framework, model)
         if with_model:
-            await _make_model(draft / MODEL, FRAMEWORKS[framework])
+            await _make_model(draft / MODEL, FRAMEWORKS[framework], on_line)
 
 
 def _may_replace(folder: Path) -> bool:
@@ -125,9 +132,10 @@ def _files(folder: Path) -> Iterator[tuple[Path, Path]]:
             yield path.relative_to(folder), path
 
 
-async def _make_model(folder: Path, framework: Framework) -> None:
+async def _make_model(folder: Path, framework: Framework, on_line: Callable[[str], None]) -> None:
     answers = [] if framework.answer_tool is None else ["--answer_tool", framework.answer_tool]
-    code, output = await run_module("nat.backend.calculator", str(folder), "--tool", framework.tool, *answers)
+    arguments = [str(folder), "--tool", framework.tool, *answers]
+    code, output = await run_module("nat.backend.calculator", *arguments, on_line=on_line)
     if code:
         raise ProjectRefused(
             f"the tiny model cannot be made (exit code {code}): {output[-2000:]}",

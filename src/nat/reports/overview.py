@@ -137,10 +137,11 @@ def _of_phases(config: dict[str, Any], key: str) -> list[Any]:
     return [value_at(phase, key) for phase in phases if isinstance(phase, dict)] if isinstance(phases, list) else []
 
 
-def list_page(runs: Sequence[RunOverview], root: Path) -> str:
-    """The table of the runs, the newest first."""
+def list_page(runs: Sequence[RunOverview], root: Path | None) -> str:
+    """The table of the runs, the newest first; `root` is where they were looked for, None for all of the user's."""
     if not runs:
-        return f"No runs below {root}. --output_dir names another place, the `finetuning.output_dir` of your runs."
+        where = "" if root is None else f" below {root}"
+        return f"No runs{where}. --output_dir names another place, the `finetuning.output_dir` of your runs."
     header = ("RUN", "STARTED (UTC)", "STATE", "EPOCHS", "HELD-OUT", "VERDICT", "MODEL")
     page = table(header, map(_cells, runs), left=len(header))
     problems = [f"{run.folder}: {run.problem}" for run in runs if run.problem]

@@ -1,14 +1,19 @@
-"""Find the folders of runs on this machine, by path, id, the beginning of an id, or `latest`. Reads names only."""
+"""Find the folders of runs on this machine, by path, id, the beginning of an id, or `latest`. Reads names only.
+
+Runs that were started in the current folder, or lie in it, come before the others of the user.
+"""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from nat.errors import JournalError, did_you_mean
 from nat.runs.folder import LATEST
+from nat.runs.index import started_runs
 from nat.runs.journal import JOURNAL_NAME
 
 RUNS_ROOT = Path(".tmp")
-"""Where runs are looked for: the default `finetuning.output_dir` and those of the examples lie below it."""
+"""Where runs are looked for first: the default `finetuning.output_dir` and those of the examples lie below it."""
 
 _DEPTH = 3
 """Folders between the root and a journal: `.tmp/nat/finetuning/<run_id>`."""
@@ -24,11 +29,28 @@ def list_runs(root: Path = RUNS_ROOT) -> list[Path]:
             found.append(folder)
         if JOURNAL_NAME in files or len(folder.relative_to(root).parts) == _DEPTH:
             folders.clear()
-    return sorted(found, key=lambda folder: (folder.name, folder), reverse=True)
+    return _newest_first(found)
 
 
-def find_run(name: str, root: Path = RUNS_ROOT) -> Path:
-    """The folder of the run that `name` means: its path, or below `root` its id, a beginning of it, or `latest`.
+def known_runs() -> tuple[list[Path], list[Path]]:
+    """The user's runs that were started in the current folder or lie in it, and all others; the newest first."""
+    cwd, here, elsewhere = Path.cwd(), {folder.resolve(): folder for folder in list_runs(RUNS_ROOT)}, []
+    for run in started_runs():
+        if cwd in (run.started_in, *run.run_dir.parents):
+            here.setdefault(run.run_dir, run.run_dir)
+        else:
+            elsewhere.append(run.run_dir)
+    return _newest_first(here.values()), _newest_first(elsewhere)
+
+
+def _newest_first(runs: Iterable[Path]) -> list[Path]:
+    return sorted(runs, key=lambda folder: (folder.name, folder), reverse=True)
+
+
+def find_run(name: str, root: Path | None = None) -> Path:
+    """The folder of the run that `name` means: its path, its id, a beginning of it, or `latest`.
+
+    It is looked for below `root`; without one, among all of the user's; `latest` is the newest of this folder, if any.
 
     Raises:
         JournalError: there is no such run, or there are several.
@@ -37,9 +59,10 @@ def find_run(name: str, root: Path = RUNS_ROOT) -> Path:
     given = Path(name)
     if (given / JOURNAL_NAME).is_file():
         return given.resolve() if given.is_symlink() or given.name in {"", ".."} else given
-    runs = list_runs(root)
-    if name == LATEST and runs:
+    here, elsewhere = known_runs() if root is None else (list_runs(root), [])
+    if name == LATEST and (runs := here or elsewhere):
         return runs[0]
+    runs = here + elsewhere
     found = [run for run in runs if run.name == name] or [run for run in runs if name and run.name.startswith(name)]
     if len(found) > 1:
         raise JournalError(
@@ -51,13 +74,14 @@ def find_run(name: str, root: Path = RUNS_ROOT) -> Path:
     return found[0]
 
 
-def _not_found(given: Path, runs: list[Path], root: Path) -> JournalError:
+def _not_found(given: Path, runs: list[Path], root: Path | None) -> JournalError:
     if given.is_dir() and (below := list_runs(given)):
         return JournalError(
             f"{given} is not a run's folder, but it has {_listed(below)}", hint="give one of these folders"
         )
     seen = f"{given} has no {JOURNAL_NAME}" if given.is_dir() else f"no run is called {str(given)!r}"
-    there = f"below {root} there {'is' if len(runs) == 1 else 'are'} {_listed(runs) if runs else 'none'}"
+    place = f"below {RUNS_ROOT}, and of those that you started," if root is None else f"below {root}"
+    there = f"{place} there {'is' if len(runs) == 1 else 'are'} {_listed(runs) if runs else 'none'}"
     return JournalError(
         f"{seen}; {there}.{did_you_mean(given.name, [run.name for run in runs])}",
         hint="give a run's folder, its id or the beginning of one, or `latest`; --output_dir names another place to "

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from fakes.run_records import epoch_record, job_record, validation_record
+from nat.cli import console_log
 from nat.cli.progress import LineProgress, LiveProgress, console_progress
 from nat.data_models.rollout_failure import FailureCount
 from nat.runs.records import Phase
@@ -19,8 +20,14 @@ def console(*, terminal: bool) -> Console:
     return Console(file=StringIO(), force_terminal=terminal, width=120)
 
 
+def text_of(output: Console) -> str:
+    assert isinstance(output.file, StringIO)
+    return output.file.getvalue()
+
+
 def shown(view: LineProgress | LiveProgress, output: Console) -> str:
     with view:
+        view.step_started("loading the model")
         view.run_started("20260314-092653-5a1f", Path("runs/x"), 3)
         view.validation_finished(validation_record(epoch=0))
         view.epoch_started(0, 3)
@@ -30,9 +37,8 @@ def shown(view: LineProgress | LiveProgress, output: Console) -> str:
         view.epoch_finished(epoch_record(epoch=0, failures=FAILURES))
         view.validation_finished(validation_record(epoch=1))
         view.message("The model stops exploring.")
-    file = output.file
-    assert isinstance(file, StringIO)
-    return file.getvalue()
+        view.warning("This stands in the log.")
+    return text_of(output)
 
 
 @pytest.mark.parametrize(("terminal", "view"), [(True, LiveProgress), (False, LineProgress)])
@@ -41,24 +47,60 @@ def test_a_terminal_gets_the_live_view_and_everything_else_gets_lines(terminal, 
     assert isinstance(console_progress(console(terminal=terminal)), view)
 
 
+def test_the_log_of_modules_takes_the_place_of_the_live_view():
+    """`--log-level info` prints lines that would break the view."""
+    console_log.configure("info")
+    assert isinstance(console_progress(console(terminal=True)), LineProgress)
+    console_log.configure("warning")
+    assert isinstance(console_progress(console(terminal=True)), LiveProgress)
+
+
 def test_lines_show_epochs_and_validations():
     """Each epoch and validation is a line without control sequences."""
     output = console(terminal=False)
-    lines = shown(LineProgress(output, logged=False), output).splitlines()
+    lines = shown(LineProgress(output), output).splitlines()
     assert [line.split("  ")[0] for line in lines] == [
+        "loading the model …",
         "run 20260314-092653-5a1f: 3 epochs, output in runs/x",
         "held-out before training: 0.500 on 2 examples",
         "epoch 1/3",
         "held-out after epoch 1: 0.500 on 2 examples",
+        "The model stops exploring.",
     ]
     assert "\x1b" not in "".join(lines)
 
 
-def test_logged_lines_are_not_printed_twice():
-    """At the level `info` the log has a line for each epoch and validation."""
-    output = console(terminal=False)
-    assert shown(LineProgress(output, logged=True), output).splitlines() == [
-        "run 20260314-092653-5a1f: 3 epochs, output in runs/x"
+def test_an_epochs_line_says_how_long_the_others_take():
+    """The time per epoch includes validations; the last line has no rest."""
+    output, now = console(terminal=False), [0.0]
+    view = LineProgress(output, clock=lambda: now[0])
+    view.run_started("r", Path("runs/x"), 3)
+    for epoch in range(3):
+        view.epoch_started(epoch, 3)
+        now[0] += 60.0
+        view.epoch_finished(epoch_record(epoch=epoch))
+    ends = [line.rpartition("  ")[2] for line in text_of(output).splitlines()[1:]]
+    assert ends == ["about 2 min 0 s left", "about 1 min 0 s left", "0.0 s"]
+
+
+def test_a_long_epoch_says_every_half_minute_how_far_it_is():
+    """A pipe gets a line while rollouts are played and while the model trains, and none before."""
+    output, now = console(terminal=False), [0.0]
+    view = LineProgress(output, clock=lambda: now[0])
+    view.run_started("r", Path("runs/x"), 12)
+    view.epoch_started(2, 12)
+    view.rollouts_started(Phase.TRAIN, 128)
+    for _ in range(32):
+        view.rollout_done(None)
+    for now[0] in (29.0, 30.0, 59.0):
+        view._lines.check()
+    view.training_started(16, 128)
+    for now[0] in (60.0, 89.0, 90.0):
+        view._lines.check()
+    assert text_of(output).splitlines()[1:] == [
+        "epoch 3/12  rollouts 32/128, about 1 min 30 s more",
+        "epoch 3/12  training on 128 rollouts in 16 groups, 1 s so far",
+        "epoch 3/12  training on 128 rollouts in 16 groups, 31 s so far",
     ]
 
 
@@ -120,7 +162,7 @@ def test_stale_rows_are_shown_where_epochs_overlap(terminal):
     """A run with `max_staleness` shows the share of rows from earlier weights; other runs have no such column."""
     for metrics, words in (({"drift/stale_rows": 0.25}, ["stale rows", "25%"]), ({}, [])):
         output = console(terminal=terminal)
-        view = console_progress(output) if terminal else LineProgress(output, logged=False)
+        view = console_progress(output) if terminal else LineProgress(output)
         with view:
             view.run_started("r", Path("runs/x"), 1)
             view.epoch_finished(epoch_record(epoch=0, metrics=metrics))

@@ -1,12 +1,17 @@
-"""Code that blocks the event loop is named."""
+"""Code that blocks the event loop is named, and nothing else."""
 
 import asyncio
+import logging
 import selectors
 import threading
-from traceback import FrameSummary
+import time
 
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.processes import busy_machine
 from nat.rollout import loop_watch
-from nat.rollout.loop_watch import blocking_frame, watched_loop
+from nat.rollout.loop_watch import Blocked, Place, _called, blocking_place, watched_loop
 
 
 async def test_the_function_that_blocks_the_loop_is_named_once():
@@ -14,8 +19,8 @@ async def test_the_function_that_blocks_the_loop_is_named_once():
     reports = []
     told = threading.Event()
 
-    def report(text):
-        reports.append(text)
+    def report(level, text):
+        reports.append((level, text))
         told.set()
 
     async def agent_that_blocks():
@@ -29,28 +34,83 @@ async def test_the_function_that_blocks_the_loop_is_named_once():
         await asyncio.sleep(0.05)
         threading.Timer(0.75, told.set).start()
         await agent_that_blocks()
-    [text] = reports
+    [(level, text)] = reports
+    assert level == logging.ERROR
     assert "by agent_that_blocks (" in text
     assert f"{__file__}:" in text
     assert "told.wait(60)" in text
+    assert "await an async client" in text
 
 
-def frame(filename: str, name: str) -> FrameSummary:
-    return FrameSummary(filename, 1, name, lookup_line=False)
+LIBRARY, OURS = threading.__file__, loop_watch.__file__
+LOOP, RUN = Place(asyncio.events.__file__, "_run", 1), Place(OURS, "play", 1)
+USER, SOCKET = Place("/home/me/agent.py", "answer", 1), Place(LIBRARY, "recv", 1)
+AWAITED = Place(LIBRARY, "create", 1, is_awaited=True)
+CAPTURE = Place(OURS, "record", 1, is_awaited=True)
 
 
 def test_the_users_function_is_named_and_not_its_library():
     """For a synchronous HTTP call, neither the socket nor our own frames are named."""
-    library, ours = threading.__file__, loop_watch.__file__
-    loop, run = frame(asyncio.events.__file__, "_run"), frame(ours, "play")
-    user, socket = frame("/home/me/agent.py", "answer"), frame(library, "recv")
-    assert blocking_frame([loop, run, user, socket]) == user
-    assert blocking_frame([loop, run, socket]) == socket
+    assert blocking_place(_called([LOOP, RUN, USER, SOCKET])) == USER
+    assert blocking_place(_called([LOOP, RUN, SOCKET])) is None
+
+
+def test_a_line_that_awaits_is_not_guilty():
+    """What it awaits may block: a library, or our own capture of the call."""
+    assert blocking_place([RUN, USER, AWAITED, SOCKET]) is None
+    assert blocking_place([RUN, USER, AWAITED, CAPTURE]) is None
+    own = Place("/home/me/tools.py", "search", 1, is_awaited=True)
+    assert blocking_place([RUN, USER, own, SOCKET]) == own
 
 
 def test_a_loop_that_runs_again_is_not_reported():
     """The loop may continue between the check and the reading of the stack."""
-    script, library = frame("/home/me/run.py", "<module>"), frame(threading.__file__, "run")
-    loop, select = frame(asyncio.base_events.__file__, "_run_once"), frame(selectors.__file__, "select")
-    assert blocking_frame([script, library, loop, select]) is None
-    assert blocking_frame([script, library, loop]) is None
+    script, library = Place("/home/me/run.py", "<module>", 1), Place(threading.__file__, "run", 1)
+    loop, select = Place(asyncio.base_events.__file__, "_run_once", 1), Place(selectors.__file__, "select", 1)
+    assert not _called([script, library, loop, select])
+    assert not _called([script, library, loop])
+
+
+def test_one_call_that_lasts_is_blocked_and_many_are_not():
+    """An iteration of the loop with hundreds of short calls is in another one at each check."""
+    one, other, blocked = object(), object(), Blocked()
+    for _ in range(5):
+        blocked = blocked.after(one, 1.0, 0.0)
+    assert blocked == Blocked(one, 5.0)
+    assert blocked.after(other, 1.0, 0.0) == Blocked(other, 1.0)
+    assert blocked.after(None, 1.0, 0.0) == Blocked()
+
+
+@given(st.lists(st.floats(0.0, 1.5), max_size=40))
+def test_time_without_a_processor_does_not_count(waits):
+    """A thread that starves is as long in a call as it worked there."""
+    call, blocked = object(), Blocked()
+    for waited in waits:
+        blocked = blocked.after(call, 1.0, waited)
+    assert abs(blocked.seconds - sum(max(0.0, 1.0 - waited) for waited in waits)) < 1e-6
+
+
+async def test_our_own_code_is_no_fault_of_the_user():
+    """A library's or our own frame gets no remedy for the user's code."""
+    reports = []
+    with watched_loop(lambda *line: reports.append(line), checks=2, seconds_per_check=0.25):
+        asyncio.get_running_loop().call_later(0.01, time.sleep, 0)
+        await asyncio.sleep(0)
+        loop_watch._Watch(lambda *line: reports.append(line), 2, 0.25)._report_blocker([RUN, USER, AWAITED, SOCKET])
+    [(level, text)] = reports
+    assert level == logging.WARNING
+    assert f"by recv ({LIBRARY}:1" in text
+    assert "answer (/home/me/agent.py:1) awaits it" in text
+    assert "await an async client" not in text
+
+
+async def test_a_busy_machine_blames_nobody():
+    """Beside six busy processes a call that computes for 0.3 s may take two seconds; it is not reported."""
+    reports = []
+    with busy_machine(), watched_loop(lambda *line: reports.append(line), checks=4, seconds_per_check=0.25):
+        for _ in range(4):
+            began = time.thread_time()
+            while time.thread_time() - began < 0.3:
+                pass
+            await asyncio.sleep(0)
+    assert reports == []

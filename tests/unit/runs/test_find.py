@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from nat.errors import JournalError
-from nat.runs.find import find_run, list_runs
+from nat.runs.find import find_run, known_runs, list_runs
+from nat.runs.index import remember_run
 from nat.runs.journal import JOURNAL_NAME
 
 OLD, NEW, OTHER = "20260314-092653-5a1f", "20260314-120000-77aa", "20260313-080000-0c0c"
@@ -108,3 +109,57 @@ def test_of_many_runs_only_some_are_listed(tmp_path):
         (tmp_path / f"run-{number}" / JOURNAL_NAME).touch()
     with pytest.raises(JournalError, match=r"run-7.*run-3 and 3 more"):
         find_run("run-", tmp_path)
+
+
+def started(folder: Path, run_id: str, monkeypatch: pytest.MonkeyPatch, *, output: Path) -> Path:
+    """A run that the user starts in a folder."""
+    folder.mkdir(exist_ok=True)
+    monkeypatch.chdir(folder)
+    (output / run_id).mkdir(parents=True)
+    (output / run_id / JOURNAL_NAME).touch()
+    remember_run(output / run_id)
+    return output / run_id
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """Two projects; the runs of one lie on another disk."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return {
+        "old": started(tmp_path / "a", OTHER, monkeypatch, output=Path(".tmp/nat/finetuning")),
+        "disk": started(tmp_path / "a", OLD, monkeypatch, output=tmp_path / "disk"),
+        "deep": started(tmp_path / "b", NEW, monkeypatch, output=Path("x/y/z/runs")),
+    }
+
+
+def test_latest_is_the_newest_that_was_started_here(places, tmp_path, monkeypatch):
+    """Wherever its output lies; a newer one of another project is not meant."""
+    monkeypatch.chdir(tmp_path / "a")
+    assert find_run("latest") == tmp_path / "disk" / OLD
+    assert [[run.name for run in runs] for runs in known_runs()] == [[OLD, OTHER], [NEW]]
+    monkeypatch.chdir(tmp_path / "b")
+    assert find_run("latest") == tmp_path / "b" / places["deep"]
+
+
+def test_without_a_run_here_latest_is_the_newest_of_all(places, tmp_path, monkeypatch):
+    """A user who has changed the folder means the last run."""
+    monkeypatch.chdir(tmp_path)
+    assert find_run("latest").name == NEW  # below this folder
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert find_run("latest") == (tmp_path / "b" / places["deep"])
+
+
+def test_an_id_is_found_from_everywhere(places, tmp_path, monkeypatch):
+    """By its beginning, too; but not below another folder that the user names."""
+    monkeypatch.chdir(tmp_path / "b")
+    assert find_run(OTHER[:12]) == tmp_path / "a" / places["old"]
+    with pytest.raises(JournalError, match="below nowhere there are none"):
+        find_run(OTHER, Path("nowhere"))
+
+
+def test_a_deleted_run_is_skipped(places, tmp_path, monkeypatch):
+    """The index is no second truth about a run."""
+    monkeypatch.chdir(tmp_path / "a")
+    (places["disk"] / JOURNAL_NAME).unlink()
+    assert find_run("latest").name == OTHER

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from nat.cli.commands.options import json_option, runs_root_option
+from nat.cli.steps import SLOW_SECONDS, shown_steps
 from nat.finetuning.diagnosis.catalogue import Diagnosis
 from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run
 from nat.finetuning.diagnosis.report import diagnosis_text
@@ -21,12 +22,13 @@ from nat.runs.records import RunState
 @click.argument("run")
 @runs_root_option
 @json_option
-def diagnose_command(run: str, output_dir: Path, *, as_json: bool) -> None:
+def diagnose_command(run: str, output_dir: Path | None, *, as_json: bool) -> None:
     """Say why a reward is flat: the causes in the order of likelihood, their numbers, and what to change.
 
     RUN is a run's folder, its id, the beginning of an id that no other run has, or `latest`.
     """
-    with reading(find_run(run, output_dir)) as journal:
+    with reading(find_run(run, output_dir)) as journal, shown_steps() as steps:
+        steps.begin("reading the rollouts of the run", after=SLOW_SECONDS)
         info = journal.info()
         ended = info.state is not RunState.RUNNING or is_alive(journal.run_dir) is False
         phases = diagnose_phases(journal, ended=ended)

@@ -2,17 +2,15 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from nat.cli import event_loop
 from nat.cli.commands.options import rollout_options
+from nat.cli.steps import SLOW_SECONDS, Steps, shown_steps
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput
 from nat.data_models.evaluator import EvalOutput
 from nat.data_models.rollout_failure import FailureCount, counted
@@ -21,8 +19,7 @@ from nat.errors import EvaluationError
 from nat.eval.evaluate import EvaluationRun
 from nat.eval.failures import counts_of, remedy_of
 from nat.reports.text import printable
-from nat.rollout.rollout import Rollout
-from nat.rollout.session import WorkflowSession, opened_session
+from nat.rollout.session import opened_session
 
 _HEADER = ("Evaluator", "Avg Score", "Scored", "Output File")
 
@@ -52,41 +49,21 @@ def eval_command(
         override=override,
     )
     began = time.monotonic()
-    output = event_loop.run(_evaluate(config), keep_stdout=as_json)
+    with shown_steps() as steps:
+        output = event_loop.run(_evaluate(config, steps), keep_stdout=as_json)
     seconds = time.monotonic() - began
     click.echo(json.dumps(summary_record(output, seconds)) if as_json else summary_text(output, seconds))
     raise_without_scores(output)
 
 
-async def _evaluate(config: EvaluationRunConfig) -> EvaluationRunOutput:
+async def _evaluate(config: EvaluationRunConfig, steps: Steps) -> EvaluationRunOutput:
+    steps.begin("building the workflow", after=SLOW_SECONDS)
     async with opened_session(
         config.config_file, config.override, endpoint=config.endpoint, endpoint_timeout=config.endpoint_timeout
     ) as session:
-        with rollout_bar(session):
+        steps.begin("playing and scoring rollouts", after=SLOW_SECONDS)
+        with session.on_rollout(lambda rollout: steps.advance(failed=rollout.failed), steps.expect):
             return await EvaluationRun(config).run_and_evaluate(session_manager=session)
-
-
-@contextmanager
-def rollout_bar(session: WorkflowSession, console: Console | None = None) -> Iterator[None]:
-    """Until the block ends, show a bar on stderr if it is a terminal: rollouts that are done and that failed."""
-    console = console or Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("rollouts", total=0)
-        expected = failed = 0
-
-        def begun(rollouts: int) -> None:
-            nonlocal expected
-            expected += rollouts
-            progress.update(task, total=expected)
-
-        def done(rollout: Rollout) -> None:
-            nonlocal failed
-            failed += rollout.failed
-            progress.update(task, advance=1, description=f"rollouts ({failed} failed)" if failed else "rollouts")
-
-        with session.on_rollout(done, begun):
-            yield
 
 
 def summary_text(output: EvaluationRunOutput, seconds: float) -> str:

@@ -12,6 +12,7 @@ import click
 from nat.cli import event_loop
 from nat.cli.commands.options import json_option, runs_root_option
 from nat.cli.commands.trajectories import check_options_of_a_model, export_rollouts, trajectory_options
+from nat.cli.steps import SLOW_SECONDS, shown_steps
 from nat.errors import BackendError
 from nat.plugins.local.export import export_checkpoint
 from nat.runs.find import find_run
@@ -54,7 +55,7 @@ def export_command(
     output: Path | None,
     *,
     trajectories: Path | None,
-    output_dir: Path,
+    output_dir: Path | None,
     as_json: bool,
     **of_rollouts: Any,
 ) -> None:
@@ -63,7 +64,9 @@ def export_command(
     RUN is a run's id or the beginning of one, `latest`, or the folder of a run, a backend's output or a checkpoint.
     """
     if trajectories is not None:
-        exported = export_rollouts(find_run(run, output_dir), trajectories, **of_rollouts)
+        with shown_steps() as steps:
+            steps.begin("writing the rollouts", after=SLOW_SECONDS)
+            exported = export_rollouts(find_run(run, output_dir), trajectories, **of_rollouts)
         click.echo(exported.model_dump_json() if as_json else str(exported))
         return
     check_options_of_a_model(of_rollouts)
@@ -71,7 +74,9 @@ def export_command(
     source = found_checkpoint(folder, checkpoint)
     name = source.name + {"hf": "", "peft": "-peft", "gguf": ".gguf"}[form]
     target = output or source.parent.parent / EXPORTS / name
-    event_loop.run(export_checkpoint(source, target, form))
+    with shown_steps() as steps:
+        steps.begin(f"exporting {source}", after=SLOW_SECONDS)
+        event_loop.run(export_checkpoint(source, target, form))
     record = {"checkpoint": str(source), "model": str(target), "format": form}
     click.echo(json.dumps(record) if as_json else f"{source} → {target}")
 

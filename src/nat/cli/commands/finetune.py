@@ -1,7 +1,6 @@
 """`nat finetune`: train the model inside a workflow, and report whether it improved."""
 
 import json
-import logging
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ from rich.console import Console
 from nat.cli import event_loop
 from nat.cli.commands.options import rollout_options
 from nat.cli.progress import console_progress
+from nat.cli.steps import StepProgress, shown_steps
 from nat.data_models.finetuning import FinetuneRunConfig, ServedModel
 from nat.eval.failures import remedy_of
 from nat.finetuning.best_model import best_text
@@ -51,7 +51,8 @@ def finetune_command(
     """Train the model inside a workflow, and report whether it improved."""
     given = run_config(context, config_file)
     if dry_run:
-        plan = event_loop.run(make_plan(given), keep_stdout=as_json)
+        with shown_steps() as steps:
+            plan = event_loop.run(make_plan(given, observe=StepProgress(steps)), keep_stdout=as_json)
         click.echo(plan.model_dump_json() if as_json else plan_text(plan))
         return
     result = event_loop.run(_train(given, quiet=as_json), keep_stdout=as_json)
@@ -66,11 +67,7 @@ def run_config(context: click.Context, config_file: Path) -> FinetuneRunConfig:
 
 
 async def _train(given: FinetuneRunConfig, *, quiet: bool) -> RunResult:
-    """Train; on a terminal, the live view replaces the log, so only errors are logged."""
-    console = Console(stderr=quiet)
-    if console.is_terminal and logging.getLogger().getEffectiveLevel() in (logging.INFO, logging.WARNING):
-        logging.getLogger().setLevel(logging.ERROR)
-    with console_progress(console) as progress:
+    with console_progress(Console(stderr=quiet)) as progress:
         return await run_finetuning(given, progress=progress)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from nat.cli import event_loop
+from nat.cli.steps import shown_steps
 from nat.errors import one_of
 from nat.project.frameworks import FRAMEWORKS, framework_named
 from nat.project.new_project import check_model_can_be_made, extras_of, folder_for, model_named, write_project
@@ -30,8 +31,10 @@ def init_command(*, name: str, framework: str, model: str | None, no_model: bool
         model, no_model = model_named(model), True
     elif not no_model:
         check_model_can_be_made()
-        click.echo("Making a tiny model, which takes about half a minute …")
-    event_loop.run(write_project(folder, chosen, with_model=not no_model, model=model))
+    with shown_steps() as steps:
+        if not no_model:
+            steps.begin("making a tiny model")
+        event_loop.run(write_project(folder, chosen, with_model=not no_model, model=model, on_line=steps.at))
     click.echo(next_steps(folder, chosen, with_model=model is not None or not no_model))
 
 

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ValidationError
 from nat.config.secrets import secrets_in
 from nat.config.sources import APPEND
 from nat.errors import ConfigError, findings_of
-from nat.runs.find import RUNS_ROOT
 from nat.secrets import known_secrets
 
 
@@ -59,9 +58,8 @@ _import_option = click.option(
 runs_root_option = click.option(
     "--output_dir",
     type=click.Path(path_type=Path),
-    default=RUNS_ROOT,
-    show_default=True,
-    help="Where to look for runs, up to three folders down; the `finetuning.output_dir` of your runs.",
+    help="Look for runs only here, up to three folders down.  [default: .tmp, and all runs that you started; `latest` "
+    "is the newest of those started in the current folder or below it, and without one the newest of all]",
 )
 
 _endpoint_option = click.option(

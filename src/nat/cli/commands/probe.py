@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from nat.cli import event_loop
-from nat.cli.commands.eval import rollout_bar
 from nat.cli.commands.finetune import run_config
 from nat.cli.commands.options import rollout_options
+from nat.cli.steps import StepProgress, shown_steps
 from nat.files import write_text
 from nat.finetuning.probe.run import ProbeOptions, ProbeResult, probe
 from nat.finetuning.probe.verdict import raise_without_signal
@@ -59,7 +59,9 @@ def probe_command(
     The exit code is 1 if it has none.
     """
     options = ProbeOptions(examples=examples, generations=generations, rescores=rescores, reward=reward)
-    result = event_loop.run(probe(run_config(context, config_file), options, watch=rollout_bar), keep_stdout=as_json)
+    given = run_config(context, config_file)
+    with shown_steps() as steps:
+        result = event_loop.run(probe(given, options, observe=StepProgress(steps)), keep_stdout=as_json)
     if output is not None:
         write_text(output, record_text(result))
     click.echo(json.dumps(result.report.model_dump(mode="json")) if as_json else probe_page(result.report))

@@ -10,6 +10,7 @@ import click
 from nat.builder.context import RuntimeTypeEnum
 from nat.cli import event_loop
 from nat.cli.commands.options import config_file_option, json_option, override_options
+from nat.cli.steps import SLOW_SECONDS, shown_steps
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import WorkflowError
 from nat.eval.result_path import answer_of
@@ -40,7 +41,9 @@ def run_command(
     if bool(inputs) == (input_file is not None):
         raise click.UsageError("give either --input or --input_file")
     texts = inputs if input_file is None else (input_file.read_text("utf-8"),)
-    rollouts = event_loop.run(_run(config_file, override, texts), keep_stdout=as_json)
+    with shown_steps() as steps:
+        steps.begin("building the workflow and running it", after=SLOW_SECONDS)
+        rollouts = event_loop.run(_run(config_file, override, texts), keep_stdout=as_json)
     for rollout in rollouts:
         click.echo(_as_json(rollout) if as_json else _as_text(rollout))
     failures = [rollout.error for rollout in rollouts if rollout.error is not None]

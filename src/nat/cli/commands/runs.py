@@ -14,7 +14,7 @@ from nat.reports.rollout_page import PlayedRollouts, rollouts_page, rollouts_rec
 from nat.reports.rollouts import RolloutChoice, played
 from nat.reports.run_page import run_page, run_report
 from nat.reports.token_text import row_text, tokenizer_of
-from nat.runs.find import find_run, list_runs
+from nat.runs.find import find_run, known_runs, list_runs
 from nat.runs.journal import Journal, reading
 from nat.runs.records import Phase
 
@@ -33,9 +33,10 @@ runs_command.add_command(export_command)
 @runs_command.command("list")
 @runs_root_option
 @json_option
-def list_command(output_dir: Path, *, as_json: bool) -> None:
-    """List the runs, the newest first."""
-    runs = overviews(list_runs(output_dir))
+def list_command(output_dir: Path | None, *, as_json: bool) -> None:
+    """List the runs of the current folder, the newest first; without any, all that you started."""
+    here, elsewhere = known_runs() if output_dir is None else (list_runs(output_dir), [])
+    runs = overviews(here or elsewhere)
     if as_json:
         click.echo(json.dumps({"runs": [_plain(run) for run in runs]}))
     else:
@@ -60,7 +61,7 @@ def show_command(
     epoch: int | None,
     validation: int | None,
     examples: tuple[str, ...],
-    output_dir: Path,
+    output_dir: Path | None,
     *,
     worst: int,
     best: int,
@@ -105,7 +106,7 @@ def _rollouts(journal: Journal, epoch: int | None, validation: int | None) -> Pl
 @click.argument("b")
 @runs_root_option
 @json_option
-def compare_command(a: str, b: str, output_dir: Path, *, as_json: bool) -> None:
+def compare_command(a: str, b: str, output_dir: Path | None, *, as_json: bool) -> None:
     """Compare two runs: settings that differ, held-out scores by example, rewards in training."""
     with reading(find_run(a, output_dir)) as first, reading(find_run(b, output_dir)) as second:
         compared = compare_runs(first, second)

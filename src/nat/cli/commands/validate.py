@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from nat.cli.commands.options import config_file_option, json_option, override_options
+from nat.cli.steps import SLOW_SECONDS, shown_steps
 from nat.config.components import summary_rows
 from nat.config.defaults import missing_components
 from nat.config.load import dump_resolved, load_config
@@ -25,7 +26,9 @@ from nat.errors import ConfigError
 def validate_command(*, config_file: Path, override: tuple[tuple[str, str], ...], show: bool, as_json: bool) -> None:
     """Check a configuration file: keys, types, values, and references between components."""
     try:
-        config = load_config(config_file, override)
+        with shown_steps() as steps:
+            steps.begin("checking the configuration, and importing what it names", after=SLOW_SECONDS)
+            config = load_config(config_file, override)
         if missing := missing_components(config):
             raise ConfigError(missing, source=str(config_file))  # noqa: TRY301 - shown as those of the loader
     except ConfigError as error:

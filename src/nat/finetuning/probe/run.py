@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -20,6 +20,7 @@ from nat.eval.dataset import answer_column_warning, copies
 from nat.eval.evaluate import score_items
 from nat.finetuning import guards
 from nat.finetuning.diagnosis.facts import ReferenceScores
+from nat.finetuning.events import Observer, RolloutsBegun, StepBegun
 from nat.finetuning.example_choice import in_turn
 from nat.finetuning.health import check_health
 from nat.finetuning.interfaces.finetuning_runner import Trainer
@@ -31,14 +32,15 @@ from nat.finetuning.probe.measure import PlayedProbe, measure
 from nat.finetuning.probe.records import ProbeReport
 from nat.finetuning.probe.verdict import judge
 from nat.finetuning.run_context import Stopwatch, utc_now
-from nat.finetuning.runtime import build_components
+from nat.finetuning.runtime import LOADING, build_components
 from nat.finetuning.stage import playing_stage, stages_of, trained_llm
 from nat.finetuning.trajectories.groups import records_of
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
-from nat.finetuning.workflow_sessions import opened_remote, training_session
+from nat.finetuning.workflow_sessions import observed_rollouts, opened_remote, training_session
 from nat.rollout.loop_watch import watched_loop
 from nat.rollout.server_watch import check_llm_servers, watched_servers
 from nat.rollout.session import WorkflowSession, in_pass, rollouts_open, using_session
+from nat.runs.records import Phase
 from nat.runs.rollouts import RolloutRecord
 from nat.secrets import redacted_logs
 from nat.wire import rewards
@@ -47,9 +49,6 @@ logger = logging.getLogger(__name__)
 
 RUN_ID = "probe"
 _META = {"epoch": 0, "run_id": RUN_ID}
-
-Watch = Callable[[WorkflowSession], AbstractContextManager[None]]
-"""Shows the progress of a session's rollouts until its block ends."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class ProbeResult:
 
 
 async def probe(
-    given: FinetuneRunConfig, options: ProbeOptions, *, watch: Watch = lambda _session: nullcontext()
+    given: FinetuneRunConfig, options: ProbeOptions, *, observe: Observer = lambda _event: None
 ) -> ProbeResult:
     """Play `options.examples` examples, score them again, and judge; nothing is trained and nothing is written.
 
@@ -88,6 +87,7 @@ async def probe(
 
     """
     plan, chosen = await _planned(given, options)
+    observe(StepBegun(LOADING))
     async with AsyncExitStack() as stack:
         stack.enter_context(redacted_logs())
         builder = await stack.enter_async_context(replace(plan, config=_as_asked(plan.config, options)).opened())
@@ -99,11 +99,16 @@ async def probe(
         stack.enter_context(using_session(session))
         stack.enter_context(watched_loop())
         trajectories = await _trajectory_builder(plan.finetuning, builder, options)
-        with watch(session):
+        observe(RolloutsBegun(Phase.TRAIN, len(chosen) * options.generations))
+        with observed_rollouts(session, observe):
             async with watched_servers(builder, rollouts_open):
                 played = await _play(trajectories, chosen)
         if any(record.left_out is not None for record in played.records):
             await check_llm_servers(builder)
+        if options.rescores and played.passes:
+            observe(
+                StepBegun(f"scoring the answers again, to measure the noise of the score ({options.rescores} times)")
+            )
         scores_EGK = await _scored_again(played, options.rescores, trajectories, session)
         references = None
         if rewards.equal([scores_K[0] for scores_GK in scores_EGK for scores_K in scores_GK]):

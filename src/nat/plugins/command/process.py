@@ -92,7 +92,7 @@ async def _end_marked(mark: str) -> None:
     """
     passes, clean = 2, 0
     with suppress(TimeoutError):
-        async with asyncio.timeout(_GRACE_SECONDS):
+        async with asyncio.timeout(_SUPERVISOR_SECONDS):
             while clean < passes:
                 clean = 0 if _kill_marked(mark) else clean + 1
                 await asyncio.sleep(_PASS_SECONDS)

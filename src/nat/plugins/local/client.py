@@ -26,7 +26,8 @@ from nat.wire.training import (
 )
 
 _POLL_SECONDS = 20.0
-_REQUEST_SECONDS = 30.0 + _POLL_SECONDS
+_REQUEST_SECONDS = 300.0
+"""For an answer. One that never comes is from a backend that hangs; one that has died is noticed at once."""
 _EXPORT_SECONDS = 600.0
 M = TypeVar("M", bound=BaseModel)
 
@@ -49,7 +50,7 @@ class BackendClient(ServiceClient):
     async def healthy(self) -> bool:
         """True if the backend answers with a success status."""
         try:
-            await self.send("GET", "/health", timeout=5.0)
+            await self.send("GET", "/health")
         except BackendError:
             return False
         return True

@@ -15,12 +15,15 @@ from pydantic import SecretStr
 from nat.builder.child_processes import known_child, python_module
 from nat.config.secrets import without_secrets
 from nat.errors import BackendError, BackendUnreachable
+from nat.processor_time import LOOK_SECONDS, Patience
 from nat.secrets import known_secrets, new_key
 from nat.wire.serving import FAILED, READY, ServeOptions, handover
 
 logger = logging.getLogger(__name__)
 
 _STOP_GRACE_SECONDS = 10.0
+"""In which it does nothing; while it saves its last weights, it has more."""
+_STOP_BOUND_SECONDS = 180.0
 _LOG_TAIL_LINES = 20
 _KEPT_BYTES = 65536
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -115,18 +118,19 @@ async def running_backend(
 
 
 async def _stopped(process: asyncio.subprocess.Process) -> bool:
-    """Close the process's stdin and send SIGTERM; False if it did not end in time and was killed."""
+    """Close the process's stdin and send SIGTERM; False if it hangs and is killed."""
     if process.stdin is not None:
         process.stdin.close()
     with suppress(ProcessLookupError):
         process.terminate()
+    patience = Patience(process.pid, _STOP_GRACE_SECONDS, _STOP_BOUND_SECONDS)
     try:
-        async with asyncio.timeout(_STOP_GRACE_SECONDS):
-            await process.wait()
-    except TimeoutError:
-        logger.warning("The backend did not stop within %.0f s and is killed", _STOP_GRACE_SECONDS)
-    else:
-        return True
+        while not patience.ended():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await process.wait()
+                return True
+        logger.warning("The backend did not stop and is killed: %s", patience)
     finally:
         if process.returncode is None:
             process.kill()

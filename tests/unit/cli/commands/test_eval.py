@@ -1,23 +1,18 @@
 """`nat eval` with a workflow that calls an OpenAI-compatible server."""
 
 import asyncio
-import io
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from rich.console import Console
 
 from fakes.openai_server import OpenAIServer, Refuse, Say
 from fakes.scripted_workflow import ScriptedWorkflow
 from nat.builder.builder import Builder
-from nat.cli.commands.eval import eval_command, rollout_bar
+from nat.cli.commands.eval import eval_command
 from nat.data_models.evaluator import EvalOutput
-from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import EvaluationError, NatError
-from nat.rollout.rollout import Rollout
 
 ROWS = [{"id": "a", "question": "one", "answer": "one!"}, {"id": "b", "question": "two", "answer": "2"}]
 
@@ -138,43 +133,3 @@ async def test_options_reach_the_evaluation(tmp_path: Path):
 def test_unsupported_options_are_usage_errors(arguments):
     """An option without an effect and a missing configuration are refused."""
     assert CliRunner().invoke(eval_command, arguments).exit_code == 2
-
-
-class Session:
-    """A session whose listeners the test calls."""
-
-    def on_rollout(self, callback, on_pass=None):
-        self.callback, self.on_pass = callback, on_pass
-        return self
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.callback = self.on_pass = None
-
-
-def rollout(error=None) -> Rollout:
-    return Rollout(
-        item_id="a",
-        generation=0,
-        output=None,
-        steps=[],
-        error=error,
-        seed=None,
-        started_at=datetime.now(UTC),
-        seconds=0,
-    )
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_the_progress_bar_is_shown_on_a_terminal_only(terminal):
-    """A pipe gets no control characters; a terminal shows the finished and failed rollouts."""
-    out, session = io.StringIO(), Session()
-    with rollout_bar(session, Console(file=out, force_terminal=terminal, width=100)):
-        session.on_pass(3)
-        session.callback(rollout())
-        session.callback(rollout(RolloutFailure(item_id="a", kind="raised", type="E", message="")))
-    assert ("2/3" in out.getvalue()) is terminal
-    assert ("(1 failed)" in out.getvalue()) is terminal
-    assert session.callback is None

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from fakes.processes import busy_machine
 from nat.errors import BackendError, BackendUnreachable
+from nat.plugins.local import process
 from nat.plugins.local.process import running_backend, tail
 from nat.secrets import known_secrets
 from nat.wire.serving import ServeOptions
@@ -22,6 +24,8 @@ STUBBORN = (
     "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
     'print(\'{"event": "ready", "port": 1}\', flush=True); sys.stdin.read(); print(flush=True)'
 )
+SAVES = f"{STUBBORN}\nwhile time.process_time() < 2.5: pass"
+HANGS = f"{STUBBORN}\ntime.sleep(600)"
 KEY = (
     "import json, os, pathlib, sys; seen = {'line': json.loads(sys.stdin.readline()), 'environ': dict(os.environ)};"
     "pathlib.Path(sys.argv[1]).write_text(json.dumps(seen));"
@@ -121,6 +125,28 @@ async def test_a_child_that_fails_while_stopping_is_reported(tmp_path: Path, cap
         pass
     assert "exit code 1 when it was stopped" in caplog.text
     assert "No space left on device" in caplog.text
+
+
+async def test_a_backend_that_saves_on_a_busy_machine_is_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only time without work counts, so one that computes for two seconds may take ten."""
+    monkeypatch.setattr(process, "_STOP_GRACE_SECONDS", 1.0)
+    with busy_machine():
+        async with running_backend(OPTIONS, log_path=tmp_path / "log", startup_timeout=60, command=child(SAVES)):
+            pass
+    assert caplog.text == ""
+
+
+async def test_a_backend_that_hangs_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has done nothing for the whole grace."""
+    monkeypatch.setattr(process, "_STOP_GRACE_SECONDS", 1.0)
+    async with running_backend(OPTIONS, log_path=tmp_path / "log", startup_timeout=60, command=child(HANGS)) as backend:
+        pass
+    assert not backend.alive
+    assert "did not stop and is killed: it did nothing for 1 s" in caplog.text
 
 
 async def test_a_silent_child_is_ended_at_the_deadline(tmp_path: Path) -> None:
