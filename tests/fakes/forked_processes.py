@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent / "forked"
-VARIABLE = "NAT_TESTS_FORK_AT"
+VARIABLE = "TESTS_FORK_NAT_AT"
 LONGEST_ADDRESS = 100
 """Bytes of a socket's path that every Linux allows."""
 
@@ -39,7 +39,8 @@ def zygote(folder: Path) -> Iterator[dict[str, str]]:
                         command, check=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log
                     )
                 assert _used(user, address), (folder / "zygote.log").read_text()
-        yield {VARIABLE: str(address)}
+        path = os.environ.get("PYTHONPATH")
+        yield {VARIABLE: str(address), "PYTHONPATH": os.pathsep.join([str(FOLDER), *([path] if path else [])])}
 
 
 def _used(user: socket.socket, address: Path) -> bool:
@@ -52,11 +53,6 @@ def _used(user: socket.socket, address: Path) -> bool:
         return False
 
 
-def on_path(path: str | None) -> str:
-    """A search path for modules that begins with what makes a fork of a process."""
-    return os.pathsep.join([str(FOLDER), *([path] if path else [])])
-
-
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """A folder for this run of the tests, in all its processes; `made_once` fills it."""
@@ -66,6 +62,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> P
 
 @pytest.fixture(scope="session")
 def forked_processes_of_this_run(shared_folder: Path) -> Iterator[dict[str, str]]:
+    """Variables that make forks of processes; empty where this is not possible."""
     with zygote(shared_folder) as variables:
         yield variables
 
@@ -75,4 +72,3 @@ def forked_processes(forked_processes_of_this_run: dict[str, str], monkeypatch: 
     """Processes of `nat` and its backend are forks of one that has imported torch; not for rules about their start."""
     for name, value in forked_processes_of_this_run.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("PYTHONPATH", on_path(os.environ.get("PYTHONPATH")))

@@ -43,7 +43,7 @@ def test_it_has_what_a_new_process_has(tmp_path, monkeypatch):
     """Arguments, folder, umask, variables, the three streams and no descriptor more."""
     monkeypatch.setenv("MINE", "\udcff ü")
     seen = told("-c", SAYS, "one", "two words", given="a line", cwd=tmp_path, umask=0o027, start_new_session=True)
-    monkeypatch.delenv("NAT_TESTS_FORK_AT")
+    monkeypatch.delenv("TESTS_FORK_NAT_AT")
     new = told("-c", SAYS, "one", "two words", given="a line", cwd=tmp_path, umask=0o027, start_new_session=True)
     assert seen["torch"] is True
     assert new["torch"] is False
@@ -134,7 +134,7 @@ def test_other_conditions_are_not_forked(monkeypatch):
 
 def test_without_the_process_to_fork_a_new_one_starts(monkeypatch, tmp_path):
     """Nobody listens at the address, so Python goes on by itself."""
-    monkeypatch.setenv("NAT_TESTS_FORK_AT", str(tmp_path / "nobody"))
+    monkeypatch.setenv("TESTS_FORK_NAT_AT", str(tmp_path / "nobody"))
     seen = told("-c", SAYS)
     assert seen["pid"] == seen["started"]
 
@@ -150,6 +150,6 @@ def test_the_module_runs_as_the_program():
 def test_randomness_differs():
     """Two forks draw other numbers, as two processes do."""
     program = OURS + "import random, numpy; print(random.random(), numpy.random.random())"
-    assert Path(os.environ["NAT_TESTS_FORK_AT"]).is_socket()
+    assert Path(os.environ["TESTS_FORK_NAT_AT"]).is_socket()
     first, second = (started("-c", program).communicate(timeout=60)[0].split() for _ in range(2))
     assert len({*first, *second}) == 4

@@ -19,7 +19,7 @@ def forkable(arguments: list[str]) -> bool:
             return False
 
 
-if (address := os.environ.get("NAT_TESTS_FORK_AT")) and forkable(sys.orig_argv):
+if (address := os.environ.get("TESTS_FORK_NAT_AT")) and forkable(sys.orig_argv):
     from stand_in_of_fork import stand_for_a_fork
 
     stand_for_a_fork(address)
