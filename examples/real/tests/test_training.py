@@ -19,7 +19,7 @@ CHEAP = {
     "llms.student.threads": "1",
     "llms.student.max_tokens": "4",
 }
-NUM_HELD_OUT = 8
+NUM_HELD_OUT = 2
 DEADLINE_S = 600
 
 
