@@ -1,7 +1,9 @@
 """Fixtures for tests of the backend: tiny checkpoints, made once per session, and learners."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +14,21 @@ from nat.backend.model_loader import load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.mismatch import Probe, SamplerScore, served_logprobs
 from nat.backend.training.reference import Reference
+from nat.sandbox.process import Sandbox
 
 torch.set_num_threads(1)  # a second thread makes models of this size slower, most of all on a busy machine
+
+
+@cache
+def _sandbox_of(path: Path) -> Sandbox:
+    return Sandbox()
+
+
+def load_again(path: Path, **options: Any) -> LoadedModel:
+    """Load a checkpoint whose files stay as they are: all models of it read their texts in one child process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nat.backend.model_loader.Sandbox", lambda: _sandbox_of(path))
+        return load_model(path, **options)
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +46,7 @@ def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def loaded(tiny_dir: Callable[[str], Path]) -> LoadedModel:
     """A model that tests must not change."""
-    return load_model(tiny_dir("qwen2"))
+    return load_again(tiny_dir("qwen2"))
 
 
 @pytest.fixture
