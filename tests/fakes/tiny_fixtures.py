@@ -1,7 +1,7 @@
 """Fixtures for tests of the backend: tiny checkpoints, made once per session, and learners."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,15 @@ def load_again(path: Path, **options: Any) -> LoadedModel:
         return load_model(path, **options)
 
 
+@lru_cache(maxsize=4)
+def _start_of(
+    path: Path, dtype: torch.dtype, _files: tuple[tuple[str, int], ...]
+) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    """The model of these files and a copy of its weights: one learner after the other may have it."""
+    model = load_model(path, device="cpu").model.to(dtype)
+    return model, {name: weight.clone() for name, weight in model.state_dict().items()}
+
+
 @pytest.fixture(scope="session")
 def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     made: dict[str, Path] = {}
@@ -53,8 +62,10 @@ def loaded(tiny_dir: Callable[[str], Path]) -> LoadedModel:
 def make_learner() -> Callable[..., Learner]:
     def make(loaded: LoadedModel, sampler_score: SamplerScore = served_logprobs) -> Learner:
         def start() -> torch.nn.Module:
-            reference = load_model(loaded.path, device="cpu").model
-            return reference.to(loaded.dtype)
+            files = tuple(sorted((file.name, file.stat().st_mtime_ns) for file in loaded.path.iterdir()))
+            model, state = _start_of(loaded.path, loaded.dtype, files)
+            model.load_state_dict(state)
+            return model
 
         return Learner(loaded, Reference(loaded, start), Probe(sampler_score))
 
