@@ -3,13 +3,15 @@
 import os
 import signal
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from fakes.forked_processes import forked_processes, forked_processes_of_this_run, shared_folder
 from fakes.process_state import process_state_kept
 from nat.secrets import known_secrets
+
+__all__ = ["forked_processes", "forked_processes_of_this_run", "shared_folder"]
 
 # A shell starts background programs with these signals ignored, and the children of tests would inherit that.
 # A handler that does nothing goes on ignoring them here, and is not inherited.
@@ -24,13 +26,6 @@ settings.load_profile("patient")
 def pytest_xdist_auto_num_workers() -> int:
     """Run one process more than there are cores, since a test often waits for a server or a program."""
     return min(os.cpu_count() or 1, 8) + 1
-
-
-@pytest.fixture(scope="session")
-def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """A folder for this run of the tests, in all its processes; `made_once` fills it."""
-    base = tmp_path_factory.getbasetemp()
-    return base if worker_id == "master" else base.parent
 
 
 @pytest.fixture(autouse=True)

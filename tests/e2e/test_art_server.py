@@ -80,14 +80,14 @@ def model_dir(tmp_path_factory) -> Path:
 
 
 @contextmanager
-def servers(model_dir: Path, output_dir: Path) -> Iterator[Callable[[], Server]]:
+def servers(model_dir: Path, output_dir: Path, variables: dict[str, str]) -> Iterator[Callable[[], Server]]:
     """Start servers without a key of their own, one after the other; those that still run at the end are killed."""
     options = {"model": model_dir, "port": 0, "inference_port": 0, "output_dir": output_dir, "threads": 1}
     command = ["-c", NAT, "backend", "serve", *(f"--{name}={value}" for name, value in options.items())]
     with Processes() as processes:
 
         def start_one() -> Server:
-            process = processes.start(*command, env=environment_without("NAT_BACKEND_API_KEY"))
+            process = processes.start(*command, env=environment_without("NAT_BACKEND_API_KEY") | variables)
             ready = json.loads(first_line(process))
             control = processes.enter_context(
                 httpx.Client(base_url=f"http://127.0.0.1:{ready['port']}", trust_env=False)
@@ -106,17 +106,17 @@ def servers(model_dir: Path, output_dir: Path) -> Iterator[Callable[[], Server]]
 
 
 @pytest.fixture(scope="module")
-def server(model_dir, tmp_path_factory) -> Iterator[Server]:
+def server(model_dir, tmp_path_factory, forked_processes_of_this_run) -> Iterator[Server]:
     """A server that several tests share."""
-    with servers(model_dir, tmp_path_factory.mktemp("served")) as start:
+    with servers(model_dir, tmp_path_factory.mktemp("served"), forked_processes_of_this_run) as start:
         server = start()
         yield server
         server.stop()
 
 
 @pytest.fixture
-def start(model_dir, tmp_path) -> Iterator[Callable[[], Server]]:
-    with servers(model_dir, tmp_path) as start:
+def start(model_dir, tmp_path, forked_processes_of_this_run) -> Iterator[Callable[[], Server]]:
+    with servers(model_dir, tmp_path, forked_processes_of_this_run) as start:
         yield start
 
 

@@ -17,13 +17,15 @@ from e2e.doc_pages import ROOT, Page
 from fakes.made_once import made_once
 from fakes.tiny_model import make_tiny_model
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 CONFIG = ("--config_file", "sums.yml")
 HELD_OUT = ("--validation_dataset", "held_out.jsonl")
 ONE_EPOCH = ("-o", "finetuning.num_epochs", "1", "-o", "llms.student.threads", "1")
 
 
 @pytest.fixture
-def project(tmp_path, shared_folder) -> Path:
+def project(tmp_path, shared_folder, forked_processes) -> Path:
     """The reader's folder after step 3, made once and copied for each test."""
     return shutil.copytree(made_once(shared_folder / "by_hand", follow), tmp_path, dirs_exist_ok=True)
 
@@ -40,10 +42,11 @@ def follow(folder: Path) -> None:
 
 def done(folder: Path, *command: str) -> str:
     """Run a command in the folder until it succeeds; gives its output."""
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     finished = subprocess.run(  # noqa: S603 - the project's own commands
         command,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder), "MODEL": "models/student"},
+        env={**os.environ, "PYTHONPATH": path, "MODEL": "models/student"},
         capture_output=True,
         text=True,
         check=False,

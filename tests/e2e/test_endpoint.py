@@ -60,11 +60,11 @@ Start = Callable[..., subprocess.Popen]
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory) -> Iterator[Start]:
+def start(tmp_path_factory, forked_processes_of_this_run) -> Iterator[Start]:
     """Start `nat` with the agent registered; processes that a test leaves running are killed."""
     folder = tmp_path_factory.mktemp("agent")
     (folder / "talker_agent.py").write_text(AGENT)
-    environment = environment_without("NAT_")
+    environment = environment_without("NAT_") | forked_processes_of_this_run
     environment["PYTHONPATH"] = os.pathsep.join([str(folder), *filter(None, [environment.get("PYTHONPATH")])])
     with Processes() as processes:
         code = f"import talker_agent; {NAT}"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from e2e.doc_pages import ROOT
-from fakes.processes import await_end, ended
+from fakes.processes import await_end, ended, started_as
 from fakes.proxy import RecordingProxy
 from fakes.vllm_server import FakeVllm
 from nat.backend.output_folder import LOCK
@@ -19,6 +19,8 @@ from nat.files import UNFINISHED
 from nat.runs.journal import Journal
 from nat.runs.records import Phase, RunState
 from nat.wire.model_folder import is_export
+
+pytestmark = pytest.mark.usefixtures("forked_processes")
 
 CONFIG = "examples/tic_tac_toe/configs/finetune.yml"
 EPOCHS = {"finetuning.num_epochs": "2"}
@@ -199,6 +201,7 @@ def test_a_killed_backend_ends_the_run_at_once(tmp_path, games, moment):
         if moment in line:
             break
     [backend] = backends_of(output_dir)
+    process = started_as(backend)
     try:
         os.kill(backend, signal.SIGKILL)
         rest, _ = run.communicate(timeout=60)
@@ -208,7 +211,7 @@ def test_a_killed_backend_ends_the_run_at_once(tmp_path, games, moment):
     assert "Traceback" not in rest
     run_dir = (output_dir / "latest").resolve()
     assert (
-        f"Error: the backend has ended with exit code -9 (process {backend}); the end of {run_dir}/backend.log:" in rest
+        f"Error: the backend has ended with exit code -9 (process {process}); the end of {run_dir}/backend.log:" in rest
     )
     summary = json.loads((run_dir / "summary.json").read_text())
     assert summary["state"] == "failed"
@@ -337,7 +340,8 @@ def test_the_key_reaches_vllm_and_is_written_nowhere(tmp_path, games, variable, 
             shown = run.stdout.readline()
             while "Completed epoch 1/" not in shown and (line := run.stdout.readline()):
                 shown += line
-            arguments = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in [run.pid, *backends_of(output_dir)]]
+            processes = [run.pid, *map(started_as, backends_of(output_dir))]
+            arguments = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes]
             shown += run.stdout.read()
     assert run.returncode == 0, shown
     assert "load 3" in vllm.calls

@@ -12,13 +12,13 @@ import pytest
 from fakes.made_once import made_once
 from fakes.project_model import project_model
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 NAT = (sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()")
-ACTIVATED = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-"""As in an activated environment, whose `python3` starts without a version manager's script."""
 
 
 @pytest.fixture
-def folder(tmp_path, shared_folder) -> Path:
+def folder(tmp_path, shared_folder, forked_processes) -> Path:
     """A folder with a copy of the project `demo`, which `nat init` makes once, from nothing, for all processes."""
     return shutil.copytree(made_once(shared_folder / "init", init), tmp_path, dirs_exist_ok=True)
 
@@ -29,9 +29,13 @@ def init(folder: Path) -> None:
 
 
 def done(folder: Path, *command: str) -> str:
-    """Run a command in the folder until it succeeds; gives its output."""
+    """Run a command in the folder until it succeeds, as in an activated environment; gives its output.
+
+    There, `python3` starts without a version manager's script.
+    """
+    activated = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     ended = subprocess.run(  # noqa: S603 - the project's own commands
-        command, cwd=folder, env=ACTIVATED, capture_output=True, text=True, check=False, timeout=600
+        command, cwd=folder, env=activated, capture_output=True, text=True, check=False, timeout=600
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
@@ -58,9 +62,9 @@ def test_a_program_trains_as_it_stands(folder):
     done(folder, *NAT, "init", "program", "--framework", "command", "--no_model")
     project = folder / "program"
     shutil.copytree(folder / "demo" / "model", project / "model")
-    for split in ("train", "held_out"):
+    for split, rows in (("train", 4), ("held_out", 2)):
         data = project / "data" / f"{split}.jsonl"
-        data.write_text("".join(data.read_text().splitlines(keepends=True)[:8]))
+        data.write_text("".join(data.read_text().splitlines(keepends=True)[:rows]))
     assert trained(project, num_epochs=1)["tokens_trained"] > 0
 
 

@@ -94,6 +94,12 @@ def ended(pid: int) -> bool:
         return True
 
 
+def started_as(pid: int) -> int:
+    """The id by which the parent of a process knows it: that of the process that stands for it, if it is a fork."""
+    name, _, stand_in = Path(f"/proc/{pid}/comm").read_text().partition(" ")
+    return int(stand_in) if name == "for" else pid
+
+
 def await_end(pid: int) -> None:
     """Wait for the end of a process of Linux that may be another's child; a zombie has ended."""
     with suppress(ProcessLookupError):

@@ -1,7 +1,9 @@
 """Fixtures for tests of the backend: tiny checkpoints, made once per session, and learners."""
 
 from collections.abc import Callable
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +14,30 @@ from nat.backend.model_loader import load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.mismatch import Probe, SamplerScore, served_logprobs
 from nat.backend.training.reference import Reference
+from nat.sandbox.process import Sandbox
 
 torch.set_num_threads(1)  # a second thread makes models of this size slower, most of all on a busy machine
+
+
+@cache
+def _sandbox_of(path: Path) -> Sandbox:
+    return Sandbox()
+
+
+def load_again(path: Path, **options: Any) -> LoadedModel:
+    """Load a checkpoint whose files stay as they are: all models of it read their texts in one child process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nat.backend.model_loader.Sandbox", lambda: _sandbox_of(path))
+        return load_model(path, **options)
+
+
+@lru_cache(maxsize=4)
+def _start_of(
+    path: Path, dtype: torch.dtype, _files: tuple[tuple[str, int], ...]
+) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    """The model of these files and a copy of its weights: one learner after the other may have it."""
+    model = load_model(path, device="cpu").model.to(dtype)
+    return model, {name: weight.clone() for name, weight in model.state_dict().items()}
 
 
 @pytest.fixture(scope="session")
@@ -31,15 +55,17 @@ def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def loaded(tiny_dir: Callable[[str], Path]) -> LoadedModel:
     """A model that tests must not change."""
-    return load_model(tiny_dir("qwen2"))
+    return load_again(tiny_dir("qwen2"))
 
 
 @pytest.fixture
 def make_learner() -> Callable[..., Learner]:
     def make(loaded: LoadedModel, sampler_score: SamplerScore = served_logprobs) -> Learner:
         def start() -> torch.nn.Module:
-            reference = load_model(loaded.path, device="cpu").model
-            return reference.to(loaded.dtype)
+            files = tuple(sorted((file.name, file.stat().st_mtime_ns) for file in loaded.path.iterdir()))
+            model, state = _start_of(loaded.path, loaded.dtype, files)
+            model.load_state_dict(state)
+            return model
 
         return Learner(loaded, Reference(loaded, start), Probe(sampler_score))
 

@@ -18,6 +18,8 @@ from nat.hub import local_model
 from nat.plugins.local.llm import LocalModelConfig
 from nat.wire.model_folder import is_model, num_parameters
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> Path:

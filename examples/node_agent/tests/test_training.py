@@ -38,6 +38,7 @@ def test_every_contact_has_the_number_of_the_answers():
 
 
 @needs_node
+@pytest.mark.usefixtures("forked_processes")
 def test_the_agent_gets_better(tmp_path: Path, monkeypatch) -> None:
     """A shortened run of the unchanged program answers more held-out requests correctly."""
     monkeypatch.chdir(ROOT)

@@ -11,6 +11,8 @@ from click.testing import CliRunner
 
 from nat.cli.main import cli
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 ROOT = Path(__file__).parents[3]
 CONFIG = ROOT / "examples/openpipe_art/configs/finetune.yml"
 
@@ -38,7 +40,7 @@ def art_server(output_dir: Path) -> Iterator[dict[str, int]]:
 
 
 @pytest.fixture
-def ports(tmp_path: Path) -> Iterator[dict[str, int]]:
+def ports(tmp_path: Path, forked_processes: None) -> Iterator[dict[str, int]]:
     with art_server(tmp_path / "server") as ports:
         yield ports
 

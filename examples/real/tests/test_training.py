@@ -9,6 +9,8 @@ from examples.real.city.make_data import rows
 from examples.real.packages import Unavailable, model
 from examples.real.rows import write
 
+pytestmark = pytest.mark.usefixtures("forked_processes")
+
 CITY = Path(__file__).parents[1] / "city"
 NAT = (sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()")
 CHEAP = {
@@ -17,7 +19,7 @@ CHEAP = {
     "llms.student.threads": "1",
     "llms.student.max_tokens": "4",
 }
-NUM_HELD_OUT = 8
+NUM_HELD_OUT = 2
 DEADLINE_S = 600
 
 

@@ -115,7 +115,8 @@ def _refused(model: type[BaseModel], raw: dict[str, Any]) -> set[str]:
     """The keys that a copy of the model with `extra="forbid"` refuses, after the model's own validators ran."""
     if model.model_config.get("extra") in {"allow", "forbid"}:
         return set()  # it keeps unknown keys, or has refused them already
-    strict: type[BaseModel] = type(model.__name__, (model,), {"model_config": ConfigDict(extra="forbid")})
+    config = ConfigDict(extra="forbid", use_attribute_docstrings=False)  # to read them from the source takes long
+    strict: type[BaseModel] = type(model.__name__, (model,), {"model_config": config})
     try:
         strict.model_validate(raw)
     except ValidationError as error:

@@ -94,6 +94,7 @@ def test_an_output_folder_belongs_to_one_server(tmp_path):
     assert (tmp_path / LOCK).read_text() == f"{os.getpid()}\n"
 
 
+@pytest.mark.usefixtures("forked_processes")
 def test_trains_exports_and_resumes(tmp_path, source, loaded, start):
     """After a restart, a trained job is known and its weights are served; only `resume` uses checkpoints again."""
     job = TrainingJob(id="job-1", groups=random_groups(loaded), config=TrainingConfig(learning_rate=1e-3))
@@ -198,6 +199,7 @@ async def test_a_full_disk_has_its_own_remedy(source, loaded, tmp_path):
     assert "ulimit -f" in refused.text
 
 
+@pytest.mark.usefixtures("forked_processes")
 def test_a_backend_that_cannot_start_reports_the_reason_to_its_parent(tmp_path, source):
     """The reason and the remedy are a line on stdout, so nobody needs to read a log; people read them on stderr."""
     command = ["-c", NAT, "backend", "serve", "--model", str(source), "--port", "0", "--exit_with_parent"]

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from fakes.listeners import Waiter
+from fakes.tiny_fixtures import load_again
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
-from nat.backend.model_loader import load_model
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.ledger import LEDGER, JobLedger
@@ -48,7 +48,7 @@ def random_request(random: Random) -> Request:
 def test_the_weights_are_those_of_the_completed_jobs_alone(adapter, checkpoint, make_learner, tmp_path):
     """Trained one after another without requests, the completed jobs give the same weights and optimizer state."""
     lora = LoraSettings(rank=4) if adapter else None
-    model, alone = (load_model(checkpoint, device="cpu", lora=lora) for _ in range(2))
+    model, alone = (load_again(checkpoint, device="cpu", lora=lora) for _ in range(2))
     worker, learner, twin = Worker(Engine(model, policy_version="m@0")), make_learner(model), make_learner(alone)
     saved, ledger = Checkpoints(tmp_path / "checkpoints", keep_last=1), JobLedger(tmp_path / LEDGER)
     jobs = TrainingJobs(worker, learner, saved, ledger, output_dir=tmp_path, save_every=5)

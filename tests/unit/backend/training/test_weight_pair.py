@@ -5,11 +5,11 @@ from random import Random
 import pytest
 import torch
 
+from fakes.tiny_fixtures import load_again
 from fakes.training_batches import random_groups
 from fakes.training_rows import spans_of
 from nat.backend.algorithms.registry import resolve
 from nat.backend.lora import LoraSettings
-from nat.backend.model_loader import load_model
 from nat.backend.training.batch import make_batch
 from nat.backend.training.mismatch import served_logprobs
 from nat.backend.training.weight_pair import WeightPair
@@ -27,7 +27,7 @@ def model(request, loaded, lora):
 @pytest.fixture
 def twin(model, checkpoint):
     """The same model once more."""
-    return load_model(checkpoint, device="cpu", lora=LoraSettings(rank=4) if model.peft else None)
+    return load_again(checkpoint, device="cpu", lora=LoraSettings(rank=4) if model.peft else None)
 
 
 @pytest.fixture

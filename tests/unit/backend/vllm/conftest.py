@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fakes.tiny_fixtures import load_again
 from fakes.vllm_server import FakeVllm
-from nat.backend.model_loader import load_model
 from nat.backend.vllm.engine import VllmEngine
 from nat.backend.vllm.opening import vllm_engine
 from nat.wire.serving import ServeOptions
@@ -50,7 +50,7 @@ def opened(tiny_dir, tmp_path) -> Iterator[Callable[..., Served]]:
                 device="cpu",
                 vllm_sleep=sleep,
             )
-            loaded = load_model(tiny_dir(), device="cpu", lora=vllm.lora)
+            loaded = load_again(tiny_dir(), device="cpu", lora=vllm.lora)
             engine = stack.enter_context(vllm_engine(options, loaded, version="m@0"))
             stack.callback(engine.close)
             stack.callback(vllm.may_answer.set)

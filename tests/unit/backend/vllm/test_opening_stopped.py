@@ -49,6 +49,7 @@ def assert_nothing_is_left(seen: dict) -> None:
     assert all(map(ended, seen["pids"]))
 
 
+@pytest.mark.usefixtures("forked_processes")
 @pytest.mark.parametrize("end", [signal.SIGINT, None])
 def test_a_signal_while_vllm_starts_leaves_nothing(arguments, tmp_path, end):
     """The exit code tells the signal. The end of the parent, which closes stdin, ends the backend as SIGTERM does."""
@@ -66,6 +67,7 @@ def test_a_signal_while_vllm_starts_leaves_nothing(arguments, tmp_path, end):
     assert_nothing_is_left(seen)
 
 
+@pytest.mark.usefixtures("forked_processes")
 async def test_a_run_that_is_canceled_while_vllm_starts_leaves_nothing(arguments, tmp_path):
     """The harness gives the backend the time to clean up."""
 
