@@ -206,7 +206,7 @@ async def test_a_workflow_that_runs_elsewhere(project, capsys):
 
 
 async def test_an_algorithm_that_compares_across_groups(project, capsys):
-    """If the algorithm compares rewards of the whole batch, groups of equal rewards are no finding."""
+    """If the algorithm compares rewards of the whole batch, groups of equal rewards are no lack of signal."""
     answers = {"q0": "right", "q1": "wrong", "q2": "right", "q3": "wrong"}
 
     async def fixed(question, ask):
@@ -217,7 +217,7 @@ async def test_an_algorithm_that_compares_across_groups(project, capsys):
     assert (await report(project, capsys))["signal"] == "signal"
     project.adapter.recipe = Recipe()
     assert await nat(project, "--json") == 1
-    assert json.loads(capsys.readouterr().out)["findings"][0]["cause"] == "too_hard"
+    assert json.loads(capsys.readouterr().out)["findings"][0]["cause"] == "output_alone"
 
 
 async def test_no_dataset(project, capsys):
