@@ -39,6 +39,7 @@ def play(name: str, folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("COLUMNS", "120")
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
         patch.setattr("nat.plugins.local.llm.running_backend", backend_here)
         patch.setattr("nat.cli.commands.finetune.run_finetuning", _without_plot)
         patch.setattr("nat.cli.steps.Steps.check", lambda _lines: None)  # what a slow machine prints beside
