@@ -1,4 +1,4 @@
-"""Accept the messages of today: `cd tests && python -m mistakes [CLASS …]`. Read the difference before you commit it."""
+"""Accept the messages of today: `cd tests && python -m mistakes [CLASS …]`. Read the difference before you commit."""
 
 import sys
 import tempfile

@@ -10,10 +10,11 @@ mistakes:
   change: {"[agent.py]": agent.py}        # a text that config.yml or agent.py has once, and its replacement
   write: {data/train.jsonl: ""}           # whole files
   remove: [models/student]                # files and folders
-  environment: {TEMPERATURE: hot}
+  environment: {TEMPERATURE: hot}         # SERVER and PORT: see `server.py`, and a port that is taken
   message: what the command prints, standard output first
 """
 
+import gc
 import os
 import re
 import shlex
@@ -25,11 +26,14 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings
 
 import yaml
+from huggingface_hub import constants as hub
 from pydantic import BaseModel, ConfigDict
 
 from fakes.process_state import process_state_kept
+from mistakes.server import model_server
 from nat.cli.main import exit_code
 from nat.errors import describe_error
 from nat.registry import discovery
@@ -40,8 +44,14 @@ PROJECT = HERE / "project"
 UNCAUGHT = "Traceback (most recent call last): … "
 SHOWN_AS = "/home/me/project"
 """The folder of the project in messages."""
-_LOG_LINE = re.compile(r"^[\d-]+ [\d:,]+ - (?P<level>\w+) +- \S+ - ", re.MULTILINE)
-_INFO = re.compile(r"^INFO: .*\n", re.MULTILINE)
+_OF_THIS_MACHINE = {
+    r"^[\d-]+ [\d:,]+ - (\w+) +- \S+ - ": r"\1: ",
+    r"^INFO: .*\n": "",
+    r"\b\d+\.\d\ds\b": "0.00s",
+    r"/\S+/(src/nat|site-packages|lib/python3)(\.\d+)?/": r".../\1/",
+    r"(\.\.\./\S+), line \d+": r"\1",
+}
+"""What differs between two machines or two runs, by pattern; the log's lines keep their level and text."""
 
 
 class Record(BaseModel):
@@ -111,28 +121,37 @@ def message_of(mistake: Mistake, command: str, folder: Path) -> str:
     The exit code is added where the command did not fail. Ports and paths of this machine are replaced.
     """
     mistake.made_in(folder)
-    with _here(folder, mistake.environment), _taken_port(mistake.command or command) as (line, port):
+    with model_server() as server, _taken_port(mistake.command or command) as (line, port):
+        config = folder / "config.yml"
+        config.write_text(config.read_text().replace("SERVER", server))
         printed = StringIO()
-        with redirect_stdout(printed), redirect_stderr(printed):
+        with _here(folder, mistake.environment), redirect_stdout(printed), redirect_stderr(printed):
             code = _run(shlex.split(line)[1:])
-    text = printed.getvalue().replace(str(folder.resolve()), SHOWN_AS).replace(str(folder), SHOWN_AS)
-    text = _INFO.sub("", _LOG_LINE.sub(r"\g<level>: ", text.replace(port, "PORT") if port else text))
+    text = printed.getvalue().replace(port or "PORT", "PORT").replace(server, "SERVER")
+    text = text.replace(str(folder.resolve()), SHOWN_AS).replace(str(folder), SHOWN_AS)
+    for pattern, words in _OF_THIS_MACHINE.items():
+        text = re.sub(pattern, words, text, flags=re.MULTILINE)
     return text.strip() + ("" if code else "\n(exit code 0)")
 
 
 def _run(arguments: list[str]) -> int:
     """The exit code; an exception that leaves the command is printed as its last line, as Python would."""
-    try:
-        return exit_code(arguments)
-    except Exception as error:  # noqa: BLE001 - what a user sees
-        print(f"{UNCAUGHT}{describe_error(error)}")  # noqa: T201 - it is what is compared
-        return 1
+    with catch_warnings(category=RuntimeWarning, action="ignore"):
+        try:
+            code = exit_code(arguments)
+        except Exception as error:  # noqa: BLE001 - what a user sees
+            print(f"{UNCAUGHT}{describe_error(error)}")  # noqa: T201 - it is what is compared
+            code = 1
+        gc.collect(0)  # an agent's coroutine that is never awaited warns when it goes
+    return code
 
 
 @contextmanager
 def _here(folder: Path, environment: dict[str, str]) -> Iterator[None]:
     """Run in the folder as a fresh process would, whose only variables are these."""
     before, cwd, path, modules = dict(os.environ), Path.cwd(), list(sys.path), set(sys.modules)
+    offline, cache = hub.HF_HUB_OFFLINE, hub.HF_HUB_CACHE
+    hub.HF_HUB_OFFLINE, hub.HF_HUB_CACHE = True, str(folder / "hub")
     failures, imported = list(discovery.failures), set(discovery._imported)
     os.environ.clear()
     os.environ.update({"PATH": before["PATH"], "HOME": str(folder)} | environment)
@@ -142,6 +161,7 @@ def _here(folder: Path, environment: dict[str, str]) -> Iterator[None]:
         with process_state_kept(), pushed_catalog():
             yield
     finally:
+        hub.HF_HUB_OFFLINE, hub.HF_HUB_CACHE = offline, cache
         os.chdir(cwd)
         os.environ.clear()
         os.environ.update(before)
@@ -178,7 +198,9 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 def text_of(mistakes: Mistakes, comment: str) -> str:
     """The YAML of a file, below its comment."""
     blocks = [
-        yaml.dump([each.model_dump(exclude_defaults=True)], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+        yaml.dump(
+            [each.model_dump(exclude_defaults=True)], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120
+        )
         for each in mistakes.mistakes
     ]
     return f"{comment}command: {mistakes.command}\nmistakes:\n" + "\n".join(blocks)

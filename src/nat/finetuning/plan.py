@@ -121,6 +121,9 @@ async def resolve(given: FinetuneRunConfig) -> Plan:
     config = await pinned(config)
     stages = stages_of(config)
     check_writable(config.finetuning.output_dir, "finetuning.output_dir")
+    for stage in stages:
+        if stage.builder is not None:
+            stage.builder.check_files()
     training = await read_examples(config, given.dataset, config)
     found, num_held_out = [answer_column_warning(*training)], None
     if given.validation_dataset is not None:

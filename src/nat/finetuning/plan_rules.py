@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from nat.config.components import references_of
+from nat.config.components import judges_of, trained_llms
 from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem
@@ -13,19 +13,36 @@ from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError, did_you_mean, one_of
 from nat.finetuning.interfaces.trainer_adapter import Recipe
 from nat.finetuning.sampling import block_finding, block_sampling
-from nat.finetuning.stage import Stage, trained_llm
+from nat.finetuning.stage import Stage, stages_of, trained_llm
 from nat.finetuning.trajectories.calls import WHOLE_WORKFLOW
 
 
 def check_settings(config: Config, given: FinetuneRunConfig, stages: Sequence[Stage]) -> None:
     """Raise one ConfigError with everything that keeps the run from starting."""
-    finetuning, held_out = config.finetuning, given.validation_dataset is not None
-    if not finetuning.enabled:
+    if not config.finetuning.enabled:
         raise ConfigError(
             ["finetuning.enabled: Finetuning is not enabled in the provided configuration."],
             hint="set `finetuning.enabled: true`",
         )
-    findings = []
+    findings = settings_findings(config, stages, held_out=given.validation_dataset is not None)
+    if findings:
+        raise ConfigError(findings, source=str(given.config_file) if given.config_file else "configuration")
+
+
+def check_certain(config: Config, *, source: str) -> None:
+    """Raise ConfigError with what keeps a run from starting, whichever files its command line names."""
+    if not config.finetuning.enabled:
+        return
+    stages = stages_of(config)
+    without = settings_findings(config, stages, held_out=False)
+    findings = [each for each in settings_findings(config, stages, held_out=True) if each in without]
+    if findings:
+        raise ConfigError(findings, source=source)
+
+
+def settings_findings(config: Config, stages: Sequence[Stage], *, held_out: bool) -> list[str]:
+    """Settings that do not go together, by their keys in the YAML."""
+    finetuning, findings = config.finetuning, judge_findings(config, stages)
     for stage in stages:
         findings += _reward_findings(stage, config.eval.evaluators, held_out=held_out)
         findings += sampling_findings(stage, config.llms)
@@ -38,8 +55,18 @@ def check_settings(config: Config, given: FinetuneRunConfig, stages: Sequence[St
             "finetuning.export_best: without a validation dataset, no weights have a score of their own when "
             "max_staleness is above 0: the next weights are trained while they play. Give --validation_dataset"
         )
-    if findings:
-        raise ConfigError(findings, source=str(given.config_file) if given.config_file else "configuration")
+    return findings
+
+
+def judge_findings(config: Config, stages: Sequence[Stage]) -> list[str]:
+    """Evaluators that ask the model that is trained."""
+    trained = {name for stage in stages if stage.adapter is not None for name in trained_llms(stage.adapter)}
+    return [
+        f"eval.evaluators.{name}: its judge '{judge}' is the model that is trained, so the scores would change with "
+        "each update. Name another key of `llms`; it may be a second one with the same model"
+        for name, evaluator in config.eval.evaluators.items()
+        for judge in sorted(judges_of(evaluator) & trained)
+    ]
 
 
 def _reward_findings(stage: Stage, evaluators: Collection[str], *, held_out: bool) -> list[str]:
@@ -99,11 +126,6 @@ def _relative_findings(stage: Stage, *, held_out: bool) -> list[str]:
         findings.append(
             f"finetuning.export_best: the scores of {name} compare generations of the same weights, so without a "
             "validation dataset no weights are the best. Give --validation_dataset"
-        )
-    if stage.trained is not None and stage.trained in map(str, references_of(stage.reward)):
-        findings.append(
-            f"{name}: its judge '{stage.trained}' is the model that is trained, so the scores would change with each "
-            "update. Name another key of `llms`; it may be a second one with the same model"
         )
     return findings
 

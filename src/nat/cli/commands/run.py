@@ -12,6 +12,7 @@ from nat.cli import event_loop
 from nat.cli.commands.options import config_file_option, json_option, override_options
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import WorkflowError
+from nat.eval.failures import known_remedy
 from nat.eval.result_path import answer_of
 from nat.front_end.conversion import plain
 from nat.rollout.rollout import Rollout
@@ -47,7 +48,7 @@ def run_command(
     if failures:
         raise WorkflowError(
             f"{len(failures)} of {len(rollouts)} inputs failed, the first: {failures[0]}",
-            hint="`nat --log-level debug run …` shows the traceback.",
+            hint=known_remedy(str(failures[0])) or "`nat --log-level debug run …` shows the traceback.",
         )
 
 

@@ -9,6 +9,7 @@ from nat.cli.commands.options import config_file_option, json_option, override_o
 from nat.config.components import summary_rows
 from nat.config.load import load_config
 from nat.errors import ConfigError
+from nat.finetuning.plan_rules import check_certain
 
 
 @click.command("validate")
@@ -19,6 +20,7 @@ def validate_command(*, config_file: Path, override: tuple[tuple[str, str], ...]
     """Check a configuration file: keys, types, values, and references between components."""
     try:
         config = load_config(config_file, override)
+        check_certain(config, source=str(config_file))
     except ConfigError as error:
         if as_json:
             click.echo(json.dumps({"valid": False, "errors": error.findings}, ensure_ascii=False))
