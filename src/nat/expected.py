@@ -81,7 +81,7 @@ def _wanted(error: Mapping[str, Any], field: "FieldInfo | None") -> str | None:
 
 def _limit(kind: str, context: Mapping[str, Any]) -> str:
     key, text = _LIMITS[kind]
-    return text.format(NUMBER, context[key])
+    return text.format(NUMBER, f"{context[key]:g}")
 
 
 def _of_pattern(pattern: str) -> str:

@@ -15,7 +15,7 @@ from nat.errors import BackendError, ConfigError
 from nat.eval.dataset import answer_column_warning, check_expected_answers
 from nat.eval.dataset_source import load_items, select_dataset
 from nat.eval.report import check_writable
-from nat.finetuning.plan_rules import check_settings, settings_warnings, shared_examples
+from nat.finetuning.plan_rules import check_settings, settings_findings, settings_warnings, shared_examples
 from nat.finetuning.stage import Stage, stages_of, trained_llm
 from nat.runs.records import Phase
 
@@ -106,6 +106,16 @@ async def read_examples(
     used = {} if reward is None else {n: e for n, e in config.eval.evaluators.items() if n == reward.name}
     check_expected_answers(items, dataset, used)
     return items, dataset
+
+
+def check_certain(config: Config, *, source: str) -> None:
+    """Raise ConfigError with what keeps a run from starting, whichever files its command line names."""
+    if not config.finetuning.enabled:
+        return
+    config, _ = configured(FinetuneRunConfig(config_file=config))
+    with_held_out, without = (settings_findings(config, stages_of(config), held_out=each) for each in (True, False))
+    if findings := [each for each in with_held_out if each in without]:
+        raise ConfigError(findings, source=source)
 
 
 async def resolve(given: FinetuneRunConfig) -> Plan:

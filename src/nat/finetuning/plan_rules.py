@@ -13,7 +13,7 @@ from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError, did_you_mean, one_of
 from nat.finetuning.interfaces.trainer_adapter import Recipe
 from nat.finetuning.sampling import block_finding, block_sampling
-from nat.finetuning.stage import Stage, stages_of, trained_llm
+from nat.finetuning.stage import Stage, trained_llm
 from nat.finetuning.trajectories.calls import WHOLE_WORKFLOW
 
 
@@ -27,17 +27,6 @@ def check_settings(config: Config, given: FinetuneRunConfig, stages: Sequence[St
     findings = settings_findings(config, stages, held_out=given.validation_dataset is not None)
     if findings:
         raise ConfigError(findings, source=str(given.config_file) if given.config_file else "configuration")
-
-
-def check_certain(config: Config, *, source: str) -> None:
-    """Raise ConfigError with what keeps a run from starting, whichever files its command line names."""
-    if not config.finetuning.enabled:
-        return
-    stages = stages_of(config)
-    without = settings_findings(config, stages, held_out=False)
-    findings = [each for each in settings_findings(config, stages, held_out=True) if each in without]
-    if findings:
-        raise ConfigError(findings, source=source)
 
 
 def settings_findings(config: Config, stages: Sequence[Stage], *, held_out: bool) -> list[str]:

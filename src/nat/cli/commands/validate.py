@@ -9,7 +9,7 @@ from nat.cli.commands.options import config_file_option, json_option, override_o
 from nat.config.components import summary_rows
 from nat.config.load import load_config
 from nat.errors import ConfigError
-from nat.finetuning.plan_rules import check_certain
+from nat.finetuning.plan import check_certain
 
 
 @click.command("validate")
