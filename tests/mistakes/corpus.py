@@ -22,7 +22,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,11 @@ def message_of(mistake: Mistake, command: str, folder: Path) -> str:
     The exit code is added where the command did not fail. Ports and paths of this machine are replaced.
     """
     mistake.made_in(folder)
-    with model_server() as server, _taken_port(mistake.command or command) as (line, port):
+    needs_server = "SERVER" in str(mistake.set)
+    with (
+        model_server() if needs_server else nullcontext("SERVER") as server,
+        _taken_port(mistake.command or command) as (line, port),
+    ):
         config = folder / "config.yml"
         config.write_text(config.read_text().replace("SERVER", server))
         printed = StringIO()
