@@ -174,6 +174,7 @@ _WORDS = {
 _REFERENCES = {
     "LLMRef": "key of `llms`",
     "UntrainedLLMRef": "key of `llms`",
+    "TrainedLLMRef": "key of `llms`",
     "EvaluatorRef": "key of `eval.evaluators`",
     "TrainerRef": "key of `trainers`",
     "TrainerAdapterRef": "key of `trainer_adapters`",

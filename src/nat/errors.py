@@ -53,6 +53,7 @@ from collections.abc import Iterable
 from traceback import format_exception
 from typing import TYPE_CHECKING, NamedTuple
 
+from nat.expected import expected
 from nat.secrets import redact
 
 if TYPE_CHECKING:  # `nat --help` imports this module, and no pydantic
@@ -293,13 +294,8 @@ def findings_of(error: "ValidationError") -> list[RecordError]:
     """Pydantic's errors as findings, at least one; a single one for thousands, each of which takes a kilobyte."""
     if (count := error.error_count()) > _MAX_LISTED:
         return [RecordError("", f"{count} errors in {error.title}, too many to list")]
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return [RecordError(".".join(map(str, each["loc"])), validation_message(each["msg"])) for each in found]
-
-
-def validation_message(text: str) -> str:
-    """The text of one of pydantic's errors, without the prefix before the message of a validator of ours."""
-    return text.removeprefix("Value error, ")
+    found = error.errors(include_url=False, include_input=False)
+    return [RecordError(".".join(map(str, each["loc"])), expected(each)) for each in found]
 
 
 def traceback_of(error: BaseException) -> str:
@@ -315,10 +311,28 @@ def describe_error(error: BaseException) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` Did you mean 'x'?`, with a leading blank; empty if no known word is close."""
+    """` Did you mean 'x'?`, with a leading blank; empty if no known word is close, or alone has the word as a part."""
     folded = {k.casefold(): k for k in sorted(known, reverse=True)}
     close = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.6)
-    return f" Did you mean '{folded[close[0]]}'?" if close else ""
+    parts = [name for name in folded if word.casefold() in name.split("_")]
+    found = close or (parts if len(parts) == 1 else [])
+    return f" Did you mean '{folded[found[0]]}'?" if found else ""
+
+
+def did_you_mean_path(path: "Path") -> str:
+    """`. Did you mean 'data/train.jsonl'?`, for a path that does not exist; empty if none beside it is close."""
+    try:
+        beside = [each.name for each in path.parent.iterdir() if not each.name.startswith(".")]
+    except OSError:
+        return ""
+    found = difflib.get_close_matches(path.name, sorted(beside), n=1, cutoff=0.7)
+    return f". Did you mean '{path.parent / found[0]}'?" if found else ""
+
+
+def not_utf8(error: UnicodeDecodeError) -> str:
+    """Where a file's bytes are in another encoding: `line 3: byte 0xfc is not UTF-8`."""
+    line = error.object.count(b"\n", 0, error.start) + 1
+    return f"line {line}: byte 0x{error.object[error.start]:02x} is not UTF-8"
 
 
 def one_of(known: Iterable[str]) -> str:
@@ -327,5 +341,5 @@ def one_of(known: Iterable[str]) -> str:
 
 
 def docs_page(path: str) -> str:
-    """How a message names a page below `docs/`, which an installed package does not have."""
-    return f"docs/{path} in the project's repository"
+    """How a message names a page below `docs/`: by the command that prints it wherever the package is installed."""
+    return f"`nat docs {path.removesuffix('.md')}`"

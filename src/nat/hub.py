@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from nat.errors import ModelUnavailable, describe_error
@@ -11,8 +12,12 @@ from nat.wire.model_folder import is_model
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 """`OWNER/NAME`; a few old models have only a name."""
+_ADDRESS = re.compile(r"https?:/+(www\.)?(huggingface\.co|hf\.co)/(?P<name>[\w.-]+/[\w.-]+)")
+"""A path has lost one of the two slashes."""
 _FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")
 """Configuration, weights, chat template and vocabularies; repositories may also have weights in other formats."""
+_CLOSE = 0.75
+"""Names of the Hub and paths of folders are long, so two of them are seldom alike by chance."""
 _ELSEWHERE = ("*/*",)
 """Folders of a repository hold other versions of the model."""
 
@@ -44,18 +49,29 @@ def local_model(model: Path | str, revision: str | None = None) -> LocalModel:
         )
     if folder.is_file():  # Ollama's have no ending
         return LocalModel(converted(folder))
+    if address := _ADDRESS.match(str(model)):
+        raise ModelUnavailable(f"{model} is an address", hint=f"give the model's name alone: {address['name']}")
     found = _downloaded(str(model), revision) if named else LocalModel(folder)
     if not is_model(found.folder):
         what = "a model of transformers" if named else "a checkpoint directory"
         why = f"is not {what} (it has no config.json)"
         if not named and not folder.is_dir():
-            why = "is neither a file nor a directory" if folder.exists() else "does not exist"
+            why = "is neither a file nor a directory" if folder.exists() else f"does not exist{_meant(folder)}"
         raise ModelUnavailable(
             f"{model} {why}",
             hint="give the directory of a Hugging Face model, its name on the Hub, OWNER/NAME, or a .gguf file; paths "
             "start at the current folder",
         )
     return found
+
+
+def _meant(folder: Path) -> str:
+    """`. Did you mean 'models/student'?`, if a model of about this path is here; else empty."""
+    here = {*Path().glob("*"), *Path().glob("*/*"), *folder.parent.glob("*")}
+    models = {str(each) for each in here if each.suffix == ".gguf" or is_model(each)}
+    close = get_close_matches(str(folder), sorted(models), n=1, cutoff=_CLOSE)
+    same = [model for model in sorted(models) if Path(model).name == folder.name]
+    return f". Did you mean '{(close or same)[0]}'?" if close or same else ""
 
 
 def cached_folder(name: str, revision: str | None = None) -> Path | None:
@@ -89,7 +105,10 @@ def _explained(name: str, revision: str | None, error: Exception) -> ModelUnavai
     from huggingface_hub import constants, errors  # noqa: PLC0415 - imported already
 
     hub, get = constants.ENDPOINT, f"hf download {name}" + (f" --revision {revision}" if revision else "")
-    folder = "" if "/" in name else "if you mean a folder, correct its path, which starts at the current one; else "
+    folder, meant = "if you mean a folder, correct its path, which starts at the current one; else ", _meant(Path(name))
+    if meant:
+        return ModelUnavailable(f"there is no folder {name} here ({Path.cwd()}){meant}", hint=f"{folder}run `{get}`")
+    folder = "" if "/" in name else folder
     if isinstance(error, errors.GatedRepoError):
         return ModelUnavailable(
             f"{name} is gated: its owner has to grant you access",

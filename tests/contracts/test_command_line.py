@@ -25,6 +25,7 @@ COMMANDS = {
     "nat runs compare": "a b --output_dir --json",
     "nat runs export": EXPORT,
     "nat export": EXPORT,
+    "nat docs": "page",
     "nat eval": f"{COMMON} --dataset --result_json_path --reps --endpoint --endpoint_timeout",
     "nat serve": "--config_file -o/--override --import --host --port --api_key --allowed_hosts",
     "nat run": f"{COMMON} --input --input_file",

@@ -26,7 +26,8 @@ def check_configuration(block: Block) -> None:
     """Check a block: with a workflow it is a whole file and must load; otherwise it is a fragment of known sections."""
     tree = parse_yaml(block.text)
     assert isinstance(tree, dict), "a configuration is a mapping"
-    environ = {**os.environ, **{braced or plain: "0" for braced, plain in _VARIABLE.findall(block.text)}}
+    names = [braced or plain for braced, plain in _VARIABLE.findall(block.text)]
+    environ = {**os.environ, **{name: "http://localhost" if name.endswith("URL") else "0" for name in names}}
     if isinstance(base := tree.pop("base", None), str):
         tree = deep_merge(read_tree(Path(base)), tree)
     if "workflow" in tree and "llms" in tree:

@@ -84,7 +84,7 @@ def test_a_run_learns_from_a_teacher(tmp_path, teacher):
     ("options", "message"),
     [
         (("-o", "trainer_adapters.weights.training.algorithm", "grpo"), "teacher 'teacher' has no effect with 'grpo'"),
-        (("-o", "trainer_adapters.weights.teacher", "player"), "teacher 'player' is the student itself"),
+        (("-o", "trainer_adapters.weights.teacher", "player"), "'player' is the student itself"),
         (("-o", "trainer_adapters.weights.teacher", "tutor"), "'tutor' is not under llms"),
         (("-o", "trainer_adapters.weights.teacher", "null"), "no teacher, which the algorithm 'distill' imitates"),
     ],

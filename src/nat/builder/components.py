@@ -4,6 +4,7 @@ A component that another one needs is opened before it and closed after it.
 """
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from contextvars import ContextVar
@@ -98,9 +99,19 @@ class Components:
         except NatError:
             raise
         except ANY_FAILURE as error:
-            raise WorkflowError(
-                f"{path} (_type: {config.static_type()}) could not be built: {describe_error(error)}"
-            ) from error
+            what = f"{path} (_type: {config.static_type()})"
+            if str(error) == "generator didn't yield":
+                raise WorkflowError(
+                    f"{what}: its build function ended before its `yield`", hint="`yield` the built object exactly once"
+                ) from error
+            raise WorkflowError(f"{what} could not be built: {describe_error(error)} ({_place(error)})") from error
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of code that is not a library's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename]
+    return f"{(own or frames)[-1].filename}, line {(own or frames)[-1].lineno}"
 
 
 def as_function(yielded: Any, path: str, name: str, config: FunctionBaseConfig) -> Function:

@@ -85,6 +85,11 @@ class WorkflowBuilder(EvalBuilder):
         try:
             await self._stack.aclose()
         except ANY_FAILURE as failure:
+            if error is None and str(failure) == "generator didn't stop":
+                raise WorkflowError(
+                    "a build function of the configuration's components yields more than once",
+                    hint="`yield` the built object exactly once; the code after it is the teardown",
+                ) from failure
             if error is None:
                 raise
             error.add_note(f"and closing the components failed after that: {describe_error(failure)}")

@@ -162,8 +162,11 @@ def _failure_recorded(attempt: Attempt) -> Iterator[None]:
     """Record an error or a cancellation in the block as the end of the call."""
     try:
         yield
-    except (Exception, asyncio.CancelledError) as error:
+    except Exception as error:
         attempt.failed(describe_error(error))
+        raise
+    except asyncio.CancelledError as error:
+        attempt.canceled(describe_error(error))
         raise
 
 

@@ -154,17 +154,23 @@ class Attempt:
         self.failed(error_text(content), status=status)
 
     def failed(self, error: str, *, status: int | None = None) -> None:
-        """There was no answer: an error status, a lost connection or a cancellation."""
+        """There was no answer: an error status or a lost connection."""
+        error = excerpt(error, _ERROR_CHARS)
+        if not self._settled and error != self._tap.last_failure:
+            logger.info("a call of LLM %r failed: %s", self._tap.llm_name or self._request.model, one_line(error))
+        self._tap.last_failure = error
+        self._end(error, status)
+
+    def canceled(self, error: str) -> None:
+        """The call ended with its rollout; after Ctrl-C, all calls do."""
+        self._end(error, None)
+
+    def _end(self, error: str, status: int | None) -> None:
         if self._settled:
             return
         self._settled = True
         self._capture.return_number(self._number)
-        failed = FailedCall(
-            model=self._request.model, llm_name=self._tap.llm_name, status=status, error=excerpt(error, _ERROR_CHARS)
-        )
-        if failed.error != self._tap.last_failure:
-            logger.info("a call of LLM %r failed: %s", failed.llm_name or failed.model, one_line(failed.error))
-        self._tap.last_failure = failed.error
+        failed = FailedCall(model=self._request.model, llm_name=self._tap.llm_name, status=status, error=error)
         self._context.run(self._push, failure_steps(failed, self._times(), self._tap.framework))
 
     def _complete(self, *, token_ids: bool) -> bytes:

@@ -37,6 +37,7 @@ _COMMANDS = {
         "Serve models to agents in other processes; record their calls.",
     ),
     "validate": ("nat.cli.commands.validate:validate_command", "Check a configuration file."),
+    "docs": ("nat.cli.commands.docs:docs_command", "Print a page of the documentation."),
     "info": ("nat.cli.commands.info:info_command", "Show the registered components, and what plug-ins import."),
     "backend": ("nat.cli.commands.backend:backend_command", "Run the embedded backend as a server."),
 }

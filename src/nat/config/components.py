@@ -1,7 +1,7 @@
 """Choose the class of each component by its `_type`, and check that every reference names an existing component."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
@@ -10,7 +10,7 @@ from nat.config.findings import Findings, KeyPath, preview
 from nat.config.sources import Tree
 from nat.config.validation import validate
 from nat.data_models.common import TypedBaseModel
-from nat.data_models.component_ref import ComponentGroup, ComponentRef, UntrainedLLMRef
+from nat.data_models.component_ref import ComponentGroup, ComponentRef, TrainedLLMRef, UntrainedLLMRef
 from nat.data_models.config import Config
 from nat.data_models.function import EmptyFunctionConfig
 from nat.errors import RegistryError, did_you_mean, one_of
@@ -42,6 +42,10 @@ class ComponentParser:
     catalog: Catalog
     texts: Mapping[KeyPath, str]
     findings: Findings
+    written: Tree = field(default_factory=dict)
+    """The file, without overrides."""
+    imports_failed: bool = False
+    """True if the components of a file or module are missing; types that only it may have are not reported."""
 
     def parse_all(self, tree: Tree) -> Tree:
         """Replace each component by its config; a wrong one is reported and left out."""
@@ -56,7 +60,8 @@ class ComponentParser:
         if raw is None:
             return None
         if not isinstance(raw, dict):
-            self.findings.add(path, f"expected a mapping from names to components, got {preview(raw, path=path)}")
+            wanted = "a mapping from names to components, such as {NAME: {_type: …}}"
+            self.findings.add(path, f"expected {wanted}, got {preview(raw, path=path)}")
             return None
         parsed = {str(name): self._component(component, (*path, name), group) for name, component in raw.items()}
         return {name: config for name, config in parsed.items() if config is not None}
@@ -65,19 +70,38 @@ class ComponentParser:
         if isinstance(raw, TypedBaseModel):
             return raw
         if not isinstance(raw, dict):
-            self.findings.add(path, f"expected a mapping with the key _type, got {preview(raw, path=path)}")
+            self.findings.add(path, self._no_component(raw, path, group))
             return None
         type_name = TypedBaseModel.discriminator(raw)
         if type_name is None:
-            known = one_of(self.catalog.components[group].names())
-            self.findings.add((*path, "_type"), f"this key is required. Registered: {known}")
+            self._add_untyped(raw, path, group)
             return None
         try:
             config_type = self.catalog.component(group, type_name).config_type
         except RegistryError as error:
-            self.findings.add((*path, "_type"), error.in_line)
+            if not self.imports_failed or did_you_mean(type_name, self.catalog.components[group].names()):
+                self.findings.add((*path, "_type"), error.in_line)
             return None
         return validate(config_type, raw, path, self.texts, self.findings)
+
+    def _no_component(self, raw: Any, path: KeyPath, group: ComponentGroup) -> str:
+        known = self.catalog.components[group]
+        given = isinstance(raw, str) and known.has(raw)
+        advice = f"write {{_type: {raw}}}" if given else f"the types are {one_of(known.names())}"
+        return f"expected a mapping with the key _type, got {preview(raw, path=path)}; {advice}"
+
+    def _add_untyped(self, raw: Tree, path: KeyPath, group: ComponentGroup) -> None:
+        """Report a component without `_type`; one that only an override names is a typo in its name."""
+        known, section = one_of(self.catalog.components[group].names()), value_at(self.written, path[:-1])
+        if isinstance(section, dict) and path[-1] not in section and path[:-1] in NAMED_SECTIONS:
+            names = _names(section)
+            text = f"there is no '{path[-1]}' in the file.{did_you_mean(str(path[-1]), names)} There: {one_of(names)}."
+            self.findings.add(path, f"{text} To add one, set its _type, too.")
+        elif "_type" in raw:
+            wanted = f"expected the name of a type, got {preview(raw['_type'])}"
+            self.findings.add((*path, "_type"), f"{wanted}; registered: {known}")
+        else:
+            self.findings.add((*path, "_type"), f"this key is required. Registered: {known}")
 
 
 def value_at(tree: Any, path: KeyPath) -> Any:
@@ -101,7 +125,10 @@ def _put(tree: Tree, path: KeyPath, value: Any) -> Tree:
 def check_references(raw: Tree, parsed: Tree, findings: Findings) -> None:
     """Report references to names that no section has; `raw` includes components that failed to parse."""
     names = {group: _names(value_at(raw, path)) for path, group in NAMED_SECTIONS.items()}
+    unreadable = {group for path, group in NAMED_SECTIONS.items() if not _readable(raw, path)}
     for path, ref in _references(parsed, ()):
+        if ref.component_group in unreadable:
+            continue
         known = names.get(ref.component_group)
         if known is None:
             findings.add(path, f"'{ref}' names one of {ref.component_group}, which are not part of this project")
@@ -117,6 +144,11 @@ def _names(section: Any) -> set[str]:
     return {str(name) for name in section} if isinstance(section, dict) else set()
 
 
+def _readable(tree: Any, path: KeyPath) -> bool:
+    """False if something on the path is no mapping, which is an error of its own."""
+    return tree is None or (isinstance(tree, dict) and (not path or _readable(tree.get(path[0]), path[1:])))
+
+
 def references_of(config: BaseModel) -> list[ComponentRef]:
     """Every reference inside one component's config."""
     return [ref for _, ref in _references(config, ())]
@@ -126,6 +158,12 @@ def trained_llms(adapter: BaseModel) -> set[str]:
     """The LLMs that a trainer adapter's config refers to, without those that it only asks."""
     refs = references_of(adapter)
     return {str(r) for r in refs if r.component_group is ComponentGroup.LLMS and not isinstance(r, UntrainedLLMRef)}
+
+
+def judges_of(evaluator: BaseModel) -> set[str]:
+    """The LLMs that an evaluator's config refers to, without those that it may ask while they are trained."""
+    refs = references_of(evaluator)
+    return {str(r) for r in refs if r.component_group is ComponentGroup.LLMS and not isinstance(r, TrainedLLMRef)}
 
 
 def _references(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, ComponentRef]]:

@@ -1,16 +1,26 @@
 """Collect everything that is wrong with a configuration, and raise it once."""
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from nat.config.secrets import names_secret, redacted
-from nat.errors import ConfigError, did_you_mean, validation_message
+from nat.errors import ConfigError, did_you_mean, docs_page, one_of
+from nat.expected import LIST, MAPPING, expected, number_advice
 from nat.secrets import REDACTED, excerpt
 
 KeyPath = tuple[str | int, ...]
 """The keys and indices that lead to a value."""
+_KEY = re.compile(r"_?[a-z]\w*")
+"""A key, in contrast to the name that pydantic gives to a part of a union."""
+_MAX_KEYS = 12
+_MAX_PLACES = 2
+"""A key of more places than that says little about where it was meant to stand."""
 
 
 class Findings:
@@ -18,6 +28,8 @@ class Findings:
 
     def __init__(self) -> None:
         self._found: list[str] = []
+        self.places: Mapping[str, Sequence[KeyPath]] = {}
+        """Where each key of this configuration may stand; set when its components are known."""
 
     def add(self, path: KeyPath, message: str) -> None:
         found = f"{dotted(path)}: {message}"
@@ -27,22 +39,39 @@ class Findings:
     def add_unknown_key(self, path: KeyPath, known: set[str]) -> None:
         """Report a key; `known` are the keys that are allowed there."""
         keys = known - {"type", "reward"}
-        suggestion = did_you_mean(str(path[-1]), keys) or (f" Known keys: {', '.join(sorted(keys))}." if keys else "")
         server = " Put fields that only this server knows under extra_body." if "extra_body" in keys else ""
-        self.add(path, f"unknown key.{suggestion}{server}")
+        self.add(path, f"unknown key.{self._elsewhere(path) or _similar(path, keys)}{server}")
 
-    def add_validation(self, path: KeyPath, error: ValidationError, model: type[BaseModel]) -> None:
-        """Report each of pydantic's errors under the path of its key; `model` has the keys that are allowed."""
-        for detail in error.errors(include_url=False):
-            location = tuple(detail["loc"])
-            if detail["type"] == "extra_forbidden":
-                self.add_unknown_key((*path, *location), _known_keys_at(model, location))
-            elif detail["type"] == "missing":
-                self.add((*path, *location), "this key is required")
-            else:
-                message = validation_message(detail["msg"])
-                seen = "" if names_secret(location) else _actual_value(detail["input"])
-                self.add((*path, *location), f"{message}{seen}")
+    def add_unknown_section(self, key: str, known: Iterable[str]) -> None:
+        """Report a key at the top of the file."""
+        found = did_you_mean(key, known) or self._elsewhere((key,))
+        self.add((key,), f"unknown section.{found or f' Known: {one_of(known)}.'}")
+
+    def _elsewhere(self, path: KeyPath) -> str:
+        """Where the key belongs, with a leading blank, if it is a key of one or two other places."""
+        places = [dotted(place) for place in self.places.get(str(path[-1]), ()) if place != path[:-1]]
+        return f" It belongs under {' or '.join(places)}." if 1 <= len(places) <= _MAX_PLACES else ""
+
+    def add_validation(self, path: KeyPath, error: ValidationError, model: type[BaseModel], raw: Any) -> None:
+        """Report pydantic's errors about `raw`, one for each key; `model` has the keys that are allowed."""
+        found = _by_key(error, raw)
+        misspelt = dict(_misspelt(found))
+        for wrong, key in misspelt.items():
+            self.add((*path, *wrong), f"unknown key.{did_you_mean(str(wrong[-1]), [key])}")
+        told = {*misspelt, *((*wrong[:-1], key) for wrong, key in misspelt.items())}
+        for location in [each for each in found if each not in told]:
+            self._add_wrong((*path, *location), found[location], model, location)
+
+    def _add_wrong(
+        self, here: KeyPath, details: Sequence[ErrorDetails], model: type[BaseModel], location: KeyPath
+    ) -> None:
+        kind, field = details[0]["type"], _field_at(model, location)
+        if kind == "extra_forbidden":
+            self.add_unknown_key(here, _known_keys_at(model, location))
+        elif kind == "missing":
+            self.add(here, f"this key is required{_meaning(field)}")
+        else:
+            self.add(here, _wrong_value(details, field, here))
 
     def raise_if_any(self, source: str) -> None:
         if self._found:
@@ -66,12 +95,27 @@ def _known_keys_at(model: type[BaseModel], location: KeyPath) -> set[str]:
     """The keys of the model that contains `location`; empty if it is not inside a model."""
     parent: type[BaseModel] | None = model
     for part in location[:-1]:
-        parent = _child_model(parent, part) if parent is not None else None
+        if isinstance(part, str):
+            parent = _child_model(parent, part) if parent is not None else None
     return known_keys(parent) if parent is not None else set()
 
 
+def _field_at(model: type[BaseModel] | None, location: KeyPath) -> FieldInfo | None:
+    """The field of a key; None if it is not inside a model, or not one of its keys."""
+    keys = [part for part in location if isinstance(part, str)]
+    for part in keys[:-1]:
+        model = _child_model(model, part) if model is not None else None
+    return None if model is None or not keys else _field(model, keys[-1])
+
+
+def _field(model: type[BaseModel], key: str | int) -> FieldInfo | None:
+    fields = model.model_fields
+    of_alias = (field for field in fields.values() if key in (field.serialization_alias, field.alias))
+    return fields.get(str(key)) or next(of_alias, None)
+
+
 def _child_model(model: type[BaseModel], key: str | int) -> type[BaseModel] | None:
-    field = model.model_fields.get(str(key))
+    field = _field(model, key)
     return next(_models(field.annotation), None) if field is not None else None
 
 
@@ -84,9 +128,84 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def preview(value: Any, *, path: KeyPath = (), length: int = 60) -> str:
     """The beginning of a value for a message; stars if its key names a secret or the value holds one."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
     return REDACTED if names_secret(path) else excerpt(repr(redacted(value)), length)
 
 
-def _actual_value(value: Any) -> str:
-    """The end of the message with the actual value, if it is a scalar."""
-    return f", but it is {preview(value, length=80)}" if isinstance(value, (str, int, float, bool, type(None))) else ""
+def _similar(path: KeyPath, keys: set[str]) -> str:
+    """The key that was meant, or all keys unless they are many; with a leading blank."""
+    if suggestion := did_you_mean(str(path[-1]), keys):
+        return suggestion
+    if len(keys) > _MAX_KEYS:
+        return f" {docs_page('reference/configuration.md')} lists all keys."
+    return f" Known keys: {one_of(keys)}." if keys else ""
+
+
+def _by_key(error: ValidationError, raw: Any) -> dict[KeyPath, list[ErrorDetails]]:
+    """The errors by the key that they are about: each part of a union has one of its own, under the part's name."""
+    found: dict[KeyPath, list[ErrorDetails]] = {}
+    for detail in error.errors(include_url=False):
+        found.setdefault(tuple(_keys(detail, raw)), []).append(detail)
+    return found
+
+
+def _misspelt(found: Mapping[KeyPath, Sequence[ErrorDetails]]) -> Iterator[tuple[KeyPath, str]]:
+    """Unknown keys that resemble a required one that is missing beside them: one mistake, not two."""
+    missing = [location for location, details in found.items() if details[0]["type"] == "missing"]
+    for location, details in found.items():
+        beside = [str(key) for *parent, key in missing if tuple(parent) == location[:-1]]
+        if details[0]["type"] == "extra_forbidden":
+            yield from ((location, key) for key in beside if did_you_mean(str(location[-1]), [key]))
+
+
+def _keys(detail: ErrorDetails, node: Any) -> Iterator[str | int]:
+    for part in detail["loc"]:
+        if (isinstance(node, dict) and part in node) or (isinstance(node, list) and isinstance(part, int)):
+            node = node[part]  # type: ignore[index] # a key of a mapping, or an index of a list
+        elif not isinstance(node, dict) or not _KEY.fullmatch(str(part)):
+            continue
+        yield part
+
+
+def _wrong_value(details: Sequence[ErrorDetails], field: FieldInfo | None, path: KeyPath) -> str:
+    """What was wanted, what was found, and how to write what was probably meant."""
+    value, model = details[0]["input"], next(_models(field.annotation), None) if field is not None else None
+    texts = list(dict.fromkeys(expected(dict(detail), field) for detail in details))
+    text = " or ".join([texts[0], *(each.removeprefix("expected ") for each in texts[1:])])
+    if MAPPING in text and model is not None:
+        text = text.replace(MAPPING, mapping_of(model))
+    seen = preview(value, path=path, length=80)
+    if details[0]["type"] == "value_error":
+        return text if seen in text or names_secret(path) or isinstance(value, dict) else f"{text}; got {seen}"
+    return f"{text}, got {seen}{'' if names_secret(path) else _advice(text, value, model)}"
+
+
+def _advice(text: str, value: Any, model: type[BaseModel] | None) -> str:
+    """How to write what was probably meant, with a leading `; `."""
+    is_scalar = isinstance(value, str | int | float)
+    if isinstance(value, str):
+        if LIST in text and "mapping" not in text:
+            return f"; write [{value}]"
+        if advice := number_advice(value):
+            return advice
+    if text == "expected a text" and is_scalar:
+        return "; put it in quotes"
+    if model is not None and is_scalar and "mapping" in text:
+        needed = [name for name, field in model.model_fields.items() if field.is_required()]
+        if value is True:
+            return "; write {enabled: true}" if "enabled" in model.model_fields else "; write {} for its defaults"
+        return f"; write {{{needed[0]}: {value}}}" if len(needed) == 1 else ""
+    return ""
+
+
+def mapping_of(model: type[BaseModel]) -> str:
+    """What a model is in a YAML: `a mapping (keys: alpha, rank)`."""
+    keys = sorted(known_keys(model) - {"type"})
+    return f"a mapping (keys: {', '.join(keys[:_MAX_KEYS])}{', …' if len(keys) > _MAX_KEYS else ''})"
+
+
+def _meaning(field: FieldInfo | None) -> str:
+    """What the key is for, in the first part of its description."""
+    text = "" if field is None or field.description is None else " ".join(field.description.split())
+    return f" ({re.split('[.;] ', text)[0].rstrip('.')})" if text else ""

@@ -11,13 +11,14 @@ from pydantic import BaseModel
 
 from nat.config.components import ComponentParser, check_references
 from nat.config.defaults import with_defaults
-from nat.config.findings import Findings, KeyPath, preview
+from nat.config.findings import Findings, KeyPath, mapping_of, preview
+from nat.config.places import places_of
 from nat.config.secrets import environment_secrets, redacted, secrets_in
 from nat.config.sources import Override, Tree, apply_overrides, expand_variables, format_yaml, parse_yaml, read_tree
 from nat.config.validation import drop_unsupported, validate
 from nat.data_models.config import Config
 from nat.data_models.function import EmptyFunctionConfig
-from nat.errors import RegistryError, did_you_mean, one_of
+from nat.errors import ConfigError, RegistryError, one_of
 from nat.registry.catalog import current_catalog
 from nat.registry.discovery import discover_components
 from nat.registry.imports import import_components
@@ -32,7 +33,11 @@ def load_config(
     Plug-ins are discovered first. Overrides may contain environment variables too.
     """
     source = f"{path} with the -o options" if overrides else str(path)
-    return parse_config(read_tree(Path(path)), overrides, source=source, environ=environ)
+    tree = read_tree(Path(path))
+    if not tree and not overrides:
+        text = "the file is empty; wanted are sections such as `llms:` and `workflow:`"
+        raise ConfigError([f"{text} (all: {one_of(Config.model_fields)})"], source=source)
+    return parse_config(tree, overrides, source=source, environ=environ)
 
 
 def parse_config(
@@ -48,27 +53,29 @@ def parse_config(
     environ = os.environ if environ is None else environ
     filled = expand_variables(apply_overrides(tree, overrides, findings), environ, findings)
     known_secrets.remember({*filled.secrets, *environment_secrets(environ), *secrets_in(filled.tree)})
-    _import(filled.tree.get("imports"), findings)
+    imports_failed = not _import(filled.tree.get("imports"), findings)
     raw = with_defaults(drop_unsupported(filled.tree, findings, current_catalog()), current_catalog())
-    parsed = ComponentParser(current_catalog(), filled.texts, findings).parse_all(raw)
+    findings.places = places_of(raw, current_catalog())
+    parsed = ComponentParser(current_catalog(), filled.texts, findings, tree, imports_failed).parse_all(raw)
     sections = _sections(parsed, filled.texts, findings)
     check_references(raw, sections, findings)
     findings.raise_if_any(source)
     return Config(**sections)
 
 
-def _import(names: Any, findings: Findings) -> None:
-    """Import what the configuration names, before its components are looked up."""
-    if names is None:
-        return
-    if not isinstance(names, list):
+def _import(names: Any, findings: Findings) -> bool:
+    """Import what the configuration names, before its components are looked up; False if one cannot be imported."""
+    if not isinstance(names, list | None):
         findings.add(("imports",), f"expected a list of Python files and modules, got {preview(names)}")
-        return
-    for index, name in enumerate(names):
+        return False
+    found = True
+    for index, name in enumerate(names or ()):
         try:
             import_components(str(name))
         except RegistryError as error:
             findings.add(("imports", index), error.in_line)
+            found = False
+    return found
 
 
 def _sections(tree: Tree, texts: Mapping[KeyPath, str], findings: Findings) -> dict[str, Any]:
@@ -77,13 +84,13 @@ def _sections(tree: Tree, texts: Mapping[KeyPath, str], findings: Findings) -> d
     sections: dict[str, Any] = {}
     for key, value in tree.items():
         if key not in known:
-            findings.add((key,), f"unknown section.{did_you_mean(str(key), known)} Known: {one_of(known)}.")
+            findings.add_unknown_section(str(key), known)
         elif isinstance(value, dict) and (model := _model_of(key)) is not None:
             section = validate(model, value, (key,), texts, findings)
             if section is not None:
                 sections[key] = section
-        elif value is not None and _model_of(key) is not None and not isinstance(value, BaseModel):
-            findings.add((key,), f"expected a mapping, got {preview(value, path=(key,))}")
+        elif value is not None and (model := _model_of(key)) is not None and not isinstance(value, BaseModel):
+            findings.add((key,), f"expected {mapping_of(model)}, got {preview(value, path=(key,))}")
         elif value is not None:
             sections[key] = value
     return sections

@@ -14,7 +14,7 @@ import yaml
 
 from nat.config.findings import Findings, KeyPath, preview
 from nat.config.secrets import filled_secrets, secrets_in
-from nat.errors import ConfigError, did_you_mean
+from nat.errors import ConfigError, did_you_mean, did_you_mean_path, not_utf8
 from nat.secrets import known_secrets
 
 Tree = dict[str, Any]
@@ -46,13 +46,34 @@ def parse_yaml(text: str) -> Any:
     return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
 
 
+_PROBLEMS = {
+    r"found character '\\t'": "a tab; indent with spaces",
+    r"found character '(.)' that cannot start": r"a value begins with '\1'; put it in quotes",
+    r"could not find expected ':'": "no colon and blank between a key and its value; write `key: value`",
+    r"mapping values are not allowed": "a second colon; indent this line like those around it, or put a value that has "
+    "a colon in quotes",
+    r"expected <block end>": "the line is indented otherwise than those around it; indent keys of one mapping alike",
+    r"flow sequence": "a list that begins with '[' has no ']'; close it",
+    r"flow mapping|flow node": "a mapping that begins with '{' is not complete; close it with '}'",
+    r"unexpected end of stream": "a quote is not closed; close it where the text ends",
+    r"found another document": "a second document begins with `---`; a configuration is one document, remove the line",
+    r"a constructor for the tag": "a tag (`!…`), which has no meaning here; remove it, or put the value in quotes",
+    r"undefined alias": "a value begins with '*', and nothing is named so; put it in quotes",
+    r"<document start>": "this is no file of `key: value` lines",
+}
+"""What is wrong and what to do, by a pattern of PyYAML's words."""
+
+
 def yaml_problem(error: yaml.YAMLError) -> str:
     """What is wrong and where, without the surrounding text, which may contain a secret."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return type(error).__name__
-    mark = error.problem_mark
     about = ", ".join(filter(None, (error.context, error.problem)))
-    return f"{about}, in line {mark.line + 1}, column {mark.column + 1}"
+    begun = "could not find" in about or "unexpected end of stream" in about
+    mark = error.context_mark if begun and error.context_mark is not None else error.problem_mark
+    found = ((re.search(pattern, about), words) for pattern, words in _PROBLEMS.items())
+    text = next((match.expand(words) for match, words in found if match is not None), about)
+    return f"line {mark.line + 1}, column {mark.column + 1}: {text}"
 
 
 def format_yaml(value: Any) -> str:
@@ -85,7 +106,7 @@ def _read(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
     if base is None:
         return tree
     if not isinstance(base, str):
-        raise ConfigError([f"base: expected a path, got {preview(base)}"], source=str(path))
+        raise ConfigError([f"base: expected the path of one file, got {preview(base)}"], source=str(path))
     return deep_merge(_read(path.parent / base, (*inherited_by, resolved)), tree)
 
 
@@ -94,15 +115,20 @@ def _parse(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
     try:
         tree = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError([f"{path}{wanted_by} does not exist"], hint=f"paths start at {Path.cwd()}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{path}{wanted_by} cannot be read: {error}"]) from error
+        raise ConfigError(
+            [f"{path}{wanted_by} does not exist{did_you_mean_path(path)}"], hint=f"paths start at {Path.cwd()}"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}{wanted_by}, {not_utf8(error)}"], hint="save the file as UTF-8") from error
+    except OSError as error:
+        raise ConfigError([f"{path}{wanted_by} cannot be read: {error.strerror}"]) from error
     except yaml.YAMLError as error:
-        raise ConfigError([f"(root): not valid YAML: {yaml_problem(error)}"], source=str(path)) from error
+        raise ConfigError([f"not valid YAML, {yaml_problem(error)}"], source=str(path)) from error
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise ConfigError([f"(root): expected a mapping, got {type(tree).__name__}"], source=str(path))
+        seen = "a list" if isinstance(tree, list) else preview(tree)
+        raise ConfigError([f"expected sections such as `llms:` and `workflow:`, got {seen}"], source=str(path))
     filled = (secret for secret in secrets_in(tree) if "$" not in secret)  # variables are filled in later
     known_secrets.remember(filled)
     return tree
@@ -121,7 +147,7 @@ def apply_overrides(tree: Tree, overrides: Sequence[Override], findings: Finding
         try:
             value = parse_yaml(text)
         except yaml.YAMLError as error:
-            findings.add(path, f"the override's value is not valid YAML: {yaml_problem(error)}")
+            findings.add(path, f"the override's value is not valid YAML, {yaml_problem(error)}")
             continue
         if not all(path):
             findings.add(("override",), f"{dotted_path!r} is not a dotted path such as finetuning.num_epochs")
@@ -144,7 +170,10 @@ def _replaced(node: Any, path: KeyPath, value: Any, findings: Findings, done: Ke
         if key.isdecimal() and int(key) < len(node):
             index = int(key)
             return [*node[:index], _replaced(node[index], rest, value, findings, here), *node[index + 1 :]]
-        findings.add(here, f"the override names item {key} of a list of {len(node)}")
+        items = "1 item" if len(node) == 1 else f"{len(node)} items"
+        findings.add(
+            here, f"the override names '{key}' of a list with {items}; they are 0 to {len(node) - 1}, and + appends"
+        )
         return node
     findings.add(here, f"the override goes into {preview(node, path=here)}, which has no keys")
     return node

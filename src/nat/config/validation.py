@@ -42,7 +42,7 @@ def validate(model: type[M], raw: Any, path: KeyPath, texts: Mapping[KeyPath, st
         }
         if as_text:
             return validate(model, _replaced(raw, as_text), path, {}, findings)
-        findings.add_validation(path, error, model)
+        findings.add_validation(path, error, model, raw)
         wrong = {tuple(e["loc"]) for e in error.errors(include_url=False)}
         return _remainder(model, _without(raw, wrong), path, findings) if () not in wrong else None
 
@@ -60,7 +60,7 @@ def _remainder(model: type[M], raw: Any, path: KeyPath, findings: Findings) -> M
     except ValidationError as error:
         # Validators of the whole model run only once its fields are valid.
         if all(e["loc"] == () for e in error.errors(include_url=False)):
-            findings.add_validation(path, error, model)
+            findings.add_validation(path, error, model, raw)
         return None
 
 

@@ -59,6 +59,10 @@ class UntrainedLLMRef(LLMRef):
     """A key of `llms`, in a trainer adapter that asks this LLM and does not train it."""
 
 
+class TrainedLLMRef(LLMRef):
+    """A key of `llms`, in an evaluator that may ask the model that is trained; with an `LLMRef` a run refuses that."""
+
+
 class FunctionRef(ComponentRef):
     """A key of `functions`."""
 

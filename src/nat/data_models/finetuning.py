@@ -227,6 +227,9 @@ class TrajectoryBuilderConfig(TypedBaseModel):
         """False if the trajectories come from elsewhere, so that their rewards do not tell how good the model is."""
         return self.gives != "texts"
 
+    def check_files(self) -> None:
+        """Raise DatasetError if a file that the builder reads cannot be used; nothing is started before this."""
+
     def rollouts_of(self, num_examples: int) -> int | None:  # noqa: ARG002 - for those who override it
         """Rollouts of an epoch of a dataset with so many examples; None if the builder does not declare them."""
         return None

@@ -5,6 +5,7 @@ answers are checked. Rows are counted from 1, as errors name them.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -16,10 +17,14 @@ from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
 from nat.data_models.intermediate_step import IntermediateStep
 from nat.errors import DatasetError, did_you_mean, one_of
 
+_NAME_THEM = "Name one of them under eval.general.dataset, or rename the column in the file."
+
 Row = Mapping[str, Any]
 
 _STEPS = TypeAdapter(list[IntermediateStep])
 _MAX_NAMED = 5
+_USUAL_ANSWERS = ("expected", "expected_output", "solution", "target", "label", "ground_truth", "reference", "gold")
+"""Columns of other projects' datasets that have the answers."""
 
 
 def eval_items(rows: Sequence[Row], config: DatasetBaseConfig, *, source: str) -> list[EvalInputItem]:
@@ -27,7 +32,7 @@ def eval_items(rows: Sequence[Row], config: DatasetBaseConfig, *, source: str) -
     if not rows:
         raise DatasetError(f"{source} has no rows", hint="Add rows, or choose another file.")
     columns = {column for row in rows for column in row}
-    _check_columns(columns, config, source)
+    _check_columns(rows, columns, config, source)
     numbered = [
         (n, row) for n, row in enumerate(rows, start=1) if config.filter is None or passes_filter(config.filter, row)
     ]
@@ -112,7 +117,7 @@ def _steps(value: Any, place: str) -> list[IntermediateStep]:
         raise DatasetError(f"{place}: the expected steps are not steps: {where}: {first['msg']}") from error
 
 
-def _check_columns(columns: set[str], config: DatasetBaseConfig, source: str) -> None:
+def _check_columns(rows: Sequence[Row], columns: set[str], config: DatasetBaseConfig, source: str) -> None:
     """Keys that the user set must be columns, and so must the question; other defaults may be absent."""
     keys = config.structure
     wanted = {"id_key": config.id_key} if "id_key" in config.model_fields_set else {}
@@ -122,13 +127,18 @@ def _check_columns(columns: set[str], config: DatasetBaseConfig, source: str) ->
             wanted["structure.answer_key"] = keys.answer_key
         if "expected_trajectory_key" in keys.model_fields_set:
             wanted["structure.expected_trajectory_key"] = keys.expected_trajectory_key
-    findings = [_missing(f"{key} '{name}'", name, columns) for key, name in wanted.items() if name not in columns]
+    others = columns - set(wanted.values())
+    findings = [_missing(f"{key} '{name}'", name, others) for key, name in wanted.items() if name not in columns]
+    answers = wanted.get("structure.answer_key")
+    if answers in columns and all(row.get(answers) is None for row in rows):
+        findings.append(f"structure.answer_key '{answers}' is empty in all {len(rows)} rows.")
     if config.filter is not None:
         findings += [_missing(f"filter on '{n}'", n, columns) for n in unknown_columns(config.filter, columns)]
     if findings:
-        raise DatasetError(
-            f"{source}: " + "; ".join(findings), hint=f"The columns are {', '.join(map(repr, sorted(columns)))}."
-        )
+        listed = f"The columns are {', '.join(map(repr, sorted(columns)))}."
+        only = next(iter(columns)) if len(columns) == 1 else ""
+        hint = "Separate them by commas, not by semicolons or tabs." if re.search("[;\t]", only) else _NAME_THEM
+        raise DatasetError(f"{source}: {'; '.join(findings)} {listed}", hint=hint)
 
 
 def _missing(what: str, name: str, columns: set[str]) -> str:
@@ -229,15 +239,31 @@ def check_expected_answers(
     )
 
 
+def _some_without(items: Sequence[EvalInputItem], dataset: DatasetBaseConfig) -> str | None:
+    without = [item for item in items if item.expected_output_obj is None]
+    if not without:
+        return None
+    ids = ", ".join(str(item.id) for item in without[:_MAX_NAMED]) + (", …" if len(without) > _MAX_NAMED else "")
+    return (
+        f"{dataset.file_path}: {len(without)} of {len(items)} rows have no '{dataset.structure.answer_key}' (ids: "
+        f"{ids}), so evaluators get no expected answer for them. Fill them in, or leave the rows out by a filter."
+    )
+
+
 def answer_column_warning(items: Sequence[EvalInputItem], dataset: DatasetBaseConfig) -> str | None:
-    """A warning if no column has the answers, but one has a similar name; None otherwise.
+    """A warning if no column has the answers but one may, or if answers are missing in some rows; None otherwise.
 
     Evaluators of plug-ins need not declare that they use expected answers.
     """
     key = dataset.structure.answer_key
     columns = {str(column) for item in items for column in item.full_dataset_entry or ()}
-    nearest = did_you_mean(key, columns - {dataset.structure.question_key})
-    if dataset.structure.disable or key in columns or not nearest:
+    if dataset.structure.disable:
+        return None
+    if key in columns:
+        return _some_without(items, dataset)
+    usual = next((f" Did you mean '{name}'?" for name in _USUAL_ANSWERS if name in columns), "")
+    nearest = did_you_mean(key, columns - {dataset.structure.question_key}) or usual
+    if not nearest:
         return None
     return (
         f"{dataset.file_path}: there is no column '{key}', so evaluators get no expected answer.{nearest} Rename it, "

@@ -1,7 +1,7 @@
 """Count failed rollouts by cause, list the first failure of each kind in `failures.txt`, and suggest a remedy. Pure."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.evaluator import EvalOutputItem
@@ -75,6 +75,18 @@ _OF_ERRORS = {
     "beside the tokenizer, or let the agent use completions.",
     r"OPENAI_API_KEY|api_key client option|Missing credentials": "The agent creates its own client: take it from "
     "`builder.get_llm(name, wrapper_type=…)`, which knows the address and the key and records the calls.",
+    r"Error code: 5\d\d|status 5\d\d": "The model's server failed, not the workflow: its log says why (backend.log in "
+    "the run's folder for a `local` LLM). If it lacks memory or is overloaded, lower eval.general.max_concurrency.",
+    r"the answer is not (JSON|a completion)|the answer has no choices": "The model's server did not answer with a "
+    "completion: let `base_url` of the LLM name the API, whose address mostly ends in /v1, and not a page or a proxy.",
+    r"Error code: 401|Error code: 403": "The model's server refuses the key: set `api_key` of the LLM, or its variable "
+    "in the environment.",
+    r"Error code: 404": "The model's server does not have this: correct `model` or `base_url` of the LLM.",
+    r"Error code: 429": "The model's server takes fewer requests: lower eval.general.max_concurrency, or raise "
+    "`max_retries` of the LLM.",
+    r"Connection error|ConnectError": "The model's server cannot be reached: start it, or correct `base_url` of the "
+    "LLM.",
+    r"'coroutine' object has no attribute": "An `await` is missing before the call that gave this object.",
 }
 _OF_SCORES = {
     r"the (score|reward) is None": "Let the evaluator return a number for every answer, 0 for one that is wrong.",
@@ -108,7 +120,15 @@ def remedy_of(cause: str, error: str | None) -> str:
         return _DEADLINE
     if cause.startswith(SCORED_TOO_LATE):
         return _SCORING_DEADLINE
-    scored = cause.startswith(NO_SCORE)
-    known = {**_OF_SCORES, **_OF_ERRORS} if scored else _OF_ERRORS
-    found = (remedy for pattern, remedy in known.items() if re.search(pattern, error or ""))
-    return next(found, _EVALUATOR if scored else _WORKFLOW)
+    if cause.startswith(NO_SCORE):
+        return _known(error, _OF_SCORES) or known_remedy(error) or _EVALUATOR
+    return known_remedy(error) or _WORKFLOW
+
+
+def known_remedy(error: str | None) -> str | None:
+    """The remedy for an error of the workflow; None if the error alone does not tell."""
+    return _known(error, _OF_ERRORS)
+
+
+def _known(error: str | None, remedies: Mapping[str, str]) -> str | None:
+    return next((remedy for pattern, remedy in remedies.items() if re.search(pattern, error or "")), None)

@@ -15,7 +15,13 @@ from nat.errors import BackendError, ConfigError
 from nat.eval.dataset import answer_column_warning, check_expected_answers, copies
 from nat.eval.dataset_source import load_items, select_dataset
 from nat.eval.report import check_writable
-from nat.finetuning.plan_rules import check_settings, repeated_examples, settings_warnings, shared_examples
+from nat.finetuning.plan_rules import (
+    check_settings,
+    repeated_examples,
+    settings_findings,
+    settings_warnings,
+    shared_examples,
+)
 from nat.finetuning.stage import Stage, stages_of, trained_llm
 from nat.runs.records import Phase
 
@@ -110,6 +116,16 @@ async def read_examples(
     return items, dataset
 
 
+def check_certain(config: Config, *, source: str) -> None:
+    """Raise ConfigError with what keeps a run from starting, whichever files its command line names."""
+    if not config.finetuning.enabled:
+        return
+    config, _ = configured(FinetuneRunConfig(config_file=config))
+    with_held_out, without = (settings_findings(config, stages_of(config), held_out=each) for each in (True, False))
+    if findings := [each for each in with_held_out if each in without]:
+        raise ConfigError(findings, source=source)
+
+
 async def resolve(given: FinetuneRunConfig) -> Plan:
     """Resolve the configuration, check it, and read both datasets.
 
@@ -123,6 +139,9 @@ async def resolve(given: FinetuneRunConfig) -> Plan:
     config = await pinned(config)
     stages = stages_of(config)
     check_writable(config.finetuning.output_dir, "finetuning.output_dir")
+    for stage in stages:
+        if stage.builder is not None:
+            stage.builder.check_files()
     training = await read_examples(config, given.dataset, config)
     found, num_held_out, num_copies = [answer_column_warning(*training)], None, 0
     if given.validation_dataset is not None:

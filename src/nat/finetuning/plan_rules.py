@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nat.config.components import references_of
+from nat.config.components import judges_of, trained_llms
 from nat.config.defaults import missing_components
 from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig
@@ -21,15 +21,21 @@ from nat.finetuning.trajectories.calls import WHOLE_WORKFLOW
 
 def check_settings(config: Config, given: FinetuneRunConfig, stages: Sequence[Stage]) -> None:
     """Raise one ConfigError with everything that keeps the run from starting."""
-    finetuning, held_out = config.finetuning, given.validation_dataset is not None
     source = str(given.config_file) if isinstance(given.config_file, Path) else "configuration"
-    if not finetuning.enabled:
+    if not config.finetuning.enabled:
         raise ConfigError(
             ["finetuning.enabled: Finetuning is not enabled in the provided configuration."],
             source=source,
             hint="set `finetuning.enabled: true`",
         )
-    findings = missing_components(config)
+    findings = settings_findings(config, stages, held_out=given.validation_dataset is not None)
+    if findings:
+        raise ConfigError(findings, source=source)
+
+
+def settings_findings(config: Config, stages: Sequence[Stage], *, held_out: bool) -> list[str]:
+    """Settings that do not go together, by their keys in the YAML."""
+    finetuning, findings = config.finetuning, [*missing_components(config), *judge_findings(config, stages)]
     for stage in stages:
         findings += _reward_findings(stage, config.eval.evaluators, held_out=held_out)
         findings += sampling_findings(stage, config.llms)
@@ -42,8 +48,18 @@ def check_settings(config: Config, given: FinetuneRunConfig, stages: Sequence[St
             "finetuning.export_best: without a validation dataset, no weights have a score of their own when "
             "max_staleness is above 0: the next weights are trained while they play. Give --validation_dataset"
         )
-    if findings:
-        raise ConfigError(findings, source=source)
+    return findings
+
+
+def judge_findings(config: Config, stages: Sequence[Stage]) -> list[str]:
+    """Evaluators that ask the model that is trained."""
+    trained = {name for stage in stages if stage.adapter is not None for name in trained_llms(stage.adapter)}
+    return [
+        f"eval.evaluators.{name}: its judge '{judge}' is the model that is trained, so the scores would change with "
+        "each update. Name another key of `llms`; it may be a second one with the same model"
+        for name, evaluator in config.eval.evaluators.items()
+        for judge in sorted(judges_of(evaluator) & trained)
+    ]
 
 
 def _reward_findings(stage: Stage, evaluators: Collection[str], *, held_out: bool) -> list[str]:
@@ -103,11 +119,6 @@ def _relative_findings(stage: Stage, *, held_out: bool) -> list[str]:
         findings.append(
             f"finetuning.export_best: the scores of {name} compare generations of the same weights, so without a "
             "validation dataset no weights are the best. Give --validation_dataset"
-        )
-    if stage.trained is not None and stage.trained in map(str, references_of(stage.reward)):
-        findings.append(
-            f"{name}: its judge '{stage.trained}' is the model that is trained, so the scores would change with each "
-            "update. Name another key of `llms`; it may be a second one with the same model"
         )
     return findings
 

@@ -28,7 +28,7 @@ from nat.data_models.dataset_handler import (
     EvalDatasetXlsConfig,
 )
 from nat.data_models.evaluate import DatasetBaseConfig
-from nat.errors import DatasetError, did_you_mean
+from nat.errors import DatasetError, did_you_mean, did_you_mean_path, not_utf8
 from nat.registry.decorators import register_dataset_loader
 from nat.registry.imports import import_components
 from nat.wire.extras import install_hint
@@ -37,23 +37,31 @@ MAX_FINDINGS = 5
 """Number of broken rows that an error lists; the others are counted."""
 
 
+_JSON_PROBLEMS = {
+    "Expecting property name": "expected a key in double quotes, or no comma before }",
+    "Expecting ',' delimiter": "expected a comma, or the closing bracket",
+    "Expecting ':' delimiter": "expected a colon after the key",
+    "Expecting value": "expected a value; a text needs double quotes",
+    "Unterminated string": "a text without its closing quote",
+    "Extra data": "expected the end after the first value",
+    "Illegal trailing comma": "a comma after the last item",
+}
+"""Words for the messages of Python's parser, by their beginning."""
+
+
 def read_text(path: Path) -> str:
     """The file's text without its byte order mark; line ends are unchanged."""
     if not path.is_file():
-        seen = "is a directory" if path.is_dir() else "does not exist"
+        seen = "is a directory" if path.is_dir() else f"does not exist{did_you_mean_path(path)}"
         raise DatasetError(
             f"dataset file '{path}' {seen}",
-            hint=f"Relative paths start at the working directory, {Path.cwd()}.",
+            hint=f"Name a file; relative paths start at the working directory, {Path.cwd()}.",
         )
     data = path.read_bytes()
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DatasetError(
-            f"{path}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8",
-            hint="Save the file as UTF-8.",
-        ) from error
+        raise DatasetError(f"{path}, {not_utf8(error)}", hint="Save the file as UTF-8.") from error
 
 
 def raise_findings(path: Path, findings: list[str], *, hint: str | None = None) -> None:
@@ -86,10 +94,15 @@ def _refuse(text: str) -> None:
 
 
 def describe(error: ValueError) -> str:
-    """The error, and the column where the JSON is invalid."""
+    """The error behind its line, with the column where the JSON is invalid."""
     if isinstance(error, json.JSONDecodeError):
-        return f"not JSON: {error.msg} at column {error.colno}"
-    return str(error)
+        return f", column {error.colno}: not JSON: {json_problem(error)}"
+    return f": {error}"
+
+
+def json_problem(error: json.JSONDecodeError) -> str:
+    """What was expected, for people who do not know Python's parser."""
+    return next((words for beginning, words in _JSON_PROBLEMS.items() if error.msg.startswith(beginning)), error.msg)
 
 
 def type_name(value: object) -> str:
@@ -107,7 +120,7 @@ def read_json(path: Path) -> list[dict[str, Any]]:
         # To a JSON parser, the second line of JSON lines is extra data.
         hint = "If each line is an object, it is `_type: jsonl`." if error.msg == "Extra data" else None
         place = f"line {error.lineno}, column {error.colno}"
-        raise DatasetError(f"{path}, {place}: not JSON: {error.msg}", hint=hint) from error
+        raise DatasetError(f"{path}, {place}: not JSON: {json_problem(error)}", hint=hint) from error
     except ValueError as error:
         raise DatasetError(f"{path}: {error}") from error
     if not isinstance(value, list):
@@ -130,7 +143,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         try:
             value = parse_json(line)
         except ValueError as error:
-            findings.append(f"line {number}: {describe(error)}")
+            findings.append(f"line {number}{describe(error)}")
             continue
         if isinstance(value, dict):
             rows.append(value)
@@ -172,7 +185,10 @@ def _check_header(path: Path, header: list[str]) -> None:
         raise DatasetError(f"{path} has no header", hint="The first line names the columns.")
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
-        raise DatasetError(f"{path}: the header names {', '.join(map(repr, twice))} more than once")
+        raise DatasetError(
+            f"{path}: the header names {', '.join(map(repr, twice))} more than once",
+            hint="Rename or remove the others.",
+        )
 
 
 def read_parquet(path: Path) -> list[dict[str, Any]]:
@@ -190,7 +206,10 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
     try:
         table = parquet.ParquetFile(path).read()
     except (pa.ArrowException, OSError) as error:
-        raise DatasetError(f"{path} cannot be read as parquet: {error}") from error
+        raise DatasetError(
+            f"{path} is not parquet, or is cut off: {error}",
+            hint="Name the file's format in eval.general.dataset._type.",
+        ) from error
     rows: list[dict[str, Any]] = table.to_pylist()
     return rows
 
@@ -209,9 +228,7 @@ def read_xls(path: Path) -> list[dict[str, Any]]:
     try:
         workbook = load_workbook(path, read_only=True, data_only=True)
     except (InvalidFileException, BadZipFile, KeyError, OSError) as error:
-        raise DatasetError(
-            f"{path} cannot be read as an Excel workbook: {error}", hint="Save it as .xlsx, or as CSV."
-        ) from error
+        raise DatasetError(f"{path} is not an Excel workbook (.xlsx)", hint="Save it as .xlsx, or as CSV.") from error
     with closing(workbook):
         records = workbook.worksheets[0].iter_rows(values_only=True)
         columns = {place: str(cell) for place, cell in enumerate(next(records, ())) if cell is not None}

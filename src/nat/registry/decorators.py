@@ -118,6 +118,8 @@ def register_tool_wrapper(wrapper_type: str) -> Callable[[Callable[P, T]], Calla
 def _component(
     group: ComponentGroup, config_type: type[TypedBaseModel], framework_wrappers: tuple[str, ...] = ()
 ) -> Decorator[..., Any]:
+    _check_class(config_type, BASE_CONFIGS[group])
+
     def decorate(fn: Generator[P, T]) -> Manager[P, T]:
         _check(fn, config_type, BASE_CONFIGS[group])
         manager = asynccontextmanager(fn)
@@ -132,6 +134,22 @@ def _check(fn: Callable[..., Any], config_type: type[TypedBaseModel], base: type
     if not inspect.isasyncgenfunction(fn):
         raise RegistryError(
             f"{name} is not an async generator", hint="write `async def` and `yield` the built object exactly once"
+        )
+    try:
+        inspect.signature(fn).bind(None, None)
+    except TypeError as error:
+        raise RegistryError(
+            f"{name}{inspect.signature(fn)} cannot be called with a configuration and a builder",
+            hint=f"write `async def {name}(config, builder)`",
+        ) from error
+
+
+def _check_class(config_type: Any, base: type[TypedBaseModel]) -> None:
+    if not isinstance(config_type, type):
+        seen = getattr(config_type, "__qualname__", repr(config_type))
+        raise RegistryError(
+            f"a decorator got {seen} where a {base.__name__} class was expected",
+            hint="write `@register_…(config_type=MyConfig)`, with the class of the configuration",
         )
 
 

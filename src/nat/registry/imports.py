@@ -6,7 +6,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from nat.errors import RegistryError, describe_error
+from nat.errors import NatError, RegistryError, describe_error, did_you_mean_path
 from nat.registry.replacements import replacement_for
 
 
@@ -39,7 +39,9 @@ def _search_first(folder: Path) -> None:
 def _module_of(path: Path) -> str:
     """The name under which Python imports the file."""
     if not path.is_file():
-        raise RegistryError(f"the file {path} does not exist", hint=f"paths start at {Path.cwd()}")
+        raise RegistryError(
+            f"the file {path} does not exist{did_you_mean_path(path)}", hint=f"paths start at {Path.cwd()}"
+        )
     found = _origin(path.stem)
     if found is None or Path(found).resolve() != path.resolve():
         raise RegistryError(
@@ -63,7 +65,16 @@ def _refused(name: str, module: str, error: BaseException) -> RegistryError:
     if isinstance(error, ModuleNotFoundError) and error.name == module:
         hint = f"a file is a path that ends in .py; modules are searched in {Path.cwd()} and where Python finds others"
         return RegistryError(f"there is no module '{module}'", hint=hint)
-    frames = traceback.extract_tb(error.__traceback__)
-    own = next((frame for frame in reversed(frames) if not frame.filename.startswith("<")), frames[-1])
-    text = f"{describe_error(error)}{replacement_for(error)}"
-    return RegistryError(f"{name} cannot be imported: {text} ({own.filename}, line {own.lineno})")
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return RegistryError(f"{name} cannot be imported: {error.msg} ({error.filename}, line {error.lineno})")
+    text = error.in_line if isinstance(error, NatError) else describe_error(error).partition("\n")[0]
+    return RegistryError(f"{name} cannot be imported: {text}{replacement_for(error)} ({_place(error, name)})")
+
+
+def _place(error: BaseException, name: str) -> str:
+    """The innermost line of the file's own folder; of all code, if the module is elsewhere."""
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<")]
+    folder = Path(name).parent.resolve()
+    own = [each for each in frames if Path(each.filename).is_relative_to(folder) and name.endswith(".py")]
+    place = (own or frames)[-1]
+    return f"{place.filename}, line {place.lineno}"

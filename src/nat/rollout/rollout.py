@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -10,13 +11,17 @@ from typing import Any, Protocol
 from nat.builder.context import ContextState, RuntimeTypeEnum
 from nat.builder.intermediate_step_manager import OnNext
 from nat.capture.policy import CapturePolicy, capturing, stable_seed
+from nat.capture.steps import failed_calls
 from nat.data_models.evaluator import EvalInputItem
-from nat.data_models.intermediate_step import IntermediateStep
-from nat.data_models.rollout_failure import RolloutFailure
+from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
+from nat.data_models.rollout_failure import RolloutFailure, one_line
 from nat.errors import ANY_FAILURE, traceback_of
-from nat.secrets import redact
+from nat.secrets import excerpt, redact
 
 logger = logging.getLogger(__name__)
+
+_QUOTED = 60
+"""Characters of an answer by which an error that quotes it is recognised."""
 
 ITEM_TIMEOUT = "eval.general.item_timeout"
 
@@ -81,6 +86,8 @@ async def run_rollout(
         output, error = await _attempt(workflow, item, generation, deadline, deadline_option)
     # Steps that a thread adds after the deadline are not part of the record.
     state.intermediate_step_manager.complete()
+    if error is not None:
+        error = _with_failed_call(error, steps)
     return Rollout(
         item_id=str(item.id),
         generation=generation,
@@ -126,6 +133,18 @@ async def _attempt(
 
 def _failure(item: EvalInputItem, generation: int, kind: Any, error_type: str, message: str) -> RolloutFailure:
     return RolloutFailure(item_id=str(item.id), generation=generation, kind=kind, type=error_type, message=message)
+
+
+def _with_failed_call(failure: RolloutFailure, steps: Sequence[IntermediateStep]) -> RolloutFailure:
+    """Say what the model's server answered, if the last call failed; clients often hide that behind their own error."""
+    ends = [step for step in steps if step.event_type is IntermediateStepType.LLM_END or failed_calls([step])]
+    calls = failed_calls(ends[-1:])
+    if not calls or calls[0].error[:_QUOTED] in failure.message:
+        return failure
+    call = calls[0]
+    status = "" if call.status is None else f"status {call.status}: "
+    seen = f"the last call of LLM '{call.llm_name or call.model}' failed: {status}{excerpt(one_line(call.error), 200)}"
+    return failure.model_copy(update={"message": f"{failure.message} ({seen})"})
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -13,6 +13,8 @@ from nat.wire.training import WireModel
 
 MODEL_CONFIG = "config.json"
 ADAPTER_CONFIG = "adapter_config.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+_TEMPLATES = ("chat_template.jinja", "chat_template.json", "additional_chat_templates")
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 """Names the files of weights that are in several."""
@@ -46,6 +48,16 @@ def hub_model(folder: Path) -> HubModel | None:
 def is_model(folder: Path) -> bool:
     """True if the folder has a model's or an adapter's configuration; the weights are not checked."""
     return (folder / MODEL_CONFIG).is_file() or is_adapter(folder)
+
+
+def has_chat_template(folder: Path) -> bool:
+    """False if no file of the tokenizer has a template for messages; True if it may be with an adapter's base."""
+    if any((folder / name).exists() for name in _TEMPLATES):
+        return True
+    config = folder / TOKENIZER_CONFIG
+    if config.is_file():
+        return bool(from_json(config.read_bytes()).get("chat_template"))
+    return is_adapter(folder)
 
 
 def is_adapter(folder: Path) -> bool:

@@ -88,7 +88,7 @@ def _one_error(value: Any, validated: ValidatorFunctionWrapHandler) -> Any:
     try:
         return validated(value)
     except ValidationError:
-        raise ValueError("Input should be a number of updates, at least 1, or 'auto'") from None
+        raise ValueError("expected a number of updates, at least 1, or 'auto'") from None
 
 
 SaveEvery = Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], WrapValidator(_one_error)]

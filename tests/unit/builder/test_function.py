@@ -57,7 +57,7 @@ async def test_input_conversion(fn, value, expected):
     ("fn", "value", "message"),
     [
         (double, "four", r"input of the function 'double': 'four' \(str\) cannot be converted to int"),
-        (ask, {"txt": "a"}, "does not fit Question: text: Field required"),
+        (ask, {"txt": "a"}, "does not fit Question: text: this key is required"),
         (ask, 3, "cannot be converted to Question"),
     ],
 )

@@ -64,7 +64,7 @@ async def test_arguments_reach_the_function_by_name(fn, arguments, returned):
 
 async def test_arguments_that_do_not_fit_are_an_error():
     """The error quotes the given arguments for the model."""
-    with pytest.raises(TypeError, match=r"\['c'\] does not fit AddInput: a: Field required"):
+    with pytest.raises(TypeError, match=r"\['c'\] does not fit AddInput: a: this key is required"):
         await tool(add).call({"c": 1})
 
 

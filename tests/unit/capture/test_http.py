@@ -159,6 +159,25 @@ async def test_a_cancelled_call_is_counted(sink, tap):
     assert sink.errors == ["CancelledError"]
 
 
+async def test_canceled_calls_are_not_logged(sink, tap, caplog):
+    """Ctrl-C cancels every call that is going on; a line for each would hide why the run ended."""
+    caplog.set_level("INFO")
+    asked = asyncio.Event()
+
+    async def never(_request: Any) -> Say:
+        asked.set()
+        await asyncio.sleep(3600)
+        return Say()
+
+    async with OpenAIServer(never) as server, CapturingAsyncClient(tap) as client:
+        calls = [asyncio.create_task(client.post(f"{server.base_url}/chat/completions", json=BODY)) for _ in range(8)]
+        await asked.wait()
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+    assert not [each for each in caplog.messages if "CancelledError" in each]
+
+
 async def test_a_server_without_ids_refuses_once(sink, tap):
     """The agent gets one good answer; the refusal is between the harness and the server."""
     async with OpenAIServer(knows_token_ids=False) as server, CapturingAsyncClient(tap) as client:

@@ -74,7 +74,7 @@ finetuning: {enabled: true, trainer: my_trainr, trajectory_builder: my_builder, 
     assert "Did you mean 'base_url'?" in by_path["llms.my_model.base_ulr"]
     assert "Did you mean 'openai'?" in by_path["llms.other._type"]
     assert "Did you mean 'my_model'?" in by_path["workflow.llm"]
-    assert "greater than or equal to 1, but it is 0" in by_path["trajectory_builders.my_builder.num_generations"]
+    assert "expected a whole number of at least 1, got 0" in by_path["trajectory_builders.my_builder.num_generations"]
     assert "NOT_SET is not set" in by_path["trainer_adapters.my_adapter.backend.api_key"]
     assert "Registered:" in by_path["trainers.my_trainer._type"]
     assert "Did you mean 'eval'?" in by_path["evall"]
@@ -115,7 +115,7 @@ def test_sections_of_the_wider_toolkit_get_a_clear_error(section):
     """A YAML with sections of the wider toolkit does not load; the error leads to the gateway."""
     [found, *_] = findings_of(changed(**{section: {"x": {"_type": "y"}}}))
     assert "not part of this project" in found
-    assert "trained in the toolkit's environment: docs/guides/coming_from_nat.md" in found
+    assert "trained in the toolkit's environment: `nat docs guides/coming_from_nat`" in found
     assert parse_config(parse_yaml(changed(**{section: {}})), environ=ENVIRON)
 
 
@@ -132,7 +132,7 @@ def test_keys_without_effect_are_reported(caplog):
     [
         ({"llms": [1]}, "llms: expected a mapping from names to components"),
         ({"llms": {"my_model": 3}}, "llms.my_model: expected a mapping with the key _type, got 3"),
-        ({"finetuning": 3}, "finetuning: expected a mapping, got 3"),
+        ({"finetuning": 3}, "finetuning: expected a mapping (keys: curriculum_learning, "),
         ({"workflow": "x"}, "workflow: expected a mapping with the key _type"),
     ],
 )
@@ -184,21 +184,26 @@ def test_anchors_of_the_file_are_spelled_out_in_the_resolved_config():
     assert config_of(dump_resolved(config))["llms"]["b"]["stop"] == ["x", "y"]
 
 
-def test_an_empty_file_is_an_empty_config(tmp_path):
-    """An empty file loads; commands report what they miss."""
-    (tmp_path / "empty.yml").write_text("")
-    config = load_config(tmp_path / "empty.yml")
+def test_an_empty_file_is_an_error(tmp_path):
+    """An empty file says which sections it could have; one that overrides fill loads."""
+    (tmp_path / "empty.yml").write_text("# llms:\n")
+    with pytest.raises(ConfigError, match="the file is empty; wanted are sections such as `llms:`"):
+        load_config(tmp_path / "empty.yml")
+    config = load_config(tmp_path / "empty.yml", [("finetuning.num_epochs", "2")])
     assert config.llms == {}
     assert isinstance(config.workflow, FunctionBaseConfig)
     assert parse_yaml(dump_resolved(config))["finetuning"]["enabled"] is False
 
 
 def test_named_files_are_imported_before_components_are_looked_up(tmp_path):
-    """A finding for an import has its index; what it would have registered is missing, and the error has a remedy."""
+    """A finding for an import has its index; types that it may have registered are not reported, typos are."""
     found = findings_of(changed(imports=["json", str(tmp_path / "agent.py"), 3], workflow={"_type": "of_agent"}))
-    assert [finding.split(": ")[0] for finding in found] == ["imports.1", "imports.2", "workflow._type"]
+    assert [finding.split(": ")[0] for finding in found] == ["imports.1", "imports.2"]
     assert "does not exist" in found[0]
-    assert "name its Python file under `imports`" in found[2]
+    found = findings_of(changed(imports=["none.py"], workflow={"_type": "my_agent_workflw"}))
+    assert [finding.split(": ")[0] for finding in found] == ["imports.0", "workflow._type"]
+    [found] = findings_of(changed(workflow={"_type": "of_agent"}))
+    assert "name its Python file under `imports`" in found
 
 
 def test_an_agent_of_the_toolkit_is_known_by_its_name():

@@ -32,7 +32,7 @@ def test_overridden_values_stay_secret(tmp_path):
 def test_a_wrong_base_is_quoted_without_secrets(tmp_path):
     """An error about `base` redacts the value as every error does."""
     (tmp_path / "top.yml").write_text("base: {api_key: not-to-be-seen-1}\n")
-    with pytest.raises(ConfigError, match="expected a path") as error:
+    with pytest.raises(ConfigError, match="expected the path of one file") as error:
         read_tree(tmp_path / "top.yml")
     assert "not-to-be-seen" not in str(error.value)
 
@@ -48,10 +48,10 @@ def test_a_circle_of_bases_is_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("base: 3", "expected a path, got 3"),
+        ("base: 3", "expected the path of one file, got 3"),
         ("base: nowhere.yml", r"nowhere.yml \(the `base:` of .*top.yml\) does not exist"),
         ("a: [1", "not valid YAML"),
-        ("- a", "expected a mapping, got list"),
+        ("- a", "expected sections such as `llms:` and `workflow:`, got a list"),
         ("a: 1\na: 2", "the key 'a' occurs twice"),
     ],
 )
@@ -162,8 +162,8 @@ def test_later_overrides_win():
     ("path", "text", "message"),
     [
         ("a.b.c", "1", "goes into 0"),
-        ("l.5", "1", "item 5 of a list of 1"),
-        ("l.x", "1", "item x of a list of 1"),
+        ("l.5", "1", "'5' of a list with 1 item; they are 0 to 0"),
+        ("l.x", "1", "'x' of a list with 1 item"),
         ("a.b", "[", "not valid YAML"),
         ("a..b", "1", "not a dotted path"),
     ],

@@ -238,6 +238,16 @@ def test_an_empty_column_is_an_error_and_an_empty_cell_fails_its_row():
     check([WITHOUT[0] | {"answer": "1"}, WITHOUT[1]], ExactMatchConfig())
 
 
+def test_an_answer_key_that_no_row_fills_is_an_error_and_one_that_some_lack_a_warning():
+    """A key that the user set is meant; rows without an answer are counted, whichever evaluator reads them."""
+    config = DatasetBaseConfig(file_path="data.json", structure={"answer_key": "answer"})
+    with pytest.raises(DatasetError, match=r"structure\.answer_key 'answer' is empty in all 2 rows"):
+        eval_items([row | {"answer": None} for row in WITHOUT], config, source="data.json")
+    items = eval_items([WITHOUT[0] | {"answer": "1"}, WITHOUT[1]], config, source="data.json")
+    assert "1 of 2 rows have no 'answer' (ids: " in (answer_column_warning(items, config) or "")
+    assert answer_column_warning(items[:1], config) is None
+
+
 def test_whole_rows_have_no_answer():
     """With `structure.disable` every answer would be compared with an empty text and score 0."""
     with pytest.raises(DatasetError, match=r"structure\.disable passes the whole row to the workflow"):
@@ -246,7 +256,13 @@ def test_whole_rows_have_no_answer():
 
 @pytest.mark.parametrize(
     ("column", "structure", "warned"),
-    [("anwser", {}, True), ("answers", {}, True), ("label", {}, False), ("anwser", {"disable": True}, False)],
+    [
+        ("anwser", {}, True),
+        ("answers", {}, True),
+        ("label", {}, True),
+        ("city", {}, False),
+        ("anwser", {"disable": True}, False),
+    ],
 )
 def test_a_column_with_a_similar_name_is_suggested(column, structure, warned):
     """A plug-in's evaluator may not declare that it compares; without answers its rewards would all be 0."""

@@ -2,10 +2,73 @@ from pathlib import Path
 
 import pytest
 
-from nat.config.load import load_config
-from nat.finetuning.plan_rules import num_shared, unlimited_answers
+from nat.config.load import load_config, parse_config
+from nat.config.sources import parse_yaml
+from nat.data_models.component_ref import LLMRef, TrainedLLMRef
+from nat.data_models.evaluator import EvaluatorBaseConfig
+from nat.errors import ConfigError
+from nat.finetuning.plan import check_certain
+from nat.finetuning.plan_rules import judge_findings, num_shared, unlimited_answers
+from nat.finetuning.stage import stages_of
+from nat.registry.catalog import pushed_catalog
+from nat.registry.decorators import from_config, register_evaluator
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "tic_tac_toe" / "configs" / "finetune.yml"
+
+
+JUDGED = """
+llms:
+  student: {_type: local, model: models/student}
+  other: {_type: local, model: models/student}
+eval: {evaluators: {right: {_type: exact_match}, judge: {_type: OF_JUDGE, llm_name: student}}}
+trajectory_builders: {rollouts: {_type: local_traj_builder}}
+trainer_adapters: {weights: {_type: local_trainer_adapter, llm: student}}
+trainers: {epochs: {_type: local_trainer}}
+finetuning:
+  enabled: true
+  trajectory_builder: rollouts
+  trainer_adapter: weights
+  trainer: epochs
+  reward_function: {name: right}
+"""
+
+
+class SelfJudgeConfig(EvaluatorBaseConfig, name="self_judge"):
+    llm_name: TrainedLLMRef
+
+
+class OutsideJudgeConfig(EvaluatorBaseConfig, name="outside_judge"):
+    llm_name: LLMRef
+
+
+def checked(judge, *overrides):
+    """The findings about a file with such a judge, which is not the reward."""
+    with pushed_catalog():
+        for config_type in (SelfJudgeConfig, OutsideJudgeConfig):
+            register_evaluator(config_type=config_type)(from_config(lambda _config: None))
+        config = parse_config(parse_yaml(JUDGED.replace("OF_JUDGE", judge)), overrides)
+    return judge_findings(config, stages_of(config))
+
+
+@pytest.mark.parametrize("judge", ["llm_judge", "relative_judge", "outside_judge"])
+def test_no_evaluator_asks_the_trained_model(judge):
+    """Whatever its type and whether or not it is the reward, since a run plays all evaluators."""
+    [finding] = checked(judge)
+    assert finding.startswith("eval.evaluators.judge: its judge 'student' is the model that is trained")
+    assert checked(judge, ("eval.evaluators.judge.llm_name", "other")) == []
+
+
+def test_an_evaluator_may_ask_the_trained_model_if_its_reference_says_so():
+    """A plug-in that lets a model grade itself on purpose declares a TrainedLLMRef."""
+    assert checked("self_judge") == []
+
+
+def test_only_what_no_option_cures_is_certain():
+    """`nat validate` does not know the options of `nat finetune`, such as the held-out examples."""
+    tree = parse_yaml(JUDGED.replace("OF_JUDGE", "llm_judge").replace("llm_name: student", "llm_name: other"))
+    check_certain(parse_config(tree, [("finetuning.early_stopping", "{patience: 3}")]), source="config.yml")
+    with pytest.raises(ConfigError, match="temperature=0 cannot be trained on"):
+        check_certain(parse_config(tree, [("llms.student.temperature", "0")]), source="config.yml")
 
 
 def games(prefix, *contents):

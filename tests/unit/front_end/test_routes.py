@@ -51,7 +51,7 @@ async def test_an_object_is_returned_unchanged(tmp_path):
     ("content", "status", "told"),
     [
         (b"{", 400, "the body is not JSON"),
-        (b'{"answer": "x"}', 422, "takes question: question: Field required"),
+        (b'{"answer": "x"}', 422, "takes question: question: this key is required"),
         (b"[null, null]", 422, "[None, None] (list) cannot be converted to str"),
         (b"null", 422, "None (NoneType) cannot be converted to str"),
         (b'{"input_message": [1]}', 422, "[1] (list) cannot be converted to str"),

@@ -97,5 +97,5 @@ def test_what_cannot_be_imported_is_named_with_its_place(tmp_path, name, more, m
 def test_code_that_is_no_python_is_named_with_its_line(tmp_path):
     """A syntax error says the file and the line."""
     (tmp_path / "typo_agent.py").write_text("x = 1\ndef f(:\n")
-    with pytest.raises(RegistryError, match=r"SyntaxError: .*typo_agent\.py, line 2"):
+    with pytest.raises(RegistryError, match=r"cannot be imported: .*typo_agent\.py, line 2"):
         import_components("typo_agent.py")

@@ -7,7 +7,32 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from fakes.tiny_model import make_tiny_model
-from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, WEIGHTS_INDEX, indexed_files, num_parameters, read_manifest
+from nat.wire.model_folder import (
+    ADAPTER_CONFIG,
+    MANIFEST,
+    WEIGHTS_INDEX,
+    has_chat_template,
+    indexed_files,
+    num_parameters,
+    read_manifest,
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "has"),
+    [
+        ({"chat_template.jinja": "{{ messages }}"}, True),
+        ({"tokenizer_config.json": '{"chat_template": "{{ messages }}"}'}, True),
+        ({"tokenizer_config.json": '{"chat_template": null}'}, False),
+        ({"config.json": "{}"}, False),
+        ({"adapter_config.json": "{}"}, True),
+    ],
+)
+def test_a_chat_template_is_found_without_the_tokenizer(tmp_path, files, has):
+    """Each place where transformers looks for it; that of an adapter may be with its base model."""
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert has_chat_template(tmp_path) is has
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "gpt2"])

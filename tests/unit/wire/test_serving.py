@@ -51,6 +51,6 @@ def test_a_wrong_save_every_is_one_error():
         with pytest.raises(ValidationError) as error:
             options(save_every=wrong)
         assert [(found["loc"], found["msg"]) for found in error.value.errors()] == [
-            (("save_every",), "Value error, Input should be a number of updates, at least 1, or 'auto'")
+            (("save_every",), "Value error, expected a number of updates, at least 1, or 'auto'")
         ]
     assert (options(save_every="3").save_every, options(save_every="auto").save_every) == (3, "auto")

@@ -1,6 +1,7 @@
 """Options that several commands share, and the checks of those that a pydantic model describes."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from nat.config.secrets import secrets_in
 from nat.config.sources import APPEND
 from nat.errors import ConfigError, findings_of
+from nat.eval.result_path import WHOLE, compile_path
 from nat.secrets import known_secrets
 
 
@@ -22,6 +24,23 @@ def dotted_key(text: str) -> str:
     if equals:
         raise click.BadParameter(f"write a space instead of '=': `-o {key} {value or '…'}`")
     return key
+
+
+def server_url(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    """Refuse an address without its scheme."""
+    if text is not None and not re.match("https?://.", text):
+        raise click.BadParameter(f"expected a URL that begins with http:// or https://, got {text!r}")
+    return text
+
+
+def json_path(_context: click.Context, _option: click.Parameter, text: str) -> str:
+    """Refuse a text that is no JSON path."""
+    try:
+        if text != WHOLE:
+            compile_path(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return text
 
 
 config_file_option = click.option(
@@ -36,7 +55,11 @@ _dataset_option = click.option(
 )
 
 _result_json_path_option = click.option(
-    "--result_json_path", default="$", show_default=True, help="JSON path of the answer in the workflow's output."
+    "--result_json_path",
+    default="$",
+    show_default=True,
+    callback=json_path,
+    help="JSON path of the answer in the workflow's output.",
 )
 
 _override_option = click.option(
@@ -65,6 +88,7 @@ runs_root_option = click.option(
 _endpoint_option = click.option(
     "--endpoint",
     metavar="URL",
+    callback=server_url,
     help="Run the workflow that `nat serve` serves at this URL, with the key in NAT_SERVE_API_KEY; build none here.",
 )
 

@@ -8,10 +8,10 @@ import click
 from nat.cli.commands.options import config_file_option, json_option, override_options
 from nat.cli.steps import SLOW_SECONDS, shown_steps
 from nat.config.components import summary_rows
-from nat.config.defaults import missing_components
 from nat.config.load import dump_resolved, load_config
 from nat.config.sources import parse_yaml
 from nat.errors import ConfigError
+from nat.finetuning.plan import check_certain
 
 
 @click.command("validate")
@@ -29,8 +29,7 @@ def validate_command(*, config_file: Path, override: tuple[tuple[str, str], ...]
         with shown_steps() as steps:
             steps.begin("checking the configuration, and importing what it names", after=SLOW_SECONDS)
             config = load_config(config_file, override)
-        if missing := missing_components(config):
-            raise ConfigError(missing, source=str(config_file))  # noqa: TRY301 - shown as those of the loader
+        check_certain(config, source=str(config_file))
     except ConfigError as error:
         if as_json:
             click.echo(json.dumps({"valid": False, "errors": error.findings}, ensure_ascii=False))

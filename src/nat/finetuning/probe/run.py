@@ -27,7 +27,7 @@ from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
 from nat.finetuning.plan import Plan, configured, pinned, read_examples
-from nat.finetuning.plan_rules import sampling_findings, unknown_reward, unlimited_answers
+from nat.finetuning.plan_rules import judge_findings, sampling_findings, unknown_reward, unlimited_answers
 from nat.finetuning.probe.measure import PlayedProbe, measure
 from nat.finetuning.probe.records import ProbeReport
 from nat.finetuning.probe.verdict import judge
@@ -127,7 +127,12 @@ async def _planned(given: FinetuneRunConfig, options: ProbeOptions) -> tuple[Pla
         config = config.model_copy(update={"finetuning": playing.finetuning})
     config = _with_reward(config, options.reward, given)
     stages = stages_of(config)
-    if findings := [*missing_components(config), *sampling_findings(stages[0], config.llms)]:
+    findings = [
+        *missing_components(config),
+        *judge_findings(config, stages),
+        *sampling_findings(stages[0], config.llms),
+    ]
+    if findings:
         raise ConfigError(findings, source=str(given.config_file))
     config = await pinned(config)
     items, dataset = await read_examples(config, given.dataset, config)

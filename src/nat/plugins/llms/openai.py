@@ -71,7 +71,7 @@ class OpenAIModelConfig(LLMBaseConfig, ThinkingMixin, SSLVerificationMixin, name
 
     api_key: SecretStr | None = None
     """Key of the server; default: the environment variable OPENAI_API_KEY."""
-    base_url: str | None = None
+    base_url: str | None = Field(default=None, pattern=r"^https?://")
     """URL of the server with `/v1`; default: the environment variable OPENAI_BASE_URL, or OpenAI."""
     model_name: str = Field(validation_alias=AliasChoices("model_name", "model"), serialization_alias="model")
     """The model's name on the server."""

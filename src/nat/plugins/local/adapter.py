@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from pydantic import Field, JsonValue, field_serializer
+from pydantic import Field, JsonValue, ValidationInfo, field_serializer, field_validator
 
 from nat.builder.builder import Builder
 from nat.data_models.component_ref import LLMRef, UntrainedLLMRef
@@ -68,6 +68,13 @@ class LocalTrainerAdapterConfig(TrainerAdapterConfig, name="local_trainer_adapte
     the embedded backend do, and its tokenizer must be the same."""
     timeout: float = Field(default=3600.0, gt=0)
     """Seconds that an update may take."""
+
+    @field_validator("teacher")
+    @classmethod
+    def _is_another(cls, teacher: UntrainedLLMRef | None, known: ValidationInfo) -> UntrainedLLMRef | None:
+        if teacher is not None and teacher == known.data.get("llm"):
+            raise ValueError(f"'{teacher}' is the student itself; name another LLM")
+        return teacher
 
     @field_serializer("training")
     def _without_defaults(self, training: TrainingConfig) -> dict[str, JsonValue]:
@@ -258,18 +265,17 @@ async def local_trainer_adapter(
     async with BackendClient(provider.backend.base_url, provider.backend.api_key) as client, AsyncExitStack() as stack:
         teacher = None
         if config.teacher is not None:
-            teacher = await stack.enter_async_context(await _teacher(config.teacher, config.llm, builder))
+            teacher = await stack.enter_async_context(await _teacher(config.teacher, builder))
         yield LocalTrainerAdapter(config, client=client, backend=provider.backend, teacher=teacher)
 
 
-async def _teacher(name: str, student: str, builder: Builder) -> "Teacher":
+async def _teacher(name: str, builder: Builder) -> "Teacher":
     from nat.plugins.local.teacher import Teacher  # noqa: PLC0415 - the openai SDK, which registering must not import
 
     config = (await builder.get_llm_provider(name)).config
-    if not isinstance(config, OpenAIModelConfig) or config.server_url is None or name == student:
-        seen = "is the student itself" if name == student else "is no server of yours that could score prompts"
+    if not isinstance(config, OpenAIModelConfig) or config.server_url is None:
         raise ConfigError(
-            [f"trainer adapter: teacher '{name}' {seen}"],
+            [f"trainer adapter: teacher '{name}' is no server of yours that could score prompts"],
             hint="name an LLM of the type local, or of the type openai with the base_url of a vLLM server",
         )
     return Teacher(config, llm_name=name)

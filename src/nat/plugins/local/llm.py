@@ -20,6 +20,7 @@ from nat.plugins.local.process import BackendProcess, running_backend
 from nat.registry.decorators import register_llm_provider
 from nat.sizing.forecast import TrainingForecast
 from nat.wire.extras import install_hint, missing_packages
+from nat.wire.model_folder import TOKENIZER_CONFIG, has_chat_template
 from nat.wire.serving import (
     LOCAL_PACKAGES,
     BackendOptions,
@@ -82,6 +83,11 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
 
     def pinned(self) -> Self:
         found = local_model(self.model, self.revision)
+        if not has_chat_template(found.folder):
+            raise ModelUnavailable(
+                f"{self.model} has no chat template: no chat_template.jinja, and none in {TOKENIZER_CONFIG}",
+                hint="use the instruct or chat version of the model, or put a chat_template.jinja beside the tokenizer",
+            )
         if found.revision is not None:
             return self.model_copy(update={"revision": found.revision})
         if found.folder == self.model:

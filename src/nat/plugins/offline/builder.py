@@ -32,6 +32,9 @@ class DatasetTrajectoryBuilderConfig(TrajectoryBuilderConfig, name="dataset_traj
     """Rows that an epoch trains on, the next ones of shuffled passes over the file; null takes all of them. Rows with
     rewards are taken with all others of the same prompt."""
 
+    def check_files(self) -> None:
+        read_examples(self.file_path)
+
 
 class DatasetTrajectoryBuilder(TrajectoryBuilder):
     """Reads the file once; an epoch takes the next rows of it."""

@@ -100,7 +100,7 @@ def test_data_may_be_of_the_base_class():
         (candidate(1.0, prompt=[{"content": "x"}]), SkipCause.BAD_PROMPT, "without role"),
         (candidate(1.0, prompt=["x"]), SkipCause.BAD_PROMPT, "without role"),
         (step(), SkipCause.BAD_DATA, "without data"),
-        (step(data=StreamEventData(turn_id="t", score="high")), SkipCause.BAD_DATA, "score: Input should be"),
+        (step(data=StreamEventData(turn_id="t", score="high")), SkipCause.BAD_DATA, "score: expected"),
         (step("TTC_START", UUID="u7"), SkipCause.NEVER_ENDED, "u7"),
         (step("CUSTOM_END"), SkipCause.NOT_TTC, "CUSTOM_END"),
     ],

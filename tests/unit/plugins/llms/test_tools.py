@@ -70,7 +70,7 @@ async def test_a_call_is_answered_with_a_message(ask):
     ("arguments", "told"),
     [
         ('{"a": 1, "b": 0}', "Error: ZeroDivisionError: division by zero"),
-        ('{"a": 1}', "Error: TypeError: ['a'] does not fit DivideInput: b: Field required"),
+        ('{"a": 1}', "Error: TypeError: ['a'] does not fit DivideInput: b: this key is required"),
         ('{"a": 1', "Error: JSONDecodeError: "),
     ],
 )
