@@ -47,6 +47,7 @@ SHOWN_AS = "/home/me/project"
 _OF_THIS_MACHINE = {
     r"^[\d-]+ [\d:,]+ - (\w+) +- \S+ - ": r"\1: ",
     r"^INFO: .*\n": "",
+    r"^[a-z].*( …| so far)\n": "",  # progress, by the seconds that a step takes here
     r"\b\d+\.\d\ds\b": "0.00s",
     r"/\S+/(src/nat|site-packages|lib/python3)(\.\d+)?/": r".../\1/",
     r"(\.\.\./\S+), line \d+": r"\1",
