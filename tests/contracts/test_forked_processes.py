@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from fakes.forked_processes import FORKS
 from fakes.processes import await_end, ended, started_as
 
 pytestmark = [
     pytest.mark.usefixtures("forked_processes"),
-    pytest.mark.skipif(sys.platform != "linux", reason="processes are forks on Linux only"),
+    pytest.mark.skipif(not FORKS, reason="processes are forks on Linux, with OMP_NUM_THREADS=1 as in `make test`"),
 ]
 OURS = "import nat.cli.main, os, sys, json, signal, time; "
 """A program that could be a fork."""
