@@ -42,7 +42,7 @@ def play(name: str, folder: Path) -> None:
         patch.setenv("XDG_STATE_HOME", str(folder / "state"))
         patch.setattr("nat.plugins.local.llm.running_backend", backend_here)
         patch.setattr("nat.cli.commands.finetune.run_finetuning", _without_plot)
-        patch.setattr("nat.cli.steps.Steps.check", lambda _lines: None)  # what a slow machine prints beside
+        patch.setattr("nat.cli.steps.StepDisplay.check", lambda _lines: None)  # what a slow machine prints beside
         patch.setattr(RunLog, "append", _folded)
         with _one_thread():
             asyncio.run(_play(RUNS[name], folder))

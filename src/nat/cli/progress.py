@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nat.cli import console_log
-from nat.cli.steps import QUIET_SECONDS, Clock, Steps
+from nat.cli.steps import QUIET_SECONDS, Clock, StepDisplay
 from nat.data_models.rollout_failure import FailureCount, one_line, total
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.metrics import STALE_ROWS
@@ -40,7 +40,7 @@ class LineProgress(RunProgress):
     """A line for each step, epoch and validation, and after half a minute without one; warnings are in the log."""
 
     def __init__(self, console: Console, *, clock: Clock = time.monotonic) -> None:
-        self._lines = Steps(console, clock=clock)
+        self._lines = StepDisplay(console, clock=clock)
         self._open = ExitStack()
         self._clock = clock
         self._num_epochs = 0

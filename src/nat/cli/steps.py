@@ -51,7 +51,7 @@ class Step:
         return f"{self.what} {self.done}/{self.total}{failed}{more}"
 
 
-class Steps:
+class StepDisplay:
     """Shows one step after the other, as lines or in a bar; any thread may call."""
 
     def __init__(self, console: Console, *, clock: Clock = time.monotonic, bar: Progress | None = None) -> None:
@@ -127,22 +127,22 @@ class Steps:
 
 
 @contextmanager
-def shown_steps(console: Console | None = None) -> Iterator[Steps]:
+def shown_steps(console: Console | None = None) -> Iterator[StepDisplay]:
     """The steps of a command until the block ends, by default on stderr: its result is alone on stdout."""
     console = console or Console(stderr=True)
     if console.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=console, transient=True) as bar:
-            yield Steps(console, bar=bar)
+            yield StepDisplay(console, bar=bar)
     else:
-        with Steps(console).checked() as steps:
+        with StepDisplay(console).checked() as steps:
             yield steps
 
 
 class StepProgress(RunProgress):
     """Shows the events of what is no run, such as a probe, as steps."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: StepDisplay) -> None:
         self._steps = steps
 
     def step_started(self, what: str) -> None:

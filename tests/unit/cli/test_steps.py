@@ -1,10 +1,10 @@
-"""Steps of a command: lines in a pipe, a bar on a terminal."""
+"""StepDisplay of a command: lines in a pipe, a bar on a terminal."""
 
 from io import StringIO
 
 from rich.console import Console
 
-from nat.cli.steps import StepProgress, Steps, shown_steps
+from nat.cli.steps import StepDisplay, StepProgress, shown_steps
 from nat.finetuning.events import RolloutDone, RolloutsBegun, StepBegun
 from nat.runs.records import Phase
 
@@ -15,7 +15,7 @@ class Pipe:
     def __init__(self) -> None:
         self.now = 0.0
         self.console = Console(file=StringIO(), width=40)
-        self.steps = Steps(self.console, clock=lambda: self.now)
+        self.steps = StepDisplay(self.console, clock=lambda: self.now)
 
     def until(self, seconds: float) -> None:
         while self.now < seconds:

@@ -10,7 +10,7 @@ import click
 
 from nat.cli import event_loop
 from nat.cli.commands.options import rollout_options
-from nat.cli.steps import SLOW_SECONDS, Steps, shown_steps
+from nat.cli.steps import SLOW_SECONDS, StepDisplay, shown_steps
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput
 from nat.data_models.evaluator import EvalOutput
 from nat.data_models.rollout_failure import FailureCount, counted
@@ -56,7 +56,7 @@ def eval_command(
     raise_without_scores(output)
 
 
-async def _evaluate(config: EvaluationRunConfig, steps: Steps) -> EvaluationRunOutput:
+async def _evaluate(config: EvaluationRunConfig, steps: StepDisplay) -> EvaluationRunOutput:
     steps.begin("building the workflow", after=SLOW_SECONDS)
     async with opened_session(
         config.config_file, config.override, endpoint=config.endpoint, endpoint_timeout=config.endpoint_timeout
