@@ -54,7 +54,16 @@ def leaks(text: str) -> list[str]:
 
 def finetune(folder: Path, *options: str) -> list[str]:
     held_out = f"--validation_dataset={folder / 'val.json'}"
-    return ["finetune", f"--config_file={folder / 'config.yml'}", held_out, "-o", *OVERRIDE, *options]
+    return [
+        "--log-level",
+        "info",
+        "finetune",
+        f"--config_file={folder / 'config.yml'}",
+        held_out,
+        "-o",
+        *OVERRIDE,
+        *options,
+    ]
 
 
 @pytest.mark.parametrize(("ending", "options"), [("good", ["--json"]), ("raises", [])])

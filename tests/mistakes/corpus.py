@@ -37,7 +37,7 @@ from mistakes.server import model_server
 from nat.cli.main import exit_code
 from nat.errors import describe_error
 from nat.registry import discovery
-from nat.registry.catalog import pushed_catalog
+from nat.registry.catalog import Catalog, pushed_catalog
 
 HERE = Path(__file__).parent
 PROJECT = HERE / "project"
@@ -151,6 +151,15 @@ def _run(arguments: list[str]) -> int:
     return code
 
 
+def _forget_others(catalog: Catalog) -> None:
+    """Leave the components of `nat` alone: other tests of this process may have registered theirs."""
+    for registry in catalog.components.values():
+        ours = {
+            name: each for name, each in registry._entries.items() if each.config_type.__module__.startswith("nat.")
+        }
+        registry._entries = ours
+
+
 @contextmanager
 def _here(folder: Path, environment: dict[str, str]) -> Iterator[None]:
     """Run in the folder as a fresh process would, whose only variables are these."""
@@ -163,7 +172,8 @@ def _here(folder: Path, environment: dict[str, str]) -> Iterator[None]:
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     try:
-        with process_state_kept(), pushed_catalog():
+        with process_state_kept(), pushed_catalog() as catalog:
+            _forget_others(catalog)
             yield
     finally:
         hub.HF_HUB_OFFLINE, hub.HF_HUB_CACHE = offline, cache

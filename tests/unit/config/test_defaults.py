@@ -67,7 +67,7 @@ def test_overrides_reach_what_follows(name):
 
 def test_an_override_of_a_component_that_is_not_used_is_an_error():
     """Where `finetuning` names the adapter, a mistyped name is not taken for a second one."""
-    with pytest.raises(ConfigError, match=r"trainer_adapters\.wieghts\._type: this key is required"):
+    with pytest.raises(ConfigError, match=r"trainer_adapters\.wieghts: there is no 'wieghts' in the file\."):
         parse_config(parse_yaml(LONG), [("trainer_adapters.wieghts.training.learning_rate", "1e-3")])
 
 

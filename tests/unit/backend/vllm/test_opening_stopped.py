@@ -49,7 +49,6 @@ def assert_nothing_is_left(seen: dict) -> None:
     assert all(map(ended, seen["pids"]))
 
 
-@pytest.mark.usefixtures("forked_processes")
 @pytest.mark.parametrize("end", [signal.SIGINT, None])
 def test_a_signal_while_vllm_starts_leaves_nothing(arguments, tmp_path, end):
     """The exit code tells the signal. The end of the parent, which closes stdin, ends the backend as SIGTERM does."""

@@ -60,7 +60,8 @@ def test_imports_of_the_command_line_follow_those_of_the_file(run):
 
 SHORT = """
 llms: {student: {_type: local, model: some_model}}
-finetuning: {enabled: true}
+eval: {evaluators: {right: {_type: exact_match}}}
+finetuning: {enabled: true, reward_function: {name: right}}
 """
 
 
