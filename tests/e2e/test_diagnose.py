@@ -39,12 +39,13 @@ async def test_a_mistake_of_real_projects_is_named_first(tmp_path, model, capsys
 async def test_of_two_faults_one_comes_first(tmp_path, model, capsys, monkeypatch, name):
     """The first cause is one of the two; what is left without it is a run with the other one alone, tested above.
 
-    A run that learned all the same may have none.
+    A run that learned all the same may have none. By chance, scores that depend on nothing look noisy alone.
     """
     monkeypatch.setattr("nat.plugins.local.llm.running_backend", backend_here)
     found, _ = await diagnosed(PlantedProject(tmp_path, model, PAIRS[name]), capsys)
     causes = [cause["cause"] for cause in found["causes"]]
-    assert found["learned"] if not causes else causes[0] in name.split(" + ")
+    right = {*name.split(" + "), *(["noisy_score"] if "independent_score" in name else [])}
+    assert found["learned"] if not causes else causes[0] in right, causes
 
 
 async def test_a_healthy_run_is_called_healthy(tmp_path, model, capsys, monkeypatch):

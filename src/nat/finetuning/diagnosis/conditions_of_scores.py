@@ -62,8 +62,8 @@ finetuning:
     "punctuation at the ends, also of the dataset's answers.",
 )
 def right_scored_lowest(window: Window, bound: float) -> Seen | None:
-    share = window.where_reported("reward/right_lowest")
-    if share <= bound:
+    share, noise = window.where_reported("reward/right_lowest"), window.spread.noise_share or 0.0
+    if share <= bound or noise > NOISE:
         return None
     unlike = window.where_reported("reward/right_unlike")
     how = f" ({unlike:.0%} of them differ from it in case, spaces or punctuation)" if unlike else ""
