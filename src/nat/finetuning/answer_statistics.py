@@ -16,6 +16,8 @@ _ERROR = re.compile(r"\W*(\w*error|\w*exception|traceback|failed|failure)\b", re
 """The beginning of a tool's result that tells of an error, in prose or as the first key of JSON."""
 
 
+LEAST_RIGHT = 0.05
+"""Share of the rollouts that must have the expected answer and the lowest score: fewer may lack what else is wanted."""
 _Test = Callable[[Sequence[RolloutRecord], float], bool]
 """Of the rollouts of an example, and the highest score of all."""
 
@@ -24,6 +26,8 @@ def answer_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
     """The metrics above zero."""
     scored = [record for own in by_example(records) for record in own]
     right = [record for record in scored if record.expected and _words(record.output) == _words(record.expected)]
+    if sum(_is_lowest(record, scored) for record in right) < LEAST_RIGHT * len(scored):
+        right = []
     found = {
         "reward/right_lowest": fmean(_is_lowest(record, scored) for record in right) if right else 0.0,
         "reward/right_unlike": fmean(record.output != record.expected for record in right) if right else 0.0,

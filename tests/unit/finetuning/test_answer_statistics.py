@@ -24,9 +24,10 @@ def test_a_right_answer_should_not_have_the_lowest_score():
         [said("Rome", 1.0), said("Oslo", 0.0)],
         [said("Rome", 1.0), said("Rome", 1.0)],
         [said("", 0.0, expected="")],
+        [said("Rome", 0.0), *[said("Oslo", 1.0)] * 30],
         [said("Rome", None, left_out="the workflow raised an error")],
     ],
-    ids=["no rollouts", "right", "all right", "no expected answer", "failed"],
+    ids=["no rollouts", "right", "all right", "no expected answer", "once", "failed"],
 )
 def test_nothing_is_reported_where_nothing_is_odd(records):
     """A score that all have may be the highest one, unless it is 0."""

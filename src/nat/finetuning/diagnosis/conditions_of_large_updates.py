@@ -28,6 +28,8 @@ WEIGHTS_USUAL = 0.002
 """The usual change in updates of a small model."""
 GRADIENT_TOO_STEEP = 20.0
 """Gradient norm over the median of the epochs before."""
+COSTS_EPOCHS = 0.1
+"""Share for what takes no signal away, only time."""
 LEAST_KEPT = 0.25
 """Mean share of an update's way that `max_kl` should leave: of several steps, the last are then taken for nothing."""
 
@@ -81,7 +83,7 @@ def held_back(window: Window, bound: float) -> Seen | None:
     kept = _kept(window)
     if not window.has_learned or kept >= bound or updates_too_far(window):
         return None
-    return Seen(1 - kept, f"max_kl keeps {kept:.0%} of an update's way ({window.shortened})")
+    return Seen(COSTS_EPOCHS, f"max_kl keeps {kept:.0%} of an update's way ({window.shortened})")
 
 
 def _kept(window: Window) -> float:
