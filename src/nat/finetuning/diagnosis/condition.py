@@ -41,7 +41,8 @@ class Condition:
     remedy: str
     rule: Rule
     settings: str = ""
-    """YAML that does what the remedy says; LLM, BUILDER, ADAPTER and EVALUATOR stand for the run's own names."""
+    """YAML that does what the remedy says. Words in capitals stand for the run's own names, and for its numbers as the
+    remedy changes them: see `nat.finetuning.diagnosis.gather`."""
     bound: float | str = 0.0
     """The end of the range: a number, or the key of `guards` that sets it."""
     warns_over: int = 0
@@ -63,9 +64,9 @@ class Condition:
         """The healthy range under these guards."""
         return self.healthy.format(bound=self.bound_in(guards))
 
-    def settings_with(self, names: Mapping[str, str]) -> str:
-        """The settings with the names of a run's components."""
-        return re.sub(r"\b[A-Z]+\b", lambda word: names.get(word[0], word[0]), self.settings)
+    def settings_with(self, words: Mapping[str, str]) -> str:
+        """The settings with the names and numbers of a run."""
+        return re.sub(r"\b[A-Z_]+\b", lambda word: words.get(word[0], word[0]), self.settings)
 
     def found(self, window: Window, *, excused: bool = False) -> Finding | None:
         """The finding, with the whole share that it takes; None if the window does not show the condition.

@@ -47,7 +47,7 @@ LEAST_KEPT = 0.25
         "back, too. An earlier checkpoint may have a better model."
     ),
     without_rollouts=True,
-    settings="trainer_adapters: {ADAPTER: {training: {beta: 0.01, num_iterations: 1}}}",
+    settings="trainer_adapters: {ADAPTER: {training: {learning_rate: LEARNING_RATE}}}",
 )
 def rate_too_high(window: Window, _bound: float) -> Seen | None:
     if found := updates_too_far(window):
@@ -77,7 +77,7 @@ def rate_too_high(window: Window, _bound: float) -> Seen | None:
     "updates would do no harm, and fewer epochs would do.",
     despite_learning=True,
     of_the_end=True,
-    settings="trainer_adapters: {ADAPTER: {training: {max_kl: 0.1}}}",
+    settings="trainer_adapters: {ADAPTER: {training: {max_kl: MAX_KL}}}",
 )
 def held_back(window: Window, bound: float) -> Seen | None:
     kept = _kept(window)

@@ -160,7 +160,7 @@ def stale_rollouts(window: Window, bound: float) -> Seen | None:
     source="common practice: alarm above 10 to 20 %",
     remedy=RAISE_LIMIT,
     warns_over=1,
-    settings="llms: {LLM: {max_tokens: 1024}}",
+    settings="llms: {LLM: {max_tokens: MAX_TOKENS}}",
 )
 def truncation(window: Window, bound: float) -> Seen | None:
     shares = window.values(TRUNCATED)

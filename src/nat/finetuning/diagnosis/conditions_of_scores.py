@@ -264,7 +264,7 @@ def too_easy(window: Window, bound: float) -> Seen | None:
     measure="share of the groups without a difference, of examples that are sometimes solved",
     **OF_EQUAL_GROUPS,
     remedy="Raise num_generations: to 8, or to 16 where success is rare.",
-    settings="trajectory_builders: {BUILDER: {num_generations: 16}}",
+    settings="trajectory_builders: {BUILDER: {num_generations: GENERATIONS}}",
 )
 def few_generations(window: Window, bound: float) -> Seen | None:
     share = _by_chance(window)

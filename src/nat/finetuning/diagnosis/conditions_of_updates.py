@@ -67,7 +67,6 @@ def untrained(window: Window, bound: float) -> Seen | None:
         "common practice: 8 to 16 groups"
     ),
     remedy="Use more examples, or fewer steps_per_batch.",
-    settings="trajectory_builders: {BUILDER: {examples_per_epoch: 16}}",
 )
 def few_groups(window: Window, bound: float) -> Seen | None:
     groups = _groups_per_step(window)
@@ -138,7 +137,7 @@ def reach_of(metrics: Mapping[str, float]) -> float | None:
     remedy="One step on a huge batch moves no further than one on a small batch.",
     of_the_end=True,
     without_rollouts=True,
-    settings="finetuning: {num_epochs: 20}",
+    settings="finetuning: {num_epochs: EPOCHS}",
 )
 def few_steps(window: Window, bound: float) -> Seen | None:
     count = window.optimizer_steps

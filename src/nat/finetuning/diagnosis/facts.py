@@ -54,8 +54,8 @@ class Facts:
 
     target_functions: Sequence[str] = ()
     target_model: str | None = None
-    names: Mapping[str, str] = field(default_factory=dict)
-    """The run's LLM, BUILDER, ADAPTER and EVALUATOR, as its YAML names them."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """What stands in the settings of a remedy for its words in capitals."""
     compares: Compares = "group"
     last_rollouts: Sequence[RolloutRecord] = ()
     """Those of the last epoch that was played."""

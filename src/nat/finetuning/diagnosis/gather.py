@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from nat.finetuning.diagnosis.window import Window
 from nat.finetuning.metrics import score_metrics
 from nat.finetuning.rollout_statistics import success_by_example, unseen_words
 from nat.runs.journal import Journal, reading
-from nat.runs.recorded_config import config_of, finetuning_value
+from nat.runs.recorded_config import config_of, finetuning_value, value_at
 from nat.runs.records import EpochRecord, Finding, Phase, TrainingPhase, ValidationRecord
 from nat.runs.rollouts import RolloutRecord
 from nat.wire.training import Compares
@@ -78,7 +79,7 @@ def diagnose_run(journal: Journal, *, ended: bool, first: int = 0, end: int | No
     facts = Facts(
         target_functions=[str(name) for name in functions] if isinstance(functions, list) else [],
         target_model=model if isinstance(model, str) else None,
-        names=_names(config),
+        words=_words(config, epochs),
         compares=_compares(training),
         last_rollouts=last,
         unfinished=bool(unfinished),
@@ -89,13 +90,27 @@ def diagnose_run(journal: Journal, *, ended: bool, first: int = 0, end: int | No
     return diagnosis_of(Window(epochs, facts=facts, guards=_guards(config)), ended=ended)
 
 
-def _names(config: Mapping[str, Any]) -> dict[str, str]:
-    """The names of the run's components, as far as its YAML has them."""
+def _words(config: Mapping[str, Any], epochs: Sequence[EpochRecord]) -> dict[str, str]:
+    """The names of the run's components, as far as its YAML has them, and its numbers as a remedy changes them."""
     keys = {"LLM": "target_model", "BUILDER": "trajectory_builder", "ADAPTER": "trainer_adapter"}
     named = {word: finetuning_value(config, key) for word, key in keys.items()}
-    reward = finetuning_value(config, "reward_function")
-    named["EVALUATOR"] = reward.get("name") if isinstance(reward, dict) else None
-    return {word: name for word, name in named.items() if isinstance(name, str)}
+    named["EVALUATOR"] = value_at(finetuning_value(config, "reward_function") or {}, "name")
+    llm, builder, adapter = (named[word] for word in keys)
+    numbers = {
+        "MAX_TOKENS": _times(2, value_at(config, "llms", llm, "max_tokens"), 1024),
+        "GENERATIONS": _times(2, value_at(config, "trajectory_builders", builder, "num_generations"), 16),
+        "EPOCHS": _times(4, finetuning_value(config, "num_epochs"), 20),
+        "MAX_KL": _times(10, value_at(config, "trainer_adapters", adapter, "training", "max_kl"), 0.1),
+    }
+    if rates := [epoch.metrics["train/learning_rate"] for epoch in epochs if "train/learning_rate" in epoch.metrics]:
+        numbers["LEARNING_RATE"] = f"{max(rates) / 3:.1g}"
+    return {word: name for word, name in named.items() if isinstance(name, str)} | numbers
+
+
+def _times(factor: int, value: Any, otherwise: float) -> str:
+    """The number times `factor`; if it is no number, `otherwise`."""
+    known = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value > 0
+    return f"{factor * value:g}" if known else f"{otherwise:g}"
 
 
 def _completed(epoch: EpochRecord, journal: Journal) -> EpochRecord:

@@ -29,12 +29,12 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     rises = window.improved or (trend is not None and trend.rose)
     judged = "Rising, with a caveat." if window.has_learned else "Rising slowly." if rises else "Not learning."
     head = f"{judged}{facts}"
-    names = window.facts.names
-    return "\n\n".join([head, *(_paragraph(number, each, names) for number, each in enumerate(diagnosis.findings, 1))])
+    words = window.facts.words
+    return "\n\n".join([head, *(_paragraph(number, each, words) for number, each in enumerate(diagnosis.findings, 1))])
 
 
-def _paragraph(number: int, finding: Finding, names: Mapping[str, str]) -> str:
-    settings = next((each.settings_with(names) for each in CONDITIONS if each.name == finding.cause), "")
+def _paragraph(number: int, finding: Finding, words: Mapping[str, str]) -> str:
+    settings = next((each.settings_with(words) for each in CONDITIONS if each.name == finding.cause), "")
     return "\n".join(
         [
             f"{number}. {finding.title} ({finding.share:.0%} of the signal)",

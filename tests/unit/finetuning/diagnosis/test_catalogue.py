@@ -5,7 +5,17 @@ import pytest
 from nat.config.load import load_config
 from nat.finetuning.diagnosis.catalogue import CONDITIONS
 
-NAMES = {"LLM": "student", "BUILDER": "rollouts", "ADAPTER": "weights", "EVALUATOR": "judge"}
+WORDS = {
+    "LLM": "student",
+    "BUILDER": "rollouts",
+    "ADAPTER": "weights",
+    "EVALUATOR": "judge",
+    "MAX_TOKENS": "1024",
+    "GENERATIONS": "16",
+    "EPOCHS": "20",
+    "MAX_KL": "0.1",
+    "LEARNING_RATE": "1e-05",
+}
 BASE = """
 llms:
   student: {_type: local, model: MODEL}
@@ -32,11 +42,11 @@ def test_the_settings_of_a_remedy_are_valid(tmp_path, condition):
     """Pasted into a run's YAML under its own names, they make a configuration that is valid and another one."""
     base, changed = tmp_path / "base.yml", tmp_path / "changed.yml"
     base.write_text(BASE.replace("MODEL", str(tmp_path)))
-    changed.write_text(f"base: base.yml\n{condition.settings_with(NAMES)}\n")
+    changed.write_text(f"base: base.yml\n{condition.settings_with(WORDS)}\n")
     assert load_config(changed) != load_config(base)
 
 
-def test_names_that_a_run_does_not_tell_are_left_to_the_reader():
-    """The word stands for it, in capitals."""
+def test_words_that_a_run_does_not_tell_are_left_to_the_reader():
+    """The word stays, in capitals."""
     truncation = next(each for each in CONDITIONS if each.name == "truncation")
-    assert truncation.settings_with({}) == "llms: {LLM: {max_tokens: 1024}}"
+    assert truncation.settings_with({}) == "llms: {LLM: {max_tokens: MAX_TOKENS}}"

@@ -162,3 +162,29 @@ async def test_the_end_of_a_run_names_the_phase_of_a_cause(journal, tmp_path):
     titles = [finding.title for finding in await findings_of(tmp_path, ended=True)]
     assert {title.partition(":")[0] for title in titles} == {"Phase one", "Phase two"}
     assert not any(finding.title.startswith("Phase") for finding in await findings_of(tmp_path, ended=False))
+
+
+OWN = """
+llms: {student: {max_tokens: 4096}}
+trajectory_builders: {rollouts: {num_generations: 12}}
+trainer_adapters: {weights: {training: {max_kl: 0.5}}}
+finetuning: {target_model: student, trajectory_builder: rollouts, trainer_adapter: weights, num_epochs: 5}
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "rate", "expected"),
+    [
+        (OWN, 0.003, ["{student: {max_tokens: 8192}}", "num_generations: 24", "num_epochs: 20", "max_kl: 5", "0.001"]),
+        ("a: b", None, ["{LLM: {max_tokens: 1024}}", "num_generations: 16", "20", "max_kl: 0.1", "LEARNING_RATE"]),
+    ],
+)
+def test_a_remedy_goes_on_from_the_runs_own_numbers(tmp_path, config, rate, expected):
+    """What is to be raised is never lowered; without a number there are usual ones to begin with."""
+    with Journal.create(tmp_path, "run-1", config, created_at=NOON) as journal:
+        metrics = {} if rate is None else {"train/learning_rate": rate}
+        journal.record_epoch(epoch_record(0, metrics=metrics))
+        words = diagnose_run(journal, ended=True).window.facts.words
+    names = ("truncation", "few_generations", "few_steps", "held_back", "rate_too_high")
+    settings = [next(each for each in CONDITIONS if each.name == name).settings_with(words) for name in names]
+    assert all(part in text for part, text in zip(expected, settings, strict=True)), settings
