@@ -150,6 +150,14 @@ def colour_with_a_space(question: str) -> str:
     return f"{colour_of(question)} "
 
 
+async def stopped_at_the_last_word(question, ask):
+    return await ask(question, stop=[DONE])
+
+
+def colour_and_the_end(question: str) -> str:
+    return f"{colour_of(question)} {DONE}"
+
+
 def never(question: str, answer: str) -> float:
     return 0.0
 
@@ -166,6 +174,14 @@ OF_PROJECTS = {
     ),
     "the prompt shows the answer": ("answer_shown", Plant(score=any_answer, agent=with_the_colour)),
     "the agent ignores the model": ("output_alone", Plant(agent=words_of_its_own)),
+    "a stop word is inside each answer": (
+        "stopped_inside",
+        Plant(agent=stopped_at_the_last_word, answer=colour_and_the_end),
+    ),
+    "the system prompt is dropped": (
+        "prompt_not_sent",
+        Plant(score=exact_phrase, workflow={"system_prompt": "Say the colour of the thing, then done."}),
+    ),
     "a tool always fails": ("tool_fails", Plant(score=exact_phrase, agent=with_a_broken_tool)),
     "half of the rollouts time out": ("rollouts_failed", Plant(agent=late_for_some)),
     "a judge prefers the longer answer": ("rewards_length", PLANTS["rewards_length"]),

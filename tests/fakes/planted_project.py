@@ -84,6 +84,7 @@ class Plant:
     per_class: int = 2
     held_out: tuple[str, ...] = KINDS[0]
     llm: dict[str, Any] = field(default_factory=dict)
+    workflow: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     finetuning: dict[str, Any] = field(default_factory=dict)
     generations: int = 8
@@ -92,6 +93,7 @@ class Plant:
 
 class WordsConfig(FunctionBaseConfig, name="words"):
     llm: LLMRef = LLMRef("student")
+    system_prompt: str = ""
 
 
 class PlantedScoreConfig(EvaluatorBaseConfig, name="planted_score"):
@@ -115,7 +117,7 @@ class PlantedProject:
         llm = {"_type": "local", "model": str(model), "max_tokens": ANSWER_TOKENS, "threads": 1, "device": "cpu"}
         self.config: dict[str, Any] = {
             "llms": {"student": llm | plant.llm},
-            "workflow": {"_type": "words"},
+            "workflow": {"_type": "words"} | plant.workflow,
             "eval": {
                 "general": {
                     "max_concurrency": 32,

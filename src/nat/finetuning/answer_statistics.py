@@ -29,6 +29,7 @@ def answer_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
     found = {
         "rollout/answer_shown": _share(_solved_as_shown(own, high) for own in groups),
         "rollout/output_alone": _share(map(_output_does_not_depend, groups)),
+        "rollout/stopped_inside": _share(map(_stopped_inside, scored)),
         "rollout/tool_errors": _share(_ERROR.match(text) is not None for text in _results_of_tools(scored)),
     }
     if low < high or equal([low, 0.0]):  # else the score that all have may be the highest
@@ -58,6 +59,11 @@ def _output_does_not_depend(own: Sequence[RolloutRecord]) -> bool:
     """True if the model sampled different answers, and the workflow's output was the same."""
     trained = [record for record in own if record.rows]
     return len({what_was_trained(each) for each in trained}) > 1 and len({each.output for each in trained}) == 1
+
+
+def _stopped_inside(record: RolloutRecord) -> bool:
+    """True if a stop string that ended an answer is a part of the expected answer."""
+    return any(stop in (record.expected or "") for stop in record.stopped_by)
 
 
 def _results_of_tools(records: Iterable[RolloutRecord]) -> Iterator[str]:

@@ -47,7 +47,7 @@ EPOCH: Mapping[str, str] = {
     "equally many calls.",
     "reward/truncated_lowest": "Share of the truncated rollouts that have the epoch's lowest score.",
     "reward/right_lowest": "Share of the rollouts whose output is the expected answer, but for case, spaces and "
-    "punctuation, that have the lowest score; this and the next four are left out where they are zero.",
+    "punctuation, that have the lowest score; this and the five others of its kind are left out where they are zero.",
     "reward/right_unlike": "Share of these whose output is not equal to it.",
     "reward/whole_lowest": "Share of the other rollouts that have it, if any rollout is truncated.",
     RELATIVE: "1 if the scores compare the generations of an example, so that their mean says nothing about progress; "
@@ -73,6 +73,8 @@ EPOCH: Mapping[str, str] = {
     "rollout/answer_shown": "Share of the examples whose prompt contains the expected answer, and whose rollouts all "
     "have the highest score.",
     "rollout/output_alone": "Share of the examples whose rollouts have one output, though their trained tokens differ.",
+    "rollout/stopped_inside": "Share of the rollouts with an answer that a stop string ended which is a part of the "
+    "expected answer.",
     "rollout/tool_errors": "Share of the results of tools that begin as an error.",
     "rollout/without_calls": "Share of the rollouts without an error in which no LLM call was seen.",
     "rollout/trained_tokens": "Share of the sampled tokens of all calls that training rows have.",

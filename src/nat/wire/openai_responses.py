@@ -99,6 +99,8 @@ class ChatChoice(ResponseModel):
     delta: ResponseMessage | None = None
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason | None
+    stop_reason: str | None = None
+    """The stop string that ended it, as vLLM reports it; missing for the end of the text."""
     token_ids: list[int] | None = None
     logprobs_temperature: float | None = None
     """Temperature T of the log probabilities, those of softmax(logits / T)."""
@@ -145,6 +147,8 @@ class TextChoice(ResponseModel):
     text: str
     logprobs: TextLogprobs | None
     finish_reason: FinishReason | None
+    stop_reason: str | None = None
+    """The stop string that ended it, as vLLM reports it; missing for the end of the text."""
     prompt_token_ids: list[int] | None = None
     token_ids: list[int] | None = None
     logprobs_temperature: float | None = None

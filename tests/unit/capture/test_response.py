@@ -59,6 +59,13 @@ def test_choices_come_in_the_order_of_their_index():
     assert [choice.finish_reason for choice in answer.choices] == ["a", "b"]
 
 
+@pytest.mark.parametrize(("reported", "read"), [("END", "END"), (None, None), (151645, None)])
+def test_a_stop_string_is_read_where_the_server_reports_it(reported, read):
+    """The id of a token, as vLLM reports it for some stops, is no string."""
+    [choice] = read_answer({"choices": [chat_choice(stop_reason=reported)]}, request()).choices
+    assert choice.stop_reason == read
+
+
 def test_each_choice_of_a_prompt_list_belongs_to_its_prompt():
     """With n = 2 and two prompts, choices 0 and 1 belong to the first prompt; each choice has its ids."""
     asked = request("/v1/completions", prompt=["a", "b"], n=2)

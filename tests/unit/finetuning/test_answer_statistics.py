@@ -70,3 +70,10 @@ def test_results_of_tools_that_begin_as_an_error_are_counted(result, failed):
     """In prose, as the name of an exception, or as the first key of JSON."""
     record = said("x", 1.0, messages=[{"role": "tool", "content": result}])
     assert answer_metrics([record]).get("rollout/tool_errors", 0.0) == float(failed)
+
+
+@pytest.mark.parametrize(("stops", "share"), [(["om"], 0.5), (["\n"], None), ([], None)])
+def test_a_stop_string_inside_the_expected_answer_cuts_it_off(stops, share):
+    """One that is no part of it, such as a line's end, does no harm."""
+    records = [said("R", 0.5, stopped_by=stops), said("x", 0.0)]
+    assert answer_metrics(records).get("rollout/stopped_inside") == share

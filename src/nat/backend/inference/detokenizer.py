@@ -23,7 +23,12 @@ class Detokenizer:
         self._read = 0  # characters of the window's text that are in `_text`
         self._text = ""
         self._taken = 0
-        self.stopped = False
+        self.stopped_by: str | None = None
+        """The stop string that has ended the text."""
+
+    @property
+    def stopped(self) -> bool:
+        return self.stopped_by is not None
 
     @property
     def text(self) -> str:
@@ -61,9 +66,10 @@ class Detokenizer:
         searched = max(0, len(self._text) - self._longest_stop + 1)
         self._text += window[self._read : end]
         self._read = end
-        found = [at for s in self._stop if (at := self._text.find(s, searched)) >= 0]
+        found = [(at, stop) for stop in self._stop if (at := self._text.find(stop, searched)) >= 0]
         if found:
-            self._text, self.stopped = self._text[: min(found)], True
+            at, self.stopped_by = min(found)
+            self._text = self._text[:at]
 
     def _shorten(self, window: str) -> None:
         """Drop the older tokens of the window if the newer ones decode to the same text without them."""

@@ -85,6 +85,11 @@ class Sequence:
             self.finish_reason = "length"
 
     @property
+    def stop_reason(self) -> str | None:
+        """The stop string that has ended it; None for the end of the text."""
+        return None if self.text is None or self.finish_reason != "stop" else self.text.stopped_by
+
+    @property
     def to_score(self) -> bool:
         """True while tokens of the prompt are to be scored, so that all of it must be computed."""
         return self.params.prompt_logprobs is not None and len(self.prompt_scores) < len(self.prompt_ids) - 1

@@ -13,7 +13,7 @@ from nat.backend.server.bodies import chunk_event, event_stream, read_chat
 from nat.backend.server.continuation import Chat, Continuations, Prompt
 from nat.backend.server.generation import complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter
-from nat.backend.server.service import Service, usage_of
+from nat.backend.server.service import Service, add_stop, usage_of
 from nat.backend.server.tool_parser import HermesParser, ParsedCall
 from nat.backend.tokenizer import ChatNotRendered, template_message
 from nat.errors import ModelCodeStopped, ModelNotSupported
@@ -139,6 +139,7 @@ class _ChatWriter:
                 finish_reason = "tool_calls"
         choice = ChatChoice(index=sequence.index, message=message, logprobs=None, finish_reason=finish_reason)
         self._add_tokens(choice, sequence.token_ids, sequence.logprobs, sequence.top_logprobs)
+        add_stop(choice, sequence)
         return choice
 
     def _opening(self, request: Request) -> bytes:
@@ -165,6 +166,8 @@ class _ChatWriter:
             message.tool_calls = [_answered(call, first + i) for i, call in enumerate(calls)]
         choice = ChatChoice(index=delta.index, delta=message, logprobs=None, finish_reason=finish_reason)
         self._add_tokens(choice, delta.token_ids, delta.logprobs, delta.top_logprobs)
+        if delta.finish_reason is not None:
+            add_stop(choice, request.sequences[delta.index])
         return chunk_event(self._answer("chat.completion.chunk", request, [choice]))
 
     def _add_prompt(self, answer: ChatCompletion) -> None:

@@ -19,7 +19,7 @@ from nat.backend.server.bodies import TOO_LONG, IgnoredFields
 from nat.backend.server.threads import PromptThreads
 from nat.http.errors import ApiError
 from nat.wire.openai_requests import ChatCompletionRequest, SamplingRequest
-from nat.wire.openai_responses import CompletionUsage, PromptTokens
+from nat.wire.openai_responses import ChatChoice, CompletionUsage, PromptTokens, TextChoice
 from nat.wire.sampling import Sampling, read_sampling
 
 MAX_CHOICES = 256
@@ -206,6 +206,12 @@ class Service:
                 code=TOO_LONG,
             )
         return wanted or room
+
+
+def add_stop(choice: ChatChoice | TextChoice, sequence: Sequence) -> None:
+    """Report the stop string that has ended a sequence, if one has."""
+    if sequence.stop_reason is not None:
+        choice.stop_reason = sequence.stop_reason
 
 
 def usage_of(sequences: list[Sequence]) -> CompletionUsage:

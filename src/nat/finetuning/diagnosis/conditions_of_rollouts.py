@@ -150,6 +150,21 @@ def stale_rollouts(window: Window, bound: float) -> Seen | None:
 
 
 @condition(
+    title="A stop word is a part of the answers",
+    measure="share of the rollouts with an answer that a stop string ended which is a part of the expected answer",
+    bound=LOST_SHARE,
+    healthy="below {bound:.0%}",
+    source="0 is ideal",
+    remedy="Choose another `stop` in the agent's requests, or none: the model ends its answers by itself.",
+)
+def stopped_inside(window: Window, bound: float) -> Seen | None:
+    share = window.where_reported("rollout/stopped_inside")
+    if share <= bound:
+        return None
+    return Seen(share, f"in {share:.0%} of the rollouts, a stop string that is a part of the expected answer ended one")
+
+
+@condition(
     title="Answers are cut off",
     measure=(
         f"share of the rollouts that hit a token limit, where at least {AT_LOWEST:.0%} of these have the lowest score, "
@@ -233,6 +248,19 @@ def _other_functions(window: Window) -> bool:
 
 
 @condition(
+    title="A prompt of the YAML is not sent",
+    measure="prompts of the workflow and its functions whose text is in no call of the last epoch",
+    healthy="none",
+    source="a prompt that the model never sees changes nothing",
+    remedy="Let the agent put it into its messages, or remove the key; `nat runs show latest --epoch 1 --worst 1` "
+    "prints what is sent.",
+)
+def prompt_not_sent(window: Window, _bound: float) -> Seen | None:
+    unsent = window.facts.unsent
+    return Seen(1.0, f"no call of the last epoch has the text of {', '.join(unsent)}") if unsent else None
+
+
+@condition(
     title="A tool fails",
     measure="share of the results of tools that begin as an error",
     bound=0.5,
@@ -262,5 +290,5 @@ def output_alone(window: Window, bound: float) -> Seen | None:
     )
 
 
-OF_ROLLOUTS = (rollouts_failed, calls_lost, wrong_target, sampling_changed, stale_rollouts, tool_fails)
-OF_ANSWERS = (truncation, no_variety, output_alone)
+OF_ROLLOUTS = (rollouts_failed, calls_lost, wrong_target, sampling_changed, stale_rollouts, prompt_not_sent, tool_fails)
+OF_ANSWERS = (stopped_inside, truncation, no_variety, output_alone)

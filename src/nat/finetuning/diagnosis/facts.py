@@ -62,6 +62,8 @@ class Facts:
     unfinished: bool = False
     """True if that epoch has no record, because the run ended in it."""
     validations: Sequence[ValidationRecord] = ()
+    unsent: Sequence[str] = ()
+    """Keys of prompts in the run's YAML that no call of the last epoch has."""
     unseen_words: float | None = None
     """Share of the words of a held-out example that no training example has."""
     usual_unseen: float | None = None

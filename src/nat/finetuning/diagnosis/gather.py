@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
@@ -22,6 +23,12 @@ from nat.runs.rollouts import RolloutRecord
 from nat.wire.training import Compares
 
 logger = logging.getLogger(__name__)
+
+_OF_PROMPT = re.compile("prompt|system|instruction")
+"""In the key of a text that is meant for the model."""
+_FILLED_IN = re.compile(r"\{[^{}]*\}")
+_LEAST = 15
+"""Characters of a part of a prompt by which it is known."""
 
 
 async def findings_of(run_dir: Path, *, ended: bool) -> Sequence[Finding]:
@@ -80,6 +87,7 @@ def diagnose_run(journal: Journal, *, ended: bool, first: int = 0, end: int | No
         target_functions=[str(name) for name in functions] if isinstance(functions, list) else [],
         target_model=model if isinstance(model, str) else None,
         words=_words(config, epochs),
+        unsent=unsent_prompts(config, last),
         compares=_compares(training),
         last_rollouts=last,
         unfinished=bool(unfinished),
@@ -105,6 +113,31 @@ def _words(config: Mapping[str, Any], epochs: Sequence[EpochRecord]) -> dict[str
     if rates := [epoch.metrics["train/learning_rate"] for epoch in epochs if "train/learning_rate" in epoch.metrics]:
         numbers["LEARNING_RATE"] = f"{max(rates) / 3:.1g}"
     return {word: name for word, name in named.items() if isinstance(name, str)} | numbers
+
+
+def unsent_prompts(config: Mapping[str, Any], rollouts: Sequence[RolloutRecord]) -> list[str]:
+    """Keys of the workflow's and functions' prompts whose text stands in no message of these rollouts.
+
+    Of a text with places to fill in, such as `{question}`, the longest part between them is looked for.
+    """
+    sent = {_plain(str(message.get("content"))) for record in rollouts for message in record.messages}
+    functions = config.get("functions")
+    blocks = {"workflow": config.get("workflow")} | {
+        f"functions.{name}": block for name, block in (functions.items() if isinstance(functions, dict) else ())
+    }
+    prompts = {
+        f"{place}.{key}": max(map(_plain, _FILLED_IN.split(text)), key=len)
+        for place, block in blocks.items()
+        for key, text in (block.items() if isinstance(block, dict) else ())
+        if isinstance(key, str) and isinstance(text, str) and _OF_PROMPT.search(key)
+    }
+    return [
+        key for key, part in prompts.items() if len(part) >= _LEAST and sent and not any(part in text for text in sent)
+    ]
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _times(factor: int, value: Any, otherwise: float) -> str:

@@ -145,6 +145,7 @@ def _record(
         messages=[message for thread in threads for message in thread.messages],
         conversations=[thread.record(rows, tools) for thread in threads],
         tools=tools,
+        stopped_by=[s.call.stop_reason for s in chosen if s.call.stop_reason],
         truncated=any(s.call.finish_reason == "length" for s in chosen),
         policy_versions=dict(Counter(s.call.policy_version for s in chosen if s.call.policy_version is not None)),
         rows=list(rows),

@@ -46,6 +46,7 @@ def test_the_text_ends_before_the_first_stop_string(text, stops):
     ]
     assert "".join(taken) == (text[: ends[0]] if ends else text)
     assert stream.stopped == bool(ends)
+    assert text[ends[0] :].startswith(stream.stopped_by) if ends else stream.stopped_by is None
 
 
 def test_text_that_may_become_a_stop_string_is_held_back():

@@ -127,12 +127,17 @@ async def test_the_number_of_new_tokens_is_limited(client, name):
 
 
 async def test_a_stop_string_ends_the_text(connect, loaded):
-    """Stop strings may be one string or a list."""
+    """Stop strings may be one string or a list; the answer names the one, and none where the model ends by itself."""
     async with connect(ScriptedWorker(loaded, "one two three")) as client:
-        for stop in (" three", ["x", "wo", " three"]):
-            answer = await ask(client, model="scripted", stop=stop)
-            ended = "one two" if stop == " three" else "one t"
-            assert answer["choices"][0]["message"]["content"] == ended
+        for stop, reason in ((" three", " three"), (["x", "wo", " three"], "wo"), ("four", None)):
+            [choice] = (await ask(client, model="scripted", stop=stop))["choices"]
+            ended = {" three": "one two", "wo": "one t", None: "one two three"}[reason]
+            assert choice["message"]["content"] == ended
+            assert (choice["finish_reason"], choice.get("stop_reason")) == ("stop", reason)
+            body = HELLO | {"model": "scripted", "stop": stop, "stream": True}
+            chunks = chunks_of((await client.post("/v1/chat/completions", json=body)).text)
+            last = [each for chunk in chunks for each in chunk["choices"] if each["finish_reason"]]
+            assert [each.get("stop_reason") for each in last] == [reason]
 
 
 @pytest.mark.parametrize(

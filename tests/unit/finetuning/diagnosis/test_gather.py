@@ -6,7 +6,7 @@ import pytest
 from fakes.run_records import NOON, epoch_record, rollout_record, validation_record
 from nat.cli.main import exit_code
 from nat.finetuning.diagnosis.catalogue import CONDITIONS
-from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run, findings_of
+from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run, findings_of, unsent_prompts
 from nat.finetuning.diagnosis.report import diagnosis_text
 from nat.runs.journal import Journal
 from nat.runs.liveness import marked_alive
@@ -188,3 +188,24 @@ def test_a_remedy_goes_on_from_the_runs_own_numbers(tmp_path, config, rate, expe
     names = ("truncation", "few_generations", "few_steps", "held_back", "rate_too_high")
     settings = [next(each for each in CONDITIONS if each.name == name).settings_with(words) for name in names]
     assert all(part in text for part, text in zip(expected, settings, strict=True)), settings
+
+
+SYSTEM = "You are a careful clerk.\nAnswer {question} with a city."
+
+
+@pytest.mark.parametrize(
+    ("sent", "unsent"),
+    [
+        (["You are  a careful clerk. Answer Where? with a city."], []),
+        (["Where?"], ["workflow.system_prompt", "functions.judge.instructions"]),
+        ([], []),
+    ],
+)
+def test_a_prompt_that_no_call_has_is_found(sent, unsent):
+    """By its longest part between what is filled in, whatever the spaces; without any message nothing is known."""
+    config = {
+        "workflow": {"_type": "a", "system_prompt": SYSTEM, "prompt": "short", "max_tokens": 5, "note": SYSTEM},
+        "functions": {"judge": {"_type": "b", "instructions": "You are a careful clerk."}, "broken": 3},
+    }
+    record = rollout_record(messages=[{"role": "system", "content": text} for text in sent])
+    assert unsent_prompts(config, [record]) == unsent
