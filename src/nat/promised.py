@@ -98,6 +98,7 @@ TOOLKIT: Mapping[str, str] = {
 
 OWN: Mapping[str, str] = {
     "nat.backend.algorithms.algorithm": "Algorithm AlgorithmOptions PolicyTerm PolicyTokens",
+    "nat.backend.pretraining": "ASSISTANT END TOOL UNKNOWN USER Schedule make_tokenizer write_chat_model",
     "nat.finetuning.interfaces.trainer_adapter": "CheckpointKeeper KeptCheckpoint Recipe TakesOver TrainsElsewhere",
     "nat.finetuning.progress": "RunProgress",
     "nat.finetuning.recording_trainer": "RecordingTrainer",
