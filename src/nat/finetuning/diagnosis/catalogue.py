@@ -50,7 +50,7 @@ def diagnosis_of(window: Window, conditions: Sequence[Condition] = CONDITIONS, *
     """
     left, found = 1.0, []
     for condition in conditions:
-        if condition.of_the_end and not ended:
+        if (condition.of_the_end and not ended) or (condition.alone and found):
             continue
         if finding := condition.found(window, excused=window.has_learned):
             share = left * finding.share

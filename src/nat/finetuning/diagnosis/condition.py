@@ -51,6 +51,8 @@ class Condition:
     """Fewest epochs for a warning."""
     despite_learning: bool = False
     """True if the training reward can rise all the same."""
+    alone: bool = False
+    """True if it says something only where nothing else is found."""
     of_the_end: bool = False
     """True if only a run that has ended can have it."""
     without_rollouts: bool = False

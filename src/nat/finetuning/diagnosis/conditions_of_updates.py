@@ -251,6 +251,7 @@ def far_from_teacher(window: Window, bound: float) -> Seen | None:
     healthy="a gain of more than two standard errors",
     source="chance makes one of this size in 5 of 100 cases",
     remedy="If it stays flat, read answers of the first and the last epoch, and run `nat eval` on both models.",
+    alone=True,
     of_the_end=True,
 )
 def unexplained(window: Window, _bound: float) -> Seen | None:

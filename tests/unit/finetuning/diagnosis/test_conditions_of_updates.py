@@ -59,9 +59,9 @@ def test_a_run_that_learned_has_no_cause_in_its_updates():
 
 
 def test_a_run_that_goes_on_is_not_too_short():
-    """Its steps and its reward are judged at its end."""
+    """Its steps and its reward are judged at its end; beside a number out of its range, none is called healthy."""
     short = run(optimizer_steps=0.4)
-    assert causes(short) == ["few_steps", "unexplained"][: len(causes(short))]
+    assert causes(short) == ["few_steps"]
     assert causes(short, ended=False) == []
 
 
