@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from bench.ceiling import num_weights
-from bench.gpu_case import add_sizes
+from bench.gpu_case import MODES, add_sizes
 from bench.shapes import SHAPES
 
 QWEN = ("qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b")
@@ -37,12 +37,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=main.__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--shapes", choices=SHAPES, nargs="+", default=QWEN)
-    parser.add_argument("--mode", choices=("lora", "full"), nargs="+", default=["lora", "full"], help="what is trained")
+    parser.add_argument("--mode", choices=MODES, nargs="+", default=["lora", "full"], help="what is trained")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time for everything")
     parser.add_argument("--out", type=Path, help="also write the JSON object here")
     add_sizes(parser)
     options = parser.parse_args()
-    sizes = [f"--tokens={options.tokens}", "--chats", *map(str, options.chats)]
+    sizes = [f"--tokens={options.tokens}", f"--prompt={options.prompt}", "--chats", *map(str, options.chats)]
     sizes += ["--lengths", *map(str, options.lengths)]
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error(f"torch {torch.__version__} finds no CUDA device here; try --device cpu --shapes tiny")
@@ -50,7 +50,7 @@ def main() -> None:
     found: list[Figure] = []
     for shape in options.shapes:
         for mode in options.mode:
-            found += _figures(shape, options.device, sizes, deadline, lora=mode == "lora")
+            found += _figures(shape, options.device, sizes, deadline, mode)
     device = _device(options.device)
     for line in table(found, device):
         print(line)
@@ -60,25 +60,32 @@ def main() -> None:
         options.out.write_text(text)
 
 
-def _figures(shape: str, device: str, sizes: Sequence[str], deadline: float, *, lora: bool) -> list[Figure]:
+def _figures(shape: str, device: str, sizes: Sequence[str], deadline: float, mode: str) -> list[Figure]:
     """The figures of one shape and mode, or why there are none."""
-    mode = "LoRA" if lora else "full weights"
     needed, there = BYTES_PER_WEIGHT * num_weights(SHAPES[shape]()), _memory(device)
-    if not lora and needed > there:
+    if mode == "full" and needed > there:
         reason = f"needs {needed / 1e9:.0f} GB, the device has {there / 1e9:.0f}"
-        return [{"part": "left out", "shape": shape, "mode": mode, "error": reason}]
-    command = [sys.executable, "-m", "bench.gpu_case", f"--shape={shape}", f"--device={device}", *sizes]
+        return [{"part": "left out", "shape": shape, "mode": MODES[mode], "error": reason}]
+    command = [
+        sys.executable,
+        "-m",
+        "bench.gpu_case",
+        f"--shape={shape}",
+        f"--mode={mode}",
+        f"--device={device}",
+        *sizes,
+    ]
     left = max(0.0, deadline - time.monotonic())
     try:
         ended = subprocess.run(  # noqa: S603 - our own module
-            [*command, *(["--lora"] if lora else [])], stdout=subprocess.PIPE, timeout=left, check=False
+            command, stdout=subprocess.PIPE, timeout=left, check=False
         )
         output, reason = ended.stdout, f"the process ended with code {ended.returncode}" if ended.returncode else ""
     except subprocess.TimeoutExpired as error:
         output, reason = error.stdout or b"", "the time for everything was over"
     found = [{"shape": shape, **json.loads(line)} for line in output.splitlines() if line.startswith(b"{")]
     if reason:
-        found.append({"part": "left out", "shape": shape, "mode": mode, "error": reason})
+        found.append({"part": "left out", "shape": shape, "mode": MODES[mode], "error": reason})
     return found
 
 

@@ -1,6 +1,6 @@
-"""One shape in one process, with LoRA or with full weights: sampler, updates and an epoch, each figure a line of JSON.
+"""One shape and mode in one process: sampler, updates and an epoch, each figure a line of JSON.
 
-    python -m bench.gpu_case --shape qwen2.5-0.5b --lora
+    python -m bench.gpu_case --shape qwen2.5-0.5b --mode qlora
 
 The parts of the backend run as in its server, without HTTP, so that nothing but torch, transformers and peft is needed.
 """
@@ -36,10 +36,11 @@ from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.backend.training.reference import Reference
 from nat.wire.training import JobState, Span, TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
 
-PROMPT, ANSWER = 128, 64
-"""Tokens of a chat."""
+ANSWER = 64
+"""Tokens of an answer."""
 PARTS = ("sampler", "learner", "epoch")
 LORA_RANK = 16
+MODES = {"full": "full weights", "lora": f"LoRA, rank {LORA_RANK}", "qlora": f"LoRA, rank {LORA_RANK}, on 4 bits"}
 GROUP = 8
 """Rollouts of an example."""
 DEADLINE_SECONDS = 300.0
@@ -54,6 +55,8 @@ class Sizes:
     lengths: list[int]
     tokens: int
     """Tokens of an update; at least one row per group."""
+    prompt: int
+    """Tokens of a chat's prompt."""
 
 
 class Answered(threading.Event):
@@ -75,15 +78,15 @@ class Answered(threading.Event):
 class Case:
     """A loaded model with its sampler and its learner."""
 
-    def __init__(self, shape: str, device: str, sizes: Sizes, folder: Path, *, lora: bool) -> None:
-        self.lora = lora
+    def __init__(self, shape: str, device: str, sizes: Sizes, folder: Path, mode: str) -> None:
+        self.mode = mode
         self.sizes = sizes
         self.config = SHAPES[shape]()
         self._random = Random(0)
         path = checkpoint(shape, "bfloat16" if device == "cuda" else "float32", cache=CACHE)
         began = time.perf_counter()
-        settings = LoraSettings(LORA_RANK, 2 * LORA_RANK) if lora else None
-        self.loaded = load_model(path, device=device, lora=settings)
+        settings = None if mode == "full" else LoraSettings(LORA_RANK, 2 * LORA_RANK)
+        self.loaded = load_model(path, device=device, lora=settings, load_in_4bit=mode == "qlora")
         self.load_seconds = time.perf_counter() - began
         self.worker = Worker(Engine(self.loaded, policy_version="bench@0", limits=EngineLimits(max(sizes.chats))))
         self.learner = Learner(self.loaded, Reference(self.loaded, lambda: load_model(path, device=device).model))
@@ -96,7 +99,7 @@ class Case:
         waiting = []
         for number in range(chats):
             params = SamplingParams(max_tokens=answer, ignore_eos=True, seed=number)
-            request = Request([Sequence(0, self._tokens(PROMPT), params)], Answered())
+            request = Request([Sequence(0, self._tokens(self.sizes.prompt), params)], Answered())
             self.worker.submit(request)
             waiting.append(request)
         for request in waiting:
@@ -163,7 +166,7 @@ def update_flops(case: Case, length: int) -> float:
     logits = config.vocab_size * config.hidden_size
     weights = length * (num_weights(config) - logits) + length // 2 * logits
     attention = config.num_hidden_layers * 2 * config.hidden_size * length**2
-    return float((4 if case.lora else 6) * weights + 3 * attention)
+    return float((6 if case.mode == "full" else 4) * weights + 3 * attention)
 
 
 def epoch(case: Case) -> Figures:
@@ -209,8 +212,7 @@ def report(case: Case, part: str, run: Callable[[], Figures]) -> None:
     except Exception as error:  # noqa: BLE001 - one part without memory must not cost the figures of the others
         figures = {"error": f"{type(error).__name__}: {error}".partition("\n")[0][:200]}
     peak = torch.cuda.max_memory_allocated() if on_gpu else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    mode = f"LoRA, rank {LORA_RANK}" if case.lora else "full weights"
-    print(json.dumps({"part": part, "mode": mode, **figures, "peak_gb": peak / 1e9}), flush=True)
+    print(json.dumps({"part": part, "mode": MODES[case.mode], **figures, "peak_gb": peak / 1e9}), flush=True)
 
 
 def add_sizes(parser: argparse.ArgumentParser) -> None:
@@ -220,6 +222,7 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
         "--lengths", type=int, nargs="+", default=[512, 2048, 4096], help="tokens of a row of an update"
     )
     parser.add_argument("--tokens", type=int, default=32768, help="tokens of an update, in at least eight rows")
+    parser.add_argument("--prompt", type=int, default=128, help="tokens of a chat's prompt")
 
 
 def main() -> None:
@@ -227,13 +230,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu_case", description=main.__doc__)
     parser.add_argument("--shape", choices=SHAPES, required=True)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    parser.add_argument("--lora", action="store_true", help="train LoRA adapters instead of all weights")
+    parser.add_argument("--mode", choices=MODES, default="full", help="what is trained")
     parser.add_argument("--part", choices=PARTS, nargs="+", default=PARTS)
     add_sizes(parser)
     options = parser.parse_args()
-    sizes = Sizes(options.chats, options.lengths, options.tokens)
+    sizes = Sizes(options.chats, options.lengths, options.tokens, options.prompt)
     with tempfile.TemporaryDirectory() as folder:
-        case = Case(options.shape, options.device, sizes, Path(folder), lora=options.lora)
+        case = Case(options.shape, options.device, sizes, Path(folder), options.mode)
         for chats in sizes.chats if "sampler" in options.part else ():
             report(case, "sampler", partial(sampler, case, chats))
         for length in sizes.lengths if "learner" in options.part else ():

@@ -29,8 +29,11 @@ from nat.backend.segments import Kernel, Segmented, Segments
 from nat.errors import ModelNotSupported
 
 PACKED_ATTENTION = "nat_packed"
-FLASH_ATTENTION = "nat_packed_flash"
-"""The same with `segments.flash` for batches that are `Segmented`; the loader chooses."""
+FLASH_ATTENTION = "nat_packed_segments"
+"""The same with `segments.flash` for batches that are `Segmented`; the loader chooses.
+
+transformers takes a name with "flash" in it for a library that it loads.
+"""
 Window = int | None
 """How many tokens a token attends to: the last ones, including itself; None: all."""
 _SMALLEST_ROW = 64

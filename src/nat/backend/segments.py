@@ -9,8 +9,9 @@ Shapes: T packed tokens, K keys of all segments, N segments, H query heads, G ke
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import signature
 from itertools import accumulate
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -110,6 +111,8 @@ def flash(
     """
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - older releases of torch do not have it
 
+    # Before torch 2.12 fewer key heads than query heads need not be announced.
+    announced: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
     out = varlen_attn(
         query_THD,
         key_KGD,
@@ -120,7 +123,7 @@ def flash(
         segments.most_keys,
         scale=scale,
         window_size=(-1 if window is None else window - 1, 0),
-        enable_gqa=query_THD.shape[1] != key_KGD.shape[1],
+        **announced,
     )
     assert isinstance(out, Tensor), "without return_aux, there is nothing else"
     return out

@@ -1,13 +1,16 @@
 """A kernel that does not compute what padded attention computes is found out."""
 
+from functools import partial
+
 import pytest
 import torch
+from transformers import AttentionInterface
 
 from fakes.segment_kernels import blind_to_windows, missing, without_gradient, written_out
-from nat.backend.attention import FLASH_ATTENTION
+from nat.backend.attention import FLASH_ATTENTION, packed_attention
 from nat.backend.kernel_check import disagreement
 from nat.backend.model import HeadShape
-from nat.backend.model_loader import load_model
+from nat.backend.model_loader import load_model, use_kernel
 from nat.backend.segments import flash
 
 CUDA = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
@@ -31,6 +34,16 @@ def test_a_kernel_is_compared_with_padded_attention(kernel, said):
     """Errors, wrong outputs and wrong gradients are found; torch's kernel does not run on a CPU."""
     found = check(kernel)
     assert found is None if said is None else said in found
+
+
+def test_a_kernel_that_agrees_is_chosen(tiny_dir, monkeypatch):
+    """The model may have it, and the model gives the same logits with it."""
+    monkeypatch.setitem(
+        AttentionInterface._global_mapping, FLASH_ATTENTION, partial(packed_attention, kernel=written_out)
+    )
+    model = load_model(tiny_dir("qwen2"), device="cpu", dtype="float32").model
+    use_kernel(model, FLASH_ATTENTION, written_out)
+    assert model.config._attn_implementation == FLASH_ATTENTION
 
 
 @pytest.mark.parametrize("device", [pytest.param("cuda", marks=CUDA)])

@@ -48,7 +48,8 @@ def diagnosis_of(window: Window, conditions: Sequence[Condition] = CONDITIONS, *
 
     A run that goes on cannot be too short.
     """
-    left, found = 1.0, []
+    left = 1.0
+    found: list[Finding] = []
     for condition in conditions:
         if (condition.of_the_end and not ended) or (condition.alone and found):
             continue
