@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
-from nat.backend.memory import return_pages_if_short
+from nat.backend.memory import free_bytes, return_pages_if_short
 from nat.backend.training.moments import KINDS, Moments
 from nat.wire.training import TrainingConfig
 
@@ -26,8 +26,12 @@ _HOST = torch.device("cpu")
 _MASTER = "master"
 _FEW_BITS = 8
 
-_PART = 2**18
-"""Weights of a part."""
+_PART, _GPU_PART = 2**18, 2**24
+"""Weights of a part: as many as a CPU's caches hold; a GPU's parts are larger, because each starts kernels."""
+_COPIED = 3
+"""Numbers of a weight that may have to be restored: the weight and AdamW's moments."""
+_MOST_COPIED = 0.5
+"""Share of a GPU's free memory that copies may take; the next micro-batch needs some."""
 _MOST_IN_PIECES = 2**25
 """Bytes of the parameters after whose steps freed memory is returned: the copies of a step leave holes into which those
 of the next one do not fit."""
@@ -87,6 +91,7 @@ class MasterAdamW:
         self._masters = {name: _master(parameter) for name, parameter in self._parameters.items()}
         self._moments: dict[str, dict[str, Tensor]] = {}
         self._overwritten: list[dict[str, dict[str, Tensor]]] = []
+        self._copies = _HOST
         self._config = TrainingConfig()
 
     def configure(self, config: TrainingConfig) -> None:
@@ -114,6 +119,8 @@ class MasterAdamW:
     def step(self, learning_rate: float) -> Change:
         """Update the weights."""
         changes, in_pieces = [], 0
+        if any(not overwritten for overwritten in self._overwritten):
+            self._copies = self._place_of_copies()
         for name, parameter in self._parameters.items():
             changes.append(self._step(name, learning_rate))
             in_pieces += parameter.nbytes
@@ -200,14 +207,22 @@ class MasterAdamW:
                 _round(master, parameter)
 
     def _keep(self, name: str, master: Tensor) -> None:
-        """Keep what a step is about to overwrite, in host memory."""
+        """Keep what a step is about to overwrite."""
         missing = [overwritten for overwritten in self._overwritten if name not in overwritten]
         if missing:
             stored = self._moments.get(name, {})
             # A step overwrites what is beside its parameter; what is offloaded from a GPU it replaces.
-            moments = {kind: t.to(_HOST, copy=t.device == master.device) for kind, t in stored.items()}
+            overwrites = {kind: t.device == master.device for kind, t in stored.items()}
+            moments = {kind: t.to(self._copies, copy=True) if overwrites[kind] else t for kind, t in stored.items()}
             for overwritten in missing:
-                overwritten[name] = {**moments, _MASTER: master.to(_HOST)}
+                overwritten[name] = {**moments, _MASTER: master.to(self._copies)}
+
+    def _place_of_copies(self) -> torch.device:
+        """The GPU of the weights if it has room for copies of all, else host memory, which is slow to reach from it."""
+        device = next(iter(self._masters.values())).device
+        free = None if device == _HOST else free_bytes(device)
+        copies = _COPIED * sum(master.nbytes for master in self._masters.values())
+        return _HOST if free is None or copies > _MOST_COPIED * free else device
 
     @torch.no_grad()
     def _restore(self, name: str, own: Mapping[str, Tensor]) -> None:
@@ -249,13 +264,14 @@ def _round(master: Tensor, parameter: Tensor) -> None:
         parameter.copy_(master)
         return
     target, source = parameter.view(-1), master.detach().view(-1).view(torch.int32)
-    numbers = torch.arange(min(_PART, len(source)), dtype=torch.int32, device=source.device).mul_(_GOLDEN)
+    most = _part(source)
+    numbers = torch.arange(min(most, len(source)), dtype=torch.int32, device=source.device).mul_(_GOLDEN)
     scratch = torch.empty_like(numbers)
-    for start in range(0, len(source), _PART):
-        bits = source[start : start + _PART]
+    for start in range(0, len(source), most):
+        bits = source[start : start + most]
         spread = scratch[: len(bits)].copy_(numbers[: len(bits)]).add_(_wrapped(start * _GOLDEN))
         spread.bitwise_right_shift_(_LOST).bitwise_and_(_BELOW).add_(bits).bitwise_and_(~_BELOW)
-        target[start : start + _PART] = spread.view(torch.float32)
+        target[start : start + most] = spread.view(torch.float32)
 
 
 def _wrapped(number: int) -> int:
@@ -268,6 +284,10 @@ def _placed(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Te
     return {kind: tensor.to(device) for kind, tensor in tensors.items()}
 
 
+def _part(tensor: Tensor) -> int:
+    return _PART if tensor.device == _HOST else _GPU_PART
+
+
 def _norm(tensor: Tensor) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))
     return norm
@@ -276,10 +296,10 @@ def _norm(tensor: Tensor) -> Tensor:
 def _distance(one: Tensor, other: Tensor) -> Tensor:
     """Norm of the difference, which is computed in parts that a CPU's caches hold."""
     here, there = one.flatten(), other.flatten()
-    wide = torch.promote_types(one.dtype, torch.float32)
-    scratch = torch.empty(min(_PART, len(here)), dtype=wide, device=one.device)
+    wide, most = torch.promote_types(one.dtype, torch.float32), _part(one)
+    scratch = torch.empty(min(most, len(here)), dtype=wide, device=one.device)
     norms = []
-    for start in range(0, len(here), _PART):
-        part = scratch[: min(_PART, len(here) - start)]
-        norms.append(_norm(part.copy_(here[start : start + _PART]).sub_(there[start : start + _PART])))
+    for start in range(0, len(here), most):
+        part = scratch[: min(most, len(here) - start)]
+        norms.append(_norm(part.copy_(here[start : start + most]).sub_(there[start : start + most])))
     return _norm(torch.stack(norms))

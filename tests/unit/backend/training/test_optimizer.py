@@ -235,3 +235,19 @@ def test_offloaded_moments_leave_the_gpu_after_each_step(dtype):
             where = {name: tensor.device.type for name, tensor in optimizer.state().items()}
         assert where.pop("master.w", "cuda") == "cuda"
         assert where == dict.fromkeys(("step.w", "exp_avg.w", "exp_avg_sq.w"), place)
+
+
+@pytest.mark.parametrize(("free", "place"), [(1000, "cuda"), (200, "cpu")])
+def test_copies_for_an_undo_stay_on_a_gpu_with_room(monkeypatch, free, place):
+    """12 weights and their two moments take 144 bytes, of which at most half of the free memory is taken."""
+    monkeypatch.setattr("nat.backend.training.optimizer.free_bytes", lambda _device: free)
+    with FakeTensorMode(), torch.no_grad():
+        weight = nn.Parameter(torch.empty(4, 3, device="cuda"))
+        optimizer = MasterAdamW({"w": weight})
+        weight.grad = torch.empty(4, 3, device="cuda")
+        optimizer._adamw("w", 1e-3)
+        with optimizer.all_or_nothing():
+            optimizer._copies = optimizer._place_of_copies()
+            optimizer._keep("w", weight.clone())
+            kept = optimizer._overwritten[-1]["w"]
+    assert {tensor.device.type for tensor in kept.values()} == {place}
