@@ -6,7 +6,7 @@ import pytest
 
 from fakes.backend_here import backend_here
 from fakes.made_once import made_once
-from fakes.planted_faults import OF_PROJECTS, PAIRS, PLANTS, diagnosed
+from fakes.planted_faults import OF_PROJECTS, PAIRS, PLANTS, diagnosed, with_settings
 from fakes.planted_project import Plant, PlantedProject, make_word_model
 
 
@@ -37,15 +37,36 @@ async def test_a_mistake_of_real_projects_is_named_first(tmp_path, model, capsys
 @pytest.mark.faults
 @pytest.mark.parametrize("name", PAIRS)
 async def test_of_two_faults_one_comes_first(tmp_path, model, capsys, monkeypatch, name):
-    """The first cause is one of the two; what is left without it is a run with the other one alone, tested above.
+    """The first cause is one of the two, and the settings of its remedy, pasted into the file, take it away.
 
-    A run that learned all the same may have none. By chance, scores that depend on nothing look noisy alone.
+    Other remedies change score, agent or data; what is left then is a run with the other fault alone, tested above. A
+    run that learned all the same may have no cause. By chance, scores that depend on nothing look noisy alone.
     """
     monkeypatch.setattr("nat.plugins.local.llm.running_backend", backend_here)
-    found, _ = await diagnosed(PlantedProject(tmp_path, model, PAIRS[name]), capsys)
+    project = PlantedProject(tmp_path, model, PAIRS[name])
+    found, _ = await diagnosed(project, capsys)
     causes = [cause["cause"] for cause in found["causes"]]
     right = {*name.split(" + "), *(["noisy_score"] if "independent_score" in name else [])}
     assert found["learned"] if not causes else causes[0] in right, causes
+    await assert_remedy_helps(project, found, capsys)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", PLANTS)
+async def test_a_remedy_helps(tmp_path, model, capsys, monkeypatch, name):
+    """The settings of one fault's remedy, pasted into the file as they are printed, take the fault away."""
+    monkeypatch.setattr("nat.plugins.local.llm.running_backend", backend_here)
+    project = PlantedProject(tmp_path, model, PLANTS[name])
+    found, _ = await diagnosed(project, capsys)
+    await assert_remedy_helps(project, found, capsys)
+
+
+async def assert_remedy_helps(project, found, capsys):
+    if found["causes"] and (settings := found["causes"][0]["settings"]):
+        with_settings(project, settings)
+        better, _ = await diagnosed(project, capsys)
+        causes = better.get("phases", [better])[-1]["causes"]
+        assert found["causes"][0]["cause"] not in [cause["cause"] for cause in causes[:1]], causes
 
 
 async def test_a_healthy_run_is_called_healthy(tmp_path, model, capsys, monkeypatch):

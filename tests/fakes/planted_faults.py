@@ -10,12 +10,15 @@ from dataclasses import fields, replace
 from itertools import combinations
 from typing import Any
 
+import yaml
+
 from fakes.planted_project import (
     CLASSES,
     COLOURS,
     DONE,
     FILLERS,
     KINDS,
+    NOISE,
     Plant,
     PlantedProject,
     Score,
@@ -25,6 +28,7 @@ from fakes.planted_project import (
 from nat.builder.context import Context
 from nat.cli.commands.finetune import summary_text
 from nat.cli.main import exit_code
+from nat.config.sources import deep_merge
 from nat.errors import RunFailed
 from nat.finetuning.progress import RunProgress
 
@@ -51,8 +55,11 @@ def half(question: str, answer: str) -> float:
     return 0.5
 
 
+PHRASE = (*FILLERS, *FILLERS, COLOURS[0], DONE)
+
+
 def exact_phrase(question: str, answer: str) -> float:
-    return float(answer.split() == [*FILLERS, *FILLERS, COLOURS[0], DONE])
+    return float(answer.split() == [*PHRASE])
 
 
 def any_answer(question: str, answer: str) -> float:
@@ -229,6 +236,24 @@ class Messages(RunProgress):
 
     def message(self, text: str) -> None:
         self.texts.append(text)
+
+
+def with_settings(project: PlantedProject, settings: str) -> None:
+    """Paste the YAML of a remedy into the project's file, and give the demonstrations that it asks for.
+
+    A model that has only ever said colours takes more epochs of them than a pretrained one.
+    """
+    pasted = yaml.safe_load(settings)
+    if "phases" in pasted.get("finetuning", {}):
+        del project.config["finetuning"]["num_epochs"]
+        pasted["finetuning"]["phases"][0]["num_epochs"] = 40
+        questions = [f"{name} {word}" for name in CLASSES for word in NOISE]
+        turns = [[("user", question), ("assistant", " ".join(PHRASE))] for question in questions]
+        rows = [{"messages": [{"role": role, "content": text} for role, text in each]} for each in turns]
+        file = project.folder / "demonstrations.jsonl"
+        file.write_text("\n".join(map(json.dumps, rows)))
+        pasted["trajectory_builders"]["demonstrations"]["file_path"] = str(file)
+    project.config = deep_merge(project.config, pasted)
 
 
 async def diagnosed(project: PlantedProject, capsys) -> tuple[dict, str]:

@@ -64,8 +64,11 @@ _MOSTLY_PRODUCTS = 100_000_000
 _KNOWN_LAYERS = frozenset({"full_attention", "sliding_attention"})
 _LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 _PROBE_LENGTHS = (5, 1, 9, 3)
-# Largest |packed - plain| relative to the largest |logit|: rounding stays far below, a leak between rows far above.
-_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+# Largest |packed - plain| relative to the largest |logit|: rounding stays below, a leak between rows far above. In
+# bfloat16 rounding gave 0.02 to 0.03 with 24 to 30 layers and 0.055 in 7B on four bits, one foreign token 1.2.
+_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8, torch.bfloat16: 0.15, torch.float16: 1e-2}
+_KERNEL_TOLERANCE = 5e-2
+"""The same of one layer's attention in bfloat16."""
 _HINT = "use a decoder with plain causal attention, such as Qwen2, Qwen3, Llama, Mistral, Gemma 3 or GPT-2"
 
 
@@ -379,8 +382,8 @@ def use_kernel(model: PreTrainedModel, implementation: str, kernel: Kernel) -> N
         ModelNotSupported: the model cannot run packed rows.
 
     """
-    shape, most = head_shape(model.config), _TOLERANCE[model.dtype]
-    problem = disagreement(kernel, shape, dtype=model.dtype, device=model.device, most=most)
+    shape = head_shape(model.config)
+    problem = disagreement(kernel, shape, dtype=model.dtype, device=model.device, most=_KERNEL_TOLERANCE)
     if problem is None:
         try:
             check_forward(model, implementation)

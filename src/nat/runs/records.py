@@ -297,6 +297,8 @@ class Finding(RunRecord):
     healthy: str
     """The range in which the number would be healthy."""
     remedy: str
+    settings: str = ""
+    """YAML that does what the remedy says, with the run's own names and numbers; empty if the remedy is elsewhere."""
 
     def __str__(self) -> str:
         return f"{self.title}: {self.seen} (healthy: {self.healthy}). {self.remedy}"

@@ -20,6 +20,8 @@ class Seen:
     """What was seen, as a sentence without its full stop."""
     advice: str = ""
     """What to change in this run, before the remedy that always holds."""
+    learning_rate: float | None = None
+    """The one to try."""
 
 
 Rule = Callable[[Window, float], Seen | None]
@@ -80,6 +82,9 @@ class Condition:
         seen = self.rule(window, self.bound_in(window.guards))
         if seen is None:
             return None
+        words = dict(window.facts.words)
+        if words and seen.learning_rate is not None:
+            words["LEARNING_RATE"] = f"{seen.learning_rate:.2g}"
         return Finding(
             cause=self.name,
             title=self.title,
@@ -87,6 +92,7 @@ class Condition:
             seen=seen.numbers,
             healthy=self.range_in(window.guards),
             remedy=f"{seen.advice} {self.remedy}".strip(),
+            settings=self.settings_with(words) if words else "",
         )
 
 

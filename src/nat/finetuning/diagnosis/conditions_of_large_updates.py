@@ -58,7 +58,7 @@ def rate_too_high(window: Window, _bound: float) -> Seen | None:
             max(0.5, 1 - KL_TOO_FAR / max(kl, KL_TOO_FAR)),
             f"the update of epoch {epoch_number(worst.epoch)} moved the policy too far{others}: "
             f"{_numbers(worst, before)}",
-            _lower_rate(worst),
+            *_lower_rate(worst),
         )
     kept = _kept(window)
     if kept < LEAST_KEPT:
@@ -131,16 +131,17 @@ def _clipped(epoch: EpochRecord) -> float:
     return sum(epoch.metrics.get(name, 0.0) for name in CLIPPED)
 
 
-def _lower_rate(epoch: EpochRecord) -> str:
-    """Advice with the learning rate that this epoch's update used, and one to try.
+def _lower_rate(epoch: EpochRecord) -> tuple[str, float | None]:
+    """Advice with the learning rate that this epoch's update used, and the one to try.
 
     The change of the weights in a step is proportional to the rate.
     """
     rate, change = epoch.metrics.get(RATE), epoch.metrics.get(WEIGHTS, 0.0)
     if rate is None:
-        return "Lower the learning rate."
+        return "Lower the learning rate.", None
     factor = min(1 / 10 if _kl_of(epoch) > 1 else 1 / 3, WEIGHTS_USUAL / max(change, WEIGHTS_USUAL))
-    return f"Lower the learning rate: it was {rate:.2g} on average in that update, so try {rate * factor:.1g}."
+    lower = float(f"{rate * factor:.1g}")
+    return f"Lower the learning rate: it was {rate:.2g} on average in that update, so try {lower:g}.", lower
 
 
 def _numbers(epoch: EpochRecord, before: Sequence[EpochRecord]) -> str:

@@ -101,6 +101,7 @@ def _groups_per_step(window: Window) -> float | None:
     source="Pinsker's inequality, measured: 10 to 40 % in the examples; [defaults](../concepts/defaults.md)",
     remedy="A warm-up that is longer than the run has the same effect.",
     without_rollouts=True,
+    settings="trainer_adapters: {ADAPTER: {training: {learning_rate: LEARNING_RATE}}}",
 )
 def rate_too_low(window: Window, bound: float) -> Seen | None:
     reaches = [reach for epoch in window.updated if (reach := reach_of(epoch.metrics)) is not None]
@@ -113,7 +114,7 @@ def rate_too_low(window: Window, bound: float) -> Seen | None:
     if share is not None:
         seen.append(f"the learning rate is {share:.1%} of this model's default")
     factor = 1.0 if reach is None else min(1000, USUAL_REACH / max(reach, 1e-6))
-    return Seen(lost, ", and ".join(seen), _higher_rate(window, factor))
+    return Seen(lost, ", and ".join(seen), *_higher_rate(window, factor))
 
 
 def reach_of(metrics: Mapping[str, float]) -> float | None:
@@ -261,12 +262,12 @@ def unexplained(window: Window, _bound: float) -> Seen | None:
     possible, chance = possible_gain(window), STANDARD_ERRORS * trend.error
     seen = f"the reward in training did not rise in {window.optimizer_steps} optimizer steps ({trend})"
     if possible is None:
-        return Seen(0.1, seen, f"Train longer. {_higher_rate(window, 3.0)}")
+        return Seen(0.1, seen, f"Train longer. {_higher_rate(window, 3.0)[0]}")
     seen += f"; these could raise it by {possible:.2g} at the most, and only more than {chance:.2g} would be seen"
     if possible >= chance:
         return Seen(0.1, seen, "So they learned something else than this score, or noise.")
     epochs = len(window.epochs) * (chance / possible) ** (2 / 3)
-    return Seen(0.1, seen, f"So more epochs would tell, {epochs:.0f} or more. {_higher_rate(window, 3.0)}")
+    return Seen(0.1, seen, f"So more epochs would tell, {epochs:.0f} or more. {_higher_rate(window, 3.0)[0]}")
 
 
 def possible_gain(window: Window) -> float | None:
@@ -283,14 +284,15 @@ def possible_gain(window: Window) -> float | None:
     return fsum(gains) if gains and any(gains) else None
 
 
-def _higher_rate(window: Window, factor: float) -> str:
-    """Advice about the learning rate: this model's default if that is higher, else the rate times `factor`."""
+def _higher_rate(window: Window, factor: float) -> tuple[str, float | None]:
+    """Advice with the learning rate to try: this model's default if that is higher, else the rate times `factor`."""
     rate, usual = _rates(window)
     if rate is None:
-        return "Raise the learning rate."
+        return "Raise the learning rate.", None
     if usual is not None and rate < usual / 2:
-        return f"Use this model's default learning rate, {usual:.2g} ({rate:.2g} was used)."
-    return f"Raise the learning rate ({rate:.2g} was used; try {factor * rate:.1g})."
+        return f"Use this model's default learning rate, {usual:.2g} ({rate:.2g} was used).", usual
+    higher = float(f"{factor * rate:.1g}")
+    return f"Raise the learning rate ({rate:.2g} was used; try {higher:g}).", higher
 
 
 def _rates(window: Window) -> tuple[float | None, float | None]:

@@ -1,9 +1,9 @@
 """The diagnosis as text. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from nat.finetuning.diagnosis.catalogue import CONDITIONS, Diagnosis
+from nat.finetuning.diagnosis.catalogue import Diagnosis
 from nat.runs.records import Finding
 
 SHOWN = 2
@@ -29,18 +29,16 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     rises = window.improved or (trend is not None and trend.rose)
     judged = "Rising, with a caveat." if window.has_learned else "Rising slowly." if rises else "Not learning."
     head = f"{judged}{facts}"
-    words = window.facts.words
-    return "\n\n".join([head, *(_paragraph(number, each, words) for number, each in enumerate(diagnosis.findings, 1))])
+    return "\n\n".join([head, *(_paragraph(number, each) for number, each in enumerate(diagnosis.findings, 1))])
 
 
-def _paragraph(number: int, finding: Finding, words: Mapping[str, str]) -> str:
-    settings = next((each.settings_with(words) for each in CONDITIONS if each.name == finding.cause), "")
+def _paragraph(number: int, finding: Finding) -> str:
     return "\n".join(
         [
             f"{number}. {finding.title} ({finding.share:.0%} of the signal)",
             f"   seen     {finding.seen}",
             f"   healthy  {finding.healthy}",
             f"   change   {finding.remedy}",
-            *(f"   {'paste' if at == 0 else '':8} {line}" for at, line in enumerate(settings.splitlines())),
+            *(f"   {'paste' if at == 0 else '':8} {line}" for at, line in enumerate(finding.settings.splitlines())),
         ]
     )
