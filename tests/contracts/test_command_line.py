@@ -16,8 +16,8 @@ COMMANDS = {
     "nat init": "name --framework --model --no_model",
     "nat finetune": f"{COMMON} --dataset --validation_dataset --validation_interval --validation_config_file "
     "--result_json_path --dry_run --endpoint --endpoint_timeout",
-    "nat probe": f"{COMMON} --dataset --result_json_path --endpoint --endpoint_timeout --examples --generations "
-    "--rescores --reward --output",
+    "nat probe": f"{COMMON} --dataset --result_json_path --endpoint --endpoint_timeout --minutes --examples "
+    "--generations --rescores --reward --output",
     "nat diagnose": "run --output_dir --json",
     "nat runs": "",
     "nat runs list": "--output_dir --json",

@@ -32,7 +32,6 @@ ELSEWHERE = {
     "backend/inference/spans.py": "sampling over shared nodes, compared with the model in test_engine.py",
     "backend/training/mismatch.py": "sampler and learner compared, by the tests of updates",
     "errors.py": "each error is shown where it is raised",
-    "finetuning/probe/run.py": "whole probes, in tests/unit/cli/commands/test_probe.py and tests/e2e/test_probe.py",
     "finetuning/runtime.py": "whole runs, in tests/e2e",
     "finetuning/trajectories/outcome.py": "records and causes, counted by the tests of select and guards",
     "gateway/dialects/responses/answer.py": "test_responses_answer.py, beside the other dialect's",

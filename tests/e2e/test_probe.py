@@ -21,6 +21,7 @@ from nat.builder.evaluator import EvaluatorInfo
 from nat.cli.main import exit_code
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBaseConfig
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
+from nat.finetuning.dry_run import dry_run
 from nat.registry.decorators import register_evaluator
 from nat.runs.records import Phase
 
@@ -158,7 +159,7 @@ async def test_a_workflow_that_raises(tmp_path, site, capsys):
         code, report = await probed(project, capsys)
     assert (code, report["signal"], report["findings"][0]["cause"]) == (1, "no signal", "rollouts_lost")
     assert "RuntimeError: no such tool: calculator" in report["findings"][0]["seen"]
-    assert report["measured"]["left_out"] == {"the workflow raised an error": 24}
+    assert report["measured"]["left_out"] == {"the workflow raised an error": 8}
 
 
 async def test_calls_of_another_function(tmp_path, site, capsys):
@@ -167,7 +168,7 @@ async def test_calls_of_another_function(tmp_path, site, capsys):
         project.finetuning["target_functions"] = ["plannr"]
         code, report = await probed(project, capsys)
     assert (code, report["signal"]) == (1, "no signal")
-    assert "target_functions: plannr; LLM calls came from: <workflow> (24 calls)" in report["findings"][0]["seen"]
+    assert "target_functions: plannr; LLM calls came from: <workflow> (8 calls)" in report["findings"][0]["seen"]
 
 
 async def test_a_few_failures_are_a_finding(tmp_path, site, capsys):
@@ -198,3 +199,16 @@ async def test_the_rollouts_are_those_of_the_first_epoch(tmp_path, site, capsys)
         trained = {(r.example_id, r.generation, r.seed, r.output, r.reward) for r in journal.rollouts(Phase.TRAIN, 0)}
     fields = ("example_id", "generation", "seed", "output", "reward")
     assert {tuple(map(r.get, fields)) for r in json.loads(file.read_text())["rollouts"]} == trained
+
+
+async def test_the_next_plan_knows_the_rollouts(tmp_path, site, capsys):
+    """The plan of the same file has the lengths and seconds that the probe has seen, and proposes the same values."""
+    with project_with(tmp_path, site, odd) as project:
+        project.config["trainer_adapters"]["adapter"]["llm"] = "student"
+        _, report = await probed(project, capsys)
+        plan = await dry_run(project.given())
+    assert (plan.load.rollouts, plan.load.seconds) == (24, report["pace"])
+    assert plan.load.sampled_tokens == pytest.approx(report["measured"]["metrics"]["rollout/completion_tokens"])
+    assert [each["settings"] for each in report["proposals"]] == [each.settings for each in plan.proposals]
+    cut_off = report["measured"]["metrics"]["rollout/truncated"] > 0.05
+    assert (plan.load.longest_answer is None) == cut_off

@@ -140,16 +140,24 @@ def shown_steps(console: Console | None = None) -> Iterator[StepDisplay]:
 
 
 class StepProgress(RunProgress):
-    """Shows the events of what is no run, such as a probe, as steps."""
+    """Shows the events of what is no run, such as a probe, as steps; a pipe hears of a repeated one if it lasts."""
 
     def __init__(self, steps: StepDisplay) -> None:
         self._steps = steps
+        self._named = {""}
 
     def step_started(self, what: str) -> None:
-        self._steps.begin(what)
+        self._begin(what)
 
     def rollouts_started(self, phase: Phase, total: int | None) -> None:  # noqa: ARG002 - the protocol's signature
-        self._steps.begin("playing rollouts", total)
+        self._begin("playing rollouts", total)
 
     def rollout_done(self, error: str | None) -> None:
         self._steps.advance(failed=error is not None)
+
+    def message(self, text: str) -> None:
+        self._steps.line(text)
+
+    def _begin(self, what: str, total: int | None = None) -> None:
+        self._steps.begin(what, total, after=SLOW_SECONDS if what in self._named else 0.0)
+        self._named.add(what)

@@ -16,6 +16,7 @@ from nat.finetuning.expected_load import expected_load
 from nat.finetuning.health import check_health
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.plan import Plan, resolve
+from nat.finetuning.proposals import Proposal, proposals
 from nat.finetuning.runtime import LOADING, build_stages, warnings_of
 from nat.finetuning.stage import Stage
 from nat.finetuning.verdict import smallest_improvement
@@ -26,6 +27,7 @@ from nat.sizing.load import EpochSeconds, RolloutLoad, epoch_seconds
 
 PROBE_SECONDS = 4.0
 """For measuring the speed of sampler and learner; the measurement of a large model takes a few seconds longer."""
+MEASURING = "measuring the speed of sampling and training"
 CHANGED = 0.5
 """Share of the held-out examples that change for better or worse, in an example of what can be shown."""
 
@@ -71,6 +73,8 @@ class FinetunePlan(BaseModel):
     """Of the mean of 0 and 1 on the held-out examples, that a verdict can show if no example gets worse."""
     smallest_with_changes: float | None
     """Likewise, if half of the examples change for better or worse."""
+    proposals: list[Proposal] = []
+    """Values of settings that follow from what was seen."""
     phase: str | None = None
     """Name of the phase of training that this is the plan of; null for a run without phases."""
     phases: "list[FinetunePlan]" = []
@@ -92,10 +96,11 @@ class FinetunePlan(BaseModel):
 
     @property
     def epoch_seconds(self) -> EpochSeconds | None:
-        """Of sampling and training; None if it was not measured."""
-        if self.forecast is None or self.forecast.speed is None or not self.rollouts_per_epoch:
+        """Of rollouts and training; None if nothing was measured."""
+        if not self.rollouts_per_epoch:
             return None
-        return epoch_seconds(self.forecast.speed, self.load, self.rollouts_per_epoch, self.forecast.optimizer_steps)
+        speed, steps = (None, 0) if self.forecast is None else (self.forecast.speed, self.forecast.optimizer_steps)
+        return epoch_seconds(speed, self.load, self.rollouts_per_epoch, steps)
 
 
 async def dry_run(given: FinetuneRunConfig, *, observe: Observer = lambda _event: None) -> FinetunePlan:
@@ -114,14 +119,20 @@ async def dry_run(given: FinetuneRunConfig, *, observe: Observer = lambda _event
         for components, stage in zip(stages, plan.stages, strict=True):
             await components.adapter.initialize(stage.finetuning)
             await check_health(components.adapter)
+        if stages[0].adapter.recipe.compares != "group":
+            load = load.model_copy(update={"groups": 0, "differing": 0})  # groups of equal rewards teach, too
         await builder.probe_llms()
         providers = {name: await builder.get_llm_provider(name) for name in builder.llm_names}
         llms = {name: provider.description for name, provider in providers.items()}
-        observe(StepBegun("measuring the speed of sampling and training"))
+        observe(StepBegun(MEASURING))
         forecasts = [
-            await _forecast(plan, stage, load, components.adapter)
+            await forecast_of(plan, stage, load, components.adapter)
             for components, stage in zip(stages, plan.stages, strict=True)
         ]
+    for forecast in forecasts:
+        if forecast is not None and not forecast.fits:
+            finding = f"llms.{plan.trained_llm}: {misfit_text(forecast)} (rollouts: {load.basis})"
+            raise ConfigError([finding], hint=fitting_text(forecast.fitting))
     trained, measured = plan.trained_llm, forecasts[0]
     said = None if trained is None or measured is None else providers[trained].advice(measured)
     warnings, held_out = warnings_of(stages, plan), (plan.num_held_out or 0) - plan.num_copies
@@ -134,6 +145,7 @@ async def dry_run(given: FinetuneRunConfig, *, observe: Observer = lambda _event
             warnings=warnings,
             load=load,
             forecast=forecast,
+            proposals=proposals(plan, stage, load, forecast),
             smallest_improvement=smallest_improvement(held_out),
             smallest_with_changes=smallest_improvement(held_out, changed=CHANGED),
         )
@@ -141,7 +153,13 @@ async def dry_run(given: FinetuneRunConfig, *, observe: Observer = lambda _event
     ]
     if not plan.finetuning.phases:
         return plans[0]
-    once: dict[str, Any] = {"num_held_out": None, "validation_interval": None, "warnings": [], "config_text": ""}
+    once: dict[str, Any] = {
+        "num_held_out": None,
+        "validation_interval": None,
+        "warnings": [],
+        "proposals": [],
+        "config_text": "",
+    }
     of_phases = [plan.model_copy(update=once) for plan in plans]
     return plans[0].model_copy(update={"num_epochs": plan.finetuning.total_epochs, "phases": of_phases})
 
@@ -171,8 +189,8 @@ def _plan(plan: Plan, stage: Stage, **found: Any) -> FinetunePlan:
     )
 
 
-async def _forecast(plan: Plan, stage: Stage, load: RolloutLoad, adapter: TrainerAdapter) -> TrainingForecast | None:
-    """Raise ConfigError if the forecast is that training does not fit."""
+async def forecast_of(plan: Plan, stage: Stage, load: RolloutLoad, adapter: TrainerAdapter) -> TrainingForecast | None:
+    """Ask the backend about an epoch with this load; None if it does not tell, or the builder not how much it plays."""
     rollouts = plan.num_rollouts(stage).get(Phase.TRAIN)
     if not rollouts:
         return None
@@ -182,11 +200,7 @@ async def _forecast(plan: Plan, stage: Stage, load: RolloutLoad, adapter: Traine
         overlap=bool(stage.finetuning.max_staleness),
         probe_seconds=PROBE_SECONDS,
     )
-    forecast = await adapter.forecast(request)
-    if forecast is not None and not forecast.fits:
-        finding = f"llms.{plan.trained_llm}: {misfit_text(forecast)} (rollouts: {load.basis})"
-        raise ConfigError([finding], hint=fitting_text(forecast.fitting))
-    return forecast
+    return await adapter.forecast(request)
 
 
 def _calls_a_model(evaluator: BaseModel) -> bool:

@@ -22,7 +22,7 @@ from nat.finetuning.trajectories.calls import Target
 from nat.finetuning.trajectories.credit import credit_warnings
 from nat.finetuning.trajectories.groups import example_id, group_by_example, has_signal
 from nat.finetuning.trajectories.outcome import failed, scored, unscored, unscored_by, with_facts
-from nat.rollout.session import Choose, in_pass
+from nat.rollout.session import Choose, current_pass, in_pass
 from nat.runs.rollouts import RolloutRecord
 
 logger = logging.getLogger(__name__)
@@ -88,8 +88,8 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         self._play(run_id, None if wanted is None else partial(self._chosen, _epoch_of(meta), wanted, ()))
 
     def _play(self, run_id: str, choose: Choose | None) -> None:
-        """Start one pass per generation over the chosen examples, or over all of them."""
-        with in_pass(choose=choose, comparison=SidePasses(self.num_generations)):
+        """Start one pass per generation over the chosen examples, or over those that the context chooses."""
+        with in_pass(choose=choose or current_pass().choose, comparison=SidePasses(self.num_generations)):
             self.evaluation_runs[run_id] = [
                 asyncio.create_task(self.run_eval(), name=f"{run_id} generation {generation}")
                 for generation in range(self.num_generations)

@@ -1,8 +1,9 @@
 """The page with which `nat finetune --dry_run` ends."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from nat.finetuning.dry_run import PROBE_SECONDS, FinetunePlan
+from nat.finetuning.proposals import Proposal
 from nat.finetuning.verdict import MIN_DIFFERING
 from nat.reports.text import labelled
 from nat.runs.plot import duration
@@ -20,6 +21,7 @@ def plan_text(plan: FinetunePlan) -> str:
     """The plan on a page."""
     rows = [*_phases(plan), *_verdict(plan)] if plan.phases else [*_what(plan), *_work(plan), *_verdict(plan)]
     rows.append(("Output", str(plan.output_dir)))
+    rows += proposal_rows([each for own in plan.phases or [plan] for each in own.proposals])
     rows += [("Warning", text) for text in plan.warnings]
     return f"{labelled(rows)}\n\nNothing was trained. `--json` adds the resolved configuration."
 
@@ -41,7 +43,7 @@ def _what(plan: FinetunePlan) -> Iterator[Row]:
 
 
 def _work(plan: FinetunePlan) -> list[Row]:
-    return [*_amounts(plan), *_memory(plan), *_time(plan), *_earlier(plan)]
+    return [*_amounts(plan), *_memory(plan), *_time(plan)]
 
 
 def _parts(plan: FinetunePlan) -> Iterator[Row]:
@@ -111,16 +113,25 @@ def _cells(name: str, texts: list[str]) -> str:
 
 
 def _time(plan: FinetunePlan) -> Iterator[Row]:
-    seconds, found = plan.epoch_seconds, plan.forecast
-    if seconds is None or found is None or found.speed is None:
+    """Of an epoch and of all of them: measured before, or by the speed measured now."""
+    seconds, load, found = plan.epoch_seconds, plan.load, plan.forecast
+    speed = None if found is None else found.speed
+    if seconds is None:
         yield "Time", "not measured"
         return
-    speed = found.speed
-    sampling = "sampling not measured" if seconds.sampling is None else f"sampling {_seconds(seconds.sampling)}"
-    assumed = " if each rollout is one such call" if plan.load.assumed else ""
-    training = f"training {_seconds(seconds.training)}; without agent, tools and scoring"
-    yield "Time", f"{_seconds(seconds.total)} per epoch{assumed}: {sampling}, {training}"
-    yield "", "shorter answers, shared prompts and groups without a difference take less"
+    sampling = "rollouts not measured" if seconds.sampling is None else f"rollouts {seconds_text(seconds.sampling)}"
+    parts = f"{seconds_text(seconds.total)} per epoch: {sampling}, training {seconds_text(seconds.training)}"
+    if load.seconds is None:
+        how = "an assumption; `nat probe` measures rollouts" if load.assumed else "by the speed of sampling alone"
+        yield "Time", f"{parts}; {how}"
+        yield "", "agent, tools, scores and further calls take more; shorter answers and equal groups take less"
+    else:
+        measured = "rollouts and training" if load.update_seconds is not None else "rollouts"
+        yield "Time", f"{parts} ({measured} {load.basis})"
+        in_all = plan.num_epochs * seconds.total + plan.held_out_rollouts * load.seconds
+        yield "", f"{seconds_text(in_all)} in all, with validations and without loading and saving the model"
+    if speed is None:
+        return
     rates = [f"{speed.trained_tokens_per_second:,.0f} trained tokens per second"]
     if speed.chats:
         chats = "1 chat" if speed.chats == 1 else f"{speed.chats} chats"
@@ -131,10 +142,11 @@ def _time(plan: FinetunePlan) -> Iterator[Row]:
         yield "", f"measured here: {rates[0]}"
 
 
-def _earlier(plan: FinetunePlan) -> Iterator[Row]:
-    if plan.load.seconds is not None and plan.rollouts_per_epoch:
-        seconds = _seconds(plan.load.seconds * plan.rollouts_per_epoch)
-        yield "", f"with agent, tools and scoring {seconds} per epoch, {plan.load.basis}"
+def proposal_rows(proposals: Iterable[Proposal]) -> Iterator[Row]:
+    """Each one once, with the YAML to paste below it; phases share some."""
+    for each in dict.fromkeys(proposals):
+        yield "Proposal", each.why
+        yield "", f"paste  {each.settings}"
 
 
 def _verdict(plan: FinetunePlan) -> Iterator[Row]:
@@ -158,7 +170,8 @@ def _verdict(plan: FinetunePlan) -> Iterator[Row]:
     )
 
 
-def _seconds(seconds: float) -> str:
+def seconds_text(seconds: float) -> str:
+    """A duration, with two digits if it is short."""
     return f"{seconds:.2g} s" if seconds < _SHORT else duration(seconds)
 
 

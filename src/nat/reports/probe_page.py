@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from nat.finetuning.diagnosis.facts import Noise
 from nat.finetuning.probe.records import ExampleResult, Interval, Measured, ProbeReport, Signal
+from nat.reports.plan_page import proposal_rows, seconds_text
 from nat.reports.text import labelled, printable, table
 from nat.runs.plot import duration
 
@@ -20,6 +21,7 @@ def probe_page(report: ProbeReport) -> str:
         labelled(_facts(report)),
         *((_examples(measured.examples), _prospects(report), _answers(measured)) if measured.rewards else ()),
         _verdict(report),
+        *([labelled(proposal_rows(report.proposals))] if report.proposals else ()),
     ]
     return printable("\n\n".join(parts))
 
@@ -31,6 +33,10 @@ def _facts(report: ProbeReport) -> list[tuple[str, str]]:
     rows.append(
         ("Time", f"{measured.seconds_per_rollout:.2g} s per rollout, {duration(metrics['time/rollout'])} in all")
     )
+    rows.append(("", f"{duration(report.seconds)} with loading and second scores; ended because {report.ending}"))
+    if (epoch := report.epoch) is not None:
+        parts = f"rollouts {seconds_text(epoch.sampling or 0)}, training {seconds_text(epoch.training)}"
+        rows.append(("Epoch", f"about {seconds_text(epoch.total)} in a run: {parts}"))
     if "rollout/completion_tokens" in metrics:
         rows.append(("Tokens", _tokens(measured)))
     rows.append(("Calls", _calls(measured)))

@@ -52,6 +52,8 @@ class Speed(WireModel):
     prompt_tokens_per_second: float = 0.0
     step_seconds: float = 0.0
     """Of a step that gives each of these chats a token."""
+    doubled_step_seconds: float = 0.0
+    """The same with twice as many chats; 0 if it was not measured."""
     trained_tokens: int
     """Tokens of the pass that was measured."""
     trained_tokens_per_second: float

@@ -1,6 +1,8 @@
 """What an epoch asks of sampler and learner, and how long they take for it."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise, takewhile
 from math import ceil
 
 from nat.sizing.forecast import Speed
@@ -23,12 +25,33 @@ class RolloutLoad(WireModel):
     sampled_tokens: float
     longest_row: int
     """Tokens of the longest conversation of all rollouts."""
+    different_tokens: float | None = None
+    """Of `row_tokens`, what the generations of an example leave if equal beginnings count once; None if not known."""
+    rollouts: int = 0
+    """Those that were played."""
+    longest_answer: int | None = None
+    """Tokens of the longest answer; None if answers were cut off."""
+    max_tokens: int | None = None
+    """Limit of an answer at that time."""
     basis: str
     """Where these figures come from."""
     assumed: bool = False
-    """True before the first run, when a rollout takes at least this."""
+    """True before the first rollout was played."""
     seconds: float | None = None
-    """Of that epoch, with agent, tools and evaluators, per rollout."""
+    """Of playing and scoring, with agent and tools, per rollout, while others are played; None if not measured."""
+    update_seconds: float | None = None
+    """Of the rest of an epoch, per rollout; None if not measured."""
+    groups: int = 0
+    """Those that were compared; 0 if not known."""
+    differing: int = 0
+    """Of these, the ones with a difference in reward, which are trained on."""
+    rising: int = 0
+    """Epochs of a run whose reward still rose beyond chance in the last third of them; 0 for none."""
+
+    def holds_with(self, max_tokens: int | None) -> bool:
+        """Whether the load is that of another limit, too: of the answers none meets either."""
+        longest = self.longest_answer
+        return max_tokens == self.max_tokens or (longest is not None and longest <= (max_tokens or longest))
 
     def workload(self, rollouts: int, *, at_a_time: int) -> Workload:
         """The sizes of an epoch with so many rollouts."""
@@ -45,10 +68,10 @@ class RolloutLoad(WireModel):
 
 @dataclass(frozen=True)
 class EpochSeconds:
-    """Seconds of an epoch, without those of the agent, its tools and the evaluators."""
+    """Seconds of an epoch."""
 
     sampling: float | None
-    """None if the sampler was too slow to be measured."""
+    """With those of the agent, its tools and the evaluators if rollouts were measured; None if nothing is known."""
     training: float
 
     @property
@@ -56,26 +79,43 @@ class EpochSeconds:
         return (self.sampling or 0.0) + self.training
 
 
-def assumed_load(prompt_characters: int, max_tokens: int | None) -> RolloutLoad:
-    """The load of a rollout that makes one call, whose prompt is the longest example."""
+def assumed_load(prompt_characters: int, max_tokens: int | None, *, key: str, generations: int = 1) -> RolloutLoad:
+    """The load of a rollout that makes one call, whose prompt is the longest example; `key` is that of `max_tokens`."""
     prompt, answer = ceil(prompt_characters / CHARACTERS_PER_TOKEN), max_tokens or ASSUMED_ANSWER
-    limit = "of `max_tokens`" if max_tokens else f"of {ASSUMED_ANSWER} tokens (`max_tokens` is not set)"
+    limit = f"the {answer} tokens of {key}" if max_tokens else f"{ASSUMED_ANSWER} tokens ({key} is not set)"
     return RolloutLoad(
         calls=1,
         row_tokens=prompt + answer,
         sampled_tokens=answer,
         longest_row=prompt + answer,
-        basis="assumed before the first run: one call per rollout, with the longest example as its prompt "
-        f"({CHARACTERS_PER_TOKEN} characters per token) and an answer {limit}",
+        different_tokens=prompt / generations + answer,
+        basis=f"assumed, since nothing was played: one call per rollout, with the longest example as its prompt "
+        f"({CHARACTERS_PER_TOKEN} characters per token) and an answer of {limit}",
         assumed=True,
     )
 
 
-def epoch_seconds(speed: Speed, load: RolloutLoad, rollouts: int, optimizer_steps: int) -> EpochSeconds:
-    """The time of an epoch at the measured speed."""
-    sampling = None
-    if speed.chats:
-        prompts = rollouts * (load.row_tokens - load.sampled_tokens) / speed.prompt_tokens_per_second
+def different_tokens(rows: Iterable[Sequence[int]]) -> int:
+    """The tokens of some rows, equal beginnings counted once."""
+    ordered = sorted(map(list, rows))
+    shared = (takewhile(lambda both: both[0] == both[1], zip(*pair, strict=False)) for pair in pairwise(ordered))
+    return sum(map(len, ordered)) - sum(len(list(equal)) for equal in shared)
+
+
+def epoch_seconds(speed: Speed | None, load: RolloutLoad, rollouts: int, optimizer_steps: int) -> EpochSeconds | None:
+    """The time of an epoch: as far as rollouts and updates were measured, as then; else at the measured speed.
+
+    None without any of these for the updates.
+    """
+    different = load.different_tokens or load.row_tokens
+    sampling = None if load.seconds is None else rollouts * load.seconds
+    if sampling is None and speed is not None and speed.chats:
+        prompts = rollouts * max(0.0, different - load.sampled_tokens) / speed.prompt_tokens_per_second
         sampling = prompts + rollouts * load.sampled_tokens / speed.chats * speed.step_seconds
-    trained = rollouts * load.row_tokens / speed.trained_tokens_per_second
+    if load.update_seconds is not None:
+        return EpochSeconds(sampling, rollouts * load.update_seconds)
+    if speed is None:
+        return None
+    share = load.differing / load.groups if load.groups else 1.0
+    trained = rollouts * share * different / speed.trained_tokens_per_second
     return EpochSeconds(sampling, trained + optimizer_steps * speed.optimizer_seconds)

@@ -5,7 +5,7 @@ from io import StringIO
 from rich.console import Console
 
 from nat.cli.steps import StepDisplay, StepProgress, shown_steps
-from nat.finetuning.events import RolloutDone, RolloutsBegun, StepBegun
+from nat.finetuning.events import RolloutDone, RolloutsBegun, Said, StepBegun
 from nat.runs.records import Phase
 
 
@@ -99,3 +99,14 @@ def test_a_terminal_gets_a_bar_with_counts_and_failures():
             progress(event)
     assert "playing rollouts (1 failed)" in out.getvalue()
     assert "2/3" in out.getvalue()
+
+
+def test_what_a_round_repeats_is_named_once_and_each_message_is_a_line():
+    """A probe plays in rounds: short ones show only what they found."""
+    pipe = Pipe()
+    progress = StepProgress(pipe.steps)
+    for number in (1, 2):
+        progress(RolloutsBegun(Phase.TRAIN, 16))
+        progress(StepBegun("scoring"))
+        progress(Said(f"round {number}"))
+    assert pipe.lines == ["playing rollouts 0/16 …", "scoring …", "round 1", "round 2"]

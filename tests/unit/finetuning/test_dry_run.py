@@ -10,6 +10,7 @@ from fakes.forecasts import FORECAST
 from fakes.openai_server import OpenAIServer
 from nat.errors import BackendUnreachable, ConfigError, DatasetError, EvaluationError
 from nat.finetuning.dry_run import PROBE_SECONDS, dry_run
+from nat.finetuning.interfaces.trainer_adapter import Recipe
 from nat.finetuning.progress import RunProgress
 from nat.finetuning.verdict import smallest_improvement
 from nat.runs.journal import JOURNAL_NAME
@@ -172,7 +173,10 @@ async def test_no_secret_is_in_the_plan(tmp_path):
 
 
 async def test_before_the_first_run_the_load_is_assumed(tmp_path):
-    """The backend is asked about the longest example and `max_tokens`, and measures for a few seconds."""
+    """The backend is asked about the longest example and `max_tokens`, and measures for a few seconds.
+
+    The two generations of an example share their prompt. Nothing is proposed from an assumption.
+    """
     async with OpenAIServer() as server:
         project = FinetuningProject(tmp_path, server)
         project.config["trainer_adapters"]["adapter"]["llm"] = "student"
@@ -186,8 +190,9 @@ async def test_before_the_first_run_the_load_is_assumed(tmp_path):
     assert (request.num_rollouts, request.probe_seconds) == (8, PROBE_SECONDS)
     assert (request.workload.chats, request.workload.row_tokens, request.workload.epoch_tokens) == (4, 40, 320)
     assert plan.epoch_seconds is not None
-    assert plan.epoch_seconds.sampling == pytest.approx(8 * 10 / 1000 + 8 * 30 / 4 * 0.1)
-    assert plan.epoch_seconds.training == pytest.approx(8 * 40 / 500 + 2 * 1)
+    assert plan.epoch_seconds.sampling == pytest.approx(8 * 5 / 1000 + 8 * 30 / 4 * 0.1)
+    assert plan.epoch_seconds.training == pytest.approx(8 * 35 / 500 + 2 * 1)
+    assert plan.proposals == []
 
 
 @pytest.mark.parametrize(("forecast", "advice"), [(FORECAST, {"student": "made for cpu"}), (None, {})])
@@ -211,15 +216,36 @@ async def test_after_a_run_the_load_is_that_of_its_last_epoch(tmp_path):
         with project.registered():
             run = await project.run()
             plan = await dry_run(project.given())
-            project.config["llms"]["student"]["max_tokens"] = 30
+            project.config["llms"]["student"]["model_name"] = "another"
             other = await dry_run(project.given())
         with project.journal() as journal:
             lengths = [len(row.token_ids) for each in journal.rollouts(Phase.TRAIN, 1) for row in each.rows]
     assert (plan.load.assumed, plan.load.calls) == (False, 2)
     assert (plan.load.longest_row, plan.load.row_tokens) == (max(lengths), sum(lengths) / 8)
     assert plan.load.seconds > 0
-    assert plan.load.basis == f"as in the last epoch of {run.run_dir.name}"
+    assert (plan.load.rollouts, plan.load.groups) == (8, 8)
+    assert plan.load.update_seconds >= 0
+    assert plan.load.basis == f"in run {run.run_dir.name}"
     assert other.load.assumed
+
+
+@pytest.mark.parametrize(("max_tokens", "assumed"), [(30, False), (1, True)])
+async def test_a_limit_that_no_answer_meets_changes_no_load(tmp_path, max_tokens, assumed):
+    """Who sets `max_tokens` as proposed keeps what was measured; a limit below an answer seen is another load."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.config["trainer_adapters"]["adapter"]["llm"] = "student"
+        with project.registered():
+            await project.run()
+            unset = await dry_run(project.given())
+            project.config["llms"]["student"]["max_tokens"] = max_tokens
+            plan = await dry_run(project.given())
+    [proposal] = [each for each in unset.proposals if "max_tokens" in each.settings]
+    longest = unset.load.longest_answer
+    assert 1 < longest <= 15
+    assert proposal.settings == f"llms: {{student: {{max_tokens: {2 * longest}}}}}"
+    assert proposal.why.startswith("llms.student.max_tokens is not set: the longest answer of 8 rollouts in run ")
+    assert plan.load.assumed == assumed
 
 
 async def test_a_damaged_run_does_not_hide_the_earlier_ones(tmp_path):
@@ -238,7 +264,7 @@ async def test_a_damaged_run_does_not_hide_the_earlier_ones(tmp_path):
             shutil.copytree(run.run_dir, project.output_dir / "run-z")
             (project.output_dir / "run-z" / JOURNAL_NAME).write_bytes(b"not a database, but long enough to be read")
             plan = await dry_run(project.given())
-    assert plan.load.basis == f"as in the last epoch of {run.run_dir.name}"
+    assert plan.load.basis == f"in run {run.run_dir.name}"
 
 
 async def test_judges_are_counted(tmp_path):
@@ -265,3 +291,15 @@ async def test_what_does_not_fit_is_an_error_with_the_settings_that_do(tmp_path)
     assert "llms.student: training all weights takes 8.0 GB at its peak, by prediction" in text
     assert "the machine has 3.0 GB free for it: weights 4.0 GB, gradients 4.0 GB" in text
     assert "these fit: lora: {rank: 16} (1.0 GB)" in text
+
+
+async def test_an_algorithm_that_compares_across_groups_learns_from_equal_ones(tmp_path):
+    """The share of groups with a difference, which a run of it records, too, says nothing about its epochs."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        with project.registered():
+            await project.run()
+            by_group = await dry_run(project.given())
+            project.adapter.recipe = Recipe(compares="batch")
+            by_batch = await dry_run(project.given())
+    assert (by_group.load.groups, by_batch.load.groups) == (8, 0)

@@ -4,12 +4,11 @@ from pathlib import Path
 
 from fakes.forecasts import FORECAST, SPEED
 from nat.finetuning.dry_run import FinetunePlan
+from nat.finetuning.proposals import Proposal
 from nat.reports.plan_page import plan_text
 from nat.sizing.load import RolloutLoad
 
-LOAD = RolloutLoad(
-    calls=2.5, row_tokens=300, sampled_tokens=100, longest_row=400, basis="as in the last epoch of r", seconds=4
-)
+LOAD = RolloutLoad(calls=2.5, row_tokens=300, sampled_tokens=100, longest_row=400, basis="in run r", seconds=4)
 PLAN = FinetunePlan(
     trainer="t",
     trajectory_builder="b",
@@ -47,7 +46,7 @@ def test_amounts():
     assert "920 in all: 800 of epochs and 120 of validations" in found
     assert "LLM calls 200 per epoch, 2,300 in all" in found
     assert "Judge calls 80 per epoch, 920 in all (one per rollout by judge)" in found
-    assert "Tokens 300 per rollout, 100 of them sampled: as in the last epoch of r" in found
+    assert "Tokens 300 per rollout, 100 of them sampled: in run r" in found
     assert "secret_key_of_yaml" not in "".join(found)
 
 
@@ -64,13 +63,34 @@ def test_memory_of_all_weights_and_of_adapters():
 
 
 def test_time_by_the_measured_speed():
-    """80 rollouts of 200 prompt and 100 sampled tokens, and two optimizer steps."""
-    found = lines()
-    assert "Time 4 min 26 s per epoch: sampling 3 min 36 s, training 50 s; without agent, tools and scoring" in found
-    assert "shorter answers, shared prompts and groups without a difference take less" in found
-    assert "with agent, tools and scoring 5 min 20 s per epoch, as in the last epoch of r" in found
+    """80 rollouts of 200 prompt and 100 sampled tokens, and two optimizer steps; an assumption is called one."""
+    known = LOAD.model_copy(update={"seconds": None})
+    found = lines(load=known)
+    assert "Time 4 min 26 s per epoch: rollouts 3 min 36 s, training 50 s; by the speed of sampling alone" in found
+    assert "agent, tools, scores and further calls take more; shorter answers and equal groups take less" in found
     slow = FORECAST.model_copy(update={"speed": SPEED.model_copy(update={"chats": 0})})
-    assert any("sampling not measured, training 50 s" in line for line in lines(forecast=slow))
+    assert any("rollouts not measured, training 50 s" in line for line in lines(load=known, forecast=slow))
+    assumed = lines(load=known.model_copy(update={"assumed": True}))
+    assert any(line.endswith("; an assumption; `nat probe` measures rollouts") for line in assumed)
+
+
+def test_time_as_it_was_measured():
+    """Rollouts as in a probe, updates as in a run, and all of it with 120 rollouts of validations."""
+    found = lines()
+    assert "Time 6 min 10 s per epoch: rollouts 5 min 20 s, training 50 s (rollouts in run r)" in found
+    assert "1 h 9 min in all, with validations and without loading and saving the model" in found
+    run = lines(load=LOAD.model_copy(update={"update_seconds": 1.0}), forecast=None)
+    assert any(line.endswith("training 1 min 20 s (rollouts and training in run r)") for line in run)
+
+
+def test_proposals_have_the_yaml_to_paste():
+    """One line says what was seen, the next what to paste; a proposal of two phases stands once."""
+    proposal = Proposal("llms.student.max_tokens is not set: seen", "llms: {student: {max_tokens: 24}}")
+    for changes in ({"proposals": [proposal]}, {"phases": 2 * [PLAN.model_copy(update={"proposals": [proposal]})]}):
+        found = lines(**changes)
+        at = found.index("Proposal llms.student.max_tokens is not set: seen")
+        assert found[at + 1] == "paste llms: {student: {max_tokens: 24}}"
+        assert found.count(found[at]) == 1
 
 
 def test_what_the_held_out_examples_can_show():

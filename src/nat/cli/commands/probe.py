@@ -10,7 +10,8 @@ from nat.cli.commands.finetune import run_config
 from nat.cli.commands.options import rollout_options
 from nat.cli.steps import StepProgress, shown_steps
 from nat.files import write_text
-from nat.finetuning.probe.run import ProbeOptions, ProbeResult, probe
+from nat.finetuning.diagnosis.conditions_of_scores import ENOUGH_TO_TELL
+from nat.finetuning.probe.run import RESCORED, ProbeOptions, ProbeResult, probe
 from nat.finetuning.probe.verdict import raise_without_signal
 from nat.reports.probe_page import probe_page
 from nat.secrets import redact_json
@@ -20,7 +21,16 @@ from nat.wire.json import without_surrogates
 @click.command("probe")
 @rollout_options
 @click.option(
-    "--examples", type=click.IntRange(min=1), default=16, show_default=True, help="Examples to play, chosen at random."
+    "--minutes",
+    type=click.FloatRange(min=0),
+    default=3,
+    show_default=True,
+    help="Time, loading included, after which no further examples are played; 0 for no bound.",
+)
+@click.option(
+    "--examples",
+    type=click.IntRange(min=1),
+    help=f"Examples to play at most, chosen at random; default: as many as {ENOUGH_TO_TELL} rollouts take.",
 )
 @click.option(
     "--generations", type=click.IntRange(min=2), default=8, show_default=True, help="Rollouts of each example."
@@ -30,7 +40,7 @@ from nat.wire.json import without_surrogates
     type=click.IntRange(min=0),
     default=2,
     show_default=True,
-    help="Times to score each output again, which measures the evaluator's noise.",
+    help=f"Times to score each output of the first {RESCORED} examples again, which measures the evaluator's noise.",
 )
 @click.option(
     "--reward", help="The evaluator whose score is the reward; default: that of `finetuning`, or the only one."
@@ -46,7 +56,8 @@ def probe_command(
     /,
     *,
     config_file: Path,
-    examples: int,
+    minutes: float,
+    examples: int | None,
     generations: int,
     rescores: int,
     reward: str | None,
@@ -56,9 +67,9 @@ def probe_command(
 ) -> None:
     """Play some examples with the untrained model, and tell whether training has a signal.
 
-    The exit code is 1 if it has none.
+    It ends early when the answer is clear. The exit code is 1 if it has none.
     """
-    options = ProbeOptions(examples=examples, generations=generations, rescores=rescores, reward=reward)
+    options = ProbeOptions(examples, generations, rescores, reward, minutes)
     given = run_config(context, config_file)
     with shown_steps() as steps:
         result = event_loop.run(probe(given, options, observe=StepProgress(steps)), keep_stdout=as_json)

@@ -1,13 +1,9 @@
-"""From the rollouts of a probe to its numbers. Pure."""
+"""From the rollouts of a probe to its numbers. Pure but for the time of its record."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from operator import itemgetter
 from statistics import fmean
 
-from nat.data_models.evaluate_runtime import EvaluationRunOutput
-from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.finetuning import FinetuneConfig, TrajectoryCollection
 from nat.errors import RunFailed
 from nat.finetuning import guards
@@ -17,7 +13,9 @@ from nat.finetuning.epoch import PlayedEpoch, epoch_record
 from nat.finetuning.metrics import metrics_of_rollouts
 from nat.finetuning.plan import Plan
 from nat.finetuning.probe.records import ExampleResult, Measured, ProbeAnswer
+from nat.finetuning.probe.rounds import RUN_ID, Played
 from nat.finetuning.probe.statistics import prospects, score_noise, value_counts
+from nat.finetuning.run_context import utc_now
 from nat.finetuning.trajectories.groups import example_id, has_signal
 from nat.runs.records import EpochRecord
 from nat.runs.rollouts import RolloutRecord, RolloutTally, tally
@@ -26,32 +24,18 @@ from nat.secrets import redact
 _SHOWN_CHARS = 120
 
 
-@dataclass(frozen=True)
-class PlayedProbe:
-    """The rollouts of a probe."""
-
-    examples: Sequence[EvalInputItem]
-    collected: TrajectoryCollection
-    records: Sequence[RolloutRecord]
-    passes: Sequence[EvaluationRunOutput]
-    """Their outputs, one pass for each generation; empty if the builder is not an `EvalTrajectoryBuilder`."""
-    seconds: float
-    ended_at: datetime
-
-
 def measure(
-    played: PlayedProbe,
+    played: Played,
     plan: Plan,
     *,
-    scores_EGK: Sequence[Sequence[Sequence[float]]],
     references: ReferenceScores | None,
     model: Mapping[str, str],
     across_groups: bool,
 ) -> tuple[Measured, Window]:
-    """All numbers of the report, and the window to judge; `scores_EGK` has the scores by example and generation."""
+    """All numbers of the report, and the window to judge."""
     finetuning, counts = plan.finetuning, tally(played.records)
     assert finetuning.reward_function is not None, "set before the run"
-    examples, noise = _results(played), score_noise(scores_EGK)
+    examples, noise = _results(played), score_noise(played.scores_EGK)
     counts_EV = value_counts([example.rewards for example in examples if example.rewards])
     expected = prospects(counts_EV) if counts_EV else []
     facts = Facts(
@@ -89,15 +73,15 @@ def measure(
     return measured, window
 
 
-def _epoch(played: PlayedProbe) -> list[EpochRecord]:
+def _epoch(played: Played) -> list[EpochRecord]:
     """The rollouts as the first epoch of a run, none of whose groups is left out; empty if there are none."""
-    if not any(played.collected.trajectories):
+    if not any(played.groups):
         return []
-    run_id, collected = played.collected.run_id, played.collected
+    collected = TrajectoryCollection(trajectories=[list(group) for group in played.groups], run_id=RUN_ID)
     return [
         epoch_record(
-            PlayedEpoch(0, run_id, collected, collected, played.records),
-            timestamp=played.ended_at,
+            PlayedEpoch(0, RUN_ID, collected, collected, played.records),
+            timestamp=utc_now(),
             curriculum=None,
             seconds=played.seconds,
             stages={"rollout": played.seconds},
@@ -116,14 +100,14 @@ def _stops(counts: RolloutTally, config: FinetuneConfig) -> str | None:
     return None
 
 
-def _results(played: PlayedProbe) -> list[ExampleResult]:
+def _results(played: Played) -> list[ExampleResult]:
     """One result per example, the hardest first; examples without a reward come last."""
-    differing = {example_id(group[0]) for group in played.collected.trajectories if has_signal(group)}
+    differing = {example_id(group[0]) for group in played.groups if has_signal(group)}
     records: dict[str, list[RolloutRecord]] = {str(item.id): [] for item in played.examples}
     for record in played.records:
         records.setdefault(record.example_id, []).append(record)
     results = [_result(example, own, differs=example in differing) for example, own in records.items()]
-    return sorted(results, key=lambda result: (result.mean is None, result.mean or 0.0))
+    return sorted(results, key=lambda result: (result.mean is None, result.mean or 0.0, result.id))
 
 
 def _result(example: str, records: Sequence[RolloutRecord], *, differs: bool) -> ExampleResult:
@@ -137,9 +121,10 @@ def _result(example: str, records: Sequence[RolloutRecord], *, differs: bool) ->
     )
 
 
-def _answers(played: PlayedProbe) -> list[ProbeAnswer]:
+def _answers(played: Played) -> list[ProbeAnswer]:
     """A rollout with the lowest reward and, if there is another reward, one with the highest."""
-    usable = [(each.reward, each) for each in played.records if each.left_out is None and each.reward is not None]
+    ordered = sorted(played.records, key=lambda record: (record.example_id, record.generation))
+    usable = [(each.reward, each) for each in ordered if each.left_out is None and each.reward is not None]
     if not usable:
         return []
     questions = {str(item.id): str(item.input_obj) for item in played.examples}

@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, computed_field
 
 from nat.data_models.rollout_failure import FailureCount
 from nat.finetuning.diagnosis.facts import Noise, Prospect, ReferenceScores
+from nat.finetuning.proposals import Proposal
 from nat.runs.records import Finding
+from nat.sizing.load import EpochSeconds
 
 Interval = tuple[float, float]
 
@@ -120,6 +122,14 @@ class Signal(StrEnum):
     NONE = "no signal"
 
 
+class Ending(StrEnum):
+    """Why a probe plays no further example."""
+
+    PLAYED = "all were played"
+    CLEAR = "the answer is clear"
+    TIME = "the time is over (more --minutes play more examples)"
+
+
 class ProbeReport(ProbeRecord):
     """The measurements and the judgement."""
 
@@ -133,3 +143,12 @@ class ProbeReport(ProbeRecord):
     interval: Interval | None
     """95 % interval of the share of groups with a difference, with this number of generations; None without groups."""
     measured: Measured
+    seconds: float = 0.0
+    """From the start to the last rollout, loading and second scores included."""
+    pace: float = 0.0
+    """Seconds per rollout of the largest round: the others leave places free, and the first one warms up."""
+    ending: Ending = Ending.PLAYED
+    epoch: EpochSeconds | None = None
+    """What an epoch of training will take; None if it was not measured."""
+    proposals: list[Proposal] = []
+    """Values of settings that follow from the rollouts."""

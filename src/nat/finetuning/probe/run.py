@@ -1,67 +1,75 @@
-"""Play some examples with the untrained model as the first epoch would, and score their outputs again."""
+"""Play examples with the untrained model as the first epoch would, for some minutes, and judge what they show."""
 
-import asyncio
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from statistics import fmean
+from functools import partial
+from math import ceil, inf
 from typing import Any
 
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.defaults import missing_components
+from nat.config.load import dump_resolved
 from nat.data_models.component_ref import EvaluatorRef
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
 from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig, RewardFunctionConfig
-from nat.errors import ANY_FAILURE, ConfigError, describe_error, one_of
-from nat.eval.comparison import SidePasses, comparing
+from nat.errors import ANY_FAILURE, ConfigError, RunFailed, describe_error, one_of
 from nat.eval.dataset import answer_column_warning, copies
-from nat.eval.evaluate import score_items
-from nat.finetuning import guards
-from nat.finetuning.diagnosis.facts import ReferenceScores
-from nat.finetuning.events import Observer, RolloutsBegun, StepBegun
+from nat.finetuning.diagnosis.conditions_of_scores import ENOUGH_TO_TELL
+from nat.finetuning.dry_run import MEASURING, forecast_of
+from nat.finetuning.events import Observer, Said, StepBegun
 from nat.finetuning.example_choice import in_turn
+from nat.finetuning.expected_load import load_of, remember_probe
 from nat.finetuning.health import check_health
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
-from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
+from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.plan import Plan, configured, pinned, read_examples
 from nat.finetuning.plan_rules import judge_findings, sampling_findings, unknown_reward, unlimited_answers
-from nat.finetuning.probe.measure import PlayedProbe, measure
-from nat.finetuning.probe.records import ProbeReport
-from nat.finetuning.probe.verdict import judge
+from nat.finetuning.probe.budget import FIRST_ROUND, FULL, is_clear, next_round
+from nat.finetuning.probe.measure import measure
+from nat.finetuning.probe.records import Ending, ProbeReport, Signal
+from nat.finetuning.probe.rounds import Played, Player
+from nat.finetuning.probe.verdict import interim_text, judge
+from nat.finetuning.proposals import proposals
 from nat.finetuning.run_context import Stopwatch, utc_now
 from nat.finetuning.runtime import LOADING, build_components
 from nat.finetuning.stage import playing_stage, stages_of, trained_llm
-from nat.finetuning.trajectories.groups import records_of
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
-from nat.finetuning.workflow_sessions import observed_rollouts, opened_remote, training_session
+from nat.finetuning.workflow_sessions import opened_remote, training_session
 from nat.rollout.loop_watch import watched_loop
-from nat.rollout.server_watch import check_llm_servers, watched_servers
-from nat.rollout.session import WorkflowSession, in_pass, rollouts_open, using_session
+from nat.runs.plot import duration
 from nat.runs.records import Phase
 from nat.runs.rollouts import RolloutRecord
 from nat.secrets import redacted_logs
+from nat.sizing.load import RolloutLoad, epoch_seconds
 from nat.wire import rewards
 
 logger = logging.getLogger(__name__)
 
-RUN_ID = "probe"
-_META = {"epoch": 0, "run_id": RUN_ID}
+_LATE = 0.5
+"""A round that takes this share of the bound longer than it may is canceled."""
+RESCORED = 16
+"""Examples whose outputs are scored again: more tell little about the noise, and a judge has its price."""
 
 
 @dataclass(frozen=True)
 class ProbeOptions:
     """What to play."""
 
-    examples: int = 16
+    examples: int | None = None
+    """At most; None for as many as `ENOUGH_TO_TELL` rollouts take."""
     generations: int = 8
     """Rollouts of each example."""
     rescores: int = 2
-    """How often each output is scored again."""
+    """How often each output of the first `RESCORED` examples is scored again."""
     reward: str | None = None
     """Key of the evaluator, in place of `finetuning.reward_function.name`."""
+    minutes: float = 3.0
+    """No round begins after these, loading included; 0 is no bound."""
 
 
 @dataclass(frozen=True)
@@ -73,55 +81,114 @@ class ProbeResult:
 
 
 async def probe(
-    given: FinetuneRunConfig, options: ProbeOptions, *, observe: Observer = lambda _event: None
+    given: FinetuneRunConfig,
+    options: ProbeOptions,
+    *,
+    observe: Observer = lambda _event: None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> ProbeResult:
-    """Play `options.examples` examples, score them again, and judge; nothing is trained and nothing is written.
+    """Play examples in rounds, score them again, and judge, until the answer is clear or the time is over.
 
-    A configuration without `finetuning.enabled` needs a workflow, a dataset and an evaluator. Otherwise the trainer
-    adapter is opened as by `--dry_run`, because it may know how to reach the model.
+    Nothing is trained, and nothing is written but what rollouts took, for the next plan. A configuration without
+    `finetuning.enabled` needs a workflow, a dataset and an evaluator. Otherwise the trainer adapter is opened as by
+    `--dry_run`, because it may know how to reach the model. The clock gives seconds.
 
     Raises:
         ConfigError: the configuration is wrong or incomplete.
         DatasetError: the dataset cannot be read.
         BackendError: the model's server is unreachable, or died.
+        RunFailed: the first rollouts did not end, though there was half as much time again.
 
     """
-    plan, chosen = await _planned(given, options)
+    watch = Stopwatch(clock)
+    plan, examples = await _planned(given, options)
     observe(StepBegun(LOADING))
     async with AsyncExitStack() as stack:
         stack.enter_context(redacted_logs())
         builder = await stack.enter_async_context(replace(plan, config=_as_asked(plan.config, options)).opened())
         remote = await opened_remote(stack, plan, builder)
-        session = training_session(plan, builder, remote)
         adapter = await _opened_adapter(stack, plan, builder)
         across_groups = adapter is not None and adapter.recipe.compares == "batch"
         await builder.probe_llms()
-        stack.enter_context(using_session(session))
         stack.enter_context(watched_loop())
         trajectories = await _trajectory_builder(plan.finetuning, builder, options)
-        observe(RolloutsBegun(Phase.TRAIN, len(chosen) * options.generations))
-        with observed_rollouts(session, observe):
-            async with watched_servers(builder, rollouts_open):
-                played = await _play(trajectories, chosen)
-        if any(record.left_out is not None for record in played.records):
-            await check_llm_servers(builder)
-        if options.rescores and played.passes:
-            observe(
-                StepBegun(f"scoring the answers again, to measure the noise of the score ({options.rescores} times)")
-            )
-        scores_EGK = await _scored_again(played, options.rescores, trajectories, session)
-        references = None
-        if rewards.equal([scores_K[0] for scores_GK in scores_EGK for scores_K in scores_GK]):
-            references = await _reference_scores(chosen, trajectories, session)
         model = {name: (await builder.get_llm_provider(name)).description for name in builder.llm_names}
-    measured, window = measure(
-        played, plan, scores_EGK=scores_EGK, references=references, model=model, across_groups=across_groups
-    )
-    return ProbeResult(judge(measured, window), played.records)
+        player = Player(trajectories, builder, partial(training_session, plan, builder, remote), observe)
+        judged = partial(_judged, plan=plan, model=model, across_groups=across_groups)
+        report, played = await _in_rounds(player, examples, options, judged, watch)
+        known = {"seconds": report.pace}
+        if options.generations == plan.stages[0].num_generations and not across_groups:
+            known |= {"groups": len(report.measured.groups), "differing": report.measured.num_differing}
+        load = load_of(played.records, f"the probe of {utc_now():%d %B %H:%M} UTC", **known)
+        if load is not None:
+            remember_probe(plan, load)
+            report = await _with_outlook(report, plan, load, adapter, observe)
+    return ProbeResult(report, played.records)
+
+
+async def _in_rounds(
+    player: Player, examples: list[EvalInputItem], options: ProbeOptions, judged: Callable[..., Any], watch: Stopwatch
+) -> tuple[ProbeReport, Played]:
+    """Play the examples in rounds, in this order, and judge after each."""
+    bound, playing, ids = options.minutes * 60 or inf, 0.0, set[str]()
+    played, largest, report, ending = None, None, None, Ending.PLAYED
+    while left := [item for item in examples if str(item.id) not in ids]:
+        began = watch.total
+        items = left[: next_round(len(examples), len(ids), playing=playing, left=bound - began)]
+        more = items and await player.round(
+            items,
+            rollouts=len(items) * options.generations,
+            rescores=options.rescores if len(ids) < RESCORED else 0,
+            patience=max(bound - began, 0.0) + _LATE * bound,
+        )
+        if not more:
+            ending = Ending.TIME
+            break
+        played = more if played is None else played + more
+        largest = more if largest is None or len(more.records) >= len(largest.records) else largest
+        ids |= {str(item.id) for item in items} | {record.example_id for record in more.records}  # a builder may choose
+        references = None
+        if rewards.equal([scores_K[0] for scores_GK in played.scores_EGK for scores_K in scores_GK]):
+            references = await player.reference_scores(played.examples)
+        playing += watch.total - began
+        report, clear = judged(played, largest=largest, references=references, before=report)
+        player.observe(Said(interim_text(report, watch.total)))
+        if clear and len(left) > len(items):
+            ending = Ending.CLEAR
+            break
+    if report is None or played is None:
+        raise RunFailed(
+            f"the rollouts of the first {FIRST_ROUND} examples did not end in {duration(watch.total)}",
+            hint="give them more --minutes, play fewer --generations, or let answers be shorter (max_tokens)",
+        )
+    return report.model_copy(update={"seconds": watch.total, "ending": ending}), played
+
+
+def _judged(
+    played: Played, plan: Plan, *, largest: Played, before: ProbeReport | None, **known: Any
+) -> tuple[ProbeReport, bool]:
+    """The report so far, and whether it is clear after the one before it; the `largest` round tells the speed."""
+    (measured, window), count = measure(played, plan, **known), len(largest.records)
+    report = judge(measured, window).model_copy(update={"pace": largest.seconds / max(1, count)})
+    full = count >= FULL * plan.config.eval.general.max_concurrency
+    return report, is_clear(report, before, weak_below=1 - window.guards.max_equal_groups, full=full)
+
+
+async def _with_outlook(
+    report: ProbeReport, plan: Plan, load: RolloutLoad, adapter: TrainerAdapter | None, observe: Observer
+) -> ProbeReport:
+    """The report with the time of an epoch and the proposals; without a signal, or a backend, speed is not measured."""
+    stage, epoch, forecast = plan.stages[0], None, None
+    if adapter is not None and report.signal is not Signal.NONE:
+        observe(StepBegun(MEASURING))
+        forecast = await forecast_of(plan, stage, load, adapter)
+    if forecast is not None:
+        epoch = epoch_seconds(forecast.speed, load, plan.num_rollouts(stage)[Phase.TRAIN], forecast.optimizer_steps)
+    return report.model_copy(update={"epoch": epoch, "proposals": proposals(plan, stage, load, forecast)})
 
 
 async def _planned(given: FinetuneRunConfig, options: ProbeOptions) -> tuple[Plan, list[EvalInputItem]]:
-    """The plan of the stage that plays, and the examples to play."""
+    """The plan of the stage that plays, and the examples to play, in turn."""
     config, given = configured(given)
     if (playing := playing_stage(stages_of(config))) is not None:
         config = config.model_copy(update={"finetuning": playing.finetuning})
@@ -141,10 +208,16 @@ async def _planned(given: FinetuneRunConfig, options: ProbeOptions) -> tuple[Pla
         warnings.append(f"{len(again)} of {len(items)} examples repeat others and are not played.")
         items = [item for item in items if item.example not in again]
     plan = Plan(
-        config=config, given=given, stages=stages, num_examples=len(items), warnings=tuple(filter(None, warnings))
+        config=config,
+        config_text=dump_resolved(config),
+        given=given,
+        stages=stages,
+        num_examples=len(items),
+        warnings=tuple(filter(None, warnings)),
     )
-    chosen = set(in_turn([str(item.id) for item in items], options.examples, begin=0, seed=config.finetuning.seed))
-    return plan, [item for item in items if str(item.id) in chosen]
+    by_id, wanted = {str(item.id): item for item in items}, options.examples
+    wanted = wanted or ceil(ENOUGH_TO_TELL / options.generations)
+    return plan, [by_id[chosen] for chosen in in_turn(list(by_id), wanted, begin=0, seed=config.finetuning.seed)]
 
 
 def _with_reward(config: Config, name: str | None, given: FinetuneRunConfig) -> Config:
@@ -165,13 +238,14 @@ def _with_reward(config: Config, name: str | None, given: FinetuneRunConfig) -> 
 
 
 def _as_asked(config: Config, options: ProbeOptions) -> Config:
-    """The configuration with the asked numbers of examples and generations, as far as its builder has such options."""
+    """The configuration with the asked number of generations, as far as its builder has such an option."""
     evaluators = {name: _without_cache(own) for name, own in config.eval.evaluators.items()}
     config = config.model_copy(update={"eval": config.eval.model_copy(update={"evaluators": evaluators})})
     name = str(config.finetuning.trajectory_builder)
     if (own := config.trajectory_builders.get(name)) is None:
         return config
-    known = {key: value for key, value in _numbers(options).items() if key in type(own).model_fields}
+    numbers = {"num_generations": options.generations, "examples_per_epoch": None, "max_refills": 0}
+    known = {key: value for key, value in numbers.items() if key in type(own).model_fields}
     builders = {**config.trajectory_builders, name: own.model_copy(update=known)}
     return config.model_copy(update={"trajectory_builders": builders})
 
@@ -179,12 +253,6 @@ def _as_asked(config: Config, options: ProbeOptions) -> Config:
 def _without_cache(evaluator: EvaluatorBaseConfig) -> EvaluatorBaseConfig:
     """Scores that are remembered would hide the noise of a second scoring."""
     return evaluator.model_copy(update={"cache": False}) if "cache" in type(evaluator).model_fields else evaluator
-
-
-def _numbers(options: ProbeOptions) -> dict[str, Any]:
-    """The options of an `EvalTrajectoryBuilderConfig`: its first epoch plays the probe's examples, each once."""
-    numbers = {"num_generations": options.generations, "examples_per_epoch": options.examples}
-    return {**numbers, "choose_examples": "in_turn", "max_refills": 0}
 
 
 async def _opened_adapter(stack: AsyncExitStack, plan: Plan, builder: WorkflowBuilder) -> TrainerAdapter | None:
@@ -211,92 +279,9 @@ async def _trajectory_builder(
 ) -> TrajectoryBuilder:
     name = finetuning.trajectory_builder
     trajectories: TrajectoryBuilder = (
-        EvalTrajectoryBuilder(EvalTrajectoryBuilderConfig(**_numbers(options)))
+        EvalTrajectoryBuilder(EvalTrajectoryBuilderConfig(num_generations=options.generations))
         if name is None
         else await builder.get_trajectory_builder(name)
     )
     await trajectories.initialize(finetuning)
     return trajectories
-
-
-async def _play(trajectories: TrajectoryBuilder, examples: Sequence[EvalInputItem]) -> PlayedProbe:
-    """The rollouts of the first epoch; the builder's passes are kept, because their outputs are scored again."""
-    watch, ids = Stopwatch(), {str(item.id) for item in examples}
-    async with abandoned_on_error(trajectories, RUN_ID):
-        with in_pass(choose=lambda _every: ids):
-            await trajectories.start_run(RUN_ID, meta=_META)
-        passes = list(trajectories.evaluation_runs[RUN_ID]) if isinstance(trajectories, EvalTrajectoryBuilder) else []
-        collected = await trajectories.finalize(RUN_ID, meta=_META)
-    guards.check_rewards(collected)
-    return PlayedProbe(
-        examples=examples,
-        collected=collected,
-        records=trajectories.rollouts(RUN_ID) or records_of(collected),
-        seconds=watch.total,
-        ended_at=utc_now(),
-        passes=[task.result() for task in passes],
-    )
-
-
-async def _scored_again(
-    played: PlayedProbe, rescores: int, trajectories: TrajectoryBuilder, session: WorkflowSession
-) -> list[list[list[float]]]:
-    """All scores of each output of each example, the reward first; without outputs, the rewards alone."""
-    scores = {
-        (record.example_id, record.generation): [record.reward]
-        for record in played.records
-        if record.left_out is None and record.reward is not None
-    }
-    for _ in range(rescores):
-        with comparing(SidePasses(len(played.passes))):
-            async with asyncio.TaskGroup() as tasks:
-                scored = [
-                    tasks.create_task(
-                        _rewards([i for i in items if (str(i.id), generation) in scores], trajectories, session)
-                    )
-                    for generation, items in enumerate(output.eval_input.eval_input_items for output in played.passes)
-                ]
-        for generation, task in enumerate(scored):
-            for example, reward in task.result().items():
-                scores[example, generation].append(reward)
-    by_example: dict[str, list[list[float]]] = {}
-    for (example, _), found in scores.items():
-        by_example.setdefault(example, []).append(found)
-    return list(by_example.values())
-
-
-async def _reference_scores(
-    examples: Sequence[EvalInputItem], trajectories: TrajectoryBuilder, session: WorkflowSession
-) -> ReferenceScores | None:
-    """Scores of the expected answers, for their own examples and for others; None if there are no such scores."""
-    known = [item for item in examples if item.expected_output_obj is not None]
-    others = [*known[1:], *known[:1]]
-    pairs = [
-        (item, other.expected_output_obj)
-        for item, other in zip(known, others, strict=True)
-        if item.expected_output_obj != other.expected_output_obj
-    ]
-    right = [item.copy_with_updates(output_obj=item.expected_output_obj) for item, _ in pairs]
-    wrong = [item.copy_with_updates(output_obj=other) for item, other in pairs]
-    with comparing(SidePasses(2)):
-        found = await asyncio.gather(*(_rewards(items, trajectories, session) for items in (right, wrong)))
-    scores = [list(own.values()) for own in found]
-    return ReferenceScores(right=fmean(scores[0]), wrong=fmean(scores[1])) if all(scores) else None
-
-
-async def _rewards(
-    items: list[EvalInputItem], trajectories: TrajectoryBuilder, session: WorkflowSession
-) -> dict[str, float]:
-    """The rewards of outputs by example; what cannot be scored has none."""
-    reward = trajectories.run_config.reward_function
-    assert reward is not None, "set before the run"
-    evaluator = session.builder.get_evaluator(reward.name)
-    output = await score_items(reward.name, evaluator, items, session.config.eval.general)
-    found = {}
-    for score in output.eval_output_items:
-        if score.score is not None:
-            try:
-                found[str(score.id)] = await trajectories.compute_reward(score, dict(_META))
-            except ANY_FAILURE as error:  # the boundary of one score: the reward is user code
-                logger.debug("compute_reward failed", exc_info=error)
-    return found

@@ -9,6 +9,7 @@ from nat.finetuning.diagnosis.conditions_of_scores import NOISE, NOISE_ALONE, OF
 from nat.finetuning.diagnosis.window import Window
 from nat.finetuning.probe.records import Measured, ProbeReport, Signal
 from nat.finetuning.probe.statistics import advised_generations, interval_of_share
+from nat.runs.plot import duration
 from nat.runs.records import Finding
 from nat.wire import rewards
 
@@ -33,6 +34,17 @@ def judge(measured: Measured, window: Window) -> ProbeReport:
         interval=interval_of_share(measured.num_differing, len(measured.groups)) if measured.groups else None,
         measured=measured,
     )
+
+
+def interim_text(report: ProbeReport, seconds: float) -> str:
+    """What is known after a round, `seconds` after the start, in a line."""
+    measured = report.measured
+    seen = f"no rollout of {measured.num_rollouts} can be trained on"
+    if report.interval is not None:
+        low, high = report.interval
+        groups = f"{measured.num_differing} of {len(measured.groups)} groups have a difference in reward"
+        seen = f"{groups} (95% interval {low:.0%} to {high:.0%}), mean reward {measured.metrics['reward/mean']:.3g}"
+    return f"after {len(measured.examples)} examples ({duration(seconds)}): {seen}"
 
 
 def raise_without_signal(report: ProbeReport) -> None:
