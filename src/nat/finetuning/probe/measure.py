@@ -13,7 +13,7 @@ from nat.finetuning.epoch import PlayedEpoch, epoch_record
 from nat.finetuning.metrics import metrics_of_rollouts
 from nat.finetuning.plan import Plan
 from nat.finetuning.probe.records import ExampleResult, Measured, ProbeAnswer
-from nat.finetuning.probe.rounds import RUN_ID, Played
+from nat.finetuning.probe.rounds import RUN_ID, PlayedExamples
 from nat.finetuning.probe.statistics import prospects, score_noise, value_counts
 from nat.finetuning.run_context import utc_now
 from nat.finetuning.trajectories.groups import example_id, has_signal
@@ -25,7 +25,7 @@ _SHOWN_CHARS = 120
 
 
 def measure(
-    played: Played,
+    played: PlayedExamples,
     plan: Plan,
     *,
     references: ReferenceScores | None,
@@ -73,7 +73,7 @@ def measure(
     return measured, window
 
 
-def _epoch(played: Played) -> list[EpochRecord]:
+def _epoch(played: PlayedExamples) -> list[EpochRecord]:
     """The rollouts as the first epoch of a run, none of whose groups is left out; empty if there are none."""
     if not any(played.groups):
         return []
@@ -100,7 +100,7 @@ def _stops(counts: RolloutTally, config: FinetuneConfig) -> str | None:
     return None
 
 
-def _results(played: Played) -> list[ExampleResult]:
+def _results(played: PlayedExamples) -> list[ExampleResult]:
     """One result per example, the hardest first; examples without a reward come last."""
     differing = {example_id(group[0]) for group in played.groups if has_signal(group)}
     records: dict[str, list[RolloutRecord]] = {str(item.id): [] for item in played.examples}
@@ -121,7 +121,7 @@ def _result(example: str, records: Sequence[RolloutRecord], *, differs: bool) ->
     )
 
 
-def _answers(played: Played) -> list[ProbeAnswer]:
+def _answers(played: PlayedExamples) -> list[ProbeAnswer]:
     """A rollout with the lowest reward and, if there is another reward, one with the highest."""
     ordered = sorted(played.records, key=lambda record: (record.example_id, record.generation))
     usable = [(each.reward, each) for each in ordered if each.left_out is None and each.reward is not None]

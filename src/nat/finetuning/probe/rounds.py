@@ -37,7 +37,7 @@ Scores = Mapping[tuple[str, int], list[float]]
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedExamples:
     """The rollouts of one round, or of all rounds so far."""
 
     examples: list[EvalInputItem]
@@ -64,7 +64,7 @@ class Player:
 
     async def round(
         self, examples: list[EvalInputItem], *, rollouts: int, rescores: int, patience: float
-    ) -> Played | None:
+    ) -> PlayedExamples | None:
         """Play these examples, `rollouts` in all, and score each output again, `rescores` times.
 
         None if the rollouts did not end in `patience` seconds. Second scores that did not end in time are left out.
@@ -131,7 +131,7 @@ class Player:
 
 async def _play(
     trajectories: TrajectoryBuilder, examples: list[EvalInputItem]
-) -> tuple[Played, Sequence[EvaluationRunOutput]]:
+) -> tuple[PlayedExamples, Sequence[EvaluationRunOutput]]:
     """The rollouts of the first epoch, and the outputs of an `EvalTrajectoryBuilder`, one pass for each generation."""
     watch, ids = Stopwatch(), {str(item.id) for item in examples}
     async with abandoned_on_error(trajectories, RUN_ID):
@@ -141,7 +141,9 @@ async def _play(
         collected = await trajectories.finalize(RUN_ID, meta=_META)
     guards.check_rewards(collected)
     records = list(trajectories.rollouts(RUN_ID) or records_of(collected))
-    return Played(examples, collected.trajectories, records, [], watch.total), [task.result() for task in passes]
+    return PlayedExamples(examples, collected.trajectories, records, [], watch.total), [
+        task.result() for task in passes
+    ]
 
 
 async def _rewards(

@@ -16,7 +16,7 @@ from nat.data_models.component_ref import EvaluatorRef
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
 from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig, RewardFunctionConfig
-from nat.errors import ANY_FAILURE, ConfigError, RunFailed, describe_error, one_of
+from nat.errors import ANY_FAILURE, ConfigError, NatError, RunFailed, describe_error, one_of
 from nat.eval.dataset import answer_column_warning, copies
 from nat.finetuning.diagnosis.conditions_of_scores import ENOUGH_TO_TELL
 from nat.finetuning.dry_run import MEASURING, forecast_of
@@ -32,7 +32,7 @@ from nat.finetuning.plan_rules import judge_findings, sampling_findings, unknown
 from nat.finetuning.probe.budget import FIRST_ROUND, FULL, is_clear, next_round
 from nat.finetuning.probe.measure import measure
 from nat.finetuning.probe.records import Ending, ProbeReport, Signal
-from nat.finetuning.probe.rounds import Played, Player
+from nat.finetuning.probe.rounds import PlayedExamples, Player
 from nat.finetuning.probe.verdict import interim_text, judge
 from nat.finetuning.proposals import proposals
 from nat.finetuning.run_context import Stopwatch, utc_now
@@ -128,7 +128,7 @@ async def probe(
 
 async def _in_rounds(
     player: Player, examples: list[EvalInputItem], options: ProbeOptions, judged: Callable[..., Any], watch: Stopwatch
-) -> tuple[ProbeReport, Played]:
+) -> tuple[ProbeReport, PlayedExamples]:
     """Play the examples in rounds, in this order, and judge after each."""
     bound, playing, ids = options.minutes * 60 or inf, 0.0, set[str]()
     played, largest, report, ending = None, None, None, Ending.PLAYED
@@ -165,7 +165,7 @@ async def _in_rounds(
 
 
 def _judged(
-    played: Played, plan: Plan, *, largest: Played, before: ProbeReport | None, **known: Any
+    played: PlayedExamples, plan: Plan, *, largest: PlayedExamples, before: ProbeReport | None, **known: Any
 ) -> tuple[ProbeReport, bool]:
     """The report so far, and whether it is clear after the one before it; the `largest` round tells the speed."""
     (measured, window), count = measure(played, plan, **known), len(largest.records)
@@ -177,11 +177,17 @@ def _judged(
 async def _with_outlook(
     report: ProbeReport, plan: Plan, load: RolloutLoad, adapter: TrainerAdapter | None, observe: Observer
 ) -> ProbeReport:
-    """The report with the time of an epoch and the proposals; without a signal, or a backend, speed is not measured."""
+    """The report with the time of an epoch and the proposals.
+
+    Speed is measured where there is a signal and a backend; one that fails then costs the outlook, not the report.
+    """
     stage, epoch, forecast = plan.stages[0], None, None
     if adapter is not None and report.signal is not Signal.NONE:
         observe(StepBegun(MEASURING))
-        forecast = await forecast_of(plan, stage, load, adapter)
+        try:
+            forecast = await forecast_of(plan, stage, load, adapter)
+        except NatError as error:
+            observe(Said(f"the speed could not be measured: {error.message}"))
     if forecast is not None:
         epoch = epoch_seconds(forecast.speed, load, plan.num_rollouts(stage)[Phase.TRAIN], forecast.optimizer_steps)
     return report.model_copy(update={"epoch": epoch, "proposals": proposals(plan, stage, load, forecast)})

@@ -8,7 +8,7 @@ import pytest
 from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.forecasts import FORECAST
 from fakes.openai_server import OpenAIServer
-from nat.errors import RunFailed
+from nat.errors import BackendError, RunFailed
 from nat.finetuning.dry_run import dry_run
 from nat.finetuning.events import Said
 from nat.finetuning.probe.records import Ending, Signal
@@ -133,3 +133,15 @@ async def test_without_a_signal_no_speed_is_measured(project):
     project.agent, project.adapter.forecasted = always_right, FORECAST
     report, _ = await probed(project, examples=4)
     assert (report.signal, report.epoch, project.adapter.forecasts) == (Signal.NONE, None, [])
+
+
+async def test_a_backend_that_fails_at_the_end_costs_no_report(project, monkeypatch):
+    """What was played and paid for is shown; the time of an epoch is missing, and why."""
+
+    async def failing(_request):
+        raise BackendError("the backend died")
+
+    monkeypatch.setattr(project.adapter, "forecast", failing)
+    report, said = await probed(project)
+    assert (report.signal, report.epoch) == (Signal.FOUND, None)
+    assert said[-1] == "the speed could not be measured: the backend died"
