@@ -40,9 +40,11 @@ _SMALLEST_ROW = 64
 _SMALLEST_QUERY = 16
 """Shorter rows and queries share one bucket."""
 # Arguments that transformers passes to every attention function and that do not change a causal result.
-_NEUTRAL_ARGUMENTS = frozenset(
-    {"position_ids", "use_cache", "output_attentions", "output_hidden_states", "return_dict", "cache_position"}
-)
+_NEUTRAL_ARGUMENTS = frozenset({
+    "position_ids", "use_cache", "output_attentions", "output_hidden_states", "output_router_logits", "return_dict",
+    "cache_position",
+})  # fmt: skip
+_MEANINGS = {"s_aux": " (attention sinks)", "softcap": " (a cap on attention scores)"}
 
 
 class PackedBatch(Protocol):
@@ -76,11 +78,12 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """The attention function that transformers calls; query [1, H, T, D], result [1, T, H, D]."""
     if packed is None or attention_mask is not None:
-        raise TypeError("this model computes packed batches; call it through packed_logits(), without a mask")
+        raise TypeError("its attention gets no packed batch, or a mask beside it: pass it on, as packed_logits() does")
     for name, argument in arguments.items():
         if name not in _NEUTRAL_ARGUMENTS and argument is not None:
             raise ModelNotSupported(
-                f"{type(module).__name__} passes {name!r} to its attention, which packed attention does not support",
+                f"{type(module).__name__} passes {name!r}{_MEANINGS.get(name, '')} to its attention, which packed "
+                "attention does not support",
                 hint="use a model with plain causal attention, such as Qwen2, Qwen3, Llama, Mistral or GPT-2",
             )
     if dropout:

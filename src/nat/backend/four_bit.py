@@ -16,6 +16,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from nat.backend.decoder_parts import decoder_linears, expert_weights
 from nat.errors import ModelNotSupported
 from nat.sizing.rules import WEIGHT_BLOCK
 
@@ -77,14 +78,15 @@ class _Product(torch.autograd.Function):
 
 
 def quantize(model: PreTrainedModel, device: torch.device) -> None:
-    """Replace all linear layers but the output layer by four-bit ones on the device, in place.
+    """Replace the decoder's linear layers by four-bit ones on the device, in place; routers keep all bits.
+
+    Experts that are no linear layers keep them, too, which a warning says.
 
     Raises:
         ModelNotSupported: there are none, as in GPT-2.
 
     """
-    output = model.get_output_embeddings()  # type: ignore[no-untyped-call]  # no types in transformers
-    names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not output]
+    names = [name for name in decoder_linears(model) if isinstance(model.get_submodule(name), nn.Linear)]
     if not names:
         raise ModelNotSupported(
             f"{type(model).__name__} has no torch.nn.Linear layers that load_in_4bit could quantize",
@@ -97,6 +99,12 @@ def quantize(model: PreTrainedModel, device: torch.device) -> None:
     codes = sum(module.weight.numel() for module in model.modules() if isinstance(module, FourBitLinear))
     others = sum(weight.numel() for weight in model.parameters() if weight.is_floating_point())
     logger.info("load_in_4bit: %d weights have four bits, %d others do not", 2 * codes, others)
+    if experts := expert_weights(model):
+        logger.warning(
+            "load_in_4bit leaves the experts of %s in full size: %.0f%% of its weights are tensors with three "
+            "dimensions, not linear layers",
+            *(type(model).__name__, 100 * experts / (2 * codes + others)),
+        )
 
 
 def decode(model: nn.Module) -> None:

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from nat.backend.attention import FLASH_ATTENTION, PACKED_ATTENTION
 from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS
+from nat.backend.decoder_parts import decoder_linears, expert_weights
 from nat.backend.model import LoadedModel
 from nat.errors import BackendError, ModelCodeStopped, ModelNotSupported
 from nat.sandbox.process import Sandbox, SandboxRaised
@@ -27,6 +28,9 @@ from nat.wire.model_folder import ADAPTER_CONFIG, hub_model
 
 logger = logging.getLogger(__name__)
 
+_DECODER_LINEARS = "all-linear"
+"""peft's word, which would also adapt routers and towers for images."""
+_NAMES_OF_EXPERTS = frozenset({"gate_proj", "up_proj", "down_proj", "w1", "w2", "w3"})
 _PLAIN_NAME = re.compile(r"[\w.-]*")
 _MATCHING_SECONDS = 2.0
 """Processor time of the sandbox; peft then matches several times."""
@@ -34,7 +38,7 @@ _MATCHING_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class LoraSettings:
-    """A low-rank adapter on every linear layer of the decoder."""
+    """A low-rank adapter on every linear layer of the decoder; of a mixture of experts, on those of its attention."""
 
     rank: int
     alpha: int = 32
@@ -46,7 +50,7 @@ def lora_config(lora: LoraSettings, base: Path) -> LoraConfig:
     return LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
-        target_modules="all-linear",
+        target_modules=_DECODER_LINEARS,
         lora_dropout=0.0,
         task_type="CAUSAL_LM",
         revision=None if named is None else named.revision,
@@ -66,6 +70,10 @@ def add_adapter(model: PreTrainedModel | PeftModel, config: LoraConfig, key: str
             f"a LoRA rank of {config.r} is more than this model's hidden size of {width}",
             hint=f"set a rank of at most {width}",
         )
+    if config.target_modules == _DECODER_LINEARS:
+        base = model.base_model.model if isinstance(model, PeftModel) else model
+        assert isinstance(base, PreTrainedModel), "our adapters wrap models of transformers"
+        config.target_modules = _targets(base)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fan_in_fan_out")  # GPT-2's Conv1D; peft corrects it by itself
         warnings.filterwarnings("ignore", category=FutureWarning)  # peft uses a deprecated name of transformers
@@ -79,6 +87,21 @@ def add_adapter(model: PreTrainedModel | PeftModel, config: LoraConfig, key: str
             assert attention in {PACKED_ATTENTION, FLASH_ATTENTION}, "an adapter does not change the attention"
     wrapped.train(mode=False)
     return wrapped
+
+
+def _targets(model: PreTrainedModel) -> list[str]:
+    """The layers to adapt: of a mixture of experts, those of its attention.
+
+    For most of these, peft takes the names of shared experts for those of experts, which are no linear layers.
+    """
+    names = decoder_linears(model)
+    if not (experts := expert_weights(model)):
+        return names
+    logger.info(
+        "LoRA adapts the attention of %s; its routers and experts (%d weights) stay as they are",
+        *(type(model).__name__, experts),
+    )
+    return [name for name in names if name.rpartition(".")[2] not in _NAMES_OF_EXPERTS]
 
 
 def check_patterns(config: LoraConfig, model: torch.nn.Module, folder: Path) -> None:

@@ -21,6 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, 
 
 from nat.backend.attention import FLASH_ATTENTION, PACKED_ATTENTION, packed_logits
 from nat.backend.checkpoint_folder import check_weights, read_state
+from nat.backend.decoder_parts import freeze_other_parts
 from nat.backend.four_bit import decode, quantize
 from nat.backend.kernel_check import disagreement
 from nat.backend.lean_layers import LeanLayer, SeenRows, lean_layers
@@ -102,6 +103,7 @@ def load_model(
     if load_in_4bit:
         quantize(model, where)
     model.train(mode=False).to(where)
+    freeze_other_parts(model)
     tokenizer = _load_tokenizer(path, sandbox)
     limit = _context_limit(model, max_seq_length)
     check_config(model.config, limit)

@@ -50,7 +50,7 @@ class PackedLinears:
             layer.merged = self._merged
         groups = [siblings for layer in lean for siblings in layer.siblings if _can_merge(siblings)]
         inside = {module for group in groups for module in group}
-        groups += [(module,) for module in model.modules() if isinstance(module, nn.Linear) and module not in inside]
+        groups += [(module,) for module in model.modules() if is_plain_linear(module) and module not in inside]
         self._weights = [
             _Weights(group, packer)
             for group in groups
@@ -157,6 +157,11 @@ def _parts(modules: Sequence[nn.Linear], product: Product) -> list[tuple[nn.Modu
         return found
 
     return [(module, partial(part, number)) for number, module in enumerate(modules)]
+
+
+def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether the module computes a linear layer and no more, as a router that inherits from one does."""
+    return type(module).forward is nn.Linear.forward
 
 
 @contextmanager

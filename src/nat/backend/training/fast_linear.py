@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from nat.backend.packed_linear import is_plain_linear
 from nat.backend.products import onednn_is_faster, onednn_product
 from nat.sizing.rules import SMALLEST_PACKED
 
@@ -19,7 +20,7 @@ def use_fastest_products(model: nn.Module) -> None:
     layers = [
         module
         for module in model.modules()
-        if isinstance(module, nn.Linear)
+        if is_plain_linear(module)
         and module.weight.device.type == "cpu"
         and module.weight.dtype == torch.float32
         and module.weight.numel() >= SMALLEST_PACKED

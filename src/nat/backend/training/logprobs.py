@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+from transformers.modeling_outputs import BaseModelOutput
 
 from nat.backend.attention import PackedBatch
 from nat.backend.training.linear_cross_entropy import TokenScores, linear_scores
@@ -101,5 +101,18 @@ def _head(model: PreTrainedModel, **replaced: nn.Module) -> nn.Module:
 class _Passthrough(nn.Module):
     """Replaces the decoder: hidden states come in as embeddings and go out unchanged."""
 
-    def forward(self, *_: object, inputs_embeds: Tensor, **__: object) -> BaseModelOutputWithPastAndCrossAttentions:
-        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=inputs_embeds)
+    @property
+    def decoder(self) -> "_Passthrough":
+        """Itself: OPT's head calls this part of its model."""
+        return self
+
+    def forward(self, *_: object, inputs_embeds: Tensor, **__: object) -> "_HiddenStates":
+        return _HiddenStates(last_hidden_state=inputs_embeds)
+
+
+class _HiddenStates(BaseModelOutput):
+    """What else a decoder may give, such as the logits of its routers, is None."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)

@@ -1,0 +1,49 @@
+"""The parts of a model that tokens of text go through, and of them the linear layers for adapters and for four bits.
+
+Routers are left alone: they choose experts, so a small change would send tokens elsewhere. Towers for images and sounds
+are no part of the decoder. Experts that are one tensor with three dimensions are no linear layers.
+"""
+
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+_ROUTERS = {"gate", "router", "shared_expert_gate"}
+"""How transformers' models call them, or the module around their linear layer."""
+_NO_LAYERS = _ROUTERS | {"lora_A", "lora_B"}
+_EXPERT_DIMENSIONS = 3
+
+
+def decoder_linears(model: PreTrainedModel) -> list[str]:
+    """Names of the decoder's linear layers without routers; adapters that they have already are no layers."""
+    start = _prefix(model)
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]  # no types in transformers
+    names = [
+        name.removesuffix(".base_layer")
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear | Conv1D) and module is not head and name.startswith(start)
+    ]
+    return [name for name in names if not _NO_LAYERS.intersection(name.split("."))]
+
+
+def expert_weights(model: PreTrainedModel) -> int:
+    """How many weights are in experts that are no linear layers."""
+    start = _prefix(model)
+    named = model.named_parameters()
+    return sum(each.numel() for name, each in named if each.dim() == _EXPERT_DIMENSIONS and name.startswith(start))
+
+
+def freeze_other_parts(model: PreTrainedModel) -> None:
+    """Freeze what tokens of text do not go through, such as the tower of an image; it has no gradient."""
+    start = _prefix(model)
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]  # the same
+    kept = {id(weight) for weight in head.parameters()} if isinstance(head, nn.Module) else set()
+    for name, weight in model.named_parameters():
+        if not name.startswith(start) and id(weight) not in kept:
+            weight.requires_grad = False
+
+
+def _prefix(model: PreTrainedModel) -> str:
+    """What the names of the decoder's parts begin with."""
+    decoder = model.get_decoder()  # type: ignore[no-untyped-call]  # the same
+    return next((f"{name}." for name, module in model.named_modules() if module is decoder and name), "")

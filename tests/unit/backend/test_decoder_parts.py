@@ -1,0 +1,96 @@
+"""What is adapted, quantized and trained of a model with experts, or with a tower for images."""
+
+import logging
+
+import pytest
+import torch
+
+from fakes.families import make_tiny_family, tiny_family
+from fakes.training_batches import random_groups
+from nat.backend.algorithms.registry import resolve
+from nat.backend.decoder_parts import decoder_linears
+from nat.backend.export import write_adapter
+from nat.backend.four_bit import FourBitLinear
+from nat.backend.lora import Adapters, LoraSettings
+from nat.backend.model_loader import load_model
+from nat.backend.packed_linear import PackedLinears
+from nat.backend.training.fast_linear import use_fastest_products
+from nat.backend.training.learner import Learner
+from nat.backend.training.reference import Reference
+from nat.wire.training import TrainingConfig
+
+ROUTED = {
+    "afmoe": {},
+    "hunyuan_v1_moe": {},
+    "jetmoe": {},
+    "mixtral": {},
+    "phimoe": {"sliding_window": None},
+    "qwen2_moe": {"use_sliding_window": False},
+    "qwen3_moe": {},
+}
+
+
+def train(loaded):
+    learner = Learner(loaded, Reference(loaded, lambda: loaded.model))
+    return learner.update(random_groups(loaded), resolve(TrainingConfig(learning_rate=1e-2, warmup_steps=0)))
+
+
+@pytest.mark.parametrize(("family", "changes"), ROUTED.items())
+def test_an_adapter_of_experts_is_on_the_attention_alone(tmp_path, caplog, family, changes):
+    """Routers and experts, shared ones too, stay as they are, which the log says; peft would adapt them."""
+    caplog.set_level(logging.INFO, "nat.backend.lora")
+    loaded = load_model(make_tiny_family(tmp_path, family, **changes), device="cpu", lora=LoraSettings(2))
+    layers = {name.split(".lora_")[0].rpartition(".")[2] for name in loaded.trainable_parameters()}
+    assert layers in ({"q_proj", "k_proj", "v_proj", "o_proj"}, {"kv_proj"})
+    assert "its routers and experts" in caplog.text
+
+
+def test_an_adapter_of_a_model_for_images_is_on_its_decoder(tmp_path):
+    """The tower has layers of the same names; names that peft shortens for many layers do not reach it either."""
+    folder = make_tiny_family(tmp_path / "model", "gemma3", num_hidden_layers=4, layer_types=None)
+    adapters = Adapters(load_model(folder, device="cpu"))
+    for seed in (0, 1):
+        names = adapters.create(LoraSettings(2), seed=seed).loaded.trainable_parameters()
+        assert len(names) == 4 * 7 * 2
+        assert not any("vision" in name or "projector" in name for name in names)
+    before = adapters.create(LoraSettings(2), seed=2)
+    train(before.loaded)
+    write_adapter(before.loaded, tmp_path / "adapter")
+    again = adapters.load(tmp_path / "adapter").loaded.trainable_parameters()
+    for name, weight in before.loaded.trainable_parameters().items():
+        assert torch.equal(weight, again[name])
+
+
+def test_a_tower_for_images_is_not_trained(tmp_path):
+    """It has no gradient, so it needs no optimizer state; the decoder and its head have all their weights."""
+    loaded = load_model(make_tiny_family(tmp_path, "gemma3"), device="cpu")
+    trained = set(loaded.trainable_parameters())
+    names = {name for name, _ in loaded.model.named_parameters()}
+    assert trained == {name for name in names if "language_model" in name or "lm_head" in name}
+    assert trained < names
+
+
+@pytest.mark.parametrize(("family", "changes"), ROUTED.items())
+def test_four_bits_are_for_linear_layers_that_route_nothing(tmp_path, caplog, family, changes):
+    """Experts that are no linear layers keep their size, which a warning says; the model trains and samples."""
+    folder = make_tiny_family(tmp_path, family, **changes)
+    loaded = load_model(folder, device="cpu", lora=LoraSettings(2), load_in_4bit=True)
+    coded = {name for name, module in loaded.model.named_modules() if isinstance(module, FourBitLinear)}
+    assert {name.removesuffix(".base_layer") for name in coded} == set(decoder_linears(loaded.model))
+    assert not any({"gate", "router", "shared_expert_gate"} & set(name.split(".")) for name in coded)
+    (warning,) = [record.getMessage() for record in caplog.records if "experts" in record.getMessage()]
+    assert "load_in_4bit leaves the experts of" in warning
+    assert train(loaded)["grad_norm"] > 0
+
+
+def test_a_router_that_inherits_from_a_linear_layer_computes_itself(monkeypatch):
+    """Its forward pass gives the chosen experts, which no faster product does; that of others is exchanged."""
+    model = tiny_family("phimoe", sliding_window=None, hidden_size=128, intermediate_size=128, num_local_experts=128)
+    router = model.model.layers[0].mlp.router
+    assert isinstance(router, torch.nn.Linear)
+    monkeypatch.setattr("nat.backend.training.fast_linear.onednn_is_faster", lambda: True)
+    use_fastest_products(model)
+    assert "forward" not in vars(router)
+    assert "forward" in vars(model.lm_head)
+    with PackedLinears(model).in_use():
+        assert "forward" not in vars(router)
