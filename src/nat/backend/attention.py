@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
@@ -45,6 +45,25 @@ _NEUTRAL_ARGUMENTS = frozenset({
     "cache_position",
 })  # fmt: skip
 _MEANINGS = {"s_aux": " (attention sinks)", "softcap": " (a cap on attention scores)"}
+
+
+class HeadShape(NamedTuple):
+    """The heads of an attention layer."""
+
+    queries: int
+    keys: int
+    size: int
+    value_size: int
+
+    @classmethod
+    def of(cls, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor) -> Self:
+        """The shape of these heads."""
+        return cls(len(query_HTD), len(key_GTD), key_GTD.shape[-1], value_GTD.shape[-1])
+
+    @property
+    def token_values(self) -> int:
+        """Numbers in a token's keys and values."""
+        return self.keys * (self.size + self.value_size)
 
 
 class PackedBatch(Protocol):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from nat.backend.model import HeadShape
+from nat.backend.attention import HeadShape
 from nat.backend.segments import Kernel, attend
 from nat.backend.tree_attention import PackedTree
 from nat.errors import describe_error
@@ -24,8 +24,8 @@ def disagreement(
     tree = PackedTree(_ROWS, device)
     generator = torch.Generator().manual_seed(0)
     inputs = [
-        torch.randn(heads, len(tree.token_ids_T), shape.size, generator=generator).to(device, dtype).requires_grad_()
-        for heads in (shape.queries, shape.keys, shape.keys)
+        torch.randn(heads, len(tree.token_ids_T), size, generator=generator).to(device, dtype).requires_grad_()
+        for heads, size in ((shape.queries, shape.size), (shape.keys, shape.size), (shape.keys, shape.value_size))
     ]
     for window in _WINDOWS:
         padded = _with_gradients(tree.attend(0, *inputs, scale=None, window=window), inputs)

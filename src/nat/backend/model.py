@@ -1,36 +1,20 @@
 """A loaded model, which the sampler and the learner share: an update is served without copying a weight."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from peft import PeftModel
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
-from nat.backend.attention import PackedBatch, packed_logits
+from nat.backend.attention import HeadShape, PackedBatch, packed_logits
 from nat.backend.packed_linear import PackedLinears
 from nat.backend.tokenizer import ChatTokenizer
 
 SOLE_ADAPTER = "default"
 """peft's key of a model's only adapter."""
-
-
-class HeadShape(NamedTuple):
-    """The heads of an attention layer."""
-
-    queries: int
-    keys: int
-    size: int
-
-
-def head_shape(config: PreTrainedConfig) -> HeadShape:
-    """The heads as the configuration has them; what it leaves out follows from the rest."""
-    text = config.get_text_config()
-    keys: int = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    size: int = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    return HeadShape(text.num_attention_heads, keys, size)
 
 
 @dataclass(frozen=True)
@@ -46,6 +30,8 @@ class LoadedModel:
     max_seq_length: int
     eos_token_ids: frozenset[int]
     peft: PeftModel | None
+    heads: Sequence[HeadShape]
+    """The heads of each attention layer."""
     linears: PackedLinears
     """Reordered weights for the sampler; to be dropped when weights have changed."""
     adapter: str = SOLE_ADAPTER
@@ -66,14 +52,13 @@ class LoadedModel:
 
     @property
     def layer_token_bytes(self) -> int:
-        """Bytes of one token's keys and values in one layer."""
-        heads = head_shape(self.model.config)
-        return 2 * heads.keys * heads.size * self.dtype.itemsize
+        """Bytes of one token's keys and values in the layer with the most."""
+        return max(each.token_values for each in self.heads) * self.dtype.itemsize
 
     @property
     def token_bytes(self) -> int:
         """Bytes of one token's keys and values in all layers."""
-        return self.layer_token_bytes * int(self.model.config.get_text_config().num_hidden_layers)
+        return sum(each.token_values for each in self.heads) * self.dtype.itemsize
 
     @property
     def width(self) -> int:
@@ -84,7 +69,8 @@ class LoadedModel:
     def widest(self) -> int:
         """Width of the widest activation inside the model; the logits are wider."""
         config = self.model.config.get_text_config()
-        return int(getattr(config, "intermediate_size", None) or 4 * int(config.hidden_size))
+        width = getattr(config, "intermediate_size", None) or 4 * int(config.hidden_size)
+        return max(width) if isinstance(width, list) else int(width)
 
     @property
     def num_parameters(self) -> int:

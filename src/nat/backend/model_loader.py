@@ -12,26 +12,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 import transformers
 from peft import LoraConfig, PeftModel
-from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from nat.backend.attention import FLASH_ATTENTION, PACKED_ATTENTION, packed_logits
+from nat.backend.attention import FLASH_ATTENTION, packed_logits
 from nat.backend.checkpoint_folder import check_weights, read_state
 from nat.backend.decoder_parts import freeze_other_parts
 from nat.backend.four_bit import decode, quantize
-from nat.backend.kernel_check import disagreement
 from nat.backend.lean_layers import LeanLayer, SeenRows, lean_layers
 from nat.backend.lora import LoraSettings, add_adapter, check_patterns, lora_config
-from nat.backend.model import SOLE_ADAPTER, LoadedModel, head_shape
+from nat.backend.model import SOLE_ADAPTER, LoadedModel
+from nat.backend.model_checks import (
+    OTHER_KIND,
+    agrees,
+    check_config,
+    check_forward,
+    check_layers,
+    check_paths,
+    probe_rows,
+    use_kernel,
+)
 from nat.backend.packed_linear import PackedLinears, exchanged
 from nat.backend.products import bfloat16_is_faster
-from nat.backend.segments import Kernel, flash
+from nat.backend.segments import flash
 from nat.backend.tokenizer import ChatTokenizer
-from nat.backend.tree_attention import PackedTree
 from nat.backend.wide_residual import Widened, widened
 from nat.errors import ModelCodeStopped, ModelNotSupported, NatError, describe_error
 from nat.hub import cached_folder
@@ -62,15 +68,6 @@ _LONGEST_TOKEN = 10_001
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _MOSTLY_PRODUCTS = 100_000_000
 """Weights of a model that spends most of its time in matrix products."""
-_KNOWN_LAYERS = frozenset({"full_attention", "sliding_attention"})
-_LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
-_PROBE_LENGTHS = (5, 1, 9, 3)
-# Largest |packed - plain| relative to the largest |logit|: rounding stays below, a leak between rows far above. In
-# bfloat16 rounding gave 0.02 to 0.03 with 24 to 30 layers and 0.055 in 7B on four bits, one foreign token 1.2.
-_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8, torch.bfloat16: 0.15, torch.float16: 1e-2}
-_KERNEL_TOLERANCE = 5e-2
-"""The same of one layer's attention in bfloat16."""
-_HINT = "use a decoder with plain causal attention, such as Qwen2, Qwen3, Llama, Mistral, Gemma 3 or GPT-2"
 
 
 def load_model(
@@ -108,20 +105,23 @@ def load_model(
     limit = _context_limit(model, max_seq_length)
     check_config(model.config, limit)
     if model.device.type == "cuda" and model.dtype == torch.bfloat16:
-        use_kernel(model, FLASH_ATTENTION, flash)
+        heads = use_kernel(model, FLASH_ATTENTION, flash, max_seq_length=limit)
     else:
-        check_forward(model)
+        heads = check_forward(model, max_seq_length=limit)
     wide = widen(model)
     linears = PackedLinears(model, None if wide is None else wide.head, lean(model))
-    return LoadedModel(
+    loaded = LoadedModel(
         model=model,
         tokenizer=tokenizer,
         path=path,
         max_seq_length=limit,
         eos_token_ids=_eos_token_ids(model, tokenizer),
         peft=None if lora is None else add_adapter(model, lora_config(lora, path), SOLE_ADAPTER, seed=seed),
+        heads=heads,
         linears=linears,
     )
+    check_paths(loaded)
+    return loaded
 
 
 def widen(model: PreTrainedModel) -> Widened | None:
@@ -143,16 +143,16 @@ def lean(model: PreTrainedModel) -> list[LeanLayer]:
     """The decoder layers as a sampler on a CPU computes them; none if the model gives other logits with them."""
     if model.device.type != "cpu":
         return []
-    rows = SeenRows.of(_probe_rows(model))
+    rows = SeenRows.of(probe_rows(model))
     usual = packed_logits(model, rows)
     layers = lean_layers(model, rows.seen)
     try:
         with exchanged([(layer.layer, layer.forward) for layer in layers]):
-            difference = _relative_difference(packed_logits(model, rows), usual)
+            same = agrees(packed_logits(model, rows), usual, model)
     except RuntimeError as error:  # such as torch's, of shapes that do not fit
         logger.info("the sampler computes the layers as transformers does: %s", error)
         return []
-    return layers if difference <= _TOLERANCE[model.dtype] else []
+    return layers if same else []
 
 
 def fastest_dtype(
@@ -237,7 +237,7 @@ def _context_limit(model: PreTrainedModel, wanted: int | None) -> int:
     if not (isinstance(possible, int) and possible > 0):
         raise ModelNotSupported(
             f"max_position_embeddings of {MODEL_CONFIG} is {possible!r}; wanted is the number of the model's positions",
-            hint=_COPY_AGAIN,
+            hint=f"{_COPY_AGAIN}; if {model.config.model_type} has no such number, {OTHER_KIND}",
         )
     if wanted is not None and wanted > possible:
         raise ModelNotSupported(
@@ -303,6 +303,10 @@ def base_of(adapter: Path) -> Path:
 def _load_whole(path: Path, dtype: torch.dtype) -> PreTrainedModel:
     for index in path.rglob("*.index.json"):
         indexed_files(index)
+    config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise ModelNotSupported(f"transformers has no causal language model for {config.model_type}", hint=OTHER_KIND)
+    check_layers(config)
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         path,
         dtype=dtype,
@@ -353,86 +357,3 @@ def _check_finite(model: PreTrainedModel, path: Path) -> None:
             f"{len(not_finite)} tensors of the weights in {path} hold NaN or infinity, the first is {not_finite[0]}",
             hint="use an earlier checkpoint: these weights are damaged, or their training diverged",
         )
-
-
-def check_config(config: PreTrainedConfig, max_seq_length: int) -> None:
-    """Raise if, by its configuration, a token's result depends on more than its own sequence."""
-    text = config.get_text_config()
-    unknown = sorted(set(getattr(text, "layer_types", None) or ()) - _KNOWN_LAYERS)
-    if unknown:
-        raise ModelNotSupported(f"{config.model_type} has layers of kind {', '.join(unknown)}", hint=_HINT)
-    chunk = getattr(text, "attention_chunk_size", None)
-    if chunk is not None and max_seq_length > chunk:
-        raise ModelNotSupported(
-            f"{config.model_type} attends within chunks of {chunk} tokens; max_seq_length is {max_seq_length}",
-            hint=f"set max_seq_length to at most {chunk}",
-        )
-    rope = getattr(text, "rope_parameters", None) or {}
-    original = rope.get("original_max_position_embeddings") or text.max_position_embeddings
-    if rope.get("rope_type") in _LENGTH_DEPENDENT_ROPE and max_seq_length > original:
-        raise ModelNotSupported(
-            f"{config.model_type} changes its {rope['rope_type']} rotary embedding when a batch exceeds {original} "
-            f"tokens, so a sequence's result would depend on its neighbours; max_seq_length is {max_seq_length}",
-            hint=f"set max_seq_length to at most {original}",
-        )
-
-
-def use_kernel(model: PreTrainedModel, implementation: str, kernel: Kernel) -> None:
-    """Let the model train with this kernel, if it agrees with padded attention; else with that, and warn.
-
-    Raises:
-        ModelNotSupported: the model cannot run packed rows.
-
-    """
-    shape = head_shape(model.config)
-    problem = disagreement(kernel, shape, dtype=model.dtype, device=model.device, most=_KERNEL_TOLERANCE)
-    if problem is None:
-        try:
-            check_forward(model, implementation)
-        except ModelNotSupported as error:
-            problem = error.message
-        else:
-            return
-    logger.warning("training pads its rows, because a kernel that does without fails here: %s", problem)
-    check_forward(model)
-
-
-@torch.no_grad()
-def check_forward(model: PreTrainedModel, implementation: str = PACKED_ATTENTION) -> None:
-    """Raise unless packed logits equal those of transformers' eager attention on each row alone."""
-    rows, name = _probe_rows(model), type(model).__name__
-    model.set_attn_implementation("eager")
-    plain = [model(input_ids=torch.tensor([row], device=model.device), use_cache=False).logits[0] for row in rows]
-    model.set_attn_implementation(implementation)
-    if model.config.get_text_config()._attn_implementation != implementation:  # noqa: SLF001 - no public name for it
-        raise ModelNotSupported(f"{name} does not let its attention be replaced", hint=_HINT)
-    try:
-        tree = PackedTree(rows, model.device)
-        packed = packed_logits(model, tree, torch.from_numpy(np.concatenate(tree.paths)).to(model.device))
-    except (TypeError, AttributeError, ValueError, RuntimeError) as error:
-        raise ModelNotSupported(f"{name} cannot run packed rows: {error}", hint=_HINT) from error
-    difference = _relative_difference(packed, torch.cat(plain))
-    tolerance = _TOLERANCE[model.dtype]
-    if not all(bool(torch.isfinite(logits).all()) for logits in plain):
-        raise ModelNotSupported(
-            f"{name} computes logits that are not finite in {str(model.dtype).removeprefix('torch.')}",
-            hint="set dtype to float32; if it is float32 already, the weights are damaged",
-        )
-    if not difference <= tolerance:
-        raise ModelNotSupported(
-            f"{name} gives other logits for packed rows than for the same rows alone: they differ by "
-            f"{difference:.1e} of the largest logit; rounding explains at most {tolerance:.0e}",
-            hint=_HINT,
-        )
-
-
-def _probe_rows(model: PreTrainedModel) -> list[list[int]]:
-    generator = torch.Generator().manual_seed(0)
-    vocabulary = model.config.get_text_config().vocab_size
-    rows: list[list[int]] = [torch.randint(vocabulary, (n,), generator=generator).tolist() for n in _PROBE_LENGTHS]
-    return [*rows, rows[2][:4] + rows[0]]
-
-
-def _relative_difference(packed: Tensor, plain: Tensor) -> float:
-    scale = plain.float().abs().max().clamp(min=1e-6)
-    return float((packed.float() - plain.float()).abs().max() / scale)

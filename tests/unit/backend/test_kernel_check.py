@@ -7,17 +7,17 @@ import torch
 from transformers import AttentionInterface
 
 from fakes.segment_kernels import blind_to_windows, missing, without_gradient, written_out
-from nat.backend.attention import FLASH_ATTENTION, packed_attention
+from nat.backend.attention import FLASH_ATTENTION, HeadShape, packed_attention
 from nat.backend.kernel_check import disagreement
-from nat.backend.model import HeadShape
-from nat.backend.model_loader import load_model, use_kernel
+from nat.backend.model_checks import use_kernel
+from nat.backend.model_loader import load_model
 from nat.backend.segments import flash
 
 CUDA = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
 
 
 def check(kernel, device="cpu", dtype=torch.float64, most=1e-9):
-    return disagreement(kernel, HeadShape(4, 2, 16), dtype=dtype, device=torch.device(device), most=most)
+    return disagreement(kernel, HeadShape(4, 2, 16, 16), dtype=dtype, device=torch.device(device), most=most)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, BloomConfig, Gemma2Config, Qwen2Config
+from transformers import AutoModelForCausalLM, BloomConfig, Gemma2Config
 
 from fakes.tiny_model import CONFIGS, tiny_tokenizer
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.export import write_adapter
 from nat.backend.lora import LoraSettings
-from nat.backend.model_loader import check_config, fastest_dtype, load_model
+from nat.backend.model_loader import fastest_dtype, load_model
 from nat.errors import CheckpointDamaged, ModelNotSupported
 
 EXAMPLES_MODEL = Path(__file__).parents[3] / "examples" / "tic_tac_toe" / "model"
@@ -200,33 +200,6 @@ def test_a_model_with_soft_capped_scores_is_refused(tmp_path):
     path = save(Gemma2Config(vocab_size=300, max_position_embeddings=64, **shape, **heads), tmp_path / "gemma2")
     with pytest.raises(ModelNotSupported, match="softcap"):
         load_model(path)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"layer_types": ["linear_attention", "full_attention"]}, "linear_attention"),
-        ({"attention_chunk_size": 32}, "chunks of 32 tokens"),
-        (
-            {
-                "rope_parameters": {
-                    "rope_type": "dynamic",
-                    "rope_theta": 1e4,
-                    "factor": 2.0,
-                    "original_max_position_embeddings": 32,
-                }
-            },
-            "dynamic rotary",
-        ),
-    ],
-)
-def test_models_that_cannot_be_packed_are_refused(change, message):
-    """Chunked, recurrent and length-dependent models are refused by name before anything is computed."""
-    config = Qwen2Config(num_hidden_layers=2, max_position_embeddings=512)
-    for key, value in change.items():
-        setattr(config, key, value)
-    with pytest.raises(ModelNotSupported, match=message):
-        check_config(config, 512)
 
 
 def test_nothing_is_downloaded(tiny_dir, tmp_path):

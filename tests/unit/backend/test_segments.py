@@ -13,7 +13,8 @@ from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PACKED_ATTENTION, PackedRows, packed_attention
 from nat.backend.lora import LoraSettings
-from nat.backend.model_loader import load_model, use_kernel
+from nat.backend.model_checks import use_kernel
+from nat.backend.model_loader import load_model
 from nat.backend.segments import attend, flash
 from nat.backend.tree_attention import PackedTree
 from nat.wire.training import TrainingConfig
@@ -65,7 +66,10 @@ def test_an_update_with_a_kernel_gives_the_weights_of_padded_attention(tiny_dir,
 
 @pytest.mark.parametrize(
     ("alone", "said"),
-    [(missing, "fails here: RuntimeError: FlashAttention only"), (written_out, "cannot run packed rows: Flash")],
+    [
+        (missing, "fails here: RuntimeError: FlashAttention only"),
+        (written_out, "cannot run packed rows: RuntimeError: Flash"),
+    ],
 )
 def test_a_kernel_that_fails_is_not_used(tiny_dir, caplog, alone, said):
     """Alone or inside the model: training pads its rows, and one warning says why."""

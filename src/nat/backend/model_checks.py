@@ -1,0 +1,268 @@
+"""Whether a model computes packed batches as it computes single rows, on the learner's path and on the sampler's.
+
+What a configuration rules out is refused before the weights are read. The rest is compared with transformers' own
+logits, row by row, on a few short rows; sliding windows are narrowed for them, so that they matter. A model that fails
+in its own way fails here, before a rollout is played.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from nat.backend.attention import PACKED_ATTENTION, HeadShape, Window, packed_logits
+from nat.backend.decoder_parts import expert_weights
+from nat.backend.inference.engine import Engine
+from nat.backend.kernel_check import disagreement
+from nat.backend.model import LoadedModel
+from nat.backend.packed_linear import PackedLinears
+from nat.backend.segments import Kernel
+from nat.backend.training.batch import Row
+from nat.backend.training.loss import joined
+from nat.backend.training.micro_batch import make_micro_batch
+from nat.backend.training.mismatch import served_logprobs
+from nat.backend.tree_attention import PackedTree
+from nat.errors import ModelNotSupported, NatError, describe_error
+
+logger = logging.getLogger(__name__)
+
+_KNOWN_LAYERS = frozenset({"full_attention", "sliding_attention"})
+_LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
+_PROBE_LENGTHS = (5, 1, 9, 3)
+_NARROW = 4
+"""Tokens of a sliding window in the probe."""
+# Largest |packed - plain| relative to the largest |logit|: rounding stays below, a leak between rows far above. In
+# bfloat16 rounding gave 0.02 to 0.03 with 24 to 30 layers and 0.055 in 7B on four bits, one foreign token 1.2.
+_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8, torch.bfloat16: 0.15, torch.float16: 1e-2}
+_ROUTED_TOLERANCE = 0.5
+"""The same in bfloat16 with experts: rounding sends a token to another one; that gave 0.02 to 0.14 with 16 layers."""
+_KERNEL_TOLERANCE = 5e-2
+"""Of one layer's attention in bfloat16."""
+OTHER_KIND = "use a decoder with plain causal attention, such as Qwen2, Qwen3, Llama, Mistral, Gemma 3 or GPT-2"
+
+
+def check_layers(config: PreTrainedConfig) -> None:
+    """Raise if the configuration names layers that keep something else than keys and values of each token."""
+    unknown = sorted(set(getattr(config.get_text_config(), "layer_types", None) or ()) - _KNOWN_LAYERS)
+    if unknown:
+        raise ModelNotSupported(
+            f"{config.model_type} has layers of kind {', '.join(unknown)}; supported are full and sliding attention",
+            hint=OTHER_KIND,
+        )
+
+
+def check_config(config: PreTrainedConfig, max_seq_length: int) -> None:
+    """Raise if, by its configuration, a token's result depends on more than its own sequence."""
+    check_layers(config)
+    text = config.get_text_config()
+    chunk = getattr(text, "attention_chunk_size", None)
+    if chunk is not None and max_seq_length > chunk:
+        raise ModelNotSupported(
+            f"{config.model_type} attends within chunks of {chunk} tokens; max_seq_length is {max_seq_length}",
+            hint=f"set max_seq_length to at most {chunk}",
+        )
+    ropes = getattr(text, "rope_parameters", None) or {}
+    for rope in (ropes, *(each for each in ropes.values() if isinstance(each, dict))):  # some have one for each kind
+        original = rope.get("original_max_position_embeddings") or text.max_position_embeddings
+        if rope.get("rope_type") in _LENGTH_DEPENDENT_ROPE and max_seq_length > original:
+            raise ModelNotSupported(
+                f"{config.model_type} changes its {rope['rope_type']} rotary embedding when a batch exceeds {original} "
+                f"tokens, so a sequence's result would depend on its neighbours; max_seq_length is {max_seq_length}",
+                hint=f"set max_seq_length to at most {original}",
+            )
+
+
+def use_kernel(
+    model: PreTrainedModel, implementation: str, kernel: Kernel, *, max_seq_length: int | None = None
+) -> list[HeadShape]:
+    """Let the model train with this kernel, if it agrees with padded attention; else with that, and warn.
+
+    Gives the heads of each attention layer.
+
+    Raises:
+        ModelNotSupported: the model cannot run packed rows.
+
+    """
+    heads = check_forward(model, max_seq_length=max_seq_length)
+    problems = (
+        disagreement(kernel, shape, dtype=model.dtype, device=model.device, most=_KERNEL_TOLERANCE)
+        for shape in sorted(set(heads))
+    )
+    problem = next(filter(None, problems), None)
+    if problem is None:
+        try:
+            check_forward(model, implementation, max_seq_length=max_seq_length)
+        except ModelNotSupported as error:
+            problem = error.message
+        else:
+            return heads
+    logger.warning("training pads its rows, because a kernel that does without fails here: %s", problem)
+    model.set_attn_implementation(PACKED_ATTENTION)
+    return heads
+
+
+@torch.no_grad()
+def check_forward(
+    model: PreTrainedModel, implementation: str = PACKED_ATTENTION, *, max_seq_length: int | None = None
+) -> list[HeadShape]:
+    """Raise unless packed logits equal those of transformers' eager attention on each row alone.
+
+    Sliding windows count as far as sequences of `max_seq_length` reach beyond them; None: those of all positions.
+    Gives the heads of each attention layer, if padded attention has seen them.
+    """
+    name, tolerance = type(model).__name__, _tolerance(model)
+    with _failing_as(f"{name} has windows that cannot be read"):
+        windows = _Windows(model, max_seq_length or model.config.get_text_config().max_position_embeddings)
+    with windows.shifted_to(_NARROW):
+        difference, heads = _packed_difference(model, implementation)
+    if difference <= tolerance:
+        return heads
+    with windows.shifted_to(2 * max(_PROBE_LENGTHS)):
+        if windows.widest and _packed_difference(model, implementation)[0] <= tolerance:
+            raise ModelNotSupported(
+                f"{name} masks a sliding window of {windows.widest} tokens that it does not pass to its attention, so "
+                "later tokens would be computed wrongly",
+                hint=f"set max_seq_length to at most {windows.widest}, or {OTHER_KIND}",
+            )
+    raise ModelNotSupported(
+        f"{name} gives other logits for packed rows than for the same rows alone: they differ by "
+        f"{difference:.1e} of the largest logit; rounding explains at most {tolerance:.0e}",
+        hint=OTHER_KIND,
+    )
+
+
+class _Windows:
+    """The sliding windows of a model's configurations and modules that are shorter than its sequences."""
+
+    def __init__(self, model: PreTrainedModel, max_seq_length: int) -> None:
+        modules: list[Any] = [*model.modules()]
+        configs = [model.config.get_text_config(), *(getattr(each, "config", None) for each in modules)]
+        found = [(each, getattr(each, "sliding_window", None)) for each in (*configs, *modules)]
+        self._usual = {
+            id(owner): (owner, window)
+            for owner, window in found
+            if isinstance(window, int) and 0 < window < max_seq_length  # 0 is none in some
+        }
+        self.widest: int | None = max((window for _, window in self._usual.values()), default=None)
+
+    @contextmanager
+    def shifted_to(self, width: int) -> Iterator[None]:
+        """Give the widest this width inside the block; all move alike, so what differs by a token still does."""
+        try:
+            for owner, window in self._usual.values():
+                owner.sliding_window = max(1, window + width - (self.widest or 0))
+            yield
+        finally:
+            for owner, window in self._usual.values():
+                owner.sliding_window = window
+
+
+class _SeenTree(PackedTree):
+    """Rows that keep what heads each layer has: some models have other ones in some layers."""
+
+    heads: dict[int, HeadShape]
+
+    def attend(
+        self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, *, scale: float | None, window: Window
+    ) -> Tensor:
+        self.heads[layer] = HeadShape.of(query_HTD, key_GTD, value_GTD)
+        return super().attend(layer, query_HTD, key_GTD, value_GTD, scale=scale, window=window)
+
+
+def _packed_difference(model: PreTrainedModel, implementation: str) -> tuple[float, list[HeadShape]]:
+    """How far the packed logits of the probe's rows are from transformers' own; leaves `implementation` in place."""
+    rows, name = probe_rows(model), type(model).__name__
+    model.set_attn_implementation("eager")
+    try:
+        plain = [model(input_ids=torch.tensor([row], device=model.device), use_cache=False).logits[0] for row in rows]
+    except Exception as error:
+        raise ModelNotSupported(
+            f"{name} cannot compute a row of {len(rows[0])} tokens: {describe_error(error)}",
+            hint=f"copy config.json and the weights from the same model, or {OTHER_KIND}",
+        ) from error
+    finally:
+        model.set_attn_implementation(implementation)
+    if model.config.get_text_config()._attn_implementation != implementation:  # noqa: SLF001 - no public name for it
+        raise ModelNotSupported(f"{name} does not let its attention be replaced", hint=OTHER_KIND)
+    with _failing_as(f"{name} cannot run packed rows"):
+        tree = _SeenTree(rows, model.device)
+        tree.heads = {}
+        packed = packed_logits(model, tree, torch.from_numpy(np.concatenate(tree.paths)).to(model.device))
+    if not all(bool(torch.isfinite(logits).all()) for logits in plain):
+        raise ModelNotSupported(
+            f"{name} computes logits that are not finite in {str(model.dtype).removeprefix('torch.')}",
+            hint="set dtype to float32; if it is float32 already, the weights are damaged",
+        )
+    return _relative_difference(packed, torch.cat(plain)), list(tree.heads.values())
+
+
+@torch.no_grad()
+def check_paths(loaded: LoadedModel) -> None:
+    """Raise unless the learner, with shared prefixes, and the sampler, in three kinds of step, score rows alike.
+
+    What one of them lacks would else be found when the first rollouts are paid.
+    """
+    name, rows = type(loaded.model).__name__, _rows_of(probe_rows(loaded.model))
+    plain = replace(loaded, linears=PackedLinears(nn.Module()))  # nothing is reordered for a few tokens
+    with _failing_as(f"{name} cannot be trained"):
+        trained = make_micro_batch(rows, {}, loaded.device).scores(loaded.model).logprobs_K
+    with _failing_as(f"{name} cannot be sampled"):
+        Engine(plain, policy_version="")
+        sampled = joined(served_logprobs(plain, rows), rows)
+    difference, tolerance = _relative_difference(sampled, trained), _tolerance(loaded.model)
+    if not difference <= tolerance:
+        raise ModelNotSupported(
+            f"{name} gives other log probabilities in the sampler than in the learner: they differ by {difference:.1e} "
+            f"of the largest; rounding explains at most {tolerance:.0e}",
+            hint=OTHER_KIND,
+        )
+
+
+@contextmanager
+def _failing_as(what: str) -> Iterator[None]:
+    """Whatever fails in the block is a refusal: each model's code fails in a way of its own."""
+    try:
+        yield
+    except NatError:
+        raise
+    except Exception as error:
+        raise ModelNotSupported(f"{what}: {describe_error(error)}", hint=OTHER_KIND) from error
+
+
+def _rows_of(ids: Sequence[list[int]]) -> list[Row]:
+    """Rows in which every token after the first counts as sampled; one of a single token has none."""
+    return [
+        Row(n, n, n, row[:-1], list(range(len(row) - 1)), row[1:], [0.0] * (len(row) - 1), [0.0] * (len(row) - 1))
+        for n, row in enumerate(ids)
+        if len(row) > 1
+    ]
+
+
+def probe_rows(model: PreTrainedModel) -> list[list[int]]:
+    """A few short rows of random tokens, two of which begin alike."""
+    generator = torch.Generator().manual_seed(0)
+    vocabulary = model.config.get_text_config().vocab_size
+    rows: list[list[int]] = [torch.randint(vocabulary, (n,), generator=generator).tolist() for n in _PROBE_LENGTHS]
+    return [*rows, rows[2][:4] + rows[0]]
+
+
+def _relative_difference(one: Tensor, other: Tensor) -> float:
+    """The largest difference, relative to the largest value."""
+    scale = other.float().abs().max().clamp(min=1e-6)
+    return float((one.float() - other.float()).abs().max() / scale)
+
+
+def agrees(one: Tensor, other: Tensor, model: PreTrainedModel) -> bool:
+    """Whether rounding explains the difference between two computations of the model's logits."""
+    return _relative_difference(one, other) <= _tolerance(model)
+
+
+def _tolerance(model: PreTrainedModel) -> float:
+    routed = model.dtype == torch.bfloat16 and expert_weights(model) > 0
+    return _ROUTED_TOLERANCE if routed else _TOLERANCE[model.dtype]

@@ -1,0 +1,117 @@
+"""Models that would compute packed batches wrongly, or fail in one of two paths, are refused with a reason."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoConfig, Mistral3Config, Qwen2Config
+
+from fakes.families import make_tiny_family, tiny_family
+from fakes.tiny_model import tiny_tokenizer
+from nat.backend.attention import HeadShape
+from nat.backend.model_checks import check_config, check_forward, check_paths
+from nat.backend.model_loader import load_model
+from nat.errors import ModelNotSupported
+
+WIDE = {"use_sliding_window": True, "max_window_layers": 0, "sliding_window": 40}
+
+
+def windowed():
+    """A model with a window that no row of the probe reaches."""
+    return tiny_family("qwen2", **WIDE).eval()
+
+
+@pytest.mark.parametrize("planted", [39, 41, None])
+def test_a_window_that_the_attention_does_not_get_is_found(planted):
+    """Also if it differs by one token and is wider than all rows of the probe; the windows stay as they were."""
+    model = windowed()
+    assert check_forward(model) == [HeadShape(4, 2, 8, 8)] * 2
+    attention = model.model.layers[1].self_attn
+    attention.sliding_window = planted
+    with pytest.raises(ModelNotSupported, match=r"Qwen2ForCausalLM masks a sliding window of 4[01] tokens"):
+        check_forward(model)
+    assert attention.sliding_window == planted
+    assert model.model.layers[0].self_attn.sliding_window == model.config.sliding_window == 40
+    check_forward(model, max_seq_length=39 if planted is None else planted - 1)
+
+
+@pytest.mark.parametrize("family", ["qwen2_moe", "phimoe"])
+def test_a_window_that_no_sequence_reaches_does_not_matter(tmp_path, family):
+    """These pass it to nothing, and have 131072 tokens in public checkpoints; the remedy that is named works."""
+    folder = make_tiny_family(tmp_path, family, sliding_window=40)
+    with pytest.raises(ModelNotSupported, match="sliding window") as refusal:
+        load_model(folder, device="cpu")
+    assert "set max_seq_length to at most 40" in refusal.value.hint
+    assert load_model(folder, device="cpu", max_seq_length=40).max_seq_length == 40
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layer_types": ["linear_attention", "full_attention"]}, "linear_attention; supported are full and sliding"),
+        ({"attention_chunk_size": 32}, "chunks of 32 tokens"),
+        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic rotary"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "longrope", "factor": 2.0}}}, "longrope rotary"),
+    ],
+)
+def test_models_that_cannot_be_packed_are_refused(change, message):
+    """Chunked, recurrent and length-dependent models are refused by name before anything is computed."""
+    config = Qwen2Config(num_hidden_layers=2, max_position_embeddings=512)
+    for key, value in change.items():
+        for each in (value, *(value.values() if isinstance(value, dict) else ())):
+            if isinstance(each, dict) and "rope_type" in each:
+                each["original_max_position_embeddings"] = 32
+        setattr(config, key, value)
+    with pytest.raises(ModelNotSupported, match=message):
+        check_config(config, 512)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (AutoConfig.for_model("mamba2"), "mamba2 has layers of kind linear_attention"),
+        (AutoConfig.for_model("qwen3_next"), "qwen3_next has layers of kind linear_attention"),
+        (Mistral3Config(), "no causal language model for mistral3"),
+    ],
+)
+def test_what_a_configuration_rules_out_is_refused_before_weights_are_read(tmp_path, config, reason):
+    """The folder has none here; nobody is told to copy them."""
+    config.save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(ModelNotSupported, match=reason) as refusal:
+        load_model(tmp_path, device="cpu")
+    assert "such as Qwen2" in refusal.value.hint
+    assert "copy" not in refusal.value.hint
+
+
+def test_a_configuration_that_its_model_cannot_compute_is_a_refusal(tiny_dir, tmp_path):
+    """Transformers fails in a way of its own."""
+    folder = shutil.copytree(tiny_dir("llama"), tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rope_parameters": {"rope_type": "linear", "factor": []}}))
+    with pytest.raises(ModelNotSupported, match=r"LlamaForCausalLM cannot compute|cannot be loaded"):
+        load_model(folder, device="cpu")
+
+
+def test_what_fails_on_one_path_is_a_refusal(tiny_dir):
+    """The learner calls the decoder alone, and the sampler has a budget of keys: both run once at the start."""
+    loaded = load_model(tiny_dir("qwen2"), device="cpu")
+    check_paths(loaded)
+    with pytest.raises(ModelNotSupported, match="Qwen2ForCausalLM cannot be sampled: ValueError"):
+        check_paths(replace(loaded, heads=[]))
+    loaded.model.__class__ = type("Odd", (type(loaded.model),), {"base_model_prefix": "nowhere"})
+    with pytest.raises(ModelNotSupported, match="Odd cannot be trained: AttributeError"):
+        check_paths(loaded)
+
+
+def test_a_sampler_that_differs_from_the_learner_is_found(tiny_dir):
+    """Two layers that share their cache compute alike without one."""
+    loaded = load_model(tiny_dir("llama"), device="cpu")
+    for layer in loaded.model.model.layers:
+        layer.self_attn.layer_idx = 0
+    check_forward(loaded.model)
+    with pytest.raises(ModelNotSupported, match="other log probabilities in the sampler than in the learner"):
+        check_paths(loaded)
+    assert torch.is_grad_enabled()
