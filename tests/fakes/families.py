@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from fakes.tiny_model import EOS, tiny_tokenizer
 
@@ -73,6 +73,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "cohere2_moe": {**_EXPERTS, **_WINDOWED},
     "deepseek_v2": {**_EXPERTS, **_LATENT, "first_k_dense_replace": 1, "n_shared_experts": 1},
     "deepseek_v3": {**_EXPERTS, **_LATENT, "first_k_dense_replace": 1, "n_shared_experts": 1},
+    "deepseek_v32": {**_EXPERTS, **_LATENT},
     "diffllama": {},
     "doge": {},
     "dots1": {**_EXPERTS, "first_k_dense_replace": 1, "n_shared_experts": 1},
@@ -113,6 +114,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gpt_oss": {**_EXPERTS, **_WINDOWED},
     "gptj": {**_GPT, **_UNDROPPED, "rotary_dim": 4},
     "granite": {},
+    "granite_swa": {},
     "granitemoe": _EXPERTS,
     "granitemoehybrid": {
         **_EXPERTS,
@@ -136,12 +138,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "use_mamba_kernels": False,
     },
     "jetmoe": {**_EXPERTS, "kv_channels": 8},
+    "kimi_linear": _EXPERTS,
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {**_EXPERTS, "layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "llama": {},
     "llama4_text": {**_EXPERTS, "intermediate_size_mlp": 32},
     "mamba": {"state_size": 8},
     "mamba2": {"num_heads": 4, "head_dim": 8, "state_size": 8, "n_groups": 1, "expand": 2},
+    "mimo_v2_flash": _EXPERTS,
     "minimax": {**_EXPERTS, "layer_types": ["linear_attention", "full_attention"]},
     "minimax_m2": {**_EXPERTS, "rotary_dim": 4},
     "ministral": _WINDOWED,
@@ -161,20 +165,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "olmo": {},
     "olmo2": {},
     "olmo3": _WINDOWED,
+    "olmo_hybrid": {},
     "olmoe": {**_EXPERTS, **_WHOLE_HEADS},
     "opt": {"ffn_dim": 32, "word_embed_proj_dim": 16, "dropout": 0.0},
     "persimmon": {"head_dim": 4, "num_key_value_heads": 4},
     "phi": {},
     "phi3": {"pad_token_id": 0, "sliding_window": WINDOW},
-    "phimoe": {**_EXPERTS, "sliding_window": WINDOW},
+    "phimoe": {**_EXPERTS, "sliding_window": None},
     "qwen2": {"use_sliding_window": True, "max_window_layers": 1, "sliding_window": WINDOW},
-    "qwen2_moe": {
-        **_EXPERTS,
-        "shared_expert_intermediate_size": 16,
-        "use_sliding_window": True,
-        "max_window_layers": 1,
-        "sliding_window": WINDOW,
-    },
+    "qwen2_moe": {**_EXPERTS, "shared_expert_intermediate_size": 16},
     "qwen3": {},
     "qwen3_5_text": _LINEAR,
     "qwen3_5_moe_text": {**_EXPERTS, **_LINEAR, "shared_expert_intermediate_size": 16},
@@ -234,40 +233,46 @@ def make_tiny_family(path: Path, family: str, **changes: Any) -> Path:
 
 _OTHER_STATE = "layers of kind linear_attention"
 _OWN_ATTENTION = "does not let its attention be replaced"
+_SINKS = "'s_aux' (attention sinks)"
+_SOFT_CAP = "'softcap' (a cap on attention scores)"
 _NO_ARGUMENTS = "its attention gets no packed batch"
 REFUSED = {
     "bamba": _OTHER_STATE,
     "bloom": _OWN_ATTENTION,
     "codegen": _OWN_ATTENTION,
+    "deepseek_v32": "layers of kind indexed_attention",
     "diffllama": "other log probabilities in the sampler",
     "doge": _NO_ARGUMENTS,
     "falcon": _OWN_ATTENTION,
     "falcon_h1": "layers of kind hybrid",
     "falcon_mamba": _OTHER_STATE,
-    "gemma2": r"'softcap' \(a cap on attention scores\)",
+    "gemma2": _SOFT_CAP,
     "gpt_neo": _OWN_ATTENTION,
-    "gpt_oss": r"'s_aux' \(attention sinks\)",
+    "gpt_oss": _SINKS,
     "gptj": _OWN_ATTENTION,
+    "granite_swa": _SINKS,
     "granitemoehybrid": _OTHER_STATE,
     "jamba": _OTHER_STATE,
+    "kimi_linear": _OTHER_STATE,
     "lfm2": "layers of kind conv",
     "lfm2_moe": "layers of kind conv",
     "llama4_text": "layers of kind chunked_attention",
     "mamba": _OTHER_STATE,
     "mamba2": _OTHER_STATE,
+    "mimo_v2_flash": _SINKS,
     "minimax": _OTHER_STATE,
     "mpt": _OWN_ATTENTION,
     "nemotron": _NO_ARGUMENTS,
     "nemotron_h": _OTHER_STATE,
-    "phimoe": "sliding window of 6 tokens that it does not pass",
-    "qwen2_moe": "sliding window of 6 tokens that it does not pass",
+    "olmo_hybrid": _OTHER_STATE,
     "qwen3_5_moe_text": _OTHER_STATE,
     "qwen3_5_text": _OTHER_STATE,
     "qwen3_next": _OTHER_STATE,
     "recurrent_gemma": _OTHER_STATE,
     "stablelm": _NO_ARGUMENTS,
-    "vaultgemma": "softcap",
+    "vaultgemma": _SOFT_CAP,
     "xglm": _OWN_ATTENTION,
 }
 """What the refusal says."""
-TRAINED = [family for family in FAMILIES if family not in REFUSED]
+KNOWN = [family for family in FAMILIES if family in CONFIG_MAPPING]
+"""Families that the installed transformers has."""
