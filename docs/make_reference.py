@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a script beside the pages that it writes, no package
-"""Write the generated pages of `docs/reference/`: configuration, cli, metrics, algorithms, causes and machines.
+"""Write the generated pages of `docs/reference/`: configuration, cli, metrics, algorithms, causes, machines, families.
 
 Run it with `make docs`. A test compares the committed pages with what this script makes, so a field or an option
 that changes without its page fails the build. Attribute docstrings describe the fields, `help` describes the options;
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from families_page import families_page
 from machines_page import machines_page
 from pydantic_core import to_jsonable_python
 
@@ -203,6 +204,7 @@ def pages() -> dict[str, str]:
         "algorithms.md": algorithms_page(),
         "causes.md": causes_page(),
         "models_and_machines.md": machines_page(),
+        "families.md": families_page(),
     }
 
 
