@@ -12,6 +12,7 @@ LONG = 150
 """A module with at least this many non-blank lines needs a test file of its name."""
 SUBJECTS = {
     "backend/test_devices.py": "sampling, updates and exports on a GPU as on a CPU",
+    "backend/test_families.py": "other people's classes of models, from loading to exports",
     "backend/vllm/test_overlap.py": "updates beside vLLM of batches that older weights sampled",
     "backend/training/test_distill.py": "learning from a teacher, from batch to gradient",
     "backend/training/test_extreme_settings.py": "updates at the smallest and the largest value of each setting",
