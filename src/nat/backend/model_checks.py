@@ -6,27 +6,19 @@ in its own way fails here, before a rollout is played.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from nat.backend.attention import PACKED_ATTENTION, HeadShape, Window, packed_logits
 from nat.backend.decoder_parts import expert_weights
-from nat.backend.inference.engine import Engine
 from nat.backend.kernel_check import disagreement
-from nat.backend.model import LoadedModel
-from nat.backend.packed_linear import PackedLinears
 from nat.backend.segments import Kernel
-from nat.backend.training.batch import Row
-from nat.backend.training.loss import joined
-from nat.backend.training.micro_batch import make_micro_batch
-from nat.backend.training.mismatch import served_logprobs
 from nat.backend.tree_attention import PackedTree
 from nat.errors import ModelNotSupported, NatError, describe_error
 
@@ -116,8 +108,8 @@ def check_forward(
     Sliding windows count as far as sequences of `max_seq_length` reach beyond them; None: those of all positions.
     Gives the heads of each attention layer, if padded attention has seen them.
     """
-    name, tolerance = type(model).__name__, _tolerance(model)
-    with _failing_as(f"{name} has windows that cannot be read"):
+    name, tolerance = type(model).__name__, tolerance_of(model)
+    with failing_as(f"{name} has windows that cannot be read"):
         windows = _Windows(model, max_seq_length or model.config.get_text_config().max_position_embeddings)
     with windows.shifted_to(_NARROW):
         difference, heads = _packed_difference(model, implementation)
@@ -190,7 +182,7 @@ def _packed_difference(model: PreTrainedModel, implementation: str) -> tuple[flo
         model.set_attn_implementation(implementation)
     if model.config.get_text_config()._attn_implementation != implementation:  # noqa: SLF001 - no public name for it
         raise ModelNotSupported(f"{name} does not let its attention be replaced", hint=OTHER_KIND)
-    with _failing_as(f"{name} cannot run packed rows"):
+    with failing_as(f"{name} cannot run packed rows"):
         tree = _SeenTree(rows, model.device)
         tree.heads = {}
         packed = packed_logits(model, tree, torch.from_numpy(np.concatenate(tree.paths)).to(model.device))
@@ -199,33 +191,11 @@ def _packed_difference(model: PreTrainedModel, implementation: str) -> tuple[flo
             f"{name} computes logits that are not finite in {str(model.dtype).removeprefix('torch.')}",
             hint="set dtype to float32; if it is float32 already, the weights are damaged",
         )
-    return _relative_difference(packed, torch.cat(plain)), list(tree.heads.values())
-
-
-@torch.no_grad()
-def check_paths(loaded: LoadedModel) -> None:
-    """Raise unless the learner, with shared prefixes, and the sampler, in three kinds of step, score rows alike.
-
-    What one of them lacks would else be found when the first rollouts are paid.
-    """
-    name, rows = type(loaded.model).__name__, _rows_of(probe_rows(loaded.model))
-    plain = replace(loaded, linears=PackedLinears(nn.Module()))  # nothing is reordered for a few tokens
-    with _failing_as(f"{name} cannot be trained"):
-        trained = make_micro_batch(rows, {}, loaded.device).scores(loaded.model).logprobs_K
-    with _failing_as(f"{name} cannot be sampled"):
-        Engine(plain, policy_version="")
-        sampled = joined(served_logprobs(plain, rows), rows)
-    difference, tolerance = _relative_difference(sampled, trained), _tolerance(loaded.model)
-    if not difference <= tolerance:
-        raise ModelNotSupported(
-            f"{name} gives other log probabilities in the sampler than in the learner: they differ by {difference:.1e} "
-            f"of the largest; rounding explains at most {tolerance:.0e}",
-            hint=OTHER_KIND,
-        )
+    return relative_difference(packed, torch.cat(plain)), list(tree.heads.values())
 
 
 @contextmanager
-def _failing_as(what: str) -> Iterator[None]:
+def failing_as(what: str) -> Iterator[None]:
     """Whatever fails in the block is a refusal: each model's code fails in a way of its own."""
     try:
         yield
@@ -233,15 +203,6 @@ def _failing_as(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ModelNotSupported(f"{what}: {describe_error(error)}", hint=OTHER_KIND) from error
-
-
-def _rows_of(ids: Sequence[list[int]]) -> list[Row]:
-    """Rows in which every token after the first counts as sampled; one of a single token has none."""
-    return [
-        Row(n, n, n, row[:-1], list(range(len(row) - 1)), row[1:], [0.0] * (len(row) - 1), [0.0] * (len(row) - 1))
-        for n, row in enumerate(ids)
-        if len(row) > 1
-    ]
 
 
 def probe_rows(model: PreTrainedModel) -> list[list[int]]:
@@ -252,7 +213,7 @@ def probe_rows(model: PreTrainedModel) -> list[list[int]]:
     return [*rows, rows[2][:4] + rows[0]]
 
 
-def _relative_difference(one: Tensor, other: Tensor) -> float:
+def relative_difference(one: Tensor, other: Tensor) -> float:
     """The largest difference, relative to the largest value."""
     scale = other.float().abs().max().clamp(min=1e-6)
     return float((one.float() - other.float()).abs().max() / scale)
@@ -260,9 +221,10 @@ def _relative_difference(one: Tensor, other: Tensor) -> float:
 
 def agrees(one: Tensor, other: Tensor, model: PreTrainedModel) -> bool:
     """Whether rounding explains the difference between two computations of the model's logits."""
-    return _relative_difference(one, other) <= _tolerance(model)
+    return relative_difference(one, other) <= tolerance_of(model)
 
 
-def _tolerance(model: PreTrainedModel) -> float:
+def tolerance_of(model: PreTrainedModel) -> float:
+    """The largest relative difference that rounding explains; in bfloat16 it also sends tokens to other experts."""
     routed = model.dtype == torch.bfloat16 and expert_weights(model) > 0
     return _ROUTED_TOLERANCE if routed else _TOLERANCE[model.dtype]

@@ -30,7 +30,6 @@ from nat.backend.model_checks import (
     check_config,
     check_forward,
     check_layers,
-    check_paths,
     probe_rows,
     use_kernel,
 )
@@ -110,7 +109,7 @@ def load_model(
         heads = check_forward(model, max_seq_length=limit)
     wide = widen(model)
     linears = PackedLinears(model, None if wide is None else wide.head, lean(model))
-    loaded = LoadedModel(
+    return LoadedModel(
         model=model,
         tokenizer=tokenizer,
         path=path,
@@ -120,8 +119,6 @@ def load_model(
         heads=heads,
         linears=linears,
     )
-    check_paths(loaded)
-    return loaded
 
 
 def widen(model: PreTrainedModel) -> Widened | None:

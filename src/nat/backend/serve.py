@@ -29,6 +29,7 @@ from nat.backend.lora import LoraSettings
 from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
 from nat.backend.output_folder import claimed
+from nat.backend.path_checks import load_checked_model
 from nat.backend.protocol import Endpoint, Opened, opener_of
 from nat.backend.sampling import SamplingEngine
 from nat.backend.server.app import create_app
@@ -199,7 +200,7 @@ def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
     resumed = found.path if found is not None and not found.state.lora else None
     return in_ended_thread(
         partial(
-            load_model,
+            load_checked_model,
             resumed or options.model,
             dtype=options.dtype,
             device=options.device,

@@ -11,7 +11,8 @@ from nat.backend.algorithms.registry import resolve
 from nat.backend.export import export_model
 from nat.backend.inference.engine import Engine
 from nat.backend.lora import LoraSettings
-from nat.backend.model_loader import load_model, load_weights
+from nat.backend.model_loader import load_weights
+from nat.backend.path_checks import load_checked_model
 from nat.backend.training.batch import Row
 from nat.backend.training.learner import Learner
 from nat.backend.training.micro_batch import make_micro_batch
@@ -40,7 +41,7 @@ def one_sandbox():
 def test_a_family_samples_and_trains_as_transformers_computes_it(tmp_path, one_sandbox, family):
     """Sampler, second turn, learner, gradient over a shared prompt, both kinds of update, and what is exported."""
     folder = make_tiny_family(tmp_path / "model", family)
-    loaded, plain = load_model(folder, device="cpu"), plain_of(folder)
+    loaded, plain = load_checked_model(folder, device="cpu"), plain_of(folder)
     played = play(loaded)
     conversations = [ids for ids, _ in played]
     scores = [plain_scores(plain, ids) for ids in conversations]
@@ -53,7 +54,7 @@ def test_a_family_samples_and_trains_as_transformers_computes_it(tmp_path, one_s
     trained = check_export(loaded, conversations, tmp_path / "full")
     assert not torch.allclose(trained, torch.cat(scores), atol=1e-3)
 
-    adapter = load_model(tmp_path / "full", device="cpu", lora=LoraSettings(2))
+    adapter = load_checked_model(tmp_path / "full", device="cpu", lora=LoraSettings(2))
     assert update(adapter, conversations)["grad_norm"] > 0
     adapted = check_export(adapter, conversations, tmp_path / "lora")
     assert not torch.allclose(adapted, trained, atol=1e-4)
@@ -141,6 +142,6 @@ def test_a_family_that_is_not_supported_is_refused_when_it_is_loaded(tmp_path, o
     """The error names what is missing, and models to use instead."""
     folder = make_tiny_family(tmp_path / "model", family)
     with pytest.raises(ModelNotSupported) as refusal:
-        load_model(folder, device="cpu")
+        load_checked_model(folder, device="cpu")
     assert reason in refusal.value.message
     assert "such as Qwen2" in refusal.value.hint

@@ -16,7 +16,7 @@ from nat.art.server.serverless import serverless_router
 from nat.art.server.submissions import Submissions
 from nat.backend.cores import FreeCores
 from nat.backend.ended_thread import in_ended_thread
-from nat.backend.model_loader import load_model
+from nat.backend.path_checks import load_checked_model
 from nat.backend.protocol import Endpoint, Opened
 from nat.wire.hosts import is_everywhere
 
@@ -26,7 +26,7 @@ def open_art(options: ArtServeOptions, endpoint: Endpoint) -> Iterator[Opened]:
     """Load the base model; clients' adapters are made or restored on request."""
     loaded = in_ended_thread(
         partial(
-            load_model,
+            load_checked_model,
             options.model,
             dtype=options.dtype,
             device=options.device,
