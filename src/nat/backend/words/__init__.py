@@ -1,0 +1,1 @@
+"""How a model writes its answers: the format of its calls and its thinking, found, proved and read. Pure."""

@@ -1,0 +1,195 @@
+"""What a call's region means: function and arguments, with the types of the tool's schema."""
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from transformers.utils.chat_parsing.content_parsers import process_field
+from transformers.utils.chat_parsing.response_templates import ResponseTemplateField, load_response_template
+
+from nat.backend.words.formats import NEVER
+from nat.wire.json import parse_json
+
+_NAMES, _ARGUMENTS = ("name", "tool_name"), ("arguments", "parameters")
+_BESIDE = {"id", "type", "tool_call_id", "index"}
+"""Keys that may stand beside a call without arguments."""
+_ESCAPE = re.compile(r"\\([\\'\"abfnrtvxuUN0-7]?)")
+_PYTHON_WORD = re.compile(r"(?<=[:,\[])(?:None|True|False)(?=[,}\]])")
+_JSON_NAMES: dict[str, Any] = {"true": True, "false": False, "null": None}
+_IS: dict[str, Callable[[Any], bool]] = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+}
+Parameters = Mapping[str, Mapping[str, Any]]
+"""For each function the schemas of its parameters."""
+
+
+class MalformedCall(ValueError):
+    """The text between a call's marks is no call."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function's name and its arguments as JSON text."""
+
+    name: str
+    arguments: str
+
+
+def parameters_of(tools: Iterable[Mapping[str, Any]]) -> Parameters:
+    """The parameters of the functions that were offered, in the form of OpenAI or bare."""
+    functions = [tool.get("function") or tool for tool in tools]
+    return {
+        str(function.get("name")): (function.get("parameters") or {}).get("properties") or {} for function in functions
+    }
+
+
+def value_of(body: str, field: ResponseTemplateField, captures: dict[str, str]) -> Any:
+    """What the content parser makes of a region; in JSON of a model's own kind Python's words count as well.
+
+    Raises:
+        ValueError, KeyError, TypeError, RecursionError: the region is misspelt.
+
+    """
+    try:
+        return process_field(body, field, captures)
+    except ValueError:
+        plain = _PYTHON_WORD.sub(lambda word: json.dumps(ast.literal_eval(word.group())), body)
+        if not field.content_args.get("unquoted_keys") or plain == body:
+            raise
+        return process_field(plain, field, captures)
+
+
+def calls_in(value: Any, field: ResponseTemplateField, body: str, parameters: Parameters) -> list[Call]:
+    """The calls of a region, whose `value` the content parser has made of its `body`.
+
+    Text holds calls as Python writes them, which no content parser of transformers reads.
+
+    Raises:
+        MalformedCall: it is not a call, or a part of it was not read.
+
+    """
+    if field.content == "xml-inline" and _is_misread(body, field):
+        raise MalformedCall("arguments that are not closed")
+    if isinstance(value, str):
+        return [_written(name, arguments, parameters) for name, arguments in _python_calls(value)]
+    records = value if isinstance(value, list) else [value]
+    if not records:
+        raise MalformedCall("no call")
+    # JSON and Python have types of their own; tags have only text.
+    typed = parameters if field.content != "json" else {}
+    return [_written(*name_and_arguments(record), typed) for record in records]
+
+
+def _written(name: str, arguments: Any, parameters: Parameters) -> Call:
+    if isinstance(arguments, str):  # JSON as text, as OpenAI writes it
+        if not isinstance(parse_json(arguments), dict):
+            raise MalformedCall("arguments that are no object")
+        return Call(name, arguments)
+    if not isinstance(arguments, dict):
+        raise MalformedCall("arguments that are no object")
+    schemas = parameters.get(name, {})
+    typed = {key: _typed(item, _types(schemas.get(key))) for key, item in arguments.items()}
+    return Call(name, json.dumps(typed, ensure_ascii=False))
+
+
+def name_and_arguments(record: Any) -> tuple[str, Any]:
+    """The parts of a call's object, under the names that model families use.
+
+    Raises:
+        MalformedCall: it is no such object.
+
+    """
+    if isinstance(record, dict) and isinstance(record.get("function"), dict):
+        record = record["function"]
+    if not isinstance(record, dict) or not record:
+        raise MalformedCall("a call that is no object")
+    names = [key for key in _NAMES if isinstance(record.get(key), str)]
+    arguments = [key for key in _ARGUMENTS if key in record]
+    if not names and not arguments and len(record) == 1:  # {"name": {arguments}}
+        return next(iter(record.items()))
+    if not names or len(arguments) > 1 or (not arguments and not record.keys() <= {*_NAMES, *_BESIDE}):
+        raise MalformedCall("a call without a name, or with parts that are not known")
+    return record[names[0]], record[arguments[0]] if arguments else {}
+
+
+def _python_calls(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """Calls such as `[f(x=1), g()]`."""
+    written = _ESCAPE.sub(lambda found: found.group() if found[1] else r"\\", text.strip()).replace(
+        "\n", "\\n"
+    )  # templates quote without escaping
+    try:
+        tree = ast.parse(written, mode="eval").body
+    except (SyntaxError, MemoryError) as error:
+        raise MalformedCall("no calls as Python writes them") from error
+    nodes = tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]
+    if not nodes:
+        raise MalformedCall("no call")
+    calls = []
+    for node in nodes:
+        if not isinstance(node, ast.Call) or node.args or any(word.arg is None for word in node.keywords):
+            raise MalformedCall("no call with named arguments")
+        calls.append((ast.unparse(node.func), {str(word.arg): _literal(word.value) for word in node.keywords}))
+    return calls
+
+
+def _literal(node: ast.expr) -> Any:
+    """The value of a literal of Python, in which JSON's words may stand."""
+
+    class Words(ast.NodeTransformer):
+        def visit_Name(self, name: ast.Name) -> ast.expr:
+            return ast.Constant(_JSON_NAMES[name.id]) if name.id in _JSON_NAMES else name
+
+    return ast.literal_eval(Words().visit(node))
+
+
+def _types(schema: Any) -> list[str]:
+    """The types that a schema allows."""
+    if not isinstance(schema, Mapping):
+        return []
+    declared = schema.get("type") or []
+    types = [declared] if isinstance(declared, str) else [str(kind) for kind in declared]
+    types += [kind for union in ("anyOf", "oneOf") for choice in schema.get(union) or () for kind in _types(choice)]
+    return [*types, "null"] if schema.get("nullable") else types
+
+
+def _typed(value: Any, types: list[str]) -> Any:
+    """Text as the first type that fits it; text that fits none stays text."""
+    if not isinstance(value, str):
+        return value
+    readings = _readings(value.strip()) if types else []
+    for kind in types:
+        for reading in readings:
+            if kind in _IS and _IS[kind](reading):
+                return reading
+            if kind == "integer" and isinstance(reading, float) and reading.is_integer():
+                return int(reading)
+        if kind == "string" and not ("null" in types and value.strip() in {"null", "None"}):
+            return value
+    return value
+
+
+def _readings(text: str) -> list[Any]:
+    """The text's values as JSON and as Python."""
+    values = []
+    for read in (parse_json, ast.literal_eval, lambda text: _JSON_NAMES[text.lower()]):
+        try:
+            values.append(read(text))
+        except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
+            continue
+    return values
+
+
+def _is_misread(body: str, field: ResponseTemplateField) -> bool:
+    """True if text stands between the tags, or an argument begins inside another one, which was not closed."""
+    tag = {"open_pattern": field.content_args["tag_pattern"], "transform": "{content}"}
+    found = load_response_template({"start_anchor": NEVER, "fields": {"tag": tag}}).fields["tag"].open_re
+    rest, count = found.subn("", body)
+    return bool(rest.strip()) or count != len(found.findall(body, overlapped=True))

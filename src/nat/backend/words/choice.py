@@ -1,0 +1,69 @@
+"""Choose the format of a model's answers, and say so if none reads its calls."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nat.backend.words.families import FAMILIES, HERMES
+from nat.backend.words.formats import Format, FormatRefused
+from nat.backend.words.found import found
+from nat.backend.words.proof import Proof, prove
+from nat.backend.words.samples import Render
+
+YAML, TOKENIZER = "the YAML", "tokenizer_config.json"
+
+
+@dataclass(frozen=True)
+class Words:
+    """The format by which answers are read, and what was tried before it."""
+
+    format: Format
+    proof: Proof
+    tried: tuple[str, ...] = ()
+
+    @property
+    def refusal(self) -> str | None:
+        """Why tool calls may be lost, and what to set; None if the format reads what the template writes."""
+        if self.proof.reads_calls or not (self.proof.writes_calls or self.format.origin == HERMES.name):
+            return None
+        return (
+            f"no known format reads this model's tool calls ({'; '.join(self.tried)}). Calls are read in the "
+            f"{HERMES.name} format; if the model writes others, set `response_template` in its {TOKENIZER}"
+        )
+
+
+def choose(
+    render: Render,
+    source: str,
+    *,
+    marks: Collection[str] = (),
+    declared: Mapping[str, Any] | None = None,
+    own: Mapping[str, Any] | None = None,
+) -> Words:
+    """The first format that reads what the chat template writes: `declared`, `own`, found, of the registry, Hermes.
+
+    `source` is the template's text, `marks` are the special tokens, `declared` stands in the YAML, `own` is the
+    tokenizer's.
+
+    Raises:
+        FormatRefused: the declared format is none, or misreads a plain call.
+
+    """
+    families = [family for family in FAMILIES if family.sign in source or family.sign in marks]
+    given = [Format(raw, origin) for raw, origin in ((declared, YAML), (own, TOKENIZER)) if raw is not None]
+    known: list[Format | None] = [*given, *(family.format for family in families if family.precedes), None]
+    known += [*(family.format for family in families if not family.precedes), HERMES.format]
+    tried: list[str] = []
+    for each in known:
+        try:
+            words = (each or found(render, source)).hiding(marks)
+            proof = prove(words, render)
+            if proof.reads_calls or not proof.writes_calls or words.origin == HERMES.name:
+                return Words(words, proof, tuple(tried))
+            problem = f"{words.origin}: it misreads a call: {next(iter(proof.failed.values()))}"
+        except FormatRefused as error:
+            problem = str(error)
+        if declared is not None:
+            raise FormatRefused(problem)
+        tried.append(problem)
+    raise AssertionError("Hermes comes last")

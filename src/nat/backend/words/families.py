@@ -1,0 +1,67 @@
+"""Formats that a chat template does not show, as their models write them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nat.backend.words.formats import CALLS, CONTENT, NEVER, TEXT, Format
+
+
+@dataclass(frozen=True)
+class Family:
+    """Models of one format, known by a text in their chat template or by a special token."""
+
+    name: str
+    sign: str
+    calls: Mapping[str, Any]
+    hidden: tuple[str, ...] = ()
+    thinking: tuple[str, str] | None = None
+    precedes: bool = False
+    """True if the models write calls otherwise than the template does, so that this comes before what is found."""
+
+    @property
+    def format(self) -> Format:
+        fields: dict[str, Any] = {CONTENT: {**TEXT, **({"close": list(self.hidden)} if self.hidden else {})}}
+        fields[CALLS] = {**self.calls, "repeats": True}
+        if self.thinking is not None:
+            fields["reasoning_content"] = {"open": self.thinking[0], "close": self.thinking[1], "content": "text"}
+        return Format({"start_anchor": NEVER, "fields": fields}, self.name)
+
+
+HERMES = Family("Hermes", "", {"open": "<tool_call>", "close": "</tool_call>", "content": "json"})
+"""The most common format, which models of other families follow when they are asked to."""
+
+FAMILIES = (
+    Family(
+        "gpt-oss",
+        "<|channel|>commentary",
+        {
+            "open_pattern": r"(?:<\|channel\|>commentary\s)?\s*to=functions\.(?P<name>[\w.-]+)\s*"
+            r"(?:<\|channel\|>commentary\s*)?(?:<\|constrain\|>)?\s*(?:json)?<\|message\|>",
+            "close": "<|call|>",
+            "content": "json",
+            "transform": {"name": "{name}", "arguments": "{content}"},
+        },
+        hidden=(
+            "<|channel|>final<|message|>",
+            "<|channel|>commentary<|message|>",
+            "<|start|>assistant",
+            "<|end|>",
+            "<|return|>",
+        ),
+        thinking=("<|channel|>analysis<|message|>", "<|end|>"),
+        precedes=True,
+    ),
+    Family(
+        "LFM2",
+        "<|tool_call_start|>",
+        {"open": "<|tool_call_start|>", "close": "<|tool_call_end|>", "content": "text"},
+        hidden=("<|im_end|>",),
+    ),
+    Family(
+        "Granite 3",
+        "respond only with <|tool_call|> followed by a JSON list",
+        {"open": "<|tool_call|>", "close": "<|end_of_text|>", "content": "json"},
+        hidden=("<|end_of_text|>",),
+    ),
+)

@@ -1,0 +1,95 @@
+"""A format: how a model family writes tool calls and thinking, as a `response_template` of transformers.
+
+Fields of the template that count here: `content`, `reasoning_content` (also called `thinking`) and `tool_calls`.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from transformers.utils.chat_parsing.response_templates import (
+    ResponseTemplate,
+    ResponseTemplateField,
+    load_response_template,
+)
+
+from nat.backend.words.marks import disjoint
+
+CONTENT, CALLS = "content", "tool_calls"
+REASONING = ("reasoning_content", "thinking", "reasoning")
+"""Names of the field of a model's thinking."""
+NEVER = "\0"
+"""A start anchor for templates that get no prompt: the text that is read begins with the answer."""
+TEXT: dict[str, Any] = {"repeats": True, "content": "text", "content_args": {"strip": False}}
+"""A field whose text is kept as it was written, in several parts."""
+
+
+class FormatRefused(ValueError):
+    """A response template that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A response template and where it comes from."""
+
+    template: Mapping[str, Any]
+    origin: str
+    """For messages: "the YAML", "the tokenizer", "found", or a family of the registry."""
+
+    @cached_property
+    def fields(self) -> dict[str, ResponseTemplateField]:
+        """The template's fields, compiled.
+
+        Raises:
+            FormatRefused: the template is none.
+
+        """
+        try:
+            raw = dict(self.template["fields"])
+            raw[CONTENT] = _without_marks(raw[CONTENT])
+            loaded: ResponseTemplate = load_response_template({**self.template, "fields": raw})
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            raise FormatRefused(f"{self.origin}: no response template: {error}") from error
+        return loaded.fields
+
+    @cached_property
+    def reasoning(self) -> str | None:
+        """The name of the field of the model's thinking, if there is one."""
+        return next((name for name in REASONING if name in self.fields), None)
+
+    @property
+    def opens_reasoning(self) -> list[str]:
+        """The marks that begin the thinking."""
+        return [] if self.reasoning is None else self.fields[self.reasoning].open_literals or []
+
+    def prefix(self, prompt: str) -> str:
+        """The mark of thinking with which a prompt ends, else nothing: such an answer begins inside the thinking."""
+        end = prompt.rstrip()
+        return next((mark for mark in self.opens_reasoning if end.endswith(mark.strip())), "")
+
+    def hiding(self, marks: Collection[str]) -> "Format":
+        """The same format, which keeps these marks out of the content: special tokens that have no meaning in it.
+
+        Raises:
+            FormatRefused: the template is none.
+
+        """
+        known = self.fields[CONTENT].close_literals or []
+        if self.fields[CONTENT].close_re is not None and not known:
+            return self
+        own = [part for field in self.fields.values() for part in (field.open_re, field.close_re) if part is not None]
+        used = "".join(part.pattern.replace("\\", "") for part in own)
+        hidden = disjoint([*known, *(mark for mark in marks if mark.replace("\\", "") not in used)])
+        raw = _without_marks(self.template["fields"][CONTENT])
+        content = {**raw, "close": hidden} if hidden else raw
+        return Format({**self.template, "fields": {**self.template["fields"], CONTENT: content}}, self.origin)
+
+
+def _without_marks(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The field of content such that text outside of its marks is content as well."""
+    if not isinstance(content.get("open"), str | list):
+        return dict(content)
+    marks = [content[key] for key in ("open", "close") if key in content]
+    rest = {key: value for key, value in content.items() if key not in {"open", "close"}}
+    return {**rest, "close": [mark for each in marks for mark in ([each] if isinstance(each, str) else each)]}

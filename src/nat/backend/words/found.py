@@ -1,0 +1,284 @@
+"""Find a format: render calls with known words through a chat template, and compare the texts.
+
+What one call and two have in common gives the marks; what stands around the known words gives the kind of arguments:
+JSON, tags or Python. A format that is found is a guess until it passes the proof.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from nat.backend.words.calls import MalformedCall, name_and_arguments
+from nat.backend.words.formats import CALLS, CONTENT, NEVER, TEXT, Format, FormatRefused
+from nat.backend.words.marks import (
+    WORD,
+    alike,
+    common_end,
+    common_start,
+    disjoint,
+    from_last_mark,
+    layout,
+    letters,
+    marks_in,
+    opening,
+    parts,
+    pattern,
+)
+from nat.backend.words.samples import ARGUMENTS, FIRST, IDS, REFUSALS, SAID, SECOND, THOUGHT, Render, answer, calling
+
+ORIGIN = "found in the chat template"
+_ID, _AGAIN = "\ue000", "\ue001"
+"""Stand in compared texts for what differs from call to call: an id, and the name or key once more."""
+_WILD = {_ID: r"[\w.:-]*", WORD: r"\w+", _AGAIN: r"[\w.-]+"}
+_NAME = r"(?P<name>[\w.-]+)"
+_NAMED = {"transform": {"name": "{name}", "arguments": "{content}"}}
+KEYS, VALUES = tuple(ARGUMENTS), tuple(ARGUMENTS.values())
+_OPPOSITES = (("</", "<"), ("[/", "["), ("END", "START"), ("close", "open"))
+"""What differs in marks that end and begin something."""
+_USUAL = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
+_Marks = tuple[str, str]
+_Found = tuple[dict[str, Any], list[str]]
+"""The field of calls, and texts around calls that are no content."""
+
+
+class NotFound(FormatRefused):
+    """The template does not show a format; the text says why."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the chat template: {problem}")
+
+
+def found(render: Render, source: str) -> Format:
+    """The format that a chat template shows; `source` is the template's text.
+
+    Raises:
+        NotFound: it shows no calls, or in no form that is known here.
+
+    """
+    thinking = _thinking(render, source)
+    calls, hidden = _calls(render, thinking, source)
+    plain = answer(render, {"role": "assistant", "content": SAID})
+    before, _, after = plain.text.partition(SAID)
+    hidden += [*layout(before), *layout(plain.header), *(layout(after) or [after.strip()])]
+    if thinking is not None:
+        hidden = [part for mark in hidden for part in (mark, mark.removeprefix(thinking[1])) if thinking[0] not in part]
+    fields = {CONTENT: dict(TEXT), CALLS: {**calls, "repeats": True}}
+    if kept := disjoint(hidden):
+        fields[CONTENT]["close"] = kept
+    if thinking is not None:
+        fields["reasoning_content"] = {"open": thinking[0], "close": thinking[1], "content": "text"}
+    return Format({"start_anchor": plain.header.strip() or NEVER, "fields": fields}, ORIGIN)
+
+
+def _thinking(render: Render, source: str) -> _Marks | None:
+    """The marks around thinking."""
+    thought = {"reasoning_content": THOUGHT, "thinking": THOUGHT}
+    for message, said in (({"role": "assistant", "content": SAID}, SAID), (calling((FIRST, ARGUMENTS)), FIRST)):
+        try:
+            shown = answer(render, {**message, **thought})
+        except REFUSALS:
+            continue
+        before, _, rest = shown.text.partition(THOUGHT)
+        if marks := _marks_around(shown.prompt, before.strip(), rest.partition(said)[0]):
+            return marks
+    return next((marks for marks in _USUAL if marks[1] in source), None)
+
+
+def _marks_around(prompt: str, before: str, after: str) -> _Marks | None:
+    """Marks that are opposites; else the text before, or a mark at the prompt's end with the same letters."""
+    ended = parts(after)
+    for close in ("".join(ended[:length]).strip() for length in range(1, len(ended) + 1)):
+        for pair in _OPPOSITES:
+            opened = close.replace(*pair)
+            if opened != close and (prompt + before).rstrip().endswith(opened):
+                return opened, close
+    if not (ends := marks_in(after)):
+        return None
+    last = from_last_mark(prompt).strip()
+    opened = before or (last if letters(ends[0]) in letters(last) else "")
+    return (opened, ends[0]) if opened else None
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What a template writes for one call, for two (else nothing), and for one without arguments (else nothing)."""
+
+    one: str
+    two: str
+    none: str
+    source: str
+
+
+def _calls(render: Render, thinking: _Marks | None, source: str) -> _Found:
+    def text(*calls: tuple[str, dict[str, Any]]) -> str:
+        written = answer(render, calling(*calls)).text
+        if thinking is not None and thinking[1] in written.partition(FIRST)[0]:
+            written = written.partition(thinking[1])[2]  # some templates write empty thinking before a call
+        for one in IDS:
+            written = written.replace(one, _ID)
+        return written
+
+    def text_or_nothing(*calls: tuple[str, dict[str, Any]]) -> str:
+        try:
+            written = text(*calls)
+        except REFUSALS:
+            return ""
+        return written if calls[-1][0] in written else ""
+
+    try:
+        one = text((FIRST, ARGUMENTS))
+    except REFUSALS as error:
+        raise NotFound(f"it refuses a call: {error}") from error
+    if FIRST not in one:
+        raise NotFound("it does not write calls")
+    two = text_or_nothing((FIRST, ARGUMENTS), (SECOND, ARGUMENTS))
+    shown = _Shown(one, two, text_or_nothing((FIRST, {})), source)
+    for form in (_json, _json_after_name, _lax_json, _tags, _python):
+        if calls := form(shown):
+            return calls
+    raise NotFound("it writes calls in no form that is known here")
+
+
+def _values(text: str, start: int = 0) -> Iterator[tuple[int, int, Any]]:
+    """The JSON values that begin at a bracket, each with its start and end."""
+    decoder = json.JSONDecoder()
+    for bracket in re.compile(r"[\[{]").finditer(text, start):
+        try:
+            value, end = decoder.raw_decode(text, bracket.start())
+        except ValueError:
+            continue
+        yield bracket.start(), end, value
+
+
+def _json(shown: _Shown) -> _Found | None:
+    """Name and arguments in an object of JSON, or in a list of such objects."""
+    for start, end, value in _values(shown.one):
+        record = value[0] if isinstance(value, list) and value else value
+        try:
+            name, arguments = name_and_arguments(record)
+        except MalformedCall:
+            continue
+        if name != FIRST or not _is_arguments(arguments):
+            continue
+        between = ""
+        if not isinstance(value, list):
+            seconds = (at for at, _, other in _values(shown.two, end) if SECOND in json.dumps(other))
+            between = shown.two[end : next(seconds, end)]
+        opened, closes, rest = _around(shown.one[:start], between, shown.one[end:])
+        key = rf'\{{\s*"{re.escape(next(iter(record)))}":'
+        begins = {"open_pattern": rf"(?=\[\s*{key})" if isinstance(value, list) else f"(?={key})"}
+        return {**({"open": opened.strip()} if opened.strip() else begins), **closes, "content": "json"}, rest
+    return None
+
+
+def _is_arguments(value: Any) -> bool:
+    try:
+        return bool((json.loads(value) if isinstance(value, str) else value) == ARGUMENTS)
+    except ValueError:
+        return False
+
+
+def _json_after_name(shown: _Shown) -> _Found | None:
+    """The name, then the arguments as JSON."""
+    one, two = shown.one, shown.two
+    start, end = next(((start, end) for start, end, value in _values(one) if _is_arguments(value)), (0, 0))
+    at = one.rfind(FIRST, 0, start)
+    if at < 0:
+        return None
+    middle, between = one[at + len(FIRST) : start], ""
+    second = next((second for second, _, value in _values(two, end) if _is_arguments(value)), 0)
+    if second:
+        name = two.rindex(SECOND, 0, second)
+        middle, between = alike(middle, two[name + len(SECOND) : second]), two[end:name]
+    opened, closes, rest = _around(one[:at], between, one[end:])
+    if not opened.strip() and not middle.strip():
+        return None
+    mark = pattern(opened.lstrip(), _WILD) + _NAME + pattern(middle.rstrip(), _WILD)
+    return {"open_pattern": mark, **closes, "content": "json", **_NAMED}, rest
+
+
+def _lax_json(shown: _Shown) -> _Found | None:
+    """The name, then JSON whose keys have no quotes and whose strings have marks of their own."""
+    found = re.search(rf"{FIRST}\{{{KEYS[0]}:(\W+){VALUES[0]}(\W+?),", shown.one)
+    if found is None:
+        return None
+    end = shown.one.index("}", found.end()) + 1
+    between = shown.two[end : shown.two.rindex(SECOND)] if shown.two else ""
+    opened, closes, rest = _around(shown.one[: found.start()], between, shown.one[end:])
+    arguments = {"unquoted_keys": True, "string_delims": [list(found.groups())]}
+    mark = pattern(opened.lstrip(), _WILD) + _NAME
+    return {"open_pattern": mark, **closes, "content": "json", "content_args": arguments, **_NAMED}, rest
+
+
+def _tags(shown: _Shown) -> _Found | None:
+    """The name, then each argument between marks."""
+    words = "(.+?)".join(re.escape(str(word)) for pair in ARGUMENTS.items() for word in pair)
+    places = re.search(f"{FIRST}((?:(?!{FIRST}).)*?){words}", shown.one, re.DOTALL)
+    if places is None:
+        return None
+    first, middle, step, _, _, number = places.groups()
+    last, none, before = shown.one[places.end() :], shown.none, shown.one[: places.start()].replace(FIRST, _AGAIN)
+    if shown.two:
+        second = shown.two.index(KEYS[0], shown.two.index(SECOND))
+        first = alike(first, shown.two[shown.two.rindex(SECOND, 0, second) + len(SECOND) : second])
+    step = step.replace(KEYS[0], _AGAIN)
+    close = common_start(step, last.replace(KEYS[2], _AGAIN))
+    key = common_end(first, step[len(close) :])
+    if not key.strip() or not close.strip():
+        return None
+    middle = alike(middle, number)
+    tag = pattern(key.strip(), {}) + r"(?P<key>[^<>\"\s]+?)" + pattern(middle.rstrip(), _WILD)
+    tag += _value(middle + close, shown.source) + pattern(close.strip(), {_AGAIN: "(?P=key)"})
+    end, between = places.end() + len(close.replace(_AGAIN, KEYS[2])), ""
+    if shown.two:
+        until = shown.two.index(KEYS[0], end)
+        between = shown.two[end : shown.two.rindex(SECOND, end, until)].replace(SECOND, _AGAIN)
+    opened, closes, rest = _around(before, between, shown.one[end:])
+    if not opened.strip():
+        return None
+    ending = first.removesuffix(key)
+    if none:
+        ending = common_start(ending, alike(none[none.rindex(FIRST) + len(FIRST) :], ending))
+    mark = pattern(opened.strip(), _WILD) + _NAME + pattern(ending.rstrip(), _WILD)
+    content = {"content": "xml-inline", "content_args": {"tag_pattern": tag}}
+    return {"open_pattern": mark, **closes, **content, **_NAMED}, rest
+
+
+def _value(around: str, source: str) -> str:
+    """A pattern for an argument's value; a line break around it is layout if the template writes one."""
+    value = r"(?:<!\[CDATA\[)?(?P<value>.*?)(?:\]\]>)?" if "CDATA" in source else "(?P<value>.*?)"
+    return rf"\n?{value}\n?" if "\n" in around else value
+
+
+def _python(shown: _Shown) -> _Found | None:
+    """Calls as Python writes them, in one list."""
+    found = re.search(rf"\[?{FIRST}\({KEYS[0]}=['\"]{VALUES[0]}['\"], ?{KEYS[1]}=.*?\)\]?", shown.one)
+    if found is None:
+        return None
+    opened, closes, rest = _around(shown.one[: found.start()], "", shown.one[found.end() :])
+    mark = {"open": opened.strip()} if opened.strip() else {"open_pattern": r"(?=\[[\w.]+\()"}
+    return {**mark, **closes, "content": "text"}, rest
+
+
+def _around(before: str, between: str, after: str) -> tuple[str, dict[str, Any], list[str]]:
+    """The mark that opens a call, those that close it, and texts around calls that are no content."""
+    if not between:
+        opened = opening(before)
+        return opened, *_ends(after, [], marks_in(before.removesuffix(opened)))
+    close = common_start(between, after)
+    opened = common_end(before, between[len(close) :])
+    if not close:  # the next call, or the end of the turn, closes a call
+        begins = marks_in(opened)[:1]
+        return opened.removeprefix("".join(begins)), *_ends(after, begins, [*begins, *marks_in(before)])
+    texts = before.removesuffix(opened), between[len(close) :].removesuffix(opened), after[len(close) :]
+    return opened, {"close": close.strip() or close}, [part for text in texts for part in layout(text)]
+
+
+def _ends(after: str, begins: list[str], rest: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """The first text or mark after a call closes it, or the one with which the next begins."""
+    marks = marks_in(after)
+    lead = after.partition(marks[0])[0].strip() if marks else after.strip()
+    closes = [*begins, *([lead] if lead else marks[:1])]
+    return {"close": closes}, [*rest, *marks]

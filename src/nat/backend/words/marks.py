@@ -1,0 +1,97 @@
+"""Texts as lists of marks, words and spaces, so that a comparison never cuts a mark."""
+
+import re
+from collections.abc import Iterable
+from itertools import takewhile, zip_longest
+
+_PARTS = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]|\w+|\s|.", re.DOTALL)
+WORD = "\ue00f"
+"""Stands for a word or number that differs."""
+_MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]|<[^<>]{1,80}>")
+
+
+def parts(text: str) -> list[str]:
+    """Marks, words, and single other characters."""
+    return _PARTS.findall(text)
+
+
+def common_start(one: str, other: str) -> str:
+    """The longest common beginning that cuts no mark."""
+    return _equal(zip(parts(one), parts(other), strict=False))
+
+
+def common_end(one: str, other: str) -> str:
+    """The longest common end that cuts no mark."""
+    pairs = list(takewhile(lambda pair: pair[0] == pair[1], zip(parts(one)[::-1], parts(other)[::-1], strict=False)))
+    return "".join(part for part, _ in reversed(pairs))
+
+
+def marks_in(text: str) -> list[str]:
+    """The marks of a text: `<…>` and `[CAPITALS]`."""
+    return _MARK.findall(text)
+
+
+def layout(text: str) -> list[str]:
+    """What of a text around calls is no content: its marks, or all of it if words stand between them."""
+    found = marks_in(text)
+    return [text.strip()] if found and has_words(text) else found
+
+
+def has_words(text: str) -> bool:
+    """True for a text that is more than marks."""
+    return bool(_MARK.sub("", text).strip())
+
+
+def letters(text: str) -> str:
+    """The text's letters."""
+    return "".join(filter(str.isalpha, text))
+
+
+def disjoint(marks: Iterable[str]) -> list[str]:
+    """The same marks where none begins with another one: in a stream the parser would take the shorter one.
+
+    What is left of a longer one is a mark itself, or there is no shorter one.
+    """
+    known = [mark for mark in dict.fromkeys(marks) if mark]
+    for long in known:
+        for short in known:
+            if short == long or not long.startswith(short):
+                continue
+            rest = long.removeprefix(short).strip()
+            if _MARK.match(rest):
+                return disjoint(rest if mark == long else mark for mark in known)
+            return disjoint(mark for mark in known if mark != short)
+    return known
+
+
+def from_last_mark(text: str) -> str:
+    """The end of a text, from its last mark on."""
+    found = list(_MARK.finditer(text))
+    return text[found[-1].start() :] if found else ""
+
+
+def opening(text: str) -> str:
+    """What of a text before a call belongs to it: its last mark, or what comes after the marks of earlier parts."""
+    pieces = re.match(rf"(?:(?:{_MARK.pattern})|\s)*", text)
+    rest = text[pieces.end() :] if pieces else text
+    found = marks_in(text)
+    if not rest:
+        return found[-1] if found else ""
+    before = text[: len(text) - len(rest)]
+    return found[-1] + rest if found and before.endswith(found[-1]) else rest
+
+
+def pattern(text: str, wild: dict[str, str]) -> str:
+    """A regular expression for a text, with any white space for its white space; keys of `wild` stand for patterns."""
+    split = re.split(f"({'|'.join(map(re.escape, wild))}|\\s+)", text) if wild else re.split(r"(\s+)", text)
+    return "".join(wild.get(part) or (r"\s*" if part.isspace() else re.escape(part)) for part in split if part)
+
+
+def _equal(pairs: Iterable[tuple[str, str]]) -> str:
+    return "".join(part for part, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def alike(one: str, other: str) -> str:
+    """The text with a sign for words and numbers that differ from those of another one."""
+    pairs = list(zip_longest(parts(one), parts(other), fillvalue=""))[: len(parts(one))]
+    return "".join(WORD if a != b and a.isalnum() and (b.isalnum() or b == WORD) else a for a, b in pairs)

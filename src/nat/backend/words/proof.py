@@ -1,0 +1,122 @@
+"""Prove a format: read back what the chat template writes for answers of all kinds, whole and in pieces."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nat.backend.words.formats import Format
+from nat.backend.words.reader import AnswerReader, Piece
+from nat.backend.words.samples import FIRST, REFUSALS, SECOND, TOOLS, Answer, Render, answer, calling
+
+SIZES = (1, 3, 7)
+"""Characters of the pieces."""
+_TEXT = "I look it up."
+_THOUGHT = "First the weather, then the rest."
+_ONE = {"zqa": "Paris", "zqb": "two words", "zqc": 3}
+_PLAIN = "one call"
+ANSWERS: dict[str, dict[str, Any]] = {
+    _PLAIN: calling((FIRST, _ONE)),
+    "two calls": calling((FIRST, _ONE), (SECOND, {"zqa": "Rome"})),
+    "text before a call": calling((FIRST, _ONE), content=_TEXT),
+    "nested values": calling((FIRST, {"zqe": {"x": [1, {"y": "z"}]}, "zqf": ["a", 2, []]})),
+    "unicode": calling((FIRST, {"zqa": "Zürich, 東京 🌦", "zqb": 'say "hi" {1} \\ [2]'})),
+    "newlines": calling((FIRST, {"zqa": "one\ntwo\n\n  three", "zqb": "x"})),
+    "booleans": calling((FIRST, {"zqa": "True", "zqd": True}), (SECOND, {"zqd": False})),
+    "null": calling((FIRST, {"zqa": "a", "zqg": None})),
+    "no arguments": calling((FIRST, {})),
+    "thinking": {**calling((FIRST, _ONE)), "reasoning_content": _THOUGHT, "thinking": _THOUGHT},
+    "text": {"role": "assistant", "content": "Paris has 17 °C."},
+}
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a format read back, of what the template writes."""
+
+    writes_calls: bool
+    failed: Mapping[str, str]
+    """For each kind of answer that was misread: how."""
+
+    @property
+    def reads_calls(self) -> bool:
+        """The least that a format must do."""
+        return self.writes_calls and _PLAIN not in self.failed
+
+
+def prove(words: Format, render: Render) -> Proof:
+    """Read each kind of answer; what a template refuses or does not show is no failure."""
+    failed, writes = {}, False
+    for kind, message in ANSWERS.items():
+        try:
+            written = answer(render, message)
+        except REFUSALS:
+            continue
+        problem = misread(words, written, message)
+        if kind == _PLAIN and FIRST in written.text:
+            writes = True
+            problem = problem or _misread_if_cut(words, written)
+        if problem is not None:
+            failed[kind] = problem
+    return Proof(writes, failed)
+
+
+def misread(words: Format, written: Answer, message: Mapping[str, Any]) -> str | None:
+    """How the answer that a template wrote is misread; None if it is not."""
+    text, header = written.text, written.prompt
+    wanted = _shown(message, text, thinks=words.reasoning is not None)
+    whole = read(words, text, header=header)
+    seen = _comparable(whole)
+    as_thinking = ("", wanted[0] or wanted[1], wanted[2])  # gpt-oss writes the text before a call as thinking
+    if seen not in (wanted, as_thinking):
+        return f"read {_short(seen)} from {_short(text)}"
+    for size in SIZES:
+        pieces = read(words, text, header=header, size=size)
+        if pieces != whole:
+            return f"in pieces of {size} read {_short(_comparable(pieces))} from {_short(text)}"
+    return None
+
+
+def _misread_if_cut(words: Format, written: Answer) -> str | None:
+    """How an answer is misread that ends inside its call; None if it is not."""
+    last = max(written.text.find(str(value)) + len(str(value)) for value in _ONE.values())
+    for end in range(written.text.index(FIRST) + len(FIRST), last):
+        piece = read(words, written.text[:end], header=written.prompt)
+        if piece.calls or FIRST not in piece.content:
+            return f"read {_short(_comparable(piece))} from {_short(written.text[:end])}"
+    return None
+
+
+def read(
+    words: Format, text: str, *, header: str = "", size: int = 0, tools: Sequence[Mapping[str, Any]] = TOOLS
+) -> Piece:
+    """The whole answer, given in pieces of this many characters, or at once."""
+    reader = AnswerReader(words, tools=tools, prefix=words.prefix(header))
+    total = Piece()
+    for piece in [*(reader.push(part) for part in _cut(text, size)), reader.finish()]:
+        total = Piece(total.content + piece.content, total.reasoning + piece.reasoning, total.calls + piece.calls)
+    return total
+
+
+def _cut(text: str, size: int) -> Iterator[str]:
+    step = size or max(1, len(text))
+    return (text[at : at + step] for at in range(0, len(text), step))
+
+
+def _shown(message: Mapping[str, Any], text: str, *, thinks: bool) -> tuple[str, str, list[Any]]:
+    """What of a message the template wrote."""
+    functions = [call["function"] for call in message.get("tool_calls", ()) if call["function"]["name"] in text]
+    calls = [[call["name"], {k: v for k, v in call["arguments"].items() if k in text}] for call in functions]
+    content = message["content"] if message["content"] in text else ""
+    reasoning = message.get("reasoning_content", "")
+    return content, reasoning if thinks and reasoning in text else "", calls
+
+
+def _comparable(piece: Piece) -> tuple[str, str, list[Any]]:
+    calls = [[call.name, json.loads(call.arguments)] for call in piece.calls]
+    return piece.content.strip(), piece.reasoning.strip(), calls
+
+
+def _short(value: Any, longest: int = 300) -> str:
+    text = repr(value)
+    return text if len(text) <= longest else f"{text[:longest]}…"

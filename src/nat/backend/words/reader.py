@@ -1,0 +1,215 @@
+"""Read an answer: its content, its thinking and its tool calls, from text that comes piece by piece or whole.
+
+transformers' parser finds the marks; this guards it. A call counts only if it was closed, its arguments can be read
+and its function was offered; otherwise its text stays content, so that nothing of the answer is lost.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from transformers.utils.chat_parsing.response_parser import ResponseParser
+from transformers.utils.chat_parsing.response_templates import ResponseTemplateField
+
+from nat.backend.words.calls import Call, MalformedCall, calls_in, parameters_of, value_of
+from nat.backend.words.formats import CALLS, CONTENT, NEVER, TEXT, Format
+
+
+class CallStatus(StrEnum):
+    """Why the text of a call stayed content."""
+
+    UNCLOSED = "unclosed"
+    MALFORMED = "malformed"
+    UNKNOWN_TOOL = "unknown_tool"
+
+
+@dataclass(frozen=True)
+class LostCall:
+    """A call that does not count, as the model wrote it."""
+
+    status: CallStatus
+    text: str
+
+
+@dataclass
+class Piece:
+    """What a piece of an answer added."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: list[Call] = field(default_factory=list)
+
+
+class AnswerReader:
+    """Separates content, thinking and calls as the text grows; holds text back that may begin one of them."""
+
+    def __init__(
+        self,
+        words: Format,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        prefix: str = "",
+        calls_wanted: int | None = None,
+    ) -> None:
+        """Without `tools`, a call may name any function. Calls after `calls_wanted` are dropped.
+
+        `prefix` is the mark of thinking with which the prompt ended, if it did.
+        """
+        self._format = words
+        self._fields = words.fields
+        self._parameters = parameters_of(tools or ())
+        self._offered: Collection[str] | None = self._parameters if tools else None
+        self._calls_wanted = calls_wanted
+        self._parser = ResponseParser(_raw(self._fields), prefix=prefix)
+        self.num_calls = 0
+        self.lost: list[LostCall] = []
+        self._unread = ""
+        """Text that the parser was given and that no event has reported."""
+        self._open: _Region | None = None
+        self._layout = ""
+        """Marks around calls, which are content only if the call is."""
+        self._trims = False
+        self._piece = Piece()
+        for event in self._parser.initial_events:
+            if event["type"] == "region_open" and event["field"] != CONTENT:
+                self._open = _Region(self._fields[event["field"]], "", {})
+
+    def push(self, text: str) -> Piece:
+        """What is certain by now and was not before."""
+        self._unread += text
+        return self._read(self._parser.feed(text))
+
+    def finish(self) -> Piece:
+        """What the end of the answer makes certain."""
+        _, events = self._parser.finalize()
+        piece = self._read(events)
+        if self._open is not None and self._open.field.name == CALLS:
+            self._lose(CallStatus.UNCLOSED)
+        return piece
+
+    def _read(self, events: list[dict[str, Any]]) -> Piece:
+        self._piece = Piece()
+        for event in events:
+            kind, name = event["type"], event["field"]
+            if name == CONTENT:
+                if kind == "region_chunk":
+                    self._skip_hidden(None)
+                    self._layout = ""
+                    self._add_content(event["text"])
+                    self._advance(len(event["text"]))
+            elif kind == "region_open":
+                self._open_region(self._fields[name])
+            elif kind == "region_chunk":
+                self._advance(len(event["text"]))
+                self._add_to_region(event["text"])
+            else:
+                self._close_region()
+        return self._piece
+
+    def _open_region(self, opened: ResponseTemplateField) -> None:
+        self._skip_hidden(opened)
+        found = opened.open_re.match(self._unread)
+        self._open = _Region(opened, found.group(), {k: v for k, v in found.groupdict().items() if v is not None})
+        self._advance(found.end())
+
+    def _add_to_region(self, text: str) -> None:
+        region = self._open
+        assert region is not None, "a chunk comes after its region was opened"
+        if region.field.name == self._format.reasoning:
+            text = text if region.body else text.lstrip()
+            self._piece.reasoning += text
+        elif region.field.name != CALLS:
+            self._add_content(text)
+        region.body += text
+
+    def _close_region(self) -> None:
+        region = self._open
+        assert region is not None, "a region is opened before it is closed"
+        closed = region.field.close_re.match(self._unread) if region.field.close_re is not None else None
+        if closed is None:  # the answer ended
+            return
+        self._advance(closed.end())
+        region.end = closed.group()
+        if region.field.name == CALLS:
+            self._take_calls(region)
+        self._open = None
+        self._trims = self._trims or region.field.name != CALLS
+
+    def _take_calls(self, region: "_Region") -> None:
+        try:
+            value = value_of(region.body, region.field, region.captures)
+            calls = calls_in(value, region.field, region.body, self._parameters)
+        except (MalformedCall, ValueError, KeyError, TypeError, RecursionError):
+            self._lose(CallStatus.MALFORMED)
+            return
+        if self._offered is not None and any(call.name not in self._offered for call in calls):
+            self._lose(CallStatus.UNKNOWN_TOOL)
+            return
+        self._layout = ""
+        self._trims = True
+        room = len(calls) if self._calls_wanted is None else max(0, self._calls_wanted - self.num_calls)
+        self._piece.calls += calls[:room]
+        self.num_calls += len(calls[:room])
+
+    def _lose(self, status: CallStatus) -> None:
+        assert self._open is not None, "only a call's region is lost"
+        self.lost.append(LostCall(status, self._open.text))
+        self._add_content(self._layout + self._open.text)
+        self._layout = ""
+        self._open = None
+
+    def _add_content(self, text: str) -> None:
+        """Blank text that follows a call or thinking is layout and not content."""
+        if self._trims:
+            text = text.lstrip()
+            self._trims = not text
+        self._piece.content += text
+
+    def _skip_hidden(self, opened: ResponseTemplateField | None) -> None:
+        """Pass over marks that the parser has dropped, for which it reports no event."""
+        hidden = self._fields[CONTENT].close_re
+        while hidden is not None and (found := hidden.match(self._unread)) and found.group():
+            if opened is not None:
+                other = opened.open_re.match(self._unread)
+                if other is not None and other.end() >= found.end():
+                    return
+            self._layout += found.group()
+            self._trims = True
+            self._advance(found.end())
+
+    def _advance(self, length: int) -> None:
+        self._unread = self._unread[length:]
+
+
+@dataclass
+class _Region:
+    """A region between two marks, as it was written."""
+
+    field: ResponseTemplateField
+    start: str
+    captures: dict[str, str]
+    body: str = ""
+    end: str = ""
+
+    @property
+    def text(self) -> str:
+        return self.start + self.body + self.end
+
+
+def _raw(fields: Mapping[str, ResponseTemplateField]) -> dict[str, Any]:
+    """The template with the same marks whose regions are all text, so that the parser never raises."""
+    raw: dict[str, Any] = {}
+    for name, compiled in fields.items():
+        raw[name] = dict(TEXT)
+        for key, literals, pattern in (
+            ("open", compiled.open_literals, compiled.open_re),
+            ("close", compiled.close_literals, compiled.close_re),
+        ):
+            if literals is not None:
+                raw[name][key] = literals
+            elif pattern is not None:
+                raw[name][f"{key}_pattern"] = pattern.pattern
+        if any(p is not None and p.groupindex for p in (compiled.open_re, compiled.close_re)):
+            raw[name]["transform"] = "{content}"
+    return {"start_anchor": NEVER, "fields": raw}

@@ -1,0 +1,95 @@
+"""Conversations with which a chat template shows its format; their words occur in no template."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from nat.backend.words.marks import common_end, common_start, has_words
+
+ASKED, SAID, THOUGHT = "zqasked", "zqsaid", "zqthought"
+FIRST, SECOND = "zqfirst", "zqsecond"
+"""Names of the functions."""
+ARGUMENTS = {"zqa": "zqone", "zqb": "zqtwo", "zqc": 7351}
+"""Two strings and a number; the keys in the alphabet's order, since templates sort."""
+IDS = ("zqcall001", "zqcall002")
+"""Nine letters and digits, as Mistral's templates want them."""
+_PROPERTIES: dict[str, dict[str, Any]] = {
+    "zqa": {"type": "string"},
+    "zqb": {"type": "string"},
+    "zqc": {"type": "integer"},
+    "zqd": {"type": "boolean"},
+    "zqe": {"type": "object", "additionalProperties": {"type": "string"}},
+    "zqf": {"type": "array", "items": {"type": "string"}},
+    "zqg": {"type": "string", "nullable": True},
+}
+REFUSALS = (ValueError, TypeError, LookupError, AttributeError)
+"""What rendering a conversation may raise that a template does not take."""
+
+
+class Render(Protocol):
+    """A chat template: the text of messages, with or without the beginning of an answer."""
+
+    def __call__(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, for_answer: bool
+    ) -> str: ...
+
+
+def _tool(name: str) -> dict[str, Any]:
+    properties = {key: {**schema, "description": "A value."} for key, schema in _PROPERTIES.items()}
+    parameters = {"type": "object", "properties": properties, "required": []}
+    return {"type": "function", "function": {"name": name, "description": "A function.", "parameters": parameters}}
+
+
+TOOLS = (_tool(FIRST), _tool(SECOND))
+
+
+def calling(*calls: tuple[str, Mapping[str, Any]], content: str = "") -> dict[str, Any]:
+    """An answer with calls."""
+    functions = [
+        {"id": call_id, "type": "function", "function": {"name": name, "arguments": dict(arguments)}}
+        for call_id, (name, arguments) in zip(IDS, calls, strict=False)
+    ]
+    return {"role": "assistant", "content": content, "tool_calls": functions}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a template writes for a question and an answer, after the question's last word."""
+
+    before: str
+    """The end of the question's turn."""
+    header: str
+    """What the prompt for an answer also has, a mark of thinking included."""
+    text: str
+    """What the model has to write."""
+
+    @property
+    def prompt(self) -> str:
+        return self.before + self.header
+
+
+def answer(render: Render, message: Mapping[str, Any]) -> Answer:
+    """How a template writes an answer to a question.
+
+    Raises:
+        REFUSALS: the template refuses it.
+
+    """
+    question = {"role": "user", "content": ASKED}
+    calls = message.get("tool_calls", ())
+    # Some templates write the id, in which Kimi has the function's name.
+    named = [{**call, "id": f"functions.{call['function']['name']}:{at}"} for at, call in enumerate(calls)]
+    whole = ""
+    for tried in (message, {**message, "tool_calls": named}) if named else (message,):
+        whole = render([question, dict(tried)], TOOLS, for_answer=False)
+        if not named or FIRST in whole.rpartition(ASKED)[2]:
+            break
+    asked, prompt = (render([question], TOOLS, for_answer=for_answer) for for_answer in (False, True))
+    always = asked == prompt
+    whole, asked, prompt = (text.rpartition(ASKED)[2] for text in (whole, asked, prompt))
+    before = common_start(whole, asked)
+    rest, tail = whole.removeprefix(before), common_end(whole.removeprefix(before), asked)
+    if always or has_words(tail):  # the template begins another answer after each one
+        rest = rest.removesuffix(tail)
+    header = common_start(rest, prompt.removeprefix(before)) if prompt.startswith(before) else ""
+    return Answer(before, header, rest.removeprefix(header))

@@ -1,0 +1,228 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.chat_templates import TEMPLATES, Template
+from nat.backend.words.calls import Call
+from nat.backend.words.choice import choose
+from nat.backend.words.families import FAMILIES, HERMES
+from nat.backend.words.formats import Format
+from nat.backend.words.reader import AnswerReader, CallStatus
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string"},
+                    "days": {"type": "integer"},
+                    "brief": {"type": "boolean"},
+                    "where": {"type": "object"},
+                    "tags": {"type": ["array", "null"]},
+                },
+            },
+        },
+    },
+    {"type": "function", "function": {"name": "stop"}},
+]
+FORMATS = {name: choose(Template(source), source).format for name, source in TEMPLATES.items()}
+CODER = FORMATS["coder"]
+
+
+def read(words, pieces, *, tools=TOOLS, **options):
+    reader = AnswerReader(words, tools=tools, **options)
+    content, reasoning, calls = "", "", []
+    for piece in [*(reader.push(text) for text in pieces), reader.finish()]:
+        content, reasoning = content + piece.content, reasoning + piece.reasoning
+        calls += piece.calls
+    return content, reasoning, [(call.name, json.loads(call.arguments)) for call in calls], reader.lost
+
+
+def call(**arguments):
+    parameters = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in arguments.items())
+    return f"<tool_call>\n<function=weather>\n{parameters}</function>\n</tool_call>"
+
+
+def hermes(arguments, name="weather"):
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+def test_arguments_have_the_types_of_the_schema():
+    """Tags hold text only, in JSON or in Python's spelling; the tool's schema says what it is."""
+    text = call(city="7", days="3.0", brief="True", where="{'x': [None, 1]}", tags="null")
+    _, _, calls, _ = read(CODER, [text])
+    assert calls == [("weather", {"city": "7", "days": 3, "brief": True, "where": {"x": [None, 1]}, "tags": None})]
+
+
+def test_text_that_fits_no_type_stays_text():
+    """What cannot be read as the schema's type is given as it was written, so that the tool can complain."""
+    _, _, calls, _ = read(CODER, [call(days="three", where="[1]", unknown="1")])
+    assert calls == [("weather", {"days": "three", "where": "[1]", "unknown": "1"})]
+
+
+def test_arguments_of_json_keep_their_types():
+    """JSON says itself what is a number, so a string stays one."""
+    _, _, calls, _ = read(HERMES.format, [hermes('{"days": "3"}')])
+    assert calls == [("weather", {"days": "3"})]
+
+
+@pytest.mark.parametrize("end", range(len("<tool_call>\n<function=weather>"), len(call(city="Bern", days="2")) - 1))
+def test_a_call_that_was_cut_is_content(end):
+    """A call that is not closed never runs, with fewer arguments or none; its text is kept."""
+    text = call(city="Bern", days="2")[:end]
+    content, _, calls, lost = read(CODER, [text])
+    assert (content, calls) == (text, [])
+    assert [each.status for each in lost] == [CallStatus.UNCLOSED]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        hermes('{"city": }'),
+        hermes("[1]"),
+        hermes('"city"'),
+        hermes("[" * 100_000),
+        hermes("1" + "0" * 5000),
+        '<tool_call>{"arguments": {}}</tool_call>',
+        '<tool_call>{"name": "weather", "args": {}}</tool_call>',
+        "<tool_call>[]</tool_call>",
+        "<tool_call>7</tool_call>",
+    ],
+)
+def test_a_malformed_call_is_content(text):
+    """What is no call stays in the answer, and the text after it is read on."""
+    content, _, calls, lost = read(HERMES.format, [f"A{text}B{hermes('{}')}"])
+    assert (content, calls) == (f"A{text}B", [("weather", {})])
+    assert [(each.status, each.text) for each in lost] == [(CallStatus.MALFORMED, text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        call(city="Bern", days="2").replace("</parameter>", "", 1),
+        call(city="Bern", days="2").replace("<parameter=days>", "<parameter days>"),
+        call(city="Bern", days="2").replace("=city", ""),
+    ],
+)
+def test_tags_that_are_not_closed_are_content(text):
+    """An argument never takes in the next one, and none is left out."""
+    content, _, calls, lost = read(CODER, [text])
+    assert (content, calls) == (text, [])
+    assert [each.status for each in lost] == [CallStatus.MALFORMED]
+
+
+def test_a_call_of_an_unknown_tool_is_content():
+    """Only functions that were offered are called; without tools any name counts."""
+    text = hermes("{}", name="format_disk")
+    content, _, calls, lost = read(HERMES.format, [text])
+    assert (content, calls, [each.status for each in lost]) == (text, [], [CallStatus.UNKNOWN_TOOL])
+    assert read(HERMES.format, [text], tools=None)[2] == [("format_disk", {})]
+
+
+def test_a_call_inside_thinking_is_thinking():
+    """Calls that a model only thinks about do not run."""
+    content, reasoning, calls, lost = read(FORMATS["hermes"], [f"<think>\nShall I {hermes('{}')}?\n</think>\n\nNo."])
+    assert (content, reasoning) == ("No.", f"Shall I {hermes('{}')}?\n")
+    assert (calls, lost) == ([], [])
+
+
+def test_a_prompt_may_open_the_thinking():
+    """If the prompt ends with the mark of thinking, the answer begins inside it."""
+    words = FORMATS["hermes"]
+    prefix = words.prefix("<|im_start|>assistant\n<think>\n")
+    assert read(words, ["Hm.", "</think>Yes."], prefix=prefix)[:2] == ("Yes.", "Hm.")
+    assert words.prefix("<|im_start|>assistant\n<think>\n\n</think>\n\n") == ""
+
+
+def test_text_is_read_on_after_a_section_of_calls():
+    """Marks around calls are no content, unless the call is none."""
+    words = FORMATS["kimi"]
+    section = "<|calls_begin|><|call_begin|>functions.{}:0<|arguments|>{{}}<|call_end|><|calls_end|>"
+    assert read(words, ["A", section.format("weather")])[0] == "A"
+    lost = section.format("nothing")
+    assert read(words, ["A", lost])[0] == "A" + lost.removesuffix("<|calls_end|>")
+
+
+def test_marks_without_meaning_are_hidden():
+    """Special tokens that the format does not use are no content; its own marks still count."""
+    words = HERMES.format.hiding(["<|im_end|>", "<tool_call>", "<|im_start|>"])
+    content, _, calls, _ = read(words, [f"Hi<|im_start|>!{hermes('{}')}<|im_end|>"])
+    assert (content, calls) == ("Hi!", [("weather", {})])
+
+
+def test_further_calls_are_dropped():
+    """`parallel_tool_calls: false` keeps the first call."""
+    assert read(HERMES.format, [hermes("{}") + hermes("{}", "stop")], calls_wanted=1)[:3] == ("", "", [("weather", {})])
+
+
+def test_a_call_needs_no_arguments():
+    """Arguments that are missing or already text are accepted, under either of their names."""
+    reader = AnswerReader(HERMES.format)
+    block = "<tool_call>{}</tool_call>"
+    assert reader.push(block.format('{"name": "f"}')).calls == [Call("f", "{}")]
+    assert reader.push(block.format('{"name": "f", "arguments": "{}"}')).calls == [Call("f", "{}")]
+    assert reader.push(block.format('{"name": "f", "parameters": {"x": 1}}')).calls == [Call("f", '{"x": 1}')]
+
+
+FAMILY_CALLS = {
+    "gpt-oss": "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.weather "
+    '<|constrain|>json<|message|>{"city": "Bern"}<|call|>',
+    "LFM2": '<|tool_call_start|>[weather(city="Bern")]<|tool_call_end|><|im_end|>',
+    "Granite 3": '<|tool_call|>[{"name": "weather", "arguments": {"city": "Bern"}}]<|end_of_text|>',
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+def test_the_registry_reads_what_its_models_write(family, size):
+    """Each family of the registry reads a call as its models write it."""
+    text = FAMILY_CALLS[family.name]
+    content, _, calls, _ = read(family.format, [text[at : at + size] for at in range(0, len(text), size)])
+    assert (content, calls) == ("", [("weather", {"city": "Bern"})])
+
+
+PIECES = {
+    name: [field.get(key) for field in words.template["fields"].values() for key in ("open", "close")]
+    for name, words in FORMATS.items()
+}
+TEXTS = [
+    hermes('{"city": "<Zürich>"}'),
+    call(city="a < b"),
+    "{",
+    "}",
+    "[",
+    '{"name": "weather"',
+    "weather",
+    "\n",
+    " a<",
+]
+
+
+@given(st.data(), st.sampled_from(sorted(FORMATS)))
+def test_calls_do_not_depend_on_the_pieces(data, name):
+    """However an answer is cut, it is read alike, also if it is nonsense in the format's own marks."""
+    marks = [part for mark in PIECES[name] if mark for part in ([mark] if isinstance(mark, str) else mark)]
+    text = "".join(data.draw(st.lists(st.sampled_from([*marks, *TEXTS]), max_size=8)))
+    size = data.draw(st.sampled_from([1, 3, 7]))
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    assert read(FORMATS[name], pieces) == read(FORMATS[name], [text])
+
+
+@given(st.lists(st.sampled_from([*TEXTS, "<tool_call>", "</tool_call>", "<tool"]), max_size=6))
+def test_text_without_calls_is_the_content(pieces):
+    """Without a call the content is the text, unchanged."""
+    text = "".join(pieces)
+    content, _, calls, _ = read(HERMES.format, [text])
+    if not calls:
+        assert content == text
+
+
+def test_other_fields_are_content():
+    """A format of others may name fields that an answer does not have; their text is not lost."""
+    fields = {"content": {}, "plan": {"open": "<plan>", "close": "</plan>"}}
+    assert read(Format({"start_anchor": "x", "fields": fields}, "the YAML"), ["A<plan>B</plan>C"])[0] == "ABC"
