@@ -5,18 +5,22 @@ here, after each token; the loader refuses decoders whose time has no bound. API
 training batch use the same functions, so both render to the same tokens.
 """
 
+import json
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from inspect import signature
+from itertools import chain
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from nat.backend.byte_cache import ByteCache
+from nat.backend.words.choice import Words, choose
+from nat.backend.words.samples import TOOLS
 from nat.errors import ModelNotSupported, describe_error
 from nat.sandbox.process import Sandbox, SandboxRaised
 from nat.wire.json import parse_json
@@ -80,6 +84,17 @@ class ChatTokenizer:
         return list(dict.fromkeys([*(token.content for token in added if token.special), *self.hf.all_special_tokens]))
 
     @cached_property
+    def words(self) -> Words:
+        """How the model writes calls and thinking; found with some dozens of renderings of its chat template."""
+
+        def render(messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, for_answer: bool) -> str:
+            return self._rendered(messages, {"tools": tools, "add_generation_prompt": for_answer})
+
+        self._check_template()
+        source = self.hf.get_chat_template(None, list(TOOLS))
+        return choose(render, source, marks=self.special_tokens, own=self.hf.response_template)
+
+    @cached_property
     def reserved_variables(self) -> frozenset[str]:
         """Names of template variables that no request may set: arguments of the renderer, and the model's own.
 
@@ -118,11 +133,7 @@ class ChatTokenizer:
         for_answer: bool = True,
     ) -> str:
         """The same as the text that the chat template writes; without `for_answer`, it ends with the last message."""
-        if self.hf.chat_template is None:
-            raise ModelNotSupported(
-                "the model's tokenizer has no chat template, so chat messages cannot be rendered",
-                hint="use /v1/completions, or add a chat_template.jinja to the tokenizer's folder",
-            )
+        self._check_template()
         variables = template_arguments or {}
         if reserved := sorted(self.reserved_variables.intersection(variables)):
             raise ChatNotRendered(
@@ -132,24 +143,32 @@ class ChatTokenizer:
         if not messages:
             raise ChatNotRendered("there are no messages")
         offered = None if tools is None else list(tools)
+        return self._rendered(messages, {**variables, "tools": offered, "add_generation_prompt": for_answer})
+
+    def _check_template(self) -> None:
+        if self.hf.chat_template is None:
+            raise ModelNotSupported(
+                "the model's tokenizer has no chat template, so chat messages cannot be rendered",
+                hint="use /v1/completions, or add a chat_template.jinja to the tokenizer's folder",
+            )
+
+    def _rendered(self, messages: Sequence[dict[str, Any]], variables: Mapping[str, Any]) -> str:
+        plain = [_plain_message(message) for message in messages]
+        named = {**self.hf.special_tokens_map, "documents": None, **variables}
+        refusal: Exception | None = None
         try:
-            request = {
-                "template": self.hf.get_chat_template(None, offered),
-                "variables": {
-                    **self.hf.special_tokens_map,
-                    "documents": None,
-                    **variables,
-                    "messages": [_plain_message(message) for message in messages],
-                    "tools": offered,
-                    "add_generation_prompt": for_answer,
-                },
-            }
-            text: str = self._sandbox.call("render", request, what=_TEMPLATE)
-        except SandboxRaised as error:
-            raise ChatNotRendered(str(error)) from error
+            template = self.hf.get_chat_template(None, named["tools"])
+            for spelt in chain([plain], _respelt(plain)):
+                request = {"template": template, "variables": {**named, "messages": spelt}}
+                try:
+                    text: str = self._sandbox.call("render", request, what=_TEMPLATE)
+                except SandboxRaised as error:
+                    refusal = refusal or error
+                else:
+                    return text
         except (ValueError, TypeError, RecursionError) as error:  # no template by default, or messages that are no JSON
             raise ChatNotRendered(describe_error(error)) from error
-        return text
+        raise ChatNotRendered(str(refusal)) from refusal
 
     def encode_rendered(self, text: str) -> list[int]:
         """Token ids of a rendered template, with the special tokens that are in it and no others."""
@@ -164,6 +183,20 @@ class ChatTokenizer:
         text = self.hf.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         assert isinstance(text, str), "one sequence decodes to one text"
         return text
+
+    def decode_marked(self, token_ids: Sequence[int]) -> str:
+        """The text of a completion as `decode` gives it, with the special tokens where they stand."""
+        text = self.decode(token_ids)
+        for at in reversed([at for at, token_id in enumerate(token_ids) if token_id in self._left_out]):
+            before = len(self.decode(token_ids[:at]))
+            text = text[:before] + self.token_text(token_ids[at]).text + text[before:]
+        return text
+
+    @cached_property
+    def _left_out(self) -> frozenset[int]:
+        """Tokens that `decode` leaves out."""
+        ids = map(self.hf.convert_tokens_to_ids, self.special_tokens)
+        return frozenset(token_id for token_id in ids if isinstance(token_id, int) and not self.decode([token_id]))
 
     def decode_all(self, token_ids: Sequence[int]) -> str:
         """The text of token ids, special tokens included; ids that the tokenizer does not have give none."""
@@ -268,6 +301,28 @@ def _plain_message(message: Mapping[str, Any]) -> dict[str, Any]:
     known = {key: value for key, value in message.items() if value is not None}
     reasoning = next((known[name] for name in _REASONING if name in known), None)
     return known if reasoning is None else {"thinking": reasoning, **known, "reasoning_content": reasoning}
+
+
+def _respelt(messages: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The messages as templates want them that take no missing content, or that write arguments without `tojson`."""
+    filled = [{"content": "", **message} for message in messages]
+    if filled != messages:
+        yield filled
+    if any(message.get("tool_calls") for message in filled):
+        yield [
+            {**message, "tool_calls": [_with_text_arguments(call) for call in message["tool_calls"]]}
+            if message.get("tool_calls")
+            else message
+            for message in filled
+        ]
+
+
+def _with_text_arguments(call: Any) -> Any:
+    if not isinstance(call, Mapping) or not isinstance(function := call.get("function"), Mapping):
+        return call
+    arguments = function.get("arguments")
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return {**call, "function": {**function, "arguments": written}}
 
 
 def template_tool(tool: Mapping[str, Any]) -> dict[str, Any]:

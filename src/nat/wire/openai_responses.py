@@ -88,6 +88,8 @@ class ResponseMessage(ResponseModel):
     role: Literal["assistant"] | None = None
     content: str | None = None
     refusal: None = None
+    reasoning_content: str | None = None
+    """The model's thinking, if its chat template tells it from the content."""
     tool_calls: list[ResponseToolCall] | None = None
 
 

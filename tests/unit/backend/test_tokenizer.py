@@ -42,6 +42,39 @@ def test_decoding_leaves_special_tokens_out():
     assert TOKENIZER.decode([*TOKENIZER.encode("hi"), TOKENIZER.eos_token_id]) == "hi"
 
 
+@given(st.lists(st.integers(0, 265), max_size=20))
+def test_special_tokens_are_shown_where_they_stand(ids):
+    """Without its special tokens, a marked text is the decoded one."""
+    tokenizer = ChatTokenizer(tiny_tokenizer())
+    ids = [token_id for token_id in ids if token_id < tokenizer.size]
+    marked = tokenizer.decode_marked(ids)
+    for special in tokenizer.special_tokens:
+        marked = marked.replace(special, "")
+    assert marked == tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        (
+            "{% for m in messages %}{{ m.role + m.content }}{% for c in m.tool_calls or [] %}"
+            "{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}"
+        ),
+        (
+            "{% for m in messages %}{{ m.role + (m.content or '') }}{% for c in m.tool_calls or [] %}"
+            "{{ '' + c.function.arguments }}{% endfor %}{% endfor %}"
+        ),
+    ],
+)
+def test_templates_get_what_they_take(template):
+    """Some templates take no missing content, some only arguments as text; both get what they take."""
+    hf = tiny_tokenizer()
+    hf.chat_template = template
+    call = {"function": {"name": "f", "arguments": {"a": 1}}}
+    text = ChatTokenizer(hf).render_text([{"role": "assistant", "content": None, "tool_calls": [call]}])
+    assert text == 'assistant{"a": 1}'
+
+
 def test_a_partial_character_keeps_its_bytes():
     """Each token has its own bytes, even if they are no whole character."""
     ids = TOKENIZER.encode("é€")

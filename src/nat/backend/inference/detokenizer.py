@@ -15,8 +15,9 @@ class Detokenizer:
     or while it may be the beginning of a stop string.
     """
 
-    def __init__(self, tokenizer: ChatTokenizer, stop: tuple[str, ...] = ()) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: ChatTokenizer, stop: tuple[str, ...] = (), *, special: bool = False) -> None:
+        """With `special`, the text has the special tokens."""
+        self._decode = tokenizer.decode_marked if special else tokenizer.decode
         self._stop = stop
         self._longest_stop = max(map(len, stop), default=0)
         self._window_ids: list[int] = []
@@ -38,7 +39,7 @@ class Detokenizer:
     def push(self, token_id: int) -> bool:
         """Add one token; True if its text completes a stop string."""
         self._window_ids.append(token_id)
-        window = self._tokenizer.decode(self._window_ids)
+        window = self._decode(self._window_ids)
         self._read_up_to(window, _whole(window))
         if len(self._window_ids) > _WINDOW:
             self._shorten(window)
@@ -51,7 +52,7 @@ class Detokenizer:
     def finish(self) -> str:
         """The rest, an incomplete last character as U+FFFD; call once, after the last token."""
         if not self.stopped:
-            window = self._tokenizer.decode(self._window_ids)
+            window = self._decode(self._window_ids)
             self._read_up_to(window, len(window))
         return self._take(len(self._text))
 
@@ -73,8 +74,8 @@ class Detokenizer:
 
     def _shorten(self, window: str) -> None:
         """Drop the older tokens of the window if the newer ones decode to the same text without them."""
-        head = self._tokenizer.decode(self._window_ids[:-_CONTEXT])
-        tail = self._tokenizer.decode(self._window_ids[-_CONTEXT:])
+        head = self._decode(self._window_ids[:-_CONTEXT])
+        tail = self._decode(self._window_ids[-_CONTEXT:])
         if head + tail == window and self._read >= len(head):
             del self._window_ids[:-_CONTEXT]
             self._read -= len(head)

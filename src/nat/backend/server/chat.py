@@ -1,5 +1,6 @@
 """POST /v1/chat/completions."""
 
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
@@ -14,13 +15,16 @@ from nat.backend.server.continuation import Chat, Continuations, Prompt
 from nat.backend.server.generation import complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter
 from nat.backend.server.service import Service, add_stop, usage_of
-from nat.backend.server.tool_parser import HermesParser, ParsedCall
 from nat.backend.tokenizer import ChatNotRendered, template_message
+from nat.backend.words.calls import Call
+from nat.backend.words.reader import AnswerReader
 from nat.errors import ModelCodeStopped, ModelNotSupported
 from nat.http.asgi import Receive
 from nat.http.errors import ApiError
 from nat.wire.openai_requests import SESSION_HEADER, ChatCompletionRequest
 from nat.wire.openai_responses import ChatChoice, ChatCompletion, ResponseFunction, ResponseMessage, ResponseToolCall
+
+logger = logging.getLogger(__name__)
 
 
 class ChatRoute:
@@ -29,6 +33,7 @@ class ChatRoute:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._continuations = Continuations(service.loaded.tokenizer)
+        self._warned = False
 
     async def handle(self, http: HttpRequest) -> Response:
         service = self._service
@@ -39,12 +44,14 @@ class ChatRoute:
         service.check_model(body.model)
         session = http.headers.get(SESSION_HEADER, "")
         prompt = await self._prompt(body, session, http.receive)
-        sequences = service.sequences(body, [prompt.ids], new_tokens=body.new_tokens, top_logprobs=body.top_logprobs)
+        sequences = service.sequences(
+            body, [prompt.ids], new_tokens=body.new_tokens, top_logprobs=body.top_logprobs, special=True
+        )
 
         def keep(answers: list[Sequence]) -> None:
             service.remember(answers)
             for s in answers:
-                text = service.text(s)
+                text = service.answer_text(s)
                 self._continuations.remember(prompt, text, s.token_ids, tools=body.calls_tools, session=session)
 
         writer = _ChatWriter(service, body, prompt, keep)
@@ -66,7 +73,9 @@ class ChatRoute:
         limits.check_messages(len(body.messages))
 
         def prepared() -> Prompt:
-            chat = _chat(body)
+            if body.calls_tools:
+                self._warn_of_lost_calls()
+            chat = self._continuations.with_reasoning(_chat(body), session=session)
             text = self._continuations.render(chat)
             limits.check_text(text, param="messages")
             return self._continuations.prompt(chat, text, session=session)
@@ -80,6 +89,11 @@ class ChatRoute:
         except (ModelNotSupported, ModelCodeStopped) as error:
             raise ApiError(error.in_line, param="messages") from error
 
+    def _warn_of_lost_calls(self) -> None:
+        if not self._warned and (refusal := self._service.loaded.tokenizer.words.refusal):
+            logger.warning("tool calls may be lost: %s", refusal)
+        self._warned = True
+
 
 def _chat(body: ChatCompletionRequest) -> Chat:
     tools = [tool.model_dump(exclude_unset=True) for tool in body.tools] if body.calls_tools else None
@@ -88,7 +102,7 @@ def _chat(body: ChatCompletionRequest) -> Chat:
 
 
 class _ChatWriter:
-    """Writes the response to one request, whole or in chunks; both use the same tool parser."""
+    """Writes the response to one request, whole or in chunks; both read the answer alike."""
 
     def __init__(
         self, service: Service, body: ChatCompletionRequest, prompt: Prompt, keep: Callable[[list[Sequence]], None]
@@ -100,7 +114,6 @@ class _ChatWriter:
         self._keep = keep
         self._id = f"chatcmpl-{secrets.token_hex(12)}"
         self._logprobs = LogprobWriter(service.loaded.tokenizer, as_token_ids=body.return_tokens_as_token_ids)
-        self._calls_wanted = None if body.parallel_tool_calls else 1
 
     def whole(self, request: Request) -> str:
         self._keep(request.sequences)
@@ -111,7 +124,7 @@ class _ChatWriter:
 
     async def stream(self, request: Request, deltas: AsyncIterator[list[Delta]]) -> AsyncIterator[bytes]:
         """The role, then what each step adds, then the usage if it was requested."""
-        parsers = [HermesParser(self._calls_wanted) for _ in request.sequences]
+        readers = [self._reader() for _ in request.sequences]
         opened = False
         async with aclosing(deltas):  # type: ignore[type-var]  # an async generator
             async for news in deltas:
@@ -119,24 +132,34 @@ class _ChatWriter:
                     opened = True
                     yield self._opening(request)
                 self._keep([request.sequences[delta.index] for delta in news if delta.finish_reason])
-                yield b"".join(self._chunk(request, delta, parsers[delta.index]) for delta in news)
+                yield b"".join(self._chunk(request, delta, readers[delta.index]) for delta in news)
         if self._body.stream_options.include_usage:
             last = self._answer("chat.completion.chunk", request, [])
             last.usage = usage_of(request.sequences)
             yield chunk_event(last)
 
+    def _reader(self) -> AnswerReader:
+        words = self._service.loaded.tokenizer.words.format
+        return AnswerReader(
+            words if self._body.calls_tools else words.without_calls,
+            tools=self._prompt.tools,
+            prefix=words.prefix(self._prompt.text),
+            calls_wanted=None if self._body.parallel_tool_calls else 1,
+        )
+
     def _choice(self, sequence: Sequence) -> ChatChoice:
-        text = self._service.text(sequence)
-        message = ResponseMessage(role="assistant", content=text, refusal=None)
+        reader = self._reader()
+        pieces = [reader.push(self._service.answer_text(sequence)), reader.finish()]
+        content, reasoning = ("".join(parts) for parts in zip(*((p.content, p.reasoning) for p in pieces), strict=True))
+        calls = [call for piece in pieces for call in piece.calls]
+        message = ResponseMessage(role="assistant", content=content, refusal=None)
         finish_reason: Any = sequence.finish_reason
-        if self._body.calls_tools:
-            parser = HermesParser(self._calls_wanted)
-            content, calls = parser.push(text)
-            content += parser.finish()
-            if calls:
-                message.content = content or None
-                message.tool_calls = [_answered(call) for call in calls]
-                finish_reason = "tool_calls"
+        if reasoning:
+            message.reasoning_content = reasoning
+        if calls:
+            message.content = content or None
+            message.tool_calls = [_answered(call) for call in calls]
+            finish_reason = "tool_calls"
         choice = ChatChoice(index=sequence.index, message=message, logprobs=None, finish_reason=finish_reason)
         self._add_tokens(choice, sequence.token_ids, sequence.logprobs, sequence.top_logprobs)
         add_stop(choice, sequence)
@@ -149,20 +172,24 @@ class _ChatWriter:
         self._add_prompt(chunk)
         return chunk_event(chunk)
 
-    def _chunk(self, request: Request, delta: Delta, parser: HermesParser) -> bytes:
-        content, calls = (delta.text, []) if not self._body.calls_tools else parser.push(delta.text)
+    def _chunk(self, request: Request, delta: Delta, reader: AnswerReader) -> bytes:
+        news = reader.push(delta.text)
+        content, reasoning, calls = news.content, news.reasoning, news.calls
+        first = reader.num_calls - len(calls)
         finish_reason: Any = delta.finish_reason
-        if delta.finish_reason is not None and self._body.calls_tools:
-            content += parser.finish()
-            finish_reason = "tool_calls" if parser.num_calls else finish_reason
+        if delta.finish_reason is not None:
+            for last in (reader.push(self._service.stop_text(request.sequences[delta.index])), reader.finish()):
+                content, reasoning, calls = content + last.content, reasoning + last.reasoning, calls + last.calls
+            finish_reason = "tool_calls" if reader.num_calls else finish_reason
         wants_tokens = self._body.logprobs or self._body.return_token_ids
-        if not (content or calls or finish_reason or wants_tokens):
+        if not (content or reasoning or calls or finish_reason or wants_tokens):
             return b""
         message = ResponseMessage()
         if content:
             message.content = content
+        if reasoning:
+            message.reasoning_content = reasoning
         if calls:
-            first = parser.num_calls - len(calls)
             message.tool_calls = [_answered(call, first + i) for i, call in enumerate(calls)]
         choice = ChatChoice(index=delta.index, delta=message, logprobs=None, finish_reason=finish_reason)
         self._add_tokens(choice, delta.token_ids, delta.logprobs, delta.top_logprobs)
@@ -197,7 +224,7 @@ class _ChatWriter:
         )
 
 
-def _answered(call: ParsedCall, index: int | None = None) -> ResponseToolCall:
+def _answered(call: Call, index: int | None = None) -> ResponseToolCall:
     function = ResponseFunction(name=call.name, arguments=call.arguments)
     answered = ResponseToolCall(id=f"call_{secrets.token_hex(12)}", type="function", function=function)
     if index is not None:

@@ -17,20 +17,24 @@ import threading
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 from nat.backend.byte_cache import ENTRY_BYTES
-from nat.backend.server.tool_parser import HermesParser
 from nat.backend.tokenizer import ChatTokenizer, template_message
+from nat.backend.words.formats import REASONING, Format
+from nat.backend.words.reader import plain_content, read_answer
 from nat.wire.openai_responses import BrokenPrefix
 
 MAX_BYTES = 256 * 2**20
 MAX_TURNS = 256
 """Turns with equal texts that differ in their tokens or sessions; the oldest are dropped first."""
+
+_MAX_MARKS = 100
+"""Special tokens after an answer's beginning among which its end is searched."""
 
 ContentKey = bytes
 """Digest of a message's content; equal for an answer and for the message that a client makes of it."""
@@ -45,10 +49,22 @@ class Chat:
     messages: Sequence[dict[str, Any]]
     tools: Sequence[dict[str, Any]] | None = None
     template_arguments: Mapping[str, Any] = field(default_factory=dict)
+    words: Format | None = None
+    """Tells thinking in the content of answers."""
 
     @cached_property
     def content_keys(self) -> list[ContentKey]:
-        return [content_key(message) for message in self.messages]
+        return [content_key(self._without_marks(message)) for message in self.messages]
+
+    def has_inline_thinking(self, at: int) -> bool:
+        """True for an answer that a client sends with its thinking in the content."""
+        return self._without_marks(self.messages[at]) != self.messages[at]
+
+    def _without_marks(self, message: dict[str, Any]) -> dict[str, Any]:
+        content = message.get("content")
+        if self.words is None or message.get("role") != "assistant" or not isinstance(content, str):
+            return message
+        return {**message, "content": plain_content(self.words, content)}
 
     @cached_property
     def contexts(self) -> list[Context]:
@@ -72,6 +88,7 @@ class Prompt:
     ids: list[int]
     broken: BrokenPrefix | None
     """Why the ids lack sampled tokens of some answer; None if they lack none."""
+    tools: Sequence[dict[str, Any]] | None = None
 
     @cached_property
     def packed(self) -> "array[int]":
@@ -87,10 +104,12 @@ class _Turn:
     ids: "array[int]"
     sampled: "array[int]"
     session: str
+    reasoning: str
+    """The answer's thinking, for clients that do not send it back."""
 
     @property
     def num_bytes(self) -> int:
-        return ENTRY_BYTES + sum(map(sys.getsizeof, (self.text, self.ids, self.sampled, self.session)))
+        return ENTRY_BYTES + sum(map(sys.getsizeof, (self.text, self.ids, self.sampled, self.session, self.reasoning)))
 
 
 class Continuations:
@@ -122,6 +141,21 @@ class Continuations:
         arguments = dict(chat.template_arguments)
         return self._tokenizer.render_text(chat.messages, tools=chat.tools, template_arguments=arguments)
 
+    def with_reasoning(self, chat: Chat, *, session: str = "") -> Chat:
+        """The chat with the thinking of answers that were served here, which most clients do not send back.
+
+        The template decides whether it writes the thinking.
+        """
+        chat = self._known(chat)
+        messages = list(chat.messages)
+        for at in chat.answers:
+            if not any(name in messages[at] for name in REASONING) and not chat.has_inline_thinking(at):
+                with self._lock:
+                    turns = self._usable(chat, at, session)
+                if turns and turns[0].reasoning:
+                    messages[at] = self._tokenizer.words.with_reasoning(messages[at], turns[0].reasoning)
+        return replace(chat, messages=messages)
+
     def prompt(self, chat: Chat, text: str, *, session: str = "") -> Prompt:
         """Tokens of a rendered chat that continue those of the latest answer for which this is possible.
 
@@ -129,21 +163,23 @@ class Continuations:
         without one; without a session, the newest of all.
         """
         broken = None
+        chat = self._known(chat)
         for at in reversed(chat.answers):
             found = self._continued(chat, at, text, session)
             if isinstance(found, list):
-                return Prompt(chat.contexts[-1], text, found, broken)
+                return Prompt(chat.contexts[-1], text, found, broken, chat.tools)
             broken = found or broken
         if broken is None and chat.answers:
             broken = BrokenPrefix.NOT_SERVED
-        return Prompt(chat.contexts[-1], text, self._tokenizer.encode_rendered(text), broken)
+        return Prompt(chat.contexts[-1], text, self._tokenizer.encode_rendered(text), broken, chat.tools)
 
     def remember(
         self, prompt: Prompt, answer: str, token_ids: Sequence[int], *, tools: bool, session: str = ""
     ) -> None:
         """Keep what was sampled after a prompt; `tools` says to read calls from the answer's text."""
-        turn = _Turn(prompt.text, prompt.packed, array("i", token_ids), session)
-        key = (prompt.context, content_key(_message(answer, tools=tools)))
+        said, reasoning = self._read(answer, prompt.text, prompt.tools if tools else None)
+        turn = _Turn(prompt.text, prompt.packed, array("i", token_ids), session, reasoning)
+        key = (prompt.context, content_key(said))
         with self._lock:
             turns = self._take(key)
             self._put(key, [*(known for known in turns if not _replaces(turn, known)), turn][-MAX_TURNS:])
@@ -154,30 +190,49 @@ class Continuations:
         """Ids of the text, exact up to the answer at this index; else why not; None if it was not served here."""
         context, said = chat.contexts[at], chat.content_keys[at]
         with self._lock:
-            known = self._turns.get((context, said), ())
-            turns = [turn for turn in known if not session or turn.session in ("", session)]
+            turns = self._usable(chat, at, session)
             if not turns and (session, context) in self._contexts:
                 return BrokenPrefix.ANSWER_EDITED
             if not turns:
                 return BrokenPrefix.CONTEXT_CHANGED if (session, said) in self._counts else None
             self._turns.move_to_end((context, said))
-        fitting = [turn for turn in turns if text.startswith(turn.text)]
-        if not fitting:
-            return BrokenPrefix.TEMPLATE_REWRITES
-        turn = next((turn for turn in reversed(fitting) if turn.session == session), fitting[-1])
-        end = self._end_of_answer(text, len(turn.text), chat.messages[at])
-        if end is None:
-            return BrokenPrefix.TEMPLATE_REWRITES
-        rest = self._tokenizer.encode_rendered(text[end:])
-        return [*turn.ids, *turn.sampled, *(rest[1:] if list(turn.sampled[-1:]) == rest[:1] else rest)]
+        tried = set()
+        for turn in turns:
+            if (turn.text, turn.reasoning) in tried or not text.startswith(turn.text):
+                continue
+            tried.add((turn.text, turn.reasoning))
+            if (end := self._end_of_answer(chat, at, text, turn)) is not None:
+                rest = self._tokenizer.encode_rendered(text[end:])
+                return [*turn.ids, *turn.sampled, *(rest[1:] if list(turn.sampled[-1:]) == rest[:1] else rest)]
+        return BrokenPrefix.TEMPLATE_REWRITES
 
-    def _end_of_answer(self, text: str, start: int, message: Mapping[str, Any]) -> int | None:
+    def _end_of_answer(self, chat: Chat, at: int, text: str, turn: _Turn) -> int | None:
         """Position of the special token that ends the turn; None if the template did not write the answer."""
-        found = self._structure.search(text, start)
-        if found is None:
-            return None
-        written = _message(text[start : found.start()], tools=bool(message.get("tool_calls")))
-        return found.start() if content_key(written) == content_key(message) else None
+        start = len(turn.text)
+        for found in islice(self._structure.finditer(text, start), _MAX_MARKS):
+            said, reasoning = self._read(text[start : found.end()], turn.text, chat.tools)
+            if reasoning == turn.reasoning and content_key(said) == chat.content_keys[at]:
+                return found.start()
+            if found.group() == self._tokenizer.hf.eos_token:
+                return None
+        return None
+
+    def _usable(self, chat: Chat, at: int, session: str) -> list[_Turn]:
+        """Turns of the answer at this index: those of the session first, each newest first."""
+        known = self._turns.get((chat.contexts[at], chat.content_keys[at]), [])
+        turns = [turn for turn in reversed(known) if not session or turn.session in ("", session)]
+        return sorted(turns, key=lambda turn: turn.session != session)
+
+    def _known(self, chat: Chat) -> Chat:
+        return chat if chat.words else replace(chat, words=self._tokenizer.words.format)
+
+    def _read(self, text: str, prompt: str, tools: Sequence[dict[str, Any]] | None) -> tuple[dict[str, Any], str]:
+        """The message of an answer with all of its calls, of which the client may have received fewer; its thinking."""
+        words = self._tokenizer.words.format
+        piece = read_answer(words if tools else words.without_calls, text, tools=tools, prefix=words.prefix(prompt))
+        calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in piece.calls]
+        message = {"role": "assistant", "content": piece.content, "tool_calls": calls}
+        return template_message(message), piece.reasoning.strip()
 
     def _put(self, key: tuple[Context, ContentKey], turns: list[_Turn]) -> None:
         self._turns[key] = turns
@@ -208,16 +263,6 @@ def content_key(message: Mapping[str, Any]) -> ContentKey:
         for function in [call.get("function") or {}]
     ]
     return _digest(_canonical([message.get("role"), str(message.get("content") or "").strip(), calls]))
-
-
-def _message(text: str, *, tools: bool) -> dict[str, Any]:
-    """The message of an answer's text with all of its calls, of which the client may have received fewer."""
-    if not tools:
-        return {"role": "assistant", "content": text}
-    parser = HermesParser()
-    content, calls = parser.push(text)
-    functions = [{"function": {"name": call.name, "arguments": call.arguments}} for call in calls]
-    return template_message({"role": "assistant", "content": content + parser.finish(), "tool_calls": functions})
 
 
 def _replaces(turn: _Turn, known: _Turn) -> bool:

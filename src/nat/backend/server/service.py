@@ -126,8 +126,9 @@ class Service:
         new_tokens: int | None,
         top_logprobs: int,
         prompt_logprobs: int | None = None,
+        special: bool = False,
     ) -> list[Sequence]:
-        """`n` sequences for each prompt, each with a seed of its own."""
+        """`n` sequences for each prompt, each with a seed of its own; `special` says to keep special tokens as text."""
         if not prompts:
             raise ApiError(_NO_TOKENS, param="prompt")
         self.check_choices(body.n * len(prompts))
@@ -160,7 +161,7 @@ class Service:
                     ignore_eos=body.ignore_eos,
                     prompt_logprobs=prompt_logprobs,
                 )
-                text = Detokenizer(self.loaded.tokenizer, stop) if stop or body.stream else None
+                text = Detokenizer(self.loaded.tokenizer, stop, special=special) if stop or body.stream else None
                 sequences.append(Sequence(len(sequences), prompt, params, text))
         return sequences
 
@@ -191,6 +192,22 @@ class Service:
             sequence.text.finish()
             return sequence.text.text
         return self.loaded.tokenizer.decode(sequence.token_ids)
+
+    def answer_text(self, sequence: Sequence) -> str:
+        """The text of a finished chat sequence with its special tokens, also the one that ended it."""
+        end = self.stop_text(sequence)
+        if sequence.text is None:
+            return self.loaded.tokenizer.decode_marked(sequence.token_ids[: -1 if end else None]) + end
+        sequence.text.finish()
+        return sequence.text.text + end
+
+    def stop_text(self, sequence: Sequence) -> str:
+        """The token that ended a sequence, which a stream's text lacks, and the usual one, which formats know."""
+        if sequence.finish_reason != "stop" or sequence.stop_reason is not None or not sequence.token_ids:
+            return ""
+        tokenizer, last = self.loaded.tokenizer, sequence.token_ids[-1]
+        usual = "" if last == tokenizer.eos_token_id else tokenizer.hf.eos_token or ""
+        return tokenizer.decode_marked([last]) + usual
 
     def _room(self, prompt: list[int], wanted: int | None) -> int:
         limit = self.loaded.max_seq_length

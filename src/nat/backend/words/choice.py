@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nat.backend.words.families import FAMILIES, HERMES
-from nat.backend.words.formats import Format, FormatRefused
+from nat.backend.words.formats import REASONING, Format, FormatRefused
 from nat.backend.words.found import found
 from nat.backend.words.proof import Proof, prove
 from nat.backend.words.samples import Render
@@ -20,6 +20,14 @@ class Words:
     format: Format
     proof: Proof
     tried: tuple[str, ...] = ()
+
+    def with_reasoning(self, message: Mapping[str, Any], reasoning: str) -> dict[str, Any]:
+        """An answer with its thinking in the form that the chat template takes."""
+        field = self.format.fields.get(self.format.reasoning or "")
+        if self.proof.writes_reasoning or field is None or not (field.open_literals and field.close_literals):
+            return {**message, REASONING[0]: reasoning}
+        thinking = f"{field.open_literals[0]}\n{reasoning}\n{field.close_literals[0]}\n\n"
+        return {**message, "content": thinking + (message.get("content") or "")}
 
     @property
     def refusal(self) -> str | None:

@@ -35,7 +35,9 @@ class Format:
 
     template: Mapping[str, Any]
     origin: str
-    """For messages: "the YAML", "the tokenizer", "found", or a family of the registry."""
+    """For messages: the YAML, the tokenizer, the template, or a family of the registry."""
+    specials: frozenset[str] = frozenset()
+    """Marks that are hidden and say nothing about the text around them."""
 
     @cached_property
     def fields(self) -> dict[str, ResponseTemplateField]:
@@ -83,7 +85,14 @@ class Format:
         hidden = disjoint([*known, *(mark for mark in marks if mark.replace("\\", "") not in used)])
         raw = _without_marks(self.template["fields"][CONTENT])
         content = {**raw, "close": hidden} if hidden else raw
-        return Format({**self.template, "fields": {**self.template["fields"], CONTENT: content}}, self.origin)
+        template = {**self.template, "fields": {**self.template["fields"], CONTENT: content}}
+        return Format(template, self.origin, frozenset(marks))
+
+    @cached_property
+    def without_calls(self) -> "Format":
+        """The same format for answers in which calls are text."""
+        fields = {name: field for name, field in self.template["fields"].items() if name != CALLS}
+        return Format({**self.template, "fields": fields}, self.origin).hiding(self.specials)
 
 
 def _without_marks(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,7 @@ KEYS, VALUES = tuple(ARGUMENTS), tuple(ARGUMENTS.values())
 _OPPOSITES = (("</", "<"), ("[/", "["), ("END", "START"), ("close", "open"))
 """What differs in marks that end and begin something."""
 _USUAL = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
+_THINKING_CALL = {**calling((FIRST, ARGUMENTS)), "reasoning_content": THOUGHT, "thinking": THOUGHT}
 _Marks = tuple[str, str]
 _Found = tuple[dict[str, Any], list[str]]
 """The field of calls, and texts around calls that are no content."""
@@ -60,8 +61,10 @@ def found(render: Render, source: str) -> Format:
     thinking = _thinking(render, source)
     calls, hidden = _calls(render, thinking, source)
     plain = answer(render, {"role": "assistant", "content": SAID})
+    if plain.header.strip() and plain.header.strip() in answer(render, _THINKING_CALL).text:  # several messages in one
+        hidden += layout(plain.header)
     before, _, after = plain.text.partition(SAID)
-    hidden += [*layout(before), *layout(plain.header), *(layout(after) or [after.strip()])]
+    hidden += [*layout(before), *(layout(after) or [after.strip()])]
     if thinking is not None:
         hidden = [part for mark in hidden for part in (mark, mark.removeprefix(thinking[1])) if thinking[0] not in part]
     fields = {CONTENT: dict(TEXT), CALLS: {**calls, "repeats": True}}
@@ -75,9 +78,9 @@ def found(render: Render, source: str) -> Format:
 def _thinking(render: Render, source: str) -> _Marks | None:
     """The marks around thinking."""
     thought = {"reasoning_content": THOUGHT, "thinking": THOUGHT}
-    for message, said in (({"role": "assistant", "content": SAID}, SAID), (calling((FIRST, ARGUMENTS)), FIRST)):
+    for message, said in (({"role": "assistant", "content": SAID, **thought}, SAID), (_THINKING_CALL, FIRST)):
         try:
-            shown = answer(render, {**message, **thought})
+            shown = answer(render, message)
         except REFUSALS:
             continue
         before, _, rest = shown.text.partition(THOUGHT)

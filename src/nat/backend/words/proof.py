@@ -35,6 +35,8 @@ class Proof:
     """What a format read back, of what the template writes."""
 
     writes_calls: bool
+    writes_reasoning: bool
+    """True if the template writes a message's `reasoning_content`; else it may take thinking inside the content."""
     failed: Mapping[str, str]
     """For each kind of answer that was misread: how."""
 
@@ -46,7 +48,7 @@ class Proof:
 
 def prove(words: Format, render: Render) -> Proof:
     """Read each kind of answer; what a template refuses or does not show is no failure."""
-    failed, writes = {}, False
+    failed, writes, reasons = {}, False, False
     for kind, message in ANSWERS.items():
         try:
             written = answer(render, message)
@@ -56,9 +58,10 @@ def prove(words: Format, render: Render) -> Proof:
         if kind == _PLAIN and FIRST in written.text:
             writes = True
             problem = problem or _misread_if_cut(words, written)
+        reasons = reasons or _THOUGHT in written.text
         if problem is not None:
             failed[kind] = problem
-    return Proof(writes, failed)
+    return Proof(writes, reasons, failed)
 
 
 def misread(words: Format, written: Answer, message: Mapping[str, Any]) -> str | None:

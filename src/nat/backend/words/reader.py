@@ -41,6 +41,30 @@ class Piece:
     calls: list[Call] = field(default_factory=list)
 
 
+def read_answer(
+    words: Format, text: str, *, tools: Sequence[Mapping[str, Any]] | None = None, prefix: str = ""
+) -> Piece:
+    """The whole of an answer."""
+    reader = AnswerReader(words, tools=tools, prefix=prefix)
+    first, last = reader.push(text), reader.finish()
+    return Piece(first.content + last.content, first.reasoning + last.reasoning, first.calls + last.calls)
+
+
+def plain_content(words: Format, content: str) -> str:
+    """Content as an answer's, if a client has left thinking or other marks in it.
+
+    The prompt may have had the mark that opens the thinking.
+    """
+    thinking = words.fields.get(words.reasoning or "")
+    marks = [] if thinking is None else [thinking.open_literals or [], thinking.close_literals or []]
+    opened, closed = (min([content.find(m) for m in group if m in content], default=-1) for group in marks or ([], []))
+    hidden = words.fields[CONTENT].close_re
+    if max(opened, closed) < 0 and (hidden is None or hidden.search(content) is None):
+        return content
+    prefix = words.opens_reasoning[:1] if closed >= 0 and not 0 <= opened < closed else []
+    return read_answer(words.without_calls, content, prefix="".join(prefix)).content
+
+
 class AnswerReader:
     """Separates content, thinking and calls as the text grows; holds text back that may begin one of them."""
 
@@ -155,7 +179,8 @@ class AnswerReader:
     def _lose(self, status: CallStatus) -> None:
         assert self._open is not None, "only a call's region is lost"
         self.lost.append(LostCall(status, self._open.text))
-        self._add_content(self._layout + self._open.text)
+        hidden = self._fields[CONTENT].close_re
+        self._add_content(self._layout + (hidden.sub("", self._open.text) if hidden is not None else self._open.text))
         self._layout = ""
         self._open = None
 
@@ -175,7 +200,7 @@ class AnswerReader:
                 if other is not None and other.end() >= found.end():
                     return
             self._layout += found.group()
-            self._trims = True
+            self._trims = self._trims or found.group() not in self._format.specials
             self._advance(found.end())
 
     def _advance(self, length: int) -> None:

@@ -1,12 +1,16 @@
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
+from fakes.call_templates import TEMPLATES
 from fakes.scripted_worker import ScriptedWorker
 from fakes.sse import chunks_of
+from fakes.tiny_model import tiny_tokenizer
 from nat.backend.server.app import create_app
 from nat.backend.server.bodies import IgnoredFields
+from nat.backend.tokenizer import ChatTokenizer
 from nat.errors import ModelNotServed
 
 HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
@@ -39,6 +43,7 @@ def joined(chunks, index):
     choices = [choice for chunk in chunks for choice in chunk["choices"] if choice["index"] == index]
     return {
         "content": "".join(choice["delta"].get("content") or "" for choice in choices),
+        "reasoning_content": "".join(choice["delta"].get("reasoning_content") or "" for choice in choices),
         "tool_calls": [call for choice in choices for call in choice["delta"].get("tool_calls", [])],
         "token_ids": [token for choice in choices for token in choice.get("token_ids", [])],
         "logprobs": [entry for choice in choices if choice["logprobs"] for entry in choice["logprobs"]["content"]],
@@ -242,6 +247,82 @@ async def test_tool_calls_are_read_from_the_text(connect, loaded):
     assert len({call["id"] for call in calls}) == 2
     assert len(single["message"]["tool_calls"]) == 1
     assert '"name": "add"' in worker.prompts[0]
+
+
+UNCLOSED = "<tool_call>\n<function=add>\n<parameter=a>\n1"
+
+
+@pytest.mark.parametrize(
+    ("family", "text", "read"),
+    [
+        ("llama", '{"name": "add", "parameters": {"a": 1}}', (1, None, None)),
+        ("mistral", "Hi." + '[TOOL_CALLS]add[CALL_ID]c1[ARGS]{"a": 1}' * 2, (2, "Hi.", None)),
+        ("gpt-oss", "<|channel|>analysis<|message|>Hm.<|end|><|channel|>final<|message|>A", (0, "A", "Hm.")),
+        ("hermes", f"<think>\nHm.\n</think>\n\nSo: {CALL}", (1, "So: ", "Hm.\n")),
+        ("coder", f"{UNCLOSED}\n</parameter>\n</function>\n</tool_call>", (1, None, None)),
+        ("coder", UNCLOSED, (0, UNCLOSED, None)),
+    ],
+)
+async def test_answers_are_read_in_the_models_own_words(connect, loaded, family, text, read):
+    """Calls and thinking stand between the family's marks, special tokens among them; a stream gives the same."""
+    calls, content, reasoning = read
+    marks = [
+        "<|eot_id|>",
+        "</s>",
+        "[TOOL_CALLS]",
+        "[CALL_ID]",
+        "[ARGS]",
+        "<|channel|>",
+        "<|message|>",
+        "<|end|>",
+        "<|start|>",
+    ]
+    hf = tiny_tokenizer()
+    hf.add_special_tokens({"additional_special_tokens": marks})
+    hf.chat_template = TEMPLATES[family]
+    hf.eos_token = {"llama": "<|eot_id|>", "mistral": "</s>"}.get(family, hf.eos_token)
+    worker = ScriptedWorker(replace(loaded, tokenizer=ChatTokenizer(hf)), text)
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    asked = {"model": "scripted", "tools": [{"type": "function", "function": {"name": "add", "parameters": schema}}]}
+    async with connect(worker) as client:
+        message = (await ask(client, **asked))["choices"][0]["message"]
+        stream = await client.post("/v1/chat/completions", json=HELLO | asked | {"stream": True})
+    functions = [call["function"] for call in message.get("tool_calls", ())]
+    streamed = joined(chunks_of(stream.text), 0)
+    assert functions == [{"name": "add", "arguments": '{"a": 1}'}] * calls
+    assert (message["content"], message.get("reasoning_content")) == (content, reasoning)
+    assert [call["function"] for call in streamed["tool_calls"]] == functions
+    assert (streamed["content"], streamed["reasoning_content"]) == (content or "", reasoning or "")
+
+
+async def test_a_template_whose_calls_cannot_be_read_is_named_once(connect, loaded, caplog):
+    """The first request with tools says what was tried and what to set."""
+    hf = tiny_tokenizer()
+    hf.chat_template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    async with connect(ScriptedWorker(replace(loaded, tokenizer=ChatTokenizer(hf)), CALL)) as client:
+        for _ in range(2):
+            assert (await ask(client, model="scripted", tools=TOOLS))["choices"][0]["finish_reason"] == "tool_calls"
+    warnings = [record.getMessage() for record in caplog.records if "tool calls may be lost" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "does not write calls" in warnings[0]
+
+
+async def test_a_model_without_a_chat_template_is_refused(connect, loaded):
+    """The error says that there is none."""
+    hf = tiny_tokenizer()
+    hf.chat_template = None
+    async with connect(ScriptedWorker(replace(loaded, tokenizer=ChatTokenizer(hf)), "hi")) as client:
+        answer = await client.post("/v1/chat/completions", json=HELLO | {"model": "scripted", "tools": TOOLS})
+    assert answer.status_code == 400
+    assert "no chat template" in answer.json()["error"]["message"]
+
+
+async def test_calls_of_tools_that_were_not_offered_are_text(connect, loaded):
+    """A model that invents a function has not called one."""
+    text = CALL.replace("add", "subtract")
+    async with connect(ScriptedWorker(loaded, text)) as client:
+        choice = (await ask(client, model="scripted", tools=TOOLS))["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == (text, "stop")
 
 
 async def test_without_tools_their_format_is_plain_text(connect, loaded):

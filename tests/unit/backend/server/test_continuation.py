@@ -47,7 +47,8 @@ class Server:
         if says is None:
             return prompt
         sampled = sampled or split_otherwise(self.tokenizer, says, self.random) + [self.end] * (not cut)
-        self.continuations.remember(prompt, says, sampled, tools=bool(tools), session=session)
+        answer = says + self.tokenizer.hf.eos_token * (not cut)
+        self.continuations.remember(prompt, answer, sampled, tools=bool(tools), session=session)
         return prompt, [*prompt.ids, *sampled]
 
     def reads_as(self, prompt):
@@ -115,14 +116,35 @@ def test_calls_are_compared_by_content(family, says):
     assert begins_with(last.ids, longer)
 
 
-def test_calls_that_a_template_serialises_otherwise_are_rewritten():
-    """If the template's form of a call differs from the sampled text, the template's form is used."""
+def test_calls_in_the_templates_own_form_are_compared_by_content():
+    """Each family's calls are read in its own form, and their layout does not matter."""
+    server = Server("llama3")
+    _, whole = server.ask([user("add")], '{"name":"add", "parameters":{"b":"the","a":1}}', tools=TOOLS)
+    prompt = server.ask([user("add"), assistant(None, ("add", {"a": 1, "b": "the"})), tool("3")], tools=TOOLS)
+    assert prompt.broken is None
+    assert begins_with(prompt.ids, whole)
+
+
+def test_a_call_in_another_familys_form_is_text():
+    """Such text is content, so a client that sends a call has edited the answer, and the template's form is used."""
     server = Server("llama3")
     server.ask([user("add")], CALL, tools=TOOLS)
     messages = [user("add"), assistant(None, ("add", {"a": 1, "b": "the"})), tool("3")]
     prompt = server.ask(messages, tools=TOOLS)
-    assert prompt.broken is BrokenPrefix.TEMPLATE_REWRITES
+    assert prompt.broken is BrokenPrefix.ANSWER_EDITED
     assert prompt.ids == server.tokenizer.render_chat(messages, tools=TOOLS)
+
+
+def test_thinking_that_a_client_drops_is_put_back():
+    """In a tool loop the template writes thinking that the client did not send, so the sampled tokens continue."""
+    server = Server("qwen3")
+    _, whole = server.ask([user("add")], f"<think>\nthe thin\n</think>\n\n{CALL}", tools=TOOLS)
+    messages = [user("add"), assistant(None, ("add", {"a": 1, "b": "the"})), tool("3")]
+    assert server.ask(messages, tools=TOOLS).broken is BrokenPrefix.TEMPLATE_REWRITES
+    restored = server.continuations.with_reasoning(Chat(messages, TOOLS)).messages
+    prompt = server.ask(restored, tools=TOOLS)
+    assert prompt.broken is None
+    assert begins_with(prompt.ids, whole)
 
 
 def test_a_call_that_was_dropped_is_an_edit():

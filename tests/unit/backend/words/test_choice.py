@@ -1,6 +1,6 @@
 import pytest
 
-from fakes.chat_templates import TEMPLATES, Template, template
+from fakes.call_templates import TEMPLATES, Template, template
 from nat.backend.words.choice import TOKENIZER, YAML, choose
 from nat.backend.words.families import HERMES
 from nat.backend.words.formats import Format, FormatRefused

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.chat_templates import TEMPLATES, Template
+from fakes.call_templates import TEMPLATES, Template
 from nat.backend.words.calls import Call
 from nat.backend.words.choice import choose
 from nat.backend.words.families import FAMILIES, HERMES
