@@ -306,13 +306,10 @@ def _plain_message(message: Mapping[str, Any]) -> dict[str, Any]:
 def _respelt(messages: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """The messages as templates want them that take no missing content, or that write arguments without `tojson`."""
     filled = [{"content": "", **message} for message in messages]
-    if filled != messages:
-        yield filled
+    yield filled
     if any(message.get("tool_calls") for message in filled):
         yield [
-            {**message, "tool_calls": [_with_text_arguments(call) for call in message["tool_calls"]]}
-            if message.get("tool_calls")
-            else message
+            {**message, "tool_calls": [_with_text_arguments(call) for call in message.get("tool_calls") or ()]}
             for message in filled
         ]
 

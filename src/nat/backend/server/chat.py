@@ -149,16 +149,14 @@ class _ChatWriter:
 
     def _choice(self, sequence: Sequence) -> ChatChoice:
         reader = self._reader()
-        pieces = [reader.push(self._service.answer_text(sequence)), reader.finish()]
-        content, reasoning = ("".join(parts) for parts in zip(*((p.content, p.reasoning) for p in pieces), strict=True))
-        calls = [call for piece in pieces for call in piece.calls]
-        message = ResponseMessage(role="assistant", content=content, refusal=None)
+        said = reader.push(self._service.answer_text(sequence)) + reader.finish()
+        message = ResponseMessage(role="assistant", content=said.content, refusal=None)
         finish_reason: Any = sequence.finish_reason
-        if reasoning:
-            message.reasoning_content = reasoning
-        if calls:
-            message.content = content or None
-            message.tool_calls = [_answered(call) for call in calls]
+        if said.reasoning:
+            message.reasoning_content = said.reasoning
+        if said.calls:
+            message.content = said.content or None
+            message.tool_calls = [_answered(call) for call in said.calls]
             finish_reason = "tool_calls"
         choice = ChatChoice(index=sequence.index, message=message, logprobs=None, finish_reason=finish_reason)
         self._add_tokens(choice, sequence.token_ids, sequence.logprobs, sequence.top_logprobs)
@@ -174,23 +172,21 @@ class _ChatWriter:
 
     def _chunk(self, request: Request, delta: Delta, reader: AnswerReader) -> bytes:
         news = reader.push(delta.text)
-        content, reasoning, calls = news.content, news.reasoning, news.calls
-        first = reader.num_calls - len(calls)
+        first = reader.num_calls - len(news.calls)
         finish_reason: Any = delta.finish_reason
         if delta.finish_reason is not None:
-            for last in (reader.push(self._service.stop_text(request.sequences[delta.index])), reader.finish()):
-                content, reasoning, calls = content + last.content, reasoning + last.reasoning, calls + last.calls
+            news += reader.push(self._service.stop_text(request.sequences[delta.index])) + reader.finish()
             finish_reason = "tool_calls" if reader.num_calls else finish_reason
         wants_tokens = self._body.logprobs or self._body.return_token_ids
-        if not (content or reasoning or calls or finish_reason or wants_tokens):
+        if not (news.content or news.reasoning or news.calls or finish_reason or wants_tokens):
             return b""
         message = ResponseMessage()
-        if content:
-            message.content = content
-        if reasoning:
-            message.reasoning_content = reasoning
-        if calls:
-            message.tool_calls = [_answered(call, first + i) for i, call in enumerate(calls)]
+        if news.content:
+            message.content = news.content
+        if news.reasoning:
+            message.reasoning_content = news.reasoning
+        if news.calls:
+            message.tool_calls = [_answered(call, first + i) for i, call in enumerate(news.calls)]
         choice = ChatChoice(index=delta.index, delta=message, logprobs=None, finish_reason=finish_reason)
         self._add_tokens(choice, delta.token_ids, delta.logprobs, delta.top_logprobs)
         if delta.finish_reason is not None:

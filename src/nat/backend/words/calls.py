@@ -51,13 +51,28 @@ def parameters_of(tools: Iterable[Mapping[str, Any]]) -> Parameters:
     }
 
 
-def value_of(body: str, field: ResponseTemplateField, captures: dict[str, str]) -> Any:
-    """What the content parser makes of a region; in JSON of a model's own kind Python's words count as well.
+def calls_in(body: str, field: ResponseTemplateField, captures: dict[str, str], parameters: Parameters) -> list[Call]:
+    """The calls of a region; text holds calls as Python writes them, which no parser of transformers reads.
 
     Raises:
-        ValueError, KeyError, TypeError, RecursionError: the region is misspelt.
+        ValueError, KeyError, TypeError, RecursionError: it has none, or a part of it was not read.
 
     """
+    if field.content == "xml-inline" and _is_misread(body, field):
+        raise MalformedCall("arguments that are not closed")
+    value = _parsed(body, field, captures)
+    if isinstance(value, str):
+        return [_written(name, arguments, parameters) for name, arguments in _python_calls(value)]
+    records = value if isinstance(value, list) else [value]
+    if not records:
+        raise MalformedCall("no call")
+    # JSON has types of its own; tags have only text.
+    typed = parameters if field.content != "json" else {}
+    return [_written(*name_and_arguments(record), typed) for record in records]
+
+
+def _parsed(body: str, field: ResponseTemplateField, captures: dict[str, str]) -> Any:
+    """What the content parser makes of a region; in JSON of a family's own kind Python's words count as well."""
     try:
         return process_field(body, field, captures)
     except ValueError:
@@ -65,27 +80,6 @@ def value_of(body: str, field: ResponseTemplateField, captures: dict[str, str]) 
         if not field.content_args.get("unquoted_keys") or plain == body:
             raise
         return process_field(plain, field, captures)
-
-
-def calls_in(value: Any, field: ResponseTemplateField, body: str, parameters: Parameters) -> list[Call]:
-    """The calls of a region, whose `value` the content parser has made of its `body`.
-
-    Text holds calls as Python writes them, which no content parser of transformers reads.
-
-    Raises:
-        MalformedCall: it is not a call, or a part of it was not read.
-
-    """
-    if field.content == "xml-inline" and _is_misread(body, field):
-        raise MalformedCall("arguments that are not closed")
-    if isinstance(value, str):
-        return [_written(name, arguments, parameters) for name, arguments in _python_calls(value)]
-    records = value if isinstance(value, list) else [value]
-    if not records:
-        raise MalformedCall("no call")
-    # JSON and Python have types of their own; tags have only text.
-    typed = parameters if field.content != "json" else {}
-    return [_written(*name_and_arguments(record), typed) for record in records]
 
 
 def _written(name: str, arguments: Any, parameters: Parameters) -> Call:
@@ -101,12 +95,7 @@ def _written(name: str, arguments: Any, parameters: Parameters) -> Call:
 
 
 def name_and_arguments(record: Any) -> tuple[str, Any]:
-    """The parts of a call's object, under the names that model families use.
-
-    Raises:
-        MalformedCall: it is no such object.
-
-    """
+    """The parts of a call's object, under the names that model families use; raises MalformedCall."""
     if isinstance(record, dict) and isinstance(record.get("function"), dict):
         record = record["function"]
     if not isinstance(record, dict) or not record:
@@ -122,11 +111,9 @@ def name_and_arguments(record: Any) -> tuple[str, Any]:
 
 def _python_calls(text: str) -> list[tuple[str, dict[str, Any]]]:
     """Calls such as `[f(x=1), g()]`."""
-    written = _ESCAPE.sub(lambda found: found.group() if found[1] else r"\\", text.strip()).replace(
-        "\n", "\\n"
-    )  # templates quote without escaping
+    escaped = _ESCAPE.sub(lambda found: found.group() if found[1] else r"\\", text.strip())
     try:
-        tree = ast.parse(written, mode="eval").body
+        tree = ast.parse(escaped.replace("\n", "\\n"), mode="eval").body  # templates quote without escaping
     except (SyntaxError, MemoryError) as error:
         raise MalformedCall("no calls as Python writes them") from error
     nodes = tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]

@@ -41,19 +41,24 @@ class Format:
 
     @cached_property
     def fields(self) -> dict[str, ResponseTemplateField]:
-        """The template's fields, compiled.
-
-        Raises:
-            FormatRefused: the template is none.
-
-        """
+        """The template's fields, compiled; raises FormatRefused if it is none."""
         try:
             raw = dict(self.template["fields"])
             raw[CONTENT] = _without_marks(raw[CONTENT])
-            loaded: ResponseTemplate = load_response_template({**self.template, "fields": raw})
+            return dict(load_response_template({**self.template, "fields": raw}).fields)
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             raise FormatRefused(f"{self.origin}: no response template: {error}") from error
-        return loaded.fields
+
+    @cached_property
+    def regions(self) -> ResponseTemplate:
+        """The same marks around regions that are all text, so that the parser never raises."""
+        raw: dict[str, Any] = {}
+        for name, field in self.fields.items():
+            raw[name] = {**TEXT, **_anchor("open", field.open_literals, field.open_re)}
+            raw[name] |= _anchor("close", field.close_literals, field.close_re)
+            if any(part is not None and part.groupindex for part in (field.open_re, field.close_re)):
+                raw[name]["transform"] = "{content}"
+        return load_response_template({"start_anchor": NEVER, "fields": raw})
 
     @cached_property
     def reasoning(self) -> str | None:
@@ -71,12 +76,7 @@ class Format:
         return next((mark for mark in self.opens_reasoning if end.endswith(mark.strip())), "")
 
     def hiding(self, marks: Collection[str]) -> "Format":
-        """The same format, which keeps these marks out of the content: special tokens that have no meaning in it.
-
-        Raises:
-            FormatRefused: the template is none.
-
-        """
+        """The same format, which keeps these marks out of the content: special tokens that have no meaning in it."""
         known = self.fields[CONTENT].close_literals or []
         if self.fields[CONTENT].close_re is not None and not known:
             return self
@@ -93,6 +93,12 @@ class Format:
         """The same format for answers in which calls are text."""
         fields = {name: field for name, field in self.template["fields"].items() if name != CALLS}
         return Format({**self.template, "fields": fields}, self.origin).hiding(self.specials)
+
+
+def _anchor(key: str, literals: list[str] | None, pattern: Any) -> dict[str, Any]:
+    if literals is not None:
+        return {key: literals}
+    return {} if pattern is None else {f"{key}_pattern": pattern.pattern}
 
 
 def _without_marks(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,12 +52,7 @@ class NotFound(FormatRefused):
 
 
 def found(render: Render, source: str) -> Format:
-    """The format that a chat template shows; `source` is the template's text.
-
-    Raises:
-        NotFound: it shows no calls, or in no form that is known here.
-
-    """
+    """The format that a chat template shows, else NotFound; `source` is the template's text."""
     thinking = _thinking(render, source)
     calls, hidden = _calls(render, thinking, source)
     plain = answer(render, {"role": "assistant", "content": SAID})
@@ -198,7 +193,8 @@ def _json_after_name(shown: _Shown) -> _Found | None:
     opened, closes, rest = _around(one[:at], between, one[end:])
     if not opened.strip() and not middle.strip():
         return None
-    mark = pattern(opened.lstrip(), _WILD) + _NAME + pattern(middle.rstrip(), _WILD)
+    begin = pattern(opened.lstrip(), _WILD) or r"(?<![\w.-])"  # a name begins once in a word
+    mark = begin + _NAME + pattern(middle.rstrip(), _WILD)
     return {"open_pattern": mark, **closes, "content": "json", **_NAMED}, rest
 
 

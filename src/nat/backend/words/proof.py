@@ -95,10 +95,7 @@ def read(
 ) -> Piece:
     """The whole answer, given in pieces of this many characters, or at once."""
     reader = AnswerReader(words, tools=tools, prefix=words.prefix(header))
-    total = Piece()
-    for piece in [*(reader.push(part) for part in _cut(text, size)), reader.finish()]:
-        total = Piece(total.content + piece.content, total.reasoning + piece.reasoning, total.calls + piece.calls)
-    return total
+    return sum((reader.push(part) for part in _cut(text, size)), Piece()) + reader.finish()
 
 
 def _cut(text: str, size: int) -> Iterator[str]:

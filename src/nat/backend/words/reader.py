@@ -12,8 +12,11 @@ from typing import Any
 from transformers.utils.chat_parsing.response_parser import ResponseParser
 from transformers.utils.chat_parsing.response_templates import ResponseTemplateField
 
-from nat.backend.words.calls import Call, MalformedCall, calls_in, parameters_of, value_of
-from nat.backend.words.formats import CALLS, CONTENT, NEVER, TEXT, Format
+from nat.backend.words.calls import Call, calls_in, parameters_of
+from nat.backend.words.formats import CALLS, CONTENT, Format, FormatRefused
+
+_AT_ONCE = 64
+"""Characters; after each mark the parser searches all that it has, which for long texts takes their length squared."""
 
 
 class CallStatus(StrEnum):
@@ -40,14 +43,16 @@ class Piece:
     reasoning: str = ""
     calls: list[Call] = field(default_factory=list)
 
+    def __add__(self, later: "Piece") -> "Piece":
+        return Piece(self.content + later.content, self.reasoning + later.reasoning, self.calls + later.calls)
+
 
 def read_answer(
     words: Format, text: str, *, tools: Sequence[Mapping[str, Any]] | None = None, prefix: str = ""
 ) -> Piece:
     """The whole of an answer."""
     reader = AnswerReader(words, tools=tools, prefix=prefix)
-    first, last = reader.push(text), reader.finish()
-    return Piece(first.content + last.content, first.reasoning + last.reasoning, first.calls + last.calls)
+    return reader.push(text) + reader.finish()
 
 
 def plain_content(words: Format, content: str) -> str:
@@ -85,7 +90,7 @@ class AnswerReader:
         self._parameters = parameters_of(tools or ())
         self._offered: Collection[str] | None = self._parameters if tools else None
         self._calls_wanted = calls_wanted
-        self._parser = ResponseParser(_raw(self._fields), prefix=prefix)
+        self._parser = ResponseParser(words.regions, prefix=prefix)
         self.num_calls = 0
         self.lost: list[LostCall] = []
         self._unread = ""
@@ -101,8 +106,12 @@ class AnswerReader:
 
     def push(self, text: str) -> Piece:
         """What is certain by now and was not before."""
-        self._unread += text
-        return self._read(self._parser.feed(text))
+        total = Piece()
+        for at in range(0, len(text), _AT_ONCE):
+            part = text[at : at + _AT_ONCE]
+            self._unread += part
+            total += self._read(self._parser.feed(part))
+        return total
 
     def finish(self) -> Piece:
         """What the end of the answer makes certain."""
@@ -133,7 +142,8 @@ class AnswerReader:
 
     def _open_region(self, opened: ResponseTemplateField) -> None:
         self._skip_hidden(opened)
-        found = opened.open_re.match(self._unread)
+        if (found := opened.open_re.match(self._unread)) is None:
+            raise FormatRefused(f"{self._format.origin}: a mark that depends on the text before it")
         self._open = _Region(opened, found.group(), {k: v for k, v in found.groupdict().items() if v is not None})
         self._advance(found.end())
 
@@ -162,9 +172,8 @@ class AnswerReader:
 
     def _take_calls(self, region: "_Region") -> None:
         try:
-            value = value_of(region.body, region.field, region.captures)
-            calls = calls_in(value, region.field, region.body, self._parameters)
-        except (MalformedCall, ValueError, KeyError, TypeError, RecursionError):
+            calls = calls_in(region.body, region.field, region.captures, self._parameters)
+        except (ValueError, KeyError, TypeError, RecursionError):
             self._lose(CallStatus.MALFORMED)
             return
         if self._offered is not None and any(call.name not in self._offered for call in calls):
@@ -220,21 +229,3 @@ class _Region:
     @property
     def text(self) -> str:
         return self.start + self.body + self.end
-
-
-def _raw(fields: Mapping[str, ResponseTemplateField]) -> dict[str, Any]:
-    """The template with the same marks whose regions are all text, so that the parser never raises."""
-    raw: dict[str, Any] = {}
-    for name, compiled in fields.items():
-        raw[name] = dict(TEXT)
-        for key, literals, pattern in (
-            ("open", compiled.open_literals, compiled.open_re),
-            ("close", compiled.close_literals, compiled.close_re),
-        ):
-            if literals is not None:
-                raw[name][key] = literals
-            elif pattern is not None:
-                raw[name][f"{key}_pattern"] = pattern.pattern
-        if any(p is not None and p.groupindex for p in (compiled.open_re, compiled.close_re)):
-            raw[name]["transform"] = "{content}"
-    return {"start_anchor": NEVER, "fields": raw}
