@@ -1,6 +1,7 @@
 """Whether the sampler and the learner compute what a loaded model computes, before a rollout is paid."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,16 @@ from nat.backend.training.batch import Row
 from nat.backend.training.loss import joined
 from nat.backend.training.micro_batch import make_micro_batch
 from nat.backend.training.mismatch import served_logprobs
-from nat.errors import ModelNotSupported
+from nat.errors import ModelCodeStopped, ModelNotSupported
 
 
 def load_checked_model(path: Path | str, **options: Any) -> LoadedModel:
     """Load a model with the options of `load_model`, and refuse it unless sampler and learner agree."""
     loaded = load_model(path, **options)
     check_paths(loaded)
+    if loaded.tokenizer.hf.chat_template is not None:
+        with suppress(ModelNotSupported, ModelCodeStopped):  # a request says so
+            _ = loaded.tokenizer.words  # found once, not by the first requests at the same time
     return loaded
 
 

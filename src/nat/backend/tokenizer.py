@@ -29,6 +29,8 @@ REPLACEMENT = "\ufffd"
 """What a decoder returns for bytes that are not (yet) a whole character."""
 MAX_CACHE_BYTES = 64 * 2**20
 """Texts and their ids are cached, because each generation of an example sends the same prompt."""
+_CONTEXT = 4
+"""Tokens that decide how the next ones are written, such as the bytes of a character."""
 _TEMPLATE = "the model's chat template"
 _TOKENIZER = "the model's tokenizer"
 _REASONING = ("reasoning_content", "thinking", "reasoning")
@@ -186,11 +188,23 @@ class ChatTokenizer:
 
     def decode_marked(self, token_ids: Sequence[int]) -> str:
         """The text of a completion as `decode` gives it, with the special tokens where they stand."""
-        text = self.decode(token_ids)
-        for at in reversed([at for at, token_id in enumerate(token_ids) if token_id in self._left_out]):
-            before = len(self.decode(token_ids[:at]))
-            text = text[:before] + self.token_text(token_ids[at]).text + text[before:]
-        return text
+        text, parts, plain = self.decode(token_ids), [], list[int]()
+        told = written = 0
+        for token_id in token_ids:
+            if token_id not in self._left_out:
+                plain.append(token_id)
+                continue
+            end = written + self._length_after(plain, told)
+            parts += [text[written:end], self.token_text(token_id).text]
+            told, written = len(plain), end
+        return "".join([*parts, text[written:]])
+
+    def _length_after(self, token_ids: list[int], told: int) -> int:
+        """Characters of the tokens after the first `told`, which may depend on a few before them."""
+        if told == len(token_ids):
+            return 0
+        known = token_ids[max(0, told - _CONTEXT) : told]
+        return len(self.decode(known + token_ids[told:])) - len(self.decode(known))
 
     @cached_property
     def _left_out(self) -> frozenset[int]:

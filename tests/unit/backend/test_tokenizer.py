@@ -53,6 +53,15 @@ def test_special_tokens_are_shown_where_they_stand(ids):
     assert marked == tokenizer.decode(ids)
 
 
+def test_many_special_tokens_are_decoded_once(monkeypatch):
+    """Each costs a few tokens around it, not all before it."""
+    tokenizer, decoded = ChatTokenizer(tiny_tokenizer()), []
+    decode = tokenizer.decode
+    monkeypatch.setattr(ChatTokenizer, "decode", lambda _self, ids: decoded.append(len(ids)) or decode(ids))
+    tokenizer.decode_marked([*tokenizer.encode("a"), tokenizer.eos_token_id] * 500)
+    assert sum(decoded) < 10 * 1000
+
+
 @pytest.mark.parametrize(
     "template",
     [

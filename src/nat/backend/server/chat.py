@@ -17,6 +17,7 @@ from nat.backend.server.logprobs import LogprobWriter
 from nat.backend.server.service import Service, add_stop, usage_of
 from nat.backend.tokenizer import ChatNotRendered, template_message
 from nat.backend.words.calls import Call
+from nat.backend.words.formats import Format
 from nat.backend.words.reader import AnswerReader
 from nat.errors import ModelCodeStopped, ModelNotSupported
 from nat.http.asgi import Receive
@@ -69,13 +70,15 @@ class ChatRoute:
             ModelCodeStopped: the template or the tokenizer takes too long for them.
 
         """
-        limits = self._service.limits
+        service, limits = self._service, self._service.limits
         limits.check_messages(len(body.messages))
 
         def prepared() -> Prompt:
-            if body.calls_tools:
-                self._warn_of_lost_calls()
-            chat = self._continuations.with_reasoning(_chat(body), session=session)
+            words = service.loaded.tokenizer.words
+            if body.calls_tools and words.refusal and not self._warned:
+                self._warned = True
+                logger.warning("tool calls may be lost: %s", words.refusal)
+            chat = self._continuations.with_reasoning(_chat(body, words.format), session=session)
             text = self._continuations.render(chat)
             limits.check_text(text, param="messages")
             return self._continuations.prompt(chat, text, session=session)
@@ -89,16 +92,11 @@ class ChatRoute:
         except (ModelNotSupported, ModelCodeStopped) as error:
             raise ApiError(error.in_line, param="messages") from error
 
-    def _warn_of_lost_calls(self) -> None:
-        if not self._warned and (refusal := self._service.loaded.tokenizer.words.refusal):
-            logger.warning("tool calls may be lost: %s", refusal)
-        self._warned = True
 
-
-def _chat(body: ChatCompletionRequest) -> Chat:
+def _chat(body: ChatCompletionRequest, words: Format) -> Chat:
     tools = [tool.model_dump(exclude_unset=True) for tool in body.tools] if body.calls_tools else None
     messages = [template_message(message.model_dump(exclude_unset=True)) for message in body.messages]
-    return Chat(messages, tools, body.chat_template_kwargs)
+    return Chat(messages, tools, body.chat_template_kwargs, words)
 
 
 class _ChatWriter:

@@ -53,12 +53,13 @@ class Chat:
     """Tells thinking in the content of answers."""
 
     @cached_property
-    def content_keys(self) -> list[ContentKey]:
-        return [content_key(self._without_marks(message)) for message in self.messages]
+    def plain_messages(self) -> list[dict[str, Any]]:
+        """The messages, without the thinking that clients send in the content of answers."""
+        return [self._without_marks(message) for message in self.messages]
 
-    def has_inline_thinking(self, at: int) -> bool:
-        """True for an answer that a client sends with its thinking in the content."""
-        return self._without_marks(self.messages[at]) != self.messages[at]
+    @cached_property
+    def content_keys(self) -> list[ContentKey]:
+        return [content_key(message) for message in self.plain_messages]
 
     def _without_marks(self, message: dict[str, Any]) -> dict[str, Any]:
         content = message.get("content")
@@ -146,15 +147,14 @@ class Continuations:
 
         The template decides whether it writes the thinking.
         """
-        chat = self._known(chat)
-        messages = list(chat.messages)
-        for at in chat.answers:
-            if not any(name in messages[at] for name in REASONING) and not chat.has_inline_thinking(at):
-                with self._lock:
-                    turns = self._usable(chat, at, session)
-                if turns and turns[0].reasoning:
-                    messages[at] = self._tokenizer.words.with_reasoning(messages[at], turns[0].reasoning)
-        return replace(chat, messages=messages)
+        words, messages = self._tokenizer.words, list(chat.messages)
+        for at in chat.answers if words.format.reasoning else ():
+            silent = not any(name in messages[at] for name in REASONING) and chat.plain_messages[at] == messages[at]
+            with self._lock:
+                turns = self._usable(chat, at, session) if silent else []
+            if turns and turns[0].reasoning:
+                messages[at] = words.with_reasoning(messages[at], turns[0].reasoning)
+        return chat if messages == chat.messages else replace(chat, messages=messages)
 
     def prompt(self, chat: Chat, text: str, *, session: str = "") -> Prompt:
         """Tokens of a rendered chat that continue those of the latest answer for which this is possible.
@@ -163,7 +163,6 @@ class Continuations:
         without one; without a session, the newest of all.
         """
         broken = None
-        chat = self._known(chat)
         for at in reversed(chat.answers):
             found = self._continued(chat, at, text, session)
             if isinstance(found, list):
@@ -222,9 +221,6 @@ class Continuations:
         known = self._turns.get((chat.contexts[at], chat.content_keys[at]), [])
         turns = [turn for turn in reversed(known) if not session or turn.session in ("", session)]
         return sorted(turns, key=lambda turn: turn.session != session)
-
-    def _known(self, chat: Chat) -> Chat:
-        return chat if chat.words else replace(chat, words=self._tokenizer.words.format)
 
     def _read(self, text: str, prompt: str, tools: Sequence[dict[str, Any]] | None) -> tuple[dict[str, Any], str]:
         """The message of an answer with all of its calls, of which the client may have received fewer; its thinking."""

@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ _IS: dict[str, Callable[[Any], bool]] = {
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
 }
+_SECONDS = 0.2
+"""Of a search for tags, which takes far less if they are closed."""
 Parameters = Mapping[str, Mapping[str, Any]]
 """For each function the schemas of its parameters."""
 
@@ -45,10 +47,16 @@ class Call:
 
 def parameters_of(tools: Iterable[Mapping[str, Any]]) -> Parameters:
     """The parameters of the functions that were offered, in the form of OpenAI or bare."""
-    functions = [tool.get("function") or tool for tool in tools]
-    return {
-        str(function.get("name")): (function.get("parameters") or {}).get("properties") or {} for function in functions
+    functions = [_mapping(tool.get("function")) or tool for tool in tools]
+    schemas = {
+        str(function.get("name")): _mapping(function.get("parameters")).get("properties") for function in functions
     }
+    return {name: _mapping(schema) for name, schema in schemas.items()}
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """What a client may have written in place of an object counts as an empty one."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def calls_in(body: str, field: ResponseTemplateField, captures: dict[str, str], parameters: Parameters) -> list[Call]:
@@ -142,9 +150,13 @@ def _types(schema: Any) -> list[str]:
     if not isinstance(schema, Mapping):
         return []
     declared = schema.get("type") or []
-    types = [declared] if isinstance(declared, str) else [str(kind) for kind in declared]
-    types += [kind for union in ("anyOf", "oneOf") for choice in schema.get(union) or () for kind in _types(choice)]
+    types = [declared] if isinstance(declared, str) else [str(kind) for kind in _items(declared)]
+    types += [kind for union in ("anyOf", "oneOf") for choice in _items(schema.get(union)) for kind in _types(choice)]
     return [*types, "null"] if schema.get("nullable") else types
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
 
 
 def _typed(value: Any, types: list[str]) -> Any:
@@ -178,5 +190,8 @@ def _is_misread(body: str, field: ResponseTemplateField) -> bool:
     """True if text stands between the tags, or an argument begins inside another one, which was not closed."""
     tag = {"open_pattern": field.content_args["tag_pattern"], "transform": "{content}"}
     found = load_response_template({"start_anchor": NEVER, "fields": {"tag": tag}}).fields["tag"].open_re
-    rest, count = found.subn("", body)
-    return bool(rest.strip()) or count != len(found.findall(body, overlapped=True))
+    try:
+        rest, count = found.subn("", body, timeout=_SECONDS)
+        return bool(rest.strip()) or count != len(found.findall(body, overlapped=True, timeout=_SECONDS))
+    except TimeoutError:  # tags that nothing closes are searched to the end, each
+        return True

@@ -58,10 +58,15 @@ def choose(
 
     """
     families = [family for family in FAMILIES if family.sign in source or family.sign in marks]
+    tried: list[str] = []
+    if own is not None and has_patterns(own):
+        own, tried = (
+            None,
+            [f"{TOKENIZER}: its patterns could take any time, so only marks that are plain text are read"],
+        )
     given = [Format(raw, origin) for raw, origin in ((declared, YAML), (own, TOKENIZER)) if raw is not None]
     known: list[Format | None] = [*given, *(family.format for family in families if family.precedes), None]
     known += [*(family.format for family in families if not family.precedes), HERMES.format]
-    tried: list[str] = []
     for each in known:
         try:
             words = (each or found(render, source)).hiding(marks)
@@ -71,7 +76,16 @@ def choose(
             problem = f"{words.origin}: it misreads a call: {next(iter(proof.failed.values()))}"
         except FormatRefused as error:
             problem = str(error)
+        except RecursionError:
+            problem = "what the chat template writes is nested too deeply"
         if declared is not None:
             raise FormatRefused(problem)
         tried.append(problem)
     raise AssertionError("Hermes comes last")
+
+
+def has_patterns(template: Any) -> bool:
+    """True for a response template with a regular expression; whoever writes a model's folder could stop the server."""
+    if isinstance(template, Mapping):
+        return any(str(key).endswith("_pattern") or has_patterns(value) for key, value in template.items())
+    return isinstance(template, list) and any(map(has_patterns, template))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nat.backend.words.formats import CALLS, CONTENT, NEVER, TEXT, Format
+from nat.backend.words.marks import NAME, SPACE
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ FAMILIES = (
         "gpt-oss",
         "<|channel|>commentary",
         {
-            "open_pattern": r"(?:<\|channel\|>commentary\s)?\s*to=functions\.(?P<name>[\w.-]+)\s*"
-            r"(?:<\|channel\|>commentary\s*)?(?:<\|constrain\|>)?\s*(?:json)?<\|message\|>",
+            "open_pattern": rf"(?:<\|channel\|>commentary\s)?{SPACE}to=functions\.(?P<name>{NAME}){SPACE}"
+            rf"(?:<\|channel\|>commentary{SPACE})?(?:<\|constrain\|>)?{SPACE}(?:json)?<\|message\|>",
             "close": "<|call|>",
             "content": "json",
             "transform": {"name": "{name}", "arguments": "{content}"},

@@ -13,6 +13,8 @@ from typing import Any
 from nat.backend.words.calls import MalformedCall, name_and_arguments
 from nat.backend.words.formats import CALLS, CONTENT, NEVER, TEXT, Format, FormatRefused
 from nat.backend.words.marks import (
+    NAME,
+    SPACE,
     WORD,
     alike,
     common_end,
@@ -31,8 +33,8 @@ from nat.backend.words.samples import ARGUMENTS, FIRST, IDS, REFUSALS, SAID, SEC
 ORIGIN = "found in the chat template"
 _ID, _AGAIN = "\ue000", "\ue001"
 """Stand in compared texts for what differs from call to call: an id, and the name or key once more."""
-_WILD = {_ID: r"[\w.:-]*", WORD: r"\w+", _AGAIN: r"[\w.-]+"}
-_NAME = r"(?P<name>[\w.-]+)"
+_WILD = {_ID: r"[\w.:-]{0,128}", WORD: r"\w{1,128}", _AGAIN: NAME}
+_NAME = f"(?P<name>{NAME})"
 _NAMED = {"transform": {"name": "{name}", "arguments": "{content}"}}
 KEYS, VALUES = tuple(ARGUMENTS), tuple(ARGUMENTS.values())
 _OPPOSITES = (("</", "<"), ("[/", "["), ("END", "START"), ("close", "open"))
@@ -165,8 +167,8 @@ def _json(shown: _Shown) -> _Found | None:
             seconds = (at for at, _, other in _values(shown.two, end) if SECOND in json.dumps(other))
             between = shown.two[end : next(seconds, end)]
         opened, closes, rest = _around(shown.one[:start], between, shown.one[end:])
-        key = rf'\{{\s*"{re.escape(next(iter(record)))}":'
-        begins = {"open_pattern": rf"(?=\[\s*{key})" if isinstance(value, list) else f"(?={key})"}
+        key = rf'\{{{SPACE}"{re.escape(next(iter(record)))}":'
+        begins = {"open_pattern": rf"(?=\[{SPACE}{key})" if isinstance(value, list) else f"(?={key})"}
         return {**({"open": opened.strip()} if opened.strip() else begins), **closes, "content": "json"}, rest
     return None
 
@@ -228,7 +230,7 @@ def _tags(shown: _Shown) -> _Found | None:
     if not key.strip() or not close.strip():
         return None
     middle = alike(middle, number)
-    tag = pattern(key.strip(), {}) + r"(?P<key>[^<>\"\s]+?)" + pattern(middle.rstrip(), _WILD)
+    tag = pattern(key.strip(), {}) + r"(?P<key>[^<>\"\s]{1,128}?)" + pattern(middle.rstrip(), _WILD)
     tag += _value(middle + close, shown.source) + pattern(close.strip(), {_AGAIN: "(?P=key)"})
     end, between = places.end() + len(close.replace(_AGAIN, KEYS[2])), ""
     if shown.two:
@@ -257,7 +259,7 @@ def _python(shown: _Shown) -> _Found | None:
     if found is None:
         return None
     opened, closes, rest = _around(shown.one[: found.start()], "", shown.one[found.end() :])
-    mark = {"open": opened.strip()} if opened.strip() else {"open_pattern": r"(?=\[[\w.]+\()"}
+    mark = {"open": opened.strip()} if opened.strip() else {"open_pattern": rf"(?=\[{NAME}\()"}
     return {**mark, **closes, "content": "text"}, rest
 
 

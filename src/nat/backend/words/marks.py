@@ -5,6 +5,9 @@ from collections.abc import Iterable
 from itertools import takewhile, zip_longest
 
 _PARTS = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]|\w+|\s|.", re.DOTALL)
+NAME = r"[\w.-]{1,128}"
+"""Of a function or key; a longer one would be searched again with each piece of a text."""
+SPACE = r"\s{0,32}"
 WORD = "\ue00f"
 """Stands for a word or number that differs."""
 _MARK = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]|<[^<>]{1,80}>")
@@ -84,7 +87,7 @@ def opening(text: str) -> str:
 def pattern(text: str, wild: dict[str, str]) -> str:
     """A regular expression for a text, with any white space for its white space; keys of `wild` stand for patterns."""
     split = re.split(f"({'|'.join(map(re.escape, wild))}|\\s+)", text) if wild else re.split(r"(\s+)", text)
-    return "".join(wild.get(part) or (r"\s*" if part.isspace() else re.escape(part)) for part in split if part)
+    return "".join(wild.get(part) or (SPACE if part.isspace() else re.escape(part)) for part in split if part)
 
 
 def _equal(pairs: Iterable[tuple[str, str]]) -> str:

@@ -95,7 +95,7 @@ def read(
 ) -> Piece:
     """The whole answer, given in pieces of this many characters, or at once."""
     reader = AnswerReader(words, tools=tools, prefix=words.prefix(header))
-    return sum((reader.push(part) for part in _cut(text, size)), Piece()) + reader.finish()
+    return Piece.joined([*(reader.push(part) for part in _cut(text, size)), reader.finish()])
 
 
 def _cut(text: str, size: int) -> Iterator[str]:

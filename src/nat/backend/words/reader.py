@@ -17,6 +17,8 @@ from nat.backend.words.formats import CALLS, CONTENT, Format, FormatRefused
 
 _AT_ONCE = 64
 """Characters; after each mark the parser searches all that it has, which for long texts takes their length squared."""
+_BEHIND = 64
+"""Characters that the parser keeps of what it has read, since a mark may depend on the text before it."""
 
 
 class CallStatus(StrEnum):
@@ -43,8 +45,17 @@ class Piece:
     reasoning: str = ""
     calls: list[Call] = field(default_factory=list)
 
+    @classmethod
+    def joined(cls, pieces: Sequence["Piece"]) -> "Piece":
+        """What several pieces added."""
+        return cls(
+            "".join(piece.content for piece in pieces),
+            "".join(piece.reasoning for piece in pieces),
+            [call for piece in pieces for call in piece.calls],
+        )
+
     def __add__(self, later: "Piece") -> "Piece":
-        return Piece(self.content + later.content, self.reasoning + later.reasoning, self.calls + later.calls)
+        return Piece.joined([self, later])
 
 
 def read_answer(
@@ -102,16 +113,23 @@ class AnswerReader:
         self._piece = Piece()
         for event in self._parser.initial_events:
             if event["type"] == "region_open" and event["field"] != CONTENT:
-                self._open = _Region(self._fields[event["field"]], "", {})
+                self._open = _Region(self._fields[event["field"]], "", {}, [])
 
     def push(self, text: str) -> Piece:
         """What is certain by now and was not before."""
-        total = Piece()
+        pieces = []
         for at in range(0, len(text), _AT_ONCE):
             part = text[at : at + _AT_ONCE]
             self._unread += part
-            total += self._read(self._parser.feed(part))
-        return total
+            pieces.append(self._read(self._parser.feed(part)))
+            self._forget_read()
+        return Piece.joined(pieces)
+
+    def _forget_read(self) -> None:
+        """Drop what the parser has read and reported, all of which it would copy at each feed."""
+        parser: Any = self._parser  # it has no method for this
+        read = max(0, parser._pos - _BEHIND)  # noqa: SLF001
+        parser._buffer, parser._pos, parser._body = parser._buffer[read:], parser._pos - read, ""  # noqa: SLF001
 
     def finish(self) -> Piece:
         """What the end of the answer makes certain."""
@@ -144,18 +162,18 @@ class AnswerReader:
         self._skip_hidden(opened)
         if (found := opened.open_re.match(self._unread)) is None:
             raise FormatRefused(f"{self._format.origin}: a mark that depends on the text before it")
-        self._open = _Region(opened, found.group(), {k: v for k, v in found.groupdict().items() if v is not None})
+        self._open = _Region(opened, found.group(), {k: v for k, v in found.groupdict().items() if v is not None}, [])
         self._advance(found.end())
 
     def _add_to_region(self, text: str) -> None:
         region = self._open
         assert region is not None, "a chunk comes after its region was opened"
         if region.field.name == self._format.reasoning:
-            text = text if region.body else text.lstrip()
+            text = text if region.parts else text.lstrip()
             self._piece.reasoning += text
         elif region.field.name != CALLS:
             self._add_content(text)
-        region.body += text
+        region.parts.append(text)
 
     def _close_region(self) -> None:
         region = self._open
@@ -223,8 +241,12 @@ class _Region:
     field: ResponseTemplateField
     start: str
     captures: dict[str, str]
-    body: str = ""
+    parts: list[str]
     end: str = ""
+
+    @property
+    def body(self) -> str:
+        return "".join(self.parts)
 
     @property
     def text(self) -> str:

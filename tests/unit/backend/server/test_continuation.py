@@ -42,7 +42,7 @@ class Server:
 
     def ask(self, messages, says=None, *, tools=None, cut=False, sampled=None, session=""):
         """The prompt of the messages; if an answer is given, the tokens of prompt and answer."""
-        chat = Chat(messages, tools)
+        chat = Chat(messages, tools, words=self.tokenizer.words.format)
         prompt = self.continuations.prompt(chat, self.continuations.render(chat), session=session)
         if says is None:
             return prompt
@@ -141,7 +141,7 @@ def test_thinking_that_a_client_drops_is_put_back():
     _, whole = server.ask([user("add")], f"<think>\nthe thin\n</think>\n\n{CALL}", tools=TOOLS)
     messages = [user("add"), assistant(None, ("add", {"a": 1, "b": "the"})), tool("3")]
     assert server.ask(messages, tools=TOOLS).broken is BrokenPrefix.TEMPLATE_REWRITES
-    restored = server.continuations.with_reasoning(Chat(messages, TOOLS)).messages
+    restored = server.continuations.with_reasoning(Chat(messages, TOOLS, words=server.tokenizer.words.format)).messages
     prompt = server.ask(restored, tools=TOOLS)
     assert prompt.broken is None
     assert begins_with(prompt.ids, whole)

@@ -88,6 +88,18 @@ def test_a_tokenizers_format_that_misreads_is_passed_over():
     assert words.refusal is None
 
 
+@pytest.mark.parametrize(
+    "pattern", [{"open_pattern": "(a+)+$"}, {"open": "<call>", "content_args": {"tag_pattern": "(a+)+$"}}]
+)
+def test_patterns_of_a_models_folder_are_not_run(pattern):
+    """A regular expression could take any time with what the model says, so its writer could stop the server."""
+    source = TEMPLATES["hermes"]
+    own = {**HERMES_TEMPLATE, "fields": {**HERMES_TEMPLATE["fields"], "tool_calls": {"close": "</call>", **pattern}}}
+    words = choose(Template(source), source, own=own)
+    assert words.format.origin == ORIGIN
+    assert words.tried[0].startswith(f"{TOKENIZER}: its patterns")
+
+
 def test_a_template_that_writes_no_calls_is_named():
     """Calls are then read as most models write them, with a word of what was tried and what to set."""
     words = choose(Template(SILENT), SILENT)

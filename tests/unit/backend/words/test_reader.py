@@ -65,6 +65,34 @@ def test_text_that_fits_no_type_stays_text():
     assert calls == [("weather", {"days": "three", "where": "[1]", "unknown": "1"})]
 
 
+@pytest.mark.parametrize(
+    "parameters", [{"properties": [1]}, {"properties": {"days": {"type": 5, "anyOf": 5}}}, {"properties": {"days": 5}}]
+)
+def test_a_schema_that_is_none_says_nothing(parameters):
+    """Clients may send anything as a schema; the arguments then stay text."""
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": parameters}}]
+    _, _, calls, _ = read(CODER, [call(days="3")], tools=tools)
+    assert calls == [("weather", {"days": "3"})]
+
+
+@pytest.mark.parametrize("name", ["coder", "mistral", "deepseek", "glm"])
+def test_a_name_that_does_not_end_is_text(name):
+    """What is held back has a bound, or each piece of a long answer would be searched with all before it."""
+    start = {"coder": "<tool_call>\n<function=", "mistral": "[TOOL_CALLS]"}.get(name, "")
+    content, _, calls, _ = read(FORMATS[name], [*start, *("a" * 1000)])
+    assert content.endswith("a" * 1000)
+    assert calls == []
+
+
+def test_what_was_read_is_forgotten():
+    """A long answer costs its length, not its length squared."""
+    reader = AnswerReader(CODER, tools=TOOLS)
+    said = [reader.push("<think>"), *(reader.push("I think. ") for _ in range(1000))]
+    assert len("".join(piece.content + piece.reasoning for piece in said)) > 8000
+    assert len(reader._parser._buffer) < 300
+    assert len(reader._parser._body) < 300
+
+
 def test_arguments_of_json_keep_their_types():
     """JSON says itself what is a number, so a string stays one."""
     _, _, calls, _ = read(HERMES.format, [hermes('{"days": "3"}')])
