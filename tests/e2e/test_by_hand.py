@@ -72,7 +72,8 @@ def test_the_plan_says_how_fast_the_engine_samples(project, monkeypatch):
     measured = r"^Engine +student: measured here: embedded sampled .* tokens per second with .*; vllm was not measured"
     assert re.search(measured, plan, re.MULTILINE)
     assert re.search(r"^Memory +predicted, at the peak +all weights +LoRA, rank 16$", plan, re.MULTILINE)
-    assert re.search(r"^Time +.* per epoch: rollouts .*, training .*; an assumption; `nat probe` ", plan, re.MULTILINE)
+    assert re.search(r"^Time +not known before a rollout was played: `nat probe` ", plan, re.MULTILINE)
+    assert re.search(r"^ +measured here for 4 s, with .* trained tokens per second$", plan, re.MULTILINE)
     assert "Proposal" not in plan
 
 

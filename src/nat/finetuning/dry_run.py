@@ -96,7 +96,7 @@ class FinetunePlan(BaseModel):
 
     @property
     def epoch_seconds(self) -> EpochSeconds | None:
-        """Of rollouts and training; None if nothing was measured."""
+        """Of rollouts and training; None before a rollout was played."""
         if not self.rollouts_per_epoch:
             return None
         speed, steps = (None, 0) if self.forecast is None else (self.forecast.speed, self.forecast.optimizer_steps)

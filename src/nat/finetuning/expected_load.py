@@ -51,8 +51,7 @@ def expected_load(plan: Plan) -> RolloutLoad:
         probed = RolloutLoad.model_validate_json(_probe_file(plan, wanted).read_bytes())
         if probed.holds_with(limit):
             return probed
-    generations = plan.stages[0].num_generations or 1
-    return assumed_load(plan.longest_example, limit, key=f"llms.{target}.max_tokens", generations=generations)
+    return assumed_load(plan.longest_example, limit, key=f"llms.{target}.max_tokens")
 
 
 def remember_probe(plan: Plan, load: RolloutLoad) -> None:

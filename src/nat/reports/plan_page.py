@@ -113,24 +113,19 @@ def _cells(name: str, texts: list[str]) -> str:
 
 
 def _time(plan: FinetunePlan) -> Iterator[Row]:
-    """Of an epoch and of all of them: measured before, or by the speed measured now."""
+    """Of an epoch and of all of them, as measured before, and the speed measured now."""
     seconds, load, found = plan.epoch_seconds, plan.load, plan.forecast
-    speed = None if found is None else found.speed
-    if seconds is None:
-        yield "Time", "not measured"
-        return
-    sampling = "rollouts not measured" if seconds.sampling is None else f"rollouts {seconds_text(seconds.sampling)}"
-    parts = f"{seconds_text(seconds.total)} per epoch: {sampling}, training {seconds_text(seconds.training)}"
-    if load.seconds is None:
-        how = "an assumption; `nat probe` measures rollouts" if load.assumed else "by the speed of sampling alone"
-        yield "Time", f"{parts}; {how}"
-        yield "", "agent, tools, scores and further calls take more; shorter answers and equal groups take less"
-    else:
+    if seconds is not None and load.seconds is not None:
         measured = "rollouts and training" if load.update_seconds is not None else "rollouts"
-        yield "Time", f"{parts} ({measured} {load.basis})"
+        parts = f"rollouts {seconds_text(seconds.rollouts)}, training {seconds_text(seconds.training)}"
+        yield "Time", f"{seconds_text(seconds.total)} per epoch: {parts} ({measured} {load.basis})"
         in_all = plan.num_epochs * seconds.total + plan.held_out_rollouts * load.seconds
         yield "", f"{seconds_text(in_all)} in all, with validations and without loading and saving the model"
-    if speed is None:
+    elif load.assumed:
+        yield "Time", "not known before a rollout was played: `nat probe` plays some, in at most three minutes"
+    else:
+        yield "Time", "not measured"
+    if found is None or (speed := found.speed) is None:
         return
     rates = [f"{speed.trained_tokens_per_second:,.0f} trained tokens per second"]
     if speed.chats:

@@ -35,7 +35,7 @@ def _facts(report: ProbeReport) -> list[tuple[str, str]]:
     )
     rows.append(("", f"{duration(report.seconds)} with loading and second scores; ended because {report.ending}"))
     if (epoch := report.epoch) is not None:
-        parts = f"rollouts {seconds_text(epoch.sampling or 0)}, training {seconds_text(epoch.training)}"
+        parts = f"rollouts {seconds_text(epoch.rollouts)}, training {seconds_text(epoch.training)}"
         rows.append(("Epoch", f"about {seconds_text(epoch.total)} in a run: {parts}"))
     if "rollout/completion_tokens" in metrics:
         rows.append(("Tokens", _tokens(measured)))

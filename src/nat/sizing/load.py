@@ -70,16 +70,16 @@ class RolloutLoad(WireModel):
 class EpochSeconds:
     """Seconds of an epoch."""
 
-    sampling: float | None
-    """With those of the agent, its tools and the evaluators if rollouts were measured; None if nothing is known."""
+    rollouts: float
+    """With those of the agent, its tools and the evaluators."""
     training: float
 
     @property
     def total(self) -> float:
-        return (self.sampling or 0.0) + self.training
+        return self.rollouts + self.training
 
 
-def assumed_load(prompt_characters: int, max_tokens: int | None, *, key: str, generations: int = 1) -> RolloutLoad:
+def assumed_load(prompt_characters: int, max_tokens: int | None, *, key: str) -> RolloutLoad:
     """The load of a rollout that makes one call, whose prompt is the longest example; `key` is that of `max_tokens`."""
     prompt, answer = ceil(prompt_characters / CHARACTERS_PER_TOKEN), max_tokens or ASSUMED_ANSWER
     limit = f"the {answer} tokens of {key}" if max_tokens else f"{ASSUMED_ANSWER} tokens ({key} is not set)"
@@ -88,7 +88,6 @@ def assumed_load(prompt_characters: int, max_tokens: int | None, *, key: str, ge
         row_tokens=prompt + answer,
         sampled_tokens=answer,
         longest_row=prompt + answer,
-        different_tokens=prompt / generations + answer,
         basis=f"assumed, since nothing was played: one call per rollout, with the longest example as its prompt "
         f"({CHARACTERS_PER_TOKEN} characters per token) and an answer of {limit}",
         assumed=True,
@@ -103,19 +102,17 @@ def different_tokens(rows: Iterable[Sequence[int]]) -> int:
 
 
 def epoch_seconds(speed: Speed | None, load: RolloutLoad, rollouts: int, optimizer_steps: int) -> EpochSeconds | None:
-    """The time of an epoch: as far as rollouts and updates were measured, as then; else at the measured speed.
+    """The time of an epoch: rollouts as they were played, updates as in a run or else at the measured speed.
 
-    None without any of these for the updates.
+    None before a rollout was played, and if nothing is known of updates: what an agent, its tools and its scores take
+    follows from nothing else.
     """
-    different = load.different_tokens or load.row_tokens
-    sampling = None if load.seconds is None else rollouts * load.seconds
-    if sampling is None and speed is not None and speed.chats:
-        prompts = rollouts * max(0.0, different - load.sampled_tokens) / speed.prompt_tokens_per_second
-        sampling = prompts + rollouts * load.sampled_tokens / speed.chats * speed.step_seconds
+    if load.seconds is None:
+        return None
     if load.update_seconds is not None:
-        return EpochSeconds(sampling, rollouts * load.update_seconds)
+        return EpochSeconds(rollouts * load.seconds, rollouts * load.update_seconds)
     if speed is None:
         return None
     share = load.differing / load.groups if load.groups else 1.0
-    trained = rollouts * share * different / speed.trained_tokens_per_second
-    return EpochSeconds(sampling, trained + optimizer_steps * speed.optimizer_seconds)
+    trained = rollouts * share * (load.different_tokens or load.row_tokens) / speed.trained_tokens_per_second
+    return EpochSeconds(rollouts * load.seconds, trained + optimizer_steps * speed.optimizer_seconds)

@@ -175,7 +175,7 @@ async def test_no_secret_is_in_the_plan(tmp_path):
 async def test_before_the_first_run_the_load_is_assumed(tmp_path):
     """The backend is asked about the longest example and `max_tokens`, and measures for a few seconds.
 
-    The two generations of an example share their prompt. Nothing is proposed from an assumption.
+    No time is predicted and nothing is proposed from an assumption.
     """
     async with OpenAIServer() as server:
         project = FinetuningProject(tmp_path, server)
@@ -189,10 +189,7 @@ async def test_before_the_first_run_the_load_is_assumed(tmp_path):
     [request] = project.adapter.forecasts
     assert (request.num_rollouts, request.probe_seconds) == (8, PROBE_SECONDS)
     assert (request.workload.chats, request.workload.row_tokens, request.workload.epoch_tokens) == (4, 40, 320)
-    assert plan.epoch_seconds is not None
-    assert plan.epoch_seconds.sampling == pytest.approx(8 * 5 / 1000 + 8 * 30 / 4 * 0.1)
-    assert plan.epoch_seconds.training == pytest.approx(8 * 35 / 500 + 2 * 1)
-    assert plan.proposals == []
+    assert (plan.epoch_seconds, plan.proposals) == (None, [])
 
 
 @pytest.mark.parametrize(("forecast", "advice"), [(FORECAST, {"student": "made for cpu"}), (None, {})])

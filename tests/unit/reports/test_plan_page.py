@@ -62,16 +62,13 @@ def test_memory_of_all_weights_and_of_adapters():
     assert not any(line.startswith("activations") for line in found)
 
 
-def test_time_by_the_measured_speed():
-    """80 rollouts of 200 prompt and 100 sampled tokens, and two optimizer steps; an assumption is called one."""
-    known = LOAD.model_copy(update={"seconds": None})
-    found = lines(load=known)
-    assert "Time 4 min 26 s per epoch: rollouts 3 min 36 s, training 50 s; by the speed of sampling alone" in found
-    assert "agent, tools, scores and further calls take more; shorter answers and equal groups take less" in found
+def test_no_time_before_a_rollout_was_played():
+    """A figure from an assumption would be far off; the speed is shown all the same."""
+    found = lines(load=LOAD.model_copy(update={"seconds": None, "assumed": True}))
+    assert "Time not known before a rollout was played: `nat probe` plays some, in at most three minutes" in found
+    assert any(line.startswith("measured here for 4 s, with 4 chats: ") for line in found)
     slow = FORECAST.model_copy(update={"speed": SPEED.model_copy(update={"chats": 0})})
-    assert any("rollouts not measured, training 50 s" in line for line in lines(load=known, forecast=slow))
-    assumed = lines(load=known.model_copy(update={"assumed": True}))
-    assert any(line.endswith("; an assumption; `nat probe` measures rollouts") for line in assumed)
+    assert "measured here: 500 trained tokens per second" in lines(forecast=slow)
 
 
 def test_time_as_it_was_measured():

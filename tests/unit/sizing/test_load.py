@@ -18,10 +18,9 @@ def test_an_epoch_has_so_many_tokens():
 
 
 def test_before_the_first_run_the_longest_example_is_the_prompt():
-    """Four characters are a token, an answer has `max_tokens`, and the generations share their prompt."""
-    load = assumed_load(401, 20, key="llms.m.max_tokens", generations=4)
+    """Four characters are a token, and an answer has `max_tokens`."""
+    load = assumed_load(401, 20, key="llms.m.max_tokens")
     assert (load.assumed, load.calls, load.row_tokens, load.sampled_tokens) == (True, 1, 121, 20)
-    assert load.different_tokens == 101 / 4 + 20
     assert "an answer of the 20 tokens of llms.m.max_tokens" in load.basis
     unset = assumed_load(0, None, key="llms.m.max_tokens")
     assert unset.sampled_tokens == ASSUMED_ANSWER
@@ -53,17 +52,16 @@ def test_a_load_holds_with_a_limit_that_no_answer_meets(longest, then, now, hold
 
 
 def test_the_time_of_an_epoch():
-    """Prompts, steps of all chats, passes of the learner, and its optimizer steps."""
-    seconds = epoch_seconds(SPEED, LOAD, 10, 2)
-    assert (seconds.sampling, seconds.training, seconds.total) == pytest.approx((10.6, 4.0, 14.6))
-    assert epoch_seconds(SPEED.model_copy(update={"chats": 0}), LOAD, 10, 2).sampling is None
-
-
-def test_what_was_measured_replaces_what_is_computed():
     """Rollouts as they were played, then updates, too; a share of groups without a difference is not trained on."""
     probed = LOAD.model_copy(update={"seconds": 0.5, "groups": 8, "differing": 2, "different_tokens": 60.0})
     seconds = epoch_seconds(SPEED, probed, 10, 2)
-    assert (seconds.sampling, seconds.training) == pytest.approx((5, 10 * 0.25 * 60 / 500 + 2))
+    assert (seconds.rollouts, seconds.training) == pytest.approx((5, 10 * 0.25 * 60 / 500 + 2))
+    assert seconds.total == pytest.approx(5 + 10 * 0.25 * 60 / 500 + 2)
     assert epoch_seconds(None, probed, 10, 2) is None
     played = probed.model_copy(update={"update_seconds": 0.2})
     assert epoch_seconds(None, played, 10, 2).total == epoch_seconds(SPEED, played, 10, 2).total == pytest.approx(7)
+
+
+def test_before_a_rollout_was_played_no_time_is_known():
+    """What an agent, its tools and its scores take follows from nothing that could be measured."""
+    assert epoch_seconds(SPEED, LOAD, 10, 2) is None

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 _OF_PROMPT = re.compile("prompt|system|instruction")
 """In the key of a text that is meant for the model."""
 _FILLED_IN = re.compile(r"\{[^{}]*\}")
+_SENTENCES = 64
+"""Tokens of an answer of a few sentences; twice a limit that cuts off all answers may still do so."""
 _LEAST = 15
 """Characters of a part of a prompt by which it is known."""
 
@@ -105,7 +107,7 @@ def _words(config: Mapping[str, Any], epochs: Sequence[EpochRecord]) -> dict[str
     named["EVALUATOR"] = value_at(finetuning_value(config, "reward_function") or {}, "name")
     llm, builder, adapter = (named[word] for word in keys)
     numbers = {
-        "MAX_TOKENS": _times(2, value_at(config, "llms", llm, "max_tokens"), 1024),
+        "MAX_TOKENS": _times(2, value_at(config, "llms", llm, "max_tokens"), 1024, least=_SENTENCES),
         "GENERATIONS": _times(2, value_at(config, "trajectory_builders", builder, "num_generations"), 16),
         "EPOCHS": _times(4, finetuning_value(config, "num_epochs"), 20),
         "MAX_KL": _times(10, value_at(config, "trainer_adapters", adapter, "training", "max_kl"), 0.1),
@@ -140,10 +142,10 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def _times(factor: int, value: Any, otherwise: float) -> str:
-    """The number times `factor`; if it is no number, `otherwise`."""
+def _times(factor: int, value: Any, otherwise: float, *, least: float = 0) -> str:
+    """The number times `factor`, and at least so many; if it is no number, `otherwise`."""
     known = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value > 0
-    return f"{factor * value:g}" if known else f"{otherwise:g}"
+    return f"{max(factor * value, least):g}" if known else f"{otherwise:g}"
 
 
 def _completed(epoch: EpochRecord, journal: Journal) -> EpochRecord:

@@ -176,11 +176,16 @@ finetuning: {target_model: student, trajectory_builder: rollouts, trainer_adapte
     ("config", "rate", "expected"),
     [
         (OWN, 0.003, ["{student: {max_tokens: 8192}}", "num_generations: 24", "num_epochs: 20", "max_kl: 5", "0.001"]),
+        (
+            OWN.replace("4096", "1"),
+            0.003,
+            ["{student: {max_tokens: 64}}", "num_generations: 24", "num_epochs: 20", "max_kl: 5", "0.001"],
+        ),
         ("a: b", None, ["{LLM: {max_tokens: 1024}}", "num_generations: 16", "20", "max_kl: 0.1", "LEARNING_RATE"]),
     ],
 )
 def test_a_remedy_goes_on_from_the_runs_own_numbers(tmp_path, config, rate, expected):
-    """What is to be raised is never lowered; without a number there are usual ones to begin with."""
+    """What is to be raised is never lowered, and a limit leaves room for an answer; without a number, usual ones."""
     with Journal.create(tmp_path, "run-1", config, created_at=NOON) as journal:
         metrics = {} if rate is None else {"train/learning_rate": rate}
         journal.record_epoch(epoch_record(0, metrics=metrics))

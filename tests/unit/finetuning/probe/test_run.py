@@ -97,7 +97,7 @@ async def test_the_next_plan_knows_what_rollouts_took(project):
     assert plan.load.basis.startswith("in the probe of ")
     assert (plan.load.groups, plan.load.differing, plan.load.rollouts) == (8, 8, 16)
     assert plan.load.seconds == report.pace
-    assert plan.epoch_seconds.sampling == 80 * report.pace
+    assert plan.epoch_seconds.rollouts == 80 * report.pace
     await project.run()
     assert (await dry_run(project.given())).load.basis.startswith("in run ")
 
