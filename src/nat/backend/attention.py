@@ -15,16 +15,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PreTrainedModel
 
 from nat.backend import segments
+from nat.backend.decoder_parts import decoder, head
 from nat.backend.segments import Kernel, Segmented, Segments
 from nat.errors import ModelNotSupported
 
@@ -66,6 +67,7 @@ class HeadShape(NamedTuple):
         return self.keys * (self.size + self.value_size)
 
 
+@runtime_checkable
 class PackedBatch(Protocol):
     """The tokens of one forward pass, and their attention to each other and to a cache."""
 
@@ -78,6 +80,15 @@ class PackedBatch(Protocol):
         self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, *, scale: float | None, window: Window
     ) -> Tensor:
         """Attention output [T, H, D]."""
+        ...
+
+
+@runtime_checkable
+class RowByRow(Protocol):
+    """Tokens of sequences for a model on the plain path."""
+
+    def row_by_row(self, decoder: nn.Module) -> Tensor:
+        """Hidden states of all tokens; the decoder computes each sequence alone, with transformers' own attention."""
         ...
 
 
@@ -123,16 +134,36 @@ AttentionInterface.register(PACKED_ATTENTION, packed_attention)
 AttentionInterface.register(FLASH_ATTENTION, partial(packed_attention, kernel=segments.flash))
 
 
-def packed_logits(model: nn.Module, batch: PackedBatch, keep_K: Tensor | None = None) -> Tensor:
+def takes_packed(model: PreTrainedModel) -> bool:
+    """Whether the model's attention is ours; a model on the plain path keeps transformers' own."""
+    attention = model.config.get_text_config()._attn_implementation  # noqa: SLF001 - no public name for it
+    return attention in {PACKED_ATTENTION, FLASH_ATTENTION}
+
+
+def hidden_states(model: PreTrainedModel, batch: PackedBatch | RowByRow) -> Tensor:
+    """The decoder's output for every token of a batch."""
+    if not takes_packed(model):
+        assert isinstance(batch, RowByRow), "steps of the plain path are for models on it"
+        return batch.row_by_row(decoder(model))
+    states: Tensor = decoder(model)(**_arguments(batch)).last_hidden_state[0]
+    return states
+
+
+def _arguments(batch: PackedBatch | RowByRow) -> dict[str, Any]:
+    """What a model gets for packed tokens."""
+    assert isinstance(batch, PackedBatch), "the same the other way round"
+    ids, positions = batch.token_ids_T.unsqueeze(0), batch.position_ids_T.unsqueeze(0)
+    return {"input_ids": ids, "position_ids": positions, "use_cache": False, "packed": batch}
+
+
+def packed_logits(model: PreTrainedModel, batch: PackedBatch | RowByRow, keep_K: Tensor | None = None) -> Tensor:
     """Logits [K, V] after the tokens at the packed indices `keep_K` (None: after every token)."""
-    outputs = model(
-        input_ids=batch.token_ids_T.unsqueeze(0),
-        position_ids=batch.position_ids_T.unsqueeze(0),
-        use_cache=False,
-        logits_to_keep=0 if keep_K is None else keep_K,
-        packed=batch,
-    )
-    logits_KV: Tensor = outputs.logits[0]
+    if not takes_packed(model):
+        states = hidden_states(model, batch)
+        kept = states if keep_K is None else states[keep_K]
+        plain_KV: Tensor = head(model)(inputs_embeds=kept.unsqueeze(0), use_cache=False).logits[0]
+        return plain_KV
+    logits_KV: Tensor = model(**_arguments(batch), logits_to_keep=0 if keep_K is None else keep_K).logits[0]
     return logits_KV
 
 
@@ -144,6 +175,23 @@ class _RowBucket:
     cells_N: Tensor | None  # their cells in the padded [R * L] grid, None: no padding needed
     num_rows: int
     length: int
+
+
+def rows_alone(decoder: nn.Module, token_ids_T: Tensor, paths: Sequence[NDArray[np.int64]]) -> Tensor:
+    """Hidden states of all tokens; `paths` are the packed indices of each row's tokens, which rows may share.
+
+    A shared token is the same in each of its rows, and so is its gradient: it is taken from the longest of them.
+    """
+    parts, computed = [], list[NDArray[np.int64]]()
+    ends = set[int]()
+    for path in sorted(paths, key=len, reverse=True):
+        if int(path[-1]) not in ends:  # else the row is the beginning of another
+            ids_1L = token_ids_T[torch.from_numpy(path).to(token_ids_T.device)].unsqueeze(0)
+            parts.append(decoder(input_ids=ids_1L, use_cache=False).last_hidden_state[0])
+            computed.append(path)
+            ends.update(path.tolist())
+    _, first = np.unique(np.concatenate(computed), return_index=True)
+    return torch.cat(parts).index_select(0, torch.from_numpy(first).to(token_ids_T.device))
 
 
 class PackedRows(Segmented):
@@ -185,6 +233,11 @@ class PackedRows(Segmented):
             part = self._attend_bucket(bucket, query, key, value, scale, window)
             out = out.index_copy(0, _index(bucket.tokens_N), part)
         return out
+
+    def row_by_row(self, decoder: nn.Module) -> Tensor:
+        """Hidden states of all tokens, each row computed alone."""
+        paths = np.split(np.arange(sum(self.lengths)), np.cumsum(self.lengths)[:-1])
+        return rows_alone(decoder, self.token_ids_T, paths)
 
     def _attend_bucket(  # noqa: PLR0917 - attention's own arguments
         self, bucket: _RowBucket, query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: Window

@@ -4,14 +4,68 @@ Routers are left alone: they choose experts, so a small change would send tokens
 are no part of the decoder. Experts that are one tensor with three dimensions are no linear layers.
 """
 
-from torch import nn
+import copy
+from typing import Any
+
+from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.pytorch_utils import Conv1D
 
 _ROUTERS = {"gate", "router", "shared_expert_gate"}
 """How transformers' models call them, or the module around their linear layer."""
 _NO_LAYERS = _ROUTERS | {"lora_A", "lora_B"}
 _EXPERT_DIMENSIONS = 3
+
+
+def decoder(model: PreTrainedModel) -> nn.Module:
+    """The part that gives hidden states."""
+    return model.get_submodule(_decoder_name(model))
+
+
+def head(model: PreTrainedModel, **replaced: nn.Module) -> nn.Module:
+    """The model after its decoder (head, scaling, soft caps), with the same parameters or some children `replaced`.
+
+    Hidden states go in as `inputs_embeds`.
+    """
+    after = copy.copy(model)
+    passed = {_decoder_name(model): _Passthrough(decoder(model))}
+    after._modules = {**model._modules, **passed, **replaced}  # noqa: SLF001 - nn.Module has no public way
+    return after
+
+
+def _decoder_name(model: PreTrainedModel) -> str:
+    """The name that transformers gives it, or that of most models where there is no such part, as in Llama 4."""
+    named = str(model.base_model_prefix)
+    return named if named in dict(model.named_children()) else "model"
+
+
+class _Passthrough(nn.Module):
+    """Replaces the decoder: hidden states come in as embeddings and go out unchanged."""
+
+    def __init__(self, replaced: nn.Module) -> None:
+        super().__init__()
+        self._replaced = (replaced,)  # in a tuple, so that it is no part of this module
+
+    @property
+    def decoder(self) -> "_Passthrough":
+        """Itself: OPT's head calls this part of its model."""
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        """What a head reads from its decoder, such as Falcon H1's factor of its logits."""
+        return getattr(self._replaced[0], name)
+
+    def forward(self, *_: object, inputs_embeds: Tensor, **__: object) -> "_HiddenStates":
+        return _HiddenStates(last_hidden_state=inputs_embeds)
+
+
+class _HiddenStates(BaseModelOutput):
+    """What else a decoder may give, such as the logits of its routers, is None."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
 
 
 def decoder_linears(model: PreTrainedModel) -> list[str]:

@@ -3,18 +3,33 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from peft import PeftModel
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from nat.backend.attention import HeadShape, PackedBatch, packed_logits
+from nat.backend.attention import HeadShape, PackedBatch, RowByRow, packed_logits
 from nat.backend.packed_linear import PackedLinears
 from nat.backend.tokenizer import ChatTokenizer
 
 SOLE_ADAPTER = "default"
 """peft's key of a model's only adapter."""
+Continues = Literal["chunks", "tokens", "nothing"]
+"""What a cache of transformers continues as if all were computed at once: chunks, single tokens, or nothing."""
+
+
+@dataclass(frozen=True)
+class PlainPath:
+    """How a model is computed that cannot take packed rows: each row alone, by transformers' own attention."""
+
+    why: str
+    """What packed rows failed at."""
+    continues: Continues = "nothing"
+    """How its cache is used in sampling; nothing until it is proven."""
+    token_bytes: int = 1
+    """Bytes of one token in such a cache, about."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +46,13 @@ class LoadedModel:
     eos_token_ids: frozenset[int]
     peft: PeftModel | None
     heads: Sequence[HeadShape]
-    """The heads of each attention layer."""
+    """The heads of each attention layer; none on the plain path."""
     linears: PackedLinears
     """Reordered weights for the sampler; to be dropped when weights have changed."""
     adapter: str = SOLE_ADAPTER
     """peft's key of the adapter, if there is one."""
+    plain: PlainPath | None = None
+    """How the model is computed if it cannot take packed rows."""
 
     @property
     def device(self) -> torch.device:
@@ -58,6 +75,8 @@ class LoadedModel:
     @property
     def token_bytes(self) -> int:
         """Bytes of one token's keys and values in all layers."""
+        if self.plain is not None:
+            return self.plain.token_bytes
         return sum(each.token_values for each in self.heads) * self.dtype.itemsize
 
     @property
@@ -77,7 +96,7 @@ class LoadedModel:
         """All weights, including those of adapters; a byte of codes holds two."""
         return sum(p.numel() * (2 if p.dtype == torch.uint8 else 1) for p in self.model.parameters())
 
-    def sampler_logits(self, batch: PackedBatch, keep_K: Tensor) -> Tensor:
+    def sampler_logits(self, batch: PackedBatch | RowByRow, keep_K: Tensor) -> Tensor:
         """Logits [K, V] after the tokens at the packed indices `keep_K`, as the sampler computes them; no gradients."""
         with self.linears.in_use():
             return packed_logits(self.model, batch, keep_K)

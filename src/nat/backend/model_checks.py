@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from nat.backend.attention import PACKED_ATTENTION, HeadShape, Window, packed_logits
+from nat.backend.attention import PACKED_ATTENTION, HeadShape, Window, packed_logits, takes_packed
 from nat.backend.decoder_parts import expert_weights
 from nat.backend.kernel_check import disagreement
 from nat.backend.segments import Kernel
@@ -29,6 +29,7 @@ _LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 _PROBE_LENGTHS = (5, 1, 9, 3)
 _NARROW = 4
 """Tokens of a sliding window in the probe."""
+_WINDOWS = ("sliding_window", "attention_chunk_size")
 # Largest |packed - plain| relative to the largest |logit|: rounding stays below, a leak between rows far above. In
 # bfloat16 rounding gave 0.02 to 0.03 with 24 to 30 layers and 0.055 in 7B on four bits, one foreign token 1.2.
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8, torch.bfloat16: 0.15, torch.float16: 1e-2}
@@ -49,16 +50,19 @@ def check_layers(config: PreTrainedConfig) -> None:
         )
 
 
-def check_config(config: PreTrainedConfig, max_seq_length: int) -> None:
-    """Raise if, by its configuration, a token's result depends on more than its own sequence."""
-    check_layers(config)
-    text = config.get_text_config()
-    chunk = getattr(text, "attention_chunk_size", None)
+def check_chunks(config: PreTrainedConfig, max_seq_length: int) -> None:
+    """Raise if the model attends within chunks that are shorter than its sequences."""
+    chunk = getattr(config.get_text_config(), "attention_chunk_size", None)
     if chunk is not None and max_seq_length > chunk:
         raise ModelNotSupported(
             f"{config.model_type} attends within chunks of {chunk} tokens; max_seq_length is {max_seq_length}",
             hint=f"set max_seq_length to at most {chunk}",
         )
+
+
+def check_positions(config: PreTrainedConfig, max_seq_length: int) -> None:
+    """Raise if a token's result depends on the length of what is computed with it: no path can then be right."""
+    text = config.get_text_config()
     ropes = getattr(text, "rope_parameters", None) or {}
     for rope in (ropes, *(each for each in ropes.values() if isinstance(each, dict))):  # some have one for each kind
         original = rope.get("original_max_position_embeddings") or text.max_position_embeddings
@@ -109,8 +113,7 @@ def check_forward(
     Gives the heads of each attention layer, if padded attention has seen them.
     """
     name, tolerance = type(model).__name__, tolerance_of(model)
-    with failing_as(f"{name} has windows that cannot be read"):
-        windows = _Windows(model, max_seq_length or model.config.get_text_config().max_position_embeddings)
+    windows = _windows_of(model, max_seq_length)
     with windows.shifted_to(_NARROW):
         difference, heads = _packed_difference(model, implementation)
     if difference <= tolerance:
@@ -123,10 +126,37 @@ def check_forward(
                 hint=f"set max_seq_length to at most {windows.widest}, or {OTHER_KIND}",
             )
     raise ModelNotSupported(
-        f"{name} gives other logits for packed rows than for the same rows alone: they differ by "
+        f"{name} gives other logits {'for packed rows' if takes_packed(model) else 'here'} than for the same rows "
+        f"alone: they differ by "
         f"{difference:.1e} of the largest logit; rounding explains at most {tolerance:.0e}",
         hint=OTHER_KIND,
     )
+
+
+def check_row_by_row(model: PreTrainedModel, *, max_seq_length: int) -> None:
+    """Let transformers compute each row alone, by its fused attention if the model has that and it agrees.
+
+    Raises:
+        ModelNotSupported: neither that nor the written-out one gives the model's logits.
+
+    """
+    try:
+        check_forward(model, "sdpa", max_seq_length=max_seq_length)
+    except (ModelNotSupported, ValueError) as error:  # transformers', if the class has none
+        logger.info("attention is written out: %s", error)
+        check_forward(model, "eager", max_seq_length=max_seq_length)
+
+
+@contextmanager
+def narrow_windows(model: PreTrainedModel, max_seq_length: int) -> Iterator[None]:
+    """Give windows that are shorter than the model's sequences a width inside the block that a few tokens exceed."""
+    with _windows_of(model, max_seq_length).shifted_to(_NARROW):
+        yield
+
+
+def _windows_of(model: PreTrainedModel, max_seq_length: int | None) -> "_Windows":
+    with failing_as(f"{type(model).__name__} has windows that cannot be read"):
+        return _Windows(model, max_seq_length or model.config.get_text_config().max_position_embeddings)
 
 
 class _Windows:
@@ -135,24 +165,24 @@ class _Windows:
     def __init__(self, model: PreTrainedModel, max_seq_length: int) -> None:
         modules: list[Any] = [*model.modules()]
         configs = [model.config.get_text_config(), *(getattr(each, "config", None) for each in modules)]
-        found = [(each, getattr(each, "sliding_window", None)) for each in (*configs, *modules)]
+        found = [(each, name, getattr(each, name, None)) for each in (*configs, *modules) for name in _WINDOWS]
         self._usual = {
-            id(owner): (owner, window)
-            for owner, window in found
+            (id(owner), name): (owner, name, window)
+            for owner, name, window in found
             if isinstance(window, int) and 0 < window < max_seq_length  # 0 is none in some
         }
-        self.widest: int | None = max((window for _, window in self._usual.values()), default=None)
+        self.widest: int | None = max((window for _, _, window in self._usual.values()), default=None)
 
     @contextmanager
     def shifted_to(self, width: int) -> Iterator[None]:
         """Give the widest this width inside the block; all move alike, so what differs by a token still does."""
         try:
-            for owner, window in self._usual.values():
-                owner.sliding_window = max(1, window + width - (self.widest or 0))
+            for owner, name, window in self._usual.values():
+                setattr(owner, name, max(1, window + width - (self.widest or 0)))
             yield
         finally:
-            for owner, window in self._usual.values():
-                owner.sliding_window = window
+            for owner, name, window in self._usual.values():
+                setattr(owner, name, window)
 
 
 class _SeenTree(PackedTree):
@@ -205,11 +235,12 @@ def failing_as(what: str) -> Iterator[None]:
         raise ModelNotSupported(f"{what}: {describe_error(error)}", hint=OTHER_KIND) from error
 
 
-def probe_rows(model: PreTrainedModel) -> list[list[int]]:
-    """A few short rows of random tokens, two of which begin alike."""
+def probe_rows(model: PreTrainedModel, *more: int) -> list[list[int]]:
+    """A few short rows of random tokens, two of which begin alike, and rows of `more` tokens."""
     generator = torch.Generator().manual_seed(0)
     vocabulary = model.config.get_text_config().vocab_size
-    rows: list[list[int]] = [torch.randint(vocabulary, (n,), generator=generator).tolist() for n in _PROBE_LENGTHS]
+    lengths = (*_PROBE_LENGTHS, *more)
+    rows: list[list[int]] = [torch.randint(vocabulary, (n,), generator=generator).tolist() for n in lengths]
     return [*rows, rows[2][:4] + rows[0]]
 
 

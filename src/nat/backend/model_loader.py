@@ -1,9 +1,9 @@
 """Load a Hugging Face causal language model, with or without LoRA, ready for packed batches.
 
 A folder without all weights, with damaged ones or with NaN is refused; transformers would fill in random values and log
-a warning. So is a model that packed attention would compute wrongly: first by its configuration (kinds of layers,
-position embeddings that depend on the batch's length), then by comparing the logits of packed rows with
-transformers' own, row by row.
+a warning. A model that packed attention would compute wrongly takes the plain path, row by row: that is found by its
+configuration (kinds of layers), then by comparing the logits of packed rows with transformers' own. A model is refused
+if that path fails, too, or by position embeddings that depend on the length of what is computed.
 """
 
 import logging
@@ -17,19 +17,21 @@ import transformers
 from peft import LoraConfig, PeftModel
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from nat.backend.attention import FLASH_ATTENTION, packed_logits
+from nat.backend.attention import FLASH_ATTENTION, HeadShape, packed_logits
 from nat.backend.checkpoint_folder import check_weights, read_state
 from nat.backend.decoder_parts import freeze_other_parts
 from nat.backend.four_bit import decode, quantize
 from nat.backend.lean_layers import LeanLayer, SeenRows, lean_layers
 from nat.backend.lora import LoraSettings, add_adapter, check_patterns, lora_config
-from nat.backend.model import SOLE_ADAPTER, LoadedModel
+from nat.backend.model import SOLE_ADAPTER, LoadedModel, PlainPath
 from nat.backend.model_checks import (
     OTHER_KIND,
     agrees,
-    check_config,
+    check_chunks,
     check_forward,
     check_layers,
+    check_positions,
+    check_row_by_row,
     probe_rows,
     use_kernel,
 )
@@ -79,8 +81,11 @@ def load_model(
     max_seq_length: int | None = None,
     seed: int = 0,
     verified: bool = False,
+    plain_because: str | None = None,
 ) -> LoadedModel:
     """Load a checkpoint directory and check that packed batches compute what the model computes.
+
+    If they do not, or for the reason `plain_because`, the model takes the plain path.
 
     The weights of our own checkpoints and exports are compared with their checksums, unless the caller has just
     `verified` them. `auto` means CUDA if there is CUDA, and bfloat16 where the device multiplies it faster. With
@@ -102,13 +107,13 @@ def load_model(
     freeze_other_parts(model)
     tokenizer = _load_tokenizer(path, sandbox)
     limit = _context_limit(model, max_seq_length)
-    check_config(model.config, limit)
-    if model.device.type == "cuda" and model.dtype == torch.bfloat16:
-        heads = use_kernel(model, FLASH_ATTENTION, flash, max_seq_length=limit)
+    check_positions(model.config, limit)
+    heads, plain = _path(model, limit, plain_because)
+    if plain is None:
+        wide = widen(model)
+        linears = PackedLinears(model, None if wide is None else wide.head, lean(model))
     else:
-        heads = check_forward(model, max_seq_length=limit)
-    wide = widen(model)
-    linears = PackedLinears(model, None if wide is None else wide.head, lean(model))
+        linears = PackedLinears(torch.nn.Module())  # transformers computes the layers as they are
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -118,7 +123,30 @@ def load_model(
         peft=None if lora is None else add_adapter(model, lora_config(lora, path), SOLE_ADAPTER, seed=seed),
         heads=heads,
         linears=linears,
+        plain=plain,
     )
+
+
+def _path(model: PreTrainedModel, limit: int, plain_because: str | None) -> tuple[list[HeadShape], PlainPath | None]:
+    """The heads of a model that takes packed rows; of another one, why it does not."""
+    if plain_because is None:
+        try:
+            check_layers(model.config)
+            check_chunks(model.config, limit)
+            if model.device.type == "cuda" and model.dtype == torch.bfloat16:
+                return use_kernel(model, FLASH_ATTENTION, flash, max_seq_length=limit), None
+            return check_forward(model, max_seq_length=limit), None
+        except ModelNotSupported as error:
+            plain_because = error.message
+    try:
+        check_row_by_row(model, max_seq_length=limit)
+    except ModelNotSupported as error:
+        if error.message == plain_because:
+            raise
+        raise ModelNotSupported(
+            f"{error.message}; before, packed rows failed: {plain_because}", hint=error.hint
+        ) from error
+    return [], PlainPath(plain_because)
 
 
 def widen(model: PreTrainedModel) -> Widened | None:
@@ -231,10 +259,12 @@ def _has_vocabulary(path: Path) -> bool:
 
 def _context_limit(model: PreTrainedModel, wanted: int | None) -> int:
     possible = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if possible is None and wanted is not None:
+        return wanted
     if not (isinstance(possible, int) and possible > 0):
         raise ModelNotSupported(
             f"max_position_embeddings of {MODEL_CONFIG} is {possible!r}; wanted is the number of the model's positions",
-            hint=f"{_COPY_AGAIN}; if {model.config.model_type} has no such number, {OTHER_KIND}",
+            hint=f"{_COPY_AGAIN}; if {model.config.model_type} has no such number, set max_seq_length",
         )
     if wanted is not None and wanted > possible:
         raise ModelNotSupported(
@@ -303,7 +333,6 @@ def _load_whole(path: Path, dtype: torch.dtype) -> PreTrainedModel:
     config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ModelNotSupported(f"transformers has no causal language model for {config.model_type}", hint=OTHER_KIND)
-    check_layers(config)
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         path,
         dtype=dtype,

@@ -1,17 +1,28 @@
 """Whether the sampler and the learner compute what a loaded model computes, before a rollout is paid."""
 
+import logging
+import pickle
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
 
+from nat.backend.decoder_parts import decoder
 from nat.backend.inference.engine import Engine
-from nat.backend.model import LoadedModel
-from nat.backend.model_checks import OTHER_KIND, failing_as, probe_rows, relative_difference, tolerance_of
+from nat.backend.inference.plain import cache_of, forward
+from nat.backend.model import Continues, LoadedModel
+from nat.backend.model_checks import (
+    OTHER_KIND,
+    failing_as,
+    narrow_windows,
+    probe_rows,
+    relative_difference,
+    tolerance_of,
+)
 from nat.backend.model_loader import load_model
 from nat.backend.packed_linear import PackedLinears
 from nat.backend.training.batch import Row
@@ -20,15 +31,76 @@ from nat.backend.training.micro_batch import make_micro_batch
 from nat.backend.training.mismatch import served_logprobs
 from nat.errors import ModelCodeStopped, ModelNotSupported
 
+logger = logging.getLogger(__name__)
+
+_LONG = 300
+"""Tokens of a row on the plain path: more than linear attention computes at a time."""
+_DECODED = 3
+"""Tokens of each row that are decoded, one by one."""
+_MEASURED = 8, 40
+_SHORT_CHAT = 256
+
 
 def load_checked_model(path: Path | str, **options: Any) -> LoadedModel:
-    """Load a model with the options of `load_model`, and refuse it unless sampler and learner agree."""
+    """Load a model with the options of `load_model`, and refuse it unless sampler and learner agree.
+
+    If they do with rows computed one by one alone, the model takes that plain path, and a warning says so.
+    """
     loaded = load_model(path, **options)
-    check_paths(loaded)
+    try:
+        loaded = _proven(loaded)
+    except ModelNotSupported as error:
+        if loaded.plain is not None:
+            raise
+        del loaded  # two copies may not fit
+        loaded = _proven(load_model(path, **options, plain_because=error.message))
+    if loaded.plain is not None:
+        logger.warning(
+            "%s takes the plain path, because %s. Each row is computed alone, by transformers' own code, which is "
+            "several times slower; prompts are not shared%s",
+            type(loaded.model).__name__,
+            loaded.plain.why,
+            ", and each token computes its whole sequence again" if loaded.plain.continues == "nothing" else "",
+        )
     if loaded.tokenizer.hf.chat_template is not None:
         with suppress(ModelNotSupported, ModelCodeStopped):  # a request says so
             _ = loaded.tokenizer.words  # found once, not by the first requests at the same time
     return loaded
+
+
+def _proven(loaded: LoadedModel) -> LoadedModel:
+    """The model, checked; on the plain path with the cache that continues most and agrees with the learner."""
+    if loaded.plain is None:
+        check_paths(loaded)
+        return loaded
+    problem: ModelNotSupported
+    for continues in get_args(Continues):
+        try:
+            with failing_as(f"the cache of {type(loaded.model).__name__} cannot be measured"):
+                size = _token_bytes(loaded, continues)
+            found = replace(loaded, plain=replace(loaded.plain, continues=continues, token_bytes=size))
+            with narrow_windows(loaded.model, loaded.max_seq_length):
+                check_paths(found)
+        except ModelNotSupported as error:
+            logger.info("the cache of %s does not continue %s: %s", type(loaded.model).__name__, continues, error)
+            problem = error
+        else:
+            return found
+    raise problem
+
+
+@torch.no_grad()
+def _token_bytes(loaded: LoadedModel, continues: Continues) -> int:
+    """Bytes of a token in the model's cache; a state of one size counts as shared by the tokens of a short chat."""
+    sizes = []
+    for length in _MEASURED:
+        ids_1L = torch.zeros(1, length, dtype=torch.long, device=loaded.device)
+        outputs = forward(decoder(loaded.model), ids_1L, 0, None, continues)
+        if (cache := cache_of(outputs)) is None and continues != "nothing":
+            raise ModelNotSupported(f"{type(loaded.model).__name__} gives no cache")
+        sizes.append(len(pickle.dumps(cache)))
+    each = max(0, sizes[1] - sizes[0]) // (_MEASURED[1] - _MEASURED[0])
+    return each + max(1, (sizes[0] - each * _MEASURED[0]) // _SHORT_CHAT)
 
 
 @torch.no_grad()
@@ -37,13 +109,15 @@ def check_paths(loaded: LoadedModel) -> None:
 
     What one of them lacks would else be found when the first rollouts are paid.
     """
-    name, rows = type(loaded.model).__name__, _rows_of(probe_rows(loaded.model))
-    plain = replace(loaded, linears=PackedLinears(nn.Module()))  # nothing is reordered for a few tokens
+    name = type(loaded.model).__name__
+    more = () if loaded.plain is None else (min(_LONG, loaded.max_seq_length),)
+    rows = _rows_of(probe_rows(loaded.model, *more))
+    usual = replace(loaded, linears=PackedLinears(nn.Module()))  # nothing is reordered for a few tokens
     with failing_as(f"{name} cannot be trained"):
         trained = make_micro_batch(rows, {}, loaded.device).scores(loaded.model).logprobs_K
     with failing_as(f"{name} cannot be sampled"):
-        Engine(plain, policy_version="")
-        sampled = joined(served_logprobs(plain, rows), rows)
+        Engine(usual, policy_version="")
+        sampled = joined(served_logprobs(usual, rows, _DECODED), rows)
     difference, tolerance = relative_difference(sampled, trained), tolerance_of(loaded.model)
     if not difference <= tolerance:
         raise ModelNotSupported(

@@ -15,9 +15,9 @@ from itertools import pairwise
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from nat.backend.attention import PackedRows, PaddedQueries, Window, similar
+from nat.backend.attention import PackedRows, PaddedQueries, Window, rows_alone, similar
 from nat.backend.segments import Segmented, Segments
 
 Ids = NDArray[np.int64]
@@ -114,6 +114,15 @@ class PackedTree(Segmented):
             part = queries.attend(query, bucket.along(key), bucket.along(value), scale=scale, window=window)
             out = out.index_copy(0, queries.tokens, part)
         return out
+
+    def row_by_row(self, decoder: nn.Module) -> Tensor:
+        """Hidden states of all tokens, each row computed alone, shared prefixes for every row again."""
+        return rows_alone(decoder, self.token_ids_T, self.paths)
+
+    @property
+    def num_row_tokens(self) -> int:
+        """Tokens of all rows, shared ones counted for each."""
+        return sum(map(len, self.paths))
 
 
 def _pieces(rows: Sequence[list[int]], arrays: Sequence[Ids]) -> Iterator[tuple[int, _Piece]]:

@@ -11,6 +11,7 @@ import torch
 from nat.backend.inference.batch import StepBatch
 from nat.backend.inference.kv_budget import KvBudget
 from nat.backend.inference.kv_cache import SlotCache
+from nat.backend.inference.plain import PlainBatch, batch_of, slots_of
 from nat.backend.inference.prefix_cache import Node, PrefixCache
 from nat.backend.inference.prompt_scores import score
 from nat.backend.inference.sampler import Sampled, sample
@@ -82,8 +83,11 @@ class Engine:
         """`name@step` of the weights; the learner sets it when it has changed them."""
         self.draining = False
         """True while an update waits: requests that have begun finish, the others wait for the new weights."""
-        short = limits.short_tokens or _short_tokens(loaded)
+        plain = loaded.plain
+        short = (limits.short_tokens if plain is None else None) or _short_tokens(loaded)
         step_tokens = sampling_step_tokens(loaded.widest, cpu=loaded.device.type == "cpu")
+        if plain is not None and plain.continues != "chunks":  # each part of a prompt would compute it all again
+            step_tokens = max(step_tokens, loaded.max_seq_length)
         max_tokens = None if limits.kv_cache_bytes is None else limits.kv_cache_bytes // loaded.token_bytes
         self._scheduler = Scheduler(
             limits.max_num_seqs,
@@ -91,7 +95,7 @@ class Engine:
             KvBudget(max_tokens, short),
             max_scored_tokens=max(1, MAX_LOGITS // loaded.vocab_size),
         )
-        self._cache = SlotCache(limits.max_num_seqs)
+        self._cache = slots_of(loaded, limits.max_num_seqs)
         self._prefixes = PrefixCache(limits.prefix_cache_bytes)
         self._short = short
         """Longer prompts are computed into the prefix cache; decoding copies what they do not share to their slots."""
@@ -139,7 +143,7 @@ class Engine:
     def release(self) -> None:
         """Free the cache's memory while nothing runs; it grows again as needed."""
         assert not self._scheduler.running, "running sequences need the cache"
-        self._cache = SlotCache(self._scheduler.max_num_seqs)
+        self._cache = slots_of(self.loaded, self._scheduler.max_num_seqs)
         self.forget()
 
     def forget(self) -> None:
@@ -149,7 +153,7 @@ class Engine:
     def reset(self) -> None:
         """Drop all requests and caches after a step that failed."""
         self._scheduler = replace(self._scheduler, running=[], waiting=deque())
-        self._cache = SlotCache(self._scheduler.max_num_seqs)
+        self._cache = slots_of(self.loaded, self._scheduler.max_num_seqs)
         self._prefixes.clear()
         self._requests.clear()
 
@@ -167,7 +171,7 @@ class Engine:
             return []
         self._activate()
         self._reserve()
-        batch = StepBatch(self._cache, plan.decoding, plan.prefill, self.loaded.device)
+        batch = batch_of(self._cache, plan.decoding, plan.prefill, self.loaded.device)
         running = self._scheduler.running
         rows = [row for row, chunk in enumerate(batch.order) if _completes_prompt(running[chunk.slot], chunk)]
         keep_K = batch.last_K if len(rows) == len(batch.order) else batch.last_K[rows or [0]]
@@ -186,6 +190,9 @@ class Engine:
         return self._record(sampling, sample(logits_KV[: len(rows)], sampling)) if rows else []
 
     def _count_cached(self, sequence: Sequence) -> int:
+        """Cached tokens of a prompt; on the plain path it counts as cached, since it gains nothing by waiting."""
+        if self.loaded.plain is not None:
+            return len(sequence.prefill_ids)
         return self._prefixes.find(_ids(sequence.prefill_ids[:-1]))
 
     def _reuse(self, slot: int) -> None:
@@ -203,7 +210,7 @@ class Engine:
         if not sequence.token_ids:
             sequence.num_reused = found
 
-    def _store(self, sequence: Sequence, chunk: Chunk, batch: StepBatch) -> None:
+    def _store(self, sequence: Sequence, chunk: Chunk, batch: StepBatch | PlainBatch) -> None:
         """Count the tokens of a chunk as cached; where they are not in a slot, the prefix cache takes them over."""
         sequence.num_cached = chunk.end
         if chunk.slot in batch.computed:
@@ -227,6 +234,7 @@ class Engine:
 
     def _load(self, slot: int, tokens: Ids, after: Node | None = None) -> None:
         """Copy cached tokens to the beginning of a slot."""
+        assert isinstance(self._cache, SlotCache), "the plain path finds none"
         self._reserve()
         self._prefixes.load(tokens, self._cache, slot, after)
 
@@ -244,6 +252,7 @@ class Engine:
 
     def _empty(self, slot: int) -> None:
         """Move the tokens of a slot to the prefix cache, and use them there."""
+        assert isinstance(self._cache, SlotCache), "the plain path has room for a whole sequence in each slot"
         sequence = self._scheduler.running[slot]
         tokens, in_slot = _cached(sequence), sequence.num_in_slot
         node = self._prefixes.enter(tokens)
@@ -256,11 +265,11 @@ class Engine:
         sequence.node = node
 
     def _keep(self, slot: int) -> None:
-        """Keep the tokens of a sequence in the prefix cache."""
+        """Keep the tokens of a sequence in the prefix cache; those of the plain path cannot be shared."""
         sequence = self._scheduler.running[slot]
         if sequence.node is not None:
             self._empty(slot)
-        elif sequence.num_cached >= _MIN_REUSED_TOKENS:
+        elif sequence.num_cached >= _MIN_REUSED_TOKENS and isinstance(self._cache, SlotCache):
             self._prefixes.keep(_cached(sequence), self._cache, slot)
 
     def _record(self, sampling: list[Sequence], sampled: Sampled) -> list[Request]:
@@ -312,8 +321,11 @@ class Engine:
 
 
 def _short_tokens(loaded: LoadedModel) -> int:
-    """Elsewhere than on a CPU all prompts are copied, since attention is called for each node of the prefix cache."""
-    if loaded.device.type != "cpu":
+    """Elsewhere than on a CPU all prompts are copied, since attention is called for each node of the prefix cache.
+
+    On the plain path, nothing is anywhere else than in slots.
+    """
+    if loaded.device.type != "cpu" or loaded.plain is not None:
         return loaded.max_seq_length
     return max(1, _COPIED_BYTES // loaded.layer_token_bytes)
 

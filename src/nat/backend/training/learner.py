@@ -176,7 +176,7 @@ class Learner:
         choice, batch = resolved.config.gradient_checkpointing, self._micro_batch(rows, {})
         started = perf_counter()
         try:
-            with self._checkpointing.forward(choice, len(batch.packed.token_ids_T)):
+            with self._checkpointing.forward(choice, self._num_tokens(batch)):
                 scores = batch.scores(self._policy.model)
             scores.logprobs_K.mean().backward()  # type: ignore[no-untyped-call]  # torch declares it without types
             return perf_counter() - started
@@ -317,16 +317,20 @@ class Learner:
         return float((joined(current, others) - joined(reference, others)).sum(dtype=torch.float64)) / len(completions)
 
     def _pack(self, rows: Sequence[Row], config: TrainingConfig) -> list[list[Row]]:
-        return pack(rows, config.micro_batch_tokens, self._enough_tokens)
+        return pack(rows, config.micro_batch_tokens, self._enough_tokens, shares=self._policy.plain is None)
 
     def _micro_batch(self, rows: Sequence[Row], weights: Mapping[int, float]) -> MicroBatch:
         batch = make_micro_batch(rows, weights, self._policy.device)
-        self._checkpointing.check_room(len(batch.packed.token_ids_T))
+        self._checkpointing.check_room(self._num_tokens(batch))
         return batch
+
+    def _num_tokens(self, batch: MicroBatch) -> int:
+        """Tokens that a pass over the micro-batch computes."""
+        return len(batch.packed.token_ids_T) if self._policy.plain is None else batch.packed.num_row_tokens
 
     def _accumulate(self, batch: MicroBatch, update: _Update, sums: TokenSums) -> Loss:
         """Add the gradient of one micro-batch; gives its share of the loss."""
-        num_tokens = len(batch.packed.token_ids_T)
+        num_tokens = self._num_tokens(batch)
         with self._checkpointing.forward(update.resolved.config.gradient_checkpointing, num_tokens):
             scores = batch.scores(self._policy.model)
         if not all(row.index in update.anchors.start for row in batch.rows):

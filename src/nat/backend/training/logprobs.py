@@ -7,16 +7,15 @@ head over chunks of the tokens instead, and the backward pass recomputes each ch
 Shapes: K chosen tokens, C a chunk of them, V vocabulary, H hidden size.
 """
 
-import copy
 from itertools import repeat
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutput
 
-from nat.backend.attention import PackedBatch
+from nat.backend.attention import PackedBatch, hidden_states
+from nat.backend.decoder_parts import head
 from nat.backend.training.linear_cross_entropy import TokenScores, linear_scores
 from nat.sizing.rules import MAX_LOGITS, logits_at_a_time
 
@@ -35,20 +34,15 @@ def token_scores(
     Each is scored under softmax(logits / T) with its own temperature T; None stands for 1 everywhere. `max_logits`
     bounds the logits in memory at a time; None chooses by the device.
     """
-    hidden_KH = _decoder(model)(
-        input_ids=packed.token_ids_T.unsqueeze(0),
-        position_ids=packed.position_ids_T.unsqueeze(0),
-        use_cache=False,
-        packed=packed,
-    ).last_hidden_state[0, keep_K]
+    hidden_KH = hidden_states(model, packed)[keep_K]
     linear = linear_head(model)
     if linear is not None:
         most = max_logits or logits_at_a_time(len(hidden_KH), cpu=hidden_KH.device.type == "cpu")
         return linear_scores(hidden_KH, linear, targets_K, temperatures_K, max_logits=most)
-    head = _head(model)
+    after = head(model)
 
     def score_chunk(hidden_CH: Tensor, targets_C: Tensor, temperatures_C: Tensor | None) -> TokenScores:
-        logits_CV = head(inputs_embeds=hidden_CH.unsqueeze(0), use_cache=False).logits[0]
+        logits_CV = after(inputs_embeds=hidden_CH.unsqueeze(0), use_cache=False).logits[0]
         return _score(logits_CV, targets_C, temperatures_C)
 
     chunk = max(1, (max_logits or MAX_LOGITS) // model.config.get_text_config().vocab_size)
@@ -82,37 +76,8 @@ def linear_head(model: PreTrainedModel) -> nn.Linear | None:
     name = next((name for name, module in model.named_children() if module is layer), None)
     if name is None or type(layer) is not nn.Linear:
         return None
+    same = nn.Identity()
+    same.weight = layer.weight  # some models look at its precision
     numbers = torch.linspace(-100, 100, layer.in_features, device=model.device, dtype=model.dtype).view(1, 1, -1)
-    unchanged = _head(model, **{name: nn.Identity()})(inputs_embeds=numbers, use_cache=False).logits
+    unchanged = head(model, **{name: same})(inputs_embeds=numbers, use_cache=False).logits
     return layer if torch.equal(unchanged.to(numbers.dtype), numbers) else None
-
-
-def _decoder(model: PreTrainedModel) -> nn.Module:
-    return model.get_submodule(model.base_model_prefix)
-
-
-def _head(model: PreTrainedModel, **replaced: nn.Module) -> nn.Module:
-    """The model after its decoder (head, scaling, soft caps), with the same parameters or some children `replaced`."""
-    head = copy.copy(model)
-    head._modules = {**model._modules, model.base_model_prefix: _Passthrough(), **replaced}  # noqa: SLF001 - nn.Module has no public way
-    return head
-
-
-class _Passthrough(nn.Module):
-    """Replaces the decoder: hidden states come in as embeddings and go out unchanged."""
-
-    @property
-    def decoder(self) -> "_Passthrough":
-        """Itself: OPT's head calls this part of its model."""
-        return self
-
-    def forward(self, *_: object, inputs_embeds: Tensor, **__: object) -> "_HiddenStates":
-        return _HiddenStates(last_hidden_state=inputs_embeds)
-
-
-class _HiddenStates(BaseModelOutput):
-    """What else a decoder may give, such as the logits of its routers, is None."""
-
-    def __getattr__(self, name: str) -> None:
-        if name.startswith("__"):
-            raise AttributeError(name)

@@ -84,8 +84,10 @@ def _steps_of_tokens(rows: Sequence[Row], max_tokens: int, random: Random) -> li
     return steps
 
 
-def pack(rows: Sequence[Row], max_tokens: int, enough: int | None = None) -> list[list[Row]]:
+def pack(rows: Sequence[Row], max_tokens: int, enough: int | None = None, *, shares: bool = True) -> list[list[Row]]:
     """Fill micro-batches of at most `max_tokens` tokens, shared prefixes counted once; a longer row gets its own.
+
+    Unless a pass `shares` them, as on the plain path, prefixes count for every row.
 
     A micro-batch with `enough` tokens takes more rows only if these would otherwise compute a long prefix again.
 
@@ -100,7 +102,7 @@ def pack(rows: Sequence[Row], max_tokens: int, enough: int | None = None) -> lis
     used, previous = 0, np.empty(0, dtype=np.int64)
     for row in sorted(rows, key=lambda row: (-longest[row.group], row.group, row.input_ids, row.index)):
         ids = np.array(row.input_ids, dtype=np.int64)
-        shared = common_prefix(previous, ids)
+        shared = common_prefix(previous, ids) if shares else 0
         most = max_tokens if shared > _LONG_PREFIX * enough else enough
         if used + len(ids) - shared > most or not micro_batches:
             micro_batches.append([])

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from nat.backend.inference.batch import StepBatch
-from nat.backend.inference.kv_cache import SlotCache
+from nat.backend.inference.plain import PlainBatch, batch_of, slots_of
 from nat.backend.inference.scheduler import Chunk
 from nat.backend.model import LoadedModel, token_logprobs
 from nat.backend.training.batch import Row
@@ -195,13 +195,13 @@ def served_logprobs(loaded: LoadedModel, rows: Sequence[Row], decoded: int = 1) 
     of a group have in common is computed for one of them and copied to the others, as the prefix cache does.
     """
     slots = sorted(rows, key=lambda row: -len(row.input_ids))
-    cache = SlotCache()
+    cache = slots_of(loaded)
     cache.reserve(len(slots), len(slots[0].input_ids))
     found: dict[int, list[Tensor]] = {row.index: [] for row in rows}
 
     def run(decoding: list[Chunk], prefill: list[Chunk]) -> None:
         if decoding or prefill:
-            for index, part_K in _step(loaded, StepBatch(cache, decoding, prefill, loaded.device), slots):
+            for index, part_K in _step(loaded, batch_of(cache, decoding, prefill, loaded.device), slots):
                 found[index].append(part_K)
 
     ends = [len(row.input_ids) for row in slots]
@@ -238,7 +238,7 @@ def _shared(slots: Sequence[Row], lasts: Sequence[int]) -> dict[int, tuple[int, 
     return found
 
 
-def _step(loaded: LoadedModel, batch: StepBatch, slots: Sequence[Row]) -> list[tuple[int, Tensor]]:
+def _step(loaded: LoadedModel, batch: StepBatch | PlainBatch, slots: Sequence[Row]) -> list[tuple[int, Tensor]]:
     """Run one step and score the sampled tokens that its chunks predict, by row."""
     keep, targets, temperatures, sizes, at = [], [], [], [], 0
     for chunk in batch.order:
