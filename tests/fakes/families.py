@@ -73,7 +73,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "cohere2_moe": {**_EXPERTS, **_WINDOWED},
     "deepseek_v2": {**_EXPERTS, **_LATENT, "first_k_dense_replace": 1, "n_shared_experts": 1},
     "deepseek_v3": {**_EXPERTS, **_LATENT, "first_k_dense_replace": 1, "n_shared_experts": 1},
-    "deepseek_v32": {**_EXPERTS, **_LATENT},
+    "deepseek_v32": {**_EXPERTS, **_LATENT, "first_k_dense_replace": 1, "n_shared_experts": 1},
     "diffllama": {},
     "doge": {},
     "dots1": {**_EXPERTS, "first_k_dense_replace": 1, "n_shared_experts": 1},
@@ -242,7 +242,7 @@ _OWN_ATTENTION = "does not let its attention be replaced"
 _SINKS = "'s_aux' (attention sinks)"
 _SOFT_CAP = "'softcap' (a cap on attention scores)"
 _NO_ARGUMENTS = "its attention gets no packed batch"
-REFUSED = {
+PLAIN = {
     "bamba": _OTHER_STATE,
     "bloom": _OWN_ATTENTION,
     "codegen": _OWN_ATTENTION,
@@ -279,6 +279,6 @@ REFUSED = {
     "vaultgemma": _SOFT_CAP,
     "xglm": _OWN_ATTENTION,
 }
-"""What the refusal says."""
+"""Families that take the plain path, and what the warning says of the reason."""
 KNOWN = [family for family in FAMILIES if family in CONFIG_MAPPING]
 """Families that the installed transformers has."""

@@ -69,7 +69,10 @@ class _HiddenStates(BaseModelOutput):
 
 
 def decoder_linears(model: PreTrainedModel) -> list[str]:
-    """Names of the decoder's linear layers without routers; adapters that they have already are no layers."""
+    """Names of the decoder's linear layers without routers; adapters that they have already are no layers.
+
+    Of a state space layer, which has a parameter D, it is the first one: kernels read the weights of the others.
+    """
     start = _prefix(model)
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]  # no types in transformers
     names = [
@@ -77,7 +80,13 @@ def decoder_linears(model: PreTrainedModel) -> list[str]:
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear | Conv1D) and module is not head and name.startswith(start)
     ]
-    return [name for name in names if not _NO_LAYERS.intersection(name.split("."))]
+    spaces = {name.rpartition(".")[0] for name, _ in model.named_parameters() if name.endswith(".D")}
+    return [
+        name
+        for name in names
+        if not _NO_LAYERS.intersection(name.split("."))
+        and (name.rpartition(".")[0] not in spaces or name.endswith(".in_proj"))
+    ]
 
 
 def expert_weights(model: PreTrainedModel) -> int:
