@@ -65,7 +65,9 @@ def check_positions(config: PreTrainedConfig, max_seq_length: int) -> None:
     text = config.get_text_config()
     ropes = getattr(text, "rope_parameters", None) or {}
     for rope in (ropes, *(each for each in ropes.values() if isinstance(each, dict))):  # some have one for each kind
-        original = rope.get("original_max_position_embeddings") or text.max_position_embeddings
+        original = rope.get("original_max_position_embeddings") or getattr(
+            text, "max_position_embeddings", max_seq_length
+        )
         if rope.get("rope_type") in _LENGTH_DEPENDENT_ROPE and max_seq_length > original:
             raise ModelNotSupported(
                 f"{config.model_type} changes its {rope['rope_type']} rotary embedding when a batch exceeds {original} "

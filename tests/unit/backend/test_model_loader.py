@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, BloomConfig, Gemma2Config
+from transformers import AutoModelForCausalLM, BloomConfig
 
+from fakes.families import make_tiny_family
 from fakes.tiny_model import CONFIGS, tiny_tokenizer
-from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.attention import PACKED_ATTENTION, PackedRows, packed_logits
 from nat.backend.export import write_adapter
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import fastest_dtype, load_model
@@ -183,23 +184,27 @@ def test_a_length_beyond_the_positions_is_refused(tiny_dir):
         load_model(tiny_dir("qwen2"), max_seq_length=513)
 
 
-def test_a_model_with_its_own_attention_is_refused(tmp_path):
-    """BLOOM does not use the attention interface, so its packed rows would see each other."""
-    shape = {"vocab_size": 300, "hidden_size": 32, "n_layer": 1, "n_head": 2}
-    path = save(BloomConfig(**shape, seq_length=64), tmp_path / "bloom")
-    config = json.loads((path / "config.json").read_text()) | {"max_position_embeddings": 64}
-    (path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelNotSupported, match="BloomForCausalLM"):
-        load_model(path)
+def test_a_model_without_a_number_of_positions_needs_a_length(tmp_path):
+    """BLOOM has no positions: a length is what the user says; its attention cannot be replaced, so rows are alone."""
+    path = save(BloomConfig(vocab_size=300, hidden_size=32, n_layer=1, n_head=2), tmp_path / "bloom")
+    with pytest.raises(ModelNotSupported, match="max_position_embeddings") as refusal:
+        load_model(path, device="cpu")
+    assert "set max_seq_length" in refusal.value.hint
+    loaded = load_model(path, device="cpu", max_seq_length=70)
+    assert loaded.max_seq_length == 70
+    assert loaded.plain.why == "BloomForCausalLM does not let its attention be replaced"
 
 
-def test_a_model_with_soft_capped_scores_is_refused(tmp_path):
-    """Gemma 2 caps its attention scores, which packed attention does not compute."""
-    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 16}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
-    path = save(Gemma2Config(vocab_size=300, max_position_embeddings=64, **shape, **heads), tmp_path / "gemma2")
-    with pytest.raises(ModelNotSupported, match="softcap"):
-        load_model(path)
+def test_a_path_that_fails_after_packed_rows_names_both_failures(tmp_path, monkeypatch):
+    """The refusal says what was tried, in the order in which it failed."""
+
+    def differs(model, implementation=PACKED_ATTENTION, **_):
+        raise ModelNotSupported(f"{implementation} differs")
+
+    monkeypatch.setattr("nat.backend.model_checks.check_forward", differs)
+    path = make_tiny_family(tmp_path / "model", "qwen3_5_text")
+    with pytest.raises(ModelNotSupported, match=r"eager differs; before, packed rows failed: qwen3_5_text has layers"):
+        load_model(path, device="cpu")
 
 
 def test_nothing_is_downloaded(tiny_dir, tmp_path):

@@ -17,8 +17,8 @@ def test_what_fails_on_one_path_is_a_refusal(tiny_dir):
     check_paths(loaded)
     with pytest.raises(ModelNotSupported, match="Qwen2ForCausalLM cannot be sampled: ValueError"):
         check_paths(replace(loaded, heads=[]))
-    loaded.model.__class__ = type("Odd", (type(loaded.model),), {"base_model_prefix": "nowhere"})
-    with pytest.raises(ModelNotSupported, match="Odd cannot be trained: AttributeError"):
+    loaded.model.__class__ = type("Odd", (type(loaded.model),), {"base_model_prefix": "lm_head"})
+    with pytest.raises(ModelNotSupported, match="Odd cannot be trained: TypeError"):
         check_paths(loaded)
 
 
