@@ -63,11 +63,10 @@ def check_chunks(config: PreTrainedConfig, max_seq_length: int) -> None:
 def check_positions(config: PreTrainedConfig, max_seq_length: int) -> None:
     """Raise if a token's result depends on the length of what is computed with it: no path can then be right."""
     text = config.get_text_config()
+    positions = getattr(text, "max_position_embeddings", max_seq_length)
     ropes = getattr(text, "rope_parameters", None) or {}
     for rope in (ropes, *(each for each in ropes.values() if isinstance(each, dict))):  # some have one for each kind
-        original = rope.get("original_max_position_embeddings") or getattr(
-            text, "max_position_embeddings", max_seq_length
-        )
+        original = rope.get("original_max_position_embeddings") or positions
         if rope.get("rope_type") in _LENGTH_DEPENDENT_ROPE and max_seq_length > original:
             raise ModelNotSupported(
                 f"{config.model_type} changes its {rope['rope_type']} rotary embedding when a batch exceeds {original} "

@@ -44,6 +44,12 @@ def test_a_window_that_no_sequence_reaches_does_not_matter(tmp_path, family, swi
     assert load_model(folder, device="cpu", max_seq_length=40).plain is None
 
 
+def check_all(config):
+    check_layers(config)
+    check_chunks(config, 512)
+    check_positions(config, 512)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -62,9 +68,7 @@ def test_models_that_cannot_be_packed_are_found_by_their_configuration(change, m
                 each["original_max_position_embeddings"] = 32
         setattr(config, key, value)
     with pytest.raises(ModelNotSupported, match=message):
-        check_layers(config)
-        check_chunks(config, 512)
-        check_positions(config, 512)
+        check_all(config)
 
 
 def test_what_a_configuration_rules_out_is_refused_before_weights_are_read(tmp_path):

@@ -144,7 +144,7 @@ def test_slots_move_and_are_freed(hybrids):
 
 
 def test_a_cache_counts_as_bytes_of_its_tokens(hybrids, tiny_dir):
-    """Of a Llama it has as many as its keys and values; of a hybrid, the state's bytes are added; none counts as one."""
+    """Of a Llama as many as its keys and values; of a hybrid, those of its state are added; none counts as one."""
     packed = load_again(tiny_dir("llama"))
     plain = load_checked_model(tiny_dir("llama"), device="cpu", plain_because="of this test")
     assert packed.token_bytes <= plain.token_bytes <= packed.token_bytes + 32

@@ -5,14 +5,15 @@ from random import Random
 import pytest
 import torch
 
+from fakes.families import make_tiny_family
 from fakes.listeners import Waiter
-from fakes.tiny_fixtures import load_again
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
+from nat.backend.path_checks import load_checked_model
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.ledger import LEDGER, JobLedger
@@ -44,11 +45,18 @@ def random_request(random: Random) -> Request:
     return Request([Sequence(0, prompt, params)], Waiter(), model="m")
 
 
-@pytest.mark.parametrize("adapter", [False, True])
-def test_the_weights_are_those_of_the_completed_jobs_alone(adapter, checkpoint, make_learner, tmp_path):
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory):
+    """A model with linear attention, which takes the plain path."""
+    return make_tiny_family(tmp_path_factory.mktemp("hybrid"), "qwen3_5_text", max_position_embeddings=512)
+
+
+@pytest.mark.parametrize(("folder", "adapter"), [("checkpoint", False), ("checkpoint", True), ("hybrid", False)])
+def test_the_weights_are_those_of_the_completed_jobs_alone(folder, adapter, request, make_learner, tmp_path):
     """Trained one after another without requests, the completed jobs give the same weights and optimizer state."""
     lora = LoraSettings(rank=4) if adapter else None
-    model, alone = (load_again(checkpoint, device="cpu", lora=lora) for _ in range(2))
+    path = request.getfixturevalue(folder)
+    model, alone = (load_checked_model(path, device="cpu", lora=lora) for _ in range(2))
     worker, learner, twin = Worker(Engine(model, policy_version="m@0")), make_learner(model), make_learner(alone)
     saved, ledger = Checkpoints(tmp_path / "checkpoints", keep_last=1), JobLedger(tmp_path / LEDGER)
     jobs = TrainingJobs(worker, learner, saved, ledger, output_dir=tmp_path, save_every=5)
@@ -57,19 +65,19 @@ def test_the_weights_are_those_of_the_completed_jobs_alone(adapter, checkpoint, 
     requests = [random_request(random) for _ in range(60)]
     for number, job in enumerate(submitted):
         jobs.submit(job)
-        for request in requests[5 * number : 5 * number + 5]:
-            worker.submit(request)
+        for asked in requests[5 * number : 5 * number + 5]:
+            worker.submit(asked)
         if number % 4 == 3:
             jobs.cancel(submitted[random.randrange(number)].id)
-    for request in requests:
-        assert request.listener.done.wait(SECONDS)
+    for asked in requests:
+        assert asked.listener.done.wait(SECONDS)
     for job in submitted:
         jobs.find(job.id).finished.result(SECONDS)
     states = [jobs.get(job.id).status for job in submitted]
     completed = [job for job, state in zip(submitted, states, strict=True) if state is JobStatus.COMPLETED]
     jobs.close()
     assert {JobStatus.COMPLETED, JobStatus.FAILED} <= set(states)
-    assert all(request.listener.error is None and request.finished for request in requests)
+    assert all(asked.listener.error is None and asked.finished for asked in requests)
     for job in completed:
         twin.update(job.groups, resolve(job.config))
     assert learner.step == twin.step
