@@ -59,8 +59,8 @@ def load_checked_model(path: Path | str, **options: Any) -> LoadedModel:
         loaded = _proven(load_model(path, **options, plain_because=error.message))
     if loaded.plain is not None:
         logger.warning(
-            "%s takes the plain path, because %s. Each row is computed alone, by transformers' own code, which is "
-            "several times slower; prompts are not shared%s",
+            "%s takes the plain path, because %s. Each row is computed alone, by transformers' own code: several "
+            "chats or rows take several times as long, and prompts are not shared%s",
             type(loaded.model).__name__,
             loaded.plain.why,
             ", and each token computes its whole sequence again" if loaded.plain.continues == "nothing" else "",

@@ -218,7 +218,11 @@ def _jobs(
 ) -> TrainingJobs:
     assert options.output_dir is not None, "the options require a folder for checkpoints"
     loaded = engine.loaded
-    reference = Reference(loaded, lambda: load_model(options.model, dtype=options.dtype, device=options.device).model)
+    longest = loaded.max_seq_length
+    reference = Reference(
+        loaded,
+        lambda: load_model(options.model, dtype=options.dtype, device=options.device, max_seq_length=longest).model,
+    )
     learner = Learner(loaded, reference, probe)
     if found is not None:
         restore(found, loaded, learner)
