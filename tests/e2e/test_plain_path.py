@@ -1,4 +1,4 @@
-"""A hybrid model on the plain path learns from what it sampled, beside its requests, and is exported as it is served."""
+"""A hybrid model on the plain path learns from what it sampled, and is exported as it is served."""
 
 import asyncio
 

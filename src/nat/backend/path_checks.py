@@ -57,14 +57,8 @@ def load_checked_model(path: Path | str, **options: Any) -> LoadedModel:
             raise
         del loaded  # two copies may not fit
         loaded = _proven(load_model(path, **options, plain_because=error.message))
-    if loaded.plain is not None:
-        logger.warning(
-            "%s takes the plain path, because %s. Each row is computed alone, by transformers' own code: several "
-            "chats or rows take several times as long, and prompts are not shared%s",
-            type(loaded.model).__name__,
-            loaded.plain.why,
-            ", and each token computes its whole sequence again" if loaded.plain.continues == "nothing" else "",
-        )
+    if loaded.notice is not None:
+        logger.warning("%s", loaded.notice)
     if loaded.tokenizer.hf.chat_template is not None:
         with suppress(ModelNotSupported, ModelCodeStopped):  # a request says so
             _ = loaded.tokenizer.words  # found once, not by the first requests at the same time

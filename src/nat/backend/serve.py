@@ -1,7 +1,8 @@
 """The backend's process: take the ports and the output folder, load the model, serve it, and end cleanly.
 
 The options choose the protocol: `open_training` or a plug-in's. One line of JSON on stdout,
-`{"event": READY, "port": …}`, tells the parent that the server accepts requests; everything else goes to stderr.
+`{"event": READY, "port": …}`, tells the parent that the server accepts requests, and a NOTICE before it what the user
+should know of the model; everything else goes to stderr.
 SIGTERM, SIGHUP, Ctrl-C and, with `exit_with_parent`, the end of stdin end the process, which closes
 what it has opened, also while it starts.
 """
@@ -49,7 +50,7 @@ from nat.http.server import Server, bind, port_of, signals_raised, stop_on_signa
 from nat.processor_time import LOOK_SECONDS, Patience
 from nat.secrets import new_key, unredacted
 from nat.wire.hosts import host_names
-from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, READY, ServeOptions
+from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, NOTICE, READY, ServeOptions
 
 logger = logging.getLogger(__name__)
 
@@ -148,6 +149,8 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
         remove_unfinished(options.output_dir / EXPORTS)
     check_capacity(options)
     loaded = _load(options, found)
+    if options.exit_with_parent and loaded.notice is not None:
+        print(json.dumps({"event": NOTICE, "message": loaded.notice}), flush=True)  # noqa: T201 - for the parent
     version = f"{options.name}@{found.state.step if found else 0}"
     with ExitStack() as stack:
         if options.engine == "vllm":

@@ -29,8 +29,9 @@ API_KEY_VARIABLE = "NAT_BACKEND_API_KEY"
 """Environment variable of the key; unlike an option, it is not in process lists."""
 KEY_VARIABLES = {"api_key": API_KEY_VARIABLE, "vllm_api_key": "VLLM_API_KEY"}
 """The options that are keys, and their environment variables; vLLM's own clients read the second, too."""
-READY, FAILED = "ready", "failed"
-"""Events of the backend's process: one line of JSON on stdout, `ready` with its ports or `failed` with the reason."""
+READY, FAILED, NOTICE = "ready", "failed", "notice"
+"""Events of the backend's process: one line of JSON on stdout, `ready` with its ports or `failed` with the reason, and
+before it `notice`, what a user should know."""
 LOCAL_PACKAGES = (
     "fastapi",
     "httptools",

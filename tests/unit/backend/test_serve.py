@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from fakes.damage import flip_a_bit
+from fakes.families import make_tiny_family
 from fakes.processes import DEADLINE, NAT, Processes, first_line
 from fakes.training_batches import random_groups
 from nat.backend.output_folder import LOCK, claimed
@@ -213,6 +214,16 @@ def test_a_backend_that_cannot_start_reports_the_reason_to_its_parent(tmp_path, 
     assert event["hint"]
     assert f"Error: {event['message']}" in log
     assert event["hint"] in log
+
+
+def test_the_parent_is_told_that_a_model_takes_the_plain_path(tmp_path, capsys):
+    """As an event before the ready line; without a parent, the log alone says so."""
+    folder = make_tiny_family(tmp_path / "model", "qwen3_5_text")
+    for told in (True, False):
+        with open_training(ServeOptions(model=folder, exit_with_parent=told), Endpoint({}, "key")):
+            events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [event["event"] for event in events] == ["notice"] * told
+        assert all("takes the plain path, because" in event["message"] for event in events)
 
 
 async def test_without_output_dir_it_serves_only(source):

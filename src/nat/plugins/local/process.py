@@ -17,7 +17,7 @@ from nat.config.secrets import without_secrets
 from nat.errors import BackendError, BackendUnreachable
 from nat.processor_time import LOOK_SECONDS, Patience
 from nat.secrets import known_secrets, new_key
-from nat.wire.serving import FAILED, READY, ServeOptions, handover
+from nat.wire.serving import FAILED, NOTICE, READY, ServeOptions, handover
 
 logger = logging.getLogger(__name__)
 
@@ -164,6 +164,8 @@ async def _ready_port(process: asyncio.subprocess.Process, log_path: Path, timeo
                 event = _event(line)
                 if event.get("event") == READY:
                     return int(event["port"])
+                if event.get("event") == NOTICE:
+                    logger.warning("%s", event["message"])
                 if event.get("event") == FAILED:
                     await process.wait()
                     raise BackendError(f"the backend cannot start: {event['message']}", hint=f"{event['hint'] or ''}")

@@ -100,6 +100,13 @@ async def test_the_reason_of_a_failed_start_is_quoted(tmp_path: Path) -> None:
     assert error.value.hint == "give one"
 
 
+async def test_what_a_user_should_know_of_the_model_is_logged_here_too(tmp_path: Path, caplog) -> None:
+    """The child's own log is a file that nobody reads."""
+    script = f"print({json.dumps({'event': 'notice', 'message': 'takes the plain path'})!r}, flush=True); {READY}"
+    async with running_backend(OPTIONS, log_path=tmp_path / "log", startup_timeout=30, command=child(script)):
+        assert "takes the plain path" in caplog.messages
+
+
 async def test_the_reason_of_an_end_is_quoted(tmp_path: Path) -> None:
     """A backend that ends because its engine has died says so in its last line; its log has the rest."""
     event = {"event": "failed", "message": "vLLM ended (RuntimeError)", "hint": "start again"}
