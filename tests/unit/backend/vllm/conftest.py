@@ -37,12 +37,13 @@ def opened(tiny_dir, tmp_path) -> Iterator[Callable[..., Served]]:
             sleep: str = "never",
             prepare: Callable[[FakeVllm], None] = lambda _: None,
             output: Path | None = tmp_path,
+            model: Path | None = None,
         ) -> Served:
-            rank = RANK if lora else None
-            vllm = stack.enter_context(FakeVllm(tiny_dir(), lora_rank=rank).running())
+            rank, source = RANK if lora else None, model or tiny_dir()
+            vllm = stack.enter_context(FakeVllm(source, lora_rank=rank).running())
             prepare(vllm)
             options = ServeOptions(
-                model=tiny_dir(),
+                model=source,
                 engine="vllm",
                 vllm_url=vllm.url,
                 output_dir=output,
@@ -50,7 +51,7 @@ def opened(tiny_dir, tmp_path) -> Iterator[Callable[..., Served]]:
                 device="cpu",
                 vllm_sleep=sleep,
             )
-            loaded = load_again(tiny_dir(), device="cpu", lora=vllm.lora)
+            loaded = load_again(source, device="cpu", lora=vllm.lora)
             engine = stack.enter_context(vllm_engine(options, loaded, version="m@0"))
             stack.callback(engine.close)
             stack.callback(vllm.may_answer.set)

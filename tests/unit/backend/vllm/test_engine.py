@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from fakes.families import make_tiny_family
 from fakes.vllm_requests import DEADLINE, answered, ask, learner_of, train
 from nat.backend.forecast import Forecaster
 from nat.backend.training.mismatch import served_logprobs
@@ -77,6 +78,15 @@ def test_an_update_is_handed_over_and_proven(opened, lora):
     else:
         once = ["/pause", "reload_weights", "/reset_prefix_cache", "/resume"]
         assert served.vllm.calls == once * 3
+
+
+@pytest.mark.parametrize("lora", [True, False])
+def test_a_hybrid_is_trained_row_by_row_beside_vllm(opened, lora, tmp_path):
+    """The learner takes the plain path, and what it hands over is what vLLM then answers with."""
+    model = make_tiny_family(tmp_path / "hybrid", "qwen3_5_text", max_position_embeddings=512)
+    served = opened(lora=lora, model=model)
+    assert served.loaded.plain is not None
+    assert train(served.engine, learner_of(served.engine))["served_diff_max"] < 1e-4
 
 
 def test_a_hand_over_waits_for_begun_requests(opened):
