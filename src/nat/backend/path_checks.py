@@ -38,6 +38,7 @@ _LONG = 300
 _DECODED = 3
 """Tokens of each row that are decoded, one by one."""
 _MEASURED = 8, 40
+"""Tokens of two rows whose caches are measured."""
 _SHORT_CHAT = 256
 _ALIKE, _ROUNDED = 4, 1e-4
 """A cache that continues chunks differs by no more than this factor from one that continues tokens, or by rounding. One
@@ -49,14 +50,16 @@ def load_checked_model(path: Path | str, **options: Any) -> LoadedModel:
 
     If they do with rows computed one by one alone, the model takes that plain path, and a warning says so.
     """
-    loaded = load_model(path, **options)
+    loaded, why = load_model(path, **options), None
     try:
         loaded = _proven(loaded)
     except ModelNotSupported as error:
         if loaded.plain is not None:
             raise
+        why = error.message
+    if why is not None:
         del loaded  # two copies may not fit
-        loaded = _proven(load_model(path, **options, plain_because=error.message))
+        loaded = _proven(load_model(path, **options, plain_because=why))
     if loaded.notice is not None:
         logger.warning("%s", loaded.notice)
     if loaded.tokenizer.hf.chat_template is not None:

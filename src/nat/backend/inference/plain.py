@@ -83,11 +83,11 @@ def cache_of(outputs: Any) -> Any:
 class PlainBatch:
     """The chunks of one step; a `RowByRow`."""
 
-    computed: dict[int, KeyValues] = {}  # noqa: RUF012 - nothing is ever in it: all tokens are in slots
-
     def __init__(self, slots: PlainSlots, decoding: list[Chunk], prefill: list[Chunk], device: torch.device) -> None:
         self._slots = slots
         self._device = device
+        self.computed: dict[int, KeyValues] = {}
+        """Nothing: all tokens are in slots."""
         self.order = [*decoding, *prefill]
         ends = list(accumulate(len(chunk.token_ids) for chunk in self.order))
         self.last_K = torch.tensor(ends, device=device) - 1
