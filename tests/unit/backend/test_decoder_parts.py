@@ -94,3 +94,12 @@ def test_a_router_that_inherits_from_a_linear_layer_computes_itself(monkeypatch)
     assert "forward" in vars(model.lm_head)
     with PackedLinears(model).in_use():
         assert "forward" not in vars(router)
+
+
+@pytest.mark.parametrize(
+    ("family", "names"), [("jamba", {"in_proj"}), ("qwen3_next", {"in_proj_qkvz", "in_proj_ba", "out_proj"})]
+)
+def test_of_a_state_space_layer_only_the_first_linear_layer_is_adapted(family, names):
+    """Kernels read the weights of its others themselves, past an adapter; other linear attention calls its layers."""
+    found = decoder_linears(tiny_family(family))
+    assert {name.rpartition(".")[2] for name in found if ".mamba." in name or ".linear_attn." in name} == names

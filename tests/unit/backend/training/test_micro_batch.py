@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nat.backend.training.batch import Row
 from nat.backend.training.micro_batch import optimizer_steps, pack, shared_prefix, usual_steps
-from nat.backend.tree_attention import unique_tokens
+from nat.backend.tree_attention import PackedTree, unique_tokens
 from nat.wire.training import TrainingConfig
 
 
@@ -33,6 +33,14 @@ def test_packing_keeps_every_row_within_the_limit(lengths, limit):
     packed = pack([row(i, length) for i, length in enumerate(lengths)], limit)
     assert sorted(r.index for part in packed for r in part) == list(range(len(lengths)))
     assert all(len(part) == 1 or unique_tokens([r.input_ids for r in part]) <= limit for part in packed)
+
+
+def test_rows_that_are_computed_one_by_one_count_their_shared_tokens():
+    """On the plain path a micro-batch is full when its rows are, whatever they have in common."""
+    rows = [row(i, 20) for i in range(6)]
+    assert [len(part) for part in pack(rows, 50)] == [6]
+    assert [len(part) for part in pack(rows, 50, shares=False)] == [2, 2, 2]
+    assert PackedTree([r.input_ids for r in rows]).num_row_tokens == 120
 
 
 def test_a_full_micro_batch_takes_only_rows_that_share_much():
