@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from nat.backend.algorithms.registry import Resolved
-from nat.backend.memory import available_bytes, total_bytes
+from nat.backend.memory import available_bytes, free_bytes, total_bytes
 from nat.backend.model import LoadedModel
 from nat.backend.sampling import SamplingEngine
 from nat.backend.speed import measured_speed
@@ -23,14 +23,17 @@ from nat.sizing.forecast import (
     bytes_text,
     fitting_text,
 )
-from nat.sizing.memory import DEFAULT_RANK, Setup, Workload, longest_row, predict
+from nat.sizing.memory import DEFAULT_RANK, MOST, DType, Setup, Workload, longest_row, predict
 from nat.sizing.remedies import remedies
 from nat.sizing.rules import usual_optimizer_steps
 from nat.sizing.shape import ModelShape
+from nat.sizing.shared_card import vllm_share
 from nat.wire.serving import ServeOptions
 from nat.wire.training import TrainingConfig
 
 logger = logging.getLogger(__name__)
+
+_HOST = torch.device("cpu")
 
 _LEAST = Workload(chats=1, chat_tokens=64, row_tokens=64, step_tokens=64)
 """What every run samples and trains at least."""
@@ -67,8 +70,8 @@ class Forecaster:
         setup = _setup(self._options, loaded, resolved, overlap=request.overlap)
         steps = resolved.config.steps_per_batch or usual_optimizer_steps(request.num_rollouts)
         assert resolved.config.learning_rate is not None, "filled in for the model"
-        room = available_bytes(loaded.device)
-        memory, fitting = _memory(loaded, setup, workload, room)
+        room, host = available_bytes(loaded.device), None if setup.cpu else available_bytes(_HOST)
+        memory, fitting = _memory(loaded, setup, workload, room, host)
         found = TrainingForecast(
             device=setup.device,
             dtype=setup.dtype,
@@ -78,6 +81,7 @@ class Forecaster:
             memory=memory,
             available=room,
             capacity=total_bytes(loaded.device),
+            host_available=host,
             fitting=fitting,
         )
         if not request.probe_seconds or not found.fits:
@@ -109,14 +113,30 @@ def check_capacity(options: ServeOptions) -> None:
     least = replace(_of_options(options, where), dtype=dtype, gradient_checkpointing=True)
     if options.output_dir is None:  # it only serves
         least = replace(least, lora_rank=1)
-    needed = predict(shape, least, _LEAST).total
-    if capacity is None or needed <= capacity:
-        return
-    raise ModelNotSupported(
-        f"{options.model} needs {bytes_text(needed)} at least ({shape.num_parameters / 1e9:.1f} billion weights, "
-        f"{least.title}, {least.dtype}); this {'GPU' if where == 'cuda' else 'machine'} has {bytes_text(capacity)}",
-        hint=fitting_text(remedies(shape, least, _LEAST, room=capacity)),
-    )
+    host = None if least.cpu else total_bytes(_HOST)
+    needed = predict(shape, least, _LEAST)
+    rooms = ((needed.total, capacity, "this machine" if least.cpu else "this GPU"), (needed.host, host, "its host"))
+    for count, room, name in rooms:
+        if room is not None and count > room:
+            raise ModelNotSupported(
+                f"{options.model} needs {bytes_text(count)} at least ({shape.num_parameters / 1e9:.1f} billion "
+                f"weights, {least.title}, {least.dtype}); {name} has {bytes_text(room)}",
+                hint=fitting_text(remedies(shape, least, _LEAST, room=capacity or MOST, host=host)),
+            )
+
+
+def share_for_vllm(options: ServeOptions, loaded: LoadedModel) -> float | None:
+    """Share of the loaded learner's card that vLLM may take there; None on a CPU, or if the sizes are not known."""
+    total, free = total_bytes(loaded.device), free_bytes(loaded.device)
+    try:
+        shape = ModelShape.of_config(loaded.model.config.to_dict(), _num_base_weights(loaded))
+    except _UNREADABLE:
+        return None
+    if loaded.device.type == "cpu" or total is None or free is None:
+        return None
+    setup = replace(_of_options(options, "cuda"), dtype=_dtype(loaded), embedded=False, gradient_checkpointing=True)
+    sleeps = options.vllm_sleep != "never"
+    return vllm_share(shape, setup, context=loaded.max_seq_length, sleeps=sleeps, total=total, free=free)
 
 
 def _device(wanted: str) -> Literal["cpu", "cuda"]:
@@ -140,7 +160,7 @@ def _setup(options: ServeOptions, loaded: LoadedModel, resolved: Resolved, *, ov
     config = resolved.config
     return replace(
         _of_options(options, _device(loaded.device.type)),
-        dtype="bfloat16" if loaded.dtype == torch.bfloat16 else "float32",
+        dtype=_dtype(loaded),
         micro_batch_tokens=config.micro_batch_tokens,
         gradient_checkpointing=config.gradient_checkpointing,
         optimizer_bits=config.optimizer_bits,
@@ -150,13 +170,17 @@ def _setup(options: ServeOptions, loaded: LoadedModel, resolved: Resolved, *, ov
     )
 
 
+def _dtype(loaded: LoadedModel) -> DType:
+    return "bfloat16" if loaded.dtype == torch.bfloat16 else "float32"
+
+
 def _num_base_weights(loaded: LoadedModel) -> int:
     adapters = 0 if loaded.peft is None else sum(each.numel() for each in loaded.trainable_parameters().values())
     return loaded.num_parameters - adapters
 
 
 def _memory(
-    loaded: LoadedModel, setup: Setup, workload: Workload, room: int | None
+    loaded: LoadedModel, setup: Setup, workload: Workload, room: int | None, host: int | None
 ) -> tuple[list[PredictedMemory], tuple[FittingSettings, ...]]:
     """The memory as configured, then that of training adapters instead of all weights, or all weights instead.
 
@@ -169,9 +193,9 @@ def _memory(
         return [], ()
     other = replace(setup, lora_rank=DEFAULT_RANK if setup.full else None, load_in_4bit=False)
     memory = [_predicted(shape, each, workload, room, loaded.max_seq_length) for each in (setup, other)]
-    if room is None or memory[0].total <= room:
+    if room is None or (memory[0].total <= room and (host is None or memory[0].host <= host)):
         return memory, ()
-    return memory, remedies(shape, setup, workload, room=room)
+    return memory, remedies(shape, setup, workload, room=room, host=host)
 
 
 def _predicted(shape: ModelShape, setup: Setup, workload: Workload, room: int | None, context: int) -> PredictedMemory:

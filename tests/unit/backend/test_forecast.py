@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from fakes.forecasts import FORECAST
 from nat.backend import forecast
-from nat.backend.forecast import Forecaster, check_capacity
+from nat.backend.forecast import Forecaster, check_capacity, share_for_vllm
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.errors import AlgorithmError, ModelNotSupported
-from nat.sizing.forecast import ForecastRequest, fitting_text, misfit_text
+from nat.sizing.forecast import ForecastRequest, PredictedMemory, fitting_text, misfit_text
 from nat.sizing.memory import Setup, Workload, predict
 from nat.sizing.shape import ModelShape
 from nat.wire.serving import ServeOptions
@@ -161,6 +162,23 @@ def test_a_model_that_the_machine_cannot_hold_is_not_loaded(tiny_dir, monkeypatc
     with pytest.raises(ModelNotSupported, match=r"needs \d+ MB at least .* this machine has 1 MB") as caught:
         check_capacity(options)
     assert "smaller model" in str(caught.value)
+
+
+def test_the_hosts_memory_beside_a_gpu_counts():
+    """What fits on the card and not on its host is refused, and the text says which of them is short."""
+    needed = PredictedMemory(title="all weights", parts={"weights": 10}, total=10, host=30 * 10**9)
+    enough = FORECAST.model_copy(
+        update={"device": "cuda", "memory": [needed], "available": 100, "capacity": 100, "host_available": 64 * 10**9}
+    )
+    short = enough.model_copy(update={"host_available": 16 * 10**9})
+    assert (enough.fits, short.fits, short.impossible) == (True, False, False)
+    assert "takes 30.0 GB of the host's memory beside the GPU" in misfit_text(short)
+    assert "16.0 GB are free" in misfit_text(short)
+
+
+def test_on_a_cpu_vllm_sizes_its_own_memory(tiny_dir, loaded):
+    """The share is one of a card."""
+    assert share_for_vllm(ServeOptions(model=tiny_dir(), engine="vllm"), loaded) is None
 
 
 @pytest.mark.parametrize("config", ["[]", "{}", '{"hidden_size": 8, "vocab_size": null}', '{"text_config": null}'])

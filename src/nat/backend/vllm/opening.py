@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from nat.backend.ended_thread import in_ended_thread
+from nat.backend.forecast import share_for_vllm
+from nat.backend.memory import total_bytes
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.mismatch import probe_rows, thinned
@@ -20,6 +22,7 @@ from nat.backend.vllm.server import OwnServer, ServerAtUrl, VllmServer
 from nat.backend.vllm.sleep import sleep_rule
 from nat.backend.vllm.weights import must_untie, write_weights
 from nat.errors import EngineNotStarted
+from nat.sizing.forecast import bytes_text
 from nat.wire.model_folder import ADAPTER_CONFIG
 from nat.wire.serving import ServeOptions
 
@@ -83,7 +86,7 @@ def _server(options: ServeOptions, loaded: LoadedModel, path: Path, private: Pat
             hint="export it as a plain model first (`nat runs export`), and set model to that folder",
         )
     command = shlex.split(options.vllm_command or "") or _COMMAND.split()
-    added = shlex.split(options.vllm_args or "")
+    added = [*memory_arguments(options, loaded), *shlex.split(options.vllm_args or "")]
     refused = _REFUSED_ON_CPU if loaded.device.type == "cpu" else _REFUSED
     for name in (word.partition("=")[0].replace("_", "-") for word in added):
         if name in refused:
@@ -97,6 +100,27 @@ def _server(options: ServeOptions, loaded: LoadedModel, path: Path, private: Pat
         timeout=options.vllm_startup_timeout,
         folder=private,
     )
+
+
+def memory_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
+    """What the learner leaves of its card to vLLM; arguments of the user's come later, and win.
+
+    Raises:
+        EngineNotStarted: that is less than vLLM's weights.
+
+    """
+    share = share_for_vllm(options, loaded)
+    if share is None:
+        return []
+    total, weights = total_bytes(loaded.device) or 0, loaded.num_parameters * loaded.dtype.itemsize
+    if share * total <= weights and "--gpu-memory-utilization" not in (options.vllm_args or ""):
+        raise EngineNotStarted(
+            f"beside the learner, {bytes_text(share * total)} of the GPU's {bytes_text(total)} are left for vLLM; its "
+            f"weights alone take {bytes_text(weights)}",
+            hint="train with lora, set vllm_sleep: training, or use engine: embedded, which shares the learner's "
+            "weights; --gpu-memory-utilization in vllm_args sets the share yourself",
+        )
+    return ["--gpu-memory-utilization", f"{share:.2f}"]
 
 
 def serve_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:

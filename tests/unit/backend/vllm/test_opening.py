@@ -9,7 +9,8 @@ from safetensors.torch import load_file
 from nat.art.options import ArtServeOptions
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
-from nat.backend.vllm.opening import serve_arguments, vllm_engine
+from nat.backend.vllm import opening
+from nat.backend.vllm.opening import memory_arguments, serve_arguments, vllm_engine
 from nat.backend.vllm.weights import must_untie, write_weights
 from nat.errors import EngineNotStarted
 from nat.wire.serving import ServeOptions
@@ -49,6 +50,18 @@ def test_a_vllm_of_ours_needs_no_key(tiny_dir, loaded):
     given = options(tiny_dir, vllm_args="--api-key=k")
     with pytest.raises(EngineNotStarted, match="only this user can open"), vllm_engine(given, loaded, version="m@0"):
         pass
+
+
+def test_vllm_gets_the_share_that_the_learner_leaves(tiny_dir, loaded, monkeypatch):
+    """It comes before the arguments of the user, of which the last one counts; too little for weights is refused."""
+    monkeypatch.setattr(opening, "share_for_vllm", lambda *_: 0.37)
+    monkeypatch.setattr(opening, "total_bytes", lambda _: 10**9)
+    assert memory_arguments(options(tiny_dir), loaded) == ["--gpu-memory-utilization", "0.37"]
+    monkeypatch.setattr(opening, "share_for_vllm", lambda *_: 0.0)
+    with pytest.raises(EngineNotStarted, match=r"0 MB of the GPU's 1\.0 GB are left for vLLM"):
+        memory_arguments(options(tiny_dir), loaded)
+    own = options(tiny_dir, vllm_args="--gpu-memory-utilization=0.3")
+    assert memory_arguments(own, loaded) == ["--gpu-memory-utilization", "0.00"]
 
 
 def test_on_a_cpu_no_prompt_is_prefilled_in_parts(tiny_dir, loaded):
