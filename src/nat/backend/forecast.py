@@ -37,7 +37,7 @@ _HOST = torch.device("cpu")
 
 _LEAST = Workload(chats=1, chat_tokens=64, row_tokens=64, step_tokens=64)
 """What every run samples and trains at least."""
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
 """What reading a configuration with missing or wrong sizes raises."""
 
 
@@ -107,7 +107,7 @@ def check_capacity(options: ServeOptions) -> None:
     capacity = total_bytes(torch.device(where))
     try:
         shape = ModelShape.of_folder(options.model)
-    except _UNREADABLE:  # loading the model will say what is wrong with it
+    except UNREADABLE:  # loading the model will say what is wrong with it
         return
     dtype = "bfloat16" if options.dtype == "auto" else options.dtype
     least = replace(_of_options(options, where), dtype=dtype, gradient_checkpointing=True)
@@ -130,7 +130,7 @@ def share_for_vllm(options: ServeOptions, loaded: LoadedModel) -> float | None:
     total, free = total_bytes(loaded.device), free_bytes(loaded.device)
     try:
         shape = ModelShape.of_config(loaded.model.config.to_dict(), _num_base_weights(loaded))
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     if loaded.device.type == "cpu" or total is None or free is None:
         return None
@@ -188,17 +188,20 @@ def _memory(
     """
     try:
         shape = ModelShape.of_config(loaded.model.config.to_dict(), _num_base_weights(loaded))
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         logger.warning("the memory of training cannot be predicted from the model's configuration: %s", error)
         return [], ()
     other = replace(setup, lora_rank=DEFAULT_RANK if setup.full else None, load_in_4bit=False)
-    memory = [_predicted(shape, each, workload, room, loaded.max_seq_length) for each in (setup, other)]
+    memory = [predicted_memory(shape, each, workload, room, loaded.max_seq_length) for each in (setup, other)]
     if room is None or (memory[0].total <= room and (host is None or memory[0].host <= host)):
         return memory, ()
     return memory, remedies(shape, setup, workload, room=room, host=host)
 
 
-def _predicted(shape: ModelShape, setup: Setup, workload: Workload, room: int | None, context: int) -> PredictedMemory:
+def predicted_memory(
+    shape: ModelShape, setup: Setup, workload: Workload, room: int | None, context: int
+) -> PredictedMemory:
+    """The parts at the peak, and the longest rows of a context that fit into the room."""
     memory = predict(shape, setup, workload, free=room)
     return PredictedMemory(
         title=setup.title,

@@ -8,14 +8,22 @@ transformers' own, row by row.
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import transformers
 from peft import LoraConfig, PeftModel
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from nat.backend.attention import FLASH_ATTENTION, packed_logits
 from nat.backend.checkpoint_folder import check_weights, read_state
@@ -100,8 +108,8 @@ def load_model(
         quantize(model, where)
     model.train(mode=False).to(where)
     freeze_other_parts(model)
-    tokenizer = _load_tokenizer(path, sandbox)
-    limit = _context_limit(model, max_seq_length)
+    tokenizer = load_tokenizer(path, sandbox)
+    limit = context_limit(model.config, max_seq_length)
     check_config(model.config, limit)
     if model.device.type == "cuda" and model.dtype == torch.bfloat16:
         heads = use_kernel(model, FLASH_ATTENTION, flash, max_seq_length=limit)
@@ -180,10 +188,10 @@ def _device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _load_tokenizer(path: Path, sandbox: Sandbox) -> ChatTokenizer:
+def load_tokenizer(path: Path, sandbox: Sandbox) -> ChatTokenizer:
     """Load the checkpoint's tokenizer; if it has none, transformers would create an empty one."""
     if is_adapter(path) and not (_has_vocabulary(path) or (path / "tokenizer_config.json").is_file()):
-        return _load_tokenizer(base_of(path), sandbox)
+        return load_tokenizer(base_of(path), sandbox)
     if not _has_vocabulary(path):
         others = ", ".join(" with ".join(files) for files in _VOCABULARIES[1:])
         raise ModelNotSupported(
@@ -229,16 +237,22 @@ def _has_vocabulary(path: Path) -> bool:
     return any(all(any(path.glob(pattern)) for pattern in files) for files in _VOCABULARIES)
 
 
-def _context_limit(model: PreTrainedModel, wanted: int | None) -> int:
-    possible = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+def context_limit(config: PreTrainedConfig, wanted: int | None) -> int:
+    """The most tokens of a conversation: those that are wanted, or all positions of the model.
+
+    Raises:
+        ModelNotSupported: the model has fewer, or does not say how many.
+
+    """
+    possible = getattr(config.get_text_config(), "max_position_embeddings", None)
     if not (isinstance(possible, int) and possible > 0):
         raise ModelNotSupported(
             f"max_position_embeddings of {MODEL_CONFIG} is {possible!r}; wanted is the number of the model's positions",
-            hint=f"{_COPY_AGAIN}; if {model.config.model_type} has no such number, {OTHER_KIND}",
+            hint=f"{_COPY_AGAIN}; if {config.model_type} has no such number, {OTHER_KIND}",
         )
     if wanted is not None and wanted > possible:
         raise ModelNotSupported(
-            f"max_seq_length {wanted} is more than the {possible} positions of {model.config.model_type}",
+            f"max_seq_length {wanted} is more than the {possible} positions of {config.model_type}",
             hint=f"set max_seq_length to at most {possible}",
         )
     return wanted or possible
@@ -263,6 +277,15 @@ def load_weights(path: Path, dtype: torch.dtype) -> PreTrainedModel:
         ModelNotSupported: the folder is not a model, or weights are missing, damaged or not finite.
 
     """
+    with _reading(path):
+        model = _load_merged(path, dtype) if is_adapter(path) else _load_whole(path, dtype)
+    _check_finite(model, path)
+    return model
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Whatever fails in the block is a refusal of the folder."""
     if not is_model(path):
         raise ModelNotSupported(
             f"{path} is not a Hugging Face checkpoint: it has no config.json",
@@ -270,15 +293,32 @@ def load_weights(path: Path, dtype: torch.dtype) -> PreTrainedModel:
         )
     try:
         check_kinds(path)
-        model = _load_merged(path, dtype) if is_adapter(path) else _load_whole(path, dtype)
+        yield
     except NatError:
         raise
     except Exception as error:  # transformers checks little of what it reads, so any line of it can fail
         raise ModelNotSupported(
             f"the model in {path} cannot be loaded: {describe_error(error)}", hint=_COPY_AGAIN
         ) from error
-    _check_finite(model, path)
-    return model
+
+
+def read_config(path: Path) -> PreTrainedConfig:
+    """The configuration of the folder's model, or of an adapter's base, without its weights.
+
+    Raises:
+        ModelNotSupported: it cannot be read, or transformers has no causal language model for it.
+
+    """
+    with _reading(path):
+        return _config_of(base_of(path) if is_adapter(path) else path)
+
+
+def _config_of(path: Path) -> PreTrainedConfig:
+    config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise ModelNotSupported(f"transformers has no causal language model for {config.model_type}", hint=OTHER_KIND)
+    assert isinstance(config, PreTrainedConfig), "transformers returns its own configurations"
+    return config
 
 
 def base_of(adapter: Path) -> Path:
@@ -300,10 +340,7 @@ def base_of(adapter: Path) -> Path:
 def _load_whole(path: Path, dtype: torch.dtype) -> PreTrainedModel:
     for index in path.rglob("*.index.json"):
         indexed_files(index)
-    config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise ModelNotSupported(f"transformers has no causal language model for {config.model_type}", hint=OTHER_KIND)
-    check_layers(config)
+    check_layers(_config_of(path))
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         path,
         dtype=dtype,

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from hashlib import blake2b
 from inspect import signature
 from itertools import chain
 from typing import Any
@@ -318,14 +319,26 @@ def _plain_message(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _respelt(messages: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The messages as templates want them that take no missing content, or that write arguments without `tojson`."""
+    """The messages as templates want them that take no missing content, or ids of one form, or arguments as texts."""
     filled = [{"content": "", **message} for message in messages]
     yield filled
+    yield [_with_short_ids(message) for message in filled]
     if any(message.get("tool_calls") for message in filled):
         yield [
             {**message, "tool_calls": [_with_text_arguments(call) for call in message.get("tool_calls") or ()]}
             for message in filled
         ]
+
+
+def _with_short_ids(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with ids of calls as Mistral's templates want them: nine letters and digits."""
+    calls = {"tool_calls": [{**call, "id": _short(call.get("id"))} for call in message.get("tool_calls") or ()]}
+    answered = {"tool_call_id": _short(message.get("tool_call_id"))}
+    return message | {key: new for key, new in (calls | answered).items() if key in message}
+
+
+def _short(call_id: Any) -> str:
+    return blake2b(str(call_id).encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()[:9]
 
 
 def _with_text_arguments(call: Any) -> Any:

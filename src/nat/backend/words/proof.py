@@ -68,15 +68,14 @@ def misread(words: Format, written: Answer, message: Mapping[str, Any]) -> str |
     """How the answer that a template wrote is misread; None if it is not."""
     text, header = written.text, written.prompt
     wanted = _shown(message, text, thinks=words.reasoning is not None)
-    whole = read(words, text, header=header)
-    seen = _comparable(whole)
+    seen = _comparable(read(words, text, header=header))
     as_thinking = ("", wanted[0] or wanted[1], wanted[2])  # gpt-oss writes the text before a call as thinking
     if seen not in (wanted, as_thinking):
         return f"read {_short(seen)} from {_short(text)}"
     for size in SIZES:
-        pieces = read(words, text, header=header, size=size)
-        if pieces != whole:
-            return f"in pieces of {size} read {_short(_comparable(pieces))} from {_short(text)}"
+        pieces = _comparable(read(words, text, header=header, size=size))
+        if pieces != seen:
+            return f"in pieces of {size} read {_short(pieces)} from {_short(text)}"
     return None
 
 
