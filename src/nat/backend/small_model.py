@@ -19,7 +19,7 @@ from nat.backend.packed_linear import PackedLinears
 from nat.backend.path_checks import check_paths
 from nat.backend.tokenizer import ChatTokenizer
 from nat.errors import ModelNotSupported, describe_error
-from nat.sizing.certificate import Layers, Refusal
+from nat.sizing.certificate import Layers
 
 _MOST_LAYERS, _WORDS, _INNER = 4, 320, 64
 _MOST_WEIGHTS = 100_000_000
@@ -49,8 +49,8 @@ def judge_layers(config: PreTrainedConfig, context: int, tokenizer: ChatTokenize
         words: Any = tokenizer  # the paths are checked with token ids; no text is read
         check_paths(LoadedModel(small, words, Path(), context, frozenset(), None, heads, linears))
     except ModelNotSupported as error:
-        return Layers(refusal=Refusal(message=error.message, hint=error.hint), tried=True)
-    return Layers(tried=True)
+        return Layers(refusal=error.in_line)
+    return Layers()
 
 
 def small_model(config: PreTrainedConfig) -> PreTrainedModel:

@@ -9,35 +9,25 @@ from nat.wire.openai_responses import BrokenPrefix
 from nat.wire.training import WireModel
 
 
-class Refusal(WireModel):
-    """Why a model cannot be trained, and what to do."""
-
-    message: str
-    hint: str | None = None
-
-
 class Layers(WireModel):
-    """Whether the embedded engine computes the model's layers."""
+    """Whether the embedded engine computes the model's layers, as a small model of its class was compared to show."""
 
-    refusal: Refusal | None = None
-    tried: bool = False
-    """Whether the model's class, with few small layers and random weights, was compared with transformers; else its
-    configuration alone was judged."""
+    refusal: str | None = None
     untried: str | None = None
-    """Why not."""
+    """Why no small model could be made, so that the configuration alone was judged."""
 
 
 class Words(WireModel):
     """How calls and thinking of the model are read."""
 
-    refusal: Refusal | None = None
+    refusal: str | None = None
     format: str | None = None
-    """Where the format comes from, such as `found` in the chat template."""
+    """Where the format comes from."""
     writes_calls: bool = False
     """Whether the chat template writes tool calls."""
     reads_thinking: bool = False
     misread: dict[str, str] = Field(default_factory=dict)
-    """Kinds of answers that were misread, and how; those of the proof that every format goes through."""
+    """Kinds of answers that the proof of the format misreads, and how."""
 
 
 class Conversation(WireModel):
@@ -66,24 +56,23 @@ class Certificate(WireModel):
     """What training a model would take, and what was proven of it."""
 
     model: str
+    device: str
+    """What the memory was predicted for."""
+    workload: str
+    """What was predicted."""
+    room: int | None
+    """Bytes that a run may take; None if the system does not tell."""
     revision: str | None = None
     family: str | None = None
-    """The configuration's `model_type`."""
+    """The configuration's `model_type`; None if it cannot be read, and then nothing else is known."""
     architecture: str | None = None
     """The class of transformers."""
     num_parameters: int | None = None
     context: int | None = None
     """The model's own limit of tokens, or the one that was given."""
     layers: Layers
-    words: Words
-    """Empty if the configuration cannot be read."""
+    words: Words = Words()
     conversations: tuple[Conversation, ...] = ()
-    device: str
-    """What the memory was predicted for."""
-    room: int | None = None
-    """Bytes of it that a run may take."""
-    workload: str = ""
-    """What was predicted."""
     ways: tuple[Way, ...] = ()
     block: dict[str, Any] | None = None
     """The LLM's block in the YAML with which training fits, all weights if possible; None if nothing fits."""
@@ -91,11 +80,9 @@ class Certificate(WireModel):
     @property
     def problems(self) -> list[str]:
         """What keeps the model from being trained; empty if it fits and is proven."""
-        refusals = (self.layers.refusal, self.words.refusal)
-        found = [each.message for each in refusals if each is not None]
+        found = [self.layers.refusal, self.words.refusal]
         found += [f"{each.title}: {each.problem}" for each in self.conversations if each.problem]
-        if self.ways and self.block is None:
-            found.append(f"it does not fit: {self.ways[-1].problem}")
-        if not self.ways and self.layers.refusal is None:
-            found.append("its memory cannot be predicted: the configuration lacks the sizes of its layers")
-        return list(dict.fromkeys(found))
+        if self.family is not None and self.block is None:
+            why = self.ways[-1].problem if self.ways else "the configuration lacks the sizes of its layers"
+            found.append(f"it is not known to fit: {why}")
+        return list(dict.fromkeys(filter(None, found)))
