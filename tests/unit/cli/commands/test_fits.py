@@ -55,5 +55,5 @@ def test_a_size_that_is_none_is_a_usage_error(folder, size: str):
 
 def test_a_path_that_is_no_model(tmp_path):
     """The error is that of every command that takes a model."""
-    with pytest.raises(ModelUnavailable, match="has no config.json"):
+    with pytest.raises(ModelUnavailable, match=r"has no config\.json"):
         raise run(tmp_path).exception
