@@ -84,7 +84,8 @@ def _words(folder: Path) -> tuple[ChatTokenizer | None, Words, list[Conversation
     except BackendError as error:
         return tokenizer, Words(refusal=error.in_line), []
     words = Words(
-        refusal=found.refusal,
+        refusal=found.refusal if found.proof.writes_calls else None,
+        warning=None if found.proof.writes_calls else found.refusal,
         format=found.format.origin,
         writes_calls=found.proof.writes_calls,
         reads_thinking=found.format.reasoning is not None,

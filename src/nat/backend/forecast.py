@@ -110,9 +110,7 @@ def check_capacity(options: ServeOptions) -> None:
     except UNREADABLE:  # loading the model will say what is wrong with it
         return
     dtype = "bfloat16" if options.dtype == "auto" else options.dtype
-    least = replace(_of_options(options, where), dtype=dtype, gradient_checkpointing=True)
-    if options.output_dir is None:  # it only serves
-        least = replace(least, lora_rank=1)
+    least = replace(_least(options, where), dtype=dtype, optimizer_bits=8)
     host = None if least.cpu else total_bytes(_HOST)
     needed = predict(shape, least, _LEAST)
     rooms = ((needed.total, capacity, "this machine" if least.cpu else "this GPU"), (needed.host, host, "its host"))
@@ -134,7 +132,7 @@ def share_for_vllm(options: ServeOptions, loaded: LoadedModel) -> float | None:
         return None
     if loaded.device.type == "cpu" or total is None or free is None:
         return None
-    setup = replace(_of_options(options, "cuda"), dtype=_dtype(loaded), embedded=False, gradient_checkpointing=True)
+    setup = replace(_least(options, "cuda"), dtype=_dtype(loaded))
     sleeps = options.vllm_sleep != "never"
     return vllm_share(shape, setup, context=loaded.max_seq_length, sleeps=sleeps, total=total, free=free)
 
@@ -154,6 +152,12 @@ def _of_options(options: ServeOptions, device: Literal["cpu", "cuda"]) -> Setup:
         kv_cache_mb=options.kv_cache_mb,
         prefix_cache_mb=options.prefix_cache_mb,
     )
+
+
+def _least(options: ServeOptions, device: Literal["cpu", "cuda"]) -> Setup:
+    """The setup that takes least; a backend that only serves trains nothing."""
+    least = replace(_of_options(options, device), gradient_checkpointing=True)
+    return replace(least, lora_rank=1) if options.output_dir is None else least
 
 
 def _setup(options: ServeOptions, loaded: LoadedModel, resolved: Resolved, *, overlap: bool) -> Setup:

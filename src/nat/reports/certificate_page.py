@@ -46,7 +46,7 @@ def _rows(found: Certificate) -> Iterator[tuple[str, str]]:
     if words.refusal is not None:
         yield "Words", f"{_NO} {words.refusal}"
     elif words.format is not None:
-        calls = "tool calls are read" if words.writes_calls else "the chat template writes no tool calls"
+        calls = "tool calls are read" if words.warning is None else f"for agents without tools only: {words.warning}"
         thinking = "" if words.reads_thinking else "not "
         yield "Words", f"{_YES} format: {words.format}; {calls}; thinking is {thinking}told apart"
     for kind, how in words.misread.items():

@@ -21,6 +21,8 @@ class Words(WireModel):
     """How calls and thinking of the model are read."""
 
     refusal: str | None = None
+    warning: str | None = None
+    """Why calls may be lost of a model whose chat template writes none; it trains agents without tools."""
     format: str | None = None
     """Where the format comes from."""
     writes_calls: bool = False

@@ -98,6 +98,16 @@ def test_words_that_are_missing_are_named(folder, lost: str, said: str):
     assert found.problems == [found.words.refusal]
 
 
+def test_a_template_that_writes_no_calls_suits_agents_without_tools(folder):
+    """Its questions alone are played, and the certificate warns of calls."""
+    template = (folder / "chat_template.jinja").read_text()
+    (folder / "chat_template.jinja").write_text(template.replace("m.tool_calls or []", "[]"))
+    found = judged(folder)
+    assert "does not write calls" in found.words.warning
+    assert next((talk.title, talk.rows) for talk in found.conversations) == ("a question", 1)
+    assert found.problems == []
+
+
 def test_layers_that_are_refused_are_named(folder):
     """What the loader would say after the download."""
     kinds = ["linear_attention", "full_attention"] * 18

@@ -79,6 +79,12 @@ def test_what_was_judged_by_the_configuration_alone_says_so():
     assert "judged by the configuration alone, which names nothing unsupported: no such sizes" in page
 
 
+def test_a_template_without_calls_is_named():
+    """It suits agents without tools."""
+    page = certificate_page(FITS.model_copy(update={"words": Words(format="Hermes", warning="no calls are written")}))
+    assert "✓ format: Hermes; for agents without tools only: no calls are written" in page
+
+
 def test_json_has_the_record_and_the_verdict():
     """A program reads the same."""
     shown = json.loads(certificate_json(FITS))

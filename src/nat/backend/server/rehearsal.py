@@ -21,7 +21,7 @@ from nat.backend.sampling import SamplingEngine
 from nat.backend.server.app import create_app
 from nat.backend.tokenizer import ChatTokenizer
 from nat.backend.words.samples import ASKED, FIRST, REFUSALS, SECOND, TOOLS, answer, calling
-from nat.errors import NatError, describe_error
+from nat.errors import NatError
 from nat.sizing.certificate import Conversation
 from nat.wire.openai_requests import SESSION_HEADER
 from nat.wire.openai_responses import BrokenPrefix
@@ -74,8 +74,7 @@ def rehearse(tokenizer: ChatTokenizer) -> list[Conversation]:
     first: list[dict[str, Any]] = [{"role": "user", "content": _ASKED[0]}, *loop, _said(_ENDS[0])]
     second = [*first, {"role": "user", "content": _ASKED[1]}, _said(_ENDS[1])]
     name = "a question with two tool calls" if loop else "a question"
-    played = ((name, first), (f"{name}, and a second question", second))
-    return [_played(tokenizer, title, script) for title, script in played]
+    return [_played(tokenizer, name, first), _played(tokenizer, f"{name}, and a second question", second)]
 
 
 def _said(content: str) -> dict[str, Any]:
@@ -88,8 +87,8 @@ def _played(tokenizer: ChatTokenizer, title: str, script: Messages[dict[str, Any
     try:
         texts = [_text(tokenizer, message) for message in answers]
         drift = asyncio.run(_drift(_Script(tokenizer, texts), script))
-    except (NatError, _Misread, *REFUSALS) as error:
-        return conversation.model_copy(update={"problem": describe_error(error)})
+    except (NatError, *REFUSALS) as error:
+        return conversation.model_copy(update={"problem": str(error)})
     return conversation.model_copy(update={"rows": 1 + len(drift), "drift": tuple(drift)})
 
 
@@ -119,16 +118,15 @@ def _letters(tokenizer: ChatTokenizer, text: str) -> list[int]:
     return ids if tokenizer.decode_marked(ids) == text else tokenizer.encode_rendered(text)
 
 
-class _Misread(Exception):
-    """The server gave another answer than the one that the script wrote."""
-
-
 async def _drift(engine: _Script, script: Messages[dict[str, Any]]) -> list[BrokenPrefix]:
-    """Play the messages; what the server reports for each prompt that does not continue the turn before."""
+    """Play the messages; what the server reports for each prompt that does not continue the turn before.
+
+    Raises:
+        ValueError: the server refuses them, or reads another answer than the script wrote.
+
+    """
     app = create_app(cast("SamplingEngine", engine), api_key=_KEY)
-    history: list[dict[str, Any]] = []
-    held: list[int] = []
-    drift = []
+    history, held, drift = list[dict[str, Any]](), list[int](), list[BrokenPrefix]()
     tools = list(TOOLS) if any("tool_calls" in message for message in script) else None
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     headers = {"Authorization": f"Bearer {_KEY}", SESSION_HEADER: _NAME}
@@ -140,7 +138,7 @@ async def _drift(engine: _Script, script: Messages[dict[str, Any]]) -> list[Brok
             body = {"model": _NAME, "messages": history, "return_token_ids": True}
             reply = await client.post("/v1/chat/completions", json=body | ({"tools": tools} if tools else {}))
             if reply.is_error:
-                raise _Misread(f"the server answered {reply.status_code}: {reply.json()['error']['message']}")
+                raise ValueError(f"the server answered {reply.status_code}: {reply.json()['error']['message']}")
             told = reply.json()
             [choice] = told["choices"]
             _check(message, choice["message"])
@@ -161,4 +159,4 @@ def _check(wrote: dict[str, Any], read: dict[str, Any]) -> None:
     seen = [[call["function"]["name"], json.loads(call["function"]["arguments"])] for call in calls]
     content = (read.get("content") or "").strip()
     if (seen, content) != (wanted, wrote["content"]):
-        raise _Misread(f"the script wrote {[*wanted, wrote['content']]}, and the server read {[*seen, content]}")
+        raise ValueError(f"the script wrote {[*wanted, wrote['content']]}, and the server read {[*seen, content]}")

@@ -19,7 +19,7 @@ from nat.backend.vllm.engine import VllmEngine
 from nat.backend.vllm.folders import folder_with_room, private_folder, weights_folder
 from nat.backend.vllm.hand_over import AdapterHandOver, HandOver, WeightsHandOver
 from nat.backend.vllm.server import OwnServer, ServerAtUrl, VllmServer
-from nat.backend.vllm.sleep import sleep_rule
+from nat.backend.vllm.sleep import release_cached, sleep_rule
 from nat.backend.vllm.weights import must_untie, write_weights
 from nat.errors import EngineNotStarted
 from nat.sizing.forecast import bytes_text
@@ -109,6 +109,7 @@ def memory_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
         EngineNotStarted: that is less than vLLM's weights.
 
     """
+    release_cached(loaded.device)  # else vLLM would find less than is counted as free
     share = share_for_vllm(options, loaded)
     if share is None:
         return []
