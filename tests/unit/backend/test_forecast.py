@@ -220,6 +220,7 @@ def test_a_model_that_only_serves_needs_less(monkeypatch, tmp_path):
         device="cpu",
         dtype="bfloat16",
         lora_rank=1,
+        optimizer_bits=8,
         gradient_checkpointing=True,
         max_num_seqs=options.max_num_seqs,
         kv_cache_mb=options.kv_cache_mb,
