@@ -297,14 +297,18 @@ class _Sizes:
 def layer_bytes(shape: ModelShape, setup: Setup) -> int:
     """Bytes per token that a decoder layer keeps for its backward pass.
 
-    Counted from transformers' Llama and Qwen2: the inputs of norms (in fp32), products and activations. Under LoRA the
-    norms keep less, and peft casts the input of each adapter to fp32. A token that goes to experts is copied for each.
+    Counted from transformers' Llama, Qwen2 and Qwen3: the inputs of norms (in fp32), products and activations. Under
+    LoRA the norms keep less, and peft casts the input of each adapter to fp32. A token that goes to experts is copied
+    for each of them that is trained.
     """
     width, hidden = _SIZES[setup.dtype], shape.hidden
     attention = (2 * shape.queries + 2 * shape.keys) * width
     active = round(shape.active_width)
     inner = (4 if shape.gated else 2) * active
-    attention += round(shape.dispatched * hidden * width)
+    if shape.normed:
+        attention += (shape.queries + shape.keys) * (_WIDE + width if setup.full else _WIDE)
+    if setup.full:
+        attention += round(shape.dispatched * hidden * width)
     if setup.full:
         norms = 6 * hidden * width if width == _WIDE else 2 * hidden * (_WIDE + 2 * width)
         return norms + attention + inner * width

@@ -16,6 +16,10 @@ _UNGATED = frozenset(
 """Model types whose feed-forward network has two matrices instead of three."""
 
 
+_NORMED = frozenset(
+    {"exaone4", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "olmo2", "olmo3", "olmoe", "qwen3", "qwen3_moe"}
+)
+"""Model types that norm their queries and keys."""
 _FIRST_DENSE = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
 """Names of the number of layers before the first one with experts."""
 
@@ -51,6 +55,8 @@ class ModelShape:
     gated: bool = True
     """Whether the feed-forward network has a gate, and so three matrices."""
     experts: Experts | None = None
+    normed: bool = False
+    """Whether queries and keys go through norms of their own."""
     counted: int | None = None
     """Weights in the files; None computes them."""
 
@@ -160,6 +166,7 @@ class ModelShape:
             tied=bool(text.get("tie_word_embeddings", True)),
             gated=text.get("model_type") not in _UNGATED,
             experts=_experts(text),
+            normed=text.get("model_type") in _NORMED,
             counted=counted,
         )
         if counted is None or "tie_word_embeddings" in text:

@@ -3,8 +3,13 @@
 from dataclasses import replace
 
 import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch.autograd.graph import saved_tensors_hooks
+from transformers import AutoConfig, AutoModelForCausalLM
 
-from nat.sizing.memory import Setup, Workload, longest_row, predict
+from nat.backend.decoder_parts import decoder_linears
+from nat.sizing.memory import Setup, Workload, layer_bytes, longest_row, predict
 from nat.sizing.remedies import remedies
 from nat.sizing.shape import ModelShape
 
@@ -95,6 +100,45 @@ def test_predictions_are_near_first_principles(model: str, way: str):
     """Within 15 % of a sum that uses nothing of the code under test."""
     predicted = predict(ModelShape.of_config(CONFIGS[model]), WAYS[way], ONE_ROW).total
     assert predicted == pytest.approx(by_hand(CONFIGS[model], way), rel=0.15)
+
+
+def kept_by_a_layer(config, dtype: torch.dtype, rank: int | None) -> float:
+    """Bytes per token that autograd keeps for a layer of transformers' own class, as the difference of two models."""
+    tokens, kept = 256, []
+    for layers in (2, 4):
+        sizes = {"num_hidden_layers": layers, "attn_implementation": "sdpa"}
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config, **sizes), dtype=dtype)
+        if rank is not None:
+            model = get_peft_model(model, LoraConfig(r=rank, target_modules=decoder_linears(model)))
+        weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+        seen: dict[int, torch.Tensor] = {}
+
+        def pack(tensor: torch.Tensor, weights=weights, seen=seen) -> torch.Tensor:
+            if (place := tensor.untyped_storage().data_ptr()) not in weights:
+                seen[place] = tensor
+            return tensor
+
+        with saved_tensors_hooks(pack, lambda tensor: tensor):
+            result = model(input_ids=torch.arange(tokens).unsqueeze(0) % 64, use_cache=False).logits.sum()
+        kept.append(sum(each.untyped_storage().nbytes() for each in seen.values()))
+        del result
+    return (kept[1] - kept[0]) / 2 / tokens
+
+
+SMALL = {"vocab_size": 64, "hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
+DENSE = {"model_type": "qwen3", "intermediate_size": 384, **SMALL}
+ROUTED = {"model_type": "qwen3_moe", "moe_intermediate_size": 64, "num_experts": 16, "num_experts_per_tok": 4, **SMALL}
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft uses it
+@pytest.mark.parametrize("rank", [None, 16])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("config", [DENSE, ROUTED], ids=["dense", "experts"])
+def test_activations_are_near_those_that_autograd_keeps(config, dtype: str, rank: int | None):
+    """Queries and keys that are normed, and tokens that go to experts, are counted within 15 % for Qwen3."""
+    shape = ModelShape.of_config(AutoConfig.for_model(**config, num_hidden_layers=2).to_dict())
+    predicted = layer_bytes(shape, Setup("cuda", dtype, rank))
+    assert predicted == pytest.approx(kept_by_a_layer(config, getattr(torch, dtype), rank), rel=0.15)
 
 
 FITS = {
