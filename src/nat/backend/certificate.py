@@ -1,9 +1,9 @@
-"""`python -m nat.backend.certificate FOLDER`: what `nat fits` says of a model, as a line of JSON; weights are not read.
+"""`python -m nat.backend.certificate JSON`: what `nat fits` says of a model, as a line of JSON; weights are not read.
 
 The configuration, the tokenizer and the chat template go through the code that loads, serves and plans a run.
 """
 
-import argparse
+import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -126,16 +126,10 @@ def _block(begin: dict[str, str], ways: tuple[Way, ...], context: int) -> dict[s
 
 
 def main() -> int:
-    """Print the certificate of the arguments."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--name", required=True)
-    parser.add_argument("--revision")
-    parser.add_argument("--gpu", type=int)
-    parser.add_argument("--max_seq_length", type=int)
-    given = vars(parser.parse_args())
+    """Print the certificate of the arguments, which are one JSON object."""
+    given = json.loads(sys.argv[1])
     logging.disable(logging.WARNING)  # what they say is in the certificate
-    sys.stdout.write(certificate(**given).model_dump_json() + "\n")
+    sys.stdout.write(certificate(Path(given.pop("folder")), **given).model_dump_json() + "\n")
     return 0
 
 

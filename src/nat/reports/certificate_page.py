@@ -56,13 +56,17 @@ def _rows(found: Certificate) -> Iterator[tuple[str, str]]:
             yield "Conversation", f"{_NO} {talk.title}: {talk.problem}"
             continue
         exact = f"drift: {', '.join(talk.drift)}" if talk.drift else "each turn continues the tokens of the last"
-        rows = "1 row" if talk.rows == 1 else f"{talk.rows} rows"
-        yield "Conversation", f"{_YES} {talk.title}: {talk.answers} answers, {rows} per rollout; {exact}"
+        answers, rows = _counted(talk.answers, "answer"), _counted(talk.rows, "row")
+        yield "Conversation", f"{_YES} {talk.title}: {answers}, {rows} per rollout; {exact}"
     if found.ways:
         room = "" if found.room is None else f"; {bytes_text(found.room)} may be taken"
         yield "Memory", f"predicted for {found.device}{room}; {found.workload}"
         yield from (("", _way(way)) for way in found.ways)
         yield "Time", "`nat finetune --dry_run` measures it, with the weights"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _way(way: Way) -> str:

@@ -1,5 +1,6 @@
 """`nat fits`: whether a model can be trained here, before its weights are downloaded or read."""
 
+import json
 import re
 from pathlib import Path
 
@@ -53,18 +54,16 @@ def fits_command(
     else 1.
     """
     if missing := missing_packages(LOCAL_PACKAGES):
-        raise ModelUnavailable(f"models are judged with packages that are missing: {', '.join(missing)}",
-                               hint=install_hint("local"))  # fmt: skip
+        said = f"models are judged with packages that are not installed: {', '.join(missing)}"
+        raise ModelUnavailable(said, hint=install_hint("local"))
     with shown_steps() as steps:
         steps.begin("reading the model's configuration, tokenizer and chat template")
         found = local_model(Path(model).expanduser(), revision, weights=False)
         steps.begin("trying its format, its layers and a conversation")
-        options = {"revision": found.revision, "gpu": gpu, "max_seq_length": max_seq_length}
-        given = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
+        named = {"folder": str(found.folder), "name": model, "revision": found.revision}
+        given = json.dumps({**named, "gpu": gpu, "max_seq_length": max_seq_length})
         lines: list[str] = []
-        code, said = event_loop.run(
-            run_module("nat.backend.certificate", str(found.folder), "--name", model, *given, on_line=lines.append)
-        )
+        code, said = event_loop.run(run_module("nat.backend.certificate", given, on_line=lines.append))
     if code or not lines:
         raise ModelUnavailable(
             f"{model} cannot be judged (exit code {code}): {said[-2000:]}", hint="please report this, with the model"
