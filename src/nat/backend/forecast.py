@@ -8,6 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from nat.backend.algorithms.registry import Resolved
+from nat.backend.devices import chosen_device
 from nat.backend.memory import available_bytes, total_bytes
 from nat.backend.model import LoadedModel
 from nat.backend.sampling import SamplingEngine
@@ -99,8 +100,9 @@ def check_capacity(options: ServeOptions) -> None:
         ModelNotSupported: with the bytes, and settings with which it fits.
 
     """
-    where = _device(options.device)
-    capacity = total_bytes(torch.device(where))
+    device = chosen_device(options.device)
+    where = _kind(device)
+    capacity = total_bytes(device)
     try:
         shape = ModelShape.of_folder(options.model)
     except _UNREADABLE:  # loading the model will say what is wrong with it
@@ -119,8 +121,9 @@ def check_capacity(options: ServeOptions) -> None:
     )
 
 
-def _device(wanted: str) -> Literal["cpu", "cuda"]:
-    return "cuda" if wanted.startswith("cuda") or (wanted == "auto" and torch.cuda.is_available()) else "cpu"
+def _kind(device: torch.device) -> Literal["cpu", "cuda"]:
+    """What predictions take it for: Apple's GPU has none of its own, so it counts as any GPU."""
+    return "cpu" if device.type == "cpu" else "cuda"
 
 
 def _of_options(options: ServeOptions, device: Literal["cpu", "cuda"]) -> Setup:
@@ -139,7 +142,7 @@ def _of_options(options: ServeOptions, device: Literal["cpu", "cuda"]) -> Setup:
 def _setup(options: ServeOptions, loaded: LoadedModel, resolved: Resolved, *, overlap: bool) -> Setup:
     config = resolved.config
     return replace(
-        _of_options(options, _device(loaded.device.type)),
+        _of_options(options, _kind(loaded.device)),
         dtype="bfloat16" if loaded.dtype == torch.bfloat16 else "float32",
         micro_batch_tokens=config.micro_batch_tokens,
         gradient_checkpointing=config.gradient_checkpointing,
