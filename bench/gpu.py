@@ -4,8 +4,9 @@
     python -m bench.gpu --suite long                     # another suite, at most eight minutes, too
     python -m bench.gpu --device cpu --shapes tiny       # shows that it works; no figure of a GPU
 
-It downloads nothing: the weights are random, in the shapes of Qwen2.5 and Qwen3. Each shape and mode runs in a process of its own
-(`bench/gpu_case.py`). MFU is what an update needs at least, divided by what the data sheet promises for bfloat16.
+It downloads nothing: the weights are random, in the shapes of Qwen2.5 and Qwen3. Each shape and mode runs in a process
+of its own (`bench/gpu_case.py`). MFU is what an update needs at least, divided by what the data sheet promises for
+bfloat16.
 """
 
 import argparse

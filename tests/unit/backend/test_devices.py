@@ -7,17 +7,18 @@ from functools import partial
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fakes.fake_device import FakeDevice
 from fakes.tiny_fixtures import load_again
 from fakes.training_batches import random_groups, sampled_groups
 from nat.backend.algorithms.registry import resolve
-from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.attention import PackedRows, masked_attention, packed_logits
 from nat.backend.devices import chosen_device
 from nat.backend.export import export_model
 from nat.backend.lora import LoraSettings
 from nat.backend.memory import available_bytes, free_bytes, total_bytes
-from nat.backend.model_loader import fastest_dtype, load_model
+from nat.backend.model_loader import fastest_dtype, lean, load_model
 from nat.backend.training import metrics
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
@@ -91,6 +92,54 @@ def test_an_exported_model_computes_what_was_served(tiny_dir, tmp_path, make_lea
     with torch.no_grad():
         served = packed_logits(loaded.model, PackedRows.of(rows, device=device)).cpu()
         torch.testing.assert_close(packed_logits(again.model, PackedRows.of(rows)), served, atol=1e-4, rtol=1e-4)
+
+
+def test_a_reference_is_loaded_where_gradients_are_off(tiny_dir, device):
+    """The learner scores with it, and its kernels are compared with their gradients all the same."""
+    load = partial(load_again, tiny_dir("qwen2"), device=device, dtype="bfloat16")
+    loaded = load()
+    learner = Learner(loaded, Reference(loaded, lambda: load().model))
+    assert "reference_kl" in learner.update(sampled_groups(loaded), resolve(TrainingConfig(beta=0.1)))
+
+
+def test_the_sampler_has_layers_of_its_own(tiny_dir, device):
+    """They start half of the kernels, and agree with transformers' layers in bfloat16."""
+    model = load_again(tiny_dir("qwen3"), device=device, dtype="bfloat16").model
+    assert len(lean(model)) == len(model.base_model.layers)
+
+
+@pytest.mark.parametrize("device", [CUDA])
+def test_groups_with_a_mask_have_a_fast_kernel(device):
+    """Without the math kernel, which computes in float32 and keeps all scores, torch would raise."""
+    query, key = (torch.randn(2, heads, n, 64, device=device, dtype=torch.bfloat16) for heads, n in ((8, 33), (2, 128)))
+    mask = torch.ones(2, 1, 33, 128, dtype=torch.bool, device=device).tril(90)
+    expected = masked_attention(query.float().cpu(), key.float().cpu(), key.float().cpu(), mask.cpu(), None)
+    with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION]):
+        found = masked_attention(query, key, key, mask, None)
+    torch.testing.assert_close(found.float().cpu(), expected, atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.parametrize("device", [CUDA])
+def test_an_update_is_undone_from_pinned_memory(tiny_dir, make_learner, monkeypatch, device):
+    """Its copies went to the host without waiting; weights and moments are as before, bit by bit."""
+    room = {"cuda": 0, "cpu": 2**40}
+    monkeypatch.setattr("nat.backend.training.optimizer.free_bytes", lambda place: room[place.type])
+    loaded = load_again(tiny_dir("qwen2"), device=device, dtype="bfloat16")
+    learner = make_learner(loaded)
+    groups, settings = sampled_groups(loaded), resolve(TrainingConfig(learning_rate=1e-3))
+    learner.update(groups, settings)
+    before = {name: tensor.cpu().clone() for name, tensor in learner.optimizer.state().items()}
+    pinned = []
+
+    def stop(_):
+        pinned.append(learner.optimizer._pinned)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learner.update(sampled_groups(loaded), settings, on_step=stop)
+    assert pinned == [True]
+    for name, tensor in learner.optimizer.state().items():
+        assert torch.equal(tensor.cpu(), before[name]), name
 
 
 @pytest.fixture

@@ -85,6 +85,15 @@ def test_a_gpu_sees_few_lengths_and_no_mask_beside_groups(attention, window):
     assert not any(masked_groups for _, masked_groups in attention)
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("window", [None, 30])
+def test_a_real_gpu_gives_what_the_cpu_gives(window):
+    """In float32, with what its kernels round."""
+    for one, other in zip(steps_of("cuda", window), steps_of("cpu", window), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-2, rtol=1e-2)
+
+
 def test_one_chat_sees_few_lengths_too(attention):
     """Its padding needs a mask, which a single sequence has not on the CPU."""
     with FakeDevice("cuda"):
