@@ -195,7 +195,7 @@ class MasterAdamW:
             yield
         except BaseException:
             if self._pinned:
-                torch.cuda.synchronize()  # the copies may be on their way, and are read by the CPU, too
+                torch.cuda.synchronize(self._device)  # copies on their way, which the CPU reads, too
             for name, own in overwritten.items():
                 self._restore(name, own)
             raise
@@ -230,12 +230,16 @@ class MasterAdamW:
         pinned = torch.empty_like(tensor, device=self._copies, pin_memory=True)
         return pinned.copy_(tensor, non_blocking=True)  # what overwrites the tensor comes after, on the same stream
 
+    @property
+    def _device(self) -> torch.device:
+        return next(iter(self._masters.values())).device
+
     def _place_of_copies(self) -> torch.device:
         """The GPU of the weights if it has room for copies of all, else host memory, which is slow to reach from it.
 
         There the copies are pinned if it has much room.
         """
-        device = next(iter(self._masters.values())).device
+        device = self._device
         free = None if device == _HOST else free_bytes(device)
         copies = _COPIED * sum(master.nbytes for master in self._masters.values())
         place = _HOST if free is None or copies > _MOST_COPIED * free else device

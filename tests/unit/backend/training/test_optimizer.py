@@ -274,7 +274,7 @@ def test_copies_for_an_undo_stay_on_a_gpu_with_room(monkeypatch, free, of_host, 
 def test_an_undo_waits_for_copies_in_pinned_memory(monkeypatch):
     """The CPU reads the moments, which may still be on their way."""
     done = []
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: done.append("waited"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _device: done.append("waited"))
     weight = nn.Parameter(torch.ones(4))
     optimizer = MasterAdamW({"w": weight})
     monkeypatch.setattr(optimizer, "_restore", lambda *_: done.append("restored"))
