@@ -79,7 +79,7 @@ def check_device(name: str) -> str:
 
     """
     if re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", name, re.ASCII) is None:
-        raise ValueError(f"{name!r} is no device; expected auto, cpu, cuda, cuda:N with the N-th GPU from 0, or mps")
+        raise ValueError(f"expected 'auto', 'cpu', 'cuda', 'cuda:N' (the N-th GPU, from 0) or 'mps', got {name!r}")
     return name
 
 
