@@ -145,7 +145,7 @@ def _result(figure: Figure, device: Figure) -> str:
         return f"{figure['status']}: {times}; sampler and learner differ by {figure['logprob_diff_mean']:.4f}"
     if figure["part"] == "memory":
         predicted = figure["predicted_gb"]
-        return f"predicted {predicted:.1f} GB, {predicted / figure['peak_gb'] - 1:+.0%} of what torch had at once"
+        return f"predicted {predicted:.1f} GB, {predicted / figure['peak_gb'] - 1:+.0%} of the measured peak"
     rate = f"{figure['tokens_per_second']:,.0f} tokens/s"
     if "flops" not in figure:
         return f"{rate}, at first {figure['first_tokens_per_second']:,.0f}"

@@ -227,7 +227,7 @@ def report(case: Case, part: str, run: Callable[[], Figures]) -> None:
 
 
 def predicted(case: Case) -> Figures:
-    """What `nat.sizing` says that the most of these parts takes, beside what torch has allocated at once."""
+    """What `nat.sizing` says that these parts take at most."""
     on_cpu, sizes = case.loaded.device.type == "cpu", case.sizes
     setup = Setup(
         "cpu" if on_cpu else "cuda",
