@@ -8,6 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from nat.backend.algorithms.registry import Resolved
+from nat.backend.devices import chosen_device
 from nat.backend.memory import available_bytes, free_bytes, total_bytes
 from nat.backend.model import LoadedModel
 from nat.backend.sampling import SamplingEngine
@@ -103,8 +104,9 @@ def check_capacity(options: ServeOptions) -> None:
         ModelNotSupported: with the bytes, and settings with which it fits.
 
     """
-    where = _device(options.device)
-    capacity = total_bytes(torch.device(where))
+    device = chosen_device(options.device)
+    where = _kind(device)
+    capacity = total_bytes(device)
     try:
         shape = ModelShape.of_folder(options.model)
     except UNREADABLE:  # loading the model will say what is wrong with it
@@ -137,8 +139,9 @@ def share_for_vllm(options: ServeOptions, loaded: LoadedModel) -> float | None:
     return vllm_share(shape, setup, context=loaded.max_seq_length, sleeps=sleeps, total=total, free=free)
 
 
-def _device(wanted: str) -> Literal["cpu", "cuda"]:
-    return "cuda" if wanted.startswith("cuda") or (wanted == "auto" and torch.cuda.is_available()) else "cpu"
+def _kind(device: torch.device) -> Literal["cpu", "cuda"]:
+    """What predictions take it for: Apple's GPU has none of its own, so it counts as any GPU."""
+    return "cpu" if device.type == "cpu" else "cuda"
 
 
 def _of_options(options: ServeOptions, device: Literal["cpu", "cuda"]) -> Setup:
@@ -163,7 +166,7 @@ def _least(options: ServeOptions, device: Literal["cpu", "cuda"]) -> Setup:
 def _setup(options: ServeOptions, loaded: LoadedModel, resolved: Resolved, *, overlap: bool) -> Setup:
     config = resolved.config
     return replace(
-        _of_options(options, _device(loaded.device.type)),
+        _of_options(options, _kind(loaded.device)),
         dtype=_dtype(loaded),
         micro_batch_tokens=config.micro_batch_tokens,
         gradient_checkpointing=config.gradient_checkpointing,

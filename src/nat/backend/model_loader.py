@@ -25,10 +25,12 @@ from transformers import (
     PreTrainedModel,
 )
 
-from nat.backend.attention import FLASH_ATTENTION, packed_logits
+from nat.backend.attention import FLASH_ATTENTION, PackedRows, packed_logits
 from nat.backend.checkpoint_folder import check_weights, read_state
 from nat.backend.decoder_parts import freeze_other_parts
+from nat.backend.devices import chosen_device, has_bfloat16
 from nat.backend.four_bit import decode, quantize
+from nat.backend.kernel_check import check_against_cpu
 from nat.backend.lean_layers import LeanLayer, SeenRows, lean_layers
 from nat.backend.lora import LoraSettings, add_adapter, check_patterns, lora_config
 from nat.backend.model import SOLE_ADAPTER, LoadedModel
@@ -91,7 +93,7 @@ def load_model(
     """Load a checkpoint directory and check that packed batches compute what the model computes.
 
     The weights of our own checkpoints and exports are compared with their checksums, unless the caller has just
-    `verified` them. `auto` means CUDA if there is CUDA, and bfloat16 where the device multiplies it faster. With
+    `verified` them. `auto` means a GPU if there is one, and bfloat16 where the device multiplies it faster. With
     `load_in_4bit`, the linear weights are quantized, so only adapters can be trained. `seed` initialises the adapter.
     """
     path = Path(path)
@@ -100,8 +102,13 @@ def load_model(
     sandbox = Sandbox()
     sandbox.start()
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    where = _device(device)
-    model = load_weights(path, _DTYPES.get(dtype) or fastest_dtype(where, _num_weights(path)))
+    where = chosen_device(device)
+    precision = _DTYPES.get(dtype) or fastest_dtype(where, _num_weights(path))
+    if precision == torch.bfloat16 and not has_bfloat16(where):
+        raise ModelNotSupported(
+            f"dtype bfloat16: {where} has none before macOS 14", hint="set dtype to float32 or auto, or update macOS"
+        )
+    model = load_weights(path, precision)
     if (named := hub_model(path)) is not None:
         model.name_or_path = named.name  # adapters name it as their base, so that they load on other machines
     if load_in_4bit:
@@ -115,6 +122,8 @@ def load_model(
         heads = use_kernel(model, FLASH_ATTENTION, flash, max_seq_length=limit)
     else:
         heads = check_forward(model, max_seq_length=limit)
+    if where.type == "mps":
+        check_against_cpu(heads, model.dtype, where)
     wide = widen(model)
     linears = PackedLinears(model, None if wide is None else wide.head, lean(model))
     return LoadedModel(
@@ -145,10 +154,8 @@ def widen(model: PreTrainedModel) -> Widened | None:
 
 @torch.no_grad()
 def lean(model: PreTrainedModel) -> list[LeanLayer]:
-    """The decoder layers as a sampler on a CPU computes them; none if the model gives other logits with them."""
-    if model.device.type != "cpu":
-        return []
-    rows = SeenRows.of(probe_rows(model))
+    """The decoder layers as the sampler computes them; none if the model gives other logits with them."""
+    rows = SeenRows(PackedRows.of(probe_rows(model), model.device))
     usual = packed_logits(model, rows)
     layers = lean_layers(model, rows.seen)
     try:
@@ -163,8 +170,9 @@ def lean(model: PreTrainedModel) -> list[LeanLayer]:
 def fastest_dtype(
     device: torch.device, num_weights: int, *, measured: Callable[[], bool] = bfloat16_is_faster
 ) -> torch.dtype:
-    """bfloat16 on CUDA, and on CPUs that multiply it much faster for models whose time is mostly that of products."""
-    faster = device.type == "cuda" or (device.type == "cpu" and num_weights >= _MOSTLY_PRODUCTS and measured())
+    """bfloat16 on GPUs, and on CPUs that multiply it much faster for models whose time is mostly that of products."""
+    on_cpu = device.type == "cpu"
+    faster = num_weights >= _MOSTLY_PRODUCTS and measured() if on_cpu else has_bfloat16(device)
     return torch.bfloat16 if faster else torch.float32
 
 
@@ -174,18 +182,6 @@ def _num_weights(path: Path) -> int:
         return num_parameters(base_of(path) if is_adapter(path) else path) or 0
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, ModelNotSupported):
         return 0
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
-        raise ModelNotSupported(
-            f"device {name}: there is no CUDA device here that this torch {torch.__version__} ({built}) can use",
-            hint="set device to cpu or auto; or check the driver (nvidia-smi) and install a CUDA build of torch",
-        )
-    return torch.device(name)
 
 
 def load_tokenizer(path: Path, sandbox: Sandbox) -> ChatTokenizer:
