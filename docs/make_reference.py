@@ -167,6 +167,7 @@ _WORDS = {
     "True": "true",
     "False": "false",
     "Any": "anything",
+    "JsonValue": "anything",
     "Path": "path",
     "SecretStr": "secret",
     "ComparableSecretStr": "secret",

@@ -28,12 +28,13 @@ from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
 from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
-from nat.backend.output_folder import claimed
+from nat.backend.output_folder import claimed, template_time
 from nat.backend.path_checks import load_checked_model
 from nat.backend.protocol import Endpoint, Opened, opener_of
 from nat.backend.sampling import SamplingEngine
 from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
+from nat.backend.tokenizer import ChatOptions
 from nat.backend.training.checkpoints import Checkpoint, Checkpoints, restore
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner
@@ -209,6 +210,11 @@ def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
             max_seq_length=options.max_seq_length,
             seed=options.seed,
             verified=resumed is not None,
+            chats=ChatOptions(
+                options.chat_template_kwargs,
+                options.response_template,
+                template_time(options.output_dir, resume=options.resume),
+            ),
         )
     )
 
