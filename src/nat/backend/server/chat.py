@@ -23,7 +23,14 @@ from nat.errors import ModelCodeStopped, ModelNotSupported
 from nat.http.asgi import Receive
 from nat.http.errors import ApiError
 from nat.wire.openai_requests import SESSION_HEADER, ChatCompletionRequest
-from nat.wire.openai_responses import ChatChoice, ChatCompletion, ResponseFunction, ResponseMessage, ResponseToolCall
+from nat.wire.openai_responses import (
+    CallStatus,
+    ChatChoice,
+    ChatCompletion,
+    ResponseFunction,
+    ResponseMessage,
+    ResponseToolCall,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +82,7 @@ class ChatRoute:
 
         def prepared() -> Prompt:
             words = service.loaded.tokenizer.words
-            if body.calls_tools and words.refusal and not self._warned:
+            if body.calls_tools and words.refusal and not (words.proof.shows_tools or self._warned):
                 self._warned = True
                 logger.warning("tool calls may be lost: %s", words.refusal)
             chat = self._continuations.with_reasoning(_chat(body, words.format), session=session)
@@ -158,6 +165,7 @@ class _ChatWriter:
             finish_reason = "tool_calls"
         choice = ChatChoice(index=sequence.index, message=message, logprobs=None, finish_reason=finish_reason)
         self._add_tokens(choice, sequence.token_ids, sequence.logprobs, sequence.top_logprobs)
+        self._add_lost(choice, reader)
         add_stop(choice, sequence)
         return choice
 
@@ -189,6 +197,7 @@ class _ChatWriter:
         self._add_tokens(choice, delta.token_ids, delta.logprobs, delta.top_logprobs)
         if delta.finish_reason is not None:
             add_stop(choice, request.sequences[delta.index])
+            self._add_lost(choice, reader)
         return chunk_event(self._answer("chat.completion.chunk", request, [choice]))
 
     def _add_prompt(self, answer: ChatCompletion) -> None:
@@ -206,6 +215,13 @@ class _ChatWriter:
                 choice.logprobs_temperature = self._body.logprobs_temperature
         if self._body.return_token_ids:
             choice.token_ids = token_ids
+
+    def _add_lost(self, choice: ChatChoice, reader: AnswerReader) -> None:
+        lost = reader.lost[0].status if reader.lost else None
+        if self._body.calls_tools and not reader.num_calls and self._service.loaded.tokenizer.words.refusal:
+            lost = CallStatus.NO_FORMAT
+        if self._body.return_token_ids and lost is not None:
+            choice.lost_call = lost
 
     def _answer(self, kind: Any, request: Request, choices: list[ChatChoice]) -> ChatCompletion:
         return ChatCompletion(

@@ -36,7 +36,7 @@ class Words:
             return None
         return (
             f"no known format reads this model's tool calls ({'; '.join(self.tried)}). Calls are read in the "
-            f"{HERMES.name} format; if the model writes others, set `response_template` in its {TOKENIZER}"
+            f"{HERMES.name} format; if the model writes others, set `response_template` of the LLM"
         )
 
 

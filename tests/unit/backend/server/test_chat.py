@@ -317,6 +317,40 @@ async def test_a_model_without_a_chat_template_is_refused(connect, loaded):
     assert "no chat template" in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        (CALL, None),
+        ("No call.", None),
+        (CALL.removesuffix("</tool_call>"), "unclosed"),
+        (CALL.replace("{", "("), "malformed"),
+        (CALL.replace("add", "subtract") + CALL.replace("{", "("), "unknown_tool"),
+    ],
+)
+async def test_why_a_call_was_not_read_is_reported_with_the_tokens(connect, loaded, text, lost):
+    """For the record of a rollout: the first cause, streamed and whole; other clients see no such field."""
+    async with connect(ScriptedWorker(loaded, text)) as client:
+        asked = {"model": "scripted", "tools": TOOLS}
+        plain = (await ask(client, **asked))["choices"][0]
+        choice = (await ask(client, **asked, return_token_ids=True))["choices"][0]
+        body = HELLO | asked | {"return_token_ids": True, "stream": True}
+        stream = await client.post("/v1/chat/completions", json=body)
+    assert "lost_call" not in plain
+    assert choice.get("lost_call") == lost
+    assert chunks_of(stream.text)[-1]["choices"][0].get("lost_call") == lost
+
+
+async def test_an_answer_of_a_model_whose_calls_cannot_be_read_says_so(connect, loaded):
+    """Else the record of a rollout would look as if the model had not wanted to call."""
+    hf = tiny_tokenizer()
+    hf.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    for text, lost in ((CALL, None), ("[CALL]add[/CALL]", "no_format")):
+        async with connect(ScriptedWorker(replace(loaded, tokenizer=ChatTokenizer(hf)), text)) as client:
+            asked = {"model": "scripted", "return_token_ids": True}
+            assert (await ask(client, **asked, tools=TOOLS))["choices"][0].get("lost_call") == lost
+            assert "lost_call" not in (await ask(client, **asked))["choices"][0]
+
+
 async def test_calls_of_tools_that_were_not_offered_are_text(connect, loaded):
     """A model that invents a function has not called one."""
     text = CALL.replace("add", "subtract")

@@ -181,6 +181,20 @@ async def test_a_format_that_misreads_the_template_ends_the_start(tmp_path):
             await builder.add_llm("student", block)
 
 
+async def test_a_model_whose_calls_cannot_be_read_is_warned_of_at_start(tmp_path, caplog):
+    """The template shows the tools and drops calls, so nothing tells their format; one without tools is no problem."""
+    model = make_tiny_model(tmp_path / "model")
+    discover_components()
+    for shown in ("", "{{ tools }}"):
+        (model / "chat_template.jinja").write_text(shown + "{% for m in messages %}{{ m.content }}\n{% endfor %}")
+        async with WorkflowBuilder() as builder:
+            await builder.add_llm("student", LocalModelConfig(model=model, device="cpu", threads=1))
+        warnings = [text for record in caplog.records if "tool calls may be lost" in (text := record.getMessage())]
+        assert len(warnings) == bool(shown)
+    assert "model: tool calls may be lost: no known format" in warnings[0]
+    assert "set `response_template` of the LLM" in warnings[0]
+
+
 def test_engines_are_compared_where_there_is_a_choice(tmp_path, monkeypatch):
     """Weights in four bits have one engine, so nothing is said of it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
