@@ -4,6 +4,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from string import ascii_letters, digits
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
@@ -33,6 +34,9 @@ from nat.wire.openai_responses import (
 )
 
 logger = logging.getLogger(__name__)
+
+_OF_IDS = ascii_letters + digits
+"""Of which an id has nine; Mistral's templates refuse others when they are sent back."""
 
 
 class ChatRoute:
@@ -236,7 +240,8 @@ class _ChatWriter:
 
 def _answered(call: Call, index: int | None = None) -> ResponseToolCall:
     function = ResponseFunction(name=call.name, arguments=call.arguments)
-    answered = ResponseToolCall(id=f"call_{secrets.token_hex(12)}", type="function", function=function)
+    call_id = call.call_id or "".join(secrets.choice(_OF_IDS) for _ in range(9))
+    answered = ResponseToolCall(id=call_id, type="function", function=function)
     if index is not None:
         answered.index = index
     return answered

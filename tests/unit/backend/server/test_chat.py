@@ -245,6 +245,7 @@ async def test_tool_calls_are_read_from_the_text(connect, loaded):
     calls = choice["message"]["tool_calls"]
     assert [json.loads(call["function"]["arguments"]) for call in calls] == [{"a": 1}, {"a": 1}]
     assert len({call["id"] for call in calls}) == 2
+    assert all(len(call["id"]) == 9 and call["id"].isalnum() for call in calls), "Mistral's templates refuse others"
     assert len(single["message"]["tool_calls"]) == 1
     assert '"name": "add"' in worker.prompts[0]
 
@@ -304,6 +305,7 @@ async def test_a_template_whose_calls_cannot_be_read_is_named_once(connect, load
             assert (await ask(client, model="scripted", tools=TOOLS))["choices"][0]["finish_reason"] == "tool_calls"
     warnings = [record.getMessage() for record in caplog.records if "tool calls may be lost" in record.getMessage()]
     assert len(warnings) == 1
+    assert "does not show the model its tools" in warnings[0]
     assert "does not write calls" in warnings[0]
 
 
