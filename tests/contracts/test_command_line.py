@@ -41,7 +41,7 @@ COMMANDS = {
     "--load_in_4bit --lora_rank --lora_alpha --device --dtype --max_seq_length --max_num_seqs --kv_cache_mb "
     "--prefix_cache_mb --threads --seed --save_every --keep_last --resume --exit_with_parent --allowed_hosts "
     "--max_models --s3_buckets --engine --vllm_command --vllm_url --vllm_api_key --vllm_args --vllm_startup_timeout "
-    "--vllm_sleep",
+    "--vllm_sleep --chat_template_kwargs --response_template",
 }
 
 

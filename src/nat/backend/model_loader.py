@@ -46,7 +46,7 @@ from nat.backend.model_checks import (
 from nat.backend.packed_linear import PackedLinears, exchanged
 from nat.backend.products import bfloat16_is_faster
 from nat.backend.segments import flash
-from nat.backend.tokenizer import ChatTokenizer
+from nat.backend.tokenizer import ChatOptions, ChatTokenizer
 from nat.backend.wide_residual import Widened, widened
 from nat.errors import ModelCodeStopped, ModelNotSupported, NatError, describe_error
 from nat.hub import cached_folder
@@ -89,12 +89,14 @@ def load_model(
     max_seq_length: int | None = None,
     seed: int = 0,
     verified: bool = False,
+    chats: ChatOptions | None = None,
 ) -> LoadedModel:
     """Load a checkpoint directory and check that packed batches compute what the model computes.
 
     The weights of our own checkpoints and exports are compared with their checksums, unless the caller has just
-    `verified` them. `auto` means a GPU if there is one, and bfloat16 where the device multiplies it faster. With
-    `load_in_4bit`, the linear weights are quantized, so only adapters can be trained. `seed` initialises the adapter.
+    `verified` them. `chats` are checked before the weights are read. `auto` means a GPU if there is one, and bfloat16
+    where the device multiplies it faster. With `load_in_4bit`, the linear weights are quantized, so only adapters can
+    be trained. `seed` initialises the adapter.
     """
     path = Path(path)
     if not verified:
@@ -102,6 +104,7 @@ def load_model(
     sandbox = Sandbox()
     sandbox.start()
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    tokenizer = None if chats is None else load_tokenizer(path, sandbox, chats)
     where = chosen_device(device)
     precision = _DTYPES.get(dtype) or fastest_dtype(where, _num_weights(path))
     if precision == torch.bfloat16 and not has_bfloat16(where):
@@ -115,7 +118,7 @@ def load_model(
         quantize(model, where)
     model.train(mode=False).to(where)
     freeze_other_parts(model)
-    tokenizer = load_tokenizer(path, sandbox)
+    tokenizer = tokenizer or load_tokenizer(path, sandbox, chats)
     limit = context_limit(model.config, max_seq_length)
     check_config(model.config, limit)
     if model.device.type == "cuda" and model.dtype == torch.bfloat16:
@@ -184,10 +187,10 @@ def _num_weights(path: Path) -> int:
         return 0
 
 
-def load_tokenizer(path: Path, sandbox: Sandbox) -> ChatTokenizer:
+def load_tokenizer(path: Path, sandbox: Sandbox, chats: ChatOptions | None = None) -> ChatTokenizer:
     """Load the checkpoint's tokenizer; if it has none, transformers would create an empty one."""
     if is_adapter(path) and not (_has_vocabulary(path) or (path / "tokenizer_config.json").is_file()):
-        return load_tokenizer(base_of(path), sandbox)
+        return load_tokenizer(base_of(path), sandbox, chats)
     if not _has_vocabulary(path):
         others = ", ".join(" with ".join(files) for files in _VOCABULARIES[1:])
         raise ModelNotSupported(
@@ -205,7 +208,8 @@ def load_tokenizer(path: Path, sandbox: Sandbox) -> ChatTokenizer:
         raise ModelNotSupported(
             f"{path} has a tokenizer without a vocabulary: it has special tokens only", hint=_SAVE_TOKENIZER
         )
-    own = ChatTokenizer(tokenizer, sandbox=sandbox)
+    own = ChatTokenizer(tokenizer, sandbox=sandbox, options=chats)
+    own.check_options()
     if own.longest_token > _LONGEST_TOKEN:
         raise ModelNotSupported(
             f"{path} has a token of {own.longest_token - 1} characters; at most {_LONGEST_TOKEN - 1} are possible, "

@@ -23,6 +23,7 @@ from pydantic import (
 
 from nat.secrets import known_secrets
 from nat.wire.hosts import HOST_LIST, check_public_host
+from nat.wire.template_options import ConfiguredVariables, ResponseTemplate
 
 logger = logging.getLogger(__name__)
 
@@ -143,6 +144,12 @@ class BackendOptions(BaseModel):
     """Memory in MB of the prefix cache, per model, for earlier prompts and answers; default: 1/16 of what is free."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads per operation; default: as many as find a free core, measured once a second."""
+    chat_template_kwargs: ConfiguredVariables = {}
+    """Variables of the model's chat template for everything that does not set them, such as `enable_thinking: false` of
+    Qwen3."""
+    response_template: ResponseTemplate | None = None
+    """How the model writes thinking and tool calls, as a `response_template` of transformers or the path of a JSON file
+    with one; default: the tokenizer's, else found in the chat template."""
     seed: int = 0
     """Seed of the adapters' initial weights."""
     save_every: SaveEvery = 1

@@ -22,6 +22,7 @@ from nat.backend.server.app import create_app
 from nat.backend.tokenizer import ChatTokenizer
 from nat.backend.words.samples import ASKED, FIRST, REFUSALS, SECOND, TOOLS, answer, calling
 from nat.errors import NatError
+from nat.http.client import DirectAsyncClient
 from nat.sizing.certificate import Conversation
 from nat.wire.openai_requests import SESSION_HEADER
 from nat.wire.openai_responses import BrokenPrefix
@@ -130,7 +131,7 @@ async def _drift(engine: _Script, script: Messages[dict[str, Any]]) -> list[Brok
     tools = list(TOOLS) if any("tool_calls" in message for message in script) else None
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     headers = {"Authorization": f"Bearer {_KEY}", SESSION_HEADER: _NAME}
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:
+    async with DirectAsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:
         for message in script:
             if message["role"] != "assistant":
                 history.append(message)
