@@ -91,9 +91,9 @@ def seconds_of(load: Load, measured: dict[int, Pass]) -> float:
 def matrices(config: PreTrainedConfig) -> list[tuple[int, int]]:
     """The matrices [N, K] of one layer: queries, keys, values, output, gate, up and down."""
     hidden, inner = config.hidden_size, config.intermediate_size
-    head = hidden // config.num_attention_heads
-    keys = head * config.num_key_value_heads
-    attention = [(hidden, hidden), (keys, hidden), (keys, hidden), (hidden, hidden)]
+    head = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
+    queries, keys = head * config.num_attention_heads, head * config.num_key_value_heads
+    attention = [(queries, hidden), (keys, hidden), (keys, hidden), (hidden, queries)]
     return [*attention, (inner, hidden), (inner, hidden), (hidden, inner)]
 
 

@@ -1,10 +1,12 @@
 """The whole backend on one GPU: sampler, learner with its share of the device's products, and the parts of an epoch.
 
-    python -m bench.gpu                                  # a GPU, at most eight minutes
+    python -m bench.gpu                                  # Qwen2.5 on a GPU, at most eight minutes
+    python -m bench.gpu --suite long                     # another suite, at most eight minutes, too
     python -m bench.gpu --device cpu --shapes tiny       # shows that it works; no figure of a GPU
 
-It downloads nothing: the weights are random, in the shapes of Qwen2.5. Each shape and mode runs in a process of its own
-(`bench/gpu_case.py`). MFU is what an update needs at least, divided by what the data sheet promises for bfloat16.
+It downloads nothing: the weights are random, in the shapes of Qwen2.5 and Qwen3. Each shape and mode runs in a process
+of its own (`bench/gpu_case.py`). MFU is what an update needs at least, divided by what the data sheet promises for
+bfloat16.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,27 @@ from bench.ceiling import num_weights
 from bench.gpu_case import MODES, add_sizes
 from bench.shapes import SHAPES
 
-QWEN = ("qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b")
+SUITES: dict[str, dict[str, Any]] = {
+    "qwen2.5": {"shapes": ["qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b"], "mode": ["lora", "full"]},
+    "qwen3": {"shapes": ["qwen3-0.6b", "qwen3-4b"], "mode": ["lora", "qlora"], "chats": [1, 64], "lengths": [2048]},
+    "qwen3-8b": {"shapes": ["qwen3-8b"], "mode": ["lora", "qlora"], "chats": [1, 64], "lengths": [2048]},
+    "long": {
+        "shapes": ["qwen3-4b"],
+        "mode": ["lora"],
+        "chats": [1, 4],
+        "prompts": [8192, 32768],
+        "lengths": [8192, 32768],
+    },
+    "cudnn": {
+        "shapes": ["qwen3-0.6b"],
+        "mode": ["lora"],
+        "chats": [1, 16],
+        "prompts": [128, 8192],
+        "cudnn": ["on", "off"],
+        "part": ["sampler"],
+    },
+}
+"""What one call measures, unless its options say otherwise."""
 SECONDS = 470.0
 """For everything; what does not fit is listed as left out."""
 DATASHEET_FLOPS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
@@ -36,21 +59,26 @@ def main() -> None:
     """Print a table for people and one JSON object for programs."""
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=main.__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    parser.add_argument("--shapes", choices=SHAPES, nargs="+", default=QWEN)
-    parser.add_argument("--mode", choices=MODES, nargs="+", default=["lora", "full"], help="what is trained")
+    parser.add_argument("--suite", choices=SUITES, default="qwen2.5", help="the defaults of the options below")
+    parser.add_argument("--shapes", choices=SHAPES, nargs="+")
+    parser.add_argument("--mode", choices=MODES, nargs="+", help="what is trained")
+    parser.add_argument("--cudnn", choices=("on", "off"), nargs="+", default=["on"], help="cuDNN's attention")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time for everything")
     parser.add_argument("--out", type=Path, help="also write the JSON object here")
     add_sizes(parser)
+    parser.set_defaults(**SUITES[parser.parse_args().suite])
     options = parser.parse_args()
-    sizes = [f"--tokens={options.tokens}", f"--prompt={options.prompt}", "--chats", *map(str, options.chats)]
-    sizes += ["--lengths", *map(str, options.lengths)]
+    sizes = [f"--tokens={options.tokens}"]
+    for name in ("chats", "prompts", "lengths", "part"):
+        sizes += [f"--{name}", *map(str, getattr(options, name))]
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error(f"torch {torch.__version__} finds no CUDA device here; try --device cpu --shapes tiny")
     deadline = time.monotonic() + options.seconds
     found: list[Figure] = []
-    for shape in options.shapes:
-        for mode in options.mode:
-            found += _figures(shape, options.device, sizes, deadline, mode)
+    for shape, mode, cudnn in product(options.shapes, options.mode, options.cudnn):
+        more = ["--no-cudnn"] if cudnn == "off" else []
+        told = {"cudnn": cudnn} if len(options.cudnn) > 1 else {}
+        found += [figure | told for figure in _figures(shape, options.device, [*sizes, *more], deadline, mode)]
     device = _device(options.device)
     for line in table(found, device):
         print(line)
@@ -99,7 +127,8 @@ def table(found: Sequence[Figure], device: Figure) -> Iterator[str]:
 
 def _case(figure: Figure) -> str:
     if "chats" in figure:
-        return f"chats: {figure['chats']}"
+        without = ", without cuDNN" if figure.get("cudnn") == "off" else ""
+        return f"chats: {figure['chats']} after {figure['prompt']} tokens{without}"
     if "length" in figure:
         return f"{figure['rows']} rows of {figure['length']}"
     return f"{figure['rollouts']} rollouts" if "rollouts" in figure else ""
@@ -114,9 +143,12 @@ def _result(figure: Figure, device: Figure) -> str:
             f"{name.removesuffix('_seconds').replace('_', ' ')} {value:.2f} s" for name, value in parts.items()
         )
         return f"{figure['status']}: {times}; sampler and learner differ by {figure['logprob_diff_mean']:.4f}"
+    if figure["part"] == "memory":
+        predicted = figure["predicted_gb"]
+        return f"predicted {predicted:.1f} GB, {predicted / figure['peak_gb'] - 1:+.0%} of the measured peak"
     rate = f"{figure['tokens_per_second']:,.0f} tokens/s"
     if "flops" not in figure:
-        return rate
+        return f"{rate}, at first {figure['first_tokens_per_second']:,.0f}"
     promised = device["datasheet_flops"]
     share = f"{figure['flops'] / device['flops']:.0%} of the device's products"
     return f"{rate}, {share}" + (f", MFU {figure['flops'] / promised:.1%}" if promised else "")

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from random import Random
 
@@ -28,12 +28,15 @@ from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.sequence import Delta, Request, SamplingParams, Sequence
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
+from nat.backend.memory import available_bytes
 from nat.backend.model_loader import load_model
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner
 from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.backend.training.reference import Reference
+from nat.sizing.memory import Setup, Workload, predict
+from nat.sizing.shape import ModelShape
 from nat.wire.training import JobState, Span, TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
 
 ANSWER = 64
@@ -55,8 +58,8 @@ class Sizes:
     lengths: list[int]
     tokens: int
     """Tokens of an update; at least one row per group."""
-    prompt: int
-    """Tokens of a chat's prompt."""
+    prompts: list[int]
+    """Tokens of a chat's prompt; the epoch has the first."""
 
 
 class Answered(threading.Event):
@@ -88,18 +91,20 @@ class Case:
         settings = None if mode == "full" else LoraSettings(LORA_RANK, 2 * LORA_RANK)
         self.loaded = load_model(path, device=device, lora=settings, load_in_4bit=mode == "qlora")
         self.load_seconds = time.perf_counter() - began
+        self.peak_bytes = 0
+        """The most memory of all parts so far."""
         self.worker = Worker(Engine(self.loaded, policy_version="bench@0", limits=EngineLimits(max(sizes.chats))))
         self.learner = Learner(self.loaded, Reference(self.loaded, lambda: load_model(path, device=device).model))
         checkpoints = Checkpoints(folder / "checkpoints", keep_last=1)
         ledger = JobLedger(checkpoints.folder / LEDGER)
         self.jobs = TrainingJobs(self.worker, self.learner, checkpoints, ledger, output_dir=folder)
 
-    def answers(self, chats: int, answer: int = ANSWER) -> list[Sequence]:
-        """Sample all chats at the same time."""
+    def answers(self, chats: int, prompt: int, answer: int = ANSWER) -> list[Sequence]:
+        """Sample all chats at the same time, after prompts of so many tokens."""
         waiting = []
         for number in range(chats):
             params = SamplingParams(max_tokens=answer, ignore_eos=True, seed=number)
-            request = Request([Sequence(0, self._tokens(self.sizes.prompt), params)], Answered())
+            request = Request([Sequence(0, self._tokens(prompt), params)], Answered())
             self.worker.submit(request)
             waiting.append(request)
         for request in waiting:
@@ -134,12 +139,14 @@ def grouped(rows: list[TrainingRow]) -> list[TrainingGroup]:
     return [TrainingGroup(id=str(start), rollouts=rollouts[start : start + GROUP]) for start in starts]
 
 
-def sampler(case: Case, chats: int) -> Figures:
-    """Tokens per second of the second of two rounds."""
-    case.answers(chats)
-    began = time.perf_counter()
-    case.answers(chats)
-    return {"chats": chats, "tokens_per_second": chats * ANSWER / (time.perf_counter() - began)}
+def sampler(case: Case, chats: int, prompt: int) -> Figures:
+    """Tokens per second of two rounds: kernels and plans that a shape needs are made in the first."""
+    marks = [time.perf_counter()]
+    for _ in range(2):
+        case.answers(chats, prompt)
+        marks.append(time.perf_counter())
+    first, second = (chats * ANSWER / (after - before) for before, after in pairwise(marks))
+    return {"chats": chats, "prompt": prompt, "tokens_per_second": second, "first_tokens_per_second": first}
 
 
 def update(case: Case, length: int) -> Figures:
@@ -160,24 +167,27 @@ def update_flops(case: Case, length: int) -> float:
 
     A token takes 2 per weight forwards, 2 for the gradient of its input and, with full weights, 2 for that of the
     weights; the logits are those of sampled tokens. Causal attention takes 2 x 2 x hidden x length / 2 per token and
-    layer forwards and twice that backwards. Recomputed activations do not count.
+    layer forwards and twice that backwards; hidden is the width of all heads. Recomputed activations do not count.
     """
     config = case.config
     logits = config.vocab_size * config.hidden_size
     weights = length * (num_weights(config) - logits) + length // 2 * logits
-    attention = config.num_hidden_layers * 2 * config.hidden_size * length**2
+    width = config.num_attention_heads * (
+        getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    )
+    attention = config.num_hidden_layers * 2 * width * length**2
     return float((6 if case.mode == "full" else 4) * weights + 3 * attention)
 
 
 def epoch(case: Case) -> Figures:
     """The seconds of an epoch's parts, with the alarms of a real one: sampler and learner must agree."""
     marks = [time.perf_counter()]
-    sequences = case.answers(max(case.sizes.chats))
+    sequences = case.answers(max(case.sizes.chats), case.sizes.prompts[0])
     marks.append(time.perf_counter())
     rows = [sampled_row(s.prompt_ids, s.token_ids, s.logprobs) for s in sequences]
     state = asyncio.run(_trained(case.jobs, TrainingJob(id="epoch", groups=grouped(rows))))
     marks.append(time.perf_counter())
-    case.answers(1, answer=1)
+    case.answers(1, case.sizes.prompts[0], answer=1)
     marks.append(time.perf_counter())
     rollouts, job, first = (after - before for before, after in pairwise(marks))
     trained = state.metrics.get("seconds", 0.0)
@@ -212,7 +222,30 @@ def report(case: Case, part: str, run: Callable[[], Figures]) -> None:
     except Exception as error:  # noqa: BLE001 - one part without memory must not cost the figures of the others
         figures = {"error": f"{type(error).__name__}: {error}".partition("\n")[0][:200]}
     peak = torch.cuda.max_memory_allocated() if on_gpu else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    case.peak_bytes = max(case.peak_bytes, peak)
     print(json.dumps({"part": part, "mode": MODES[case.mode], **figures, "peak_gb": peak / 1e9}), flush=True)
+
+
+def predicted(case: Case) -> Figures:
+    """What `nat.sizing` says that these parts take at most."""
+    on_cpu, sizes = case.loaded.device.type == "cpu", case.sizes
+    setup = Setup(
+        "cpu" if on_cpu else "cuda",
+        "float32" if on_cpu else "bfloat16",
+        None if case.mode == "full" else LORA_RANK,
+        load_in_4bit=case.mode == "qlora",
+        max_num_seqs=max(sizes.chats),
+        prefix_cache_mb=EngineLimits.prefix_cache_bytes // 2**20,
+    )
+    workload = Workload(
+        chats=max(sizes.chats),
+        chat_tokens=max(sizes.prompts) + ANSWER,
+        row_tokens=max(sizes.lengths),
+        step_tokens=max(sizes.tokens, GROUP * max(sizes.lengths)),
+    )
+    shape = ModelShape.of_config(case.config.to_dict())
+    memory = predict(shape, setup, workload, free=available_bytes(case.loaded.device))
+    return {"predicted_gb": memory.total / 1e9}
 
 
 def add_sizes(parser: argparse.ArgumentParser) -> None:
@@ -222,7 +255,9 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
         "--lengths", type=int, nargs="+", default=[512, 2048, 4096], help="tokens of a row of an update"
     )
     parser.add_argument("--tokens", type=int, default=32768, help="tokens of an update, in at least eight rows")
-    parser.add_argument("--prompt", type=int, default=128, help="tokens of a chat's prompt")
+    parser.add_argument("--prompts", type=int, nargs="+", default=[128], help="tokens of a chat's prompt")
+    parser.add_argument("--part", choices=PARTS, nargs="+", default=PARTS)
+    parser.add_argument("--no-cudnn", action="store_true", help="turn cuDNN's attention off")
 
 
 def main() -> None:
@@ -231,18 +266,21 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, required=True)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--mode", choices=MODES, default="full", help="what is trained")
-    parser.add_argument("--part", choices=PARTS, nargs="+", default=PARTS)
     add_sizes(parser)
     options = parser.parse_args()
-    sizes = Sizes(options.chats, options.lengths, options.tokens, options.prompt)
+    torch.backends.cuda.enable_cudnn_sdp(not options.no_cudnn)
+    sizes = Sizes(options.chats, options.lengths, options.tokens, options.prompts)
     with tempfile.TemporaryDirectory() as folder:
         case = Case(options.shape, options.device, sizes, Path(folder), options.mode)
-        for chats in sizes.chats if "sampler" in options.part else ():
-            report(case, "sampler", partial(sampler, case, chats))
+        for chats, prompt in product(sizes.chats, sizes.prompts) if "sampler" in options.part else ():
+            report(case, "sampler", partial(sampler, case, chats, prompt))
         for length in sizes.lengths if "learner" in options.part else ():
             report(case, "learner", partial(update, case, length))
         if "epoch" in options.part:
             report(case, "epoch", partial(epoch, case))
+        if set(options.part) == set(PARTS):
+            figures = {"part": "memory", "mode": MODES[case.mode], **predicted(case), "peak_gb": case.peak_bytes / 1e9}
+            print(json.dumps(figures), flush=True)
         case.jobs.close()
 
 

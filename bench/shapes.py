@@ -11,6 +11,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from string import ascii_lowercase
@@ -25,6 +26,7 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
+    Qwen3Config,
 )
 
 CACHE = Path(__file__).parents[1] / ".tmp" / "shapes"
@@ -77,6 +79,8 @@ def _config(
     )
 
 
+_qwen3 = partial(Qwen3Config, head_dim=128)
+
 SHAPES: dict[str, Callable[[], PreTrainedConfig]] = {
     # The example's model, with a longer context.
     "tiny": lambda: _config(18, 128, 384, layers=2, heads=4, kv_heads=4, positions=4096, theta=1e4, tied=False),
@@ -90,6 +94,11 @@ SHAPES: dict[str, Callable[[], PreTrainedConfig]] = {
     "qwen2.5-0.5b": lambda: _config(151936, 896, 4864, layers=24, heads=14, kv_heads=2),
     "qwen2.5-1.5b": lambda: _config(151936, 1536, 8960, layers=28, heads=12, kv_heads=2),
     "qwen2.5-7b": lambda: _config(152064, 3584, 18944, layers=28, heads=28, kv_heads=4, tied=False),
+    "qwen3-0.6b": lambda: _config(151936, 1024, 3072, layers=28, heads=16, kv_heads=8, positions=40960, kind=_qwen3),
+    "qwen3-4b": lambda: _config(151936, 2560, 9728, layers=36, heads=32, kv_heads=8, positions=40960, kind=_qwen3),
+    "qwen3-8b": lambda: _config(
+        151936, 4096, 12288, layers=36, heads=32, kv_heads=8, positions=40960, tied=False, kind=_qwen3
+    ),
 }
 
 

@@ -17,6 +17,7 @@ import click
 from families_page import families_page
 from machines_page import machines_page
 from pydantic_core import to_jsonable_python
+from templates_page import templates_page
 
 from nat.backend.algorithms.registry import BUILT_IN, FACTORS, find_algorithm, resolve
 from nat.cli.main import cli
@@ -167,6 +168,7 @@ _WORDS = {
     "True": "true",
     "False": "false",
     "Any": "anything",
+    "JsonValue": "anything",
     "Path": "path",
     "SecretStr": "secret",
     "ComparableSecretStr": "secret",
@@ -205,6 +207,7 @@ def pages() -> dict[str, str]:
         "causes.md": causes_page(),
         "models_and_machines.md": machines_page(),
         "families.md": families_page(),
+        "templates.md": templates_page(),
     }
 
 

@@ -1,6 +1,7 @@
 """Models by name: find a model's folder on this machine, convert a GGUF file, or download from the Hugging Face Hub."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,8 +15,10 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 """`OWNER/NAME`; a few old models have only a name."""
 _ADDRESS = re.compile(r"https?:/+(www\.)?(huggingface\.co|hf\.co)/(?P<name>[\w.-]+/[\w.-]+)")
 """A path has lost one of the two slashes."""
-_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt")
-"""Configuration, weights, chat template and vocabularies; repositories may also have weights in other formats."""
+_WORDS = ("*.json", "*.jinja", "*.model", "*.txt")
+"""Configuration, chat template and vocabularies."""
+_FILES = (*_WORDS, "*.safetensors")
+"""With the weights; repositories may also have them in other formats."""
 _CLOSE = 0.75
 """Names of the Hub and paths of folders are long, so two of them are seldom alike by chance."""
 _ELSEWHERE = ("*/*",)
@@ -31,9 +34,10 @@ class LocalModel:
     """The commit of the Hub that it is; None for a folder or file that the user named."""
 
 
-def local_model(model: Path | str, revision: str | None = None) -> LocalModel:
+def local_model(model: Path | str, revision: str | None = None, *, weights: bool = True) -> LocalModel:
     """The folder of a model; a GGUF file is converted, a name of the Hub downloaded, unless the cache has it.
 
+    Without `weights`, the files beside them are downloaded alone.
     `huggingface_hub` reads its own settings: HF_HOME, HF_ENDPOINT (a mirror), HF_TOKEN, HF_HUB_OFFLINE.
 
     Raises:
@@ -51,7 +55,7 @@ def local_model(model: Path | str, revision: str | None = None) -> LocalModel:
         return LocalModel(converted(folder))
     if address := _ADDRESS.match(str(model)):
         raise ModelUnavailable(f"{model} is an address", hint=f"give the model's name alone: {address['name']}")
-    found = _downloaded(str(model), revision) if named else LocalModel(folder)
+    found = _downloaded(str(model), revision, _FILES if weights else _WORDS) if named else LocalModel(folder)
     if not is_model(found.folder):
         what = "a model of transformers" if named else "a checkpoint directory"
         why = f"is not {what} (it has no config.json)"
@@ -86,7 +90,7 @@ def cached_folder(name: str, revision: str | None = None) -> Path | None:
         return None
 
 
-def _downloaded(name: str, revision: str | None) -> LocalModel:
+def _downloaded(name: str, revision: str | None, files: Sequence[str]) -> LocalModel:
     if missing_packages(["huggingface_hub"]):
         raise ModelUnavailable(
             f"{name} is no folder here ({Path.cwd()}); names of the Hub need huggingface_hub, which is not installed",
@@ -95,7 +99,7 @@ def _downloaded(name: str, revision: str | None) -> LocalModel:
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import, and only names need it
 
     try:
-        folder = snapshot_download(name, revision=revision, allow_patterns=[*_FILES], ignore_patterns=[*_ELSEWHERE])
+        folder = snapshot_download(name, revision=revision, allow_patterns=[*files], ignore_patterns=[*_ELSEWHERE])
     except Exception as error:
         raise _explained(name, revision, error) from error
     return LocalModel(Path(folder), revision=Path(folder).name)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -118,15 +119,57 @@ def test_a_row_replaces_the_row_of_its_case(tmp_path: Path):
 
 @pytest.mark.bench
 def test_the_bench_of_a_gpu_runs_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Sampler, learner and epoch are measured; nothing fails or is left out."""
+    """Sampler, learner, epoch and the most memory are measured; nothing fails or is left out."""
     sizes = ["--chats", "2", "--lengths", "32", "--tokens", "256"]
     options = ["--device=cpu", "--shapes", "tiny", "--mode", "lora", *sizes, f"--out={tmp_path}/gpu.json"]
     monkeypatch.setattr(sys, "argv", ["bench.gpu", *options])
     gpu.main()
     found = json.loads((tmp_path / "gpu.json").read_text())["figures"]
-    assert [figure["part"] for figure in found] == ["sampler", "learner", "epoch"]
+    assert [figure["part"] for figure in found] == ["sampler", "learner", "epoch", "memory"]
     assert not [figure for figure in found if "error" in figure]
-    assert found[-1]["status"] == "completed"
+    assert found[2]["status"] == "completed"
+    assert found[3]["predicted_gb"] > 0
+
+
+@pytest.mark.bench
+def test_each_suite_of_the_bench_of_a_gpu_is_left_out_where_time_is_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Its options are known to both processes, and what there was no time for is listed."""
+    for suite, chosen in gpu.SUITES.items():
+        monkeypatch.setattr(sys, "argv", ["bench.gpu", f"--suite={suite}", "--device=cpu", "--seconds=0"])
+        gpu.main()
+        cases = [line for line in capsys.readouterr().out.splitlines() if "the time for everything was over" in line]
+        assert len(cases[:-1]) == len(chosen["shapes"]) * len(chosen["mode"]) * len(chosen.get("cudnn", ["on"]))
+
+
+@pytest.mark.bench
+def test_a_suite_measures_with_and_without_cudnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each of the two has figures of its own; the sampler alone is measured, with the prompts of the call."""
+    sizes = ["--shapes=tiny", "--chats", "2", "--prompts", "8", "70"]
+    monkeypatch.setattr(
+        sys, "argv", ["bench.gpu", "--suite=cudnn", "--device=cpu", *sizes, f"--out={tmp_path}/gpu.json"]
+    )
+    gpu.main()
+    found = json.loads((tmp_path / "gpu.json").read_text())["figures"]
+    assert [(figure["cudnn"], figure["prompt"]) for figure in found] == [("on", 8), ("on", 70), ("off", 8), ("off", 70)]
+
+
+@pytest.mark.bench
+def test_the_bench_of_a_gpu_needs_little_installed():
+    """A borrowed machine has torch, transformers, peft, pydantic and numpy, with what they need, and no more."""
+    script = """if True:
+        import sys
+
+        class Refused:
+            def find_spec(self, name, *_):
+                if name.partition(".")[0] in {"fastapi", "uvicorn", "starlette", "openai", "pyarrow", "click"}:
+                    raise ImportError(f"{name} is not there")
+
+        sys.meta_path.insert(0, Refused())
+        import bench.gpu, bench.gpu_case
+    """
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)  # noqa: S603 - ours
 
 
 @pytest.mark.bench

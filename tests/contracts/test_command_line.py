@@ -14,6 +14,7 @@ EXPORT = (
 COMMANDS = {
     "nat": "--version --log-level",
     "nat init": "name --framework --model --no_model",
+    "nat fits": "model --revision --gpu --max_seq_length --json",
     "nat finetune": f"{COMMON} --dataset --validation_dataset --validation_interval --validation_config_file "
     "--result_json_path --dry_run --endpoint --endpoint_timeout",
     "nat probe": f"{COMMON} --dataset --result_json_path --endpoint --endpoint_timeout --minutes --examples "
@@ -40,7 +41,7 @@ COMMANDS = {
     "--load_in_4bit --lora_rank --lora_alpha --device --dtype --max_seq_length --max_num_seqs --kv_cache_mb "
     "--prefix_cache_mb --threads --seed --save_every --keep_last --resume --exit_with_parent --allowed_hosts "
     "--max_models --s3_buckets --engine --vllm_command --vllm_url --vllm_api_key --vllm_args --vllm_startup_timeout "
-    "--vllm_sleep",
+    "--vllm_sleep --chat_template_kwargs --response_template",
 }
 
 

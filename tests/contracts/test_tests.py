@@ -11,7 +11,7 @@ SOURCE, UNIT = ROOT / "src" / "nat", ROOT / "tests" / "unit"
 LONG = 150
 """A module with at least this many non-blank lines needs a test file of its name."""
 SUBJECTS = {
-    "backend/test_devices.py": "sampling, updates and exports on a GPU as on a CPU",
+    "backend/inference/test_kernels.py": "the kernels that a token starts on a GPU, from engine to layers",
     "backend/test_families.py": "other people's classes of models, from loading to exports",
     "backend/vllm/test_overlap.py": "updates beside vLLM of batches that older weights sampled",
     "backend/training/test_distill.py": "learning from a teacher, from batch to gradient",

@@ -151,7 +151,16 @@ def test_pages_that_messages_name_exist():
 
 @pytest.mark.parametrize(
     "name",
-    ["configuration.md", "cli.md", "metrics.md", "algorithms.md", "causes.md", "models_and_machines.md", "families.md"],
+    [
+        "configuration.md",
+        "cli.md",
+        "metrics.md",
+        "algorithms.md",
+        "causes.md",
+        "models_and_machines.md",
+        "families.md",
+        "templates.md",
+    ],
 )
 def test_the_reference_is_up_to_date(name):
     """The committed reference pages equal the output of `make docs`."""

@@ -88,6 +88,23 @@ async def test_a_name_is_downloaded_once_and_pinned(hub, user):
     assert offline == [first]
 
 
+async def test_a_model_is_judged_without_its_weights(hub, user):
+    """`nat fits` downloads configuration, tokenizer and chat template alone, and the block pins the commit."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()", "fits", "owner/tiny", "--json"),
+        cwd=user,
+        env={**os.environ, "HF_ENDPOINT": hub.base_url, "HF_HOME": str(user / "home")},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    found = json.loads(output)
+    assert (process.returncode, found["fits"], found["family"]) == (0, True, "qwen2")
+    assert found["block"]["model"] == "owner/tiny"
+    assert found["block"]["revision"] == hub.repositories["owner/tiny"].commit
+    assert {"config.json", "tokenizer.json", "chat_template.jinja"} <= set(hub.downloads)
+    assert "model.safetensors" not in hub.downloads
+
+
 async def test_what_cannot_be_had_says_why_and_what_to_do(hub, user):
     """Names that are unknown, gated, without the revision, or no model of transformers; each with its remedy."""
     unknown, word, gated, revision, bare, folder = await find(

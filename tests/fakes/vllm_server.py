@@ -49,6 +49,8 @@ class FakeVllm:
         """True if loading succeeds and changes nothing."""
         self.raw_logprobs = False
         """True if log probabilities are those before the temperature."""
+        self.script: list[int] = []
+        """Tokens that every answer begins with."""
         self.finish: str | None = None
         """A finish reason that ends every answer after its first token."""
         self.entered = threading.Event()
@@ -209,6 +211,7 @@ class FakeVllm:
             scaled = (logits / temperature).log_softmax(-1)
             drawn = int(torch.multinomial(scaled.exp(), 1, generator=generator))
             token_id = drawn if params["temperature"] else int(logits.argmax())
+            token_id = self.script[len(tokens)] if len(tokens) < len(self.script) else token_id
             reported = logits.log_softmax(-1) if self.raw_logprobs else scaled
             others = params.get("logprob_token_ids") or reported.topk(params["logprobs"]).indices.tolist()
             listed = list(dict.fromkeys([token_id, *others]))[: max(params["logprobs"], 1)]

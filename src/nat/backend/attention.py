@@ -40,6 +40,11 @@ Window = int | None
 _SMALLEST_ROW = 64
 _SMALLEST_QUERY = 16
 """Shorter rows and queries share one bucket."""
+_LENGTH_STEP = 64
+_LENGTHS = 8
+"""Lengths that GPUs see between a power of two and the next."""
+_MOST_MASKED = 2**28
+"""Values of a mask on a GPU, where torch takes two bytes for each."""
 # Arguments that transformers passes to every attention function and that do not change a causal result.
 _NEUTRAL_ARGUMENTS = frozenset({
     "position_ids", "use_cache", "output_attentions", "output_hidden_states", "output_router_logits", "return_dict",
@@ -243,15 +248,12 @@ class PackedRows(Segmented):
         self, bucket: _RowBucket, query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: Window
     ) -> Tensor:
         mask = self._window_mask(bucket.length, window, query.device)
-        out_RHLD = F.scaled_dot_product_attention(
-            _pad(query, bucket),
-            _pad(key, bucket),
-            _pad(value, bucket),
-            attn_mask=mask,
-            is_causal=mask is None,
-            scale=scale,
-            enable_gqa=query.shape[1] != key.shape[1],
-        )
+        heads = _pad(query, bucket), _pad(key, bucket), _pad(value, bucket)
+        if mask is None:
+            grouped = query.shape[1] != key.shape[1]
+            out_RHLD = F.scaled_dot_product_attention(*heads, is_causal=True, scale=scale, enable_gqa=grouped)
+        else:
+            out_RHLD = masked_attention(*heads, mask, scale)
         out = out_RHLD.transpose(1, 2).reshape(bucket.num_rows * bucket.length, query.shape[1], value.shape[2])
         return out if bucket.cells_N is None else out.index_select(0, bucket.cells_N)
 
@@ -272,7 +274,7 @@ def _bucket_rows(lengths: tuple[int, ...], positions: Tensor, device: torch.devi
     buckets = []
     for key in sorted(set(keys.tolist())):
         chosen = keys == key
-        num_rows, length = int(chosen.sum()), int(sizes[chosen].max())
+        num_rows, length = int(chosen.sum()), planned_length(int(sizes[chosen].max()), device)
         rank = chosen.cumsum(0) - 1
         member_T = chosen[row_of_T]
         cells = rank[row_of_T[member_T]] * length + positions[member_T]
@@ -331,14 +333,8 @@ class PaddedQueries:
         pieces, cells = self._positions_NQ.shape
         own = query_THD.index_select(0, self.tokens)
         padded = own.new_zeros(pieces * cells, *own.shape[1:]).index_copy(0, self._cells, own)
-        out_NHQD = F.scaled_dot_product_attention(
-            padded.reshape(pieces, cells, *own.shape[1:]).transpose(1, 2),
-            keys_NGLD,
-            values_NGLD,
-            attn_mask=self._mask(keys_NGLD.shape[2], window),
-            scale=scale,
-            enable_gqa=query_THD.shape[1] != keys_NGLD.shape[1],
-        )
+        query_NHQD = padded.reshape(pieces, cells, *own.shape[1:]).transpose(1, 2)
+        out_NHQD = masked_attention(query_NHQD, keys_NGLD, values_NGLD, self._mask(keys_NGLD.shape[2], window), scale)
         out = out_NHQD.transpose(1, 2).reshape(pieces * cells, query_THD.shape[1], -1)
         return out.index_select(0, self._cells)
 
@@ -352,3 +348,35 @@ class PaddedQueries:
                 visible &= key_L > query_NQ1 - window
             self._masks[length, window] = visible.unsqueeze(1)
         return self._masks[length, window]
+
+
+def planned_length(length: int, device: torch.device | str) -> int:
+    """The length to pad to: a GPU's attention may plan anew for each, so it sees few; a CPU's is not padded."""
+    if torch.device(device).type == "cpu":
+        return length
+    step = max(_LENGTH_STEP, (1 << (length - 1).bit_length()) // (2 * _LENGTHS))
+    return -(-length // step) * step
+
+
+def masked_attention(
+    query_NHQD: Tensor, key_NGLD: Tensor, value_NGLD: Tensor, mask_QL: Tensor, scale: float | None
+) -> Tensor:
+    """Attention output [N, H, Q, D]; the mask of visible keys is [..., Q, L].
+
+    On a GPU, torch has no fast kernel for groups of heads and a mask. There, the query heads of a key/value head become
+    its queries, so that no key is repeated; a long prompt goes in parts, since each of them has the mask.
+    """
+    rows, heads, _, size = query_NHQD.shape
+    times = heads // key_NGLD.shape[1]
+    if times == 1 or query_NHQD.is_cpu:
+        return F.scaled_dot_product_attention(
+            query_NHQD, key_NGLD, value_NGLD, attn_mask=mask_QL, scale=scale, enable_gqa=times > 1
+        )
+    most = max(1, _MOST_MASKED // (rows * times * key_NGLD.shape[2]))
+    parts = []
+    for query, mask in zip(torch.split(query_NHQD, most, 2), torch.split(mask_QL, most, -2), strict=True):
+        folded = query.reshape(rows, heads // times, -1, size)
+        repeated = mask.repeat(*[1] * (mask.dim() - 2), times, 1)
+        out = F.scaled_dot_product_attention(folded, key_NGLD, value_NGLD, attn_mask=repeated, scale=scale)
+        parts.append(out.reshape(rows, heads, query.shape[2], -1))
+    return torch.cat(parts, 2)

@@ -8,7 +8,8 @@ import torch
 from transformers import PreTrainedModel
 
 from nat.backend.algorithms.registry import Resolved
-from nat.backend.memory import available_bytes, total_bytes
+from nat.backend.devices import chosen_device
+from nat.backend.memory import available_bytes, free_bytes, total_bytes
 from nat.backend.model import LoadedModel
 from nat.backend.sampling import SamplingEngine
 from nat.backend.speed import measured_speed
@@ -23,18 +24,21 @@ from nat.sizing.forecast import (
     bytes_text,
     fitting_text,
 )
-from nat.sizing.memory import DEFAULT_RANK, Setup, Workload, longest_row, predict
+from nat.sizing.memory import DEFAULT_RANK, MOST, DType, Setup, Workload, longest_row, predict
 from nat.sizing.remedies import remedies
 from nat.sizing.rules import usual_optimizer_steps
 from nat.sizing.shape import ModelShape
+from nat.sizing.shared_card import vllm_share
 from nat.wire.serving import ServeOptions
 from nat.wire.training import TrainingConfig
 
 logger = logging.getLogger(__name__)
 
+_HOST = torch.device("cpu")
+
 _LEAST = Workload(chats=1, chat_tokens=64, row_tokens=64, step_tokens=64)
 """What every run samples and trains at least."""
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
 """What reading a configuration with missing or wrong sizes raises."""
 
 
@@ -67,8 +71,8 @@ class Forecaster:
         setup = _setup(self._options, loaded, resolved, overlap=request.overlap)
         steps = resolved.config.steps_per_batch or usual_optimizer_steps(request.num_rollouts)
         assert resolved.config.learning_rate is not None, "filled in for the model"
-        room = available_bytes(loaded.device)
-        memory, fitting = _memory(loaded, setup, workload, room)
+        room, host = available_bytes(loaded.device), None if setup.cpu else available_bytes(_HOST)
+        memory, fitting = _memory(loaded, setup, workload, room, host)
         found = TrainingForecast(
             device=setup.device,
             dtype=setup.dtype,
@@ -78,6 +82,7 @@ class Forecaster:
             memory=memory,
             available=room,
             capacity=total_bytes(loaded.device),
+            host_available=host,
             fitting=fitting,
         )
         if not request.probe_seconds or not found.fits:
@@ -99,28 +104,44 @@ def check_capacity(options: ServeOptions) -> None:
         ModelNotSupported: with the bytes, and settings with which it fits.
 
     """
-    where = _device(options.device)
-    capacity = total_bytes(torch.device(where))
+    device = chosen_device(options.device)
+    where = _kind(device)
+    capacity = total_bytes(device)
     try:
         shape = ModelShape.of_folder(options.model)
-    except _UNREADABLE:  # loading the model will say what is wrong with it
+    except UNREADABLE:  # loading the model will say what is wrong with it
         return
     dtype = "bfloat16" if options.dtype == "auto" else options.dtype
-    least = replace(_of_options(options, where), dtype=dtype, gradient_checkpointing=True)
-    if options.output_dir is None:  # it only serves
-        least = replace(least, lora_rank=1)
-    needed = predict(shape, least, _LEAST).total
-    if capacity is None or needed <= capacity:
-        return
-    raise ModelNotSupported(
-        f"{options.model} needs {bytes_text(needed)} at least ({shape.num_parameters / 1e9:.1f} billion weights, "
-        f"{least.title}, {least.dtype}); this {'GPU' if where == 'cuda' else 'machine'} has {bytes_text(capacity)}",
-        hint=fitting_text(remedies(shape, least, _LEAST, room=capacity)),
-    )
+    least = replace(_least(options, where), dtype=dtype, optimizer_bits=8)
+    host = None if least.cpu else total_bytes(_HOST)
+    needed = predict(shape, least, _LEAST)
+    rooms = ((needed.total, capacity, "this machine" if least.cpu else "this GPU"), (needed.host, host, "its host"))
+    for count, room, name in rooms:
+        if room is not None and count > room:
+            raise ModelNotSupported(
+                f"{options.model} needs {bytes_text(count)} at least ({shape.num_parameters / 1e9:.1f} billion "
+                f"weights, {least.title}, {least.dtype}); {name} has {bytes_text(room)}",
+                hint=fitting_text(remedies(shape, least, _LEAST, room=capacity or MOST, host=host)),
+            )
 
 
-def _device(wanted: str) -> Literal["cpu", "cuda"]:
-    return "cuda" if wanted.startswith("cuda") or (wanted == "auto" and torch.cuda.is_available()) else "cpu"
+def share_for_vllm(options: ServeOptions, loaded: LoadedModel) -> float | None:
+    """Share of the loaded learner's card that vLLM may take there; None on a CPU, or if the sizes are not known."""
+    total, free = total_bytes(loaded.device), free_bytes(loaded.device)
+    try:
+        shape = ModelShape.of_config(loaded.model.config.to_dict(), _num_base_weights(loaded))
+    except UNREADABLE:
+        return None
+    if loaded.device.type == "cpu" or total is None or free is None:
+        return None
+    setup = replace(_least(options, "cuda"), dtype=_dtype(loaded))
+    sleeps = options.vllm_sleep != "never"
+    return vllm_share(shape, setup, context=loaded.max_seq_length, sleeps=sleeps, total=total, free=free)
+
+
+def _kind(device: torch.device) -> Literal["cpu", "cuda"]:
+    """What predictions take it for: Apple's GPU has none of its own, so it counts as any GPU."""
+    return "cpu" if device.type == "cpu" else "cuda"
 
 
 def _of_options(options: ServeOptions, device: Literal["cpu", "cuda"]) -> Setup:
@@ -136,11 +157,17 @@ def _of_options(options: ServeOptions, device: Literal["cpu", "cuda"]) -> Setup:
     )
 
 
+def _least(options: ServeOptions, device: Literal["cpu", "cuda"]) -> Setup:
+    """The setup that takes least; a backend that only serves trains nothing."""
+    least = replace(_of_options(options, device), gradient_checkpointing=True)
+    return replace(least, lora_rank=1) if options.output_dir is None else least
+
+
 def _setup(options: ServeOptions, loaded: LoadedModel, resolved: Resolved, *, overlap: bool) -> Setup:
     config = resolved.config
     return replace(
-        _of_options(options, _device(loaded.device.type)),
-        dtype="bfloat16" if loaded.dtype == torch.bfloat16 else "float32",
+        _of_options(options, _kind(loaded.device)),
+        dtype=_dtype(loaded),
         micro_batch_tokens=config.micro_batch_tokens,
         gradient_checkpointing=config.gradient_checkpointing,
         optimizer_bits=config.optimizer_bits,
@@ -150,13 +177,17 @@ def _setup(options: ServeOptions, loaded: LoadedModel, resolved: Resolved, *, ov
     )
 
 
+def _dtype(loaded: LoadedModel) -> DType:
+    return "bfloat16" if loaded.dtype == torch.bfloat16 else "float32"
+
+
 def _num_base_weights(loaded: LoadedModel) -> int:
     adapters = 0 if loaded.peft is None else sum(each.numel() for each in loaded.trainable_parameters().values())
     return loaded.num_parameters - adapters
 
 
 def _memory(
-    loaded: LoadedModel, setup: Setup, workload: Workload, room: int | None
+    loaded: LoadedModel, setup: Setup, workload: Workload, room: int | None, host: int | None
 ) -> tuple[list[PredictedMemory], tuple[FittingSettings, ...]]:
     """The memory as configured, then that of training adapters instead of all weights, or all weights instead.
 
@@ -164,17 +195,20 @@ def _memory(
     """
     try:
         shape = ModelShape.of_config(loaded.model.config.to_dict(), _num_base_weights(loaded))
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         logger.warning("the memory of training cannot be predicted from the model's configuration: %s", error)
         return [], ()
     other = replace(setup, lora_rank=DEFAULT_RANK if setup.full else None, load_in_4bit=False)
-    memory = [_predicted(shape, each, workload, room, loaded.max_seq_length) for each in (setup, other)]
-    if room is None or memory[0].total <= room:
+    memory = [predicted_memory(shape, each, workload, room, loaded.max_seq_length) for each in (setup, other)]
+    if room is None or (memory[0].total <= room and (host is None or memory[0].host <= host)):
         return memory, ()
-    return memory, remedies(shape, setup, workload, room=room)
+    return memory, remedies(shape, setup, workload, room=room, host=host)
 
 
-def _predicted(shape: ModelShape, setup: Setup, workload: Workload, room: int | None, context: int) -> PredictedMemory:
+def predicted_memory(
+    shape: ModelShape, setup: Setup, workload: Workload, room: int | None, context: int
+) -> PredictedMemory:
+    """The parts at the peak, and the longest rows of a context that fit into the room."""
     memory = predict(shape, setup, workload, free=room)
     return PredictedMemory(
         title=setup.title,

@@ -7,7 +7,7 @@ one call. What a layer passes to its attention is seen in a first run, not read 
 Shapes: T tokens, N width, H query heads, G key/value heads, D head size, X any number of heads.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -36,11 +36,12 @@ class _Attended(NamedTuple):
     window: Window
 
 
-class SeenRows(PackedRows):
-    """Rows that keep what each layer passes to its attention."""
+class SeenRows:
+    """Rows that keep what each layer passes to its attention; a `PackedBatch` that no kernel for segments takes."""
 
-    def __init__(self, token_ids_T: Tensor, lengths: Sequence[int]) -> None:
-        super().__init__(token_ids_T, lengths)
+    def __init__(self, rows: PackedRows) -> None:
+        self._rows = rows
+        self.token_ids_T, self.position_ids_T = rows.token_ids_T, rows.position_ids_T
         self.seen: dict[int, _Attended] = {}
 
     def attend(
@@ -48,7 +49,7 @@ class SeenRows(PackedRows):
     ) -> Tensor:
         """The rows' own attention."""
         self.seen[layer] = _Attended(len(key_GTD), key_GTD.shape[-1], scale, window)
-        return super().attend(layer, query_HTD, key_GTD, value_GTD, scale=scale, window=window)
+        return self._rows.attend(layer, query_HTD, key_GTD, value_GTD, scale=scale, window=window)
 
 
 class LeanLayer:

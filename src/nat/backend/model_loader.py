@@ -8,19 +8,29 @@ if that path fails, too, or by position embeddings that depend on the length of 
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import transformers
 from peft import LoraConfig, PeftModel
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
-from nat.backend.attention import FLASH_ATTENTION, HeadShape, packed_logits
+from nat.backend.attention import FLASH_ATTENTION, HeadShape, PackedRows, packed_logits
 from nat.backend.checkpoint_folder import check_weights, read_state
 from nat.backend.decoder_parts import freeze_other_parts
+from nat.backend.devices import chosen_device, has_bfloat16
 from nat.backend.four_bit import decode, quantize
+from nat.backend.kernel_check import check_against_cpu
 from nat.backend.lean_layers import LeanLayer, SeenRows, lean_layers
 from nat.backend.lora import LoraSettings, add_adapter, check_patterns, lora_config
 from nat.backend.model import SOLE_ADAPTER, LoadedModel, PlainPath
@@ -38,7 +48,7 @@ from nat.backend.model_checks import (
 from nat.backend.packed_linear import PackedLinears, exchanged
 from nat.backend.products import bfloat16_is_faster
 from nat.backend.segments import flash
-from nat.backend.tokenizer import ChatTokenizer
+from nat.backend.tokenizer import ChatOptions, ChatTokenizer
 from nat.backend.wide_residual import Widened, widened
 from nat.errors import ModelCodeStopped, ModelNotSupported, NatError, describe_error
 from nat.hub import cached_folder
@@ -81,6 +91,7 @@ def load_model(
     max_seq_length: int | None = None,
     seed: int = 0,
     verified: bool = False,
+    chats: ChatOptions | None = None,
     plain_because: str | None = None,
 ) -> LoadedModel:
     """Load a checkpoint directory and check that packed batches compute what the model computes.
@@ -88,8 +99,9 @@ def load_model(
     If they do not, or for the reason `plain_because`, the model takes the plain path.
 
     The weights of our own checkpoints and exports are compared with their checksums, unless the caller has just
-    `verified` them. `auto` means CUDA if there is CUDA, and bfloat16 where the device multiplies it faster. With
-    `load_in_4bit`, the linear weights are quantized, so only adapters can be trained. `seed` initialises the adapter.
+    `verified` them. `chats` are checked before the weights are read. `auto` means a GPU if there is one, and bfloat16
+    where the device multiplies it faster. With `load_in_4bit`, the linear weights are quantized, so only adapters can
+    be trained. `seed` initialises the adapter.
     """
     path = Path(path)
     if not verified:
@@ -97,18 +109,26 @@ def load_model(
     sandbox = Sandbox()
     sandbox.start()
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    where = _device(device)
-    model = load_weights(path, _DTYPES.get(dtype) or fastest_dtype(where, _num_weights(path)))
+    tokenizer = None if chats is None else load_tokenizer(path, sandbox, chats)
+    where = chosen_device(device)
+    precision = _DTYPES.get(dtype) or fastest_dtype(where, _num_weights(path))
+    if precision == torch.bfloat16 and not has_bfloat16(where):
+        raise ModelNotSupported(
+            f"dtype bfloat16: {where} has none before macOS 14", hint="set dtype to float32 or auto, or update macOS"
+        )
+    model = load_weights(path, precision)
     if (named := hub_model(path)) is not None:
         model.name_or_path = named.name  # adapters name it as their base, so that they load on other machines
     if load_in_4bit:
         quantize(model, where)
     model.train(mode=False).to(where)
     freeze_other_parts(model)
-    tokenizer = _load_tokenizer(path, sandbox)
-    limit = _context_limit(model, max_seq_length)
+    tokenizer = tokenizer or load_tokenizer(path, sandbox, chats)
+    limit = context_limit(model.config, max_seq_length)
     check_positions(model.config, limit)
-    heads, plain = _path(model, limit, plain_because)
+    heads, plain = path_of(model, limit, plain_because)
+    if where.type == "mps":
+        check_against_cpu(heads, model.dtype, where)
     if plain is None:
         wide = widen(model)
         linears = PackedLinears(model, None if wide is None else wide.head, lean(model))
@@ -127,8 +147,13 @@ def load_model(
     )
 
 
-def _path(model: PreTrainedModel, limit: int, plain_because: str | None) -> tuple[list[HeadShape], PlainPath | None]:
-    """The heads of a model that takes packed rows; of another one, why it does not."""
+def path_of(model: PreTrainedModel, limit: int, plain_because: str | None) -> tuple[list[HeadShape], PlainPath | None]:
+    """The heads of a model that takes packed rows of up to `limit` tokens; of another one, why it does not.
+
+    Raises:
+        ModelNotSupported: it cannot be computed row by row either.
+
+    """
     if plain_because is None:
         try:
             check_layers(model.config)
@@ -165,10 +190,8 @@ def widen(model: PreTrainedModel) -> Widened | None:
 
 @torch.no_grad()
 def lean(model: PreTrainedModel) -> list[LeanLayer]:
-    """The decoder layers as a sampler on a CPU computes them; none if the model gives other logits with them."""
-    if model.device.type != "cpu":
-        return []
-    rows = SeenRows.of(probe_rows(model))
+    """The decoder layers as the sampler computes them; none if the model gives other logits with them."""
+    rows = SeenRows(PackedRows.of(probe_rows(model), model.device))
     usual = packed_logits(model, rows)
     layers = lean_layers(model, rows.seen)
     try:
@@ -183,8 +206,9 @@ def lean(model: PreTrainedModel) -> list[LeanLayer]:
 def fastest_dtype(
     device: torch.device, num_weights: int, *, measured: Callable[[], bool] = bfloat16_is_faster
 ) -> torch.dtype:
-    """bfloat16 on CUDA, and on CPUs that multiply it much faster for models whose time is mostly that of products."""
-    faster = device.type == "cuda" or (device.type == "cpu" and num_weights >= _MOSTLY_PRODUCTS and measured())
+    """bfloat16 on GPUs, and on CPUs that multiply it much faster for models whose time is mostly that of products."""
+    on_cpu = device.type == "cpu"
+    faster = num_weights >= _MOSTLY_PRODUCTS and measured() if on_cpu else has_bfloat16(device)
     return torch.bfloat16 if faster else torch.float32
 
 
@@ -196,22 +220,10 @@ def _num_weights(path: Path) -> int:
         return 0
 
 
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
-        raise ModelNotSupported(
-            f"device {name}: there is no CUDA device here that this torch {torch.__version__} ({built}) can use",
-            hint="set device to cpu or auto; or check the driver (nvidia-smi) and install a CUDA build of torch",
-        )
-    return torch.device(name)
-
-
-def _load_tokenizer(path: Path, sandbox: Sandbox) -> ChatTokenizer:
+def load_tokenizer(path: Path, sandbox: Sandbox, chats: ChatOptions | None = None) -> ChatTokenizer:
     """Load the checkpoint's tokenizer; if it has none, transformers would create an empty one."""
     if is_adapter(path) and not (_has_vocabulary(path) or (path / "tokenizer_config.json").is_file()):
-        return _load_tokenizer(base_of(path), sandbox)
+        return load_tokenizer(base_of(path), sandbox, chats)
     if not _has_vocabulary(path):
         others = ", ".join(" with ".join(files) for files in _VOCABULARIES[1:])
         raise ModelNotSupported(
@@ -229,7 +241,8 @@ def _load_tokenizer(path: Path, sandbox: Sandbox) -> ChatTokenizer:
         raise ModelNotSupported(
             f"{path} has a tokenizer without a vocabulary: it has special tokens only", hint=_SAVE_TOKENIZER
         )
-    own = ChatTokenizer(tokenizer, sandbox=sandbox)
+    own = ChatTokenizer(tokenizer, sandbox=sandbox, options=chats)
+    own.check_options()
     if own.longest_token > _LONGEST_TOKEN:
         raise ModelNotSupported(
             f"{path} has a token of {own.longest_token - 1} characters; at most {_LONGEST_TOKEN - 1} are possible, "
@@ -257,18 +270,24 @@ def _has_vocabulary(path: Path) -> bool:
     return any(all(any(path.glob(pattern)) for pattern in files) for files in _VOCABULARIES)
 
 
-def _context_limit(model: PreTrainedModel, wanted: int | None) -> int:
-    possible = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+def context_limit(config: PreTrainedConfig, wanted: int | None) -> int:
+    """The most tokens of a conversation: those that are wanted, or all positions of the model.
+
+    Raises:
+        ModelNotSupported: the model has fewer, or neither says how many.
+
+    """
+    possible = getattr(config.get_text_config(), "max_position_embeddings", None)
     if possible is None and wanted is not None:
         return wanted
     if not (isinstance(possible, int) and possible > 0):
         raise ModelNotSupported(
             f"max_position_embeddings of {MODEL_CONFIG} is {possible!r}; wanted is the number of the model's positions",
-            hint=f"{_COPY_AGAIN}; if {model.config.model_type} has no such number, set max_seq_length",
+            hint=f"{_COPY_AGAIN}; if {config.model_type} has no such number, set max_seq_length",
         )
     if wanted is not None and wanted > possible:
         raise ModelNotSupported(
-            f"max_seq_length {wanted} is more than the {possible} positions of {model.config.model_type}",
+            f"max_seq_length {wanted} is more than the {possible} positions of {config.model_type}",
             hint=f"set max_seq_length to at most {possible}",
         )
     return wanted or possible
@@ -293,6 +312,15 @@ def load_weights(path: Path, dtype: torch.dtype) -> PreTrainedModel:
         ModelNotSupported: the folder is not a model, or weights are missing, damaged or not finite.
 
     """
+    with _reading(path):
+        model = _load_merged(path, dtype) if is_adapter(path) else _load_whole(path, dtype)
+    _check_finite(model, path)
+    return model
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Whatever fails in the block is a refusal of the folder."""
     if not is_model(path):
         raise ModelNotSupported(
             f"{path} is not a Hugging Face checkpoint: it has no config.json",
@@ -300,15 +328,32 @@ def load_weights(path: Path, dtype: torch.dtype) -> PreTrainedModel:
         )
     try:
         check_kinds(path)
-        model = _load_merged(path, dtype) if is_adapter(path) else _load_whole(path, dtype)
+        yield
     except NatError:
         raise
     except Exception as error:  # transformers checks little of what it reads, so any line of it can fail
         raise ModelNotSupported(
             f"the model in {path} cannot be loaded: {describe_error(error)}", hint=_COPY_AGAIN
         ) from error
-    _check_finite(model, path)
-    return model
+
+
+def read_config(path: Path) -> PreTrainedConfig:
+    """The configuration of the folder's model, or of an adapter's base, without its weights.
+
+    Raises:
+        ModelNotSupported: it cannot be read, or transformers has no causal language model for it.
+
+    """
+    with _reading(path):
+        return _config_of(base_of(path) if is_adapter(path) else path)
+
+
+def _config_of(path: Path) -> PreTrainedConfig:
+    config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise ModelNotSupported(f"transformers has no causal language model for {config.model_type}", hint=OTHER_KIND)
+    assert isinstance(config, PreTrainedConfig), "transformers returns its own configurations"
+    return config
 
 
 def base_of(adapter: Path) -> Path:
@@ -330,9 +375,7 @@ def base_of(adapter: Path) -> Path:
 def _load_whole(path: Path, dtype: torch.dtype) -> PreTrainedModel:
     for index in path.rglob("*.index.json"):
         indexed_files(index)
-    config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise ModelNotSupported(f"transformers has no causal language model for {config.model_type}", hint=OTHER_KIND)
+    _config_of(path)
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         path,
         dtype=dtype,

@@ -2,7 +2,7 @@
 
 import logging
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -45,21 +45,12 @@ _ALIKE, _ROUNDED = 4, 1e-4
 that forgets what came before is off by some 0.1, which in bfloat16 rounding alone might explain."""
 
 
-def load_checked_model(path: Path | str, **options: Any) -> LoadedModel:
+def load_checked_model(path: Path | str, *, plain_because: str | None = None, **options: Any) -> LoadedModel:
     """Load a model with the options of `load_model`, and refuse it unless sampler and learner agree.
 
     If they do with rows computed one by one alone, the model takes that plain path, and a warning says so.
     """
-    loaded, why = load_model(path, **options), None
-    try:
-        loaded = _proven(loaded)
-    except ModelNotSupported as error:
-        if loaded.plain is not None:
-            raise
-        why = error.message
-    if why is not None:
-        del loaded  # two copies may not fit
-        loaded = _proven(load_model(path, **options, plain_because=why))
+    loaded = proven(lambda why: load_model(path, **options, plain_because=plain_because or why))
     if loaded.notice is not None:
         logger.warning("%s", loaded.notice)
     if loaded.tokenizer.hf.chat_template is not None:
@@ -68,7 +59,20 @@ def load_checked_model(path: Path | str, **options: Any) -> LoadedModel:
     return loaded
 
 
-def _proven(loaded: LoadedModel) -> LoadedModel:
+def proven(load: Callable[[str | None], LoadedModel]) -> LoadedModel:
+    """The model that `load` gives, checked; on the plain path if it fails there: `load` is then told why."""
+    loaded, why = load(None), None
+    try:
+        return _checked(loaded)
+    except ModelNotSupported as error:
+        if loaded.plain is not None:
+            raise
+        why = error.message
+    del loaded  # two copies may not fit
+    return _checked(load(why))
+
+
+def _checked(loaded: LoadedModel) -> LoadedModel:
     """The model, checked; on the plain path with the cache that continues most and agrees with the learner."""
     if loaded.plain is None:
         check_paths(loaded)

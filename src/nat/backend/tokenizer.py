@@ -9,8 +9,10 @@ import json
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache, cached_property, partial
+from hashlib import blake2b
 from inspect import signature
 from itertools import chain
 from typing import Any
@@ -20,10 +22,12 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from nat.backend.byte_cache import ByteCache
 from nat.backend.words.choice import Words, choose
+from nat.backend.words.formats import FormatRefused
 from nat.backend.words.samples import TOOLS
 from nat.errors import ModelNotSupported, describe_error
 from nat.sandbox.process import Sandbox, SandboxRaised
 from nat.wire.json import parse_json
+from nat.wire.template_options import RESERVED
 
 REPLACEMENT = "\ufffd"
 """What a decoder returns for bytes that are not (yet) a whole character."""
@@ -35,6 +39,18 @@ _TEMPLATE = "the model's chat template"
 _TOKENIZER = "the model's tokenizer"
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names of a message's reasoning; templates read the first, some the second."""
+
+
+@dataclass(frozen=True)
+class ChatOptions:
+    """What holds for all chats of a model, besides what its folder says."""
+
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """Of the chat template, where a request sets no others."""
+    response_template: Mapping[str, Any] | None = None
+    """The format of its answers, if the configuration has one."""
+    now: str = field(default_factory=lambda: datetime.now().isoformat(timespec="seconds"))  # noqa: DTZ005 - local
+    """The local time that templates write; it stands still, else prompts would have other tokens after midnight."""
 
 
 class ChatNotRendered(ValueError):
@@ -61,10 +77,12 @@ class ChatTokenizer:
         tokenizer: PreTrainedTokenizerBase,
         *,
         sandbox: Sandbox | None = None,
+        options: ChatOptions | None = None,
         max_cache_bytes: int = MAX_CACHE_BYTES,
     ) -> None:
         self.hf = tokenizer
         self._sandbox = sandbox or Sandbox()
+        self._options = options or ChatOptions()
         self._token_text = cache(partial(_decode_token, tokenizer))  # a bound method would keep this object
         self._encoded: ByteCache[tuple[str, bool], array[int]] = ByteCache(max_cache_bytes)
         self._vocabulary = cache(tokenizer.get_vocab)
@@ -87,14 +105,31 @@ class ChatTokenizer:
 
     @cached_property
     def words(self) -> Words:
-        """How the model writes calls and thinking; found with some dozens of renderings of its chat template."""
+        """How the model writes calls and thinking; found with some dozens of renderings of its chat template.
+
+        Raises:
+            ModelNotSupported: there is no chat template, or the configured format is none or misreads its calls.
+
+        """
 
         def render(messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, for_answer: bool) -> str:
             return self._rendered(messages, {"tools": tools, "add_generation_prompt": for_answer})
 
         self._check_template()
-        source = self.hf.get_chat_template(None, list(TOOLS))
-        return choose(render, source, marks=self.special_tokens, own=self.hf.response_template)
+        source, declared = self.hf.get_chat_template(None, list(TOOLS)), self._options.response_template
+        try:
+            return choose(render, source, marks=self.special_tokens, declared=declared, own=self.hf.response_template)
+        except FormatRefused as error:
+            hint = "correct it, or leave it out: most formats are found in the chat template"
+            raise ModelNotSupported(f"response_template: {error}", hint=hint) from error
+
+    def check_options(self) -> None:
+        """Raise ModelNotSupported if the configured variables or format are not for this model."""
+        if reserved := sorted(self.reserved_variables.intersection(self._options.variables)):
+            problem = f"{', '.join(reserved)}: not a variable of the chat template but an argument of its renderer"
+            raise ModelNotSupported(f"chat_template_kwargs: {problem}", hint="leave it out")
+        if self._options.response_template is not None:
+            _ = self.words
 
     @cached_property
     def reserved_variables(self) -> frozenset[str]:
@@ -104,7 +139,7 @@ class ChatTokenizer:
         """
         renderers = (type(self.hf).apply_chat_template, render_jinja_template)
         arguments = {name for renderer in renderers for name in signature(renderer).parameters}
-        return frozenset({"messages", *arguments, *self.hf.special_tokens_map})
+        return RESERVED | arguments | self.hf.special_tokens_map.keys()
 
     @cached_property
     def size(self) -> int:
@@ -156,12 +191,12 @@ class ChatTokenizer:
 
     def _rendered(self, messages: Sequence[dict[str, Any]], variables: Mapping[str, Any]) -> str:
         plain = [_plain_message(message) for message in messages]
-        named = {**self.hf.special_tokens_map, "documents": None, **variables}
+        named = {**self.hf.special_tokens_map, "documents": None, **self._options.variables, **variables}
         refusal: Exception | None = None
         try:
             template = self.hf.get_chat_template(None, named["tools"])
             for spelt in chain([plain], _respelt(plain)):
-                request = {"template": template, "variables": {**named, "messages": spelt}}
+                request = {"template": template, "variables": {**named, "messages": spelt}, "now": self._options.now}
                 try:
                     text: str = self._sandbox.call("render", request, what=_TEMPLATE)
                 except SandboxRaised as error:
@@ -318,14 +353,26 @@ def _plain_message(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _respelt(messages: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The messages as templates want them that take no missing content, or that write arguments without `tojson`."""
+    """The messages as templates want them that take no missing content, or ids of one form, or arguments as texts."""
     filled = [{"content": "", **message} for message in messages]
     yield filled
+    yield [_with_short_ids(message) for message in filled]
     if any(message.get("tool_calls") for message in filled):
         yield [
             {**message, "tool_calls": [_with_text_arguments(call) for call in message.get("tool_calls") or ()]}
             for message in filled
         ]
+
+
+def _with_short_ids(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with ids of calls as Mistral's templates want them: nine letters and digits."""
+    calls = {"tool_calls": [{**call, "id": _short(call.get("id"))} for call in message.get("tool_calls") or ()]}
+    answered = {"tool_call_id": _short(message.get("tool_call_id"))}
+    return message | {key: new for key, new in (calls | answered).items() if key in message}
+
+
+def _short(call_id: Any) -> str:
+    return blake2b(str(call_id).encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()[:9]
 
 
 def _with_text_arguments(call: Any) -> Any:

@@ -15,8 +15,8 @@ from nat.http.sse import DATA
 from nat.secrets import excerpt
 from nat.wire.sampling import read_sampling
 
-_OF_TOKENS = ("prompt_token_ids", "token_ids", "broken_prefix")
-_MARKS = (b'"logprobs"', b'token_ids"', b'"broken_prefix"')
+_OF_TOKENS = ("prompt_token_ids", "token_ids", "broken_prefix", "lost_call")
+_MARKS = (b'"logprobs"', b'token_ids"', b'"broken_prefix"', b'"lost_call"')
 
 
 class UnreadableAnswer(ValueError):
@@ -42,6 +42,8 @@ class Choice:
     """Of the distribution that the log probabilities are of, if the server reports it (ours does); else 1."""
     broken_prefix: str | None
     """Why the prompt does not continue the sampled tokens, if the server reports it (ours does)."""
+    lost_call: str | None
+    """Why a tool call stayed text, if the server reports it (ours does)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ def _read_choice(choice: dict[str, Any], completion: dict[str, Any], request: Ca
         token_ids=choice.get("token_ids"),
         logprobs_temperature=read_sampling({"temperature": choice.get("logprobs_temperature")}).temperature,
         broken_prefix=completion.get("broken_prefix"),
+        lost_call=choice.get("lost_call"),
     )
 
 

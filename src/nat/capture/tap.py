@@ -237,6 +237,7 @@ class Attempt:
             token_ids=choice.token_ids,
             policy_version=policy_version,
             broken_prefix=choice.broken_prefix,
+            lost_call=choice.lost_call,
         )
 
     def _push(self, steps: Iterable[IntermediateStepPayload]) -> None:

@@ -24,6 +24,7 @@ _OVERRIDE = {"-o", "--override"}
 
 _COMMANDS = {
     "init": ("nat.cli.commands.init:init_command", "Write a project that trains as it stands."),
+    "fits": ("nat.cli.commands.fits:fits_command", "Tell whether a model can be trained, without its weights."),
     "finetune": ("nat.cli.commands.finetune:finetune_command", "Train the model inside a workflow."),
     "probe": ("nat.cli.commands.probe:probe_command", "Tell whether training has a signal; train nothing."),
     "diagnose": ("nat.cli.commands.diagnose:diagnose_command", "Say why a run's reward is flat, and what to change."),

@@ -40,3 +40,5 @@ class LLMCall(BaseModel):
     """The answer's `system_fingerprint`: which weights made it."""
     broken_prefix: str | None = None
     """Why the prompt does not continue with the tokens of earlier answers, if the server gave a reason."""
+    lost_call: str | None = None
+    """Why a tool call that the answer began stayed text, if the server gave a reason."""

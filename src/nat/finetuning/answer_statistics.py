@@ -4,6 +4,7 @@ Each number is a sign of a mistake, so it is left out where it is zero.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from statistics import fmean
@@ -16,6 +17,8 @@ _ERROR = re.compile(r"\W*(\w*error|\w*exception|traceback|failed|failure)\b", re
 """The beginning of a tool's result that tells of an error, in prose or as the first key of JSON."""
 
 
+LOST_CALLS = "rollout/lost_calls_"
+"""Prefix of the number of answers with a tool call that could not be read, by cause."""
 LEAST_RIGHT = 0.05
 """Share of the rollouts that must have the expected answer and the lowest score: fewer may lack what else is wanted."""
 
@@ -32,6 +35,10 @@ def answer_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
         "rollout/stopped_inside": _share(map(_stopped_inside, scored)),
         "rollout/tool_errors": _share(_ERROR.match(text) is not None for text in _results_of_tools(scored)),
     }
+    lost = sum((Counter(record.lost_calls) for record in records), Counter[str]())
+    if any("tool_calls" in message for record in records for message in record.messages):
+        del lost["no_format"]  # the format that is tried for lack of another reads them
+    found |= {f"{LOST_CALLS}{cause}": float(count) for cause, count in lost.items()}
     if low < high or equal([low, 0.0]):  # else the score that all have may be the highest
         found |= _misread(scored, low)
     return {name: value for name, value in found.items() if value}

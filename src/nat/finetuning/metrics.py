@@ -13,7 +13,7 @@ from types import MappingProxyType
 from nat.data_models.evaluator import ComparisonFacts
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
 from nat.finetuning import rollout_statistics as statistics
-from nat.finetuning.answer_statistics import answer_metrics
+from nat.finetuning.answer_statistics import LOST_CALLS, answer_metrics
 from nat.finetuning.trajectories.groups import has_signal, mean_reward, reward_spread
 from nat.runs.records import RELATIVE
 from nat.runs.rollouts import RolloutRecord
@@ -76,6 +76,8 @@ EPOCH: Mapping[str, str] = {
     "rollout/stopped_inside": "Share of the rollouts with an answer that a stop string ended which is a part of the "
     "expected answer.",
     "rollout/tool_errors": "Share of the results of tools that begin as an error.",
+    f"{LOST_CALLS}<cause>": "Answers with a tool call that could not be read, in all rollouts: `cut_off` by the token "
+    "limit, `unclosed`, `malformed`, of an `unknown_tool`, or `no_format` is known for the model's calls.",
     "rollout/without_calls": "Share of the rollouts without an error in which no LLM call was seen.",
     "rollout/trained_tokens": "Share of the sampled tokens of all calls that training rows have.",
     "rollout/tokens_per_second": "Sampled tokens of all rollouts per second of `time/rollout`.",

@@ -148,6 +148,8 @@ class RolloutRecord(BaseModel):
     """The number of such calls by cause."""
     truncated: bool = False
     """True if a completion stopped at its token limit; only of the target, if one is set and was called."""
+    lost_calls: dict[str, int] = {}
+    """Answers of the target with a tool call that could not be read, by cause."""
     rows: list[TrainingRow] = []
     """The exact token ids and sampler logprobs; empty if the server does not send them."""
     functions: dict[str, int] = {}

@@ -30,8 +30,8 @@ class Tasks:
     def __init__(self) -> None:
         self._tokenizer: Any = None
 
-    def render(self, template: str, variables: dict[str, Any]) -> str:
-        return render(template, variables)
+    def render(self, template: str, variables: dict[str, Any], now: str | None = None) -> str:
+        return render(template, variables, now)
 
     def open(self, tokenizer: str, *, split_special: bool) -> None:
         self._tokenizer = open_tokenizer(tokenizer, split_special=split_special)

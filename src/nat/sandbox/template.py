@@ -17,9 +17,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 
-def render(template: str, variables: dict[str, Any]) -> str:
-    """The text that a template writes for these variables."""
-    return _compiled(template).render(variables)
+def render(template: str, variables: dict[str, Any], now: str | None = None) -> str:
+    """The text that a template writes for these variables at a local time, in ISO format; by default now."""
+    time = datetime.now() if now is None else datetime.fromisoformat(now)  # noqa: DTZ005 - templates write local dates
+    return _compiled(template).render({**variables, "strftime_now": time.strftime})
 
 
 @lru_cache(maxsize=8)
@@ -28,7 +29,7 @@ def _compiled(template: str) -> Template:
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     environment.filters["tojson"] = _to_json
-    environment.globals.update(raise_exception=_raise, strftime_now=_now, dict=_Dict(), namespace=_PublicNamespace)
+    environment.globals.update(raise_exception=_raise, dict=_Dict(), namespace=_PublicNamespace)
     return environment.from_string(template)
 
 
@@ -81,7 +82,3 @@ def _to_json(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _now(text: str) -> str:
-    return datetime.now().strftime(text)  # noqa: DTZ005 - templates write the local date

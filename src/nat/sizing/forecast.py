@@ -78,28 +78,42 @@ class TrainingForecast(WireModel):
     """Bytes that the backend may take, what it has taken already included; None if the system does not tell."""
     capacity: int | None
     """Bytes of the whole machine, or of its GPU."""
+    host_available: int | None = None
+    """Beside a GPU, likewise of the host's memory; None on a CPU."""
     fitting: tuple[FittingSettings, ...] = ()
     """Other settings that fit, if these do not."""
     speed: Speed | None = None
 
     @property
     def fits(self) -> bool:
-        """False if the prediction is more than the backend may take."""
-        return not self.memory or self.available is None or self.memory[0].total <= self.available
+        """False if the prediction is more than the backend may take, of the device or of the host beside a GPU."""
+        if not self.memory:
+            return True
+        return _within(self.memory[0].total, self.available) and _within(self.memory[0].host, self.host_available)
 
     @property
     def impossible(self) -> bool:
         """True if it is more than the machine has."""
-        return bool(self.memory) and self.capacity is not None and self.memory[0].total > self.capacity
+        return bool(self.memory) and not _within(self.memory[0].total, self.capacity)
+
+
+def _within(needed: int, room: int | None) -> bool:
+    return room is None or needed <= room
 
 
 def misfit_text(forecast: TrainingForecast) -> str:
     """Why training does not fit, in a sentence."""
     needed, room = forecast.memory[0], forecast.capacity if forecast.impossible else forecast.available
-    assert room is not None, "without it nothing is known not to fit"
+    begin = f"training {needed.title} takes"
+    if room is None or needed.total <= room:
+        assert forecast.host_available is not None, "without it nothing is known not to fit"
+        return (
+            f"{begin} {bytes_text(needed.host)} of the host's memory beside the GPU, by prediction, for copies that "
+            f"could undo an update, moved moments, or loading; {bytes_text(forecast.host_available)} are free for it"
+        )
     where = "the GPU" if forecast.device == "cuda" else "the machine"
     return (
-        f"training {needed.title} takes {bytes_text(needed.total)} at its peak, by prediction; {where} has "
+        f"{begin} {bytes_text(needed.total)} at its peak, by prediction; {where} has "
         f"{bytes_text(room)}{'' if forecast.impossible else ' free for it'}: "
         + ", ".join(f"{name} {bytes_text(count)}" for name, count in needed.parts.items())
     )

@@ -58,6 +58,8 @@ _GROWN = 1.25
 """Slots of running sequences grow by half, so a quarter is unused on average."""
 _ENCODED = 28
 """Bytes per weight of the largest tensor while its moments are packed into eight bits."""
+_CODED = 20
+"""Bytes per weight of the largest layer while it is rounded to four bits, by itself, on the device."""
 _LOGIT_COPIES = 3
 
 
@@ -167,6 +169,19 @@ class _Sizes:
             return shape.num_parameters * width
         coded = shape.linear_weights * (0.5 + _WIDE / rules.WEIGHT_BLOCK)
         return coded + (shape.num_parameters - shape.linear_weights) * width
+
+    @property
+    def converted(self) -> float:
+        """What loading takes of the host's memory; files in the model's own precision, bfloat16, are mapped."""
+        return self.shape.num_parameters * self.width if self.width == _WIDE else 0
+
+    @property
+    def loaded(self) -> float:
+        """What the device holds while the model is loaded; four-bit layers are rounded there one by one."""
+        if not self.setup.load_in_4bit:
+            return self.shape.num_parameters * self.width
+        largest = max((one * other for one, other in self.shape.linears), default=0)
+        return self.base + _CODED * largest + (self.converted if self.setup.cpu else 0)
 
     @property
     def weights(self) -> float:
@@ -282,21 +297,28 @@ class _Sizes:
 def layer_bytes(shape: ModelShape, setup: Setup) -> int:
     """Bytes per token that a decoder layer keeps for its backward pass.
 
-    Counted from transformers' Llama and Qwen2: the inputs of norms (in fp32), products and activations. Under LoRA the
-    norms keep less, and peft casts the input of each adapter to fp32.
+    Counted from transformers' Llama, Qwen2 and Qwen3: the inputs of norms (in fp32), products and activations. Under
+    LoRA the norms keep less, and peft casts the input of each adapter to fp32. A token that goes to experts is copied
+    for each of them that is trained.
     """
     width, hidden = _SIZES[setup.dtype], shape.hidden
     attention = (2 * shape.queries + 2 * shape.keys) * width
-    inner = (4 if shape.gated else 2) * shape.intermediate
+    active = round(shape.active_width)
+    inner = (4 if shape.gated else 2) * active
+    if shape.normed:
+        attention += (shape.queries + shape.keys) * (_WIDE + width if setup.full else _WIDE)
+    if setup.full:
+        attention += round(shape.dispatched * hidden * width)
     if setup.full:
         norms = 6 * hidden * width if width == _WIDE else 2 * hidden * (_WIDE + 2 * width)
         return norms + attention + inner * width
-    low_rank = len(shape.linears) * (setup.lora_rank or 0) * _WIDE
+    low_rank = round(len(shape.linears) / shape.layers * (setup.lora_rank or 0) * _WIDE)
     if width == _WIDE:
         return 4 * hidden * width + attention + inner * width + low_rank
-    cast = _WIDE * (hidden * (4 + shape.gated) + shape.queries + shape.intermediate)
+    inputs = shape.intermediate if shape.experts is None else shape.experts.shared  # of layers that have adapters
+    cast = _WIDE * (hidden * (4 + shape.gated) + shape.queries + inputs)
     norms = 2 * hidden * _WIDE
-    return norms + cast + attention + (inner - shape.intermediate) * width + low_rank
+    return norms + cast + attention + (inner - active) * width + low_rank
 
 
 def longest_row(shape: ModelShape, setup: Setup, workload: Workload, *, room: int, most: int) -> int | None:
@@ -328,8 +350,8 @@ def predict(shape: ModelShape, setup: Setup, workload: Workload, *, free: float 
     learning = {**always, **slots, **stays, GRADIENTS: sizes.gradients, ACTIVATIONS: backward}
     ending = {**always, **slots, SAMPLER: sizes.packed, GRADIENTS: sizes.gradients, UNDO: undo}
     stepping = {**always, **slots, **stays, GRADIENTS: sizes.gradients, UNDO: undo, ACTIVATIONS: sizes.encoding}
-    loading = {PROCESS: process, WEIGHTS: shape.num_parameters * sizes.width + sizes.base * setup.load_in_4bit}
+    loading = {PROCESS: process, WEIGHTS: sizes.loaded}
     moments = (sampling, learning, ending, stepping, loading)
     highest = max(moments, key=lambda parts: sum(parts.values()))
-    host = 0.0 if setup.cpu else sizes.undo + (sizes.moments - kept_moments)
+    host = 0.0 if setup.cpu else max(sizes.converted, sizes.undo + (sizes.moments - kept_moments))
     return Memory({name: ceil(highest[name]) for name in PARTS if highest.get(name)}, host=ceil(host))

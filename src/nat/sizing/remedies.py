@@ -15,13 +15,15 @@ _MOST = 6
 _Change = tuple[str, Setup, Workload]
 
 
-def remedies(shape: ModelShape, setup: Setup, workload: Workload, *, room: int) -> tuple[FittingSettings, ...]:
-    """The settings that fit into `room` bytes, those with fewest changes first; none if none does."""
+def remedies(
+    shape: ModelShape, setup: Setup, workload: Workload, *, room: int, host: int | None = None
+) -> tuple[FittingSettings, ...]:
+    """The settings that fit into `room` bytes, and into `host` beside a GPU, those with fewest changes first."""
     fitting: list[FittingSettings] = []
     for name, changed, work in _changes(setup, workload):
-        needed = predict(shape, changed, work, free=room).total
-        if needed <= room:
-            fitting.append(FittingSettings(settings=name, bytes=needed))
+        needed = predict(shape, changed, work, free=room)
+        if needed.total <= room and (host is None or needed.host <= host):
+            fitting.append(FittingSettings(settings=name, bytes=needed.total))
     return tuple(fitting[:_MOST])
 
 

@@ -5,16 +5,13 @@ experiment. Bookkeeping fields of the SDKs are accepted and ignored. So are unkn
 is a set, which then gets their names: clients of others send what their own servers understand.
 """
 
-import json
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    JsonValue,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -22,6 +19,7 @@ from pydantic import (
 
 from nat.wire.json import Several
 from nat.wire.sampling import FORCED, MAX_TEMPERATURE, MIN_TEMPERATURE, NEUTRAL
+from nat.wire.template_options import TemplateVariables
 
 SESSION_HEADER = "nat-session"
 """Header with the session: if several sessions have the same answer text, a chat continues its own tokens."""
@@ -53,15 +51,6 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 _MOST_KEYS = 100
 """Most keys of one object; more would only make the error's list of unknown fields long."""
 _LONGEST_STOP = 1000
-_TEMPLATE_VARIABLES_LENGTH = 10_000
-"""Characters of all of a request's template variables as JSON: switches and short lists, not documents."""
-
-
-def _small(variables: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    length = len(json.dumps(variables))
-    if length > _TEMPLATE_VARIABLES_LENGTH:
-        raise ValueError(f"the variables have {length} characters as JSON; at most {_TEMPLATE_VARIABLES_LENGTH}")
-    return variables
 
 
 def _as_list(value: object) -> object:
@@ -214,7 +203,7 @@ class ChatCompletionRequest(SamplingRequest):
     """`required` and named tools would need guided decoding, which this server does not do."""
     parallel_tool_calls: bool = True
     """False keeps only the first call of an answer."""
-    chat_template_kwargs: Annotated[dict[str, JsonValue], AfterValidator(_small)] = {}
+    chat_template_kwargs: TemplateVariables = {}
     """Variables for the model's own chat template, such as Qwen3's `enable_thinking`; no arguments of the renderer."""
 
     @model_validator(mode="after")

@@ -24,6 +24,16 @@ class BrokenPrefix(StrEnum):
     """Messages and answers are unchanged, but the chat template renders them differently now."""
 
 
+class CallStatus(StrEnum):
+    """Why the text of a tool call stayed content."""
+
+    UNCLOSED = "unclosed"
+    MALFORMED = "malformed"
+    UNKNOWN_TOOL = "unknown_tool"
+    NO_FORMAT = "no_format"
+    """An answer has no call, and no known format reads those of its model."""
+
+
 class ResponseModel(BaseModel):
     """The server builds it from checked parts, so unknown fields are programming errors."""
 
@@ -104,6 +114,8 @@ class ChatChoice(ResponseModel):
     stop_reason: str | None = None
     """The stop string that ended it, as vLLM reports it; missing for the end of the text."""
     token_ids: list[int] | None = None
+    lost_call: CallStatus | None = None
+    """With `token_ids`, why the first call that could not be read was not."""
     logprobs_temperature: float | None = None
     """Temperature T of the log probabilities, those of softmax(logits / T)."""
 

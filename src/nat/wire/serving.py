@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
@@ -22,6 +23,7 @@ from pydantic import (
 
 from nat.secrets import known_secrets
 from nat.wire.hosts import HOST_LIST, check_public_host
+from nat.wire.template_options import ConfiguredVariables, ResponseTemplate
 
 logger = logging.getLogger(__name__)
 
@@ -71,13 +73,25 @@ def check_words(text: str | None) -> str | None:
     return text
 
 
+def check_device(name: str) -> str:
+    """Refuse what is no device.
+
+    Raises:
+        ValueError: with the names that there are.
+
+    """
+    if re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", name, re.ASCII) is None:
+        raise ValueError(f"expected 'auto', 'cpu', 'cuda', 'cuda:N' (the N-th GPU, from 0) or 'mps', got {name!r}")
+    return name
+
+
 class Health(BaseModel):
     """The backend's answer to `GET /health`."""
 
     status: Literal["ok"] = "ok"
     policy_version: str
     device: str
-    """Type of the learner's device: `cpu` or `cuda`."""
+    """Type of the learner's device: `cpu`, `cuda` or `mps`."""
     dtype: str
     """Precision of the served weights, such as `float32`."""
     vocabulary: int
@@ -114,10 +128,12 @@ class BackendOptions(BaseModel):
     vllm_sleep: Literal["never", "training", "auto"] = "never"
     """With engine vllm: vLLM frees the GPU's memory while the learner trains; requests wait meanwhile. `auto`: only
     if an update would not fit beside it."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the model runs; `auto` uses CUDA if it is available."""
+    device: str = "auto"
+    """Where the model runs: `cpu`, `cuda`, `cuda:1` for the second GPU, `mps` for Apple's; `auto`: a GPU if there is
+    one. With engine vllm, `cuda` is a GPU that both share; one with a number is the learner's alone, and vLLM gets the
+    others."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of the served weights; `auto`: bfloat16 on CUDA, and from 100 M weights on CPUs with fast bfloat16."""
+    """Precision of the served weights; `auto`: bfloat16 on GPUs, and from 100 M weights on CPUs with fast bfloat16."""
     max_seq_length: int | None = Field(default=None, ge=8)
     """Most tokens of prompt plus answer; default: the model's own limit."""
     max_num_seqs: int = Field(default=64, ge=1)
@@ -129,6 +145,12 @@ class BackendOptions(BaseModel):
     """Memory in MB of the prefix cache, per model, for earlier prompts and answers; default: 1/16 of what is free."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads per operation; default: as many as find a free core, measured once a second."""
+    chat_template_kwargs: ConfiguredVariables = {}
+    """Variables of the model's chat template for everything that does not set them, such as `enable_thinking: false` of
+    Qwen3."""
+    response_template: ResponseTemplate | None = None
+    """How the model writes thinking and tool calls, as a `response_template` of transformers or the path of a JSON file
+    with one; default: the tokenizer's, else found in the chat template."""
     seed: int = 0
     """Seed of the adapters' initial weights."""
     save_every: SaveEvery = 1
@@ -138,6 +160,7 @@ class BackendOptions(BaseModel):
     """Number of newest checkpoints to keep."""
 
     _words = field_validator("vllm_command", "vllm_args")(check_words)
+    _known_device = field_validator("device")(check_device)
 
 
 class ServeOptions(BackendOptions):
@@ -225,6 +248,8 @@ def check_engine(options: BackendOptions, *, load_in_4bit: bool) -> None:
         unused = {"kv_cache_mb", "prefix_cache_mb", "max_num_seqs", "vllm_command", "vllm_args", "vllm_startup_timeout"}
     if idle := sorted(unused & options.model_dump(exclude_defaults=True).keys()):
         raise ValueError(f"{', '.join(idle)}: no effect with {chosen}; leave it out")
+    if options.vllm_sleep != "never" and options.device.startswith("cuda:"):
+        raise ValueError(f"vllm_sleep: no effect with device {options.device}, which vLLM does not use; leave it out")
     if options.vllm_url is not None and "@" in options.vllm_url:
         raise ValueError("vllm_url has a login; leave it out, and set vllm_api_key")
     if load_in_4bit and options.engine != "embedded":

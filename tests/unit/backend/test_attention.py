@@ -7,9 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from fakes.fake_device import FakeDevice
 from fakes.tiny_fixtures import load_again
 from fakes.tiny_model import CONFIGS
-from nat.backend.attention import PackedRows, PaddedQueries, _bucket_rows, packed_attention, packed_logits, similar
+from nat.backend import attention
+from nat.backend.attention import (
+    PackedRows,
+    PaddedQueries,
+    _bucket_rows,
+    masked_attention,
+    packed_attention,
+    packed_logits,
+    planned_length,
+    similar,
+)
 from nat.backend.model import token_logprobs
 from nat.errors import ModelNotSupported
 
@@ -126,3 +137,40 @@ def test_buckets_have_rows_of_similar_size(sizes):
         for side in (0, 1):
             own = [max(16, sizes[number][side]) for number in bucket]
             assert max(own) <= 2 * min(own)
+
+
+@pytest.mark.parametrize("most", [2**28, 2 * 3 * 9 * 2, 1], ids=["at once", "in parts", "one query at a time"])
+def test_groups_with_a_mask_are_folded_on_a_gpu(monkeypatch, most):
+    """Output and gradients are those of grouped-query attention on the CPU, however long the mask may be."""
+    monkeypatch.setattr(attention, "_MOST_MASKED", most)
+    generator = torch.Generator().manual_seed(0)
+    inputs = [
+        torch.randn(2, heads, n, 8, generator=generator, dtype=torch.float64) for heads, n in ((6, 5), (2, 9), (2, 9))
+    ]
+    mask = torch.rand(2, 1, 5, 9, generator=generator) > 0.3
+    mask[..., 0] = True
+    found = []
+    for device in ("cpu", "cuda"):
+        with FakeDevice("cuda"):
+            own = [each.to(device).detach().requires_grad_() for each in inputs]
+            out = masked_attention(*own, mask.to(device), 0.2)
+            gradients = torch.autograd.grad(
+                out, own, torch.linspace(-1, 1, out.numel()).view(out.shape).to(device, out.dtype)
+            )
+            found.append([each.cpu() for each in (out.detach(), *gradients)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@given(st.integers(1, 100_000))
+def test_a_gpu_pads_to_few_lengths(length):
+    """At most an eighth more than needed from 512 on, in steps of 64 at least; a CPU pads nothing."""
+    padded = planned_length(length, "cuda")
+    assert length <= padded < length + max(64, length / 8)
+    assert padded % 64 == 0
+    assert planned_length(length, "cpu") == length
+
+
+def test_the_lengths_that_a_gpu_sees_are_few():
+    """All rows of up to 32,768 tokens have one of 56."""
+    assert len({planned_length(length, "cuda") for length in range(1, 32_769)}) == 56

@@ -1,25 +1,36 @@
 """The backend's forecast: what it predicts and measures, and what it leaves as it was."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from fakes.forecasts import FORECAST
 from nat.backend import forecast
-from nat.backend.forecast import Forecaster, check_capacity
+from nat.backend.forecast import Forecaster, check_capacity, share_for_vllm
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.errors import AlgorithmError, ModelNotSupported
-from nat.sizing.forecast import ForecastRequest, fitting_text, misfit_text
+from nat.sizing.forecast import ForecastRequest, PredictedMemory, fitting_text, misfit_text
 from nat.sizing.memory import Setup, Workload, predict
 from nat.sizing.shape import ModelShape
 from nat.wire.serving import ServeOptions
 from nat.wire.training import TrainingConfig
 
 WORKLOAD = Workload(chats=2, chat_tokens=40, row_tokens=40, step_tokens=80)
+QWEN_7B = {
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "tie_word_embeddings": False,
+}
 LONG = replace(WORKLOAD, row_tokens=512, step_tokens=4096)
 
 
@@ -163,6 +174,34 @@ def test_a_model_that_the_machine_cannot_hold_is_not_loaded(tiny_dir, monkeypatc
     assert "smaller model" in str(caught.value)
 
 
+def test_the_hosts_memory_beside_a_gpu_counts():
+    """What fits on the card and not on its host is refused, and the text says which of them is short."""
+    needed = PredictedMemory(title="all weights", parts={"weights": 10}, total=10, host=30 * 10**9)
+    enough = FORECAST.model_copy(
+        update={"device": "cuda", "memory": [needed], "available": 100, "capacity": 100, "host_available": 64 * 10**9}
+    )
+    short = enough.model_copy(update={"host_available": 16 * 10**9})
+    assert (enough.fits, short.fits, short.impossible) == (True, False, False)
+    assert "takes 30.0 GB of the host's memory beside the GPU" in misfit_text(short)
+    assert "16.0 GB are free" in misfit_text(short)
+
+
+def test_on_a_cpu_vllm_sizes_its_own_memory(tiny_dir, loaded):
+    """The share is one of a card."""
+    assert share_for_vllm(ServeOptions(model=tiny_dir(), engine="vllm"), loaded) is None
+
+
+def test_a_model_that_fits_with_a_small_optimizer_is_loaded(tmp_path, monkeypatch):
+    """The settings of updates are not known yet, so what they could save is not counted."""
+    (tmp_path / "config.json").write_text(json.dumps(QWEN_7B))
+    options = ServeOptions(model=tmp_path, device="cpu", dtype="bfloat16", output_dir=tmp_path)
+    monkeypatch.setattr(forecast, "total_bytes", lambda _: 180 * 10**9)
+    check_capacity(options)
+    monkeypatch.setattr(forecast, "total_bytes", lambda _: 80 * 10**9)
+    with pytest.raises(ModelNotSupported, match=r"7\.6 billion weights, all weights"):
+        check_capacity(options)
+
+
 @pytest.mark.parametrize("config", ["[]", "{}", '{"hidden_size": 8, "vocab_size": null}', '{"text_config": null}'])
 def test_a_configuration_that_cannot_be_read_is_left_to_the_loader(tmp_path, config):
     """The loader says what is wrong with it; a guess at the memory does not fail first."""
@@ -172,14 +211,16 @@ def test_a_configuration_that_cannot_be_read_is_left_to_the_loader(tmp_path, con
         load_model(tmp_path, device="cpu")
 
 
-def test_a_model_that_only_serves_needs_less(tiny_dir, monkeypatch, tmp_path):
+def test_a_model_that_only_serves_needs_less(monkeypatch, tmp_path):
     """It may fill the machine to the last byte with weights and a small adapter; one that trains needs more."""
-    options = ServeOptions(model=tiny_dir(), device="cpu")
+    (tmp_path / "config.json").write_text(json.dumps(QWEN_7B))
+    options = ServeOptions(model=tmp_path, device="cpu")
     shape = ModelShape.of_folder(options.model)
     serving = Setup(
         device="cpu",
         dtype="bfloat16",
         lora_rank=1,
+        optimizer_bits=8,
         gradient_checkpointing=True,
         max_num_seqs=options.max_num_seqs,
         kv_cache_mb=options.kv_cache_mb,

@@ -1,10 +1,14 @@
 """LoRA on a base of four bits: small, exact about what it rounded, and the same for sampler, learner and export."""
 
+import weakref
+
 import pytest
 import torch
 from peft import PeftModel
 from torch.autograd.graph import saved_tensors_hooks
-from transformers import AutoModelForCausalLM
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import AutoModelForCausalLM, Qwen3Config
 
 from fakes.training_batches import random_groups, sampled_groups
 from nat.backend.algorithms.registry import resolve
@@ -15,6 +19,7 @@ from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.training.checkpoints import Checkpoints, restore
 from nat.errors import BackendError, ModelNotSupported
+from nat.sizing.shape import ModelShape
 from nat.wire.training import TrainingConfig
 
 ROWS = [[5, 6, 7, 8, 9], [10, 11], [12, 13, 14]]
@@ -59,6 +64,48 @@ def test_a_weight_takes_half_a_byte_and_its_part_of_a_scale(tiny_dir, caplog):
     assert f"load_in_4bit: {weights} weights have four bits" in caplog.text
     plain = load_model(quantized.path, device="cpu", lora=LORA)
     assert quantized.num_parameters == plain.num_parameters
+
+
+class LiveBytes(TorchDispatchMode):
+    """The most bytes of a device's tensors that lived at the same time in the block."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self.device, self.now, self.most, self.known = device, 0, 0, set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and tensor.device == self.device:
+                self.count(tensor.untyped_storage())
+        return result
+
+    def count(self, storage):
+        key, size = storage._cdata, storage.nbytes()
+        if key in self.known:
+            return
+        self.known.add(key)
+        self.now += size
+        self.most = max(self.most, self.now)
+        weakref.finalize(storage, self.freed, key, size)
+
+    def freed(self, key, size):
+        self.known.discard(key)
+        self.now -= size
+
+
+def test_unquantized_weights_never_lie_on_the_device_together():
+    """They go there layer by layer: beside codes and scales, the device holds what the plan counts for one layer."""
+    shape = {"hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 24, "num_attention_heads": 4}
+    config = Qwen3Config(vocab_size=300, head_dim=16, num_key_value_heads=2, **shape)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    weights = ModelShape.of_config(config.to_dict()).linear_weights
+    with LiveBytes(torch.device("meta")) as live:
+        quantize(model, torch.device("meta"))
+    codes = weights * (0.5 + 4 / 64)
+    tables = 24 * 7 * 256 * 8
+    assert codes <= live.most <= codes + 20 * 64 * 256 + tables
+    assert live.most < 2 * weights
 
 
 def test_the_input_gets_the_gradient_of_the_decoded_weights():

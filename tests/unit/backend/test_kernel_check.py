@@ -36,6 +36,12 @@ def test_a_kernel_is_compared_with_padded_attention(kernel, said):
     assert found is None if said is None else said in found
 
 
+def test_a_kernel_is_compared_where_gradients_are_off():
+    """As where the learner loads its reference."""
+    with torch.no_grad():
+        assert check(written_out) is None
+
+
 def test_a_kernel_that_agrees_is_chosen(tiny_dir, monkeypatch):
     """The model may have it, and the model gives the same logits with it."""
     monkeypatch.setitem(

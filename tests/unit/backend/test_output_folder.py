@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from nat.backend.output_folder import LOCK, claimed
+from nat.backend.output_folder import LOCK, TEMPLATE_TIME, claimed, template_time
 from nat.errors import BackendError
 
 HOLD = "import sys; from pathlib import Path; from nat.backend.output_folder import claimed\n"
@@ -42,3 +42,12 @@ def test_an_unusable_folder_is_a_mistake_of_the_caller(tmp_path, place, seen):
     ):
         pass
     assert "choose another" in error.value.hint
+
+
+def test_a_resumed_server_writes_the_date_of_its_first_start(tmp_path):
+    """Else the prompts of a resumed run would differ from those before; a new start has a new date."""
+    (tmp_path / TEMPLATE_TIME).write_text("2020-02-29T23:59:00\n")
+    assert template_time(tmp_path, resume=True) == "2020-02-29T23:59:00"
+    first = template_time(tmp_path, resume=False)
+    assert first == template_time(tmp_path, resume=True) > "2026"
+    assert template_time(None, resume=False) >= first

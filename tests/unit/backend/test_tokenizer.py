@@ -1,6 +1,8 @@
 """Messages and tools as chat templates see them."""
 
+from datetime import datetime
 from inspect import signature
+from time import sleep
 
 import pytest
 from hypothesis import given
@@ -8,8 +10,9 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
 from fakes.tiny_model import tiny_tokenizer
-from nat.backend.tokenizer import ChatNotRendered, ChatTokenizer, template_message, template_tool
+from nat.backend.tokenizer import ChatNotRendered, ChatOptions, ChatTokenizer, template_message, template_tool
 from nat.errors import ModelNotSupported
+from nat.wire.template_options import RESERVED
 
 TOKENIZER = ChatTokenizer(tiny_tokenizer())
 USER = [{"role": "user", "content": "the end"}]
@@ -134,6 +137,67 @@ def test_no_argument_of_the_renderer_is_a_template_variable():
         with pytest.raises(ChatNotRendered, match=f"^{name}: ") as refused:
             TOKENIZER.render_chat(USER, template_arguments={name: "x"})
         assert refused.value.param == "chat_template_kwargs"
+
+
+def test_a_configuration_cannot_set_what_a_request_cannot():
+    """All arguments of the renderer are refused where a configuration is read; other special tokens at start."""
+    arguments = {*signature(PreTrainedTokenizerBase.apply_chat_template).parameters, "messages"}
+    assert arguments | {"strftime_now"} | TOKENIZER.hf.special_tokens_map.keys() <= RESERVED
+    hf = tiny_tokenizer()
+    hf.add_special_tokens({"sep_token": "|"})
+    tokenizer = ChatTokenizer(hf, options=ChatOptions({"sep_token": "x"}))
+    with pytest.raises(ModelNotSupported, match="chat_template_kwargs: sep_token: not a variable"):
+        tokenizer.check_options()
+
+
+def test_configured_variables_reach_every_rendering():
+    """A request's own variable wins, key by key; training texts have no request, and are rendered with them, too."""
+    hf = tiny_tokenizer()
+    hf.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %} {{ thinks }} {{ mood }}"
+    tokenizer = ChatTokenizer(hf, options=ChatOptions({"thinks": False, "mood": "calm"}))
+    assert tokenizer.render_text(USER).endswith("False calm")
+    assert tokenizer.render_text(USER, template_arguments={"thinks": True}).endswith("True calm")
+    assert tokenizer.render_text(USER, for_answer=False).endswith("False calm")
+
+
+def test_time_stands_still_in_templates():
+    """A prompt has the same tokens on both sides of midnight."""
+    hf = tiny_tokenizer()
+    hf.chat_template = "{% for m in messages %}{% endfor %}{{ strftime_now('%d %b %Y %H:%M') }}"
+    tokenizer = ChatTokenizer(hf, options=ChatOptions(now="2026-07-09T23:59:59"))
+    assert tokenizer.render_text(USER) == "09 Jul 2026 23:59"
+    usual = ChatTokenizer(hf)
+    hf.chat_template = hf.chat_template.replace("%M", "%M:%S")
+    first = usual.render_text(USER)
+    while datetime.now().strftime("%d %b %Y %H:%M:%S") == first:  # noqa: DTZ005 - templates write the local date
+        sleep(0.05)
+    assert usual.render_text(USER) == first
+
+
+DECLARED = {
+    "start_anchor": "<|im_start|>assistant\n",
+    "fields": {
+        "content": {"content": "text", "repeats": True},
+        "tool_calls": {"open": "<tool_call>", "close": "</tool_call>", "content": "json", "repeats": True},
+    },
+}
+
+
+def test_a_configured_format_is_used_or_refused():
+    """It comes before any other; one that misreads the template's calls, or is none, never gets to a request."""
+    hf = tiny_tokenizer()
+    tokenizer = ChatTokenizer(hf, options=ChatOptions(response_template=DECLARED))
+    tokenizer.check_options()
+    assert tokenizer.words.format.origin == "the YAML"
+    calls = DECLARED["fields"] | {"tool_calls": {**DECLARED["fields"]["tool_calls"], "open": "[CALL]"}}
+    for template, problem in (
+        ({**DECLARED, "fields": calls}, "misreads a call"),
+        ({}, "no response template"),
+        ({**DECLARED, "fields": {"content": 3}}, "no response template"),
+    ):
+        tokenizer = ChatTokenizer(hf, options=ChatOptions(response_template=template))
+        with pytest.raises(ModelNotSupported, match=f"response_template: the YAML: .*{problem}"):
+            tokenizer.check_options()
 
 
 def test_any_error_in_a_template_is_a_refusal():

@@ -66,6 +66,13 @@ def test_a_stop_string_is_read_where_the_server_reports_it(reported, read):
     assert choice.stop_reason == read
 
 
+def test_why_a_tool_call_was_not_read_is_recorded_and_hidden():
+    """Our server reports it with the token ids; the agent did not request either."""
+    choice = chat_choice(lost_call="malformed")
+    assert read_answer({"choices": [choice]}, request()).choices[0].lost_call == "malformed"
+    assert "lost_call" not in shown(HiddenFields(token_ids=True), {"choices": [choice]})["choices"][0]
+
+
 def test_each_choice_of_a_prompt_list_belongs_to_its_prompt():
     """With n = 2 and two prompts, choices 0 and 1 belong to the first prompt; each choice has its ids."""
     asked = request("/v1/completions", prompt=["a", "b"], n=2)

@@ -71,6 +71,7 @@ def test_a_call_is_recorded_exactly():
         "token_ids": ids,
         "policy_version": "p@1",
         "broken_prefix": None,
+        "lost_call": None,
     }
     assert tokens_of_call(call)
 

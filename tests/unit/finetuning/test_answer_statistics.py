@@ -77,3 +77,14 @@ def test_a_stop_string_inside_the_expected_answer_cuts_it_off(stops, share):
     """One that is no part of it, such as a line's end, does no harm."""
     records = [said("R", 0.5, stopped_by=stops), said("x", 0.0)]
     assert answer_metrics(records).get("rollout/stopped_inside") == share
+
+
+def test_calls_that_could_not_be_read_are_counted_by_cause():
+    """No format is missing where some call was read, since the usual one reads them."""
+    lost = [said("x", 0.0, lost_calls={"malformed": 2, "no_format": 1}), said("y", 1.0, lost_calls={"no_format": 3})]
+    assert {name: count for name, count in answer_metrics(lost).items() if "lost" in name} == {
+        "rollout/lost_calls_malformed": 2.0,
+        "rollout/lost_calls_no_format": 4.0,
+    }
+    read = said("z", 1.0, messages=[{"role": "assistant", "tool_calls": [{}]}])
+    assert "rollout/lost_calls_no_format" not in answer_metrics([*lost, read])

@@ -193,6 +193,7 @@ def test_the_metrics_are_those_of_the_reference():
     compared = comparison_metrics([played(comparison=ComparisonFacts(pairs=1))])
     signs = {"reward/right_lowest", "reward/right_unlike"}
     signs |= {f"rollout/{name}" for name in ("answer_shown", "output_alone", "stopped_inside", "tool_errors")}
+    signs.add("rollout/lost_calls_<cause>")
     every = {*expected, *compared, *signs, "trainer/<name>"}
     assert {name.replace("rewritten", "<cause>") for name in every} == set(EPOCH)
 

@@ -5,16 +5,19 @@ import torch
 from bench.shapes import SHAPES
 from transformers import AutoModelForCausalLM, GPT2Config
 
-from nat.sizing.shape import ModelShape
+from fakes.families import tiny_family
+from nat.backend.decoder_parts import decoder_linears
+from nat.sizing.shape import Experts, ModelShape
 
 
 @pytest.mark.parametrize("name", sorted(SHAPES))
 def test_weights_are_counted_from_the_configuration(name: str):
-    """Biases aside, the count is that of transformers' model."""
+    """Biases and the norms of heads aside, which are few, the count is that of transformers' model."""
     config = SHAPES[name]()
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    counted = sum(p.numel() for key, p in model.named_parameters() if not key.endswith("bias"))
+    few = ("bias", "q_norm.weight", "k_norm.weight")
+    counted = sum(p.numel() for key, p in model.named_parameters() if not key.endswith(few))
     assert ModelShape.of_config(config.to_dict()).num_parameters == counted
 
 
@@ -28,3 +31,28 @@ def test_a_configuration_without_sizes_is_refused():
     """The error names what is missing."""
     with pytest.raises(KeyError, match="hidden_size"):
         ModelShape.of_config({"vocab_size": 10})
+
+
+_EXACT = ("dots1", "ernie4_5_moe", "exaone_moe", "glm4_moe", "qwen2_moe", "qwen3_moe", "solar_open")
+_OWN_WIDTH = ("flex_olmo", "granitemoe", "minimax_m2", "mixtral", "olmoe", "phimoe")
+"""Families whose experts have the width of the configuration's feed-forward network."""
+
+
+@pytest.mark.parametrize("family", [*_EXACT, *_OWN_WIDTH])
+def test_experts_are_counted_from_the_configuration(family: str):
+    """Routers, shared experts and the first dense layers included, the count is that of transformers' model."""
+    changes = {"moe_intermediate_size": None} if family in _OWN_WIDTH else {}
+    model = tiny_family(family, **changes)
+    counted = sum(p.numel() for key, p in model.named_parameters() if not key.endswith("bias"))
+    shape = ModelShape.of_config(model.config.to_dict())
+    assert shape.num_parameters == pytest.approx(counted, rel=0.02)
+    linear = [model.get_submodule(name) for name in decoder_linears(model)]
+    assert shape.linear_weights == sum(each.weight.numel() for each in linear)
+    assert shape.adapter_weights(1) == sum(sum(each.weight.shape) for each in linear)
+
+
+def test_a_token_goes_through_few_experts():
+    """Activations count those that a token is sent to, and the shared ones."""
+    shape = ModelShape.of_config(tiny_family("glm4_moe").config.to_dict())
+    assert shape.experts == Experts(count=4, active=2, width=16, shared=16, dense_layers=1)
+    assert (shape.active_width, shape.dispatched) == ((32 + 2 * 16 + 16) / 2, 2)

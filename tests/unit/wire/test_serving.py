@@ -45,6 +45,19 @@ def test_a_handover_has_the_options_with_their_keys():
     assert redact("key-of-a-server-1 token-of-a-user-1") == "********** **********"
 
 
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "cuda:٣", "CPU", ""])
+def test_what_is_no_device_is_refused(name):
+    """With the names that there are."""
+    with pytest.raises(ValidationError, match=rf"expected 'auto', .* or 'mps', got '{name}'"):
+        options(device=name)
+
+
+@pytest.mark.parametrize("name", ["auto", "cpu", "cuda", "cuda:0", "cuda:15", "mps"])
+def test_devices_have_torchs_names(name):
+    """A number chooses one of several GPUs."""
+    assert options(device=name).device == name
+
+
 def test_a_wrong_save_every_is_one_error():
     """A number of updates or `auto`: who gives neither reads both in one message, at the key."""
     for wrong in (0, "never"):

@@ -18,6 +18,7 @@ from nat.backend.cores import FreeCores
 from nat.backend.ended_thread import in_ended_thread
 from nat.backend.path_checks import load_checked_model
 from nat.backend.protocol import Endpoint, Opened
+from nat.backend.tokenizer import ChatOptions
 from nat.wire.hosts import is_everywhere
 
 
@@ -32,6 +33,7 @@ def open_art(options: ArtServeOptions, endpoint: Endpoint) -> Iterator[Opened]:
             device=options.device,
             load_in_4bit=options.load_in_4bit,
             max_seq_length=options.max_seq_length,
+            chats=ChatOptions(options.chat_template_kwargs, options.response_template),
         )
     )
     cores = FreeCores(torch.get_num_threads(), fixed=options.threads is not None)

@@ -66,7 +66,7 @@ def clamped(log_ratio_K: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Completions:
-    """The S completions of an optimizer step, as a sequence loss sees them; float64."""
+    """The S completions of an optimizer step, as a sequence loss sees them; float64 where the device has it."""
 
     logprobs_S: Tensor
     """Sum of log π over the tokens of each, with a gradient."""

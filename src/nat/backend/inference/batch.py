@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
-from nat.backend.attention import PackedRows, PaddedQueries, Window, similar
+from nat.backend.attention import PackedRows, PaddedQueries, Window, planned_length, similar
 from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.prefix_cache import KeyValues
 from nat.backend.inference.scheduler import Chunk
@@ -43,7 +43,8 @@ class StepBatch:
         ends = np.cumsum(sizes).tolist()
         in_slots = chunks[: len(chunks) - len(shared)]
         if in_slots:
-            cache.reserve(1 + max(c.slot for c in in_slots), max(c.cell + len(c.token_ids) for c in in_slots))
+            longest = max(c.cell + len(c.token_ids) for c in in_slots)
+            cache.reserve(1 + max(c.slot for c in in_slots), planned_length(longest, device))
         table = np.empty((4, sum(sizes)), dtype=np.int64)
         table[0] = [token for c in chunks for token in c.token_ids]
         table[1] = [position for c in chunks for position in range(c.start, c.end)]
@@ -75,7 +76,10 @@ class StepBatch:
             if c.start > 0:
                 self._after_nodes.append(AfterNodes(c, at, device))
                 at += len(c.token_ids)
-        self._longest = max((c.cell + 1 for c in decoding), default=0)
+        longest = max((c.cell + 1 for c in decoding), default=0)
+        self._longest = planned_length(longest, device) if decoding else 0
+        self._sees_all = len(decoding) == 1 and self._longest == longest
+        """One sequence sees all keys but those outside of a window."""
         self._masks: dict[Window, Tensor | None] = {}
         self._reads_nodes = any(c.node is not None for c in decoding)
         self._spans: dict[Window, Spans] = {}
@@ -135,7 +139,7 @@ class StepBatch:
             if window is not None:
                 hidden_BL |= key_L <= ends_B1 - window
             bias = torch.zeros(hidden_BL.shape, dtype=dtype, device=ends_B1.device).masked_fill_(hidden_BL, -torch.inf)
-            self._masks[window] = bias[:, None, None, :] if len(self._decoding) > 1 or window is not None else None
+            self._masks[window] = None if self._sees_all and window is None else bias[:, None, None, :]
         return self._masks[window]
 
 
@@ -147,7 +151,7 @@ class _Continued:
         tokens = np.arange(start, start + sum(len(chunk.token_ids) for chunk in chunks))
         self._queries = PaddedQueries(tokens, [(chunk.start, chunk.end) for chunk in chunks], device)
         self._slots = torch.tensor([chunk.slot for chunk in chunks], device=device)
-        self._length = max(chunk.end for chunk in chunks)
+        self._length = planned_length(max(chunk.end for chunk in chunks), device)
 
     def attend(self, query_HTD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: Window) -> Tensor:
         """Attention output of the chunks' tokens; keys and values are those of all slots."""

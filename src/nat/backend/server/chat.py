@@ -4,6 +4,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from string import ascii_letters, digits
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
@@ -23,9 +24,19 @@ from nat.errors import ModelCodeStopped, ModelNotSupported
 from nat.http.asgi import Receive
 from nat.http.errors import ApiError
 from nat.wire.openai_requests import SESSION_HEADER, ChatCompletionRequest
-from nat.wire.openai_responses import ChatChoice, ChatCompletion, ResponseFunction, ResponseMessage, ResponseToolCall
+from nat.wire.openai_responses import (
+    CallStatus,
+    ChatChoice,
+    ChatCompletion,
+    ResponseFunction,
+    ResponseMessage,
+    ResponseToolCall,
+)
 
 logger = logging.getLogger(__name__)
+
+_OF_IDS = ascii_letters + digits
+"""Of which an id has nine; Mistral's templates refuse others when they are sent back."""
 
 
 class ChatRoute:
@@ -75,7 +86,7 @@ class ChatRoute:
 
         def prepared() -> Prompt:
             words = service.loaded.tokenizer.words
-            if body.calls_tools and words.refusal and not self._warned:
+            if body.calls_tools and words.refusal and not (words.proof.shows_tools or self._warned):
                 self._warned = True
                 logger.warning("tool calls may be lost: %s", words.refusal)
             chat = self._continuations.with_reasoning(_chat(body, words.format), session=session)
@@ -158,6 +169,7 @@ class _ChatWriter:
             finish_reason = "tool_calls"
         choice = ChatChoice(index=sequence.index, message=message, logprobs=None, finish_reason=finish_reason)
         self._add_tokens(choice, sequence.token_ids, sequence.logprobs, sequence.top_logprobs)
+        self._add_lost(choice, reader)
         add_stop(choice, sequence)
         return choice
 
@@ -189,6 +201,7 @@ class _ChatWriter:
         self._add_tokens(choice, delta.token_ids, delta.logprobs, delta.top_logprobs)
         if delta.finish_reason is not None:
             add_stop(choice, request.sequences[delta.index])
+            self._add_lost(choice, reader)
         return chunk_event(self._answer("chat.completion.chunk", request, [choice]))
 
     def _add_prompt(self, answer: ChatCompletion) -> None:
@@ -207,6 +220,13 @@ class _ChatWriter:
         if self._body.return_token_ids:
             choice.token_ids = token_ids
 
+    def _add_lost(self, choice: ChatChoice, reader: AnswerReader) -> None:
+        lost = reader.lost[0].status if reader.lost else None
+        if self._body.calls_tools and not reader.num_calls and self._service.loaded.tokenizer.words.refusal:
+            lost = CallStatus.NO_FORMAT
+        if self._body.return_token_ids and lost is not None:
+            choice.lost_call = lost
+
     def _answer(self, kind: Any, request: Request, choices: list[ChatChoice]) -> ChatCompletion:
         return ChatCompletion(
             id=self._id,
@@ -220,7 +240,8 @@ class _ChatWriter:
 
 def _answered(call: Call, index: int | None = None) -> ResponseToolCall:
     function = ResponseFunction(name=call.name, arguments=call.arguments)
-    answered = ResponseToolCall(id=f"call_{secrets.token_hex(12)}", type="function", function=function)
+    call_id = call.call_id or "".join(secrets.choice(_OF_IDS) for _ in range(9))
+    answered = ResponseToolCall(id=call_id, type="function", function=function)
     if index is not None:
         answered.index = index
     return answered

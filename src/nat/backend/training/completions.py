@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nat.backend.algorithms.algorithm import Completions
 from nat.backend.algorithms.registry import Resolved
+from nat.backend.devices import widest_dtype
 from nat.backend.training.batch import Pair, Row
 from nat.backend.training.loss import ByRow
 
@@ -36,9 +37,9 @@ class Completion:
     parts: tuple[RowPart, ...]
 
     def sum(self, values: ByRow) -> Tensor:
-        """The sum of these values over its tokens (float64)."""
-        of_parts = [values[part.row][part.start : part.stop] for part in self.parts]
-        return torch.cat(of_parts).sum(dtype=torch.float64)
+        """The sum of these values over its tokens."""
+        of_tokens = torch.cat([values[part.row][part.start : part.stop] for part in self.parts])
+        return of_tokens.sum(dtype=widest_dtype(of_tokens.device))
 
     @property
     def num_tokens(self) -> int:
@@ -117,7 +118,7 @@ def sequence_slopes(
     with torch.enable_grad():
         loss = resolved.algorithm.sequence_loss(seen)
         (slope_S,) = torch.autograd.grad(loss, sums_S)
-    by_row = {row: torch.zeros_like(values, dtype=torch.float64) for row, values in current.items()}
+    by_row = {row: torch.zeros_like(values, dtype=sums_S.dtype) for row, values in current.items()}
     for each, slope in zip(completions, slope_S, strict=True):
         for part in each.parts:
             by_row[part.row][part.start : part.stop] -= slope
@@ -139,7 +140,7 @@ def _metrics(seen: Completions, *, paired: bool) -> dict[str, float]:
             margin_P = seen.chosen(reward_S) - seen.rejected(reward_S)
             found |= {
                 "rewards_margin": float(margin_P.mean()),
-                "rewards_accuracy": float((margin_P > 0).double().mean()),
+                "rewards_accuracy": float((margin_P > 0).to(margin_P.dtype).mean()),
             }
     return found
 

@@ -26,6 +26,7 @@ import torch
 from transformers import PreTrainedModel
 
 from nat.backend.algorithms.registry import Resolved, resolve
+from nat.backend.devices import widest_dtype
 from nat.backend.memory import return_pages_if_short
 from nat.backend.model import LoadedModel
 from nat.backend.training.agreement import Agreement, Moved
@@ -314,7 +315,8 @@ class Learner:
         current, reference = (
             self._scores(weights, packed, lambda: None) for weights in (self._policy_weights, self._reference.model)
         )
-        return float((joined(current, others) - joined(reference, others)).sum(dtype=torch.float64)) / len(completions)
+        difference_K = joined(current, others) - joined(reference, others)
+        return float(difference_K.sum(dtype=widest_dtype(difference_K.device))) / len(completions)
 
     def _pack(self, rows: Sequence[Row], config: TrainingConfig) -> list[list[Row]]:
         return pack(rows, config.micro_batch_tokens, self._enough_tokens, shares=self._policy.plain is None)

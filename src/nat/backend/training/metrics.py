@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nat.backend.algorithms.algorithm import clamped
+from nat.backend.devices import widest_dtype
 from nat.backend.training.batch import Batch
 from nat.backend.training.checks import Difference
 from nat.backend.training.loss import TokenValues, k3
@@ -19,7 +20,7 @@ class TokenSums:
     """Running sums over the tokens of an optimizer step, or of all steps of a job."""
 
     def __init__(self, device: torch.device) -> None:
-        self._zero = torch.zeros((), dtype=torch.float64, device=device)
+        self._zero = torch.zeros((), dtype=widest_dtype(device), device=device)
         self._sums: dict[str, Tensor] = {}
         self._largest = self._zero
         self._count = 0
@@ -48,9 +49,9 @@ class TokenSums:
         if values.teacher_gap_K is not None:
             terms["teacher_kl"] = clamped(values.teacher_gap_K)
         for name, term_K in terms.items():
-            self._sums[name] = self._sums.get(name, self._zero) + term_K.sum(dtype=torch.float64)
+            self._sums[name] = self._sums.get(name, self._zero) + term_K.sum(dtype=self._zero.dtype)
         if len(gap_K):
-            self._largest = torch.maximum(self._largest, gap_K.max().to(torch.float64))
+            self._largest = torch.maximum(self._largest, gap_K.max().to(self._zero.dtype))
         self._num_compared += len(gap_K)
         self._count += len(values.logprobs_K)
 

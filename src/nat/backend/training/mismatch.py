@@ -183,7 +183,7 @@ def policy_shift(rows: Sequence[Row], before: ByRow, after: ByRow, *, advantages
 
 
 def _joined(rows: Sequence[Row], by_row: ByRow) -> Tensor:
-    return joined(by_row, rows).to("cpu", torch.float64)
+    return joined(by_row, rows).cpu().to(torch.float64)
 
 
 @torch.no_grad()

@@ -32,6 +32,8 @@ _COPIED = 3
 """Numbers of a weight that may have to be restored: the weight and AdamW's moments."""
 _MOST_COPIED = 0.5
 """Share of a GPU's free memory that copies may take; the next micro-batch needs some."""
+_MOST_PINNED = 0.25
+"""Share of the host's free memory that pinned copies may take: torch rounds each up to a power of two and keeps it."""
 _MOST_IN_PIECES = 2**25
 """Bytes of the parameters after whose steps freed memory is returned: the copies of a step leave holes into which those
 of the next one do not fit."""
@@ -92,6 +94,8 @@ class MasterAdamW:
         self._moments: dict[str, dict[str, Tensor]] = {}
         self._overwritten: list[dict[str, dict[str, Tensor]]] = []
         self._copies = _HOST
+        self._pinned = False
+        """Whether copies in host memory are pinned, so that no step waits for them."""
         self._config = TrainingConfig()
 
     def configure(self, config: TrainingConfig) -> None:
@@ -190,6 +194,8 @@ class MasterAdamW:
         try:
             yield
         except BaseException:
+            if self._pinned:
+                torch.cuda.synchronize(self._device)  # copies on their way, which the CPU reads, too
             for name, own in overwritten.items():
                 self._restore(name, own)
             raise
@@ -213,16 +219,33 @@ class MasterAdamW:
             stored = self._moments.get(name, {})
             # A step overwrites what is beside its parameter; what is offloaded from a GPU it replaces.
             overwrites = {kind: t.device == master.device for kind, t in stored.items()}
-            moments = {kind: t.to(self._copies, copy=True) if overwrites[kind] else t for kind, t in stored.items()}
+            moments = {kind: self._copy(t) if overwrites[kind] else t for kind, t in stored.items()}
+            kept = master if master.device == self._copies else self._copy(master)
             for overwritten in missing:
-                overwritten[name] = {**moments, _MASTER: master.to(self._copies)}
+                overwritten[name] = {**moments, _MASTER: kept}
+
+    def _copy(self, tensor: Tensor) -> Tensor:
+        if not self._pinned:
+            return tensor.to(self._copies, copy=True)
+        pinned = torch.empty_like(tensor, device=self._copies, pin_memory=True)
+        return pinned.copy_(tensor, non_blocking=True)  # what overwrites the tensor comes after, on the same stream
+
+    @property
+    def _device(self) -> torch.device:
+        return next(iter(self._masters.values())).device
 
     def _place_of_copies(self) -> torch.device:
-        """The GPU of the weights if it has room for copies of all, else host memory, which is slow to reach from it."""
-        device = next(iter(self._masters.values())).device
+        """The GPU of the weights if it has room for copies of all, else host memory, which is slow to reach from it.
+
+        There the copies are pinned if it has much room.
+        """
+        device = self._device
         free = None if device == _HOST else free_bytes(device)
         copies = _COPIED * sum(master.nbytes for master in self._masters.values())
-        return _HOST if free is None or copies > _MOST_COPIED * free else device
+        place = _HOST if free is None or copies > _MOST_COPIED * free else device
+        on_host = place == _HOST and device.type == "cuda"
+        self._pinned = on_host and copies <= _MOST_PINNED * (free_bytes(_HOST) or 0)
+        return place
 
     @torch.no_grad()
     def _restore(self, name: str, own: Mapping[str, Tensor]) -> None:

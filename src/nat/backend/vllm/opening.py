@@ -1,13 +1,18 @@
 """Make the vLLM engine of a backend from its options."""
 
 import logging
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from nat.backend.ended_thread import in_ended_thread
+from nat.backend.forecast import share_for_vllm
+from nat.backend.memory import total_bytes
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.mismatch import probe_rows, thinned
@@ -17,9 +22,10 @@ from nat.backend.vllm.engine import VllmEngine
 from nat.backend.vllm.folders import folder_with_room, private_folder, weights_folder
 from nat.backend.vllm.hand_over import AdapterHandOver, HandOver, WeightsHandOver
 from nat.backend.vllm.server import OwnServer, ServerAtUrl, VllmServer
-from nat.backend.vllm.sleep import sleep_rule
+from nat.backend.vllm.sleep import release_cached, sleep_rule
 from nat.backend.vllm.weights import must_untie, write_weights
 from nat.errors import EngineNotStarted
+from nat.sizing.forecast import bytes_text
 from nat.wire.model_folder import ADAPTER_CONFIG
 from nat.wire.serving import ServeOptions
 
@@ -30,6 +36,7 @@ _IN_PARTS = "which can prefill a prompt in parts; on a CPU, a seed then ends vLL
 _REFUSED_ON_CPU = {**_REFUSED, "--enable-chunked-prefill": _IN_PARTS, "--long-prefill-token-threshold": _IN_PARTS}
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM takes for --max-lora-rank."""
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _PROBE_TOKENS = 64
 """Tokens that are scored after an update, each by a request of its own."""
 
@@ -82,8 +89,13 @@ def _server(options: ServeOptions, loaded: LoadedModel, path: Path, private: Pat
             f"{path} is an adapter, which vLLM cannot start with",
             hint="export it as a plain model first (`nat runs export`), and set model to that folder",
         )
+    if loaded.device.type == "mps":
+        raise EngineNotStarted(
+            "vLLM does not run on Apple's GPU, where the learner is", hint="use engine embedded, or set device to cpu"
+        )
     command = shlex.split(options.vllm_command or "") or _COMMAND.split()
-    added = shlex.split(options.vllm_args or "")
+    cards = own_cards(options.device, torch.cuda.device_count(), os.environ.get(_VISIBLE))
+    added = [*([] if cards else memory_arguments(options, loaded)), *shlex.split(options.vllm_args or "")]
     refused = _REFUSED_ON_CPU if loaded.device.type == "cpu" else _REFUSED
     for name in (word.partition("=")[0].replace("_", "-") for word in added):
         if name in refused:
@@ -96,7 +108,50 @@ def _server(options: ServeOptions, loaded: LoadedModel, path: Path, private: Pat
         log_path=(options.output_dir or private) / LOG,
         timeout=options.vllm_startup_timeout,
         folder=private,
+        variables=cards,
     )
+
+
+def memory_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
+    """What the learner leaves of its card to vLLM; arguments of the user's come later, and win.
+
+    Raises:
+        EngineNotStarted: that is less than vLLM's weights.
+
+    """
+    release_cached(loaded.device)  # else vLLM would find less than is counted as free
+    share = share_for_vllm(options, loaded)
+    if share is None:
+        return []
+    total, weights = total_bytes(loaded.device) or 0, loaded.num_parameters * loaded.dtype.itemsize
+    if share * total <= weights and "--gpu-memory-utilization" not in (options.vllm_args or ""):
+        raise EngineNotStarted(
+            f"beside the learner, {bytes_text(share * total)} of the GPU's {bytes_text(total)} are left for vLLM; its "
+            f"weights alone take {bytes_text(weights)}",
+            hint="train with lora, set vllm_sleep: training, or use engine: embedded, which shares the learner's "
+            "weights; --gpu-memory-utilization in vllm_args sets the share yourself",
+        )
+    return ["--gpu-memory-utilization", f"{share:.2f}"]
+
+
+def own_cards(device: str, count: int, visible: str | None) -> dict[str, str]:
+    """The variable that leaves vLLM all GPUs but the learner's, if `device` has its number; else they share the first.
+
+    Raises:
+        EngineNotStarted: there is no other GPU.
+
+    """
+    kind, _, number = device.partition(":")
+    if not number:
+        return {}
+    names = (visible or ",".join(map(str, range(count)))).split(",")[:count]
+    others = [name for at, name in enumerate(names) if at != int(number)]
+    if not others:
+        raise EngineNotStarted(
+            f"device {device} is the learner's alone, and there is no other GPU for vLLM",
+            hint=f"set device to {kind}, so that both share it, or let this process see another GPU ({_VISIBLE})",
+        )
+    return {_VISIBLE: ",".join(others)}
 
 
 def serve_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:

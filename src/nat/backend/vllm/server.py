@@ -13,8 +13,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import httpx
@@ -132,9 +133,17 @@ class OwnServer:
     """A process that is started here, and ends with this one."""
 
     def __init__(
-        self, command: Sequence[str], arguments: Sequence[str], *, log_path: Path, timeout: float, folder: Path
+        self,
+        command: Sequence[str],
+        arguments: Sequence[str],
+        *,
+        log_path: Path,
+        timeout: float,
+        folder: Path,
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`folder` is this user's alone, with a path short enough for a socket."""
+        """`folder` is this user's alone, with a path short enough for a socket; `variables` are the environment's."""
+        self._variables = variables
         self._socket = folder / "vllm.sock"
         self.address = VllmAddress("http://vllm", socket=str(self._socket))
         self._command = [*command, *arguments, "--uds", str(self._socket)]
@@ -160,7 +169,7 @@ class OwnServer:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=_environment(),
+                env={**_environment(), **self._variables},
                 start_new_session=True,
             )
         self._await_health(self._process)

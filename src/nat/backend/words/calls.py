@@ -43,6 +43,8 @@ class Call:
 
     name: str
     arguments: str
+    call_id: str | None = None
+    """As the model wrote it, if its format has the name in the id: the template writes it again."""
 
 
 def parameters_of(tools: Iterable[Mapping[str, Any]]) -> Parameters:

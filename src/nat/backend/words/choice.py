@@ -34,9 +34,10 @@ class Words:
         """Why tool calls may be lost, and what to set; None if the format reads what the template writes."""
         if self.proof.reads_calls or not (self.proof.writes_calls or self.format.origin == HERMES.name):
             return None
+        unseen = "" if self.proof.shows_tools else "the chat template does not show the model its tools, and "
         return (
-            f"no known format reads this model's tool calls ({'; '.join(self.tried)}). Calls are read in the "
-            f"{HERMES.name} format; if the model writes others, set `response_template` in its {TOKENIZER}"
+            f"{unseen}no known format reads this model's tool calls ({'; '.join(self.tried)}). Calls are read in the "
+            f"{HERMES.name} format; if the model writes others, set `response_template` of the LLM"
         )
 
 

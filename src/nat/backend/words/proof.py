@@ -7,7 +7,7 @@ from typing import Any
 
 from nat.backend.words.formats import Format
 from nat.backend.words.reader import AnswerReader, Piece
-from nat.backend.words.samples import FIRST, REFUSALS, SECOND, TOOLS, Answer, Render, answer, calling
+from nat.backend.words.samples import ASKED, FIRST, REFUSALS, SECOND, TOOLS, Answer, Render, answer, calling
 
 SIZES = (1, 3, 7)
 """Characters of the pieces."""
@@ -34,6 +34,8 @@ ANSWERS: dict[str, dict[str, Any]] = {
 class Proof:
     """What a format read back, of what the template writes."""
 
+    shows_tools: bool
+    """True if the template writes which tools there are."""
     writes_calls: bool
     writes_reasoning: bool
     """True if the template writes a message's `reasoning_content`; else it may take thinking inside the content."""
@@ -61,22 +63,25 @@ def prove(words: Format, render: Render) -> Proof:
         reasons = reasons or _THOUGHT in written.text
         if problem is not None:
             failed[kind] = problem
-    return Proof(writes, reasons, failed)
+    try:
+        shows = FIRST in render([{"role": "user", "content": ASKED}], TOOLS, for_answer=True)
+    except REFUSALS:
+        shows = False
+    return Proof(shows, writes, reasons, failed)
 
 
 def misread(words: Format, written: Answer, message: Mapping[str, Any]) -> str | None:
     """How the answer that a template wrote is misread; None if it is not."""
     text, header = written.text, written.prompt
     wanted = _shown(message, text, thinks=words.reasoning is not None)
-    whole = read(words, text, header=header)
-    seen = _comparable(whole)
+    seen = _comparable(read(words, text, header=header))
     as_thinking = ("", wanted[0] or wanted[1], wanted[2])  # gpt-oss writes the text before a call as thinking
     if seen not in (wanted, as_thinking):
         return f"read {_short(seen)} from {_short(text)}"
     for size in SIZES:
-        pieces = read(words, text, header=header, size=size)
-        if pieces != whole:
-            return f"in pieces of {size} read {_short(_comparable(pieces))} from {_short(text)}"
+        pieces = _comparable(read(words, text, header=header, size=size))
+        if pieces != seen:
+            return f"in pieces of {size} read {_short(pieces)} from {_short(text)}"
     return None
 
 

@@ -4,9 +4,9 @@ transformers' parser finds the marks; this guards it. A call counts only if it w
 and its function was offered; otherwise its text stays content, so that nothing of the answer is lost.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from transformers.utils.chat_parsing.response_parser import ResponseParser
@@ -14,19 +14,14 @@ from transformers.utils.chat_parsing.response_templates import ResponseTemplateF
 
 from nat.backend.words.calls import Call, calls_in, parameters_of
 from nat.backend.words.formats import CALLS, CONTENT, Format, FormatRefused
+from nat.wire.openai_responses import CallStatus
 
+_ID = re.compile(r"functions\.[\w.-]{1,128}:\w{1,128}")
+"""An id with the function's name, as Kimi writes it."""
 _AT_ONCE = 64
 """Characters; after each mark the parser searches all that it has, which for long texts takes their length squared."""
 _BEHIND = 64
 """Characters that the parser keeps of what it has read, since a mark may depend on the text before it."""
-
-
-class CallStatus(StrEnum):
-    """Why the text of a call stayed content."""
-
-    UNCLOSED = "unclosed"
-    MALFORMED = "malformed"
-    UNKNOWN_TOOL = "unknown_tool"
 
 
 @dataclass(frozen=True)
@@ -169,8 +164,8 @@ class AnswerReader:
         region = self._open
         assert region is not None, "a chunk comes after its region was opened"
         if region.field.name == self._format.reasoning:
-            text = text if region.parts else text.lstrip()
-            self._piece.reasoning += text
+            begun = any(part.strip() for part in region.parts)
+            self._piece.reasoning += text if begun else text.lstrip()
         elif region.field.name != CALLS:
             self._add_content(text)
         region.parts.append(text)
@@ -200,6 +195,8 @@ class AnswerReader:
         self._layout = ""
         self._trims = True
         room = len(calls) if self._calls_wanted is None else max(0, self._calls_wanted - self.num_calls)
+        if (written := _ID.search(region.start)) is not None:
+            calls = [replace(call, call_id=written.group()) for call in calls]
         self._piece.calls += calls[:room]
         self.num_calls += len(calls[:room])
 

@@ -35,11 +35,11 @@ def init_command(*, name: str, framework: str, model: str | None, no_model: bool
         if not no_model:
             steps.begin("making a tiny model")
         event_loop.run(write_project(folder, chosen, with_model=not no_model, model=model, on_line=steps.at))
-    click.echo(next_steps(folder, chosen, with_model=model is not None or not no_model))
+    click.echo(next_steps(folder, chosen, with_model=model is not None or not no_model, model=model))
 
 
-def next_steps(folder: Path, framework: str, *, with_model: bool) -> str:
-    """What to do next, beginning with what is missing."""
+def next_steps(folder: Path, framework: str, *, with_model: bool, model: str | None = None) -> str:
+    """What to do next, beginning with what is missing; `model` is the user's own."""
     steps = [(f"cd {folder.name}", "")]
     if any(missing_of_extra(extra) for extra in extras_of(framework)):
         steps.append((install_hint(*extras_of(framework)), ""))
@@ -47,6 +47,8 @@ def next_steps(folder: Path, framework: str, *, with_model: bool) -> str:
         steps.append(("pip install pytest", ""))
     if not with_model:
         steps.append(("edit config.yml", "set llms.student.model to your model"))
+    if model is not None:
+        steps.append((f"nat fits {model}", "tells whether your model can be trained on this machine"))
     steps += [
         ("pytest", "plays the agent; a script takes the model's part"),
         ("nat probe --config_file=config.yml", "tells whether the model can learn this"),

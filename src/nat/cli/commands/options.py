@@ -1,6 +1,7 @@
 """Options that several commands share, and the checks of those that a pydantic model describes."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -16,6 +17,22 @@ from nat.config.sources import APPEND
 from nat.errors import ConfigError, findings_of
 from nat.eval.result_path import WHOLE, compile_path
 from nat.secrets import known_secrets
+
+
+class Amount(click.FloatRange):
+    """A number of at least 0; NaN would pass every comparison with the bound."""
+
+    name = "number"
+
+    def __init__(self) -> None:
+        super().__init__(min=0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Refuse what is no number from 0 on."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"expected a number of at least 0, got {value!r}", param, ctx)
+        return number
 
 
 def dotted_key(text: str) -> str:

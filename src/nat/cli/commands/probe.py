@@ -7,7 +7,7 @@ import click
 
 from nat.cli import event_loop
 from nat.cli.commands.finetune import run_config
-from nat.cli.commands.options import rollout_options
+from nat.cli.commands.options import Amount, rollout_options
 from nat.cli.steps import StepProgress, shown_steps
 from nat.files import write_text
 from nat.finetuning.diagnosis.conditions_of_scores import ENOUGH_TO_TELL
@@ -22,7 +22,7 @@ from nat.wire.json import without_surrogates
 @rollout_options
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0),
+    type=Amount(),
     default=3,
     show_default=True,
     help="Time, loading included, after which no further examples are played; 0 for no bound.",

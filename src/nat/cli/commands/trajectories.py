@@ -7,6 +7,7 @@ from typing import Any, get_args
 import click
 from click.core import ParameterSource
 
+from nat.cli.commands.options import Amount
 from nat.preferences.pairs import Pairing, PairRule
 from nat.runs.journal import reading
 from nat.runs.records import Phase
@@ -54,7 +55,7 @@ _OPTIONS = (
     ),
     click.option(
         "--margin",
-        type=click.FloatRange(min=0),
+        type=Amount(),
         default=0.0,
         show_default=True,
         help="preference: the least difference in reward of a pair.",

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from statistics import fmean
 
 from nat.errors import did_you_mean
+from nat.finetuning.answer_statistics import LOST_CALLS
 from nat.finetuning.diagnosis.condition import Seen, condition
 from nat.finetuning.diagnosis.trend import first_third
 from nat.finetuning.diagnosis.window import Window
 from nat.runs.rollouts import LeftOutCause
+from nat.wire.openai_responses import CallStatus
 from nat.wire.rewards import equal
 
 LOST_SHARE = 0.05
@@ -291,4 +293,31 @@ def output_alone(window: Window, bound: float) -> Seen | None:
 
 
 OF_ROLLOUTS = (rollouts_failed, calls_lost, wrong_target, sampling_changed, stale_rollouts, prompt_not_sent, tool_fails)
-OF_ANSWERS = (stopped_inside, truncation, no_variety, output_alone)
+
+
+@condition(
+    title="Tool calls cannot be read",
+    measure="share of the answers with a tool call that could not be read, unless the cause is `truncation`",
+    bound=0.1,
+    healthy="below {bound:.0%}",
+    source="our choice: a model may write a call wrongly, and learns not to",
+    remedy=(
+        "Cut off: raise the LLM's max_tokens. Unknown tool: name the offered ones in the prompt. Else compare answers "
+        "(`nat runs show latest --epoch 1 --worst 1`) with the model's own format, and set `response_template` of the "
+        "LLM (`nat docs guides/model_families`)."
+    ),
+    warns_over=1,
+)
+def tool_calls_unread(window: Window, bound: float) -> Seen | None:
+    explained = {"cut_off"} if truncation.found(window) else set[str]()
+    causes = [cause for cause in ("cut_off", *CallStatus) if cause not in explained]
+    counts = {cause: round(sum(window.values(f"{LOST_CALLS}{cause}"))) for cause in causes}
+    lost = sum(counts.values())
+    if lost <= bound * window.calls:
+        return None
+    listed = ", ".join(f"{cause.replace('_', ' ')} {count}" for cause, count in counts.items() if count)
+    seen = f"{lost} of {window.calls:.0f} answers have a tool call that could not be read: {listed}"
+    return Seen(lost / window.calls, seen)
+
+
+OF_ANSWERS = (stopped_inside, truncation, tool_calls_unread, no_variety, output_alone)

@@ -5,6 +5,7 @@ from math import ceil
 from typing import Any
 
 from nat.finetuning.diagnosis.condition import Seen, condition
+from nat.finetuning.diagnosis.conditions_of_held_out import few_held_out
 from nat.finetuning.diagnosis.facts import Noise
 from nat.finetuning.diagnosis.window import EASY, HARD, Window, share_missing
 from nat.finetuning.metrics import ORDER_PAIRS, POSITION_BIAS
@@ -163,8 +164,11 @@ def independent_score(window: Window, bound: float) -> Seen | None:
     remedy=(
         "Average several judgements of each answer, let the judge answer at temperature 0, or raise num_generations."
     ),
+    despite_learning=True,
 )
 def noisy_score(window: Window, bound: float) -> Seen | None:
+    if window.has_learned and few_held_out.rule(window, bound) is None:
+        return None  # noise does no harm, unless it hides the gain from the held-out examples
     rescored, noise = window.facts.noise, window.spread.noise_share
     if rescored is not None:
         if not bound < rescored.share <= NOISE_ALONE:

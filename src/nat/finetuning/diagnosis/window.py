@@ -92,10 +92,14 @@ class Window:
         """The mean over the epochs of a metric that is left out where it is zero."""
         return sum(self.values(name)) / (len(self.metrics) or 1)
 
+    @property
+    def calls(self) -> float:
+        """All calls of the epochs."""
+        return sum(own.get("rollout/calls", 0.0) * count for own, count in zip(self.metrics, self.counts, strict=True))
+
     def per_call(self, name: str) -> float:
         """A metric that counts calls, as a share of all calls."""
-        calls = sum(own.get("rollout/calls", 0.0) * count for own, count in zip(self.metrics, self.counts, strict=True))
-        return sum(self.values(name)) / (calls or 1.0)
+        return sum(self.values(name)) / (self.calls or 1.0)
 
     @cached_property
     def spread(self) -> ScoreSpread:

@@ -8,6 +8,7 @@ from nat.capture.steps import failed_calls
 from nat.data_models.evaluate_runtime import RolloutFacts
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
 from nat.data_models.finetuning import RewardFunctionConfig, Trajectory
+from nat.data_models.llm_call import LLMCall
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.data_models.score import score_problem
 from nat.errors import EvaluationError
@@ -147,10 +148,16 @@ def _record(
         tools=tools,
         stopped_by=[s.call.stop_reason for s in chosen if s.call.stop_reason],
         truncated=any(s.call.finish_reason == "length" for s in chosen),
+        lost_calls=dict(Counter(_lost(s.call) for s in chosen if s.call.lost_call)),
         policy_versions=dict(Counter(s.call.policy_version for s in chosen if s.call.policy_version is not None)),
         rows=list(rows),
         **facts,
     )
+
+
+def _lost(call: LLMCall) -> str:
+    """Why an answer's tool call was not read; one that the token limit cut off is no other mistake."""
+    return "cut_off" if (call.lost_call, call.finish_reason) == ("unclosed", "length") else str(call.lost_call)
 
 
 def _sampled(chosen: Selection) -> dict[str, dict[str, dict[str, int]]]:

@@ -7,12 +7,21 @@ from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from nat.builder.builder import Builder
 from nat.builder.llm import LLMProviderInfo
 from nat.data_models.llm import LLMBaseConfig
-from nat.errors import ConfigError, ModelUnavailable
+from nat.errors import ConfigError, ModelUnavailable, findings_of
 from nat.hub import local_model
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.local.engine_speed import engine_advice
@@ -21,6 +30,7 @@ from nat.registry.decorators import register_llm_provider
 from nat.sizing.forecast import TrainingForecast
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.model_folder import TOKENIZER_CONFIG, has_chat_template
+from nat.wire.openai_requests import ChatCompletionRequest
 from nat.wire.serving import (
     LOCAL_PACKAGES,
     BackendOptions,
@@ -32,6 +42,9 @@ from nat.wire.serving import (
 
 _MODEL_SECONDS = 120.0
 """For the learner's model, which is loaded before vLLM starts."""
+_LEAST_REQUEST = {"model": "", "messages": [{"role": "user", "content": ""}]}
+_OF_REQUESTS = frozenset({"chat_template_kwargs", "messages", "model", "n", "stream", "stream_options", "tools"})
+"""Fields that `extra_body` cannot set: some would have no effect, or one on a part of the calls."""
 
 
 class LoRAOptions(BaseModel):
@@ -69,6 +82,8 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
     """Limit of new tokens per answer; by default the rest of the context."""
     stop: list[str] | None = None
     """Stop texts: an answer ends before them."""
+    extra_body: dict[str, JsonValue] = Field(default_factory=dict)
+    """Further fields of chat requests that do not set them, such as `seed`; those that the backend knows."""
     lora: LoRAOptions | None = None
     """Train LoRA adapters instead of all weights."""
     save_every: SaveEvery = "auto"
@@ -97,6 +112,17 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
     @property
     def served_name(self) -> str:
         return self.model_name or self.model.resolve().name
+
+    @field_validator("extra_body")
+    @classmethod
+    def _known_to_the_backend(cls, fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        if elsewhere := sorted(_OF_REQUESTS & fields.keys()):
+            raise ValueError(f"{', '.join(elsewhere)}: set by each request, or by a key of this LLM")
+        try:
+            ChatCompletionRequest.model_validate({**_LEAST_REQUEST, **fields})
+        except ValidationError as error:
+            raise ValueError("; ".join(map(str, findings_of(error)))) from None
+        return fields
 
     @model_validator(mode="after")
     def _fit_the_engine(self) -> Self:
@@ -177,6 +203,7 @@ async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerato
                 top_p=config.top_p,
                 max_tokens=config.max_tokens,
                 stop=config.stop,
+                extra_body=config.extra_body,
                 max_retries=config.max_retries,
                 timeout=config.timeout,
             )

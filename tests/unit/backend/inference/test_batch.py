@@ -1,6 +1,8 @@
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own convention
 
+from fakes.fake_device import FakeDevice
 from nat.backend.inference.batch import StepBatch
 from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.scheduler import Chunk
@@ -31,3 +33,72 @@ def test_many_keys_in_slots_are_weighed_as_few_are(dtype, window):
         expected = (weights @ values).squeeze(1)
         error = (found[slot].double() - expected).norm() / expected.norm()
         assert error < (1e-5 if dtype == torch.float32 else 2e-2)
+
+
+@pytest.fixture
+def attention(monkeypatch):
+    """Keeps what is passed to torch's attention: the shape of the keys, and whether a mask stands beside groups."""
+    seen = []
+    real = F.scaled_dot_product_attention
+
+    def attend(query, key, value, *, attn_mask=None, enable_gqa=False, **named):
+        seen.append((tuple(key.shape), attn_mask is not None and enable_gqa))
+        return real(query, key, value, attn_mask=attn_mask, enable_gqa=enable_gqa, **named)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", attend)
+    return seen
+
+
+def steps_of(device, window, dtype=torch.float32):
+    """Attention in six steps: new prompts, their rest, and answers beside a later prompt; two groups of three heads."""
+    generator, device = torch.Generator().manual_seed(2), torch.device(device)
+    cache = SlotCache()
+
+    def step(decoding, prefill):
+        batch = StepBatch(cache, decoding, prefill, device)
+        tokens = sum(len(chunk.token_ids) for chunk in decoding + prefill)
+        heads = [torch.randn(n, tokens, 16, generator=generator).to(device, dtype) for n in (6, 2, 2)]
+        return batch.attend(0, *heads, scale=None, window=window).cpu()
+
+    new = [Chunk(0, 0, [1] * 70), Chunk(1, 0, [1] * 9)]
+    rest = [Chunk(0, 70, [1] * 11), Chunk(1, 9, [1] * 90)]
+    found = [step([], new), step([], rest)]
+    later = Chunk(2, 0, [1] * 5)
+    found += [step([Chunk(0, 81 + at, [1]), Chunk(1, 99 + at, [1])], [later] if at == 1 else []) for at in range(4)]
+    return found
+
+
+@pytest.mark.parametrize("window", [None, 30])
+def test_a_gpu_sees_few_lengths_and_no_mask_beside_groups(attention, window):
+    """Its attention may plan for each length of the keys, and has no fast kernel for groups of heads with a mask.
+
+    What is padded is hidden: the outputs are those of the CPU, where the lengths stay as they are.
+    """
+    expected = steps_of("cpu", window)
+    assert {shape[2] for shape, _ in attention} >= {99, 100, 101, 102, 103}
+    attention.clear()
+    with FakeDevice("cuda"):
+        found = steps_of("cuda", window)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+    assert {shape[2] for shape, _ in attention} <= {64, 128}
+    assert not any(masked_groups for _, masked_groups in attention)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("window", [None, 30])
+def test_a_real_gpu_gives_what_the_cpu_gives(window):
+    """In float32, with what its kernels round."""
+    for one, other in zip(steps_of("cuda", window), steps_of("cpu", window), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-2, rtol=1e-2)
+
+
+def test_one_chat_sees_few_lengths_too(attention):
+    """Its padding needs a mask, which a single sequence has not on the CPU."""
+    with FakeDevice("cuda"):
+        cache = SlotCache()
+        heads = [torch.randn(n, 1, 16).to("cuda") for n in (4, 2, 2)]
+        for at in range(100):
+            StepBatch(cache, [Chunk(0, at, [1])], [], torch.device("cuda")).attend(0, *heads, scale=None, window=None)
+    assert {shape[2] for shape, _ in attention} == {64, 128}

@@ -245,6 +245,7 @@ async def test_tool_calls_are_read_from_the_text(connect, loaded):
     calls = choice["message"]["tool_calls"]
     assert [json.loads(call["function"]["arguments"]) for call in calls] == [{"a": 1}, {"a": 1}]
     assert len({call["id"] for call in calls}) == 2
+    assert all(len(call["id"]) == 9 and call["id"].isalnum() for call in calls), "Mistral's templates refuse others"
     assert len(single["message"]["tool_calls"]) == 1
     assert '"name": "add"' in worker.prompts[0]
 
@@ -304,6 +305,7 @@ async def test_a_template_whose_calls_cannot_be_read_is_named_once(connect, load
             assert (await ask(client, model="scripted", tools=TOOLS))["choices"][0]["finish_reason"] == "tool_calls"
     warnings = [record.getMessage() for record in caplog.records if "tool calls may be lost" in record.getMessage()]
     assert len(warnings) == 1
+    assert "does not show the model its tools" in warnings[0]
     assert "does not write calls" in warnings[0]
 
 
@@ -315,6 +317,40 @@ async def test_a_model_without_a_chat_template_is_refused(connect, loaded):
         answer = await client.post("/v1/chat/completions", json=HELLO | {"model": "scripted", "tools": TOOLS})
     assert answer.status_code == 400
     assert "no chat template" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        (CALL, None),
+        ("No call.", None),
+        (CALL.removesuffix("</tool_call>"), "unclosed"),
+        (CALL.replace("{", "("), "malformed"),
+        (CALL.replace("add", "subtract") + CALL.replace("{", "("), "unknown_tool"),
+    ],
+)
+async def test_why_a_call_was_not_read_is_reported_with_the_tokens(connect, loaded, text, lost):
+    """For the record of a rollout: the first cause, streamed and whole; other clients see no such field."""
+    async with connect(ScriptedWorker(loaded, text)) as client:
+        asked = {"model": "scripted", "tools": TOOLS}
+        plain = (await ask(client, **asked))["choices"][0]
+        choice = (await ask(client, **asked, return_token_ids=True))["choices"][0]
+        body = HELLO | asked | {"return_token_ids": True, "stream": True}
+        stream = await client.post("/v1/chat/completions", json=body)
+    assert "lost_call" not in plain
+    assert choice.get("lost_call") == lost
+    assert chunks_of(stream.text)[-1]["choices"][0].get("lost_call") == lost
+
+
+async def test_an_answer_of_a_model_whose_calls_cannot_be_read_says_so(connect, loaded):
+    """Else the record of a rollout would look as if the model had not wanted to call."""
+    hf = tiny_tokenizer()
+    hf.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    for text, lost in ((CALL, None), ("[CALL]add[/CALL]", "no_format")):
+        async with connect(ScriptedWorker(replace(loaded, tokenizer=ChatTokenizer(hf)), text)) as client:
+            asked = {"model": "scripted", "return_token_ids": True}
+            assert (await ask(client, **asked, tools=TOOLS))["choices"][0].get("lost_call") == lost
+            assert "lost_call" not in (await ask(client, **asked))["choices"][0]
 
 
 async def test_calls_of_tools_that_were_not_offered_are_text(connect, loaded):

@@ -237,10 +237,25 @@ def test_offloaded_moments_leave_the_gpu_after_each_step(dtype):
         assert where == dict.fromkeys(("step.w", "exp_avg.w", "exp_avg_sq.w"), place)
 
 
-@pytest.mark.parametrize(("free", "place"), [(1000, "cuda"), (200, "cpu")])
-def test_copies_for_an_undo_stay_on_a_gpu_with_room(monkeypatch, free, place):
-    """12 weights and their two moments take 144 bytes, of which at most half of the free memory is taken."""
-    monkeypatch.setattr("nat.backend.training.optimizer.free_bytes", lambda _device: free)
+@pytest.mark.parametrize(
+    ("free", "of_host", "place", "pinned"),
+    [(1000, 10**6, "cuda", False), (200, 576, "cpu", True), (200, 575, "cpu", False), (200, None, "cpu", False)],
+)
+def test_copies_for_an_undo_stay_on_a_gpu_with_room(monkeypatch, free, of_host, place, pinned):
+    """12 weights and their two moments take 144 bytes: at most half of a GPU's free memory, else they are on the host.
+
+    There they are pinned if they take at most a quarter, and no copy is waited for.
+    """
+    room = {"cuda": free, "cpu": of_host}
+    monkeypatch.setattr("nat.backend.training.optimizer.free_bytes", lambda device: room[device.type])
+    made, waited = [], []
+    empty_like, copy_ = torch.empty_like, torch.Tensor.copy_
+    monkeypatch.setattr(
+        torch, "empty_like", lambda x, *, pin_memory=False, **more: made.append(pin_memory) or empty_like(x, **more)
+    )
+    monkeypatch.setattr(
+        torch.Tensor, "copy_", lambda x, y, non_blocking=False: waited.append(not non_blocking) or copy_(x, y)
+    )
     with FakeTensorMode(), torch.no_grad():
         weight = nn.Parameter(torch.empty(4, 3, device="cuda"))
         optimizer = MasterAdamW({"w": weight})
@@ -248,6 +263,21 @@ def test_copies_for_an_undo_stay_on_a_gpu_with_room(monkeypatch, free, place):
         optimizer._adamw("w", 1e-3)
         with optimizer.all_or_nothing():
             optimizer._copies = optimizer._place_of_copies()
+            made.clear()
+            waited.clear()
             optimizer._keep("w", weight.clone())
             kept = optimizer._overwritten[-1]["w"]
     assert {tensor.device.type for tensor in kept.values()} == {place}
+    assert (made, waited) == (([True] * 4, [False] * 4) if pinned else ([], []))
+
+
+def test_an_undo_waits_for_copies_in_pinned_memory(monkeypatch):
+    """The CPU reads the moments, which may still be on their way."""
+    done = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _device: done.append("waited"))
+    weight = nn.Parameter(torch.ones(4))
+    optimizer = MasterAdamW({"w": weight})
+    monkeypatch.setattr(optimizer, "_restore", lambda *_: done.append("restored"))
+    with pytest.raises(Failed):
+        step_and_fail(optimizer, weight, lambda: setattr(optimizer, "_pinned", True))
+    assert done == ["waited", "restored"]

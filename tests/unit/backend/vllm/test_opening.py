@@ -9,7 +9,8 @@ from safetensors.torch import load_file
 from nat.art.options import ArtServeOptions
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
-from nat.backend.vllm.opening import serve_arguments, vllm_engine
+from nat.backend.vllm import opening
+from nat.backend.vllm.opening import memory_arguments, own_cards, serve_arguments, vllm_engine
 from nat.backend.vllm.weights import must_untie, write_weights
 from nat.errors import EngineNotStarted
 from nat.wire.serving import ServeOptions
@@ -51,6 +52,18 @@ def test_a_vllm_of_ours_needs_no_key(tiny_dir, loaded):
         pass
 
 
+def test_vllm_gets_the_share_that_the_learner_leaves(tiny_dir, loaded, monkeypatch):
+    """It comes before the arguments of the user, of which the last one counts; too little for weights is refused."""
+    monkeypatch.setattr(opening, "share_for_vllm", lambda *_: 0.37)
+    monkeypatch.setattr(opening, "total_bytes", lambda _: 10**9)
+    assert memory_arguments(options(tiny_dir), loaded) == ["--gpu-memory-utilization", "0.37"]
+    monkeypatch.setattr(opening, "share_for_vllm", lambda *_: 0.0)
+    with pytest.raises(EngineNotStarted, match=r"0 MB of the GPU's 1\.0 GB are left for vLLM"):
+        memory_arguments(options(tiny_dir), loaded)
+    own = options(tiny_dir, vllm_args="--gpu-memory-utilization=0.3")
+    assert memory_arguments(own, loaded) == ["--gpu-memory-utilization", "0.00"]
+
+
 def test_on_a_cpu_no_prompt_is_prefilled_in_parts(tiny_dir, loaded):
     """VLLM 0.32 would rewind the generator of a seed, which ends it.
 
@@ -81,6 +94,34 @@ def test_options_of_another_engine_are_refused(tiny_dir, given, idle):
     """An option without effect is an error."""
     with pytest.raises(ValidationError, match=f"{idle}: no effect with"):
         options(tiny_dir, **given)
+
+
+@pytest.mark.parametrize(
+    ("device", "count", "visible", "given"),
+    [
+        ("auto", 2, None, {}),
+        ("cuda", 1, None, {}),
+        ("cuda:0", 2, None, {"CUDA_VISIBLE_DEVICES": "1"}),
+        ("cuda:1", 3, None, {"CUDA_VISIBLE_DEVICES": "0,2"}),
+        ("cuda:1", 2, "GPU-a,GPU-b", {"CUDA_VISIBLE_DEVICES": "GPU-a"}),
+    ],
+)
+def test_a_gpu_with_a_number_is_the_learners_alone(device, count, visible, given):
+    """VLLM gets the others that this process sees; without a number, both share the first."""
+    assert own_cards(device, count, visible) == given
+
+
+def test_a_single_gpu_cannot_be_the_learners_alone():
+    """The remedy is to share it."""
+    with pytest.raises(EngineNotStarted, match="no other GPU for vLLM") as raised:
+        own_cards("cuda:0", 1, "3")
+    assert "set device to cuda," in str(raised.value.hint)
+
+
+def test_vllm_that_has_cards_of_its_own_need_not_sleep(tiny_dir):
+    """An option without effect is an error."""
+    with pytest.raises(ValidationError, match="vllm_sleep: no effect with device cuda:1"):
+        options(tiny_dir, device="cuda:1", vllm_sleep="auto")
 
 
 def test_arts_clients_are_served_by_the_embedded_engine(tiny_dir):

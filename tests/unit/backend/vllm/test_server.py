@@ -23,6 +23,7 @@ if os.path.exists(path):
     os.unlink(path)
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print("pids", os.getpid(), child.pid, os.environ["VLLM_SERVER_DEV_MODE"], flush=True)
+print("cards", os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
@@ -54,7 +55,12 @@ def make(tmp_path):
 
         def make_one(script: str, *, timeout: float = DEADLINE, command: str = sys.executable) -> OwnServer:
             server = OwnServer(
-                [command, "-c", script], ["--x"], log_path=tmp_path / "v.log", timeout=timeout, folder=folder
+                [command, "-c", script],
+                ["--x"],
+                log_path=tmp_path / "v.log",
+                timeout=timeout,
+                folder=folder,
+                variables={"CUDA_VISIBLE_DEVICES": "1,3"},
             )
             made.append(server)
             return server
@@ -78,7 +84,7 @@ def await_end(*each: int) -> None:
 
 
 def test_starts_on_a_socket_of_this_user_and_ends_with_its_children(make, tmp_path):
-    """Nobody else can open the socket's folder; stopping ends every process.
+    """Nobody else can open the socket's folder, and it sees its own GPUs; stopping ends every process.
 
     It can be started again. Neither is reported as a failure.
     """
@@ -89,6 +95,7 @@ def test_starts_on_a_socket_of_this_user_and_ends_with_its_children(make, tmp_pa
     socket = Path(server.address.socket)
     assert socket.parent.stat().st_mode & 0o777 == 0o700
     first = pids(tmp_path / "v.log")
+    assert "cards 1,3\n" in (tmp_path / "v.log").read_text()
     server.restart()
     await_end(*first)
     second = pids(tmp_path / "v.log")

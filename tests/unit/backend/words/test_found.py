@@ -1,6 +1,6 @@
 import pytest
 
-from fakes.call_templates import TEMPLATES, Template, template
+from fakes.call_templates import DONE, EACH, TEMPLATES, Template, template
 from nat.backend.words.choice import TOKENIZER, YAML, choose
 from nat.backend.words.families import HERMES
 from nat.backend.words.formats import Format, FormatRefused
@@ -32,6 +32,15 @@ def test_another_familys_format_does_not_pass(name):
         {"start_anchor": "x", "fields": {"content": {}, "tool_calls": {"open": "<x>", "close": "</x>"}}}, "x"
     )
     assert not prove(other, Template(TEMPLATES[name])).reads_calls
+
+
+def test_white_space_in_empty_thinking_is_no_failure():
+    """Qwen3 writes `<think>`, two line feeds and `</think>` where an answer has no thinking; pieces may show them."""
+    thinking = "<think>\n{{ m.reasoning_content or '' }}\n</think>\n\n"
+    source = template(f"{EACH}\n<tool_call>\n{{{{ f | tojson }}}}\n</tool_call>{DONE}", before=thinking)
+    words = choose(Template(source), source)
+    assert (words.format.origin, words.format.reasoning) == (ORIGIN, "reasoning_content")
+    assert words.proof.failed == {}
 
 
 def test_the_proof_says_what_was_misread():

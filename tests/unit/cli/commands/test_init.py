@@ -38,11 +38,13 @@ def test_a_project_is_made_around_a_model(folder, given, capsys):
     """A path is written whole, so that it means the model from inside the project; nothing is left to edit."""
     make_tiny_model(folder / "model")
     assert exit_code(["init", "demo", "--model", given]) == 0
+    output = capsys.readouterr().out
+    assert "nat fits " in output
     llm = yaml.safe_load((folder / "demo" / "config.yml").read_text())["llms"]["student"]
     assert llm["model"] == (given if "/" in given else str(folder / given))
     assert llm["max_tokens"] == 64
     assert not (folder / "demo" / "model").exists()
-    assert "edit config.yml" not in capsys.readouterr().out
+    assert "edit config.yml" not in output
 
 
 @pytest.mark.parametrize("given", ["./lost", "owner/lost.gguf", "data/broken.gguf"])

@@ -5,6 +5,8 @@ import json
 import re
 import string
 
+import pytest
+
 from fakes.finetuning_project import FinetuningProject
 from fakes.openai_server import OpenAIServer, Say
 from fakes.processes import refused_port
@@ -196,6 +198,13 @@ async def test_the_output_file_has_the_rollouts_and_no_secrets(project, capsys, 
     assert first["messages"][0] == {"role": "user", "content": "q0"}
     assert "not with" in text
     assert key not in text
+
+
+@pytest.mark.parametrize("minutes", ["nan", "-1", "three"])
+async def test_minutes_are_a_number_of_at_least_zero(project, capsys, minutes):
+    """What is none is refused before anything is loaded."""
+    assert await nat(project, "--minutes", minutes) == 2
+    assert "Invalid value for '--minutes': " in capsys.readouterr().err
 
 
 async def test_a_configuration_without_finetuning(project, capsys):

@@ -132,3 +132,16 @@ def test_cut_off_answers_come_before_scores_that_never_differ(truncated, expecte
     scored = {"max_reward": 0.0, "groups_without_difference": 24, "examples": {"a": 0.0}}
     found = causes({"rollout/truncated": truncated, "reward/truncated_lowest": 1.0}, **scored)
     assert next(iter(found)) == expected
+
+
+LOST = {"rollout/calls": 3.0, "rollout/lost_calls_malformed": 10.0, "rollout/lost_calls_cut_off": 100.0}
+
+
+def test_tool_calls_that_cannot_be_read_are_a_cause():
+    """What the token limit cuts off is one cause: truncation, where that explains it."""
+    found = causes(LOST)["tool_calls_unread"]
+    assert found == "440 of 1200 answers have a tool call that could not be read: cut off 400, malformed 40"
+    cut = causes(LOST | {"rollout/truncated": 0.9, "reward/truncated_lowest": 1.0})
+    assert "truncation" in cut
+    assert "tool_calls_unread" not in cut
+    assert causes(LOST | {"rollout/lost_calls_cut_off": 0.0}) == {}

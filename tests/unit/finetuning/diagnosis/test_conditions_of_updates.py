@@ -146,6 +146,16 @@ def test_held_out_examples_show_what_was_learned(seen, expected):
     assert causes(run(LEARNED, **seen)) == expected
 
 
+def test_noise_comes_before_too_few_held_out_examples():
+    """More examples cost more than a score without noise; where the gain is shown, noise does no harm."""
+    unclear, clear = run(LEARNED, validations=held_out(0.4, count=10)), run(LEARNED, validations=held_out(0.8))
+    noisy = {"compared": 200.0, "example_variance": 0.25, "repeats": 100.0, "repeat_variance": 0.2}
+    for epoch in (*unclear.epochs, *clear.epochs):
+        epoch.metrics.update({f"reward/{name}": value for name, value in noisy.items()})
+    assert causes(unclear) == ["noisy_score", "few_held_out"]
+    assert causes(clear) == []
+
+
 def test_held_out_examples_of_another_score_are_of_another_kind():
     """Their scores before training are compared with those of the first epoch, by the variance of both."""
     window = run(LEARNED, validations=held_out(0.2))

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from fakes.forecasts import FORECAST
 from fakes.tiny_model import make_tiny_model
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.errors import ConfigError, ModelUnavailable
+from nat.errors import BackendError, ConfigError, ModelUnavailable
 from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo, serve_options
 from nat.registry.discovery import discover_components
 from nat.wire.serving import handover, received
@@ -118,6 +118,81 @@ def test_vllms_options_are_checked_before_anything_starts(given, message):
     """A wrong command, argument or address is an error of the configuration, at its key."""
     with pytest.raises(ValidationError, match=message):
         LocalModelConfig(model=Path("m"), engine="vllm", **given)
+
+
+FORMAT = {"start_anchor": "\n", "fields": {"content": {"content": "text"}}}
+
+
+def test_words_of_the_model_reach_the_backend():
+    """Variables of the chat template and the format of answers, as the YAML has them."""
+    options = options_of(chat_template_kwargs={"enable_thinking": False}, response_template=FORMAT)
+    assert (options.chat_template_kwargs, options.response_template) == ({"enable_thinking": False}, FORMAT)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"top_k": 20}, "top_k=20 is not supported by this server"),
+        ({"sampler": {}}, "sampler: "),
+        ({"temperature": -1}, "temperature: "),
+        ({"chat_template_kwargs": {}, "n": 2}, "chat_template_kwargs, n: set by each request"),
+    ],
+)
+def test_fields_that_the_backend_would_refuse_are_refused_in_the_configuration(fields, problem):
+    """Else every request of the run would fail, with the same reason."""
+    with pytest.raises(ValidationError, match=problem):
+        LocalModelConfig(model=Path("m"), extra_body=fields)
+
+
+async def test_words_and_fields_of_the_yaml_are_sent(tmp_path):
+    """The template gets the variables, and requests of agents the fields that they do not set themselves."""
+    model = make_tiny_model(tmp_path / "model")
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ 'calm' if calm else 'not' }}"
+    (model / "chat_template.jinja").write_text(template)
+    fields = {"seed": 5, "max_completion_tokens": 3, "ignore_eos": True}
+    block = LocalModelConfig(
+        model=model, device="cpu", threads=1, chat_template_kwargs={"calm": True}, extra_body=fields
+    )
+    discover_components()
+    async with WorkflowBuilder() as builder:
+        await builder.add_llm("student", block)
+        client = await builder.get_llm("student", wrapper_type="openai")
+        answers = [
+            await client.chat.completions.create(
+                model=client.model_name, messages=[{"role": "user", "content": "?"}], extra_body=own
+            )
+            for own in ({}, {}, {"max_completion_tokens": 4}, {"chat_template_kwargs": {"calm": 0, "other": 1}})
+        ]
+    first, again, own, not_calm = (answer.choices[0].message.content for answer in answers)
+    assert [answer.usage.completion_tokens for answer in answers] == [3, 3, 4, 3]
+    assert first == again == own[: len(first)]
+    assert [answer.usage.prompt_tokens for answer in answers] == [5, 5, 5, 4]
+    assert not_calm
+
+
+async def test_a_format_that_misreads_the_template_ends_the_start(tmp_path):
+    """Before the weights are read, which are missing here."""
+    model = make_tiny_model(tmp_path / "model")
+    (model / "model.safetensors").unlink()
+    block = LocalModelConfig(model=model, device="cpu", response_template=FORMAT)
+    discover_components()
+    async with WorkflowBuilder() as builder:
+        with pytest.raises(BackendError, match="cannot start: response_template: the YAML: it misreads a call"):
+            await builder.add_llm("student", block)
+
+
+async def test_a_model_whose_calls_cannot_be_read_is_warned_of_at_start(tmp_path, caplog):
+    """The template shows the tools and drops calls, so nothing tells their format; one without tools is no problem."""
+    model = make_tiny_model(tmp_path / "model")
+    discover_components()
+    for shown in ("", "{{ tools }}"):
+        (model / "chat_template.jinja").write_text(shown + "{% for m in messages %}{{ m.content }}\n{% endfor %}")
+        async with WorkflowBuilder() as builder:
+            await builder.add_llm("student", LocalModelConfig(model=model, device="cpu", threads=1))
+        warnings = [text for record in caplog.records if "tool calls may be lost" in (text := record.getMessage())]
+        assert len(warnings) == bool(shown)
+    assert "model: tool calls may be lost: no known format" in warnings[0]
+    assert "set `response_template` of the LLM" in warnings[0]
 
 
 def test_engines_are_compared_where_there_is_a_choice(tmp_path, monkeypatch):

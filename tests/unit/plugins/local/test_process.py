@@ -54,6 +54,14 @@ def child(script: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-c", script, *arguments)
 
 
+async def test_a_warning_of_the_start_is_shown_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The backend's log is a file that nobody reads before the run has failed."""
+    script = READY.replace('"port": 4711', '"port": 4711, "warning": "no known format"')
+    async with running_backend(OPTIONS, log_path=tmp_path / "log", startup_timeout=30, command=child(script)):
+        pass
+    assert [record.getMessage() for record in caplog.records].count("m: tool calls may be lost: no known format") == 1
+
+
 async def test_ready_line_gives_the_address_and_other_output_is_ignored(tmp_path: Path) -> None:
     """The port is read from the ready line, whatever else is printed before it."""
     async with running_backend(OPTIONS, log_path=tmp_path / "log", startup_timeout=30, command=child(NOISY)) as backend:

@@ -1,0 +1,163 @@
+"""Conversations that a script plays through the server in place of a model, to see if each turn continues the last.
+
+The script writes what the chat template writes for its answers, in the tokens into which letters split, as no tokenizer
+splits a text. A rollout of an agent is one row for training if every prompt begins with the tokens of the turn before.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence as Messages
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+
+from nat.backend.inference.sequence import Request
+from nat.backend.model import LoadedModel
+from nat.backend.packed_linear import PackedLinears
+from nat.backend.sampling import SamplingEngine
+from nat.backend.server.app import create_app
+from nat.backend.tokenizer import ChatTokenizer
+from nat.backend.words.samples import ASKED, FIRST, REFUSALS, SECOND, TOOLS, answer, calling
+from nat.errors import NatError
+from nat.http.client import DirectAsyncClient
+from nat.sizing.certificate import Conversation
+from nat.wire.openai_requests import SESSION_HEADER
+from nat.wire.openai_responses import BrokenPrefix
+
+_KEY = _NAME = "rehearsal"
+_CONTEXT = 1_000_000
+"""Tokens; no prompt of the script meets it."""
+_THOUGHT = "First one, then the other."
+_ASKED = ("What is the weather in Paris and in Rome?", "And tomorrow?")
+_LOOP = (calling((FIRST, {"zqa": "Paris"})), calling((SECOND, {"zqa": "Rome", "zqc": 3})))
+_ENDS = ("It is 17 degrees in both.", "It will rain.")
+_RESULT = '{"degrees": 17}'
+
+
+class _Script:
+    """Answers requests with its texts, one after another; the part of a `SamplingEngine` that chats use."""
+
+    scores_prompts = False
+    policy_version = f"{_NAME}@0"
+
+    def __init__(self, tokenizer: ChatTokenizer, texts: Messages[str]) -> None:
+        nothing: Any = None  # the server of chats reads no weights
+        linears = cast("PackedLinears", nothing)
+        self.loaded = LoadedModel(nothing, tokenizer, Path(_NAME), _CONTEXT, frozenset(), None, (), linears)
+        self._texts = iter(texts)
+
+    def names(self) -> list[str]:
+        return [_NAME]
+
+    def knows(self, name: str) -> bool:
+        return name == _NAME
+
+    def submit(self, request: Request) -> None:
+        [sequence] = request.sequences
+        sequence.token_ids = _letters(self.loaded.tokenizer, next(self._texts))
+        sequence.logprobs = [-0.5] * len(sequence.token_ids)
+        sequence.finish_reason, request.policy_version = "stop", self.policy_version
+        request.listener.on_finished()
+
+    def cancel(self, request: Request) -> None:
+        """Every request is answered at once."""
+
+
+def rehearse(tokenizer: ChatTokenizer) -> list[Conversation]:
+    """Play a question with two calls before its answer, then the same with a second question.
+
+    A template that writes no calls is asked the questions alone. It writes thinking where it does so.
+    """
+    loop = _LOOP if tokenizer.words.proof.writes_calls else ()
+    first: list[dict[str, Any]] = [{"role": "user", "content": _ASKED[0]}, *loop, _said(_ENDS[0])]
+    second = [*first, {"role": "user", "content": _ASKED[1]}, _said(_ENDS[1])]
+    name = "a question with two tool calls" if loop else "a question"
+    return [_played(tokenizer, name, first), _played(tokenizer, f"{name}, and a second question", second)]
+
+
+def _said(content: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": content}
+
+
+def _played(tokenizer: ChatTokenizer, title: str, script: Messages[dict[str, Any]]) -> Conversation:
+    answers = [message for message in script if message["role"] == "assistant"]
+    conversation = Conversation(title=title, answers=len(answers))
+    try:
+        texts = [_text(tokenizer, message) for message in answers]
+        drift = asyncio.run(_drift(_Script(tokenizer, texts), script))
+    except (NatError, *REFUSALS) as error:
+        return conversation.model_copy(update={"problem": str(error)})
+    return conversation.model_copy(update={"rows": 1 + len(drift), "drift": tuple(drift)})
+
+
+def _text(tokenizer: ChatTokenizer, message: dict[str, Any]) -> str:
+    """What the template writes for an answer, up to the token that ends it."""
+
+    def render(messages: Messages[dict[str, Any]], tools: Messages[dict[str, Any]], *, for_answer: bool) -> str:
+        return tokenizer.render_text(messages, tools=tools, for_answer=for_answer)
+
+    written = answer(render, message)
+    prompt = render([{"role": "user", "content": ASKED}], TOOLS, for_answer=True)
+    if tokenizer.words.proof.writes_reasoning:
+        thinking = answer(render, {**message, "reasoning_content": _THOUGHT})
+        written = thinking if prompt.endswith(thinking.header) else written  # else the prompt has closed the thinking
+    end = tokenizer.hf.eos_token
+    text, found, _ = written.text.partition(end) if end else (written.text, "", "")
+    if found or not text.rstrip().endswith(tuple(tokenizer.special_tokens)):
+        return text + (end or "")
+    return text.rstrip()
+
+
+def _letters(tokenizer: ChatTokenizer, text: str) -> list[int]:
+    """The tokens of a text letter by letter, special tokens whole; those of the text if letters do not make it up."""
+    special = "|".join(map(re.escape, sorted(tokenizer.special_tokens, key=len, reverse=True)))
+    pieces = re.findall(f"{special}|.", text, re.DOTALL)
+    ids = list(chain.from_iterable(map(tokenizer.encode_rendered, pieces)))
+    return ids if tokenizer.decode_marked(ids) == text else tokenizer.encode_rendered(text)
+
+
+async def _drift(engine: _Script, script: Messages[dict[str, Any]]) -> list[BrokenPrefix]:
+    """Play the messages; what the server reports for each prompt that does not continue the turn before.
+
+    Raises:
+        ValueError: the server refuses them, or reads another answer than the script wrote.
+
+    """
+    app = create_app(cast("SamplingEngine", engine), api_key=_KEY)
+    history, held, drift = list[dict[str, Any]](), list[int](), list[BrokenPrefix]()
+    tools = list(TOOLS) if any("tool_calls" in message for message in script) else None
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    headers = {"Authorization": f"Bearer {_KEY}", SESSION_HEADER: _NAME}
+    async with DirectAsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:
+        for message in script:
+            if message["role"] != "assistant":
+                history.append(message)
+                continue
+            body = {"model": _NAME, "messages": history, "return_token_ids": True}
+            reply = await client.post("/v1/chat/completions", json=body | ({"tools": tools} if tools else {}))
+            if reply.is_error:
+                raise ValueError(f"the server answered {reply.status_code}: {reply.json()['error']['message']}")
+            told = reply.json()
+            [choice] = told["choices"]
+            _check(message, choice["message"])
+            if told["prompt_token_ids"][: len(held)] != held:
+                drift.append(BrokenPrefix(told.get("broken_prefix", BrokenPrefix.NOT_SERVED)))
+            held = told["prompt_token_ids"] + choice["token_ids"]
+            # Most clients send content and calls back, and no thinking.
+            history.append({key: choice["message"].get(key) for key in ("role", "content", "tool_calls")})
+            for call in choice["message"].get("tool_calls") or ():
+                result = {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"]}
+                history.append({**result, "content": _RESULT})
+    return drift
+
+
+def _check(wrote: dict[str, Any], read: dict[str, Any]) -> None:
+    wanted = [[call["function"]["name"], call["function"]["arguments"]] for call in wrote.get("tool_calls", ())]
+    calls = read.get("tool_calls") or ()
+    seen = [[call["function"]["name"], json.loads(call["function"]["arguments"])] for call in calls]
+    content = (read.get("content") or "").strip()
+    if (seen, content) != (wanted, wrote["content"]):
+        raise ValueError(f"the script wrote {[*wanted, wrote['content']]}, and the server read {[*seen, content]}")

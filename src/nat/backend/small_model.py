@@ -1,0 +1,132 @@
+"""Judge a model's layers without its weights: by its configuration, and by a small model of the same class.
+
+The small one has each kind of layer once, few heads and experts, and random weights. Heads keep their size, on which
+rotary embeddings depend.
+"""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+
+from nat.backend.model import LoadedModel
+from nat.backend.model_checks import check_positions
+from nat.backend.model_loader import path_of
+from nat.backend.packed_linear import PackedLinears
+from nat.backend.path_checks import proven
+from nat.backend.tokenizer import ChatTokenizer
+from nat.errors import ModelNotSupported, describe_error
+from nat.sizing.certificate import Layers
+
+_MOST_LAYERS, _WORDS, _INNER = 4, 320, 64
+_MOST_WEIGHTS = 100_000_000
+_SMALL: dict[str, int] = {
+    **dict.fromkeys(("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size"), _INNER),
+    **dict.fromkeys(("shared_intermediate_size", "intermediate_size_mlp", "hidden_size_per_layer_input"), _INNER),
+    **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), _WORDS),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4),
+    **dict.fromkeys(("num_experts_per_tok", "moe_k", "num_kv_shared_layers"), 2),
+    **dict.fromkeys(("n_group", "topk_group", "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"), 1),
+}
+"""Sizes by transformers' names; smaller ones stay."""
+_TOKENS = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": None}
+"""The few words have no others."""
+
+
+def judge_layers(config: PreTrainedConfig, context: int, tokenizer: ChatTokenizer | None) -> Layers:
+    """The loader's verdict on the layers, without the weights."""
+    try:
+        check_positions(config, context)
+        small = small_model(config)
+    except ModelNotSupported as error:
+        return Layers(refusal=error.in_line)
+    except Exception as error:  # noqa: BLE001 - each class computes its sizes in a way of its own
+        return Layers(untried=f"a small model of its class cannot be made: {describe_error(error)}")
+    words: Any = tokenizer  # the paths are checked with token ids; no text is read
+
+    def loaded(plain_because: str | None) -> LoadedModel:
+        heads, plain = path_of(small, context, plain_because)
+        linears = PackedLinears(nn.Module())
+        return LoadedModel(small, words, Path(), context, frozenset(), None, heads, linears, plain=plain)
+
+    try:
+        return Layers(notice=proven(loaded).notice)
+    except ModelNotSupported as error:
+        return Layers(refusal=error.in_line)
+
+
+def small_model(config: PreTrainedConfig) -> PreTrainedModel:
+    """A model of the configuration's class with few small layers and random weights, in float32 on the CPU.
+
+    Raises:
+        Exception: the class takes no such sizes, in words of its own.
+
+    """
+    small = deepcopy(config)
+    for name in small.sub_configs:
+        if (part := getattr(small, name, None)) is not None:
+            _shrink(part)
+    if small.get_text_config() is small:
+        _shrink(small)
+    else:
+        vars(small).update(_TOKENS)
+    if (count := count_weights(small)) > _MOST_WEIGHTS:
+        raise ValueError(f"it would have {count} weights, more than {_MOST_WEIGHTS}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = _made(small, dtype=torch.float32)
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                nn.init.normal_(weight, std=weight.shape[-1] ** -0.5)
+    model.train(mode=False)(input_ids=torch.tensor([[1, 2, 3]]), use_cache=False)
+    return model
+
+
+def count_weights(config: PreTrainedConfig) -> int:
+    """Weights of the configuration's class, each once, without their memory; raises what the class raises."""
+    with torch.device("meta"):
+        return sum(weight.numel() for weight in _made(config).parameters())
+
+
+def _made(config: PreTrainedConfig, **options: Any) -> PreTrainedModel:
+    model = AutoModelForCausalLM.from_config(config, **options)  # type: ignore[no-untyped-call]  # none in transformers
+    assert isinstance(model, PreTrainedModel), "transformers makes its own models"
+    return model
+
+
+def _shrink(config: PreTrainedConfig) -> None:
+    given = config.to_dict()  # attributes may differ by layer, and raise
+    layers = int(config.num_hidden_layers)
+    lists = {name: value for name, value in vars(config).items() if isinstance(value, list) and len(value) == layers}
+    kept = _one_of_each(layers, list(lists.values()))
+    for name, values in lists.items():
+        setattr(config, name, [values[at] for at in kept])
+    config.num_hidden_layers = len(kept)
+    heads = int(config.num_attention_heads)
+    pairs = int(given.get("num_key_value_heads") or heads)
+    size = int(given.get("head_dim") or config.hidden_size // heads)
+    few = min(pairs, 2)
+    config.num_attention_heads = few * min(max(1, heads // pairs), 4)
+    if given.get("num_key_value_heads"):
+        config.num_key_value_heads = few
+    config.hidden_size = config.num_attention_heads * size
+    for name, most in _SMALL.items():
+        value = given.get(name)
+        if isinstance(value, int) and value > most:
+            setattr(config, name, most)
+        elif isinstance(value, list):
+            setattr(config, name, [min(each, most) for each in value])
+    for name, token in _TOKENS.items():
+        setattr(config, name, token)
+
+
+def _one_of_each(layers: int, lists: Sequence[Sequence[Any]]) -> list[int]:
+    """The first layer of each kind in all lists, at least two layers, in their order."""
+    kinds: dict[str, int] = {}
+    for at in range(layers):
+        kinds.setdefault(repr([values[at] for values in lists]), at)
+    return [*kinds.values()][:_MOST_LAYERS] if len(kinds) > 1 else [*range(min(2, layers))]

@@ -1,0 +1,59 @@
+"""`nat fits`: the certificate of a folder, as text and as JSON, and exit codes by verdict."""
+
+import json
+import shutil
+
+import pytest
+from click.testing import CliRunner
+
+from fakes.tiny_model import make_tiny_model
+from nat.cli.commands.fits import fits_command
+from nat.errors import ModelUnavailable
+from nat.sizing.certificate import Certificate
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A tiny model without its weights."""
+    made = make_tiny_model(tmp_path_factory.mktemp("fits") / "tiny", "qwen3")
+    (made / "model.safetensors").unlink()
+    return made
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(fits_command, [str(each) for each in arguments])
+
+
+def test_a_model_that_fits(folder):
+    """The text ends with the block for the YAML, and the exit code is 0."""
+    result = run(folder, "--gpu", "16GB", "--max_seq_length", 64)
+    assert result.exit_code == 0, result.output
+    assert f"✓ {folder}: it fits, and what is above is proven" in result.output
+    assert "context 64 tokens" in result.output
+    assert f"model: {folder}" in result.output
+
+
+def test_a_model_that_is_refused(folder, tmp_path):
+    """The JSON has the reasons, and the exit code is 1."""
+    silent = shutil.copytree(folder, tmp_path / "silent")
+    (silent / "chat_template.jinja").unlink()
+    result = run(silent, "--gpu", "16 gb", "--json")
+    shown = json.loads(result.stdout)
+    assert (result.exit_code, shown["fits"]) == (1, False)
+    assert "no chat template" in shown["problems"][0]
+    assert shown["device"] == "a GPU of 16.0 GB"
+    assert shown.keys() == {*Certificate.model_fields, "fits", "problems"}
+
+
+@pytest.mark.parametrize("size", ["24", "GB", "0GB", "24 GiB", "-1GB", "9999999GB"])
+def test_a_size_that_is_none_is_a_usage_error(folder, size: str):
+    """The exit code is 2, and the message has an example."""
+    result = run(folder, "--gpu", size)
+    assert result.exit_code == 2
+    assert "expected the memory of a GPU, such as 24GB" in result.output
+
+
+def test_a_path_that_is_no_model(tmp_path):
+    """The error is that of every command that takes a model."""
+    with pytest.raises(ModelUnavailable, match=r"has no config\.json"):
+        raise run(tmp_path).exception
