@@ -23,7 +23,7 @@ from nat.errors import BackendError, ModelNotSupported
 from nat.sandbox.process import Sandbox
 from nat.sizing.certificate import Certificate, Conversation, Layers, Way, Words
 from nat.sizing.forecast import bytes_text
-from nat.sizing.memory import DEFAULT_RANK, Setup, Workload, predict
+from nat.sizing.memory import DEFAULT_RANK, Setup, Workload
 from nat.sizing.shape import ModelShape
 
 CHATS, USUAL_ROW, LONGEST_ROW, _STEP = 16, 4096, 32_768, 256
@@ -102,10 +102,7 @@ def _ways(shape: ModelShape, setup: Setup, context: int, room: int | None) -> It
     host = available_bytes(_HOST) if not setup.cpu and torch.cuda.is_available() else None
     for settings in ({}, {"lora": lora}, {"lora": {**lora, "load_in_4bit": True}}):
         way = replace(setup, lora_rank=DEFAULT_RANK if settings else None, load_in_4bit="4bit" in str(settings))
-        usual = predict(shape, way, workload, free=room)
-        memory = predicted_memory(shape, way, workload.with_rows(most), room, most).model_copy(
-            update={"parts": dict(usual.parts), "total": usual.total, "host": usual.host}
-        )
+        memory = predicted_memory(shape, way, workload, room, most)
         problem = None
         if room is not None and memory.longest_row is None:
             problem = f"{way.title} takes {bytes_text(memory.total)} at its peak; {bytes_text(room)} are there"

@@ -17,14 +17,13 @@ from nat.backend.training.learner import Learner, resolved_for
 from nat.backend.training.reference import Reference
 from nat.errors import ModelNotSupported
 from nat.sizing.forecast import (
-    FittingSettings,
     ForecastRequest,
     PredictedMemory,
     TrainingForecast,
     bytes_text,
     fitting_text,
 )
-from nat.sizing.memory import DEFAULT_RANK, MOST, DType, Setup, Workload, longest_row, predict
+from nat.sizing.memory import DEFAULT_RANK, DType, Setup, Workload, longest_row, predict
 from nat.sizing.remedies import remedies
 from nat.sizing.rules import usual_optimizer_steps
 from nat.sizing.shape import ModelShape
@@ -67,25 +66,28 @@ class Forecaster:
     def forecast(self, request: ForecastRequest) -> TrainingForecast:
         """Predict and, if the request asks for it and the memory suffices, measure; takes `probe_seconds` and a bit."""
         resolved, loaded = self.resolve(request.config), self._engine.loaded
-        workload = request.workload.within(loaded.max_seq_length)
+        context = loaded.max_seq_length
+        workload = request.workload.with_rows(min(request.workload.row_tokens, context))
         setup = _setup(self._options, loaded, resolved, overlap=request.overlap)
         steps = resolved.config.steps_per_batch or usual_optimizer_steps(request.num_rollouts)
         assert resolved.config.learning_rate is not None, "filled in for the model"
         room, host = available_bytes(loaded.device), None if setup.cpu else available_bytes(_HOST)
-        memory, fitting = _memory(loaded, setup, workload, room, host)
+        ways = setup, replace(setup, lora_rank=DEFAULT_RANK if setup.full else None, load_in_4bit=False)
+        shape = _shape(loaded)
         found = TrainingForecast(
             device=setup.device,
             dtype=setup.dtype,
             num_parameters=loaded.num_parameters,
             learning_rate=resolved.config.learning_rate,
             optimizer_steps=steps * resolved.config.num_iterations,
-            memory=memory,
+            memory=[] if shape is None else [predicted_memory(shape, way, workload, room, context) for way in ways],
             available=room,
             capacity=total_bytes(loaded.device),
             host_available=host,
-            fitting=fitting,
         )
-        if not request.probe_seconds or not found.fits:
+        if shape is not None and not found.fits:
+            return found.model_copy(update={"fitting": remedies(shape, setup, workload, room=room, host=host)})
+        if not request.probe_seconds:
             return found
         learner = self._engine.run_exclusive(self._one_learner).result()
         speed = measured_speed(self._engine, learner, workload, resolved, seconds=request.probe_seconds)
@@ -121,21 +123,16 @@ def check_capacity(options: ServeOptions) -> None:
             raise ModelNotSupported(
                 f"{options.model} needs {bytes_text(count)} at least ({shape.num_parameters / 1e9:.1f} billion "
                 f"weights, {least.title}, {least.dtype}); {name} has {bytes_text(room)}",
-                hint=fitting_text(remedies(shape, least, _LEAST, room=capacity or MOST, host=host)),
+                hint=fitting_text(remedies(shape, least, _LEAST, room=capacity, host=host)),
             )
 
 
 def share_for_vllm(options: ServeOptions, loaded: LoadedModel) -> float | None:
     """Share of the loaded learner's card that vLLM may take there; None on a CPU, or if the sizes are not known."""
     total, free = total_bytes(loaded.device), free_bytes(loaded.device)
-    try:
-        shape = ModelShape.of_config(loaded.model.config.to_dict(), _num_base_weights(loaded))
-    except UNREADABLE:
+    if loaded.device.type == "cpu" or total is None or free is None or (shape := _shape(loaded)) is None:
         return None
-    if loaded.device.type == "cpu" or total is None or free is None:
-        return None
-    setup = replace(_least(options, "cuda"), dtype=_dtype(loaded))
-    sleeps = options.vllm_sleep != "never"
+    setup, sleeps = replace(_least(options, "cuda"), dtype=_dtype(loaded)), options.vllm_sleep != "never"
     return vllm_share(shape, setup, context=loaded.max_seq_length, sleeps=sleeps, total=total, free=free)
 
 
@@ -181,28 +178,14 @@ def _dtype(loaded: LoadedModel) -> DType:
     return "bfloat16" if loaded.dtype == torch.bfloat16 else "float32"
 
 
-def _num_base_weights(loaded: LoadedModel) -> int:
+def _shape(loaded: LoadedModel) -> ModelShape | None:
+    """The sizes without adapters; None if the configuration lacks one."""
     adapters = 0 if loaded.peft is None else sum(each.numel() for each in loaded.trainable_parameters().values())
-    return loaded.num_parameters - adapters
-
-
-def _memory(
-    loaded: LoadedModel, setup: Setup, workload: Workload, room: int | None, host: int | None
-) -> tuple[list[PredictedMemory], tuple[FittingSettings, ...]]:
-    """The memory as configured, then that of training adapters instead of all weights, or all weights instead.
-
-    Without sizes in the model's configuration there is none. If the first does not fit, settings that do come with it.
-    """
     try:
-        shape = ModelShape.of_config(loaded.model.config.to_dict(), _num_base_weights(loaded))
+        return ModelShape.of_config(loaded.model.config.to_dict(), loaded.num_parameters - adapters)
     except UNREADABLE as error:
         logger.warning("the memory of training cannot be predicted from the model's configuration: %s", error)
-        return [], ()
-    other = replace(setup, lora_rank=DEFAULT_RANK if setup.full else None, load_in_4bit=False)
-    memory = [predicted_memory(shape, each, workload, room, loaded.max_seq_length) for each in (setup, other)]
-    if room is None or (memory[0].total <= room and (host is None or memory[0].host <= host)):
-        return memory, ()
-    return memory, remedies(shape, setup, workload, room=room, host=host)
+        return None
 
 
 def predicted_memory(

@@ -122,10 +122,6 @@ class Workload:
         """The same with rows of this length, and chats of at most this length."""
         return replace(self, row_tokens=length, chat_tokens=min(self.chat_tokens, length))
 
-    def within(self, context: int) -> "Workload":
-        """The same in a context of so many tokens."""
-        return self.with_rows(min(self.row_tokens, context))
-
 
 @dataclass(frozen=True)
 class Memory:
@@ -139,6 +135,10 @@ class Memory:
     @property
     def total(self) -> int:
         return sum(self.parts.values())
+
+    def fits(self, room: int | None, host: int | None) -> bool:
+        """Whether it is no more than the bytes of the device, and of the host beside a GPU; None is no bound."""
+        return (room is None or self.total <= room) and (host is None or self.host <= host)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class _Sizes:
         if setup.load_in_4bit:
             return shape.embedding * _WIDE
         head = shape.embedding * (_WIDE - self.width)
-        return shape.packed_weights * self.width + head + shape.packed_layers * _PACKED_SLACK[setup.dtype]
+        return sum(shape.packed) * self.width + head + len(shape.packed) * _PACKED_SLACK[setup.dtype]
 
     @property
     def masters(self) -> float:
@@ -309,13 +309,12 @@ def layer_bytes(shape: ModelShape, setup: Setup) -> int:
         attention += (shape.queries + shape.keys) * (_WIDE + width if setup.full else _WIDE)
     if setup.full:
         attention += round(shape.dispatched * hidden * width)
-    if setup.full:
         norms = 6 * hidden * width if width == _WIDE else 2 * hidden * (_WIDE + 2 * width)
         return norms + attention + inner * width
     low_rank = round(len(shape.linears) / shape.layers * (setup.lora_rank or 0) * _WIDE)
     if width == _WIDE:
         return 4 * hidden * width + attention + inner * width + low_rank
-    inputs = shape.intermediate if shape.experts is None else shape.experts.shared  # of layers that have adapters
+    inputs = shape.experts.shared if shape.experts.count else shape.intermediate  # of layers that have adapters
     cast = _WIDE * (hidden * (4 + shape.gated) + shape.queries + inputs)
     norms = 2 * hidden * _WIDE
     return norms + cast + attention + (inner - active) * width + low_rank

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
+from typing import Any
 
 from nat.sizing.forecast import FittingSettings
 from nat.sizing.memory import DEFAULT_RANK, SHORTEST_ROW, Setup, Workload, predict
@@ -11,57 +13,54 @@ _FEW_CHATS = 4
 _SMALL_MICRO_BATCH = 512
 _MOST = 6
 
-
 _Change = tuple[str, Setup, Workload]
 
 
 def remedies(
-    shape: ModelShape, setup: Setup, workload: Workload, *, room: int, host: int | None = None
+    shape: ModelShape, setup: Setup, workload: Workload, *, room: int | None, host: int | None = None
 ) -> tuple[FittingSettings, ...]:
     """The settings that fit into `room` bytes, and into `host` beside a GPU, those with fewest changes first."""
-    fitting: list[FittingSettings] = []
-    for name, changed, work in _changes(setup, workload):
-        needed = predict(shape, changed, work, free=room)
-        if needed.total <= room and (host is None or needed.host <= host):
-            fitting.append(FittingSettings(settings=name, bytes=needed.total))
-    return tuple(fitting[:_MOST])
+    needed = ((name, predict(shape, changed, work, free=room)) for name, changed, work in _changes(setup, workload))
+    fitting = (FittingSettings(settings=name, bytes=each.total) for name, each in needed if each.fits(room, host))
+    return tuple(islice(fitting, _MOST))
 
 
 def _changes(setup: Setup, workload: Workload) -> Iterator[_Change]:
     """One setting after another, then LoRA with each of them, then several together."""
     yield from _single(setup, workload)
-    adapters = setup
-    begin = ""
+    adapters, lora = setup, ""
     if setup.full:
-        adapters, begin = replace(setup, lora_rank=DEFAULT_RANK), f"lora: {{rank: {DEFAULT_RANK}}}"
-        yield begin, adapters, workload
-        for name, changed, work in _single(adapters, workload):
-            yield f"{begin}, {name}", changed, work
+        adapters, lora = replace(setup, lora_rank=DEFAULT_RANK), f"lora: {{rank: {DEFAULT_RANK}}}"
+        yield lora, adapters, workload
+        yield from _after(lora, _single(adapters, workload))
     if adapters.embedded and not adapters.load_in_4bit:
         adapters = replace(adapters, load_in_4bit=True)
-        begin = f"lora: {{rank: {adapters.lora_rank}, load_in_4bit: true}}"
-        yield begin, adapters, workload
+        lora = f"lora: {{rank: {adapters.lora_rank}, load_in_4bit: true}}"
+        yield lora, adapters, workload
     frugal = replace(adapters, gradient_checkpointing=True, micro_batch_tokens=_SMALL_MICRO_BATCH)
-    added = f"gradient_checkpointing: true, micro_batch_tokens: {_SMALL_MICRO_BATCH}"
-    yield f"{begin}, {added}" if begin else added, frugal, workload
-    for name, changed, work in _shorter(frugal, workload):
-        yield f"{begin}, {added}, {name}" if begin else f"{added}, {name}", changed, work
+    several = f"gradient_checkpointing: true, micro_batch_tokens: {_SMALL_MICRO_BATCH}"
+    several = f"{lora}, {several}" if lora else several
+    yield several, frugal, workload
+    yield from _after(several, _shorter(frugal, workload))
+
+
+def _after(begin: str, changes: Iterator[_Change]) -> Iterator[_Change]:
+    return ((f"{begin}, {name}", setup, workload) for name, setup, workload in changes)
 
 
 def _single(setup: Setup, workload: Workload) -> Iterator[_Change]:
-    if setup.gradient_checkpointing is not True:
-        yield "gradient_checkpointing: true", replace(setup, gradient_checkpointing=True), workload
-    if setup.micro_batch_tokens > _SMALL_MICRO_BATCH:
-        smaller = replace(setup, micro_batch_tokens=_SMALL_MICRO_BATCH)
-        yield f"micro_batch_tokens: {_SMALL_MICRO_BATCH}", smaller, workload
-    if setup.optimizer_bits != 8:  # noqa: PLR2004 - bits
-        yield "optimizer_bits: 8", replace(setup, optimizer_bits=8), workload
-    if not setup.cpu and not setup.optimizer_offload:
-        yield "optimizer_offload: true", replace(setup, optimizer_offload=True), workload
-    if setup.dtype == "float32":
-        yield "dtype: bfloat16", replace(setup, dtype="bfloat16"), workload
-    if setup.embedded and min(setup.max_num_seqs, workload.chats) > _FEW_CHATS:
-        yield f"max_num_seqs: {_FEW_CHATS}", replace(setup, max_num_seqs=_FEW_CHATS), workload
+    smaller: dict[str, Any] = {
+        "gradient_checkpointing": True,
+        "micro_batch_tokens": min(setup.micro_batch_tokens, _SMALL_MICRO_BATCH),
+        "optimizer_bits": 8,
+        "optimizer_offload": setup.optimizer_offload or not setup.cpu,
+        "dtype": "bfloat16",
+    }
+    if setup.embedded and workload.chats > _FEW_CHATS:
+        smaller["max_num_seqs"] = min(setup.max_num_seqs, _FEW_CHATS)
+    for name, value in smaller.items():
+        if value != getattr(setup, name):
+            yield f"{name}: {str(value).lower()}", replace(setup, **{name: value}), workload
     yield from _shorter(setup, workload)
 
 

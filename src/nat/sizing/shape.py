@@ -14,24 +14,20 @@ _UNGATED = frozenset(
     {"apertus", "arcee", "bloom", "falcon", "gpt2", "gpt_neo", "gpt_neox", "gptj", "opt", "phi", "starcoder2"}
 )
 """Model types whose feed-forward network has two matrices instead of three."""
-
-
 _NORMED = frozenset(
     {"exaone4", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "olmo2", "olmo3", "olmoe", "qwen3", "qwen3_moe"}
 )
 """Model types that norm their queries and keys."""
-_FIRST_DENSE = ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
-"""Names of the number of layers before the first one with experts."""
 
 
 @dataclass(frozen=True)
 class Experts:
     """The experts of a decoder's layers; each token goes through a few of them."""
 
-    count: int
-    active: int
+    count: int = 0
+    active: int = 0
     """Those of a token."""
-    width: int
+    width: int = 0
     """Width inside an expert."""
     shared: int = 0
     """Width of the experts that every token goes through, together."""
@@ -54,7 +50,7 @@ class ModelShape:
     """Whether the output layer has the weights of the embedding."""
     gated: bool = True
     """Whether the feed-forward network has a gate, and so three matrices."""
-    experts: Experts | None = None
+    experts: Experts = Experts()
     normed: bool = False
     """Whether queries and keys go through norms of their own."""
     counted: int | None = None
@@ -79,9 +75,8 @@ class ModelShape:
     def linears(self) -> list[tuple[int, int]]:
         """Width of input and output of each linear layer inside the decoder; routers and their experts are none."""
         attention = [(self.hidden, self.queries), *[(self.hidden, self.keys)] * 2, (self.queries, self.hidden)]
-        plain = self.layers - self._routed
-        shared = self.experts.shared if self.experts else 0
-        return [*attention * self.layers, *self._inner(self.intermediate) * plain, *self._inner(shared) * self._routed]
+        plain, shared = self._inner(self.intermediate), self._inner(self.experts.shared)
+        return [*attention * self.layers, *plain * (self.layers - self._routed), *shared * self._routed]
 
     def _inner(self, width: int) -> list[tuple[int, int]]:
         """The matrices of a feed-forward network of this width."""
@@ -90,20 +85,18 @@ class ModelShape:
     @property
     def _routed(self) -> int:
         """Number of layers with experts."""
-        return self.layers - self.experts.dense_layers if self.experts else 0
+        return self.layers - self.experts.dense_layers if self.experts.count else 0
 
     @property
     def active_width(self) -> float:
         """Width of the feed-forward networks that a token goes through, the mean of the layers."""
-        if self.experts is None:
-            return self.intermediate
         routed = self.experts.active * self.experts.width + self.experts.shared
-        return (routed * self._routed + self.intermediate * self.experts.dense_layers) / self.layers
+        return (routed * self._routed + self.intermediate * (self.layers - self._routed)) / self.layers
 
     @property
     def dispatched(self) -> float:
         """Copies of a token's state that go to experts and come back, the mean of the layers."""
-        return 2 * self.experts.active * self._routed / self.layers if self.experts else 0
+        return 2 * self.experts.active * self._routed / self.layers
 
     @property
     def num_parameters(self) -> int:
@@ -120,23 +113,12 @@ class ModelShape:
     @property
     def expert_weights(self) -> int:
         """Weights of experts that tokens are sent to, and of the routers."""
-        if self.experts is None:
-            return 0
         each = sum(one * other for one, other in self._inner(self.experts.width))
         return self._routed * self.experts.count * (each + self.hidden)
 
     @property
-    def packed_weights(self) -> int:
-        """Weights of the layers that the sampler reorders on a CPU: the linear ones, and the output layer."""
-        return sum(self._packed)
-
-    @property
-    def packed_layers(self) -> int:
-        """Number of those layers."""
-        return len(self._packed)
-
-    @property
-    def _packed(self) -> list[int]:
+    def packed(self) -> list[int]:
+        """Weights of each layer that the sampler reorders on a CPU: of the linear ones, and of the output layer."""
         sizes = [self.embedding, *(one * other for one, other in self.linears)]
         return [size for size in sizes if size >= SMALLEST_PACKED]
 
@@ -186,17 +168,18 @@ class ModelShape:
         return cls.of_config(from_json((folder / MODEL_CONFIG).read_bytes()), num_parameters(folder))
 
 
-def _experts(config: Mapping[str, Any]) -> Experts | None:
+def _experts(config: Mapping[str, Any]) -> Experts:
     """The experts that a configuration names, by the names that transformers' families have for them."""
     count = _any(config, "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
     active = _any(config, "num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk")
     if not (isinstance(count, int) and isinstance(active, int) and count > 1):
-        return None
+        return Experts()
     width = _widest(_any(config, "moe_intermediate_size", "intermediate_size"))
     number = _any(config, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts") or 0
     shared = _any(config, "shared_expert_intermediate_size", "shared_intermediate_size") or number * width
     kinds = config.get("mlp_layer_types")
-    plain = kinds.count("dense") if isinstance(kinds, list) else _any(config, *_FIRST_DENSE) or 0
+    first = _any(config, "first_k_dense_replace", "num_dense_layers", "moe_layer_start_index") or 0
+    plain = kinds.count("dense") if isinstance(kinds, list) else first
     return Experts(count, active, width, int(shared), int(plain) + len(config.get("mlp_only_layers") or ()))
 
 
