@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from nat.backend.memory import available_bytes
 from nat.backend.model_loader import context_limit, fastest_dtype, load_tokenizer, read_config
 from nat.backend.server.rehearsal import rehearse
 from nat.backend.small_model import count_weights, judge_layers
-from nat.backend.tokenizer import ChatTokenizer
 from nat.errors import BackendError, ModelNotSupported
 from nat.sandbox.process import Sandbox
 from nat.sizing.certificate import Certificate, Conversation, Layers, Way, Words
@@ -39,7 +39,8 @@ def certificate(
 ) -> Certificate:
     """The verdict for this machine, or for a GPU with so many bytes; the YAML gets name and revision."""
     on_gpu = gpu is not None or torch.cuda.is_available()
-    room = int(SHARE * gpu) if gpu is not None else available_bytes(torch.device("cuda") if on_gpu else _HOST)
+    place = torch.device("cuda") if on_gpu else _HOST
+    room = int(SHARE * gpu) if gpu is not None else available_bytes(place)
     device = "this machine" if gpu is None else f"a GPU of {bytes_text(gpu)}"
     workload = f"{CHATS} chats at a time, rows of up to {USUAL_ROW:,} tokens"
     made = {"model": name, "revision": revision, "device": device, "workload": workload, "room": room}
@@ -48,41 +49,38 @@ def certificate(
         context = context_limit(config, max_seq_length)
     except ModelNotSupported as error:
         return Certificate(**made, layers=Layers(refusal=error.in_line))
-    tokenizer, words, conversations = _words(folder)
+    words, conversations = _words(folder)
     try:
         counted = count_weights(config)
     except Exception:  # noqa: BLE001 - each class reads its configuration in a way of its own; layers are judged apart
         counted = None
-    setup, ways = Setup("cuda" if on_gpu else "cpu", "bfloat16"), tuple[Way, ...]()
-    if not on_gpu and fastest_dtype(_HOST, counted or 0) == torch.float32:
-        setup = replace(setup, dtype="float32")
-    try:
+    in_bfloat16 = fastest_dtype(place, counted or 0) == torch.bfloat16
+    setup, ways = Setup("cuda" if on_gpu else "cpu", "bfloat16" if in_bfloat16 else "float32"), tuple[Way, ...]()
+    with suppress(*UNREADABLE):
         ways = tuple(_ways(ModelShape.of_config(config.to_dict(), counted), setup, context, room))
-    except UNREADABLE:
-        logging.getLogger(__name__).info("no memory is predicted", exc_info=True)
-    begin = {"_type": "local", "model": name, "revision": revision, "dtype": setup.dtype, "engine": "embedded"}
+    pinned = {} if revision is None else {"revision": revision}
+    begin = {"_type": "local", "model": name, **pinned, "dtype": setup.dtype, "engine": "embedded"}
     return Certificate(
         **made,
         family=config.model_type,
         architecture=MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type],
         num_parameters=counted,
         context=context,
-        layers=judge_layers(config, context, tokenizer),
+        layers=judge_layers(config, context),
         words=words,
-        conversations=tuple(conversations),
+        conversations=conversations,
         ways=ways,
-        block=_block({key: value for key, value in begin.items() if value is not None}, ways, context),
+        block=_block(begin, ways, context),
     )
 
 
-def _words(folder: Path) -> tuple[ChatTokenizer | None, Words, list[Conversation]]:
+def _words(folder: Path) -> tuple[Words, tuple[Conversation, ...]]:
     """The format of answers, and how conversations continue in it."""
-    tokenizer = None
     try:
         tokenizer = load_tokenizer(folder, Sandbox())
         found = tokenizer.words
     except BackendError as error:
-        return tokenizer, Words(refusal=error.in_line), []
+        return Words(refusal=error.in_line), ()
     words = Words(
         refusal=found.refusal if found.proof.writes_calls else None,
         warning=None if found.proof.writes_calls else found.refusal,
@@ -91,7 +89,7 @@ def _words(folder: Path) -> tuple[ChatTokenizer | None, Words, list[Conversation
         reads_thinking=found.format.reasoning is not None,
         misread=dict(found.proof.failed),
     )
-    return tokenizer, words, [] if words.refusal else rehearse(tokenizer)
+    return words, () if words.refusal else rehearse(tokenizer)
 
 
 def _ways(shape: ModelShape, setup: Setup, context: int, room: int | None) -> Iterator[Way]:
@@ -113,13 +111,11 @@ def _ways(shape: ModelShape, setup: Setup, context: int, room: int | None) -> It
 
 def _block(begin: dict[str, str], ways: tuple[Way, ...], context: int) -> dict[str, object] | None:
     """The LLM's block with the first way that has room for rows of a usual length, else for the longest ones."""
-    fitting = [way for way in ways if way.problem is None]
+    fitting = [(way.memory.longest_row or min(context, LONGEST_ROW), way) for way in ways if way.problem is None]
     if not fitting:
         return None
-    lengths = [way.memory.longest_row or min(context, LONGEST_ROW) for way in fitting]
-    enough = (at for at, length in enumerate(lengths) if length >= min(context, USUAL_ROW))
-    at = next(enough, lengths.index(max(lengths)))
-    return {**begin, "max_seq_length": lengths[at] // _STEP * _STEP or lengths[at], **fitting[at].settings}
+    length, first = max(fitting, key=lambda each: min(each[0], USUAL_ROW))
+    return {**begin, "max_seq_length": length // _STEP * _STEP or length, **first.settings}
 
 
 def main() -> int:

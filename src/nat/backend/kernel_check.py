@@ -3,7 +3,8 @@
 On Apple's GPU, which this code has never run on, padded attention itself is compared with that of the CPU.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,9 +20,9 @@ _ROWS = [list(range(_SHARED + 140)), [*range(_SHARED), *range(500, 530)], [*rang
 _WINDOWS = (None, 5, 100)
 _MOST_FROM_CPU = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
 """How far padded attention may be from the CPU's, relative to the largest value."""
+_InWindow = Callable[[int | None], tuple[Tensor, ...]]
 
 
-@torch.enable_grad()  # a reference is loaded without
 def disagreement(
     kernel: Kernel, shape: HeadShape, *, dtype: torch.dtype, device: torch.device, most: float
 ) -> str | None:
@@ -29,21 +30,10 @@ def disagreement(
 
     Output and gradients may differ by `most`, relative to the largest one.
     """
-    tree = PackedTree(_ROWS, device)
-    inputs = _inputs(shape, tree, dtype, device)
-    for window in _WINDOWS:
-        padded = _with_gradients(tree.attend(0, *inputs, scale=None, window=window), inputs)
-        try:
-            out = attend(kernel, tree.segments, *inputs, scale=None, window=window)
-            found = _with_gradients(out, inputs)
-        except Exception as error:  # noqa: BLE001 - whatever a kernel lacks here, padded attention takes its place
-            return describe_error(error)
-        if not (difference := _difference(found, padded)) <= most:
-            return f"it differs by {difference:.1e} from padded attention; rounding explains at most {most:.0e}"
-    return None
+    here = partial(_attention, shape, dtype, device)
+    return _disagreement(partial(here, kernel), partial(here, None), "padded attention", most)
 
 
-@torch.enable_grad()
 def check_against_cpu(shapes: Sequence[HeadShape], dtype: torch.dtype, device: torch.device) -> None:
     """Check that padded attention gives the outputs and gradients there that it gives on the CPU.
 
@@ -51,45 +41,50 @@ def check_against_cpu(shapes: Sequence[HeadShape], dtype: torch.dtype, device: t
         ModelNotSupported: it does not, or fails.
 
     """
-    most = _MOST_FROM_CPU[dtype]
     for shape in sorted(set(shapes)):
-        for window in _WINDOWS:
-            try:
-                found = []
-                for place in (device, torch.device("cpu")):
-                    tree = PackedTree(_ROWS, place)
-                    inputs = _inputs(shape, tree, dtype, place)
-                    found.append(_with_gradients(tree.attend(0, *inputs, scale=None, window=window), inputs))
-                difference = _difference(*found)
-            except Exception as error:
-                raise _not_there(device, describe_error(error)) from error
-            if not difference <= most:
-                what = f"it differs by {difference:.1e} from the CPU's; rounding explains at most {most:.0e}"
-                raise _not_there(device, what)
+        there, here = (partial(_attention, shape, dtype, place, None) for place in (device, torch.device("cpu")))
+        if problem := _disagreement(there, here, "the CPU's", _MOST_FROM_CPU[dtype]):
+            raise ModelNotSupported(
+                f"attention does not work on {device} with this torch {torch.__version__}: {problem}",
+                hint="set device to cpu, or dtype to float32; or install the newest torch",
+            )
 
 
-def _not_there(device: torch.device, reason: str) -> ModelNotSupported:
-    return ModelNotSupported(
-        f"attention does not work on {device} with this torch {torch.__version__}: {reason}",
-        hint="set device to cpu, or dtype to float32; or install the newest torch",
-    )
+@torch.enable_grad()  # a reference is loaded without
+def _disagreement(found: _InWindow, expected: _InWindow, name: str, most: float) -> str | None:
+    """How two ways to compute attention differ in one of the windows, or why the first one fails."""
+    for window in _WINDOWS:
+        wanted = expected(window)
+        try:
+            difference = _difference(found(window), wanted)
+        except Exception as error:  # noqa: BLE001 - whatever a kernel or a device lacks, another one takes its place
+            return describe_error(error)
+        if not difference <= most:
+            return f"it differs by {difference:.1e} from {name}; rounding explains at most {most:.0e}"
+    return None
 
 
-def _inputs(shape: HeadShape, tree: PackedTree, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return [
+def _attention(
+    shape: HeadShape, dtype: torch.dtype, device: torch.device, kernel: Kernel | None, window: int | None
+) -> tuple[Tensor, ...]:
+    """The output of a kernel, or of padded attention, and the gradients of the inputs.
+
+    They are those of a sum in which each value of the output has a weight of its own.
+    """
+    tree, generator = PackedTree(_ROWS, device), torch.Generator().manual_seed(0)
+    inputs = [
         torch.randn(heads, len(tree.token_ids_T), size, generator=generator).to(device, dtype).requires_grad_()
         for heads, size in ((shape.queries, shape.size), (shape.keys, shape.size), (shape.keys, shape.value_size))
     ]
+    if kernel is None:
+        out_THD = tree.attend(0, *inputs, scale=None, window=window)
+    else:
+        out_THD = attend(kernel, tree.segments, *inputs, scale=None, window=window)
+    weights = torch.linspace(-1, 1, out_THD.numel(), device=device).view_as(out_THD).to(dtype)
+    return out_THD.detach(), *torch.autograd.grad(out_THD, inputs, weights)
 
 
 def _difference(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
     """The largest difference of one of the tensors, relative to its largest value; NaN if one has a NaN."""
     pairs = [(one.float().cpu(), other.float().cpu()) for one, other in zip(found, expected, strict=True)]
     return float(torch.stack([(one - other).abs().max() / other.abs().max() for one, other in pairs]).max())
-
-
-def _with_gradients(out_THD: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
-    """The output, and the gradients of the inputs for a sum in which each value has a weight of its own."""
-    weights = torch.linspace(-1, 1, out_THD.numel(), device=out_THD.device).view_as(out_THD).to(out_THD.dtype)
-    return out_THD.detach(), *torch.autograd.grad(out_THD, inputs, weights)

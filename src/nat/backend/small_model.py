@@ -18,7 +18,6 @@ from nat.backend.model_checks import check_positions
 from nat.backend.model_loader import path_of
 from nat.backend.packed_linear import PackedLinears
 from nat.backend.path_checks import proven
-from nat.backend.tokenizer import ChatTokenizer
 from nat.errors import ModelNotSupported, describe_error
 from nat.sizing.certificate import Layers
 
@@ -37,7 +36,7 @@ _TOKENS = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": None}
 """The few words have no others."""
 
 
-def judge_layers(config: PreTrainedConfig, context: int, tokenizer: ChatTokenizer | None) -> Layers:
+def judge_layers(config: PreTrainedConfig, context: int) -> Layers:
     """The loader's verdict on the layers, without the weights."""
     try:
         check_positions(config, context)
@@ -46,7 +45,7 @@ def judge_layers(config: PreTrainedConfig, context: int, tokenizer: ChatTokenize
         return Layers(refusal=error.in_line)
     except Exception as error:  # noqa: BLE001 - each class computes its sizes in a way of its own
         return Layers(untried=f"a small model of its class cannot be made: {describe_error(error)}")
-    words: Any = tokenizer  # the paths are checked with token ids; no text is read
+    words: Any = None  # the paths are checked with token ids; no text is read
 
     def loaded(plain_because: str | None) -> LoadedModel:
         heads, plain = path_of(small, context, plain_because)

@@ -7,6 +7,7 @@ splits a text. A rollout of an agent is one row for training if every prompt beg
 import asyncio
 import json
 import re
+from collections.abc import Iterable
 from collections.abc import Sequence as Messages
 from itertools import chain
 from pathlib import Path
@@ -22,35 +23,30 @@ from nat.backend.server.app import create_app
 from nat.backend.tokenizer import ChatTokenizer
 from nat.backend.words.samples import ASKED, FIRST, REFUSALS, SECOND, TOOLS, answer, calling
 from nat.errors import NatError
-from nat.http.client import DirectAsyncClient
+from nat.http.client import DirectAsyncClient, bearer
 from nat.sizing.certificate import Conversation
 from nat.wire.openai_requests import SESSION_HEADER
 from nat.wire.openai_responses import BrokenPrefix
 
-_KEY = _NAME = "rehearsal"
+_NAME = "rehearsal"
 _CONTEXT = 1_000_000
 """Tokens; no prompt of the script meets it."""
 _THOUGHT = "First one, then the other."
-_ASKED = ("What is the weather in Paris and in Rome?", "And tomorrow?")
+_QUESTION = {"role": "user", "content": "What is the weather in Paris and in Rome?"}
 _LOOP = (calling((FIRST, {"zqa": "Paris"})), calling((SECOND, {"zqa": "Rome", "zqc": 3})))
-_ENDS = ("It is 17 degrees in both.", "It will rain.")
 _RESULT = '{"degrees": 17}'
+_ANSWER = {"role": "assistant", "content": "It is 17 degrees in both."}
+_NEXT = ({"role": "user", "content": "And tomorrow?"}, {"role": "assistant", "content": "It will rain."})
 
 
 class _Script:
-    """Answers requests with its texts, one after another; the part of a `SamplingEngine` that chats use."""
+    """Answers each request with the next of its texts; the part of a `SamplingEngine` that chats use."""
 
-    scores_prompts = False
-    policy_version = f"{_NAME}@0"
-
-    def __init__(self, tokenizer: ChatTokenizer, texts: Messages[str]) -> None:
+    def __init__(self, tokenizer: ChatTokenizer, texts: Iterable[str]) -> None:
         nothing: Any = None  # the server of chats reads no weights
         linears = cast("PackedLinears", nothing)
         self.loaded = LoadedModel(nothing, tokenizer, Path(_NAME), _CONTEXT, frozenset(), None, (), linears)
         self._texts = iter(texts)
-
-    def names(self) -> list[str]:
-        return [_NAME]
 
     def knows(self, name: str) -> bool:
         return name == _NAME
@@ -58,39 +54,30 @@ class _Script:
     def submit(self, request: Request) -> None:
         [sequence] = request.sequences
         sequence.token_ids = _letters(self.loaded.tokenizer, next(self._texts))
-        sequence.logprobs = [-0.5] * len(sequence.token_ids)
-        sequence.finish_reason, request.policy_version = "stop", self.policy_version
+        sequence.finish_reason = "stop"
         request.listener.on_finished()
 
-    def cancel(self, request: Request) -> None:
-        """Every request is answered at once."""
 
-
-def rehearse(tokenizer: ChatTokenizer) -> list[Conversation]:
+def rehearse(tokenizer: ChatTokenizer) -> tuple[Conversation, Conversation]:
     """Play a question with two calls before its answer, then the same with a second question.
 
     A template that writes no calls is asked the questions alone. It writes thinking where it does so.
     """
     loop = _LOOP if tokenizer.words.proof.writes_calls else ()
-    first: list[dict[str, Any]] = [{"role": "user", "content": _ASKED[0]}, *loop, _said(_ENDS[0])]
-    second = [*first, {"role": "user", "content": _ASKED[1]}, _said(_ENDS[1])]
-    name = "a question with two tool calls" if loop else "a question"
-    return [_played(tokenizer, name, first), _played(tokenizer, f"{name}, and a second question", second)]
-
-
-def _said(content: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": content}
+    title = "a question with two tool calls" if loop else "a question"
+    first = [_QUESTION, *loop, _ANSWER]
+    second = [*first, *_NEXT]
+    return _played(tokenizer, title, first), _played(tokenizer, f"{title}, and a second question", second)
 
 
 def _played(tokenizer: ChatTokenizer, title: str, script: Messages[dict[str, Any]]) -> Conversation:
     answers = [message for message in script if message["role"] == "assistant"]
-    conversation = Conversation(title=title, answers=len(answers))
     try:
         texts = [_text(tokenizer, message) for message in answers]
         drift = asyncio.run(_drift(_Script(tokenizer, texts), script))
     except (NatError, *REFUSALS) as error:
-        return conversation.model_copy(update={"problem": str(error)})
-    return conversation.model_copy(update={"rows": 1 + len(drift), "drift": tuple(drift)})
+        return Conversation(title=title, answers=len(answers), problem=str(error))
+    return Conversation(title=title, answers=len(answers), rows=1 + len(drift), drift=tuple(drift))
 
 
 def _text(tokenizer: ChatTokenizer, message: dict[str, Any]) -> str:
@@ -126,29 +113,29 @@ async def _drift(engine: _Script, script: Messages[dict[str, Any]]) -> list[Brok
         ValueError: the server refuses them, or reads another answer than the script wrote.
 
     """
-    app = create_app(cast("SamplingEngine", engine), api_key=_KEY)
+    app = create_app(cast("SamplingEngine", engine), api_key=_NAME)
     history, held, drift = list[dict[str, Any]](), list[int](), list[BrokenPrefix]()
-    tools = list(TOOLS) if any("tool_calls" in message for message in script) else None
+    given = {"model": _NAME, "return_token_ids": True, "tools": TOOLS if _LOOP[0] in script else ()}
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    headers = {"Authorization": f"Bearer {_KEY}", SESSION_HEADER: _NAME}
+    headers = {**bearer(_NAME), SESSION_HEADER: _NAME}
     async with DirectAsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:
         for message in script:
             if message["role"] != "assistant":
                 history.append(message)
                 continue
-            body = {"model": _NAME, "messages": history, "return_token_ids": True}
-            reply = await client.post("/v1/chat/completions", json=body | ({"tools": tools} if tools else {}))
+            reply = await client.post("/v1/chat/completions", json={**given, "messages": history})
             if reply.is_error:
                 raise ValueError(f"the server answered {reply.status_code}: {reply.json()['error']['message']}")
             told = reply.json()
             [choice] = told["choices"]
-            _check(message, choice["message"])
+            read = choice["message"]
+            _check(message, read)
             if told["prompt_token_ids"][: len(held)] != held:
                 drift.append(BrokenPrefix(told.get("broken_prefix", BrokenPrefix.NOT_SERVED)))
             held = told["prompt_token_ids"] + choice["token_ids"]
             # Most clients send content and calls back, and no thinking.
-            history.append({key: choice["message"].get(key) for key in ("role", "content", "tool_calls")})
-            for call in choice["message"].get("tool_calls") or ():
+            history.append({key: read.get(key) for key in ("role", "content", "tool_calls")})
+            for call in read.get("tool_calls") or ():
                 result = {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"]}
                 history.append({**result, "content": _RESULT})
     return drift
@@ -156,8 +143,8 @@ async def _drift(engine: _Script, script: Messages[dict[str, Any]]) -> list[Brok
 
 def _check(wrote: dict[str, Any], read: dict[str, Any]) -> None:
     wanted = [[call["function"]["name"], call["function"]["arguments"]] for call in wrote.get("tool_calls", ())]
-    calls = read.get("tool_calls") or ()
-    seen = [[call["function"]["name"], json.loads(call["function"]["arguments"])] for call in calls]
+    calls = [call["function"] for call in read.get("tool_calls") or ()]
+    seen = [[call["name"], json.loads(call["arguments"])] for call in calls]
     content = (read.get("content") or "").strip()
     if (seen, content) != (wanted, wrote["content"]):
         raise ValueError(f"the script wrote {[*wanted, wrote['content']]}, and the server read {[*seen, content]}")
