@@ -72,7 +72,7 @@ def small_model(config: PreTrainedConfig) -> PreTrainedModel:
     if small.get_text_config() is small:
         _shrink(small)
     else:
-        vars(small).update(_TOKENS)
+        small.update(_TOKENS)
     if (count := count_weights(small)) > _MOST_WEIGHTS:
         raise ValueError(f"it would have {count} weights, more than {_MOST_WEIGHTS}")
     with torch.random.fork_rng(devices=[]):
@@ -92,8 +92,7 @@ def count_weights(config: PreTrainedConfig) -> int:
 
 
 def _made(config: PreTrainedConfig, **options: Any) -> PreTrainedModel:
-    model = AutoModelForCausalLM.from_config(config, **options)  # type: ignore[no-untyped-call]  # none in transformers
-    assert isinstance(model, PreTrainedModel), "transformers makes its own models"
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, **options)  # type: ignore[no-untyped-call]
     return model
 
 
@@ -102,25 +101,20 @@ def _shrink(config: PreTrainedConfig) -> None:
     layers = int(config.num_hidden_layers)
     lists = {name: value for name, value in vars(config).items() if isinstance(value, list) and len(value) == layers}
     kept = _one_of_each(layers, list(lists.values()))
-    for name, values in lists.items():
-        setattr(config, name, [values[at] for at in kept])
-    config.num_hidden_layers = len(kept)
+    sizes: dict[str, Any] = {name: [values[at] for at in kept] for name, values in lists.items()}
+    for name, most in _SMALL.items():
+        value = sizes.get(name, given.get(name))
+        if isinstance(value, int | list):
+            sizes[name] = [min(each, most) for each in value] if isinstance(value, list) else min(value, most)
     heads = int(config.num_attention_heads)
     pairs = int(given.get("num_key_value_heads") or heads)
     size = int(given.get("head_dim") or config.hidden_size // heads)
     few = min(pairs, 2)
-    config.num_attention_heads = few * min(max(1, heads // pairs), 4)
+    many = few * min(max(1, heads // pairs), 4)
+    sizes |= {"num_hidden_layers": len(kept), "num_attention_heads": many, "hidden_size": many * size}
     if given.get("num_key_value_heads"):
-        config.num_key_value_heads = few
-    config.hidden_size = config.num_attention_heads * size
-    for name, most in _SMALL.items():
-        value = given.get(name)
-        if isinstance(value, int) and value > most:
-            setattr(config, name, most)
-        elif isinstance(value, list):
-            setattr(config, name, [min(each, most) for each in value])
-    for name, token in _TOKENS.items():
-        setattr(config, name, token)
+        sizes["num_key_value_heads"] = few
+    config.update({**sizes, **_TOKENS})
 
 
 def _one_of_each(layers: int, lists: Sequence[Sequence[Any]]) -> list[int]:

@@ -5,23 +5,23 @@ from collections.abc import Iterator
 
 import yaml
 
-from nat.reports.text import printable
+from nat.reports.text import labelled, printable
 from nat.sizing.certificate import Certificate, Layers, Way
 from nat.sizing.forecast import bytes_text
 
-_WIDTH, _MANY = 12, 10**8
+_MANY = 10**8
 _YES, _NO = "✓", "✗"
 
 
 def certificate_page(found: Certificate) -> str:
     """Name and text of each part, the verdict, and the block for the YAML."""
-    lines, problems = [f"{name:<{_WIDTH}} {text}" for name, text in _rows(found)], found.problems
+    problems = found.problems
     verdict = "; ".join(problems) or "it fits, and what is above is proven"
-    lines += ["", f"{_NO if problems else _YES} {found.model}: {verdict}"]
-    if found.block is not None and not problems:
+    parts = [labelled(_rows(found)), f"{_NO if problems else _YES} {found.model}: {verdict}"]
+    if not problems:
         block = yaml.safe_dump({"llms": {"student": found.block}}, sort_keys=False, allow_unicode=True)
-        lines += ["", "For the YAML:", "", *block.splitlines()]
-    return "\n".join(map(printable, lines))
+        parts += ["For the YAML:", block.rstrip()]
+    return printable("\n\n".join(parts))
 
 
 def certificate_json(found: Certificate) -> str:
