@@ -31,7 +31,7 @@ from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.sizing.memory import DType, Memory, Setup, Workload, predict
+from nat.sizing.memory import DType, PredictedMemory, Setup, Workload, predict
 from nat.sizing.shape import ModelShape
 from nat.wire.training import Span, TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 
@@ -122,7 +122,7 @@ def main() -> None:
             write_rows("memory", HEAD, [line])
 
 
-def measured(case: Case) -> tuple[dict[str, float], Memory]:
+def measured(case: Case) -> tuple[dict[str, float], PredictedMemory]:
     """The most MB of each phase of a process of its own, and the prediction."""
     folder = checkpoint(case.shape, case.dtype)
     command = [sys.executable, "-m", "bench.memory", "--run", json.dumps(asdict(case))]

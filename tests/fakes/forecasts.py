@@ -1,6 +1,7 @@
 """A backend's forecast of a model with a billion weights, and the speed that it measured."""
 
-from nat.sizing.forecast import FittingSettings, PredictedMemory, Speed, TrainingForecast
+from nat.sizing.forecast import FittingSettings, Speed, TrainingForecast
+from nat.sizing.memory import PredictedMemory
 
 SPEED = Speed(
     chats=4,

@@ -18,12 +18,11 @@ from nat.backend.training.reference import Reference
 from nat.errors import ModelNotSupported
 from nat.sizing.forecast import (
     ForecastRequest,
-    PredictedMemory,
     TrainingForecast,
     bytes_text,
     fitting_text,
 )
-from nat.sizing.memory import DEFAULT_RANK, DType, Setup, Workload, longest_row, predict
+from nat.sizing.memory import DEFAULT_RANK, DType, PredictedMemory, Setup, Workload, longest_row, predict
 from nat.sizing.remedies import remedies
 from nat.sizing.rules import usual_optimizer_steps
 from nat.sizing.shape import ModelShape
@@ -192,14 +191,8 @@ def predicted_memory(
     shape: ModelShape, setup: Setup, workload: Workload, room: int | None, context: int
 ) -> PredictedMemory:
     """The parts at the peak, and the longest rows of a context that fit into the room."""
-    memory = predict(shape, setup, workload, free=room)
-    return PredictedMemory(
-        title=setup.title,
-        parts=dict(memory.parts),
-        total=memory.total,
-        host=memory.host,
-        longest_row=None if room is None else longest_row(shape, setup, workload, room=room, most=context),
-    )
+    longest = None if room is None else longest_row(shape, setup, workload, room=room, most=context)
+    return predict(shape, setup, workload, free=room).model_copy(update={"longest_row": longest})
 
 
 def _refused() -> PreTrainedModel:

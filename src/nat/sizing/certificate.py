@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import Field
 
-from nat.sizing.forecast import PredictedMemory
+from nat.sizing.memory import PredictedMemory
 from nat.wire.openai_responses import BrokenPrefix
 from nat.wire.training import WireModel
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from nat.sizing.memory import Count, Workload
+from nat.sizing.memory import Count, PredictedMemory, Workload
 from nat.wire.training import TrainingConfig, WireModel
 
 
@@ -20,19 +20,6 @@ class ForecastRequest(WireModel):
     """Whether requests are answered during an update."""
     probe_seconds: float = Field(default=0.0, ge=0, le=60)
     """Bound of the time that measuring the speed takes; 0 measures nothing."""
-
-
-class PredictedMemory(WireModel):
-    """The memory of training all weights, or adapters."""
-
-    title: str
-    parts: dict[str, int]
-    """Bytes by name, at the peak."""
-    total: int
-    host: int = 0
-    """On a GPU, bytes of the host's memory besides."""
-    longest_row: int | None = None
-    """Tokens of the longest rows that fit into what is available."""
 
 
 class FittingSettings(WireModel):
@@ -87,18 +74,12 @@ class TrainingForecast(WireModel):
     @property
     def fits(self) -> bool:
         """False if the prediction is more than the backend may take, of the device or of the host beside a GPU."""
-        if not self.memory:
-            return True
-        return _within(self.memory[0].total, self.available) and _within(self.memory[0].host, self.host_available)
+        return not self.memory or self.memory[0].fits(self.available, self.host_available)
 
     @property
     def impossible(self) -> bool:
         """True if it is more than the machine has."""
-        return bool(self.memory) and not _within(self.memory[0].total, self.capacity)
-
-
-def _within(needed: int, room: int | None) -> bool:
-    return room is None or needed <= room
+        return bool(self.memory) and not self.memory[0].fits(self.capacity, None)
 
 
 def misfit_text(forecast: TrainingForecast) -> str:

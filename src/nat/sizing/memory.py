@@ -18,7 +18,7 @@ from pydantic import Field
 
 from nat.sizing import rules
 from nat.sizing.shape import ModelShape
-from nat.wire.training import GradientCheckpointing
+from nat.wire.training import GradientCheckpointing, WireModel
 
 DType = Literal["float32", "bfloat16"]
 Device = Literal["cpu", "cuda"]
@@ -123,18 +123,17 @@ class Workload:
         return replace(self, row_tokens=length, chat_tokens=min(self.chat_tokens, length))
 
 
-@dataclass(frozen=True)
-class Memory:
-    """The most memory, and what it consists of at its peak; bytes."""
+class PredictedMemory(WireModel):
+    """The memory of training all weights, or adapters; bytes."""
 
-    parts: Mapping[str, int]
+    title: str
+    parts: dict[str, int]
     """By name, those that are not zero, when the device holds most."""
+    total: int
     host: int = 0
     """On a GPU, what the host's memory holds besides."""
-
-    @property
-    def total(self) -> int:
-        return sum(self.parts.values())
+    longest_row: int | None = None
+    """Tokens of the longest rows that fit into what is available."""
 
     def fits(self, room: int | None, host: int | None) -> bool:
         """Whether it is no more than the bytes of the device, and of the host beside a GPU; None is no bound."""
@@ -330,7 +329,7 @@ def longest_row(shape: ModelShape, setup: Setup, workload: Workload, *, room: in
     return found if found >= min(SHORTEST_ROW, most) else None
 
 
-def predict(shape: ModelShape, setup: Setup, workload: Workload, *, free: float | None = None) -> Memory:
+def predict(shape: ModelShape, setup: Setup, workload: Workload, *, free: float | None = None) -> PredictedMemory:
     """The most memory of a run; `free` is what its process may take of the device, on which some choices depend."""
     sizes = _Sizes(shape, setup, workload, free)
     process = _PROCESS_BYTES[setup.device]
@@ -353,4 +352,5 @@ def predict(shape: ModelShape, setup: Setup, workload: Workload, *, free: float 
     moments = (sampling, learning, ending, stepping, loading)
     highest = max(moments, key=lambda parts: sum(parts.values()))
     host = 0.0 if setup.cpu else max(sizes.converted, sizes.undo + (sizes.moments - kept_moments))
-    return Memory({name: ceil(highest[name]) for name in PARTS if highest.get(name)}, host=ceil(host))
+    parts = {name: ceil(highest[name]) for name in PARTS if highest.get(name)}
+    return PredictedMemory(title=setup.title, parts=parts, total=sum(parts.values()), host=ceil(host))

@@ -15,8 +15,8 @@ from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.errors import AlgorithmError, ModelNotSupported
-from nat.sizing.forecast import ForecastRequest, PredictedMemory, fitting_text, misfit_text
-from nat.sizing.memory import Setup, Workload, predict
+from nat.sizing.forecast import ForecastRequest, fitting_text, misfit_text
+from nat.sizing.memory import PredictedMemory, Setup, Workload, predict
 from nat.sizing.shape import ModelShape
 from nat.wire.serving import ServeOptions
 from nat.wire.training import TrainingConfig

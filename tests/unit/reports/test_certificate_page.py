@@ -6,7 +6,7 @@ import yaml
 
 from nat.reports.certificate_page import certificate_json, certificate_page
 from nat.sizing.certificate import Certificate, Conversation, Layers, Way, Words
-from nat.sizing.forecast import PredictedMemory
+from nat.sizing.memory import PredictedMemory
 from nat.wire.openai_responses import BrokenPrefix
 
 MEMORY = PredictedMemory(title="LoRA, rank 16", parts={"weights": 10**9}, total=10**9, host=10**8, longest_row=4100)
