@@ -15,6 +15,7 @@ from fakes.sse import chunks_of
 from fakes.tiny_model import tiny_tokenizer
 from nat.backend.inference.sequence import Delta, Request
 from nat.backend.server.app import create_app
+from nat.backend.server.rehearsal import letters
 from nat.backend.tokenizer import ChatNotRendered, ChatOptions, ChatTokenizer, template_message
 from nat.backend.words.samples import FIRST, REFUSALS, SECOND, TOOLS, Render, answer, calling
 from nat.errors import ModelCodeStopped
@@ -42,7 +43,7 @@ class Model(ScriptedWorker):
         tokenizer = self.engine.loaded.tokenizer
         [sequence] = request.sequences
         request.policy_version = self.policy_version
-        ids = [token for part in _parts(self.text, tokenizer) for token in tokenizer.encode_rendered(part)]
+        ids = letters(tokenizer, self.text)
         if not (self.cut or self.text.rstrip().endswith(tuple(tokenizer.special_tokens))):
             ids.append(tokenizer.eos_token_id)
         reason = "length" if self.cut else "stop"
@@ -61,12 +62,6 @@ class Model(ScriptedWorker):
                 )
         sequence.finish_reason = reason
         request.listener.on_finished()
-
-
-def _parts(text: str, tokenizer: ChatTokenizer) -> list[str]:
-    marks = re.compile("|".join(map(re.escape, sorted(tokenizer.special_tokens, reverse=True))))
-    found = iter(marks.findall(text))
-    return [part for letters in marks.split(text) for part in (*letters, next(found, ""))]
 
 
 @dataclass

@@ -16,12 +16,7 @@ from nat.backend.speed import measured_speed
 from nat.backend.training.learner import Learner, resolved_for
 from nat.backend.training.reference import Reference
 from nat.errors import ModelNotSupported
-from nat.sizing.forecast import (
-    ForecastRequest,
-    TrainingForecast,
-    bytes_text,
-    fitting_text,
-)
+from nat.sizing.forecast import ForecastRequest, TrainingForecast, bytes_text, fitting_text
 from nat.sizing.memory import DEFAULT_RANK, DType, PredictedMemory, Setup, Workload, longest_row, predict
 from nat.sizing.remedies import remedies
 from nat.sizing.rules import usual_optimizer_steps

@@ -53,7 +53,7 @@ class _Script:
 
     def submit(self, request: Request) -> None:
         [sequence] = request.sequences
-        sequence.token_ids = _letters(self.loaded.tokenizer, next(self._texts))
+        sequence.token_ids = letters(self.loaded.tokenizer, next(self._texts))
         sequence.finish_reason = "stop"
         request.listener.on_finished()
 
@@ -98,7 +98,7 @@ def _text(tokenizer: ChatTokenizer, message: dict[str, Any]) -> str:
     return text.rstrip()
 
 
-def _letters(tokenizer: ChatTokenizer, text: str) -> list[int]:
+def letters(tokenizer: ChatTokenizer, text: str) -> list[int]:
     """The tokens of a text letter by letter, special tokens whole; those of the text if letters do not make it up."""
     special = "|".join(map(re.escape, sorted(tokenizer.special_tokens, key=len, reverse=True)))
     pieces = re.findall(f"{special}|.", text, re.DOTALL)
