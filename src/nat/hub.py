@@ -21,8 +21,6 @@ _FILES = (*_WORDS, "*.safetensors")
 """With the weights; repositories may also have them in other formats."""
 _CLOSE = 0.75
 """Names of the Hub and paths of folders are long, so two of them are seldom alike by chance."""
-_ELSEWHERE = ("*/*",)
-"""Folders of a repository hold other versions of the model."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +96,9 @@ def _downloaded(name: str, revision: str | None, files: Sequence[str]) -> LocalM
         )
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import, and only names need it
 
+    others = ["*/*"]  # folders of a repository hold other versions of the model
     try:
-        folder = snapshot_download(name, revision=revision, allow_patterns=[*files], ignore_patterns=[*_ELSEWHERE])
+        folder = snapshot_download(name, revision=revision, allow_patterns=[*files], ignore_patterns=others)
     except Exception as error:
         raise _explained(name, revision, error) from error
     return LocalModel(Path(folder), revision=Path(folder).name)

@@ -4,8 +4,6 @@ import torch
 
 from nat.errors import ModelNotSupported
 
-_MACOS_WITH_BFLOAT16 = 14, 0
-
 
 def chosen_device(name: str) -> torch.device:
     """The device of the option: `auto` means CUDA if there is CUDA, else Apple's GPU, else the CPU.
@@ -39,9 +37,7 @@ def chosen_device(name: str) -> torch.device:
 
 def has_bfloat16(device: torch.device) -> bool:
     """Whether torch computes in bfloat16 there: not on Apple's GPU before macOS 14."""
-    if device.type != "mps":
-        return True
-    return torch.backends.mps.is_available() and torch.backends.mps.is_macos_or_newer(*_MACOS_WITH_BFLOAT16)
+    return device.type != "mps" or torch.backends.mps.is_macos_or_newer(14, 0)
 
 
 def widest_dtype(device: torch.device) -> torch.dtype:

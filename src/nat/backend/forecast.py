@@ -2,7 +2,6 @@
 
 import logging
 from dataclasses import replace
-from typing import Literal
 
 import torch
 from transformers import PreTrainedModel
@@ -101,14 +100,13 @@ def check_capacity(options: ServeOptions) -> None:
 
     """
     device = chosen_device(options.device)
-    where = _kind(device)
     capacity = total_bytes(device)
     try:
         shape = ModelShape.of_folder(options.model)
     except UNREADABLE:  # loading the model will say what is wrong with it
         return
     dtype = "bfloat16" if options.dtype == "auto" else options.dtype
-    least = replace(_least(options, where), dtype=dtype, optimizer_bits=8)
+    least = replace(_least(options, device, dtype), optimizer_bits=8)
     host = None if least.cpu else total_bytes(_HOST)
     needed = predict(shape, least, _LEAST)
     rooms = ((needed.total, capacity, "this machine" if least.cpu else "this GPU"), (needed.host, host, "its host"))
@@ -126,19 +124,14 @@ def share_for_vllm(options: ServeOptions, loaded: LoadedModel) -> float | None:
     total, free = total_bytes(loaded.device), free_bytes(loaded.device)
     if loaded.device.type == "cpu" or total is None or free is None or (shape := _shape(loaded)) is None:
         return None
-    setup, sleeps = replace(_least(options, "cuda"), dtype=_dtype(loaded)), options.vllm_sleep != "never"
+    setup, sleeps = _least(options, loaded.device, _dtype(loaded)), options.vllm_sleep != "never"
     return vllm_share(shape, setup, context=loaded.max_seq_length, sleeps=sleeps, total=total, free=free)
 
 
-def _kind(device: torch.device) -> Literal["cpu", "cuda"]:
-    """What predictions take it for: Apple's GPU has none of its own, so it counts as any GPU."""
-    return "cpu" if device.type == "cpu" else "cuda"
-
-
-def _of_options(options: ServeOptions, device: Literal["cpu", "cuda"]) -> Setup:
+def _of_options(options: ServeOptions, device: torch.device, dtype: DType) -> Setup:
     return Setup(
-        device=device,
-        dtype="float32",
+        device="cpu" if device.type == "cpu" else "cuda",  # Apple's GPU has no predictions of its own
+        dtype=dtype,
         lora_rank=options.lora_rank,
         load_in_4bit=options.load_in_4bit,
         embedded=options.engine == "embedded",
@@ -148,17 +141,16 @@ def _of_options(options: ServeOptions, device: Literal["cpu", "cuda"]) -> Setup:
     )
 
 
-def _least(options: ServeOptions, device: Literal["cpu", "cuda"]) -> Setup:
+def _least(options: ServeOptions, device: torch.device, dtype: DType) -> Setup:
     """The setup that takes least; a backend that only serves trains nothing."""
-    least = replace(_of_options(options, device), gradient_checkpointing=True)
+    least = replace(_of_options(options, device, dtype), gradient_checkpointing=True)
     return replace(least, lora_rank=1) if options.output_dir is None else least
 
 
 def _setup(options: ServeOptions, loaded: LoadedModel, resolved: Resolved, *, overlap: bool) -> Setup:
     config = resolved.config
     return replace(
-        _of_options(options, _kind(loaded.device)),
-        dtype=_dtype(loaded),
+        _of_options(options, loaded.device, _dtype(loaded)),
         micro_batch_tokens=config.micro_batch_tokens,
         gradient_checkpointing=config.gradient_checkpointing,
         optimizer_bits=config.optimizer_bits,

@@ -178,7 +178,7 @@ class _Sizes:
     def loaded(self) -> float:
         """What the device holds while the model is loaded; four-bit layers are rounded there one by one."""
         if not self.setup.load_in_4bit:
-            return self.shape.num_parameters * self.width
+            return self.base
         largest = max((one * other for one, other in self.shape.linears), default=0)
         return self.base + _CODED * largest + (self.converted if self.setup.cpu else 0)
 

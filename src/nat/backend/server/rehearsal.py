@@ -7,8 +7,7 @@ splits a text. A rollout of an agent is one row for training if every prompt beg
 import asyncio
 import json
 import re
-from collections.abc import Iterable
-from collections.abc import Sequence as Messages
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +16,6 @@ import httpx
 
 from nat.backend.inference.sequence import Request
 from nat.backend.model import LoadedModel
-from nat.backend.packed_linear import PackedLinears
 from nat.backend.sampling import SamplingEngine
 from nat.backend.server.app import create_app
 from nat.backend.tokenizer import ChatTokenizer
@@ -44,8 +42,7 @@ class _Script:
 
     def __init__(self, tokenizer: ChatTokenizer, texts: Iterable[str]) -> None:
         nothing: Any = None  # the server of chats reads no weights
-        linears = cast("PackedLinears", nothing)
-        self.loaded = LoadedModel(nothing, tokenizer, Path(_NAME), _CONTEXT, frozenset(), None, (), linears)
+        self.loaded = LoadedModel(nothing, tokenizer, Path(_NAME), _CONTEXT, frozenset(), None, (), nothing)
         self._texts = iter(texts)
 
     def knows(self, name: str) -> bool:
@@ -70,7 +67,7 @@ def rehearse(tokenizer: ChatTokenizer) -> tuple[Conversation, Conversation]:
     return _played(tokenizer, title, first), _played(tokenizer, f"{title}, and a second question", second)
 
 
-def _played(tokenizer: ChatTokenizer, title: str, script: Messages[dict[str, Any]]) -> Conversation:
+def _played(tokenizer: ChatTokenizer, title: str, script: Sequence[dict[str, Any]]) -> Conversation:
     answers = [message for message in script if message["role"] == "assistant"]
     try:
         texts = [_text(tokenizer, message) for message in answers]
@@ -83,7 +80,7 @@ def _played(tokenizer: ChatTokenizer, title: str, script: Messages[dict[str, Any
 def _text(tokenizer: ChatTokenizer, message: dict[str, Any]) -> str:
     """What the template writes for an answer, up to the token that ends it."""
 
-    def render(messages: Messages[dict[str, Any]], tools: Messages[dict[str, Any]], *, for_answer: bool) -> str:
+    def render(messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, for_answer: bool) -> str:
         return tokenizer.render_text(messages, tools=tools, for_answer=for_answer)
 
     written = answer(render, message)
@@ -106,7 +103,7 @@ def letters(tokenizer: ChatTokenizer, text: str) -> list[int]:
     return ids if tokenizer.decode_marked(ids) == text else tokenizer.encode_rendered(text)
 
 
-async def _drift(engine: _Script, script: Messages[dict[str, Any]]) -> list[BrokenPrefix]:
+async def _drift(engine: _Script, script: Sequence[dict[str, Any]]) -> list[BrokenPrefix]:
     """Play the messages; what the server reports for each prompt that does not continue the turn before.
 
     Raises:

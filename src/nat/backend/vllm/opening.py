@@ -54,7 +54,8 @@ def vllm_engine(options: ServeOptions, loaded: LoadedModel, *, version: str) -> 
         trained = options.output_dir is not None
         disk = place = options.output_dir or private
         if options.vllm_url is None:  # a server of the user's may not see our shared memory
-            place = folder_with_room(_trained_bytes(loaded), place)
+            needed = sum(weight.nbytes for weight in loaded.trainable_parameters().values())
+            place = folder_with_room(needed, place)
         with weights_folder(place) as weights, weights_folder(disk) as first:
             sleeps = sleep_rule(options.vllm_sleep, loaded.device)
 
@@ -179,7 +180,3 @@ def serve_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
             raise EngineNotStarted(f"vLLM takes no LoRA rank of {rank}", hint=f"set lora_rank to at most {_RANKS[-1]}")
         arguments += ["--enable-lora", "--max-loras", "1", "--max-cpu-loras", "2", "--max-lora-rank", str(most)]
     return arguments
-
-
-def _trained_bytes(loaded: LoadedModel) -> int:
-    return sum(weight.numel() * weight.element_size() for weight in loaded.trainable_parameters().values())
