@@ -141,8 +141,9 @@ AttentionInterface.register(FLASH_ATTENTION, partial(packed_attention, kernel=se
 
 def takes_packed(model: PreTrainedModel) -> bool:
     """Whether the model's attention is ours; a model on the plain path keeps transformers' own."""
-    attention = model.config.get_text_config()._attn_implementation  # noqa: SLF001 - no public name for it
-    return attention in {PACKED_ATTENTION, FLASH_ATTENTION}
+    name = model.config.get_text_config()._attn_implementation  # noqa: SLF001 - no public name for it
+    function = AttentionInterface().get(name)  # type: ignore[no-untyped-call]  # none in transformers
+    return getattr(function, "func", function) is packed_attention
 
 
 def hidden_states(model: PreTrainedModel, batch: PackedBatch | RowByRow) -> Tensor:

@@ -51,6 +51,7 @@ from nat.http.server import Server, bind, port_of, signals_raised, stop_on_signa
 from nat.processor_time import LOOK_SECONDS, Patience
 from nat.secrets import new_key, unredacted
 from nat.wire.hosts import host_names
+from nat.wire.model_folder import writes_time
 from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, NOTICE, READY, ServeOptions
 
 logger = logging.getLogger(__name__)
@@ -232,7 +233,7 @@ def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
             chats=ChatOptions(
                 options.chat_template_kwargs,
                 options.response_template,
-                template_time(options.output_dir, resume=options.resume),
+                template_time(options.output_dir if writes_time(options.model) else None, resume=options.resume),
             ),
         )
     )

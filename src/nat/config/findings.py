@@ -39,7 +39,9 @@ class Findings:
     def add_unknown_key(self, path: KeyPath, known: set[str]) -> None:
         """Report a key; `known` are the keys that are allowed there."""
         keys = known - {"type", "reward"}
-        server = " Put fields that only this server knows under extra_body." if "extra_body" in keys else ""
+        server = (
+            " Put fields that only this server knows under extra_body." if keys >= {"base_url", "extra_body"} else ""
+        )
         self.add(path, f"unknown key.{self._elsewhere(path) or _similar(path, keys)}{server}")
 
     def add_unknown_section(self, key: str, known: Iterable[str]) -> None:
