@@ -16,7 +16,7 @@ _YES, _NO = "✓", "✗"
 def certificate_page(found: Certificate) -> str:
     """Name and text of each part, the verdict, and the block for the YAML."""
     problems = found.problems
-    verdict = "; ".join(problems) or "it fits, and what is above is proven"
+    verdict = "; ".join(problems) or "it fits by prediction; what has a ✓ is proven"
     parts = [labelled(_rows(found)), f"{_NO if problems else _YES} {found.model}: {verdict}"]
     if not problems:
         block = yaml.safe_dump({"llms": {"student": found.block}}, sort_keys=False, allow_unicode=True)
@@ -48,7 +48,8 @@ def _rows(found: Certificate) -> Iterator[tuple[str, str]]:
         yield "", f"misread: {kind}: {how}"
     for talk in found.conversations:
         if talk.rows is None:
-            yield "Conversation", f"{_NO} {talk.title}: {talk.problem}"
+            why = f"{_NO} {talk.title}: {talk.problem}" if talk.problem else f"not played: {talk.untried}"
+            yield "Conversation", why
             continue
         exact = f"drift: {', '.join(talk.drift)}" if talk.drift else "each turn continues the tokens of the last"
         answers, rows = _counted(talk.answers, "answer"), _counted(talk.rows, "row")

@@ -44,6 +44,8 @@ class Conversation(WireModel):
     drift: tuple[BrokenPrefix, ...] = ()
     """What the server reports for each prompt that does not."""
     problem: str | None = None
+    untried: str | None = None
+    """Why it was not played."""
 
 
 class Way(WireModel):

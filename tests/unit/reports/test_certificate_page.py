@@ -43,7 +43,7 @@ def test_a_certificate_ends_with_a_block_to_paste():
         "a loop: 3 answers, 1 row per rollout; each turn continues the tokens of the last",
         "two questions: 4 answers, 2 rows per rollout; drift: template_rewrites",
         "1.0 GB, 100 MB of the host; fits: max_seq_length up to 4,100",
-        "✓ owner/name: it fits, and what is above is proven",
+        "✓ owner/name: it fits by prediction; what has a ✓ is proven",
     ):
         assert text in page
     assert yaml.safe_load(page.partition("For the YAML:")[2]) == {"llms": {"student": BLOCK}}
@@ -90,3 +90,12 @@ def test_json_has_the_record_and_the_verdict():
     shown = json.loads(certificate_json(FITS))
     assert (shown["fits"], shown["problems"], shown["block"]) == (True, [], BLOCK)
     assert Certificate.model_validate({key: shown[key] for key in Certificate.model_fields}) == FITS
+
+
+def test_a_conversation_that_was_not_played_is_no_problem():
+    """It is neither proven nor refused."""
+    found = FITS.model_copy(
+        update={"conversations": (Conversation(title="a question", answers=1, untried="no words"),)}
+    )
+    assert "Conversation  not played: no words" in certificate_page(found)
+    assert found.problems == []

@@ -71,6 +71,9 @@ def _played(tokenizer: ChatTokenizer, title: str, script: Sequence[dict[str, Any
     answers = [message for message in script if message["role"] == "assistant"]
     try:
         texts = [_text(tokenizer, message) for message in answers]
+        if not all(_can_write(tokenizer, text) for text in texts):
+            untried = "the tokenizer has no tokens for the words of the script"
+            return Conversation(title=title, answers=len(answers), untried=untried)
         drift = asyncio.run(_drift(_Script(tokenizer, texts), script))
     except (NatError, *REFUSALS) as error:
         return Conversation(title=title, answers=len(answers), problem=str(error))
@@ -93,6 +96,11 @@ def _text(tokenizer: ChatTokenizer, message: dict[str, Any]) -> str:
     if found or not text.rstrip().endswith(tuple(tokenizer.special_tokens)):
         return text + (end or "")
     return text.rstrip()
+
+
+def _can_write(tokenizer: ChatTokenizer, text: str) -> bool:
+    """Whether the tokenizer has tokens for all of a text but its white space."""
+    return tokenizer.decode_marked(letters(tokenizer, text)).split() == text.split()
 
 
 def letters(tokenizer: ChatTokenizer, text: str) -> list[int]:

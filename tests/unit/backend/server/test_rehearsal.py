@@ -1,6 +1,8 @@
 """Conversations that a script plays through the server."""
 
 import pytest
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 from fakes.chat_families import FAMILIES
 from fakes.tiny_model import tiny_tokenizer
@@ -51,6 +53,15 @@ def test_a_template_without_calls_is_asked_questions_alone():
     first, second = rehearse(with_template(NO_CALLS))
     assert (first.title, first.answers, first.rows) == ("a question", 1, 1)
     assert (second.answers, second.rows) == (2, 1)
+
+
+def test_a_script_that_the_tokenizer_cannot_write_is_not_played():
+    """A small model's tokenizer may have the words of its task alone; that is no fault of its format."""
+    words = Tokenizer(models.WordLevel({"?": 0, "blue": 1}, unk_token="?"))
+    hf = PreTrainedTokenizerFast(tokenizer_object=words, chat_template=NO_CALLS)
+    for talk in rehearse(ChatTokenizer(hf)):
+        assert (talk.rows, talk.problem) == (None, None)
+        assert "no tokens for the words" in talk.untried
 
 
 def test_a_template_that_rewrites_its_history_gives_a_row_for_each_answer():

@@ -28,7 +28,7 @@ def test_a_model_that_fits(folder):
     """The text ends with the block for the YAML, and the exit code is 0."""
     result = run(folder, "--gpu", "16GB", "--max_seq_length", 64)
     assert result.exit_code == 0, result.output
-    assert f"✓ {folder}: it fits, and what is above is proven" in result.output
+    assert f"✓ {folder}: it fits by prediction; what has a ✓ is proven" in result.output
     assert "context 64 tokens" in result.output
     assert f"model: {folder}" in result.output
 
