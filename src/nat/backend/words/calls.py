@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,13 @@ _BESIDE = {"id", "type", "tool_call_id", "index"}
 _ESCAPE = re.compile(r"\\([\\'\"abfnrtvxuUN0-7]?)")
 _PYTHON_WORD = re.compile(r"(?<=[:,\[])(?:None|True|False)(?=[,}\]])")
 _JSON_NAMES: dict[str, Any] = {"true": True, "false": False, "null": None}
-_IS: dict[str, Callable[[Any], bool]] = {
-    "object": lambda value: isinstance(value, dict),
-    "array": lambda value: isinstance(value, list),
-    "boolean": lambda value: isinstance(value, bool),
-    "null": lambda value: value is None,
-    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+_TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "boolean": (bool,),
+    "null": (type(None),),
+    "integer": (int,),
+    "number": (int, float),
 }
 _SECONDS = 0.2
 """Of a search for tags, which takes far less if they are closed."""
@@ -168,7 +168,7 @@ def _typed(value: Any, types: list[str]) -> Any:
     readings = _readings(value.strip()) if types else []
     for kind in types:
         for reading in readings:
-            if kind in _IS and _IS[kind](reading):
+            if type(reading) in _TYPES.get(kind, ()):
                 return reading
             if kind == "integer" and isinstance(reading, float) and reading.is_integer():
                 return int(reading)

@@ -61,13 +61,15 @@ def choose(
     families = [family for family in FAMILIES if family.sign in source or family.sign in marks]
     tried: list[str] = []
     if own is not None and has_patterns(own):
-        own, tried = (
-            None,
-            [f"{TOKENIZER}: its patterns could take any time, so only marks that are plain text are read"],
-        )
-    given = [Format(raw, origin) for raw, origin in ((declared, YAML), (own, TOKENIZER)) if raw is not None]
-    known: list[Format | None] = [*given, *(family.format for family in families if family.precedes), None]
-    known += [*(family.format for family in families if not family.precedes), HERMES.format]
+        own = None
+        tried.append(f"{TOKENIZER}: its patterns could take any time, so only marks that are plain text are read")
+    known: list[Format | None] = [
+        *(Format(raw, origin) for raw, origin in ((declared, YAML), (own, TOKENIZER)) if raw is not None),
+        *(family.format for family in families if family.precedes),
+        None,  # what is found
+        *(family.format for family in families if not family.precedes),
+        HERMES.format,
+    ]
     for each in known:
         try:
             words = (each or found(render, source)).hiding(marks)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nat.backend.words.formats import CALLS, CONTENT, NEVER, TEXT, Format
+from nat.backend.words.formats import Format
 from nat.backend.words.marks import NAME, SPACE
 
 
@@ -22,11 +22,7 @@ class Family:
 
     @property
     def format(self) -> Format:
-        fields: dict[str, Any] = {CONTENT: {**TEXT, **({"close": list(self.hidden)} if self.hidden else {})}}
-        fields[CALLS] = {**self.calls, "repeats": True}
-        if self.thinking is not None:
-            fields["reasoning_content"] = {"open": self.thinking[0], "close": self.thinking[1], "content": "text"}
-        return Format({"start_anchor": NEVER, "fields": fields}, self.name)
+        return Format.of(self.name, self.calls, hidden=self.hidden, thinking=self.thinking)
 
 
 HERMES = Family("Hermes", "", {"open": "<tool_call>", "close": "</tool_call>", "content": "json"})

@@ -56,16 +56,12 @@ def calling(*calls: tuple[str, Mapping[str, Any]], content: str = "") -> dict[st
 class Answer:
     """What a template writes for a question and an answer, after the question's last word."""
 
-    before: str
-    """The end of the question's turn."""
+    prompt: str
+    """The end of the question's turn, and the header."""
     header: str
-    """What the prompt for an answer also has, a mark of thinking included."""
+    """What only the prompt for an answer has, a mark of thinking included."""
     text: str
     """What the model has to write."""
-
-    @property
-    def prompt(self) -> str:
-        return self.before + self.header
 
 
 def answer(render: Render, message: Mapping[str, Any]) -> Answer:
@@ -92,4 +88,4 @@ def answer(render: Render, message: Mapping[str, Any]) -> Answer:
     if always or has_words(tail):  # the template begins another answer after each one
         rest = rest.removesuffix(tail)
     header = common_start(rest, prompt.removeprefix(before)) if prompt.startswith(before) else ""
-    return Answer(before, header, rest.removeprefix(header))
+    return Answer(before + header, header, rest.removeprefix(header))
