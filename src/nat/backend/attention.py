@@ -118,13 +118,11 @@ def packed_attention(
         if name not in _NEUTRAL_ARGUMENTS and argument is not None:
             raise ModelNotSupported(
                 f"{type(module).__name__} passes {name!r}{_MEANINGS.get(name, '')} to its attention, which packed "
-                "attention does not support",
-                hint="use a model with plain causal attention, such as Qwen2, Qwen3, Llama, Mistral or GPT-2",
+                "attention does not support"
             )
     if dropout:
         raise ModelNotSupported(
-            f"{type(module).__name__} has an attention dropout of {dropout}, which makes log probabilities random",
-            hint="set attention_dropout to 0 in the model's config.json",
+            f"{type(module).__name__} has an attention dropout of {dropout}, which makes log probabilities random"
         )
     layer: int = module.layer_idx  # type: ignore[assignment]  # an int in every model that has attention layers
     heads = query[0], key[0], value[0]

@@ -23,11 +23,11 @@ class Words:
 
     def with_reasoning(self, message: Mapping[str, Any], reasoning: str) -> dict[str, Any]:
         """An answer with its thinking in the form that the chat template takes."""
-        field = self.format.fields.get(self.format.reasoning or "")
-        if self.proof.writes_reasoning or field is None or not (field.open_literals and field.close_literals):
+        begins, ends = self.format.thinking_marks
+        if self.proof.writes_reasoning or not (begins and ends):
             return {**message, REASONING[0]: reasoning}
-        thinking = f"{field.open_literals[0]}\n{reasoning}\n{field.close_literals[0]}\n\n"
-        return {**message, "content": thinking + (message.get("content") or "")}
+        content = f"{begins[0]}\n{reasoning}\n{ends[0]}\n\n{message.get('content') or ''}"
+        return {**message, "content": content}
 
     @property
     def refusal(self) -> str | None:

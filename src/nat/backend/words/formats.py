@@ -84,14 +84,15 @@ class Format:
         return next((name for name in REASONING if name in self.fields), None)
 
     @property
-    def opens_reasoning(self) -> list[str]:
-        """The marks that begin the thinking."""
-        return [] if self.reasoning is None else self.fields[self.reasoning].open_literals or []
+    def thinking_marks(self) -> tuple[list[str], list[str]]:
+        """The marks that begin the thinking, and those that end it."""
+        field = self.fields.get(self.reasoning or "")
+        return ([], []) if field is None else (field.open_literals or [], field.close_literals or [])
 
     def prefix(self, prompt: str) -> str:
         """The mark of thinking with which a prompt ends, else nothing: such an answer begins inside the thinking."""
         end = prompt.rstrip()
-        return next((mark for mark in self.opens_reasoning if end.endswith(mark.strip())), "")
+        return next((mark for mark in self.thinking_marks[0] if end.endswith(mark.strip())), "")
 
     def hiding(self, marks: Collection[str]) -> "Format":
         """The same format, which keeps these marks out of the content: special tokens that have no meaning in it."""

@@ -66,14 +66,14 @@ def plain_content(words: Format, content: str) -> str:
 
     The prompt may have had the mark that opens the thinking.
     """
-    thinking = words.fields.get(words.reasoning or "")
-    marks = [] if thinking is None else [thinking.open_literals or [], thinking.close_literals or []]
-    opened, closed = (min([content.find(m) for m in group if m in content], default=-1) for group in marks or ([], []))
+    opened, closed = (
+        min([content.find(mark) for mark in marks if mark in content], default=-1) for marks in words.thinking_marks
+    )
     hidden = words.fields[CONTENT].close_re
     if max(opened, closed) < 0 and (hidden is None or hidden.search(content) is None):
         return content
-    prefix = words.opens_reasoning[:1] if closed >= 0 and not 0 <= opened < closed else []
-    return read_answer(words.without_calls, content, prefix="".join(prefix)).content
+    prefix = words.thinking_marks[0][0] if closed >= 0 and not 0 <= opened < closed else ""
+    return read_answer(words.without_calls, content, prefix=prefix).content
 
 
 class AnswerReader:

@@ -72,14 +72,11 @@ def answer(render: Render, message: Mapping[str, Any]) -> Answer:
 
     """
     question = {"role": "user", "content": ASKED}
+    whole = render([question, dict(message)], TOOLS, for_answer=False)
     calls = message.get("tool_calls", ())
-    # Some templates write the id, in which Kimi has the function's name.
-    named = [{**call, "id": f"functions.{call['function']['name']}:{at}"} for at, call in enumerate(calls)]
-    whole = ""
-    for tried in (message, {**message, "tool_calls": named}) if named else (message,):
-        whole = render([question, dict(tried)], TOOLS, for_answer=False)
-        if not named or FIRST in whole.rpartition(ASKED)[2]:
-            break
+    if calls and FIRST not in whole.rpartition(ASKED)[2]:  # Kimi's write the id, which has the function's name
+        named = [{**call, "id": f"functions.{call['function']['name']}:{at}"} for at, call in enumerate(calls)]
+        whole = render([question, {**message, "tool_calls": named}], TOOLS, for_answer=False)
     asked, prompt = (render([question], TOOLS, for_answer=for_answer) for for_answer in (False, True))
     always = asked == prompt
     whole, asked, prompt = (text.rpartition(ASKED)[2] for text in (whole, asked, prompt))
