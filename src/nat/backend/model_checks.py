@@ -147,12 +147,12 @@ class Windows:
         modules: list[Any] = [*model.modules()]
         configs = [model.config.get_text_config(), *(getattr(each, "config", None) for each in modules)]
         found = [(each, name, getattr(each, name, None)) for each in (*configs, *modules) for name in _WINDOWS]
-        self._usual = {
-            (id(owner), name): (owner, name, window)
+        self._usual = [
+            (owner, name, window)
             for owner, name, window in found
             if isinstance(window, int) and 0 < window < max_seq_length  # 0 is none in some
-        }
-        self.widest: int | None = max((window for _, _, window in self._usual.values()), default=None)
+        ]
+        self.widest = max((window for _, _, window in self._usual), default=0)
 
     @contextmanager
     def shifted_to(self, width: int = _NARROW) -> Iterator[None]:
@@ -161,11 +161,11 @@ class Windows:
         All move alike, so what differs by a token still does.
         """
         try:
-            for owner, name, window in self._usual.values():
-                setattr(owner, name, max(1, window + width - (self.widest or 0)))
+            for owner, name, window in self._usual:
+                setattr(owner, name, max(1, window + width - self.widest))
             yield
         finally:
-            for owner, name, window in self._usual.values():
+            for owner, name, window in self._usual:
                 setattr(owner, name, window)
 
 

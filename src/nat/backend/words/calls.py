@@ -71,14 +71,13 @@ def calls_in(body: str, field: ResponseTemplateField, captures: dict[str, str], 
     if field.content == "xml-inline" and _is_misread(body, field):
         raise MalformedCall("arguments that are not closed")
     value = _parsed(body, field, captures)
-    if isinstance(value, str):
-        return [_written(name, arguments, parameters) for name, arguments in _python_calls(value)]
     records = value if isinstance(value, list) else [value]
-    if not records:
+    calls = _python_calls(value) if isinstance(value, str) else [name_and_arguments(record) for record in records]
+    if not calls:
         raise MalformedCall("no call")
     # JSON has types of its own; tags have only text.
     typed = parameters if field.content != "json" else {}
-    return [_written(*name_and_arguments(record), typed) for record in records]
+    return [_written(name, arguments, typed) for name, arguments in calls]
 
 
 def _parsed(body: str, field: ResponseTemplateField, captures: dict[str, str]) -> Any:
@@ -123,28 +122,22 @@ def _python_calls(text: str) -> list[tuple[str, dict[str, Any]]]:
     """Calls such as `[f(x=1), g()]`."""
     escaped = _ESCAPE.sub(lambda found: found.group() if found[1] else r"\\", text.strip())
     try:
-        tree = ast.parse(escaped.replace("\n", "\\n"), mode="eval").body  # templates quote without escaping
+        tree = _JsonWords().visit(ast.parse(escaped.replace("\n", "\\n"), mode="eval").body)  # quoted, not escaped
     except (SyntaxError, MemoryError) as error:
         raise MalformedCall("no calls as Python writes them") from error
-    nodes = tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]
-    if not nodes:
-        raise MalformedCall("no call")
     calls = []
-    for node in nodes:
+    for node in tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]:
         if not isinstance(node, ast.Call) or node.args or any(word.arg is None for word in node.keywords):
             raise MalformedCall("no call with named arguments")
-        calls.append((ast.unparse(node.func), {str(word.arg): _literal(word.value) for word in node.keywords}))
+        calls.append((ast.unparse(node.func), {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}))
     return calls
 
 
-def _literal(node: ast.expr) -> Any:
-    """The value of a literal of Python, in which JSON's words may stand."""
+class _JsonWords(ast.NodeTransformer):
+    """Takes JSON's words in Python's text for their values."""
 
-    class Words(ast.NodeTransformer):
-        def visit_Name(self, name: ast.Name) -> ast.expr:
-            return ast.Constant(_JSON_NAMES[name.id]) if name.id in _JSON_NAMES else name
-
-    return ast.literal_eval(Words().visit(node))
+    def visit_Name(self, name: ast.Name) -> ast.expr:
+        return ast.Constant(_JSON_NAMES[name.id]) if name.id in _JSON_NAMES else name
 
 
 def _types(schema: Any) -> list[str]:
