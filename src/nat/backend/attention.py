@@ -61,11 +61,6 @@ class HeadShape(NamedTuple):
     size: int
     value_size: int
 
-    @classmethod
-    def of(cls, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor) -> Self:
-        """The shape of these heads."""
-        return cls(len(query_HTD), len(key_GTD), key_GTD.shape[-1], value_GTD.shape[-1])
-
     @property
     def token_values(self) -> int:
         """Numbers in a token's keys and values."""

@@ -177,7 +177,7 @@ class _SeenTree(PackedTree):
     def attend(
         self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, *, scale: float | None, window: Window
     ) -> Tensor:
-        self.heads[layer] = HeadShape.of(query_HTD, key_GTD, value_GTD)
+        self.heads[layer] = HeadShape(len(query_HTD), len(key_GTD), key_GTD.shape[-1], value_GTD.shape[-1])
         return super().attend(layer, query_HTD, key_GTD, value_GTD, scale=scale, window=window)
 
 

@@ -50,10 +50,7 @@ class Call:
 def parameters_of(tools: Iterable[Mapping[str, Any]]) -> Parameters:
     """The parameters of the functions that were offered, in the form of OpenAI or bare."""
     functions = [_mapping(tool.get("function")) or tool for tool in tools]
-    schemas = {
-        str(function.get("name")): _mapping(function.get("parameters")).get("properties") for function in functions
-    }
-    return {name: _mapping(schema) for name, schema in schemas.items()}
+    return {str(each.get("name")): _mapping(_mapping(each.get("parameters")).get("properties")) for each in functions}
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -92,14 +89,14 @@ def _parsed(body: str, field: ResponseTemplateField, captures: dict[str, str]) -
 
 
 def _written(name: str, arguments: Any, parameters: Parameters) -> Call:
-    if isinstance(arguments, str):  # JSON as text, as OpenAI writes it
-        if not isinstance(parse_json(arguments), dict):
-            raise MalformedCall("arguments that are no object")
-        return Call(name, arguments)
-    if not isinstance(arguments, dict):
+    is_text = isinstance(arguments, str)  # as OpenAI writes it
+    values = parse_json(arguments) if is_text else arguments
+    if not isinstance(values, dict):
         raise MalformedCall("arguments that are no object")
+    if is_text:
+        return Call(name, arguments)
     schemas = parameters.get(name, {})
-    typed = {key: _typed(item, _types(schemas.get(key))) for key, item in arguments.items()}
+    typed = {key: _typed(value, _types(schemas.get(key))) for key, value in values.items()}
     return Call(name, json.dumps(typed, ensure_ascii=False))
 
 
@@ -163,22 +160,20 @@ def _typed(value: Any, types: list[str]) -> Any:
         for reading in readings:
             if type(reading) in _TYPES.get(kind, ()):
                 return reading
-            if kind == "integer" and isinstance(reading, float) and reading.is_integer():
-                return int(reading)
         if kind == "string" and not ("null" in types and value.strip() in {"null", "None"}):
             return value
     return value
 
 
 def _readings(text: str) -> list[Any]:
-    """The text's values as JSON and as Python."""
+    """The text's values as JSON and as Python; of a number without a fraction, the integer too."""
     values = []
     for read in (parse_json, ast.literal_eval, lambda text: _JSON_NAMES[text.lower()]):
         try:
             values.append(read(text))
         except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
             continue
-    return values
+    return [*values, *(int(value) for value in values if isinstance(value, float) and value.is_integer())]
 
 
 def _is_misread(body: str, field: ResponseTemplateField) -> bool:

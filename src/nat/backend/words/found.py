@@ -39,7 +39,7 @@ KEYS, VALUES = tuple(ARGUMENTS), tuple(ARGUMENTS.values())
 _OPPOSITES = (("</", "<"), ("[/", "["), ("END", "START"), ("close", "open"))
 """What differs in marks that end and begin something."""
 _USUAL = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
-_THINKING_CALL = {**calling((FIRST, ARGUMENTS)), "reasoning_content": THOUGHT, "thinking": THOUGHT}
+_THINKING_CALL = {**calling((FIRST, ARGUMENTS)), "reasoning_content": THOUGHT}
 _Marks = tuple[str, str]
 _Found = tuple[dict[str, Any], list[str]]
 """The field of calls, and texts around calls that are no content."""
@@ -66,8 +66,8 @@ def found(render: Render, source: str) -> Format:
 
 def _thinking(render: Render, source: str) -> _Marks | None:
     """The marks around thinking."""
-    thought = {"reasoning_content": THOUGHT, "thinking": THOUGHT}
-    for message, said in (({"role": "assistant", "content": SAID, **thought}, SAID), (_THINKING_CALL, FIRST)):
+    thinking = {"role": "assistant", "content": SAID, "reasoning_content": THOUGHT}
+    for message, said in ((thinking, SAID), (_THINKING_CALL, FIRST)):
         try:
             shown = answer(render, message)
         except REFUSALS:

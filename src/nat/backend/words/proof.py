@@ -25,7 +25,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "booleans": calling((FIRST, {"zqa": "True", "zqd": True}), (SECOND, {"zqd": False})),
     "null": calling((FIRST, {"zqa": "a", "zqg": None})),
     "no arguments": calling((FIRST, {})),
-    "thinking": {**calling((FIRST, _ONE)), "reasoning_content": _THOUGHT, "thinking": _THOUGHT},
+    "thinking": {**calling((FIRST, _ONE)), "reasoning_content": _THOUGHT},
     "text": {"role": "assistant", "content": "Paris has 17 °C."},
 }
 
