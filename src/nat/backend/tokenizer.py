@@ -129,6 +129,7 @@ class ChatTokenizer:
             _ = self.words
 
     def _check_variables(self, variables: Mapping[str, Any]) -> None:
+        """Refuse names of what the renderer is called with, or of the model's special tokens."""
         reserved = RESERVED | self.hf.special_tokens_map.keys()
         if names := sorted(reserved.intersection(variables)):
             raise ChatNotRendered(f"{', '.join(names)}: {NO_VARIABLE}", param="chat_template_kwargs")

@@ -88,7 +88,8 @@ def _marks_around(prompt: str, before: str, after: str) -> _Marks | None:
                 return opened, close
     if not (ends := marks_in(after)):
         return None
-    last = prompt[prompt.rfind("".join(marks_in(prompt)[-1:])) :].strip()
+    last_mark = "".join(marks_in(prompt)[-1:])
+    last = prompt[prompt.rfind(last_mark) :].strip()
     opened = before or (last if letters(ends[0]) in letters(last) else "")
     return (opened, ends[0]) if opened else None
 
