@@ -32,7 +32,6 @@ ELSEWHERE = {
     "art/wire.py": "records, read and written by the tests of client and server",
     "backend/inference/spans.py": "sampling over shared nodes, compared with the model in test_engine.py",
     "backend/training/mismatch.py": "sampler and learner compared, by the tests of updates",
-    "backend/words/calls.py": "tool calls, read by the tests of the reader",
     "errors.py": "each error is shown where it is raised",
     "finetuning/runtime.py": "whole runs, in tests/e2e",
     "finetuning/trajectories/outcome.py": "records and causes, counted by the tests of select and guards",

@@ -61,11 +61,6 @@ class HeadShape(NamedTuple):
     size: int
     value_size: int
 
-    @classmethod
-    def of(cls, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor) -> Self:
-        """The shape of these heads."""
-        return cls(len(query_HTD), len(key_GTD), key_GTD.shape[-1], value_GTD.shape[-1])
-
     @property
     def token_values(self) -> int:
         """Numbers in a token's keys and values."""
@@ -118,13 +113,11 @@ def packed_attention(
         if name not in _NEUTRAL_ARGUMENTS and argument is not None:
             raise ModelNotSupported(
                 f"{type(module).__name__} passes {name!r}{_MEANINGS.get(name, '')} to its attention, which packed "
-                "attention does not support",
-                hint="use a model with plain causal attention, such as Qwen2, Qwen3, Llama, Mistral or GPT-2",
+                "attention does not support"
             )
     if dropout:
         raise ModelNotSupported(
-            f"{type(module).__name__} has an attention dropout of {dropout}, which makes log probabilities random",
-            hint="set attention_dropout to 0 in the model's config.json",
+            f"{type(module).__name__} has an attention dropout of {dropout}, which makes log probabilities random"
         )
     layer: int = module.layer_idx  # type: ignore[assignment]  # an int in every model that has attention layers
     heads = query[0], key[0], value[0]

@@ -37,6 +37,7 @@ _ROUTED_TOLERANCE = 0.5
 """The same in bfloat16 with experts: rounding sends a token to another one; that gave 0.02 to 0.14 with 16 layers."""
 _KERNEL_TOLERANCE = 5e-2
 """Of one layer's attention in bfloat16."""
+_SAME_MODEL = "copy config.json and the weights from the same model"
 OTHER_KIND = "use a decoder with plain causal attention, such as Qwen2, Qwen3, Llama, Mistral, Gemma 3 or GPT-2"
 
 
@@ -45,18 +46,7 @@ def check_layers(config: PreTrainedConfig) -> None:
     unknown = sorted(set(getattr(config.get_text_config(), "layer_types", None) or ()) - _KNOWN_LAYERS)
     if unknown:
         raise ModelNotSupported(
-            f"{config.model_type} has layers of kind {', '.join(unknown)}; supported are full and sliding attention",
-            hint=OTHER_KIND,
-        )
-
-
-def check_chunks(config: PreTrainedConfig, max_seq_length: int) -> None:
-    """Raise if the model attends within chunks that are shorter than its sequences."""
-    chunk = getattr(config.get_text_config(), "attention_chunk_size", None)
-    if chunk is not None and max_seq_length > chunk:
-        raise ModelNotSupported(
-            f"{config.model_type} attends within chunks of {chunk} tokens; max_seq_length is {max_seq_length}",
-            hint=f"set max_seq_length to at most {chunk}",
+            f"{config.model_type} has layers of kind {', '.join(unknown)}; supported are full and sliding attention"
         )
 
 
@@ -114,8 +104,9 @@ def check_forward(
     Gives the heads of each attention layer, if padded attention has seen them.
     """
     name, tolerance = type(model).__name__, tolerance_of(model)
-    windows = _windows_of(model, max_seq_length)
-    with windows.shifted_to(_NARROW):
+    with failing_as(f"{name} has windows that cannot be read"):
+        windows = Windows(model, max_seq_length)
+    with windows.shifted_to():
         difference, heads = _packed_difference(model, implementation)
     if difference <= tolerance:
         return heads
@@ -123,8 +114,7 @@ def check_forward(
         if windows.widest and _packed_difference(model, implementation)[0] <= tolerance:
             raise ModelNotSupported(
                 f"{name} masks a sliding window of {windows.widest} tokens that it does not pass to its attention, so "
-                "later tokens would be computed wrongly",
-                hint=f"set max_seq_length to at most {windows.widest}, or {OTHER_KIND}",
+                "later tokens would be computed wrongly"
             )
     raise ModelNotSupported(
         f"{name} gives other logits {'for packed rows' if takes_packed(model) else 'here'} than for the same rows "
@@ -148,41 +138,34 @@ def check_row_by_row(model: PreTrainedModel, *, max_seq_length: int) -> None:
         check_forward(model, "eager", max_seq_length=max_seq_length)
 
 
-@contextmanager
-def narrow_windows(model: PreTrainedModel, max_seq_length: int) -> Iterator[None]:
-    """Give windows that are shorter than the model's sequences a width inside the block that a few tokens exceed."""
-    with _windows_of(model, max_seq_length).shifted_to(_NARROW):
-        yield
-
-
-def _windows_of(model: PreTrainedModel, max_seq_length: int | None) -> "_Windows":
-    with failing_as(f"{type(model).__name__} has windows that cannot be read"):
-        return _Windows(model, max_seq_length or model.config.get_text_config().max_position_embeddings)
-
-
-class _Windows:
+class Windows:
     """The sliding windows of a model's configurations and modules that are shorter than its sequences."""
 
-    def __init__(self, model: PreTrainedModel, max_seq_length: int) -> None:
+    def __init__(self, model: PreTrainedModel, max_seq_length: int | None) -> None:
+        """None: as long as the model has positions."""
+        max_seq_length = max_seq_length or model.config.get_text_config().max_position_embeddings
         modules: list[Any] = [*model.modules()]
         configs = [model.config.get_text_config(), *(getattr(each, "config", None) for each in modules)]
         found = [(each, name, getattr(each, name, None)) for each in (*configs, *modules) for name in _WINDOWS]
-        self._usual = {
-            (id(owner), name): (owner, name, window)
+        self._usual = [
+            (owner, name, window)
             for owner, name, window in found
             if isinstance(window, int) and 0 < window < max_seq_length  # 0 is none in some
-        }
-        self.widest: int | None = max((window for _, _, window in self._usual.values()), default=None)
+        ]
+        self.widest = max((window for _, _, window in self._usual), default=0)
 
     @contextmanager
-    def shifted_to(self, width: int) -> Iterator[None]:
-        """Give the widest this width inside the block; all move alike, so what differs by a token still does."""
+    def shifted_to(self, width: int = _NARROW) -> Iterator[None]:
+        """Give the widest this width inside the block, by default one that a few tokens exceed.
+
+        All move alike, so what differs by a token still does.
+        """
         try:
-            for owner, name, window in self._usual.values():
-                setattr(owner, name, max(1, window + width - (self.widest or 0)))
+            for owner, name, window in self._usual:
+                setattr(owner, name, max(1, window + width - self.widest))
             yield
         finally:
-            for owner, name, window in self._usual.values():
+            for owner, name, window in self._usual:
                 setattr(owner, name, window)
 
 
@@ -194,7 +177,7 @@ class _SeenTree(PackedTree):
     def attend(
         self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, *, scale: float | None, window: Window
     ) -> Tensor:
-        self.heads[layer] = HeadShape.of(query_HTD, key_GTD, value_GTD)
+        self.heads[layer] = HeadShape(len(query_HTD), len(key_GTD), key_GTD.shape[-1], value_GTD.shape[-1])
         return super().attend(layer, query_HTD, key_GTD, value_GTD, scale=scale, window=window)
 
 
@@ -203,12 +186,9 @@ def _packed_difference(model: PreTrainedModel, implementation: str) -> tuple[flo
     rows, name = probe_rows(model), type(model).__name__
     model.set_attn_implementation("eager")
     try:
-        plain = [model(input_ids=torch.tensor([row], device=model.device), use_cache=False).logits[0] for row in rows]
-    except Exception as error:
-        raise ModelNotSupported(
-            f"{name} cannot compute a row of {len(rows[0])} tokens: {describe_error(error)}",
-            hint=f"copy config.json and the weights from the same model, or {OTHER_KIND}",
-        ) from error
+        with failing_as(f"{name} cannot compute a row of {len(rows[0])} tokens", f"{_SAME_MODEL}, or {OTHER_KIND}"):
+            ids = [torch.tensor([row], device=model.device) for row in rows]
+            plain = [model(input_ids=ids_1L, use_cache=False).logits[0] for ids_1L in ids]
     finally:
         model.set_attn_implementation(implementation)
     if model.config.get_text_config()._attn_implementation != implementation:  # noqa: SLF001 - no public name for it
@@ -226,14 +206,14 @@ def _packed_difference(model: PreTrainedModel, implementation: str) -> tuple[flo
 
 
 @contextmanager
-def failing_as(what: str) -> Iterator[None]:
+def failing_as(what: str, hint: str = OTHER_KIND) -> Iterator[None]:
     """Whatever fails in the block is a refusal: each model's code fails in a way of its own."""
     try:
         yield
     except NatError:
         raise
     except Exception as error:
-        raise ModelNotSupported(f"{what}: {describe_error(error)}", hint=OTHER_KIND) from error
+        raise ModelNotSupported(f"{what}: {describe_error(error)}", hint=hint) from error
 
 
 def probe_rows(model: PreTrainedModel, *more: int) -> list[list[int]]:
@@ -249,11 +229,6 @@ def relative_difference(one: Tensor, other: Tensor) -> float:
     """The largest difference, relative to the largest value."""
     scale = other.float().abs().max().clamp(min=1e-6)
     return float((one.float() - other.float()).abs().max() / scale)
-
-
-def agrees(one: Tensor, other: Tensor, model: PreTrainedModel) -> bool:
-    """Whether rounding explains the difference between two computations of the model's logits."""
-    return relative_difference(one, other) <= tolerance_of(model)
 
 
 def tolerance_of(model: PreTrainedModel) -> float:

@@ -36,13 +36,14 @@ from nat.backend.lora import LoraSettings, add_adapter, check_patterns, lora_con
 from nat.backend.model import SOLE_ADAPTER, LoadedModel, PlainPath
 from nat.backend.model_checks import (
     OTHER_KIND,
-    agrees,
-    check_chunks,
     check_forward,
     check_layers,
     check_positions,
     check_row_by_row,
+    failing_as,
     probe_rows,
+    relative_difference,
+    tolerance_of,
     use_kernel,
 )
 from nat.backend.packed_linear import PackedLinears, exchanged
@@ -50,7 +51,7 @@ from nat.backend.products import bfloat16_is_faster
 from nat.backend.segments import flash
 from nat.backend.tokenizer import ChatOptions, ChatTokenizer
 from nat.backend.wide_residual import Widened, widened
-from nat.errors import ModelCodeStopped, ModelNotSupported, NatError, describe_error
+from nat.errors import ModelCodeStopped, ModelNotSupported
 from nat.hub import cached_folder
 from nat.sandbox.process import LOADING_SECONDS, Sandbox, SandboxRaised
 from nat.wire.model_folder import (
@@ -157,7 +158,6 @@ def path_of(model: PreTrainedModel, limit: int, plain_because: str | None) -> tu
     if plain_because is None:
         try:
             check_layers(model.config)
-            check_chunks(model.config, limit)
             if model.device.type == "cuda" and model.dtype == torch.bfloat16:
                 return use_kernel(model, FLASH_ATTENTION, flash, max_seq_length=limit), None
             return check_forward(model, max_seq_length=limit), None
@@ -196,11 +196,11 @@ def lean(model: PreTrainedModel) -> list[LeanLayer]:
     layers = lean_layers(model, rows.seen)
     try:
         with exchanged([(layer.layer, layer.forward) for layer in layers]):
-            same = agrees(packed_logits(model, rows), usual, model)
+            difference = relative_difference(packed_logits(model, rows), usual)
     except RuntimeError as error:  # such as torch's, of shapes that do not fit
         logger.info("the sampler computes the layers as transformers does: %s", error)
         return []
-    return layers if same else []
+    return layers if difference <= tolerance_of(model) else []
 
 
 def fastest_dtype(
@@ -231,12 +231,8 @@ def load_tokenizer(path: Path, sandbox: Sandbox, chats: ChatOptions | None = Non
             hint=f"copy tokenizer.json from the original model, or {_SAVE_TOKENIZER}",
         )
     _check_tokenizer(path, sandbox)
-    try:
+    with failing_as(f"the tokenizer in {path} cannot be read", _COPY_AGAIN):
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # transformers checks little of what it reads, so any line of it can fail
-        raise ModelNotSupported(
-            f"the tokenizer in {path} cannot be read: {describe_error(error)}", hint="copy the checkpoint's files again"
-        ) from error
     if not tokenizer.get_vocab().keys() - {token.content for token in tokenizer.added_tokens_decoder.values()}:
         raise ModelNotSupported(
             f"{path} has a tokenizer without a vocabulary: it has special tokens only", hint=_SAVE_TOKENIZER
@@ -326,15 +322,9 @@ def _reading(path: Path) -> Iterator[None]:
             f"{path} is not a Hugging Face checkpoint: it has no config.json",
             hint="give the directory of config.json, the safetensors and the tokenizer",
         )
-    try:
+    with failing_as(f"the model in {path} cannot be loaded", _COPY_AGAIN):
         check_kinds(path)
         yield
-    except NatError:
-        raise
-    except Exception as error:  # transformers checks little of what it reads, so any line of it can fail
-        raise ModelNotSupported(
-            f"the model in {path} cannot be loaded: {describe_error(error)}", hint=_COPY_AGAIN
-        ) from error
 
 
 def read_config(path: Path) -> PreTrainedConfig:

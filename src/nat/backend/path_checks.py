@@ -17,8 +17,8 @@ from nat.backend.inference.plain import cache_of, forward
 from nat.backend.model import Continues, LoadedModel
 from nat.backend.model_checks import (
     OTHER_KIND,
+    Windows,
     failing_as,
-    narrow_windows,
     probe_rows,
     relative_difference,
     tolerance_of,
@@ -77,7 +77,7 @@ def _checked(loaded: LoadedModel) -> LoadedModel:
     if loaded.plain is None:
         check_paths(loaded)
         return loaded
-    name, problem = type(loaded.model).__name__, None
+    name = type(loaded.model).__name__
     found: list[tuple[float, LoadedModel]] = []
     for continues in get_args(Continues):
         if found and continues == "nothing":
@@ -86,14 +86,12 @@ def _checked(loaded: LoadedModel) -> LoadedModel:
             with failing_as(f"the cache of {name} cannot be measured"):
                 size = _token_bytes(loaded, continues)
             tried = replace(loaded, plain=replace(loaded.plain, continues=continues, token_bytes=size))
-            with narrow_windows(loaded.model, loaded.max_seq_length):
+            with Windows(loaded.model, loaded.max_seq_length).shifted_to():
                 found.append((check_paths(tried), tried))
         except ModelNotSupported as error:
+            if continues == "nothing":  # the last way
+                raise
             logger.info("the cache of %s does not continue %s: %s", name, continues, error)
-            problem = error
-    if not found:
-        assert problem is not None, "each way that was not found failed"
-        raise problem
     least = min(difference for difference, _ in found)
     return next(tried for difference, tried in found if difference <= max(_ROUNDED, _ALIKE * least))
 

@@ -8,26 +8,24 @@ training batch use the same functions, so both render to the same tokens.
 import json
 import sys
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, cached_property, partial
 from hashlib import blake2b
-from inspect import signature
 from itertools import chain
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
-from transformers.utils.chat_template_utils import render_jinja_template
 
 from nat.backend.byte_cache import ByteCache
 from nat.backend.words.choice import Words, choose
-from nat.backend.words.formats import FormatRefused
+from nat.backend.words.formats import REASONING, FormatRefused
 from nat.backend.words.samples import TOOLS
 from nat.errors import ModelNotSupported, describe_error
 from nat.sandbox.process import Sandbox, SandboxRaised
 from nat.wire.json import parse_json
-from nat.wire.template_options import RESERVED
+from nat.wire.template_options import NO_VARIABLE, RESERVED
 
 REPLACEMENT = "\ufffd"
 """What a decoder returns for bytes that are not (yet) a whole character."""
@@ -37,8 +35,6 @@ _CONTEXT = 4
 """Tokens that decide how the next ones are written, such as the bytes of a character."""
 _TEMPLATE = "the model's chat template"
 _TOKENIZER = "the model's tokenizer"
-_REASONING = ("reasoning_content", "thinking", "reasoning")
-"""Names of a message's reasoning; templates read the first, some the second."""
 
 
 @dataclass(frozen=True)
@@ -125,21 +121,18 @@ class ChatTokenizer:
 
     def check_options(self) -> None:
         """Raise ModelNotSupported if the configured variables or format are not for this model."""
-        if reserved := sorted(self.reserved_variables.intersection(self._options.variables)):
-            problem = f"{', '.join(reserved)}: not a variable of the chat template but an argument of its renderer"
-            raise ModelNotSupported(f"chat_template_kwargs: {problem}", hint="leave it out")
+        try:
+            self._check_variables(self._options.variables)
+        except ChatNotRendered as error:
+            raise ModelNotSupported(f"{error.param}: {error}", hint="leave it out") from error
         if self._options.response_template is not None:
             _ = self.words
 
-    @cached_property
-    def reserved_variables(self) -> frozenset[str]:
-        """Names of template variables that no request may set: arguments of the renderer, and the model's own.
-
-        One argument of the renderer is the template itself, so a client could run a program in the server.
-        """
-        renderers = (type(self.hf).apply_chat_template, render_jinja_template)
-        arguments = {name for renderer in renderers for name in signature(renderer).parameters}
-        return RESERVED | arguments | self.hf.special_tokens_map.keys()
+    def _check_variables(self, variables: Mapping[str, Any]) -> None:
+        """Refuse names of what the renderer is called with, or of the model's special tokens."""
+        reserved = RESERVED | self.hf.special_tokens_map.keys()
+        if names := sorted(reserved.intersection(variables)):
+            raise ChatNotRendered(f"{', '.join(names)}: {NO_VARIABLE}", param="chat_template_kwargs")
 
     @cached_property
     def size(self) -> int:
@@ -172,11 +165,7 @@ class ChatTokenizer:
         """The same as the text that the chat template writes; without `for_answer`, it ends with the last message."""
         self._check_template()
         variables = template_arguments or {}
-        if reserved := sorted(self.reserved_variables.intersection(variables)):
-            raise ChatNotRendered(
-                f"{', '.join(reserved)}: not a variable of the chat template but an argument of its renderer",
-                param="chat_template_kwargs",
-            )
+        self._check_variables(variables)
         if not messages:
             raise ChatNotRendered("there are no messages")
         offered = None if tools is None else list(tools)
@@ -341,14 +330,14 @@ def template_message(message: Mapping[str, Any]) -> dict[str, Any]:
     if plain.get("role") == "developer":
         plain["role"] = "system"  # OpenAI's newer name of the role, unknown to open models
     if "tool_calls" in plain:
-        plain["tool_calls"] = [_template_call(call) for call in plain["tool_calls"]]
+        plain["tool_calls"] = [_with_arguments(call, _parsed_arguments) for call in plain["tool_calls"]]
     return plain
 
 
 def _plain_message(message: Mapping[str, Any]) -> dict[str, Any]:
     """The message as transformers gives it to a template: without nulls, and with its reasoning under both names."""
     known = {key: value for key, value in message.items() if value is not None}
-    reasoning = next((known[name] for name in _REASONING if name in known), None)
+    reasoning = next((known[name] for name in REASONING if name in known), None)
     return known if reasoning is None else {"thinking": reasoning, **known, "reasoning_content": reasoning}
 
 
@@ -359,7 +348,7 @@ def _respelt(messages: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]
     yield [_with_short_ids(message) for message in filled]
     if any(message.get("tool_calls") for message in filled):
         yield [
-            {**message, "tool_calls": [_with_text_arguments(call) for call in message.get("tool_calls") or ()]}
+            {**message, "tool_calls": [_with_arguments(call, _text_of) for call in message.get("tool_calls") or ()]}
             for message in filled
         ]
 
@@ -375,12 +364,15 @@ def _short(call_id: Any) -> str:
     return blake2b(str(call_id).encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()[:9]
 
 
-def _with_text_arguments(call: Any) -> Any:
+def _with_arguments(call: Any, spelt: Callable[[Any], Any]) -> Any:
+    """The call with its arguments as `spelt` gives them."""
     if not isinstance(call, Mapping) or not isinstance(function := call.get("function"), Mapping):
         return call
-    arguments = function.get("arguments")
-    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return {**call, "function": {**function, "arguments": written}}
+    return {**call, "function": {**function, "arguments": spelt(function.get("arguments", ""))}}
+
+
+def _text_of(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
 def template_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -396,13 +388,6 @@ def _text(part: Any) -> str:
         return str(part["text"])
     kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
     raise ChatNotRendered(f"a message's content has a part of type {kind!r}; only text can be rendered")
-
-
-def _template_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call.get("function")
-    if not isinstance(function, Mapping):
-        return dict(call)
-    return {**call, "function": {**function, "arguments": _parsed_arguments(function.get("arguments", ""))}}
 
 
 def _parsed_arguments(arguments: Any) -> Any:

@@ -17,6 +17,7 @@ RESERVED = frozenset(
     )
 )
 """Names that are no variables of a template: arguments of its renderer, and what the tokenizer gives."""
+NO_VARIABLE = "not a variable of a chat template but an argument of its renderer"
 _LENGTH = 10_000
 """Characters of all variables as JSON: switches and short lists, not documents."""
 
@@ -30,7 +31,7 @@ def _small(variables: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 def _unreserved(variables: dict[str, JsonValue]) -> dict[str, JsonValue]:
     if reserved := sorted(RESERVED & variables.keys()):
-        raise ValueError(f"{', '.join(reserved)}: not a variable of a chat template but an argument of its renderer")
+        raise ValueError(f"{', '.join(reserved)}: {NO_VARIABLE}")
     return variables
 
 

@@ -9,7 +9,7 @@ from transformers import Mistral3Config, Qwen2Config
 from fakes.families import make_tiny_family, tiny_family
 from fakes.tiny_model import tiny_tokenizer
 from nat.backend.attention import HeadShape
-from nat.backend.model_checks import check_chunks, check_forward, check_layers, check_positions
+from nat.backend.model_checks import check_forward, check_layers, check_positions
 from nat.backend.model_loader import load_model
 from nat.backend.path_checks import load_checked_model
 from nat.errors import ModelNotSupported
@@ -46,7 +46,6 @@ def test_a_window_that_no_sequence_reaches_does_not_matter(tmp_path, family, swi
 
 def check_all(config):
     check_layers(config)
-    check_chunks(config, 512)
     check_positions(config, 512)
 
 
@@ -54,7 +53,7 @@ def check_all(config):
     ("change", "message"),
     [
         ({"layer_types": ["linear_attention", "full_attention"]}, "linear_attention; supported are full and sliding"),
-        ({"attention_chunk_size": 32}, "chunks of 32 tokens"),
+        ({"layer_types": ["chunked_attention", "full_attention"]}, "kind chunked_attention"),
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic rotary"),
         ({"rope_parameters": {"full_attention": {"rope_type": "longrope", "factor": 2.0}}}, "longrope rotary"),
     ],

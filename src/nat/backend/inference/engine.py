@@ -153,9 +153,8 @@ class Engine:
     def reset(self) -> None:
         """Drop all requests and caches after a step that failed."""
         self._scheduler = replace(self._scheduler, running=[], waiting=deque())
-        self._cache = slots_of(self.loaded, self._scheduler.max_num_seqs)
-        self._prefixes.clear()
         self._requests.clear()
+        self.release()
 
     @torch.inference_mode()
     def step(self) -> list[Request]:

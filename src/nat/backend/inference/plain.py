@@ -7,7 +7,6 @@ its sequence's tokens too, and computes them all again wherever its cache does n
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from inspect import signature
 from itertools import accumulate
 from typing import Any
@@ -22,21 +21,13 @@ from nat.backend.inference.scheduler import Chunk
 from nat.backend.model import Continues, LoadedModel
 
 
-@dataclass(frozen=True)
-class _Held:
-    """What a slot holds."""
-
-    token_ids: list[int]
-    cache: Any = None
-    """transformers' cache after these tokens; None if there is none."""
-
-
 class PlainSlots:
     """The sequences of all slots."""
 
     def __init__(self, continues: Continues) -> None:
         self._continues = continues
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, tuple[list[int], Any]] = {}
+        """For each slot its tokens, and transformers' cache after them; None if there is none."""
 
     def reserve(self, slots: int, length: int) -> None:
         """Free what is in later slots."""
@@ -45,21 +36,21 @@ class PlainSlots:
 
     def move(self, source: int, target: int, length: int) -> None:
         """Give a sequence, or its first tokens, to another slot; the source keeps its tokens alone."""
-        held = self._held[source]
-        self._held[source] = replace(held, cache=None)
-        whole = length == len(held.token_ids)
-        self._held[target] = held if whole else _Held(held.token_ids[:length])
+        token_ids, cache = self._held[source]
+        self._held[source] = token_ids, None
+        self._held[target] = token_ids[:length], cache if length == len(token_ids) else None
 
     def compute(self, decoder: nn.Module, chunk: Chunk, device: torch.device) -> Tensor:
         """Hidden states of a chunk's tokens; the slot then ends with them."""
-        before = self._held.get(chunk.slot, _Held([])) if chunk.start else _Held([])
-        can_continue = self._continues == "chunks" or (self._continues == "tokens" and len(chunk.token_ids) == 1)
-        whole = before.token_ids[: chunk.start] + chunk.token_ids
+        before, cache = self._held.get(chunk.slot, ([], None)) if chunk.start else ([], None)
+        whole = before[: chunk.start] + chunk.token_ids
         assert len(whole) == chunk.end, "a slot holds all tokens before a chunk"
-        cache = before.cache if can_continue and len(before.token_ids) == chunk.start else None
+        can_continue = self._continues == "chunks" or (self._continues == "tokens" and len(chunk.token_ids) == 1)
+        if not can_continue or len(before) != chunk.start:
+            cache = None
         cached = 0 if cache is None else chunk.start
         outputs = forward(decoder, torch.tensor([whole[cached:]], device=device), cached, cache, self._continues)
-        self._held[chunk.slot] = _Held(whole, cache_of(outputs))
+        self._held[chunk.slot] = whole, cache_of(outputs)
         states: Tensor = outputs.last_hidden_state[0, chunk.start - cached :]
         return states
 

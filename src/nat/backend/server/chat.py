@@ -18,7 +18,6 @@ from nat.backend.server.logprobs import LogprobWriter
 from nat.backend.server.service import Service, add_stop, usage_of
 from nat.backend.tokenizer import ChatNotRendered, template_message
 from nat.backend.words.calls import Call
-from nat.backend.words.formats import Format
 from nat.backend.words.reader import AnswerReader
 from nat.errors import ModelCodeStopped, ModelNotSupported
 from nat.http.asgi import Receive
@@ -89,7 +88,10 @@ class ChatRoute:
             if body.calls_tools and words.refusal and not (words.proof.shows_tools or self._warned):
                 self._warned = True
                 logger.warning("tool calls may be lost: %s", words.refusal)
-            chat = self._continuations.with_reasoning(_chat(body, words.format), session=session)
+            tools = [tool.model_dump(exclude_unset=True) for tool in body.tools] if body.calls_tools else None
+            messages = [template_message(message.model_dump(exclude_unset=True)) for message in body.messages]
+            chat = Chat(messages, tools, body.chat_template_kwargs, words.format)
+            chat = self._continuations.with_reasoning(chat, session=session)
             text = self._continuations.render(chat)
             limits.check_text(text, param="messages")
             return self._continuations.prompt(chat, text, session=session)
@@ -102,12 +104,6 @@ class ChatRoute:
             ) from error
         except (ModelNotSupported, ModelCodeStopped) as error:
             raise ApiError(error.in_line, param="messages") from error
-
-
-def _chat(body: ChatCompletionRequest, words: Format) -> Chat:
-    tools = [tool.model_dump(exclude_unset=True) for tool in body.tools] if body.calls_tools else None
-    messages = [template_message(message.model_dump(exclude_unset=True)) for message in body.messages]
-    return Chat(messages, tools, body.chat_template_kwargs, words)
 
 
 class _ChatWriter:

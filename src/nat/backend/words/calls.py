@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,13 @@ _BESIDE = {"id", "type", "tool_call_id", "index"}
 _ESCAPE = re.compile(r"\\([\\'\"abfnrtvxuUN0-7]?)")
 _PYTHON_WORD = re.compile(r"(?<=[:,\[])(?:None|True|False)(?=[,}\]])")
 _JSON_NAMES: dict[str, Any] = {"true": True, "false": False, "null": None}
-_IS: dict[str, Callable[[Any], bool]] = {
-    "object": lambda value: isinstance(value, dict),
-    "array": lambda value: isinstance(value, list),
-    "boolean": lambda value: isinstance(value, bool),
-    "null": lambda value: value is None,
-    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+_TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "boolean": (bool,),
+    "null": (type(None),),
+    "integer": (int,),
+    "number": (int, float),
 }
 _SECONDS = 0.2
 """Of a search for tags, which takes far less if they are closed."""
@@ -50,10 +50,7 @@ class Call:
 def parameters_of(tools: Iterable[Mapping[str, Any]]) -> Parameters:
     """The parameters of the functions that were offered, in the form of OpenAI or bare."""
     functions = [_mapping(tool.get("function")) or tool for tool in tools]
-    schemas = {
-        str(function.get("name")): _mapping(function.get("parameters")).get("properties") for function in functions
-    }
-    return {name: _mapping(schema) for name, schema in schemas.items()}
+    return {str(each.get("name")): _mapping(_mapping(each.get("parameters")).get("properties")) for each in functions}
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -71,14 +68,13 @@ def calls_in(body: str, field: ResponseTemplateField, captures: dict[str, str], 
     if field.content == "xml-inline" and _is_misread(body, field):
         raise MalformedCall("arguments that are not closed")
     value = _parsed(body, field, captures)
-    if isinstance(value, str):
-        return [_written(name, arguments, parameters) for name, arguments in _python_calls(value)]
     records = value if isinstance(value, list) else [value]
-    if not records:
+    calls = _python_calls(value) if isinstance(value, str) else [name_and_arguments(record) for record in records]
+    if not calls:
         raise MalformedCall("no call")
     # JSON has types of its own; tags have only text.
     typed = parameters if field.content != "json" else {}
-    return [_written(*name_and_arguments(record), typed) for record in records]
+    return [_written(name, arguments, typed) for name, arguments in calls]
 
 
 def _parsed(body: str, field: ResponseTemplateField, captures: dict[str, str]) -> Any:
@@ -93,14 +89,14 @@ def _parsed(body: str, field: ResponseTemplateField, captures: dict[str, str]) -
 
 
 def _written(name: str, arguments: Any, parameters: Parameters) -> Call:
-    if isinstance(arguments, str):  # JSON as text, as OpenAI writes it
-        if not isinstance(parse_json(arguments), dict):
-            raise MalformedCall("arguments that are no object")
-        return Call(name, arguments)
-    if not isinstance(arguments, dict):
+    is_text = isinstance(arguments, str)  # as OpenAI writes it
+    values = parse_json(arguments) if is_text else arguments
+    if not isinstance(values, dict):
         raise MalformedCall("arguments that are no object")
+    if is_text:
+        return Call(name, arguments)
     schemas = parameters.get(name, {})
-    typed = {key: _typed(item, _types(schemas.get(key))) for key, item in arguments.items()}
+    typed = {key: _typed(value, _types(schemas.get(key))) for key, value in values.items()}
     return Call(name, json.dumps(typed, ensure_ascii=False))
 
 
@@ -123,28 +119,22 @@ def _python_calls(text: str) -> list[tuple[str, dict[str, Any]]]:
     """Calls such as `[f(x=1), g()]`."""
     escaped = _ESCAPE.sub(lambda found: found.group() if found[1] else r"\\", text.strip())
     try:
-        tree = ast.parse(escaped.replace("\n", "\\n"), mode="eval").body  # templates quote without escaping
+        tree = _JsonWords().visit(ast.parse(escaped.replace("\n", "\\n"), mode="eval").body)  # quoted, not escaped
     except (SyntaxError, MemoryError) as error:
         raise MalformedCall("no calls as Python writes them") from error
-    nodes = tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]
-    if not nodes:
-        raise MalformedCall("no call")
     calls = []
-    for node in nodes:
+    for node in tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]:
         if not isinstance(node, ast.Call) or node.args or any(word.arg is None for word in node.keywords):
             raise MalformedCall("no call with named arguments")
-        calls.append((ast.unparse(node.func), {str(word.arg): _literal(word.value) for word in node.keywords}))
+        calls.append((ast.unparse(node.func), {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}))
     return calls
 
 
-def _literal(node: ast.expr) -> Any:
-    """The value of a literal of Python, in which JSON's words may stand."""
+class _JsonWords(ast.NodeTransformer):
+    """Takes JSON's words in Python's text for their values."""
 
-    class Words(ast.NodeTransformer):
-        def visit_Name(self, name: ast.Name) -> ast.expr:
-            return ast.Constant(_JSON_NAMES[name.id]) if name.id in _JSON_NAMES else name
-
-    return ast.literal_eval(Words().visit(node))
+    def visit_Name(self, name: ast.Name) -> ast.expr:
+        return ast.Constant(_JSON_NAMES[name.id]) if name.id in _JSON_NAMES else name
 
 
 def _types(schema: Any) -> list[str]:
@@ -168,24 +158,22 @@ def _typed(value: Any, types: list[str]) -> Any:
     readings = _readings(value.strip()) if types else []
     for kind in types:
         for reading in readings:
-            if kind in _IS and _IS[kind](reading):
+            if type(reading) in _TYPES.get(kind, ()):
                 return reading
-            if kind == "integer" and isinstance(reading, float) and reading.is_integer():
-                return int(reading)
         if kind == "string" and not ("null" in types and value.strip() in {"null", "None"}):
             return value
     return value
 
 
 def _readings(text: str) -> list[Any]:
-    """The text's values as JSON and as Python."""
+    """The text's values as JSON and as Python; of a number without a fraction, the integer too."""
     values = []
     for read in (parse_json, ast.literal_eval, lambda text: _JSON_NAMES[text.lower()]):
         try:
             values.append(read(text))
         except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
             continue
-    return values
+    return [*values, *(int(value) for value in values if isinstance(value, float) and value.is_integer())]
 
 
 def _is_misread(body: str, field: ResponseTemplateField) -> bool:

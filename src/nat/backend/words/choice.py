@@ -23,11 +23,11 @@ class Words:
 
     def with_reasoning(self, message: Mapping[str, Any], reasoning: str) -> dict[str, Any]:
         """An answer with its thinking in the form that the chat template takes."""
-        field = self.format.fields.get(self.format.reasoning or "")
-        if self.proof.writes_reasoning or field is None or not (field.open_literals and field.close_literals):
+        begins, ends = self.format.thinking_marks
+        if self.proof.writes_reasoning or not (begins and ends):
             return {**message, REASONING[0]: reasoning}
-        thinking = f"{field.open_literals[0]}\n{reasoning}\n{field.close_literals[0]}\n\n"
-        return {**message, "content": thinking + (message.get("content") or "")}
+        content = f"{begins[0]}\n{reasoning}\n{ends[0]}\n\n{message.get('content') or ''}"
+        return {**message, "content": content}
 
     @property
     def refusal(self) -> str | None:
@@ -61,13 +61,15 @@ def choose(
     families = [family for family in FAMILIES if family.sign in source or family.sign in marks]
     tried: list[str] = []
     if own is not None and has_patterns(own):
-        own, tried = (
-            None,
-            [f"{TOKENIZER}: its patterns could take any time, so only marks that are plain text are read"],
-        )
-    given = [Format(raw, origin) for raw, origin in ((declared, YAML), (own, TOKENIZER)) if raw is not None]
-    known: list[Format | None] = [*given, *(family.format for family in families if family.precedes), None]
-    known += [*(family.format for family in families if not family.precedes), HERMES.format]
+        own = None
+        tried.append(f"{TOKENIZER}: its patterns could take any time, so only marks that are plain text are read")
+    known: list[Format | None] = [
+        *(Format(raw, origin) for raw, origin in ((declared, YAML), (own, TOKENIZER)) if raw is not None),
+        *(family.format for family in families if family.precedes),
+        None,  # what is found
+        *(family.format for family in families if not family.precedes),
+        HERMES.format,
+    ]
     for each in known:
         try:
             words = (each or found(render, source)).hiding(marks)

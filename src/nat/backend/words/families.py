@@ -1,10 +1,8 @@
 """Formats that a chat template does not show, as their models write them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from nat.backend.words.formats import CALLS, CONTENT, NEVER, TEXT, Format
+from nat.backend.words.formats import Format
 from nat.backend.words.marks import NAME, SPACE
 
 
@@ -12,57 +10,53 @@ from nat.backend.words.marks import NAME, SPACE
 class Family:
     """Models of one format, known by a text in their chat template or by a special token."""
 
-    name: str
     sign: str
-    calls: Mapping[str, Any]
-    hidden: tuple[str, ...] = ()
-    thinking: tuple[str, str] | None = None
+    format: Format
     precedes: bool = False
     """True if the models write calls otherwise than the template does, so that this comes before what is found."""
 
     @property
-    def format(self) -> Format:
-        fields: dict[str, Any] = {CONTENT: {**TEXT, **({"close": list(self.hidden)} if self.hidden else {})}}
-        fields[CALLS] = {**self.calls, "repeats": True}
-        if self.thinking is not None:
-            fields["reasoning_content"] = {"open": self.thinking[0], "close": self.thinking[1], "content": "text"}
-        return Format({"start_anchor": NEVER, "fields": fields}, self.name)
+    def name(self) -> str:
+        return self.format.origin
 
 
-HERMES = Family("Hermes", "", {"open": "<tool_call>", "close": "</tool_call>", "content": "json"})
+HERMES = Family("", Format.of("Hermes", {"open": "<tool_call>", "close": "</tool_call>", "content": "json"}))
 """The most common format, which models of other families follow when they are asked to."""
 
 FAMILIES = (
     Family(
-        "gpt-oss",
         "<|channel|>commentary",
-        {
-            "open_pattern": rf"(?:<\|channel\|>commentary\s)?{SPACE}to=functions\.(?P<name>{NAME}){SPACE}"
-            rf"(?:<\|channel\|>commentary{SPACE})?(?:<\|constrain\|>)?{SPACE}(?:json)?<\|message\|>",
-            "close": "<|call|>",
-            "content": "json",
-            "transform": {"name": "{name}", "arguments": "{content}"},
-        },
-        hidden=(
-            "<|channel|>final<|message|>",
-            "<|channel|>commentary<|message|>",
-            "<|start|>assistant",
-            "<|end|>",
-            "<|return|>",
+        Format.of(
+            "gpt-oss",
+            {
+                "open_pattern": rf"(?:<\|channel\|>commentary\s)?{SPACE}to=functions\.(?P<name>{NAME}){SPACE}"
+                rf"(?:<\|channel\|>commentary{SPACE})?(?:<\|constrain\|>)?{SPACE}(?:json)?<\|message\|>",
+                "close": "<|call|>",
+                "content": "json",
+                "transform": {"name": "{name}", "arguments": "{content}"},
+            },
+            hidden=(
+                *("<|channel|>final<|message|>", "<|channel|>commentary<|message|>"),
+                *("<|start|>assistant", "<|end|>", "<|return|>"),
+            ),
+            thinking=("<|channel|>analysis<|message|>", "<|end|>"),
         ),
-        thinking=("<|channel|>analysis<|message|>", "<|end|>"),
         precedes=True,
     ),
     Family(
-        "LFM2",
         "<|tool_call_start|>",
-        {"open": "<|tool_call_start|>", "close": "<|tool_call_end|>", "content": "text"},
-        hidden=("<|im_end|>",),
+        Format.of(
+            "LFM2",
+            {"open": "<|tool_call_start|>", "close": "<|tool_call_end|>", "content": "text"},
+            hidden=["<|im_end|>"],
+        ),
     ),
     Family(
-        "Granite 3",
         "respond only with <|tool_call|> followed by a JSON list",
-        {"open": "<|tool_call|>", "close": "<|end_of_text|>", "content": "json"},
-        hidden=("<|end_of_text|>",),
+        Format.of(
+            "Granite 3",
+            {"open": "<|tool_call|>", "close": "<|end_of_text|>", "content": "json"},
+            hidden=["<|end_of_text|>"],
+        ),
     ),
 )

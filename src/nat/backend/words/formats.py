@@ -3,8 +3,9 @@
 Fields of the template that count here: `content`, `reasoning_content` (also called `thinking`) and `tool_calls`.
 """
 
+import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -39,26 +40,43 @@ class Format:
     specials: frozenset[str] = frozenset()
     """Marks that are hidden and say nothing about the text around them."""
 
-    @cached_property
+    @classmethod
+    def of(
+        cls,
+        origin: str,
+        calls: Mapping[str, Any],
+        *,
+        hidden: Collection[str] = (),
+        thinking: tuple[str, str] | None = None,
+        start: str = NEVER,
+    ) -> "Format":
+        """A format of calls, of marks that are no content, and of marks around the thinking."""
+        content = {**TEXT, "close": list(hidden)} if hidden else TEXT
+        fields = {CONTENT: content, CALLS: {**calls, "repeats": True}}
+        if thinking is not None:
+            fields[REASONING[0]] = {"open": thinking[0], "close": thinking[1], "content": "text"}
+        return cls({"start_anchor": start, "fields": fields}, origin)
+
+    @property
     def fields(self) -> dict[str, ResponseTemplateField]:
         """The template's fields, compiled; raises FormatRefused if it is none."""
+        return self._compiled.fields
+
+    @cached_property
+    def _compiled(self) -> ResponseTemplate:
         try:
             raw = dict(self.template["fields"])
             raw[CONTENT] = _without_marks(raw[CONTENT])
-            return dict(load_response_template({**self.template, "fields": raw}).fields)
+            return load_response_template({**self.template, "fields": raw})
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             raise FormatRefused(f"{self.origin}: no response template: {error}") from error
 
     @cached_property
     def regions(self) -> ResponseTemplate:
         """The same marks around regions that are all text, so that the parser never raises."""
-        raw: dict[str, Any] = {}
-        for name, field in self.fields.items():
-            raw[name] = {**TEXT, **_anchor("open", field.open_literals, field.open_re)}
-            raw[name] |= _anchor("close", field.close_literals, field.close_re)
-            if any(part is not None and part.groupindex for part in (field.open_re, field.close_re)):
-                raw[name]["transform"] = "{content}"
-        return load_response_template({"start_anchor": NEVER, "fields": raw})
+        text: dict[str, Any] = {**TEXT, "join": None, "optional": True, "transform": None, "transform_each": False}
+        fields = {name: replace(field, **text) for name, field in self.fields.items()}
+        return replace(self._compiled, defaults={}, fields=fields, start_anchor_re=re.compile(NEVER))
 
     @cached_property
     def reasoning(self) -> str | None:
@@ -66,14 +84,15 @@ class Format:
         return next((name for name in REASONING if name in self.fields), None)
 
     @property
-    def opens_reasoning(self) -> list[str]:
-        """The marks that begin the thinking."""
-        return [] if self.reasoning is None else self.fields[self.reasoning].open_literals or []
+    def thinking_marks(self) -> tuple[list[str], list[str]]:
+        """The marks that begin the thinking, and those that end it."""
+        field = self.fields.get(self.reasoning or "")
+        return ([], []) if field is None else (field.open_literals or [], field.close_literals or [])
 
     def prefix(self, prompt: str) -> str:
         """The mark of thinking with which a prompt ends, else nothing: such an answer begins inside the thinking."""
         end = prompt.rstrip()
-        return next((mark for mark in self.opens_reasoning if end.endswith(mark.strip())), "")
+        return next((mark for mark in self.thinking_marks[0] if end.endswith(mark.strip())), "")
 
     def hiding(self, marks: Collection[str]) -> "Format":
         """The same format, which keeps these marks out of the content: special tokens that have no meaning in it."""
@@ -93,12 +112,6 @@ class Format:
         """The same format for answers in which calls are text."""
         fields = {name: field for name, field in self.template["fields"].items() if name != CALLS}
         return Format({**self.template, "fields": fields}, self.origin).hiding(self.specials)
-
-
-def _anchor(key: str, literals: list[str] | None, pattern: Any) -> dict[str, Any]:
-    if literals is not None:
-        return {key: literals}
-    return {} if pattern is None else {f"{key}_pattern": pattern.pattern}
 
 
 def _without_marks(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nat.backend.words.calls import MalformedCall, name_and_arguments
-from nat.backend.words.formats import CALLS, CONTENT, NEVER, TEXT, Format, FormatRefused
+from nat.backend.words.formats import NEVER, Format, FormatRefused
 from nat.backend.words.marks import (
     NAME,
     SPACE,
@@ -20,7 +20,6 @@ from nat.backend.words.marks import (
     common_end,
     common_start,
     disjoint,
-    from_last_mark,
     layout,
     letters,
     marks_in,
@@ -40,7 +39,7 @@ KEYS, VALUES = tuple(ARGUMENTS), tuple(ARGUMENTS.values())
 _OPPOSITES = (("</", "<"), ("[/", "["), ("END", "START"), ("close", "open"))
 """What differs in marks that end and begin something."""
 _USUAL = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
-_THINKING_CALL = {**calling((FIRST, ARGUMENTS)), "reasoning_content": THOUGHT, "thinking": THOUGHT}
+_THINKING_CALL = {**calling((FIRST, ARGUMENTS)), "reasoning_content": THOUGHT}
 _Marks = tuple[str, str]
 _Found = tuple[dict[str, Any], list[str]]
 """The field of calls, and texts around calls that are no content."""
@@ -48,9 +47,6 @@ _Found = tuple[dict[str, Any], list[str]]
 
 class NotFound(FormatRefused):
     """The template does not show a format; the text says why."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"the chat template: {problem}")
 
 
 def found(render: Render, source: str) -> Format:
@@ -64,18 +60,14 @@ def found(render: Render, source: str) -> Format:
     hidden += [*layout(before), *(layout(after) or [after.strip()])]
     if thinking is not None:
         hidden = [part for mark in hidden for part in (mark, mark.removeprefix(thinking[1])) if thinking[0] not in part]
-    fields = {CONTENT: dict(TEXT), CALLS: {**calls, "repeats": True}}
-    if kept := disjoint(hidden):
-        fields[CONTENT]["close"] = kept
-    if thinking is not None:
-        fields["reasoning_content"] = {"open": thinking[0], "close": thinking[1], "content": "text"}
-    return Format({"start_anchor": plain.header.strip() or NEVER, "fields": fields}, ORIGIN)
+    start = plain.header.strip() or NEVER
+    return Format.of(ORIGIN, calls, hidden=disjoint(hidden), thinking=thinking, start=start)
 
 
 def _thinking(render: Render, source: str) -> _Marks | None:
     """The marks around thinking."""
-    thought = {"reasoning_content": THOUGHT, "thinking": THOUGHT}
-    for message, said in (({"role": "assistant", "content": SAID, **thought}, SAID), (_THINKING_CALL, FIRST)):
+    thinking = {"role": "assistant", "content": SAID, "reasoning_content": THOUGHT}
+    for message, said in ((thinking, SAID), (_THINKING_CALL, FIRST)):
         try:
             shown = answer(render, message)
         except REFUSALS:
@@ -96,7 +88,8 @@ def _marks_around(prompt: str, before: str, after: str) -> _Marks | None:
                 return opened, close
     if not (ends := marks_in(after)):
         return None
-    last = from_last_mark(prompt).strip()
+    last_mark = "".join(marks_in(prompt)[-1:])
+    last = prompt[prompt.rfind(last_mark) :].strip()
     opened = before or (last if letters(ends[0]) in letters(last) else "")
     return (opened, ends[0]) if opened else None
 
@@ -130,15 +123,15 @@ def _calls(render: Render, thinking: _Marks | None, source: str) -> _Found:
     try:
         one = text((FIRST, ARGUMENTS))
     except REFUSALS as error:
-        raise NotFound(f"it refuses a call: {error}") from error
+        raise NotFound(f"the chat template refuses a call: {error}") from error
     if FIRST not in one:
-        raise NotFound("it does not write calls")
+        raise NotFound("the chat template does not write calls")
     two = text_or_nothing((FIRST, ARGUMENTS), (SECOND, ARGUMENTS))
     shown = _Shown(one, two, text_or_nothing((FIRST, {})), source)
-    for form in (_json, _json_after_name, _lax_json, _tags, _python):
+    for form in (_json, _json_after_name, _tags, _python):
         if calls := form(shown):
             return calls
-    raise NotFound("it writes calls in no form that is known here")
+    raise NotFound("the chat template writes calls in no form that is known here")
 
 
 def _values(text: str, start: int = 0) -> Iterator[tuple[int, int, Any]]:
@@ -181,14 +174,18 @@ def _is_arguments(value: Any) -> bool:
 
 
 def _json_after_name(shown: _Shown) -> _Found | None:
-    """The name, then the arguments as JSON."""
-    one, two = shown.one, shown.two
+    """The name, then the arguments as JSON, or without quotes around keys and with marks around strings."""
+    one, two, dialect = shown.one, shown.two, dict[str, Any]()
     start, end = next(((start, end) for start, end, value in _values(one) if _is_arguments(value)), (0, 0))
+    second = next((second for second, _, value in _values(two, end) if _is_arguments(value)), 0)
+    if lax := re.search(rf"{FIRST}(?=\{{{KEYS[0]}:(\W+){VALUES[0]}(\W+?),)", one):
+        start, end = lax.end(), one.index("}", lax.end(2)) + 1
+        second = two.rindex(SECOND) + len(SECOND) if two else 0
+        dialect = {"content_args": {"unquoted_keys": True, "string_delims": [list(lax.groups())]}}
     at = one.rfind(FIRST, 0, start)
     if at < 0:
         return None
     middle, between = one[at + len(FIRST) : start], ""
-    second = next((second for second, _, value in _values(two, end) if _is_arguments(value)), 0)
     if second:
         name = two.rindex(SECOND, 0, second)
         middle, between = alike(middle, two[name + len(SECOND) : second]), two[end:name]
@@ -197,20 +194,7 @@ def _json_after_name(shown: _Shown) -> _Found | None:
         return None
     begin = pattern(opened.lstrip(), _WILD) or r"(?<![\w.-])"  # a name begins once in a word
     mark = begin + _NAME + pattern(middle.rstrip(), _WILD)
-    return {"open_pattern": mark, **closes, "content": "json", **_NAMED}, rest
-
-
-def _lax_json(shown: _Shown) -> _Found | None:
-    """The name, then JSON whose keys have no quotes and whose strings have marks of their own."""
-    found = re.search(rf"{FIRST}\{{{KEYS[0]}:(\W+){VALUES[0]}(\W+?),", shown.one)
-    if found is None:
-        return None
-    end = shown.one.index("}", found.end()) + 1
-    between = shown.two[end : shown.two.rindex(SECOND)] if shown.two else ""
-    opened, closes, rest = _around(shown.one[: found.start()], between, shown.one[end:])
-    arguments = {"unquoted_keys": True, "string_delims": [list(found.groups())]}
-    mark = pattern(opened.lstrip(), _WILD) + _NAME
-    return {"open_pattern": mark, **closes, "content": "json", "content_args": arguments, **_NAMED}, rest
+    return {"open_pattern": mark, **closes, "content": "json", **dialect, **_NAMED}, rest
 
 
 def _tags(shown: _Shown) -> _Found | None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from itertools import takewhile, zip_longest
+from itertools import permutations, takewhile, zip_longest
 
 _PARTS = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]|\w+|\s|.", re.DOTALL)
 NAME = r"[\w.-]{1,128}"
@@ -20,13 +20,16 @@ def parts(text: str) -> list[str]:
 
 def common_start(one: str, other: str) -> str:
     """The longest common beginning that cuts no mark."""
-    return _equal(zip(parts(one), parts(other), strict=False))
+    return "".join(_common(parts(one), parts(other)))
 
 
 def common_end(one: str, other: str) -> str:
     """The longest common end that cuts no mark."""
-    pairs = list(takewhile(lambda pair: pair[0] == pair[1], zip(parts(one)[::-1], parts(other)[::-1], strict=False)))
-    return "".join(part for part, _ in reversed(pairs))
+    return "".join(_common(parts(one)[::-1], parts(other)[::-1])[::-1])
+
+
+def _common(one: list[str], other: list[str]) -> list[str]:
+    return [part for part, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))]
 
 
 def marks_in(text: str) -> list[str]:
@@ -56,42 +59,26 @@ def disjoint(marks: Iterable[str]) -> list[str]:
     What is left of a longer one is a mark itself, or there is no shorter one.
     """
     known = [mark for mark in dict.fromkeys(marks) if mark]
-    for long in known:
-        for short in known:
-            if short == long or not long.startswith(short):
-                continue
+    for long, short in permutations(known, 2):
+        if long.startswith(short):
             rest = long.removeprefix(short).strip()
-            if _MARK.match(rest):
-                return disjoint(rest if mark == long else mark for mark in known)
-            return disjoint(mark for mark in known if mark != short)
+            changed = {long: rest} if _MARK.match(rest) else {short: ""}
+            return disjoint(changed.get(mark, mark) for mark in known)
     return known
-
-
-def from_last_mark(text: str) -> str:
-    """The end of a text, from its last mark on."""
-    found = list(_MARK.finditer(text))
-    return text[found[-1].start() :] if found else ""
 
 
 def opening(text: str) -> str:
     """What of a text before a call belongs to it: its last mark, or what comes after the marks of earlier parts."""
-    pieces = re.match(rf"(?:(?:{_MARK.pattern})|\s)*", text)
-    rest = text[pieces.end() :] if pieces else text
-    found = marks_in(text)
-    if not rest:
-        return found[-1] if found else ""
-    before = text[: len(text) - len(rest)]
-    return found[-1] + rest if found and before.endswith(found[-1]) else rest
+    rest = re.sub(rf"\A(?:{_MARK.pattern}|\s)*", "", text)
+    last = "".join(marks_in(text)[-1:])
+    return last + rest if not rest or text.endswith(last + rest) else rest
 
 
 def pattern(text: str, wild: dict[str, str]) -> str:
     """A regular expression for a text, with any white space for its white space; keys of `wild` stand for patterns."""
-    split = re.split(f"({'|'.join(map(re.escape, wild))}|\\s+)", text) if wild else re.split(r"(\s+)", text)
+    signs = "|".join([*map(re.escape, wild), r"\s+"])
+    split = re.split(f"({signs})", text)
     return "".join(wild.get(part) or (SPACE if part.isspace() else re.escape(part)) for part in split if part)
-
-
-def _equal(pairs: Iterable[tuple[str, str]]) -> str:
-    return "".join(part for part, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def alike(one: str, other: str) -> str:

@@ -5,7 +5,7 @@ and its function was offered; otherwise its text stays content, so that nothing 
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -66,14 +66,14 @@ def plain_content(words: Format, content: str) -> str:
 
     The prompt may have had the mark that opens the thinking.
     """
-    thinking = words.fields.get(words.reasoning or "")
-    marks = [] if thinking is None else [thinking.open_literals or [], thinking.close_literals or []]
-    opened, closed = (min([content.find(m) for m in group if m in content], default=-1) for group in marks or ([], []))
+    opened, closed = (
+        min([content.find(mark) for mark in marks if mark in content], default=-1) for marks in words.thinking_marks
+    )
     hidden = words.fields[CONTENT].close_re
     if max(opened, closed) < 0 and (hidden is None or hidden.search(content) is None):
         return content
-    prefix = words.opens_reasoning[:1] if closed >= 0 and not 0 <= opened < closed else []
-    return read_answer(words.without_calls, content, prefix="".join(prefix)).content
+    prefix = words.thinking_marks[0][0] if closed >= 0 and not 0 <= opened < closed else ""
+    return read_answer(words.without_calls, content, prefix=prefix).content
 
 
 class AnswerReader:
@@ -93,8 +93,9 @@ class AnswerReader:
         """
         self._format = words
         self._fields = words.fields
+        self._hidden = words.fields[CONTENT].close_re
         self._parameters = parameters_of(tools or ())
-        self._offered: Collection[str] | None = self._parameters if tools else None
+        """Of the tools; none if a call may name any function."""
         self._calls_wanted = calls_wanted
         self._parser = ResponseParser(words.regions, prefix=prefix)
         self.num_calls = 0
@@ -189,7 +190,7 @@ class AnswerReader:
         except (ValueError, KeyError, TypeError, RecursionError):
             self._lose(CallStatus.MALFORMED)
             return
-        if self._offered is not None and any(call.name not in self._offered for call in calls):
+        if self._parameters and any(call.name not in self._parameters for call in calls):
             self._lose(CallStatus.UNKNOWN_TOOL)
             return
         self._layout = ""
@@ -203,8 +204,8 @@ class AnswerReader:
     def _lose(self, status: CallStatus) -> None:
         assert self._open is not None, "only a call's region is lost"
         self.lost.append(LostCall(status, self._open.text))
-        hidden = self._fields[CONTENT].close_re
-        self._add_content(self._layout + (hidden.sub("", self._open.text) if hidden is not None else self._open.text))
+        shown = self._open.text if self._hidden is None else self._hidden.sub("", self._open.text)
+        self._add_content(self._layout + shown)
         self._layout = ""
         self._open = None
 
@@ -217,8 +218,7 @@ class AnswerReader:
 
     def _skip_hidden(self, opened: ResponseTemplateField | None) -> None:
         """Pass over marks that the parser has dropped, for which it reports no event."""
-        hidden = self._fields[CONTENT].close_re
-        while hidden is not None and (found := hidden.match(self._unread)) and found.group():
+        while self._hidden is not None and (found := self._hidden.match(self._unread)) and found.group():
             if opened is not None:
                 other = opened.open_re.match(self._unread)
                 if other is not None and other.end() >= found.end():

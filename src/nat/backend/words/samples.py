@@ -56,16 +56,12 @@ def calling(*calls: tuple[str, Mapping[str, Any]], content: str = "") -> dict[st
 class Answer:
     """What a template writes for a question and an answer, after the question's last word."""
 
-    before: str
-    """The end of the question's turn."""
+    prompt: str
+    """The end of the question's turn, and the header."""
     header: str
-    """What the prompt for an answer also has, a mark of thinking included."""
+    """What only the prompt for an answer has, a mark of thinking included."""
     text: str
     """What the model has to write."""
-
-    @property
-    def prompt(self) -> str:
-        return self.before + self.header
 
 
 def answer(render: Render, message: Mapping[str, Any]) -> Answer:
@@ -76,14 +72,11 @@ def answer(render: Render, message: Mapping[str, Any]) -> Answer:
 
     """
     question = {"role": "user", "content": ASKED}
+    whole = render([question, dict(message)], TOOLS, for_answer=False)
     calls = message.get("tool_calls", ())
-    # Some templates write the id, in which Kimi has the function's name.
-    named = [{**call, "id": f"functions.{call['function']['name']}:{at}"} for at, call in enumerate(calls)]
-    whole = ""
-    for tried in (message, {**message, "tool_calls": named}) if named else (message,):
-        whole = render([question, dict(tried)], TOOLS, for_answer=False)
-        if not named or FIRST in whole.rpartition(ASKED)[2]:
-            break
+    if calls and FIRST not in whole.rpartition(ASKED)[2]:  # Kimi's write the id, which has the function's name
+        named = [{**call, "id": f"functions.{call['function']['name']}:{at}"} for at, call in enumerate(calls)]
+        whole = render([question, {**message, "tool_calls": named}], TOOLS, for_answer=False)
     asked, prompt = (render([question], TOOLS, for_answer=for_answer) for for_answer in (False, True))
     always = asked == prompt
     whole, asked, prompt = (text.rpartition(ASKED)[2] for text in (whole, asked, prompt))
@@ -92,4 +85,4 @@ def answer(render: Render, message: Mapping[str, Any]) -> Answer:
     if always or has_words(tail):  # the template begins another answer after each one
         rest = rest.removesuffix(tail)
     header = common_start(rest, prompt.removeprefix(before)) if prompt.startswith(before) else ""
-    return Answer(before, header, rest.removeprefix(header))
+    return Answer(before + header, header, rest.removeprefix(header))
