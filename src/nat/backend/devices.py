@@ -37,7 +37,9 @@ def chosen_device(name: str) -> torch.device:
 
 def has_bfloat16(device: torch.device) -> bool:
     """Whether torch computes in bfloat16 there: not on Apple's GPU before macOS 14."""
-    return device.type != "mps" or torch.backends.mps.is_macos_or_newer(14, 0)
+    if device.type != "mps":
+        return True
+    return torch.backends.mps.is_available() and torch.backends.mps.is_macos_or_newer(14, 0)
 
 
 def widest_dtype(device: torch.device) -> torch.dtype:

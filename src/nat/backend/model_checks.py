@@ -117,9 +117,9 @@ def check_forward(
                 "later tokens would be computed wrongly"
             )
     raise ModelNotSupported(
-        f"{name} gives other logits {'for packed rows' if takes_packed(model) else 'here'} than for the same rows "
-        f"alone: they differ by "
-        f"{difference:.1e} of the largest logit; rounding explains at most {tolerance:.0e}",
+        f"{name} gives other logits {'for packed rows' if takes_packed(model) else 'row by row'} than transformers' "
+        f"written-out attention: they differ by {difference:.1e} of the largest; rounding explains at most "
+        f"{tolerance:.0e}",
         hint=OTHER_KIND,
     )
 
