@@ -48,15 +48,26 @@ that forgets what came before is off by some 0.1, which in bfloat16 rounding alo
 def load_checked_model(path: Path | str, *, plain_because: str | None = None, **options: Any) -> LoadedModel:
     """Load a model with the options of `load_model`, and refuse it unless sampler and learner agree.
 
-    If they do with rows computed one by one alone, the model takes that plain path, and a warning says so.
+    If they do with rows computed one by one alone, the model takes that plain path. Warnings tell what is to be known.
     """
     loaded = proven(lambda why: load_model(path, **options, plain_because=plain_because or why))
-    if loaded.notice is not None:
-        logger.warning("%s", loaded.notice)
-    if loaded.tokenizer.hf.chat_template is not None:
-        with suppress(ModelNotSupported, ModelCodeStopped):  # a request says so
-            _ = loaded.tokenizer.words  # found once, not by the first requests at the same time
+    for notice in notices_of(loaded):
+        logger.warning("%s", notice)
     return loaded
+
+
+def notices_of(loaded: LoadedModel) -> list[str]:
+    """What the user should know of a model: that it is slow, and that tool calls which its template shows may be lost.
+
+    If the template shows no tools, the first request with tools is told. The format of calls is found once, at the load
+    and not by the first requests at the same time.
+    """
+    found = [] if loaded.notice is None else [loaded.notice]
+    with suppress(ModelNotSupported, ModelCodeStopped):  # a request says so
+        words = loaded.tokenizer.words
+        if words.refusal is not None and words.proof.shows_tools:
+            found.append(f"tool calls may be lost: {words.refusal}")
+    return found
 
 
 def proven(load: Callable[[str | None], LoadedModel]) -> LoadedModel:

@@ -30,12 +30,12 @@ from nat.backend.lora import LoraSettings
 from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
 from nat.backend.output_folder import claimed, template_time
-from nat.backend.path_checks import load_checked_model
+from nat.backend.path_checks import load_checked_model, notices_of
 from nat.backend.protocol import Endpoint, Opened, opener_of
 from nat.backend.sampling import SamplingEngine
 from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
-from nat.backend.tokenizer import ChatOptions, ChatTokenizer
+from nat.backend.tokenizer import ChatOptions
 from nat.backend.training.checkpoints import Checkpoint, Checkpoints, restore
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner
@@ -43,7 +43,7 @@ from nat.backend.training.ledger import LEDGER, JobLedger
 from nat.backend.training.mismatch import OWN_PROBE, Probe
 from nat.backend.training.reference import Reference
 from nat.backend.vllm.opening import choose_probe, vllm_engine
-from nat.errors import BackendError, ModelCodeStopped, ModelNotSupported
+from nat.errors import BackendError
 from nat.files import remove_unfinished
 from nat.http.asgi import App
 from nat.http.guards import HostNames
@@ -94,7 +94,6 @@ def serve(options: ServeOptions) -> None:
             listeners,
             names=HostNames(options.host, host_names(options.allowed_hosts)),
             watch=opened.engine.watch,
-            warning=_unread_calls(opened.engine.loaded.tokenizer),
         )
 
 
@@ -104,17 +103,14 @@ def serve_until_stopped(
     *,
     names: HostNames,
     watch: Callable[[Callable[[BackendError], None]], None],
-    warning: str | None = None,
 ) -> None:
-    """Serve `app` on all `listeners`; the ready line has their ports and the warning. `watch` reports what ends it.
+    """Serve `app` on all `listeners`; the ready line names their ports. An error that `watch` reports ends the server.
 
     Raises:
         BackendError: the one that `watch` reported.
 
     """
     ready = {"event": READY, **{name: port_of(listener) for name, listener in listeners.items()}}
-    if warning is not None:
-        ready["warning"] = warning
     server = Server(app, lambda: print(json.dumps(ready), flush=True), names=names)  # noqa: T201 - for the parent
     failures: list[BackendError] = []
 
@@ -127,18 +123,6 @@ def serve_until_stopped(
     server.run(sockets=list(listeners.values()))
     if failures:
         raise failures[0]
-
-
-def _unread_calls(tokenizer: ChatTokenizer) -> str | None:
-    """Why tool calls may be lost, if the chat template shows tools; else the first request with tools is told."""
-    try:
-        words = tokenizer.words
-    except (ModelNotSupported, ModelCodeStopped):  # a request says so
-        return None
-    if words.refusal is None or not words.proof.shows_tools:
-        return None
-    logger.warning("tool calls may be lost: %s", words.refusal)
-    return words.refusal
 
 
 def _end_with_parent(closed: threading.Event) -> None:
@@ -167,8 +151,9 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
         remove_unfinished(options.output_dir / EXPORTS)
     check_capacity(options)
     loaded = _load(options, found)
-    if options.exit_with_parent and loaded.notice is not None:
-        print(json.dumps({"event": NOTICE, "message": loaded.notice}), flush=True)  # noqa: T201 - for the parent
+    for notice in notices_of(loaded) if options.exit_with_parent else ():
+        message = f"{options.name}: {notice}"
+        print(json.dumps({"event": NOTICE, "message": message}), flush=True)  # noqa: T201 - for the parent
     version = f"{options.name}@{found.state.step if found else 0}"
     with ExitStack() as stack:
         if options.engine == "vllm":

@@ -6,7 +6,8 @@ its sequence's tokens too, and computes them all again wherever its cache does n
 `slots_of` and `batch_of` give engine and proofs the kind that a model needs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache as cached
 from inspect import signature
 from itertools import accumulate
 from typing import Any
@@ -57,13 +58,19 @@ class PlainSlots:
 
 def forward(decoder: nn.Module, ids_1L: Tensor, start: int, cache: Any, continues: Continues) -> Any:
     """The decoder's outputs for tokens at these positions, after those in the cache."""
-    takes = signature(decoder.forward).parameters
+    takes = _taken_by(type(decoder).forward)
     arguments: dict[str, Any] = {"use_cache": continues != "nothing"}
     if "position_ids" in takes:  # some models cannot tell them from their cache
         arguments["position_ids"] = torch.arange(start, start + ids_1L.shape[1], device=ids_1L.device).unsqueeze(0)
     if cache is not None:
         arguments["past_key_values" if "past_key_values" in takes else "cache_params"] = cache
     return decoder(input_ids=ids_1L, **arguments)
+
+
+@cached
+def _taken_by(forward: Callable[..., Any]) -> frozenset[str]:
+    """Names of the arguments; each token would take longer if they were looked up again."""
+    return frozenset(signature(forward).parameters)
 
 
 def cache_of(outputs: Any) -> Any:

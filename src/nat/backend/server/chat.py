@@ -217,11 +217,12 @@ class _ChatWriter:
             choice.token_ids = token_ids
 
     def _add_lost(self, choice: ChatChoice, reader: AnswerReader) -> None:
-        lost = reader.lost[0].status if reader.lost else None
+        if not self._body.return_token_ids:
+            return
         if self._body.calls_tools and not reader.num_calls and self._service.loaded.tokenizer.words.refusal:
-            lost = CallStatus.NO_FORMAT
-        if self._body.return_token_ids and lost is not None:
-            choice.lost_call = lost
+            choice.lost_call = CallStatus.NO_FORMAT
+        elif reader.lost:
+            choice.lost_call = reader.lost[0].status
 
     def _answer(self, kind: Any, request: Request, choices: list[ChatChoice]) -> ChatCompletion:
         return ChatCompletion(

@@ -104,7 +104,7 @@ async def running_backend(
         try:
             own = options.model_copy(update={"api_key": SecretStr(api_key), "exit_with_parent": True})
             await _send(process, handover(own, known_secrets.values()))
-            port = await _ready_port(process, options.name, log_path, startup_timeout)
+            port = await _ready_port(process, log_path, startup_timeout)
             backend = BackendProcess(process, port=port, api_key=api_key, log_path=log_path)
             logger.info("Backend ready at %s (log: %s)", backend.base_url, log_path)
             async with _drained(backend, process.stdout):
@@ -156,15 +156,13 @@ async def _send(process: asyncio.subprocess.Process, line: bytes) -> None:
         await process.stdin.drain()
 
 
-async def _ready_port(process: asyncio.subprocess.Process, name: str, log_path: Path, timeout_s: float) -> int:
+async def _ready_port(process: asyncio.subprocess.Process, log_path: Path, timeout_s: float) -> int:
     assert process.stdout is not None
     try:
         async with asyncio.timeout(timeout_s):
             async for line in process.stdout:
                 event = _event(line)
                 if event.get("event") == READY:
-                    if event.get("warning"):
-                        logger.warning("%s: tool calls may be lost: %s", name, event["warning"])
                     return int(event["port"])
                 if event.get("event") == NOTICE:
                     logger.warning("%s", event["message"])

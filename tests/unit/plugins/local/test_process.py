@@ -56,7 +56,8 @@ def child(script: str, *arguments: str) -> tuple[str, ...]:
 
 async def test_a_warning_of_the_start_is_shown_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The backend's log is a file that nobody reads before the run has failed."""
-    script = READY.replace('"port": 4711', '"port": 4711, "warning": "no known format"')
+    notice = {"event": "notice", "message": "m: tool calls may be lost: no known format"}
+    script = f"print({json.dumps(notice)!r}, flush=True); {READY}"
     async with running_backend(OPTIONS, log_path=tmp_path / "log", startup_timeout=30, command=child(script)):
         pass
     assert [record.getMessage() for record in caplog.records].count("m: tool calls may be lost: no known format") == 1
