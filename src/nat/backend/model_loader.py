@@ -25,32 +25,17 @@ from transformers import (
     PreTrainedModel,
 )
 
-from nat.backend.attention import FLASH_ATTENTION, HeadShape, PackedRows, packed_logits
 from nat.backend.checkpoint_folder import check_weights, read_state
 from nat.backend.decoder_parts import freeze_other_parts
 from nat.backend.devices import chosen_device, has_bfloat16
 from nat.backend.four_bit import decode, quantize
 from nat.backend.kernel_check import check_against_cpu
-from nat.backend.lean_layers import LeanLayer, SeenRows, lean_layers
 from nat.backend.lora import LoraSettings, add_adapter, check_patterns, lora_config
-from nat.backend.model import SOLE_ADAPTER, LoadedModel, PlainPath
-from nat.backend.model_checks import (
-    OTHER_KIND,
-    check_forward,
-    check_layers,
-    check_positions,
-    check_row_by_row,
-    failing_as,
-    probe_rows,
-    relative_difference,
-    tolerance_of,
-    use_kernel,
-)
-from nat.backend.packed_linear import PackedLinears, exchanged
+from nat.backend.model import SOLE_ADAPTER, LoadedModel
+from nat.backend.model_checks import OTHER_KIND, check_positions, failing_as
+from nat.backend.model_path import path_of, sampler_linears
 from nat.backend.products import bfloat16_is_faster
-from nat.backend.segments import flash
 from nat.backend.tokenizer import ChatOptions, ChatTokenizer
-from nat.backend.wide_residual import Widened, widened
 from nat.errors import ModelCodeStopped, ModelNotSupported
 from nat.hub import cached_folder
 from nat.sandbox.process import LOADING_SECONDS, Sandbox, SandboxRaised
@@ -112,12 +97,7 @@ def load_model(
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer = None if chats is None else load_tokenizer(path, sandbox, chats)
     where = chosen_device(device)
-    precision = _DTYPES.get(dtype) or fastest_dtype(where, _num_weights(path))
-    if precision == torch.bfloat16 and not has_bfloat16(where):
-        raise ModelNotSupported(
-            f"dtype bfloat16: {where} has none before macOS 14", hint="set dtype to float32 or auto, or update macOS"
-        )
-    model = load_weights(path, precision)
+    model = load_weights(path, _precision(dtype, where, path))
     if (named := hub_model(path)) is not None:
         model.name_or_path = named.name  # adapters name it as their base, so that they load on other machines
     if load_in_4bit:
@@ -130,11 +110,7 @@ def load_model(
     heads, plain = path_of(model, limit, plain_because)
     if where.type == "mps":
         check_against_cpu(heads, model.dtype, where)
-    if plain is None:
-        wide = widen(model)
-        linears = PackedLinears(model, None if wide is None else wide.head, lean(model))
-    else:
-        linears = PackedLinears(torch.nn.Module())  # transformers computes the layers as they are
+    linears = sampler_linears(model, plain)  # before an adapter's layers are in the way
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -148,59 +124,13 @@ def load_model(
     )
 
 
-def path_of(model: PreTrainedModel, limit: int, plain_because: str | None) -> tuple[list[HeadShape], PlainPath | None]:
-    """The heads of a model that takes packed rows of up to `limit` tokens; of another one, why it does not.
-
-    Raises:
-        ModelNotSupported: it cannot be computed row by row either.
-
-    """
-    if plain_because is None:
-        try:
-            check_layers(model.config)
-            if model.device.type == "cuda" and model.dtype == torch.bfloat16:
-                return use_kernel(model, FLASH_ATTENTION, flash, max_seq_length=limit), None
-            return check_forward(model, max_seq_length=limit), None
-        except ModelNotSupported as error:
-            plain_because = error.message
-    try:
-        check_row_by_row(model, max_seq_length=limit)
-    except ModelNotSupported as error:
-        if error.message == plain_because:
-            raise
+def _precision(name: DTypeName, device: torch.device, path: Path) -> torch.dtype:
+    chosen = _DTYPES.get(name) or fastest_dtype(device, _num_weights(path))
+    if chosen == torch.bfloat16 and not has_bfloat16(device):
         raise ModelNotSupported(
-            f"{error.message}; before, packed rows failed: {plain_because}", hint=error.hint
-        ) from error
-    return [], PlainPath(plain_because)
-
-
-def widen(model: PreTrainedModel) -> Widened | None:
-    """Keep sums and logits of a bfloat16 model on a CPU in float32; None if its layers cannot be fed so."""
-    wide = widened(model) if model.device.type == "cpu" and model.dtype == torch.bfloat16 else None
-    if wide is None:
-        return None
-    try:
-        check_forward(model)
-    except (ModelNotSupported, RuntimeError) as error:  # torch's, if a product gets both precisions
-        logger.info("sums and logits are in bfloat16: %s", error)
-        wide.undo()
-        return None
-    return wide
-
-
-@torch.no_grad()
-def lean(model: PreTrainedModel) -> list[LeanLayer]:
-    """The decoder layers as the sampler computes them; none if the model gives other logits with them."""
-    rows = SeenRows(PackedRows.of(probe_rows(model), model.device))
-    usual = packed_logits(model, rows)
-    layers = lean_layers(model, rows.seen)
-    try:
-        with exchanged([(layer.layer, layer.forward) for layer in layers]):
-            difference = relative_difference(packed_logits(model, rows), usual)
-    except RuntimeError as error:  # such as torch's, of shapes that do not fit
-        logger.info("the sampler computes the layers as transformers does: %s", error)
-        return []
-    return layers if difference <= tolerance_of(model) else []
+            f"dtype bfloat16: {device} has none before macOS 14", hint="set dtype to float32 or auto, or update macOS"
+        )
+    return chosen
 
 
 def fastest_dtype(

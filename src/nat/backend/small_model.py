@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from nat.backend.model import LoadedModel
 from nat.backend.model_checks import check_positions
-from nat.backend.model_loader import path_of
+from nat.backend.model_path import path_of
 from nat.backend.packed_linear import PackedLinears
 from nat.backend.path_checks import proven
 from nat.errors import ModelNotSupported, describe_error

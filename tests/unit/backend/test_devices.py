@@ -18,7 +18,8 @@ from nat.backend.devices import chosen_device
 from nat.backend.export import export_model
 from nat.backend.lora import LoraSettings
 from nat.backend.memory import available_bytes, free_bytes, total_bytes
-from nat.backend.model_loader import fastest_dtype, lean, load_model
+from nat.backend.model_loader import fastest_dtype, load_model
+from nat.backend.model_path import lean
 from nat.backend.training import metrics
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference

@@ -10,7 +10,8 @@ from nat.backend import packed_linear
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.lean_layers import LeanLayer
 from nat.backend.lora import Adapters, LoraSettings
-from nat.backend.model_loader import lean, load_model
+from nat.backend.model_loader import load_model
+from nat.backend.model_path import lean
 from nat.backend.products import with_mkl, with_onednn
 
 pytestmark = pytest.mark.skipif(

@@ -8,10 +8,11 @@ from transformers import AutoModelForCausalLM, Olmo2Config
 
 from fakes.tiny_fixtures import load_again
 from fakes.tiny_model import make_tiny_model, tiny_tokenizer
-from nat.backend import model_loader, packed_linear
+from nat.backend import model_path, packed_linear
 from nat.backend.attention import PACKED_ATTENTION, PackedRows, packed_logits
 from nat.backend.lora import LoraSettings
-from nat.backend.model_loader import load_model, load_weights, widen
+from nat.backend.model_loader import load_model, load_weights
+from nat.backend.model_path import widen
 from nat.backend.training.logprobs import token_scores
 from nat.backend.wide_residual import widened
 
@@ -61,7 +62,7 @@ def test_it_is_nearer_to_float32(tmp_path, kind):
 @pytest.mark.parametrize("lora", [None, LoraSettings(rank=2)])
 def test_sampler_and_learner_compute_the_same_logits(tiny_dir, lora, monkeypatch):
     """With the same layers, the learner's log probabilities are those of the sampler's logits in float32."""
-    monkeypatch.setattr(model_loader, "lean", lambda _: [])
+    monkeypatch.setattr(model_path, "lean", lambda _: [])
     loaded = load_again(tiny_dir("qwen2"), dtype="bfloat16", lora=lora)
     targets = torch.tensor([6, 7, 8, 1, 9, 10, 1])
     with torch.no_grad():
@@ -86,7 +87,7 @@ def test_weights_get_their_gradients_in_their_own_precision(tiny_dir):
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 def test_the_sampler_reorders_the_head_in_float32(tiny_dir, monkeypatch):
     """A head that is large enough to be reordered gives float32 logits from the reordered weights too."""
-    monkeypatch.setattr(model_loader, "lean", lambda _: [])
+    monkeypatch.setattr(model_path, "lean", lambda _: [])
     head = load_weights(tiny_dir("qwen2"), torch.bfloat16).get_output_embeddings()
     monkeypatch.setattr(packed_linear, "SMALLEST_PACKED", head.weight.numel())  # no other layer is as large
     loaded = load_again(tiny_dir("qwen2"), dtype="bfloat16")
