@@ -21,7 +21,7 @@ from nat.backend.server.rehearsal import rehearse
 from nat.backend.small_model import count_weights, judge_layers
 from nat.errors import BackendError, ModelNotSupported
 from nat.sandbox.process import Sandbox
-from nat.sizing.certificate import Certificate, Conversation, Layers, Way, Words
+from nat.sizing.certificate import Certificate, Layers, Reading, Rehearsal, Way
 from nat.sizing.forecast import bytes_text
 from nat.sizing.memory import DEFAULT_RANK, Setup, Workload
 from nat.sizing.shape import ModelShape
@@ -74,14 +74,14 @@ def certificate(
     )
 
 
-def _words(folder: Path) -> tuple[Words, tuple[Conversation, ...]]:
+def _words(folder: Path) -> tuple[Reading, tuple[Rehearsal, ...]]:
     """The format of answers, and how conversations continue in it."""
     try:
         tokenizer = load_tokenizer(folder, Sandbox())
         found = tokenizer.words
     except BackendError as error:
-        return Words(refusal=error.in_line), ()
-    words = Words(
+        return Reading(refusal=error.in_line), ()
+    words = Reading(
         refusal=found.refusal if found.proof.writes_calls else None,
         warning=None if found.proof.writes_calls else found.refusal,
         format=found.format.origin,

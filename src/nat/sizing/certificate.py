@@ -19,7 +19,7 @@ class Layers(WireModel):
     """Why no small model could be made, so that nothing was compared."""
 
 
-class Words(WireModel):
+class Reading(WireModel):
     """How calls and thinking of the model are read."""
 
     refusal: str | None = None
@@ -34,7 +34,7 @@ class Words(WireModel):
     """Kinds of answers that the proof of the format misreads, and how."""
 
 
-class Conversation(WireModel):
+class Rehearsal(WireModel):
     """A conversation that a script played through the server, in place of the model."""
 
     title: str
@@ -77,8 +77,8 @@ class Certificate(WireModel):
     context: int | None = None
     """The model's own limit of tokens, or the one that was given."""
     layers: Layers
-    words: Words = Words()
-    conversations: tuple[Conversation, ...] = ()
+    words: Reading = Reading()
+    conversations: tuple[Rehearsal, ...] = ()
     ways: tuple[Way, ...] = ()
     block: dict[str, Any] | None = None
     """The LLM's block in the YAML with which training fits, all weights if possible; None if nothing fits."""

@@ -5,7 +5,7 @@ import json
 import yaml
 
 from nat.reports.certificate_page import certificate_json, certificate_page
-from nat.sizing.certificate import Certificate, Conversation, Layers, Way, Words
+from nat.sizing.certificate import Certificate, Layers, Reading, Rehearsal, Way
 from nat.sizing.memory import PredictedMemory
 from nat.wire.openai_responses import BrokenPrefix
 
@@ -22,10 +22,12 @@ FITS = Certificate(
     num_parameters=8_190_000_000,
     context=40960,
     layers=Layers(),
-    words=Words(format="found in the chat template", writes_calls=True, reads_thinking=True, misread={"null": "as 0"}),
+    words=Reading(
+        format="found in the chat template", writes_calls=True, reads_thinking=True, misread={"null": "as 0"}
+    ),
     conversations=(
-        Conversation(title="a loop", answers=3, rows=1),
-        Conversation(title="two questions", answers=4, rows=2, drift=(BrokenPrefix.TEMPLATE_REWRITES,)),
+        Rehearsal(title="a loop", answers=3, rows=1),
+        Rehearsal(title="two questions", answers=4, rows=2, drift=(BrokenPrefix.TEMPLATE_REWRITES,)),
     ),
     ways=(Way(memory=MEMORY, settings={"lora": {"rank": 16}}),),
     block=BLOCK,
@@ -54,8 +56,8 @@ def test_a_refusal_has_its_reasons_and_no_block():
     refused = FITS.model_copy(
         update={
             "layers": Layers(refusal="layers of kind conv; use another"),
-            "words": Words(refusal="no chat template"),
-            "conversations": (Conversation(title="a loop", answers=3, problem="the server read nothing"),),
+            "words": Reading(refusal="no chat template"),
+            "conversations": (Rehearsal(title="a loop", answers=3, problem="the server read nothing"),),
             "ways": (Way(memory=MEMORY, settings={}, problem="LoRA takes too much"),),
             "block": None,
         }
@@ -81,7 +83,7 @@ def test_what_was_judged_by_the_configuration_alone_says_so():
 
 def test_a_template_without_calls_is_named():
     """It suits agents without tools."""
-    page = certificate_page(FITS.model_copy(update={"words": Words(format="Hermes", warning="no calls are written")}))
+    page = certificate_page(FITS.model_copy(update={"words": Reading(format="Hermes", warning="no calls are written")}))
     assert "✓ format: Hermes; for agents without tools only: no calls are written" in page
 
 
@@ -94,8 +96,6 @@ def test_json_has_the_record_and_the_verdict():
 
 def test_a_conversation_that_was_not_played_is_no_problem():
     """It is neither proven nor refused."""
-    found = FITS.model_copy(
-        update={"conversations": (Conversation(title="a question", answers=1, untried="no words"),)}
-    )
+    found = FITS.model_copy(update={"conversations": (Rehearsal(title="a question", answers=1, untried="no words"),)})
     assert "Conversation  not played: no words" in certificate_page(found)
     assert found.problems == []

@@ -22,7 +22,7 @@ from nat.backend.tokenizer import ChatTokenizer
 from nat.backend.words.samples import ASKED, FIRST, REFUSALS, SECOND, TOOLS, answer, calling
 from nat.errors import NatError
 from nat.http.client import DirectAsyncClient, bearer
-from nat.sizing.certificate import Conversation
+from nat.sizing.certificate import Rehearsal
 from nat.wire.openai_requests import SESSION_HEADER
 from nat.wire.openai_responses import BrokenPrefix
 
@@ -55,7 +55,7 @@ class _Script:
         request.listener.on_finished()
 
 
-def rehearse(tokenizer: ChatTokenizer) -> tuple[Conversation, Conversation]:
+def rehearse(tokenizer: ChatTokenizer) -> tuple[Rehearsal, Rehearsal]:
     """Play a question with two calls before its answer, then the same with a second question.
 
     A template that writes no calls is asked the questions alone. It writes thinking where it does so.
@@ -67,17 +67,17 @@ def rehearse(tokenizer: ChatTokenizer) -> tuple[Conversation, Conversation]:
     return _played(tokenizer, title, first), _played(tokenizer, f"{title}, and a second question", second)
 
 
-def _played(tokenizer: ChatTokenizer, title: str, script: Sequence[dict[str, Any]]) -> Conversation:
+def _played(tokenizer: ChatTokenizer, title: str, script: Sequence[dict[str, Any]]) -> Rehearsal:
     answers = [message for message in script if message["role"] == "assistant"]
     try:
         texts = [_text(tokenizer, message) for message in answers]
         if not all(_can_write(tokenizer, text) for text in texts):
             untried = "the tokenizer has no tokens for the words of the script"
-            return Conversation(title=title, answers=len(answers), untried=untried)
+            return Rehearsal(title=title, answers=len(answers), untried=untried)
         drift = asyncio.run(_drift(_Script(tokenizer, texts), script))
     except (NatError, *REFUSALS) as error:
-        return Conversation(title=title, answers=len(answers), problem=str(error))
-    return Conversation(title=title, answers=len(answers), rows=1 + len(drift), drift=tuple(drift))
+        return Rehearsal(title=title, answers=len(answers), problem=str(error))
+    return Rehearsal(title=title, answers=len(answers), rows=1 + len(drift), drift=tuple(drift))
 
 
 def _text(tokenizer: ChatTokenizer, message: dict[str, Any]) -> str:
