@@ -81,6 +81,10 @@ def probe_command(
 
 def record_text(result: ProbeResult) -> str:
     """The report and the rollouts as JSON, without token ids and secrets."""
-    rollouts = [record.model_dump(mode="json", exclude={"rows"}) for record in result.records]
+    rollouts = [
+        record.model_dump(mode="json", exclude={"rows"})
+        | ({"traceback": record.traceback} if record.traceback else {})
+        for record in result.records
+    ]
     whole = {"report": result.report.model_dump(mode="json"), "rollouts": rollouts}
     return redact_json(json.dumps(without_surrogates(whole), ensure_ascii=False), indent=2) + "\n"

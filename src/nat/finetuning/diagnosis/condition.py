@@ -22,6 +22,8 @@ class Seen:
     """What to change in this run, before the remedy that always holds."""
     learning_rate: float | None = None
     """The one to try."""
+    pastes: bool = True
+    """False if the condition's settings do not help this run."""
 
 
 Rule = Callable[[Window, float], Seen | None]
@@ -85,15 +87,23 @@ class Condition:
         words = dict(window.facts.words)
         if words and seen.learning_rate is not None:
             words["LEARNING_RATE"] = f"{seen.learning_rate:.2g}"
+        remedy = reworded(f"{seen.advice} {self.remedy}".strip(), window.facts.wording)
         return Finding(
             cause=self.name,
             title=self.title,
             share=min(1.0, max(0.0, seen.share)),
             seen=seen.numbers,
             healthy=self.range_in(window.guards),
-            remedy=f"{seen.advice} {self.remedy}".strip(),
-            settings=self.settings_with(words) if words else "",
+            remedy=remedy,
+            settings=self.settings_with(words) if words and seen.pastes else "",
         )
+
+
+def reworded(text: str, wording: Mapping[str, str]) -> str:
+    """The text with the places of one run or probe for those of the latest run."""
+    for usual, here in wording.items():
+        text = text.replace(usual, here)
+    return text
 
 
 def condition(**fields: Any) -> Callable[[Rule], Condition]:

@@ -18,6 +18,17 @@ LOST_SHARE = 0.05
 some."""
 TRUNCATED = "rollout/truncated"
 WITHOUT_CALLS = "rollout/without_calls"
+CUT_OFF = "cut_off"
+_ANOTHER_FORMAT = "If the model's own format of calls is another, set `response_template` of the LLM."
+_OF_LOST_CALLS: Mapping[str, str] = {
+    CUT_OFF: "Raise the LLM's max_tokens.",
+    CallStatus.UNCLOSED: _ANOTHER_FORMAT,
+    CallStatus.MALFORMED: _ANOTHER_FORMAT,
+    CallStatus.UNKNOWN_TOOL: "Name the offered tools in the prompt.",
+    CallStatus.NO_FORMAT: "Take a model whose chat template shows tools and writes calls (`nat fits MODEL` tells), or "
+    "describe the calls in the prompt and in `response_template` of the LLM.",
+}
+"""Why the call of an answer could not be read, and what to do."""
 AT_LOWEST = 0.9
 """Share of the truncated rollouts with the lowest score from which on the limit decides the score, if fewer of the
 whole ones have it. Where truncated answers score well, too, the limit does no harm; where whole ones score the lowest,
@@ -302,22 +313,27 @@ OF_ROLLOUTS = (rollouts_failed, calls_lost, wrong_target, sampling_changed, stal
     healthy="below {bound:.0%}",
     source="our choice: a model may write a call wrongly, and learns not to",
     remedy=(
-        "Cut off: raise the LLM's max_tokens. Unknown tool: name the offered ones in the prompt. Else compare answers "
-        "(`nat runs show latest --epoch 1 --worst 1`) with the model's own format, and set `response_template` of the "
-        "LLM (`nat docs guides/model_families`)."
+        "`nat runs show latest --epoch 1 --worst 1` prints what the model writes, and `nat docs guides/model_families` "
+        "how calls are read."
     ),
     warns_over=1,
+    settings="llms: {LLM: {max_tokens: MAX_TOKENS}}",
 )
 def tool_calls_unread(window: Window, bound: float) -> Seen | None:
     explained = {"cut_off"} if truncation.found(window) else set[str]()
-    causes = [cause for cause in ("cut_off", *CallStatus) if cause not in explained]
-    counts = {cause: round(sum(window.values(f"{LOST_CALLS}{cause}"))) for cause in causes}
+    found = {cause: round(sum(window.values(f"{LOST_CALLS}{cause}"))) for cause in _OF_LOST_CALLS}
+    counts = {cause: count for cause, count in found.items() if count and cause not in explained}
     lost = sum(counts.values())
     if lost <= bound * window.calls:
         return None
-    listed = ", ".join(f"{cause.replace('_', ' ')} {count}" for cause, count in counts.items() if count)
-    seen = f"{lost} of {window.calls:.0f} answers have a tool call that could not be read: {listed}"
-    return Seen(lost / window.calls, seen)
+    often = sorted(counts, key=lambda cause: -counts[cause])
+    advice = " ".join(dict.fromkeys(_OF_LOST_CALLS[cause] for cause in often))
+    unknown = counts.pop(CallStatus.NO_FORMAT, 0)
+    listed = ", ".join(f"{cause.replace('_', ' ')} {count}" for cause, count in counts.items())
+    seen = [f"{lost - unknown} of {window.calls:.0f} answers have a tool call that could not be read: {listed}"]
+    none = f"{unknown} of {window.calls:.0f} answers have no call that could be read: no format of this model's is known"
+    seen = [*(seen if counts else ()), *([none] if unknown else ())]
+    return Seen(lost / window.calls, "; ".join(seen), advice, pastes=often[0] == CUT_OFF)
 
 
 OF_ANSWERS = (stopped_inside, truncation, tool_calls_unread, no_variety, output_alone)

@@ -76,7 +76,7 @@ def right_scored_lowest(window: Window, bound: float) -> Seen | None:
     measure="share of the examples whose prompt contains the expected answer and that are always solved, if most "
     "groups have no difference",
     **OF_EQUAL_GROUPS,
-    remedy="Look at the prompt of a rollout (`nat runs show latest --epoch 1 --best 1`): unless the task is to find "
+    remedy="Look at the prompt of a rollout (`nat runs show latest --epoch 1 --worst 1`): unless the task is to find "
     "the answer there, leave it out.",
 )
 def answer_shown(window: Window, bound: float) -> Seen | None:

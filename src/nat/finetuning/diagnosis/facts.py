@@ -56,6 +56,8 @@ class Facts:
     target_model: str | None = None
     words: Mapping[str, str] = field(default_factory=dict)
     """What stands in the settings of a remedy for its words in capitals."""
+    wording: Mapping[str, str] = field(default_factory=dict)
+    """Replaces what a remedy says of the latest run, such as the command that shows its rollouts."""
     compares: Compares = "group"
     last_rollouts: Sequence[RolloutRecord] = ()
     """Those of the last epoch that was played."""

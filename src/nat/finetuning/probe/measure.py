@@ -7,6 +7,7 @@ from statistics import fmean
 from nat.data_models.finetuning import FinetuneConfig, TrajectoryCollection
 from nat.errors import RunFailed
 from nat.finetuning import guards
+from nat.finetuning.diagnosis.condition import reworded
 from nat.finetuning.diagnosis.facts import Facts, ReferenceScores
 from nat.finetuning.diagnosis.window import Window
 from nat.finetuning.epoch import PlayedEpoch, epoch_record
@@ -22,6 +23,13 @@ from nat.runs.rollouts import RolloutRecord, RolloutTally, tally
 from nat.secrets import redact
 
 _SHOWN_CHARS = 120
+_FILE = "nat probe --output FILE"
+_WORDING: Mapping[str, str] = {
+    "nat runs show latest --epoch 1 --worst 1": _FILE,
+    "the run's failures.txt": f"the file of `{_FILE}`",
+    "failures.txt": f"the file of `{_FILE}`",
+}
+"""A probe has no folder."""
 
 
 def measure(
@@ -41,6 +49,7 @@ def measure(
     facts = Facts(
         target_functions=finetuning.target_functions,
         target_model=finetuning.target_model,
+        wording=_WORDING,
         compares="batch" if across_groups else "group",
         last_rollouts=played.records,
         noise=noise,
@@ -58,7 +67,7 @@ def measure(
         left_out={str(cause): count for cause, count in counts.causes.most_common()},
         failures=list(counts.failures),
         stops=_stops(counts, finetuning),
-        lost_remedy=guards.remedy_of_left_out(counts, counts.failures) if counts.failures else None,
+        lost_remedy=reworded(guards.remedy_of_left_out(counts, counts.failures), _WORDING) if counts.failures else None,
         metrics={"time/rollout": played.seconds, **(window.metrics or [metrics_of_rollouts(played.records)])[0]},
         seconds_per_rollout=fmean(record.seconds for record in played.records) if played.records else 0.0,
         longest_answer=max((record.completion_tokens for record in played.records), default=0),

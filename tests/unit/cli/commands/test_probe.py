@@ -198,6 +198,20 @@ async def test_the_output_file_has_the_rollouts_and_no_secrets(project, capsys, 
     assert first["messages"][0] == {"role": "user", "content": "q0"}
     assert "not with" in text
     assert key not in text
+    assert {each["example_id"] for each in record["rollouts"] if "ValueError" in each.get("traceback", "")} == {"001"}
+
+
+async def test_a_remedy_names_what_a_probe_writes(project, capsys):
+    """It has no run's folder, so no failures.txt."""
+
+    async def broken(question, ask):
+        raise ValueError("no")
+
+    project.agent = broken
+    assert await nat(project) == 1
+    shown = capsys.readouterr()
+    assert "the traceback is in the file of `nat probe --output FILE`, and `nat run` plays one input" in shown.out
+    assert "failures.txt" not in shown.out + shown.err
 
 
 @pytest.mark.parametrize("minutes", ["nan", "-1", "three"])

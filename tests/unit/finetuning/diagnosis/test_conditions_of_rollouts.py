@@ -145,3 +145,33 @@ def test_tool_calls_that_cannot_be_read_are_a_cause():
     assert "truncation" in cut
     assert "tool_calls_unread" not in cut
     assert causes(LOST | {"rollout/lost_calls_cut_off": 0.0}) == {}
+
+
+@pytest.mark.parametrize(
+    ("lost", "advice", "settings"),
+    [
+        ({"cut_off": 9, "malformed": 1}, "Raise the LLM's max_tokens. If the model's own format", "{max_tokens: 64}"),
+        ({"unknown_tool": 9, "malformed": 1}, "Name the offered tools in the prompt. If the model's own format", ""),
+        ({"unclosed": 5, "malformed": 4}, "If the model's own format of calls is another, set `response_template`", ""),
+        ({"no_format": 10}, "Take a model whose chat template shows tools and writes calls (`nat fits MODEL`", ""),
+    ],
+)
+def test_the_advice_is_that_of_the_calls_that_were_lost(lost, advice, settings):
+    """The most frequent first, each once; only for calls that are cut off there is a setting to paste."""
+    metrics = {"rollout/calls": 1.0} | {f"rollout/lost_calls_{cause}": float(count) for cause, count in lost.items()}
+    epochs = epoch_records([0.5] * 4, num_rollouts=10, metrics=metrics)
+    window = Window(epochs, facts=Facts(words={"MAX_TOKENS": "64"}))
+    [finding] = diagnosis_of(window, ended=False).findings
+    assert finding.remedy.startswith(advice)
+    assert finding.remedy.count("another") <= 1
+    assert settings in finding.settings
+    assert bool(settings) is bool(finding.settings)
+
+
+def test_answers_without_a_call_are_not_said_to_have_one():
+    """Where no format is known, nobody knows which answers have calls."""
+    found = causes(LOST | {"rollout/lost_calls_cut_off": 0.0, "rollout/lost_calls_no_format": 200.0})
+    assert found["tool_calls_unread"] == (
+        "40 of 1200 answers have a tool call that could not be read: malformed 40; 800 of 1200 answers have no call "
+        "that could be read: no format of this model's is known"
+    )

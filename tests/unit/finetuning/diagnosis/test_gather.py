@@ -195,6 +195,14 @@ def test_a_remedy_goes_on_from_the_runs_own_numbers(tmp_path, config, rate, expe
     assert all(part in text for part, text in zip(expected, settings, strict=True)), settings
 
 
+def test_a_remedy_shows_rollouts_of_its_own_run(tmp_path):
+    """Which need not be the latest."""
+    with Journal.create(tmp_path, "run-1", "a: b", created_at=NOON) as journal:
+        journal.record_epoch(epoch_record(0, metrics={"rollout/tool_errors": 1.0}))
+        [finding] = diagnose_run(journal, ended=False).findings
+    assert "`nat runs show run-1 --epoch 1 --worst 1`" in finding.remedy
+
+
 SYSTEM = "You are a careful clerk.\nAnswer {question} with a city."
 
 
