@@ -30,6 +30,8 @@ class PlainPath:
     """How its cache is used in sampling; nothing until it is proven."""
     token_bytes: int = 1
     """Bytes of one token in such a cache, about."""
+    state_bytes: int = 0
+    """Bytes of what such a cache has besides, however many tokens it holds."""
 
 
 @dataclass(frozen=True)

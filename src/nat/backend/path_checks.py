@@ -39,7 +39,6 @@ _DECODED = 3
 """Tokens of each row that are decoded, one by one."""
 _MEASURED = 8, 40
 """Tokens of two rows whose caches are measured."""
-_SHORT_CHAT = 256
 _ALIKE, _ROUNDED = 4, 1e-4
 """A cache that continues chunks differs by no more than this factor from one that continues tokens, or by rounding. One
 that forgets what came before is off by some 0.1, which in bfloat16 rounding alone might explain."""
@@ -95,8 +94,9 @@ def _checked(loaded: LoadedModel) -> LoadedModel:
             break
         try:
             with failing_as(f"the cache of {name} cannot be measured"):
-                size = _token_bytes(loaded, continues)
-            tried = replace(loaded, plain=replace(loaded.plain, continues=continues, token_bytes=size))
+                each, state = _cache_bytes(loaded, continues)
+            measured = replace(loaded.plain, continues=continues, token_bytes=each, state_bytes=state)
+            tried = replace(loaded, plain=measured)
             with Windows(loaded.model, loaded.max_seq_length).shifted_to():
                 found.append((check_paths(tried), tried))
         except ModelNotSupported as error:
@@ -108,8 +108,8 @@ def _checked(loaded: LoadedModel) -> LoadedModel:
 
 
 @torch.no_grad()
-def _token_bytes(loaded: LoadedModel, continues: Continues) -> int:
-    """Bytes of a token in the model's cache; a state of one size counts as shared by the tokens of a short chat."""
+def _cache_bytes(loaded: LoadedModel, continues: Continues) -> tuple[int, int]:
+    """Bytes of a token in the model's cache, at least one, and of the state that it has besides."""
     sizes = []
     for length in _MEASURED:
         ids_1L = torch.zeros(1, length, dtype=torch.long, device=loaded.device)
@@ -117,8 +117,8 @@ def _token_bytes(loaded: LoadedModel, continues: Continues) -> int:
         if (cache := cache_of(outputs)) is None and continues != "nothing":
             raise ModelNotSupported(f"{type(loaded.model).__name__} gives no cache")
         sizes.append(len(pickle.dumps(cache)))
-    each = max(0, sizes[1] - sizes[0]) // (_MEASURED[1] - _MEASURED[0])
-    return each + max(1, (sizes[0] - each * _MEASURED[0]) // _SHORT_CHAT)
+    each = max(1, (sizes[1] - sizes[0]) // (_MEASURED[1] - _MEASURED[0]))
+    return each, max(0, sizes[0] - each * _MEASURED[0])
 
 
 @torch.no_grad()

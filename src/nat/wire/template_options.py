@@ -20,6 +20,7 @@ RESERVED = frozenset(
 NO_VARIABLE = "not a variable of a chat template but an argument of its renderer"
 _LENGTH = 10_000
 """Characters of all variables as JSON: switches and short lists, not documents."""
+_FILE_BYTES = 2**20
 
 
 def _small(variables: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -40,12 +41,20 @@ def _mapping(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
-        text = value if value.lstrip().startswith("{") else Path(value).read_text(encoding="utf-8")
-        return parse_json(text)
+        return parse_json(value if value.lstrip().startswith("{") else _file_text(Path(value)))
     except (OSError, ValueError) as error:
         raise ValueError(
             f"expected a mapping, its JSON, or the path of a JSON file; {value[:80]!r}: {error}"
         ) from error
+
+
+def _file_text(path: Path) -> str:
+    """The text of a small file; reading a FIFO or a device would not end."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is not a file")
+    if (size := path.stat().st_size) > _FILE_BYTES:
+        raise ValueError(f"the file has {size} bytes; at most {_FILE_BYTES}")
+    return path.read_text(encoding="utf-8")
 
 
 TemplateVariables = Annotated[dict[str, JsonValue], AfterValidator(_small)]

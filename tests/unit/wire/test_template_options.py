@@ -1,6 +1,7 @@
 """Options of a chat template: a mapping in YAML, JSON on a command line, or a file."""
 
 import json
+import os
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -24,6 +25,16 @@ def test_anything_else_is_refused(given):
     """The error has what was given and what was wanted."""
     with pytest.raises(ValidationError, match=r"expected a mapping|valid dictionary"):
         VARIABLES.validate_python(given)
+
+
+@pytest.mark.parametrize(("kind", "said"), [("fifo", "not a file"), ("folder", "not a file"), ("large", "at most 1048576")])
+def test_a_path_of_a_small_file_is_read_alone(tmp_path, kind, said):
+    """Reading a FIFO or a device would not end, and a format has a few lines."""
+    path = tmp_path / "given"
+    make = {"fifo": os.mkfifo, "folder": os.mkdir, "large": lambda path: path.write_text(" " * 2**21)}
+    make[kind](path)
+    with pytest.raises(ValidationError, match=said):
+        TypeAdapter(ResponseTemplate).validate_python(str(path))
 
 
 @pytest.mark.parametrize("name", ["chat_template", "messages", "tools", "strftime_now", "eos_token"])

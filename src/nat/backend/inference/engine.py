@@ -92,7 +92,7 @@ class Engine:
         self._scheduler = Scheduler(
             limits.max_num_seqs,
             limits.max_step_tokens or step_tokens,
-            KvBudget(max_tokens, short),
+            KvBudget(max_tokens, short, None if plain is None else plain.state_bytes // plain.token_bytes),
             max_scored_tokens=max(1, MAX_LOGITS // loaded.vocab_size),
         )
         self._cache = slots_of(loaded, limits.max_num_seqs)
@@ -317,6 +317,7 @@ class Engine:
                 self._prefixes.leave(sequence.node)
         for move in self._scheduler.remove(leaving):
             self._cache.move(move.source, move.target, move.length)
+        self._cache.reserve(len(self._scheduler.running), 0)  # frees what has left the plain path
 
 
 def _short_tokens(loaded: LoadedModel) -> int:

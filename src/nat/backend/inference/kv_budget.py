@@ -22,6 +22,8 @@ class KvBudget:
     """None: no bound."""
     short_tokens: int
     """Prompts up to this length are in slots."""
+    state_tokens: int | None = None
+    """On the plain path, where each slot is as long as its sequence: the tokens whose memory a sequence's state takes."""
 
     def fits(self, running: Several[Sequence], joining: Sequence | None = None) -> bool:
         """True if the prompts and next tokens of these sequences fit; a sequence alone always does."""
@@ -32,11 +34,13 @@ class KvBudget:
             return False
         if self.max_tokens is None:
             return True
-        at_most = 2 * len(sequences) * max(map(_num_needed, sequences))
+        at_most = 2 * len(sequences) * (max(map(_num_needed, sequences)) + (self.state_tokens or 0))
         return at_most <= self.max_tokens or self._count(sequences) <= self.max_tokens
 
     def _count(self, sequences: Several[Sequence]) -> int:
-        """Tokens in nodes, each node once, and in slots, which are all as long as the longest."""
+        """Tokens in nodes, each node once, and in slots, which on the packed path are all as long as the longest."""
+        if self.state_tokens is not None:
+            return sum(map(_num_needed, sequences)) + self.state_tokens * len(sequences)
         coming = sum(_num_own(s) for s in sequences if not self._in_slot(s))
         in_nodes = num_tokens(s.node for s in sequences if s.node is not None)
         return in_nodes + coming + self.longest_slot(sequences) * len(sequences)

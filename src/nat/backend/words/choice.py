@@ -89,6 +89,13 @@ def choose(
 
 def has_patterns(template: Any) -> bool:
     """True for a response template with a regular expression; whoever writes a model's folder could stop the server."""
-    if isinstance(template, Mapping):
-        return any(str(key).endswith("_pattern") or has_patterns(value) for key, value in template.items())
-    return isinstance(template, list) and any(map(has_patterns, template))
+    parts = [template]  # no recursion: it may be nested as deeply as JSON can be
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Mapping):
+            if any(str(key).endswith("_pattern") for key in part):
+                return True
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
+    return False

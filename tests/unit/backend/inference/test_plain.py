@@ -51,7 +51,8 @@ def test_chats_that_join_end_and_are_interrupted_are_sampled_as_transformers_com
     """Several generations, chunks of prompts, slots that move, cancelled and interrupted requests."""
     loaded, random = hybrids[family], Random(2)  # noqa: S311 - a test's lengths
     assert loaded.plain.continues == continues
-    subject = engine(loaded, max_num_seqs=4, max_step_tokens=20, kv_cache_bytes=80 * loaded.token_bytes)
+    room = 80 * loaded.token_bytes + 3 * loaded.plain.state_bytes
+    subject = engine(loaded, max_num_seqs=4, max_step_tokens=20, kv_cache_bytes=room)
     requests, interrupted = [one(text, max_tokens=30, ignore_eos=True) for text in prompts(20, 20)], []
     for request in requests:
         subject.add(request)
@@ -144,11 +145,36 @@ def test_slots_move_and_are_freed(hybrids):
 
 
 def test_a_cache_counts_as_bytes_of_its_tokens(hybrids, tiny_dir):
-    """Of a Llama as many as its keys and values; of a hybrid, those of its state are added; none counts as one."""
+    """Of a Llama as many as its keys and values; of a hybrid those of its attention, and its state apart; none is one."""
     packed = load_again(tiny_dir("llama"))
     plain = load_checked_model(tiny_dir("llama"), device="cpu", plain_because="of this test")
-    assert packed.token_bytes <= plain.token_bytes <= packed.token_bytes + 32
-    assert hybrids["recurrent_gemma"].token_bytes == 1
+    assert packed.token_bytes == plain.token_bytes
+    assert (hybrids["recurrent_gemma"].token_bytes, hybrids["recurrent_gemma"].plain.state_bytes) == (1, 0)
     loaded = hybrids["qwen3_5_text"]
-    assert loaded.token_bytes > 2 * 2 * 8 * loaded.dtype.itemsize
+    assert loaded.token_bytes == 2 * 2 * 8 * loaded.dtype.itemsize
+    assert 2 * 8 * 8 * loaded.dtype.itemsize < loaded.plain.state_bytes < 6000
     assert replace(loaded, plain=None, heads=packed.heads).token_bytes == packed.token_bytes
+
+
+def test_the_states_of_short_chats_count(hybrids):
+    """As many chats run at a time as there is room for states, however short they are; each slot is as long as needed."""
+    loaded = hybrids["qwen3_5_text"]
+    room = 3 * (loaded.plain.state_bytes + 8 * loaded.token_bytes) + 40 * loaded.token_bytes
+    subject = engine(loaded, max_num_seqs=8, kv_cache_bytes=room)
+    for prompt in prompts(40, *[2] * 6):
+        subject.add(one(prompt, max_tokens=4, ignore_eos=True))
+    subject.step()
+    assert len(subject._scheduler.running) == 3
+
+
+def test_what_has_ended_or_was_cancelled_keeps_no_memory(hybrids):
+    """A backend may be idle for hours, and its learner may need the memory."""
+    subject = engine(hybrids["qwen3_5_text"])
+    run(subject, *(one(prompt, max_tokens=3) for prompt in prompts(5, 9)))
+    assert not subject._cache._held
+    request = one(prompts(30)[0], max_tokens=9, ignore_eos=True)
+    subject.add(request)
+    subject.step()
+    assert len(subject._cache._held) == 1
+    subject.cancel(request)
+    assert not subject._cache._held
