@@ -43,9 +43,8 @@ def _mapping(value: object) -> object:
     try:
         return parse_json(value if value.lstrip().startswith("{") else _file_text(Path(value)))
     except (OSError, ValueError) as error:
-        raise ValueError(
-            f"expected a mapping, its JSON, or the path of a JSON file; {value[:80]!r}: {error}"
-        ) from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(f"expected a mapping, its JSON, or the path of a JSON file; {value[:80]!r}: {why}") from error
 
 
 def _file_text(path: Path) -> str:

@@ -27,7 +27,9 @@ def test_anything_else_is_refused(given):
         VARIABLES.validate_python(given)
 
 
-@pytest.mark.parametrize(("kind", "said"), [("fifo", "not a file"), ("folder", "not a file"), ("large", "at most 1048576")])
+@pytest.mark.parametrize(
+    ("kind", "said"), [("fifo", "not a file"), ("folder", "not a file"), ("large", "at most 1048576")]
+)
 def test_a_path_of_a_small_file_is_read_alone(tmp_path, kind, said):
     """Reading a FIFO or a device would not end, and a format has a few lines."""
     path = tmp_path / "given"

@@ -23,7 +23,7 @@ class KvBudget:
     short_tokens: int
     """Prompts up to this length are in slots."""
     state_tokens: int | None = None
-    """On the plain path, where each slot is as long as its sequence: the tokens whose memory a sequence's state takes."""
+    """On the plain path, where a slot is as long as its sequence: the state of a sequence, as tokens of its memory."""
 
     def fits(self, running: Several[Sequence], joining: Sequence | None = None) -> bool:
         """True if the prompts and next tokens of these sequences fit; a sequence alone always does."""

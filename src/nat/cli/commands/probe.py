@@ -82,8 +82,7 @@ def probe_command(
 def record_text(result: ProbeResult) -> str:
     """The report and the rollouts as JSON, without token ids and secrets."""
     rollouts = [
-        record.model_dump(mode="json", exclude={"rows"})
-        | ({"traceback": record.traceback} if record.traceback else {})
+        record.model_dump(mode="json", exclude={"rows"}) | ({"traceback": record.traceback} if record.traceback else {})
         for record in result.records
     ]
     whole = {"report": result.report.model_dump(mode="json"), "rollouts": rollouts}

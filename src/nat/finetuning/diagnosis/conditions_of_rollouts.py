@@ -331,7 +331,7 @@ def tool_calls_unread(window: Window, bound: float) -> Seen | None:
     unknown = counts.pop(CallStatus.NO_FORMAT, 0)
     listed = ", ".join(f"{cause.replace('_', ' ')} {count}" for cause, count in counts.items())
     seen = [f"{lost - unknown} of {window.calls:.0f} answers have a tool call that could not be read: {listed}"]
-    none = f"{unknown} of {window.calls:.0f} answers have no call that could be read: no format of this model's is known"
+    none = f"{unknown} of {window.calls:.0f} answers have no call that could be read: no format of this model is known"
     seen = [*(seen if counts else ()), *([none] if unknown else ())]
     return Seen(lost / window.calls, "; ".join(seen), advice, pastes=often[0] == CUT_OFF)
 

@@ -145,7 +145,7 @@ def test_slots_move_and_are_freed(hybrids):
 
 
 def test_a_cache_counts_as_bytes_of_its_tokens(hybrids, tiny_dir):
-    """Of a Llama as many as its keys and values; of a hybrid those of its attention, and its state apart; none is one."""
+    """A Llama's are keys and values; a hybrid's are those of its attention, and its state is apart; none is one."""
     packed = load_again(tiny_dir("llama"))
     plain = load_checked_model(tiny_dir("llama"), device="cpu", plain_because="of this test")
     assert packed.token_bytes == plain.token_bytes
@@ -157,7 +157,7 @@ def test_a_cache_counts_as_bytes_of_its_tokens(hybrids, tiny_dir):
 
 
 def test_the_states_of_short_chats_count(hybrids):
-    """As many chats run at a time as there is room for states, however short they are; each slot is as long as needed."""
+    """As many chats run at a time as there is room for states, however short they are."""
     loaded = hybrids["qwen3_5_text"]
     room = 3 * (loaded.plain.state_bytes + 8 * loaded.token_bytes) + 40 * loaded.token_bytes
     subject = engine(loaded, max_num_seqs=8, kv_cache_bytes=room)

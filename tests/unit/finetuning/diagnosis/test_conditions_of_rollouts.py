@@ -173,5 +173,5 @@ def test_answers_without_a_call_are_not_said_to_have_one():
     found = causes(LOST | {"rollout/lost_calls_cut_off": 0.0, "rollout/lost_calls_no_format": 200.0})
     assert found["tool_calls_unread"] == (
         "40 of 1200 answers have a tool call that could not be read: malformed 40; 800 of 1200 answers have no call "
-        "that could be read: no format of this model's is known"
+        "that could be read: no format of this model is known"
     )
