@@ -8,6 +8,7 @@ Shapes: T tokens, N width, H query heads, G key/value heads, D head size, X any 
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from nat.backend.adapted_product import AdaptedProduct, is_adapted
 from nat.backend.attention import PackedBatch, PackedRows, Window
 
 Siblings = tuple[nn.Module, ...]
@@ -60,18 +62,24 @@ class LeanLayer:
         self._attended = attended
         self.merged: Mapping[Siblings, Callable[[Tensor], Tensor]] = {}
         """Products of several linear layers at once, where there are some; set by the owner of reordered weights."""
+        self._adapted: dict[Siblings, AdaptedProduct] = {}
 
     @property
-    def siblings(self) -> tuple[Siblings, Siblings]:
+    def siblings(self) -> tuple[Siblings, Siblings, Siblings, Siblings]:
         """The linear layers that one product can replace, as they are now: adapters put others in their place."""
         attention, mlp = self.layer.self_attn, self.layer.mlp
-        return (attention.q_proj, attention.k_proj, attention.v_proj), (mlp.gate_proj, mlp.up_proj)
+        into = (attention.q_proj, attention.k_proj, attention.v_proj), (mlp.gate_proj, mlp.up_proj)
+        return into[0], (attention.o_proj,), into[1], (mlp.down_proj,)
+
+    def forget(self) -> None:
+        """Drop the copies of adapters that training changes."""
+        self._adapted.clear()
 
     def forward(
         self, hidden_states: Tensor, *, position_embeddings: tuple[Tensor, Tensor], packed: PackedBatch, **_: object
     ) -> Tensor:
         """What the layer itself gives, [1, T, N]."""
-        layer, (in_attention, in_mlp) = self.layer, self.siblings
+        layer, (in_attention, out_of_attention, in_mlp, out_of_mlp) = self.layer, self.siblings
         attention, mlp, (groups, size, scale, window) = layer.self_attn, layer.mlp, self._attended
         x_TN: Tensor = hidden_states[0]
         outputs = self._product(in_attention, _normed(layer.input_layernorm, x_TN))
@@ -83,14 +91,19 @@ class LeanLayer:
         turned_XTD = _rotated(turned_XTD, *position_embeddings)
         heads = turned_XTD[:-groups], turned_XTD[-groups:], value_GTD
         attended_THD = packed.attend(attention.layer_idx, *heads, scale=scale, window=window)
-        x_TN = x_TN + attention.o_proj(attended_THD.flatten(1))
+        x_TN = x_TN + self._product(out_of_attention, attended_THD.flatten(1))
         gate, up = self._product(in_mlp, _normed(layer.post_attention_layernorm, x_TN)).chunk(2, -1)
-        x_TN = x_TN + mlp.down_proj(mlp.act_fn(gate) * up)
+        x_TN = x_TN + self._product(out_of_mlp, mlp.act_fn(gate) * up)
         return x_TN.unsqueeze(0)
 
     def _product(self, siblings: Siblings, x: Tensor) -> Tensor:
-        merged = self.merged.get(siblings)
-        return torch.cat([each(x) for each in siblings], -1) if merged is None else merged(x)
+        if (product := self.merged.get(siblings) or self._adapted.get(siblings)) is not None:
+            return product(x)
+        if is_adapted(siblings):
+            base: Siblings = tuple(layer.base_layer for layer in siblings)
+            self._adapted[siblings] = AdaptedProduct(siblings, partial(self._product, base))
+            return self._adapted[siblings](x)
+        return siblings[0](x) if len(siblings) == 1 else torch.cat([each(x) for each in siblings], -1)
 
 
 def lean_layers(model: PreTrainedModel, seen: Mapping[int, _Attended]) -> list[LeanLayer]:

@@ -48,7 +48,9 @@ class PackedLinears:
         self._merged: dict[Siblings, Product] = {}
         for layer in lean:
             layer.merged = self._merged
-        groups = [siblings for layer in lean for siblings in layer.siblings if _can_merge(siblings)]
+        groups = [
+            siblings for layer in lean for siblings in layer.siblings if len(siblings) > 1 and _can_merge(siblings)
+        ]
         inside = {module for group in groups for module in group}
         groups += [(module,) for module in model.modules() if is_plain_linear(module) and module not in inside]
         self._weights = [
@@ -80,6 +82,8 @@ class PackedLinears:
         for weights in self._weights:
             if weights.forget():
                 self._merged.pop(weights.modules, None)
+        for layer in self._lean:
+            layer.forget()
 
 
 class _Weights:
