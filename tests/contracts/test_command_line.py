@@ -14,7 +14,7 @@ EXPORT = (
 COMMANDS = {
     "nat": "--version --log-level",
     "nat init": "name --framework --model --no_model",
-    "nat fits": "model --revision --gpu --max_seq_length --json",
+    "nat fits": "model --revision --gpu --max_seq_length --time --json",
     "nat finetune": f"{COMMON} --dataset --validation_dataset --validation_interval --validation_config_file "
     "--result_json_path --dry_run --endpoint --endpoint_timeout",
     "nat probe": f"{COMMON} --dataset --result_json_path --endpoint --endpoint_timeout --minutes --examples "

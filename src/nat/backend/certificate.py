@@ -6,20 +6,22 @@ The configuration, the tokenizer and the chat template go through the code that 
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from nat.backend.forecast import UNREADABLE, predicted_memory
+from nat.backend.layer_times import speed_by_layers
 from nat.backend.memory import available_bytes
 from nat.backend.model_loader import context_limit, fastest_dtype, load_tokenizer, read_config
 from nat.backend.server.rehearsal import rehearse
 from nat.backend.small_model import count_weights, judge_layers
-from nat.errors import BackendError, ModelNotSupported
+from nat.errors import BackendError, ModelNotSupported, describe_error
 from nat.sandbox.process import Sandbox
 from nat.sizing.certificate import Certificate, Layers, Reading, Rehearsal, Way
 from nat.sizing.forecast import bytes_text
@@ -29,15 +31,26 @@ from nat.sizing.shape import ModelShape
 CHATS, USUAL_ROW, LONGEST_ROW, _STEP = 16, 4096, 32_768, 256
 """Chats at the same time; tokens of rows for which all weights should have room, before adapters are advised; of the
 longest advised ones; and what advised lengths are rounded down to."""
+_TIMED_ROW, _TIMED_ROWS, _TIMED_SHARE = 512, 8, 0.25
+"""Tokens of the rows and rows of the update that are timed, and the sampled share of a row."""
 SHARE = 0.95
 """Of a GPU's memory that a run may take."""
 _HOST = torch.device("cpu")
 
 
 def certificate(
-    folder: Path, *, name: str, revision: str | None = None, gpu: int | None = None, max_seq_length: int | None = None
+    folder: Path,
+    *,
+    name: str,
+    revision: str | None = None,
+    gpu: int | None = None,
+    max_seq_length: int | None = None,
+    timed: bool = False,
 ) -> Certificate:
-    """The verdict for this machine, or for a GPU with so many bytes; the YAML gets name and revision."""
+    """The verdict for this machine, or for a GPU with so many bytes; the YAML gets name and revision.
+
+    If the speed is `timed`, too, it takes a minute more.
+    """
     on_gpu = gpu is not None or torch.cuda.is_available()
     place = torch.device("cuda") if on_gpu else _HOST
     room = int(SHARE * gpu) if gpu is not None else available_bytes(place)
@@ -58,19 +71,30 @@ def certificate(
     setup, ways = Setup("cuda" if on_gpu else "cpu", "bfloat16" if in_bfloat16 else "float32"), tuple[Way, ...]()
     with suppress(*UNREADABLE):
         ways = tuple(_ways(ModelShape.of_config(config.to_dict(), counted), setup, context, room))
+    layers, plain = judge_layers(config, context)
     pinned = {} if revision is None else {"revision": revision}
     begin = {"_type": "local", "model": name, **pinned, "dtype": setup.dtype, "engine": "embedded"}
+    block, speed, untimed = _block(begin, ways, context), None, None
+    if timed and block is not None and layers.refusal is None and layers.untried is None:
+        row = min(context, _TIMED_ROW)
+        load = Workload(CHATS, row, row, step_tokens=_TIMED_ROWS * row, sampled_share=_TIMED_SHARE)
+        try:
+            speed = speed_by_layers(config, _with(setup, block), load, plain=plain, context=context)
+        except (BackendError, RuntimeError, *UNREADABLE) as error:
+            untimed = describe_error(error)
     return Certificate(
         **made,
         family=config.model_type,
         architecture=MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type],
         num_parameters=counted,
         context=context,
-        layers=judge_layers(config, context),
+        layers=layers,
         words=words,
         conversations=conversations,
         ways=ways,
-        block=_block(begin, ways, context),
+        block=block,
+        speed=speed,
+        untimed=untimed,
     )
 
 
@@ -99,7 +123,7 @@ def _ways(shape: ModelShape, setup: Setup, context: int, room: int | None) -> It
     workload = Workload(CHATS, row, row, step_tokens=CHATS * row)
     host = available_bytes(_HOST) if not setup.cpu and torch.cuda.is_available() else None
     for settings in ({}, {"lora": lora}, {"lora": {**lora, "load_in_4bit": True}}):
-        way = replace(setup, lora_rank=DEFAULT_RANK if settings else None, load_in_4bit="4bit" in str(settings))
+        way = _with(setup, settings)
         memory = predicted_memory(shape, way, workload, room, most)
         problem = None
         if room is not None and memory.longest_row is None:
@@ -107,6 +131,12 @@ def _ways(shape: ModelShape, setup: Setup, context: int, room: int | None) -> It
         elif host is not None and memory.host > host:
             problem = f"{way.title} takes {bytes_text(memory.host)} of the host's memory; {bytes_text(host)} are there"
         yield Way(memory=memory, settings=settings, problem=problem)
+
+
+def _with(setup: Setup, settings: Mapping[str, Any]) -> Setup:
+    """The setup with the adapters of an LLM's block."""
+    lora: Mapping[str, Any] = settings.get("lora", {})
+    return replace(setup, lora_rank=lora.get("rank"), load_in_4bit="load_in_4bit" in lora)
 
 
 def _block(begin: dict[str, str], ways: tuple[Way, ...], context: int) -> dict[str, object] | None:

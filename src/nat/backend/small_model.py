@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from nat.backend.model import LoadedModel
+from nat.backend.model import LoadedModel, PlainPath
 from nat.backend.model_checks import check_positions
 from nat.backend.model_path import path_of
 from nat.backend.packed_linear import PackedLinears
@@ -36,15 +36,15 @@ _TOKENS = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": None}
 """The few words have no others."""
 
 
-def judge_layers(config: PreTrainedConfig, context: int) -> Layers:
-    """The loader's verdict on the layers, without the weights."""
+def judge_layers(config: PreTrainedConfig, context: int) -> tuple[Layers, PlainPath | None]:
+    """The loader's verdict on the layers, without the weights, and the plain path if they take it."""
     try:
         check_positions(config, context)
         small = small_model(config)
     except ModelNotSupported as error:
-        return Layers(refusal=error.in_line)
+        return Layers(refusal=error.in_line), None
     except Exception as error:  # noqa: BLE001 - each class computes its sizes in a way of its own
-        return Layers(untried=f"a small model of its class cannot be made: {describe_error(error)}")
+        return Layers(untried=f"a small model of its class cannot be made: {describe_error(error)}"), None
     words: Any = None  # the paths are checked with token ids; no text is read
 
     def loaded(plain_because: str | None) -> LoadedModel:
@@ -53,9 +53,10 @@ def judge_layers(config: PreTrainedConfig, context: int) -> Layers:
         return LoadedModel(small, words, Path(), context, frozenset(), None, heads, linears, plain=plain)
 
     try:
-        return Layers(notice=proven(loaded).notice)
+        found = proven(loaded)
     except ModelNotSupported as error:
-        return Layers(refusal=error.in_line)
+        return Layers(refusal=error.in_line), None
+    return Layers(notice=found.notice), found.plain
 
 
 def small_model(config: PreTrainedConfig) -> PreTrainedModel:
@@ -77,7 +78,7 @@ def small_model(config: PreTrainedConfig) -> PreTrainedModel:
         raise ValueError(f"it would have {count} weights, more than {_MOST_WEIGHTS}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = _made(small, dtype=torch.float32)
+        model = model_of(small, dtype=torch.float32)
         for weight in model.parameters():
             if weight.dim() > 1:
                 nn.init.normal_(weight, std=weight.shape[-1] ** -0.5)
@@ -88,19 +89,19 @@ def small_model(config: PreTrainedConfig) -> PreTrainedModel:
 def count_weights(config: PreTrainedConfig) -> int:
     """Weights of the configuration's class, each once, without their memory; raises what the class raises."""
     with torch.device("meta"):
-        return sum(weight.numel() for weight in _made(config).parameters())
+        return sum(weight.numel() for weight in model_of(config).parameters())
 
 
-def _made(config: PreTrainedConfig, **options: Any) -> PreTrainedModel:
+def model_of(config: PreTrainedConfig, **options: Any) -> PreTrainedModel:
+    """A model of the configuration's class, with the weights that it begins with."""
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config, **options)  # type: ignore[no-untyped-call]
     return model
 
 
 def _shrink(config: PreTrainedConfig) -> None:
     given = config.to_dict()  # attributes may differ by layer, and raise
-    layers = int(config.num_hidden_layers)
-    lists = {name: value for name, value in vars(config).items() if isinstance(value, list) and len(value) == layers}
-    kept = _one_of_each(layers, list(lists.values()))
+    lists = layer_lists(config)
+    kept = _one_of_each(int(config.num_hidden_layers), list(lists.values()))
     sizes: dict[str, Any] = {name: [values[at] for at in kept] for name, values in lists.items()}
     for name, most in _SMALL.items():
         value = sizes.get(name, given.get(name))
@@ -115,6 +116,12 @@ def _shrink(config: PreTrainedConfig) -> None:
     if given.get("num_key_value_heads"):
         sizes["num_key_value_heads"] = few
     config.update({**sizes, **_TOKENS})
+
+
+def layer_lists(config: PreTrainedConfig) -> dict[str, list[Any]]:
+    """What the configuration says of each layer, by name."""
+    layers = int(config.num_hidden_layers)
+    return {name: value for name, value in vars(config).items() if isinstance(value, list) and len(value) == layers}
 
 
 def _one_of_each(layers: int, lists: Sequence[Sequence[Any]]) -> list[int]:

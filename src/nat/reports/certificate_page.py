@@ -7,7 +7,7 @@ import yaml
 
 from nat.reports.text import labelled, printable
 from nat.sizing.certificate import Certificate, Layers, Way
-from nat.sizing.forecast import bytes_text
+from nat.sizing.forecast import bytes_text, speed_text
 
 _MANY = 10**8
 _YES, _NO = "✓", "✗"
@@ -58,7 +58,7 @@ def _rows(found: Certificate) -> Iterator[tuple[str, str]]:
         room = "" if found.room is None else f"; {bytes_text(found.room)} may be taken"
         yield "Memory", f"predicted for {found.device}{room}; {found.workload}"
         yield from (("", _way(way)) for way in found.ways)
-        yield "Time", "`nat finetune --dry_run` measures it, with the weights"
+        yield "Time", _time(found)
 
 
 def _layers(layers: Layers) -> str:
@@ -67,6 +67,12 @@ def _layers(layers: Layers) -> str:
     if layers.untried is not None:
         return f"not tried; loading the model will tell: {layers.untried}"
     return f"{_YES} {layers.notice or 'a small model of this class samples and trains as transformers computes it'}"
+
+
+def _time(found: Certificate) -> str:
+    if found.speed is not None:
+        return f"measured on some of its layers, {speed_text(found.speed)}"
+    return f"not measured: {found.untimed or '`--time` does it here, on some layers of random weights'}"
 
 
 def _counted(count: int, noun: str) -> str:

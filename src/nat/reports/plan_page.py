@@ -7,7 +7,7 @@ from nat.finetuning.proposals import Proposal
 from nat.finetuning.verdict import MIN_DIFFERING
 from nat.reports.text import labelled
 from nat.runs.plot import duration
-from nat.sizing.forecast import bytes_text
+from nat.sizing.forecast import bytes_text, speed_text
 from nat.sizing.memory import PARTS
 
 Row = tuple[str, str]
@@ -127,14 +127,7 @@ def _time(plan: FinetunePlan) -> Iterator[Row]:
         yield "Time", "not measured"
     if found is None or (speed := found.speed) is None:
         return
-    rates = [f"{speed.trained_tokens_per_second:,.0f} trained tokens per second"]
-    if speed.chats:
-        chats = "1 chat" if speed.chats == 1 else f"{speed.chats} chats"
-        rate = speed.chats / speed.step_seconds
-        rates = [f"{speed.prompt_tokens_per_second:,.0f} prompt and {rate:,.0f} sampled tokens", *rates]
-        yield "", f"measured here for {PROBE_SECONDS:.0f} s, with {chats}: {', '.join(rates)}"
-    else:
-        yield "", f"measured here: {rates[0]}"
+    yield "", f"measured here for {PROBE_SECONDS:.0f} s, {speed_text(speed)}"
 
 
 def proposal_rows(proposals: Iterable[Proposal]) -> Iterator[Row]:

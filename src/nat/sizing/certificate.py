@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import Field
 
+from nat.sizing.forecast import Speed
 from nat.sizing.memory import PredictedMemory
 from nat.wire.openai_responses import BrokenPrefix
 from nat.wire.training import WireModel
@@ -82,6 +83,10 @@ class Certificate(WireModel):
     ways: tuple[Way, ...] = ()
     block: dict[str, Any] | None = None
     """The LLM's block in the YAML with which training fits, all weights if possible; None if nothing fits."""
+    speed: Speed | None = None
+    """Of training with this block here, predicted from that of some layers."""
+    untimed: str | None = None
+    """Why it is not known, though training fits."""
 
     @property
     def problems(self) -> list[str]:

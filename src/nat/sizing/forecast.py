@@ -107,6 +107,15 @@ def fitting_text(fitting: Sequence[FittingSettings]) -> str:
     return "these fit: " + "; ".join(f"{each.settings} ({bytes_text(each.bytes)})" for each in fitting)
 
 
+def speed_text(speed: Speed) -> str:
+    """The tokens per second of prompts, answers and updates."""
+    rates = f"{speed.trained_tokens_per_second:,.0f} trained tokens per second"
+    if not speed.chats:
+        return rates
+    chats, sampled = "1 chat" if speed.chats == 1 else f"{speed.chats} chats", speed.chats / speed.step_seconds
+    return f"with {chats}: {speed.prompt_tokens_per_second:,.0f} prompt and {sampled:,.0f} sampled tokens, {rates}"
+
+
 def bytes_text(count: float) -> str:
     """Bytes in MB, or from one GB on in GB."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"  # noqa: PLR2004 - a GB

@@ -15,16 +15,17 @@ OTHER = ("vaultgemma", "gemma2", "gpt_oss", "jamba", "falcon", "deepseek_v32")
 def test_a_family_that_trains_is_tried(family: str):
     """The configuration of transformers' full-sized model is shrunk, and sampler and learner agree on it."""
     config = CONFIG_MAPPING[family]()
-    layers = judge_layers(config, context_limit(config, None))
-    assert (layers.refusal, layers.notice, layers.untried) == (None, None, None)
+    layers, plain = judge_layers(config, context_limit(config, None))
+    assert (layers.refusal, layers.notice, layers.untried, plain) == (None, None, None, None)
 
 
 @pytest.mark.parametrize("family", OTHER)
 def test_a_family_of_the_plain_path_is_told_why(family: str):
     """The words are those of the loader, which would see the weights first."""
-    layers = judge_layers(CONFIG_MAPPING[family](), 512)
+    layers, plain = judge_layers(CONFIG_MAPPING[family](), 512)
     assert (layers.refusal, layers.untried) == (None, None)
     assert PLAIN[family] in layers.notice
+    assert plain.why in layers.notice
 
 
 def test_each_kind_of_layer_is_in_the_small_model():
@@ -40,7 +41,7 @@ def test_each_kind_of_layer_is_in_the_small_model():
 def test_a_class_that_cannot_be_shrunk_is_judged_by_its_configuration():
     """It is no refusal: the loader may find that it trains."""
     config = CONFIG_MAPPING["qwen3"](hidden_act="none such")
-    layers = judge_layers(config, 512)
+    layers, _ = judge_layers(config, 512)
     assert layers.refusal is None
     assert "none such" in layers.untried
 

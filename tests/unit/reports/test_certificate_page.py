@@ -6,6 +6,7 @@ import yaml
 
 from nat.reports.certificate_page import certificate_json, certificate_page
 from nat.sizing.certificate import Certificate, Layers, Reading, Rehearsal, Way
+from nat.sizing.forecast import Speed
 from nat.sizing.memory import PredictedMemory
 from nat.wire.openai_responses import BrokenPrefix
 
@@ -49,6 +50,24 @@ def test_a_certificate_ends_with_a_block_to_paste():
     ):
         assert text in page
     assert yaml.safe_load(page.partition("For the YAML:")[2]) == {"llms": {"student": BLOCK}}
+
+
+def test_the_speed_is_shown_if_it_was_measured():
+    """Else the page tells how to measure it, or why that failed."""
+    speed = Speed(
+        chats=16,
+        prompt_tokens_per_second=1234.5,
+        step_seconds=0.25,
+        trained_tokens=512,
+        trained_tokens_per_second=543.2,
+        optimizer_seconds=1,
+    )
+    page = certificate_page(FITS.model_copy(update={"speed": speed}))
+    assert (
+        "some of its layers, with 16 chats: 1,234 prompt and 64 sampled tokens, 543 trained tokens per second" in page
+    )
+    assert "not measured: `--time` does it here" in certificate_page(FITS)
+    assert "not measured: no memory" in certificate_page(FITS.model_copy(update={"untimed": "no memory"}))
 
 
 def test_a_refusal_has_its_reasons_and_no_block():

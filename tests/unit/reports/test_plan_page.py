@@ -68,7 +68,7 @@ def test_no_time_before_a_rollout_was_played():
     assert "Time not known before a rollout was played: `nat probe` plays some, in at most three minutes" in found
     assert any(line.startswith("measured here for 4 s, with 4 chats: ") for line in found)
     slow = FORECAST.model_copy(update={"speed": SPEED.model_copy(update={"chats": 0})})
-    assert "measured here: 500 trained tokens per second" in lines(forecast=slow)
+    assert "measured here for 4 s, 500 trained tokens per second" in lines(forecast=slow)
 
 
 def test_time_as_it_was_measured():

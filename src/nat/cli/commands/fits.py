@@ -43,9 +43,12 @@ def gpu_bytes(_context: click.Context, _option: click.Parameter, text: str | Non
     type=click.IntRange(min=8),
     help="Most tokens of a conversation; default: the model's own limit.",
 )
+@click.option(
+    "--time", "timed", is_flag=True, help="Measure the speed of this machine on some layers: a minute or two."
+)
 @json_option
 def fits_command(
-    *, model: str, revision: str | None, gpu: int | None, max_seq_length: int | None, as_json: bool
+    *, model: str, revision: str | None, gpu: int | None, max_seq_length: int | None, timed: bool, as_json: bool
 ) -> None:
     """Tell whether MODEL, a folder or a name on the Hub, can be trained; its weights are neither downloaded nor read.
 
@@ -53,15 +56,17 @@ def fits_command(
     the server, the memory of training, and the block for the YAML. The exit code is 0 if it fits and all is proven,
     else 1.
     """
+    if timed and gpu is not None:
+        raise click.UsageError("--time measures this machine, and --gpu means another one: give one of them")
     if missing := missing_packages(LOCAL_PACKAGES):
         said = f"models are judged with packages that are not installed: {', '.join(missing)}"
         raise ModelUnavailable(said, hint=install_hint("local"))
     with shown_steps() as steps:
         steps.begin("reading the model's configuration, tokenizer and chat template")
         found = local_model(Path(model).expanduser(), revision, weights=False)
-        steps.begin("trying its format, its layers and a conversation")
+        steps.begin("trying its format, its layers and a conversation" + (", and measuring" if timed else ""))
         named = {"folder": str(found.folder), "name": model, "revision": found.revision}
-        given = json.dumps({**named, "gpu": gpu, "max_seq_length": max_seq_length})
+        given = json.dumps({**named, "gpu": gpu, "max_seq_length": max_seq_length, "timed": timed})
         lines: list[str] = []
         code, said = event_loop.run(run_module("nat.backend.certificate", given, on_line=lines.append))
     if code or not lines:

@@ -53,6 +53,13 @@ def test_a_size_that_is_none_is_a_usage_error(folder, size: str):
     assert "expected the memory of a GPU, such as 24GB" in result.output
 
 
+def test_the_speed_of_another_machine_is_no_measurement(folder):
+    """It would be that of this one."""
+    result = run(folder, "--time", "--gpu", "24GB")
+    assert result.exit_code == 2
+    assert "give one of them" in result.output
+
+
 def test_a_path_that_is_no_model(tmp_path):
     """The error is that of every command that takes a model."""
     with pytest.raises(ModelUnavailable, match=r"has no config\.json"):
