@@ -5,8 +5,9 @@ The configuration, the tokenizer and the chat template go through the code that 
 
 import json
 import logging
+import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +16,14 @@ import torch
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from nat.backend.forecast import UNREADABLE, predicted_memory
-from nat.backend.memory import available_bytes
+from nat.backend.memory import available_bytes, reserved_bytes
 from nat.backend.model_loader import context_limit, fastest_dtype, load_tokenizer, read_config
 from nat.backend.server.rehearsal import rehearse
 from nat.backend.small_model import count_weights, judge_layers
 from nat.errors import BackendError, ModelNotSupported
+from nat.sandbox.frames import OUT_OF_MEMORY
 from nat.sandbox.process import Sandbox
-from nat.sizing.certificate import Certificate, Layers, Reading, Rehearsal, Way
+from nat.sizing.certificate import JUDGING_BYTES, Certificate, Layers, Reading, Rehearsal, Way
 from nat.sizing.forecast import bytes_text
 from nat.sizing.memory import DEFAULT_RANK, Setup, Workload
 from nat.sizing.shape import ModelShape
@@ -35,21 +37,32 @@ _HOST = torch.device("cpu")
 
 
 def certificate(
-    folder: Path, *, name: str, revision: str | None = None, gpu: int | None = None, max_seq_length: int | None = None
+    folder: Path,
+    *,
+    name: str,
+    revision: str | None = None,
+    gpu: int | None = None,
+    max_seq_length: int | None = None,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> Certificate:
-    """The verdict for this machine, or for a GPU with so many bytes; the YAML gets name and revision."""
+    """The verdict for this machine, or for a GPU with so many bytes; the YAML gets name and revision.
+
+    `on_step` is told what is judged next.
+    """
     on_gpu = gpu is not None or torch.cuda.is_available()
     place = torch.device("cuda") if on_gpu else _HOST
     room = int(SHARE * gpu) if gpu is not None else available_bytes(place)
     device = "this machine" if gpu is None else f"a GPU of {bytes_text(gpu)}"
     workload = f"{CHATS} chats at a time, rows of up to {USUAL_ROW:,} tokens"
     made = {"model": name, "revision": revision, "device": device, "workload": workload, "room": room}
+    on_step("the configuration")
     try:
         config = read_config(folder)
         context = context_limit(config, max_seq_length)
     except ModelNotSupported as error:
         return Certificate(**made, layers=Layers(refusal=error.in_line))
-    words, conversations = _words(folder)
+    words, conversations = _words(folder, on_step)
+    on_step("the layers")
     try:
         counted = count_weights(config)
     except Exception:  # noqa: BLE001 - each class reads its configuration in a way of its own; layers are judged apart
@@ -74,8 +87,9 @@ def certificate(
     )
 
 
-def _words(folder: Path) -> tuple[Reading, tuple[Rehearsal, ...]]:
+def _words(folder: Path, on_step: Callable[[str], None]) -> tuple[Reading, tuple[Rehearsal, ...]]:
     """The format of answers, and how conversations continue in it."""
+    on_step("the tokenizer and the chat template")
     try:
         tokenizer = load_tokenizer(folder, Sandbox())
         found = tokenizer.words
@@ -89,6 +103,7 @@ def _words(folder: Path) -> tuple[Reading, tuple[Rehearsal, ...]]:
         reads_thinking=found.format.reasoning is not None,
         misread=dict(found.proof.failed),
     )
+    on_step("a conversation")
     return words, () if words.refusal else rehearse(tokenizer)
 
 
@@ -119,11 +134,31 @@ def _block(begin: dict[str, str], ways: tuple[Way, ...], context: int) -> dict[s
 
 
 def main() -> int:
-    """Print the certificate of the arguments, which are one JSON object."""
+    """Print what is judged, line by line, and then the certificate of the arguments, which are one JSON object."""
     given = json.loads(sys.argv[1])
     logging.disable(logging.WARNING)  # what they say is in the certificate
-    sys.stdout.write(certificate(Path(given.pop("folder")), **given).model_dump_json() + "\n")
+    _limit_memory()
+    try:
+        found = certificate(Path(given.pop("folder")), on_step=_write_line, **given)
+    except MemoryError:
+        return OUT_OF_MEMORY
+    _write_line(found.model_dump_json())
     return 0
+
+
+def _write_line(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _limit_memory() -> None:
+    """Let a folder that asks for any amount of memory get an error, where the system counts what is used."""
+    torch.set_num_threads(1)  # each thread reserves a stack, and the small model gains nothing by it
+    if torch.cuda.is_available():
+        torch.cuda.mem_get_info()  # makes CUDA reserve what it needs
+    if (reserved := reserved_bytes()) is not None:
+        limit = reserved + JUDGING_BYTES
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,9 @@ from nat.sizing.memory import PredictedMemory
 from nat.wire.openai_responses import BrokenPrefix
 from nat.wire.training import WireModel
 
+JUDGING_SECONDS, JUDGING_BYTES = 75.0, 3 * 2**29
+"""Most time and memory of a judgement, which takes some 10 s; what a model's folder asks for may have no end."""
+
 
 class Layers(WireModel):
     """Whether the embedded engine computes the model's layers, as a small model of its class was compared to show."""

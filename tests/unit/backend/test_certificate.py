@@ -70,6 +70,13 @@ def test_the_block_is_the_first_way_that_fits(folder, card: int, lora: object):
     assert 256 <= block.max_seq_length <= 32768
 
 
+def test_each_step_is_told(folder):
+    """What takes too long can be named."""
+    steps: list[str] = []
+    certificate(folder, name="owner/name", gpu=24 * GB, on_step=steps.append)
+    assert steps == ["the configuration", "the tokenizer and the chat template", "a conversation", "the layers"]
+
+
 def test_this_machine_and_a_revision(folder):
     """Without a GPU's size it is judged for this machine; the block pins the commit of the Hub."""
     found = certificate(folder, name="owner/name", revision="a" * 40, max_seq_length=512)

@@ -1,7 +1,9 @@
 """`nat fits`: whether a model can be trained here, before its weights are downloaded or read."""
 
+import asyncio
 import json
 import re
+import signal
 from pathlib import Path
 
 import click
@@ -13,7 +15,8 @@ from nat.cli.steps import shown_steps
 from nat.errors import ModelUnavailable
 from nat.hub import local_model
 from nat.reports.certificate_page import certificate_json, certificate_page
-from nat.sizing.certificate import Certificate
+from nat.sandbox.frames import OUT_OF_MEMORY
+from nat.sizing.certificate import JUDGING_BYTES, JUDGING_SECONDS, Certificate
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.serving import LOCAL_PACKAGES
 
@@ -62,13 +65,38 @@ def fits_command(
         steps.begin("trying its format, its layers and a conversation")
         named = {"folder": str(found.folder), "name": model, "revision": found.revision}
         given = json.dumps({**named, "gpu": gpu, "max_seq_length": max_seq_length})
-        lines: list[str] = []
-        code, said = event_loop.run(run_module("nat.backend.certificate", given, on_line=lines.append))
-    if code or not lines:
-        raise ModelUnavailable(
-            f"{model} cannot be judged (exit code {code}): {said[-2000:]}", hint="please report this, with the model"
-        )
+        lines = event_loop.run(_judged(model, given))
     certificate = Certificate.model_validate_json(lines[-1])
     click.echo(certificate_json(certificate) if as_json else certificate_page(certificate))
     if certificate.problems:
         raise click.exceptions.Exit(1)
+
+
+async def _judged(model: str, given: str) -> list[str]:
+    """The lines that a process writes about a model's folder, within bounds of time and memory.
+
+    Raises:
+        ModelUnavailable: it was stopped at a bound, or failed.
+
+    """
+    lines: list[str] = []
+    try:
+        async with asyncio.timeout(JUDGING_SECONDS):
+            code, said = await run_module("nat.backend.certificate", given, on_line=lines.append)
+    except TimeoutError as error:
+        raise _too_much(model, lines, f"{JUDGING_SECONDS:g} s") from error
+    if code in {OUT_OF_MEMORY, -signal.SIGABRT}:
+        raise _too_much(model, lines, f"{JUDGING_BYTES / 2**30:g} GiB of memory")
+    if code or not lines:
+        raise ModelUnavailable(
+            f"{model} cannot be judged (exit code {code}): {said[-2000:]}", hint="please report this, with the model"
+        )
+    return lines
+
+
+def _too_much(model: str, lines: list[str], bound: str) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"{model} cannot be judged: {lines[-1] if lines else 'starting'} takes more than {bound}",
+        hint="compare the folder's config.json, tokenizer and chat template with those of the original model; none "
+        "that is known takes so much",
+    )

@@ -57,3 +57,23 @@ def test_a_path_that_is_no_model(tmp_path):
     """The error is that of every command that takes a model."""
     with pytest.raises(ModelUnavailable, match=r"has no config\.json"):
         raise run(tmp_path).exception
+
+
+def test_a_folder_that_asks_for_any_memory_is_refused(folder, tmp_path):
+    """A configuration of gigabytes ends in an error before it takes the machine's memory."""
+    huge = shutil.copytree(folder, tmp_path / "huge")
+    with (huge / "config.json").open("wb") as file:
+        file.truncate(2**33)
+    result = run(huge, "--gpu", "16GB")
+    assert result.exit_code == 1
+    assert "cannot be loaded: MemoryError" in result.output
+
+
+def test_a_judgement_that_does_not_end_is_stopped(folder, tmp_path, monkeypatch):
+    """A model of a billion layers would be counted for days; the error says what took the time."""
+    endless = shutil.copytree(folder, tmp_path / "endless")
+    config = json.loads((endless / "config.json").read_text())
+    (endless / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 10**9, "layer_types": None}))
+    monkeypatch.setattr("nat.cli.commands.fits.JUDGING_SECONDS", 0.5)
+    with pytest.raises(ModelUnavailable, match=r"cannot be judged: .+ takes more than 0\.5 s"):
+        raise run(endless).exception
