@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from nat.backend.forecast import UNREADABLE, predicted_memory
@@ -20,13 +21,14 @@ from nat.backend.memory import available_bytes, reserved_bytes
 from nat.backend.model_loader import context_limit, fastest_dtype, load_tokenizer, read_config
 from nat.backend.server.rehearsal import rehearse
 from nat.backend.small_model import count_weights, judge_layers
-from nat.errors import BackendError, ModelNotSupported
+from nat.errors import BackendError, ModelNotSupported, describe_error
 from nat.sandbox.frames import OUT_OF_MEMORY
 from nat.sandbox.process import Sandbox
 from nat.sizing.certificate import JUDGING_BYTES, Certificate, Layers, Reading, Rehearsal, Way
 from nat.sizing.forecast import bytes_text
 from nat.sizing.memory import DEFAULT_RANK, Setup, Workload
 from nat.sizing.shape import ModelShape
+from nat.wire.model_folder import MODEL_CONFIG
 
 CHATS, USUAL_ROW, LONGEST_ROW, _STEP = 16, 4096, 32_768, 256
 """Chats at the same time; tokens of rows for which all weights should have room, before adapters are advised; of the
@@ -63,10 +65,7 @@ def certificate(
         return Certificate(**made, layers=Layers(refusal=error.in_line))
     words, conversations = _words(folder, on_step)
     on_step("the layers")
-    try:
-        counted = count_weights(config)
-    except Exception:  # noqa: BLE001 - each class reads its configuration in a way of its own; layers are judged apart
-        counted = None
+    counted, layers = _layers(config, context)
     in_bfloat16 = fastest_dtype(place, counted or 0) == torch.bfloat16
     setup, ways = Setup("cuda" if on_gpu else "cpu", "bfloat16" if in_bfloat16 else "float32"), tuple[Way, ...]()
     with suppress(*UNREADABLE):
@@ -79,12 +78,22 @@ def certificate(
         architecture=MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type],
         num_parameters=counted,
         context=context,
-        layers=judge_layers(config, context),
+        layers=layers,
         words=words,
         conversations=conversations,
         ways=ways,
         block=_block(begin, ways, context),
     )
+
+
+def _layers(config: PreTrainedConfig, context: int) -> tuple[int | None, Layers]:
+    """The weights, None if the model's class refuses its configuration; and the verdict on the layers."""
+    try:
+        counted = count_weights(config)
+    except Exception as error:  # noqa: BLE001 - each class refuses its configuration in a way of its own
+        name = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type]
+        return None, Layers(refusal=f"{name} cannot be made from {MODEL_CONFIG}: {describe_error(error)}")
+    return counted, judge_layers(config, context)
 
 
 def _words(folder: Path, on_step: Callable[[str], None]) -> tuple[Reading, tuple[Rehearsal, ...]]:

@@ -92,7 +92,8 @@ def count_weights(config: PreTrainedConfig) -> int:
 
 
 def _made(config: PreTrainedConfig, **options: Any) -> PreTrainedModel:
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, **options)  # type: ignore[no-untyped-call]
+    """The model as the loader makes it, with attention of the class's own."""
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="eager", **options)  # type: ignore[no-untyped-call]
     return model
 
 

@@ -92,6 +92,7 @@ class Certificate(WireModel):
         found = [self.layers.refusal, self.words.refusal]
         found += [f"{each.title}: {each.problem}" for each in self.conversations if each.problem]
         if self.family is not None and self.block is None:
-            why = self.ways[-1].problem if self.ways else "the configuration lacks the sizes of its layers"
+            sizes = "the configuration lacks a size of its layers, or has one below 1"
+            why = self.ways[-1].problem if self.ways else sizes
             found.append(f"it is not known to fit: {why}")
         return list(dict.fromkeys(filter(None, found)))

@@ -124,6 +124,28 @@ def test_layers_that_are_refused_are_named(folder):
     assert found.problems == [found.layers.refusal]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"hidden_act": "none such"}, "Qwen3ForCausalLM cannot be made from config.json: KeyError: 'none such'"),
+        ({"num_attention_heads": 0}, "Qwen3ForCausalLM cannot be made from config.json"),
+        ({"vocab_size": 0}, "it is not known to fit: the configuration lacks a size of its layers, or has one below 1"),
+    ],
+)
+def test_a_configuration_of_no_model_does_not_fit(folder, wrong: dict[str, object], said: str):
+    """What the class refuses, the loader would refuse after the download."""
+    (folder / "config.json").write_text(json.dumps(QWEN3_8B | wrong))
+    found = judged(folder)
+    assert found.block is None or found.num_parameters is None
+    assert said in "; ".join(found.problems)
+
+
+def test_kernels_that_a_configuration_names_are_not_needed(folder):
+    """The loader has attention of its own."""
+    (folder / "config.json").write_text(json.dumps(QWEN3_8B | {"_attn_implementation": "owner/kernels"}))
+    assert judged(folder).problems == []
+
+
 def test_an_adapter_is_judged_by_its_base(folder, tmp_path):
     """The configuration is that of the base, which is in the adapter's own."""
     adapter = tmp_path / "adapter"
