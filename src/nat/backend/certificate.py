@@ -151,13 +151,14 @@ def main() -> int:
         found = certificate(Path(given.pop("folder")), on_step=_write_line, **given)
     except MemoryError:
         return OUT_OF_MEMORY
-    _write_line(found.model_dump_json())
+    _write_line(json.dumps(found.model_dump(mode="json"), ensure_ascii=False))
     return 0
 
 
 def _write_line(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    """Write a line in UTF-8, which lacks the lone surrogates that a path or a template's refusal may have."""
+    sys.stdout.buffer.write(f"{text}\n".encode(errors="replace"))
+    sys.stdout.buffer.flush()
 
 
 def _limit_memory() -> None:

@@ -59,6 +59,15 @@ def test_a_path_that_is_no_model(tmp_path):
         raise run(tmp_path).exception
 
 
+def test_text_that_is_no_unicode_is_shown(folder, tmp_path):
+    """A template may refuse messages with lone surrogates, which no file of UTF-8 can hold."""
+    odd = shutil.copytree(folder, tmp_path / "odd")
+    (odd / "chat_template.jinja").write_text(r"{{ raise_exception('not \ud800 here') }}")
+    result = run(odd, "--gpu", "16GB", "--json")
+    assert result.exit_code == 1, result.exception
+    assert "not ? here" in json.loads(result.stdout)["problems"][0]
+
+
 def test_a_folder_that_asks_for_any_memory_is_refused(folder, tmp_path):
     """A configuration of gigabytes ends in an error before it takes the machine's memory."""
     huge = shutil.copytree(folder, tmp_path / "huge")
