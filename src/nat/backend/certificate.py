@@ -28,6 +28,7 @@ from nat.sizing.certificate import JUDGING_BYTES, Certificate, Layers, Reading, 
 from nat.sizing.forecast import bytes_text
 from nat.sizing.memory import DEFAULT_RANK, Setup, Workload
 from nat.sizing.shape import ModelShape
+from nat.wire.json import json_text
 from nat.wire.model_folder import MODEL_CONFIG
 
 CHATS, USUAL_ROW, LONGEST_ROW, _STEP = 16, 4096, 32_768, 256
@@ -151,14 +152,13 @@ def main() -> int:
         found = certificate(Path(given.pop("folder")), on_step=_write_line, **given)
     except MemoryError:
         return OUT_OF_MEMORY
-    _write_line(json.dumps(found.model_dump(mode="json"), ensure_ascii=False))
+    _write_line(json_text(found))
     return 0
 
 
 def _write_line(text: str) -> None:
-    """Write a line in UTF-8, which lacks the lone surrogates that a path or a template's refusal may have."""
-    sys.stdout.buffer.write(f"{text}\n".encode(errors="replace"))
-    sys.stdout.buffer.flush()
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def _limit_memory() -> None:

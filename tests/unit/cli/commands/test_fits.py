@@ -65,7 +65,7 @@ def test_text_that_is_no_unicode_is_shown(folder, tmp_path):
     (odd / "chat_template.jinja").write_text(r"{{ raise_exception('not \ud800 here') }}")
     result = run(odd, "--gpu", "16GB", "--json")
     assert result.exit_code == 1, result.exception
-    assert "not ? here" in json.loads(result.stdout)["problems"][0]
+    assert r"not \ud800 here" in json.loads(result.stdout)["problems"][0]
 
 
 def test_a_folder_that_asks_for_any_memory_is_refused(folder, tmp_path):
