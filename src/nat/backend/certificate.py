@@ -36,6 +36,8 @@ CHATS, USUAL_ROW, LONGEST_ROW, _STEP = 16, 4096, 32_768, 256
 longest advised ones; and what advised lengths are rounded down to."""
 SHARE = 0.95
 """Of a GPU's memory that a run may take."""
+_STACK_BYTES = 8 * 2**20
+"""Reserved by each thread, used or not."""
 _HOST = torch.device("cpu")
 
 
@@ -147,7 +149,7 @@ def main() -> int:
     """Print what is judged, line by line, and then the certificate of the arguments, which are one JSON object."""
     given = json.loads(sys.argv[1])
     logging.disable(logging.WARNING)  # what they say is in the certificate
-    _limit_memory()
+    _limit_memory(with_device=given["gpu"] is None)
     try:
         found = certificate(Path(given.pop("folder")), on_step=_write_line, **given)
     except MemoryError:
@@ -161,13 +163,12 @@ def _write_line(text: str) -> None:
     sys.stdout.flush()
 
 
-def _limit_memory() -> None:
+def _limit_memory(*, with_device: bool) -> None:
     """Let a folder that asks for any amount of memory get an error, where the system counts what is used."""
-    torch.set_num_threads(1)  # each thread reserves a stack, and the small model gains nothing by it
-    if torch.cuda.is_available():
+    if with_device and torch.cuda.is_available():
         torch.cuda.mem_get_info()  # makes CUDA reserve what it needs
     if (reserved := reserved_bytes()) is not None:
-        limit = reserved + JUDGING_BYTES
+        limit = reserved + torch.get_num_threads() * _STACK_BYTES + JUDGING_BYTES
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
