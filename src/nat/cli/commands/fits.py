@@ -96,7 +96,7 @@ async def _judged(model: str, given: str) -> list[str]:
 
 def _too_much(model: str, lines: list[str], bound: str) -> ModelUnavailable:
     return ModelUnavailable(
-        f"{model} cannot be judged: {lines[-1] if lines else 'starting'} takes more than {bound}",
+        f"{model} cannot be judged: {lines[-1] if lines else 'starting'}: it takes more than {bound}",
         hint="compare the folder's config.json, tokenizer and chat template with those of the original model; none "
         "that is known takes so much",
     )

@@ -84,5 +84,5 @@ def test_a_judgement_that_does_not_end_is_stopped(folder, tmp_path, monkeypatch)
     config = json.loads((endless / "config.json").read_text())
     (endless / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 10**9, "layer_types": None}))
     monkeypatch.setattr("nat.cli.commands.fits.JUDGING_SECONDS", 0.5)
-    with pytest.raises(ModelUnavailable, match=r"cannot be judged: .+ takes more than 0\.5 s"):
+    with pytest.raises(ModelUnavailable, match=r"cannot be judged: .+: it takes more than 0\.5 s"):
         raise run(endless).exception
