@@ -5,36 +5,39 @@ The configuration, the tokenizer and the chat template go through the code that 
 
 import json
 import logging
+import resource
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
+from transformers import PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from nat.backend.forecast import UNREADABLE, predicted_memory
-from nat.backend.layer_times import speed_by_layers
-from nat.backend.memory import available_bytes
+from nat.backend.memory import available_bytes, reserved_bytes
 from nat.backend.model_loader import context_limit, fastest_dtype, load_tokenizer, read_config
 from nat.backend.server.rehearsal import rehearse
 from nat.backend.small_model import count_weights, judge_layers
 from nat.errors import BackendError, ModelNotSupported, describe_error
+from nat.sandbox.frames import OUT_OF_MEMORY
 from nat.sandbox.process import Sandbox
-from nat.sizing.certificate import Certificate, Layers, Reading, Rehearsal, Way
+from nat.sizing.certificate import JUDGING_BYTES, Certificate, Layers, Reading, Rehearsal, Way
 from nat.sizing.forecast import bytes_text
 from nat.sizing.memory import DEFAULT_RANK, Setup, Workload
 from nat.sizing.shape import ModelShape
+from nat.wire.json import json_text
+from nat.wire.model_folder import MODEL_CONFIG
 
 CHATS, USUAL_ROW, LONGEST_ROW, _STEP = 16, 4096, 32_768, 256
 """Chats at the same time; tokens of rows for which all weights should have room, before adapters are advised; of the
 longest advised ones; and what advised lengths are rounded down to."""
-_TIMED_ROW, _TIMED_ROWS, _TIMED_SHARE = 512, 8, 0.25
-"""Tokens of the rows and rows of the update that are timed, and the sampled share of a row."""
 SHARE = 0.95
 """Of a GPU's memory that a run may take."""
+_STACK_BYTES = 8 * 2**20
+"""Reserved by each thread, used or not."""
 _HOST = torch.device("cpu")
 
 
@@ -45,11 +48,11 @@ def certificate(
     revision: str | None = None,
     gpu: int | None = None,
     max_seq_length: int | None = None,
-    timed: bool = False,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> Certificate:
     """The verdict for this machine, or for a GPU with so many bytes; the YAML gets name and revision.
 
-    If the speed is `timed`, too, it takes a minute more.
+    `on_step` is told what is judged next.
     """
     on_gpu = gpu is not None or torch.cuda.is_available()
     place = torch.device("cuda") if on_gpu else _HOST
@@ -57,31 +60,21 @@ def certificate(
     device = "this machine" if gpu is None else f"a GPU of {bytes_text(gpu)}"
     workload = f"{CHATS} chats at a time, rows of up to {USUAL_ROW:,} tokens"
     made = {"model": name, "revision": revision, "device": device, "workload": workload, "room": room}
+    on_step("the configuration")
     try:
         config = read_config(folder)
         context = context_limit(config, max_seq_length)
     except ModelNotSupported as error:
         return Certificate(**made, layers=Layers(refusal=error.in_line))
-    words, conversations = _words(folder)
-    try:
-        counted = count_weights(config)
-    except Exception:  # noqa: BLE001 - each class reads its configuration in a way of its own; layers are judged apart
-        counted = None
+    words, conversations = _words(folder, on_step)
+    on_step("the layers")
+    counted, layers = _layers(config, context)
     in_bfloat16 = fastest_dtype(place, counted or 0) == torch.bfloat16
     setup, ways = Setup("cuda" if on_gpu else "cpu", "bfloat16" if in_bfloat16 else "float32"), tuple[Way, ...]()
     with suppress(*UNREADABLE):
         ways = tuple(_ways(ModelShape.of_config(config.to_dict(), counted), setup, context, room))
-    layers, plain = judge_layers(config, context)
     pinned = {} if revision is None else {"revision": revision}
     begin = {"_type": "local", "model": name, **pinned, "dtype": setup.dtype, "engine": "embedded"}
-    block, speed, untimed = _block(begin, ways, context), None, None
-    if timed and block is not None and layers.refusal is None and layers.untried is None:
-        row = min(context, _TIMED_ROW)
-        load = Workload(CHATS, row, row, step_tokens=_TIMED_ROWS * row, sampled_share=_TIMED_SHARE)
-        try:
-            speed = speed_by_layers(config, _with(setup, block), load, plain=plain, context=context)
-        except (BackendError, RuntimeError, *UNREADABLE) as error:
-            untimed = describe_error(error)
     return Certificate(
         **made,
         family=config.model_type,
@@ -92,14 +85,23 @@ def certificate(
         words=words,
         conversations=conversations,
         ways=ways,
-        block=block,
-        speed=speed,
-        untimed=untimed,
+        block=_block(begin, ways, context),
     )
 
 
-def _words(folder: Path) -> tuple[Reading, tuple[Rehearsal, ...]]:
+def _layers(config: PreTrainedConfig, context: int) -> tuple[int | None, Layers]:
+    """The weights, None if the model's class refuses its configuration; and the verdict on the layers."""
+    try:
+        counted = count_weights(config)
+    except Exception as error:  # noqa: BLE001 - each class refuses its configuration in a way of its own
+        name = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type]
+        return None, Layers(refusal=f"{name} cannot be made from {MODEL_CONFIG}: {describe_error(error)}")
+    return counted, judge_layers(config, context)[0]
+
+
+def _words(folder: Path, on_step: Callable[[str], None]) -> tuple[Reading, tuple[Rehearsal, ...]]:
     """The format of answers, and how conversations continue in it."""
+    on_step("the tokenizer and the chat template")
     try:
         tokenizer = load_tokenizer(folder, Sandbox())
         found = tokenizer.words
@@ -113,6 +115,7 @@ def _words(folder: Path) -> tuple[Reading, tuple[Rehearsal, ...]]:
         reads_thinking=found.format.reasoning is not None,
         misread=dict(found.proof.failed),
     )
+    on_step("a conversation")
     return words, () if words.refusal else rehearse(tokenizer)
 
 
@@ -123,7 +126,7 @@ def _ways(shape: ModelShape, setup: Setup, context: int, room: int | None) -> It
     workload = Workload(CHATS, row, row, step_tokens=CHATS * row)
     host = available_bytes(_HOST) if not setup.cpu and torch.cuda.is_available() else None
     for settings in ({}, {"lora": lora}, {"lora": {**lora, "load_in_4bit": True}}):
-        way = _with(setup, settings)
+        way = replace(setup, lora_rank=DEFAULT_RANK if settings else None, load_in_4bit="4bit" in str(settings))
         memory = predicted_memory(shape, way, workload, room, most)
         problem = None
         if room is not None and memory.longest_row is None:
@@ -131,12 +134,6 @@ def _ways(shape: ModelShape, setup: Setup, context: int, room: int | None) -> It
         elif host is not None and memory.host > host:
             problem = f"{way.title} takes {bytes_text(memory.host)} of the host's memory; {bytes_text(host)} are there"
         yield Way(memory=memory, settings=settings, problem=problem)
-
-
-def _with(setup: Setup, settings: Mapping[str, Any]) -> Setup:
-    """The setup with the adapters of an LLM's block."""
-    lora: Mapping[str, Any] = settings.get("lora", {})
-    return replace(setup, lora_rank=lora.get("rank"), load_in_4bit="load_in_4bit" in lora)
 
 
 def _block(begin: dict[str, str], ways: tuple[Way, ...], context: int) -> dict[str, object] | None:
@@ -149,11 +146,30 @@ def _block(begin: dict[str, str], ways: tuple[Way, ...], context: int) -> dict[s
 
 
 def main() -> int:
-    """Print the certificate of the arguments, which are one JSON object."""
+    """Print what is judged, line by line, and then the certificate of the arguments, which are one JSON object."""
     given = json.loads(sys.argv[1])
     logging.disable(logging.WARNING)  # what they say is in the certificate
-    sys.stdout.write(certificate(Path(given.pop("folder")), **given).model_dump_json() + "\n")
+    _limit_memory(with_device=given["gpu"] is None)
+    try:
+        found = certificate(Path(given.pop("folder")), on_step=_write_line, **given)
+    except MemoryError:
+        return OUT_OF_MEMORY
+    _write_line(json_text(found))
     return 0
+
+
+def _write_line(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _limit_memory(*, with_device: bool) -> None:
+    """Let a folder that asks for any amount of memory get an error, where the system counts what is used."""
+    if with_device and torch.cuda.is_available():
+        torch.cuda.mem_get_info()  # makes CUDA reserve what it needs
+    if (reserved := reserved_bytes()) is not None:
+        limit = reserved + torch.get_num_threads() * _STACK_BYTES + JUDGING_BYTES
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 if __name__ == "__main__":

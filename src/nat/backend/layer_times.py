@@ -1,10 +1,12 @@
-"""How fast this machine would sample and train a model whose weights are not there, measured on some of its layers.
+"""`python -m nat.backend.layer_times JSON`: how fast this machine would train a model whose weights are not there.
 
 Two models with the configuration's own sizes and few layers are made, with weights that mean nothing. What the second
 one takes more than the first is what its further layers take, and so would all others.
 """
 
 import gc
+import json
+import sys
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -20,19 +22,22 @@ from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings, add_adapter, lora_config
 from nat.backend.model import SOLE_ADAPTER, LoadedModel, PlainPath
+from nat.backend.model_loader import context_limit, read_config
 from nat.backend.model_path import path_of, sampler_linears
-from nat.backend.small_model import count_weights, layer_lists, model_of
+from nat.backend.small_model import count_weights, judge_layers, layer_lists, model_of
 from nat.backend.speed import measured_speed
 from nat.backend.training.learner import Learner, resolved_for
 from nat.backend.training.reference import Reference
 from nat.sizing.forecast import Speed
-from nat.sizing.memory import Setup, Workload
+from nat.sizing.memory import Device, Setup, Workload
 from nat.wire.training import TrainingConfig
 
 _LAYERS, _WEIGHTS = 8, 400_000_000
 """Layers of the larger model, and their weights, if two have no more."""
 _SECONDS = 4.0
 """For each of them, beside what it takes to make it."""
+_CHATS, _ROW, _ROWS, _SAMPLED = 16, 512, 8, 0.25
+"""Chats at the same time, tokens of a row, rows of an update, and the sampled share of a row."""
 _BLOCK, _SPREAD = 65_521, 0.02
 """Random numbers that all weights repeat, prime so that no two rows of a matrix are equal; and how far they spread."""
 
@@ -122,3 +127,23 @@ def _fill(weight: Tensor, block: Tensor) -> None:
 
 def _refused() -> PreTrainedModel:
     raise AssertionError("a rehearsal compares with no reference")
+
+
+def main() -> int:
+    """Print the speed for the folder and the LLM's block that the arguments, one JSON object, have."""
+    given = json.loads(sys.argv[1])
+    block, config = given["block"], read_config(Path(given["folder"]))
+    context = context_limit(config, block["max_seq_length"])
+    lora = block.get("lora", {})
+    device: Device = "cuda" if torch.cuda.is_available() else "cpu"
+    setup = Setup(device, block["dtype"], lora_rank=lora.get("rank"), load_in_4bit=bool(lora.get("load_in_4bit")))
+    row = min(context, _ROW)
+    workload = Workload(_CHATS, row, row, step_tokens=_ROWS * row, sampled_share=_SAMPLED)
+    _, plain = judge_layers(config, context)
+    speed = speed_by_layers(config, setup, workload, plain=plain, context=context)
+    sys.stdout.write(speed.model_dump_json() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -15,16 +15,31 @@ from nat.files import storage_failure, write_text
 
 LOCK = ".lock"
 TEMPLATE_TIME = "template_time.txt"
+_SHOWN = 40
+"""Characters of a file that is wrong."""
 
 
 def template_time(folder: Path | None, *, resume: bool) -> str:
-    """The local time now, in ISO format, which the folder keeps; to `resume`, the one that it has kept."""
+    """The local time now, in ISO format, which the folder keeps; to `resume`, the one that it has kept.
+
+    Raises:
+        BackendError: the folder's file has no time.
+
+    """
     now = datetime.now().isoformat(timespec="seconds")  # noqa: DTZ005 - templates write the local date
     if folder is None:
         return now
     if not (file := folder / TEMPLATE_TIME).is_file() or not resume:
         write_text(file, f"{now}\n")
-    return file.read_text(encoding="utf-8").strip()
+    kept = file.read_text(encoding="utf-8", errors="replace").strip()
+    try:
+        datetime.fromisoformat(kept)
+    except ValueError as error:
+        raise BackendError(
+            f"{file} has {kept[:_SHOWN]!r}; wanted is the time that the run's chat templates write, such as {now}",
+            hint="write the date of the run's first start; without the file, prompts get today's date from now on",
+        ) from error
+    return kept
 
 
 @contextmanager

@@ -93,8 +93,8 @@ def count_weights(config: PreTrainedConfig) -> int:
 
 
 def model_of(config: PreTrainedConfig, **options: Any) -> PreTrainedModel:
-    """A model of the configuration's class, with the weights that it begins with."""
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, **options)  # type: ignore[no-untyped-call]
+    """The model as the loader makes it, with attention of the class's own, and the weights that it begins with."""
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="eager", **options)  # type: ignore[no-untyped-call]
     return model
 
 

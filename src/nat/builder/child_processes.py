@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from nat.config.secrets import without_secrets
 
 _groups: set[int] = set()
+_LONGEST_LINE = 16 * 2**20
+"""Bytes of a line that a child writes for us; asyncio's default is 64 KiB."""
 
 
 def python_module(name: str) -> tuple[str, ...]:
@@ -31,6 +33,7 @@ async def run_module(name: str, *arguments: str, on_line: Callable[[str], None] 
         stderr=PIPE,
         env=without_secrets(os.environ),
         start_new_session=True,
+        limit=_LONGEST_LINE,
     )
     with known_child(process.pid):
         try:

@@ -18,6 +18,7 @@ from typing import Any
 from nat.errors import ModelCodeStopped
 from nat.sandbox.frames import OUT_OF_MEMORY, frame, receive
 from nat.secrets import redact
+from nat.wire.json import without_surrogates
 
 SECONDS = 10.0
 """Processor time of a request."""
@@ -185,7 +186,7 @@ class _Child:
         if answer is None:
             raise _NoAnswer(seconds)
         if "raised" in answer:
-            raise SandboxRaised(redact(answer["raised"]))
+            raise SandboxRaised(redact(without_surrogates(answer["raised"])))
         return answer["result"]
 
     @property

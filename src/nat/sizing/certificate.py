@@ -9,6 +9,9 @@ from nat.sizing.memory import PredictedMemory
 from nat.wire.openai_responses import BrokenPrefix
 from nat.wire.training import WireModel
 
+JUDGING_SECONDS, JUDGING_BYTES, TIMING_SECONDS = 75.0, 3 * 2**29, 300.0
+"""Most time and memory of a judgement, which takes some 10 s; what a model's folder asks for may have no end."""
+
 
 class Layers(WireModel):
     """Whether the embedded engine computes the model's layers, as a small model of its class was compared to show."""
@@ -94,6 +97,7 @@ class Certificate(WireModel):
         found = [self.layers.refusal, self.words.refusal]
         found += [f"{each.title}: {each.problem}" for each in self.conversations if each.problem]
         if self.family is not None and self.block is None:
-            why = self.ways[-1].problem if self.ways else "the configuration lacks the sizes of its layers"
+            sizes = "the configuration lacks a size of its layers, or has one below 1"
+            why = self.ways[-1].problem if self.ways else sizes
             found.append(f"it is not known to fit: {why}")
         return list(dict.fromkeys(filter(None, found)))

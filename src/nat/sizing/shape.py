@@ -132,6 +132,7 @@ class ModelShape:
 
         Raises:
             KeyError: it has none of the names of a size.
+            ValueError: a size is below 1.
 
         """
         text = {**config, **config.get("text_config", {})}
@@ -151,6 +152,9 @@ class ModelShape:
             normed=text.get("model_type") in _NORMED,
             counted=counted,
         )
+        sizes = (shape.vocabulary, shape.hidden, shape.intermediate, shape.layers, shape.heads, shape.kv_heads)
+        if min(*sizes, shape.head_size) < 1:
+            raise ValueError("config.json has a size below 1")
         if counted is None or "tie_word_embeddings" in text:
             return shape
         inside = shape.linear_weights + shape.expert_weights

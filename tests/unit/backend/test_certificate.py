@@ -70,6 +70,13 @@ def test_the_block_is_the_first_way_that_fits(folder, card: int, lora: object):
     assert 256 <= block.max_seq_length <= 32768
 
 
+def test_each_step_is_told(folder):
+    """What takes too long can be named."""
+    steps: list[str] = []
+    certificate(folder, name="owner/name", gpu=24 * GB, on_step=steps.append)
+    assert steps == ["the configuration", "the tokenizer and the chat template", "a conversation", "the layers"]
+
+
 def test_this_machine_and_a_revision(folder):
     """Without a GPU's size it is judged for this machine; the block pins the commit of the Hub."""
     found = certificate(folder, name="owner/name", revision="a" * 40, max_seq_length=512)
@@ -115,6 +122,28 @@ def test_layers_that_are_refused_are_named(folder):
     found = judged(folder)
     assert "changes its dynamic rotary embedding" in found.layers.refusal
     assert found.problems == [found.layers.refusal]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"hidden_act": "none such"}, "Qwen3ForCausalLM cannot be made from config.json: KeyError: 'none such'"),
+        ({"num_attention_heads": 0}, "Qwen3ForCausalLM cannot be made from config.json"),
+        ({"vocab_size": 0}, "it is not known to fit: the configuration lacks a size of its layers, or has one below 1"),
+    ],
+)
+def test_a_configuration_of_no_model_does_not_fit(folder, wrong: dict[str, object], said: str):
+    """What the class refuses, the loader would refuse after the download."""
+    (folder / "config.json").write_text(json.dumps(QWEN3_8B | wrong))
+    found = judged(folder)
+    assert found.block is None or found.num_parameters is None
+    assert said in "; ".join(found.problems)
+
+
+def test_kernels_that_a_configuration_names_are_not_needed(folder):
+    """The loader has attention of its own."""
+    (folder / "config.json").write_text(json.dumps(QWEN3_8B | {"_attn_implementation": "owner/kernels"}))
+    assert judged(folder).problems == []
 
 
 def test_an_adapter_is_judged_by_its_base(folder, tmp_path):

@@ -51,3 +51,14 @@ def test_a_resumed_server_writes_the_date_of_its_first_start(tmp_path):
     first = template_time(tmp_path, resume=False)
     assert first == template_time(tmp_path, resume=True) > "2026"
     assert template_time(None, resume=False) >= first
+
+
+@pytest.mark.parametrize("kept", [b"", b"yesterday", b"\xff\xfe", b"2026-13-01T00:00:00", b"x" * 10_000])
+def test_a_time_that_is_none_ends_the_start(tmp_path, kept: bytes):
+    """Each request would be refused by the template, in words that do not name the file."""
+    (tmp_path / TEMPLATE_TIME).write_bytes(kept)
+    with pytest.raises(
+        BackendError, match=rf"{TEMPLATE_TIME} has '.{{0,40}}'; wanted is the time .*, such as 2"
+    ) as error:
+        template_time(tmp_path, resume=True)
+    assert "the date of the run's first start" in error.value.hint

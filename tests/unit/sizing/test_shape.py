@@ -33,6 +33,14 @@ def test_a_configuration_without_sizes_is_refused():
         ModelShape.of_config({"vocab_size": 10})
 
 
+@pytest.mark.parametrize("wrong", [{"n_layer": 0}, {"n_head": -4}, {"vocab_size": 0}, {"n_embd": -64}])
+def test_a_size_below_one_is_refused(wrong: dict[str, int]):
+    """A model of such a size would fit anywhere."""
+    sizes = {"vocab_size": 100, "n_embd": 64, "n_head": 4, "n_layer": 2, "head_dim": 16}
+    with pytest.raises(ValueError, match="a size below 1"):
+        ModelShape.of_config(sizes | wrong)
+
+
 _EXACT = ("dots1", "ernie4_5_moe", "exaone_moe", "glm4_moe", "qwen2_moe", "qwen3_moe", "solar_open")
 _OWN_WIDTH = ("flex_olmo", "granitemoe", "minimax_m2", "mixtral", "olmoe", "phimoe")
 """Families whose experts have the width of the configuration's feed-forward network."""

@@ -1,8 +1,8 @@
 """Texts as lists of marks, words and spaces, so that a comparison never cuts a mark."""
 
 import re
-from collections.abc import Iterable
-from itertools import permutations, takewhile, zip_longest
+from collections.abc import Collection, Iterable
+from itertools import takewhile, zip_longest
 
 _PARTS = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]|\w+|\s|.", re.DOTALL)
 NAME = r"[\w.-]{1,128}"
@@ -56,15 +56,28 @@ def letters(text: str) -> str:
 def disjoint(marks: Iterable[str]) -> list[str]:
     """The same marks where none begins with another one: in a stream the parser would take the shorter one.
 
-    What is left of a longer one is a mark itself, or there is no shorter one.
+    What is left of a longer one is a mark itself, or there is no shorter one. Tokenizers have thousands of marks.
     """
-    known = [mark for mark in dict.fromkeys(marks) if mark]
-    for long, short in permutations(known, 2):
-        if long.startswith(short):
-            rest = long.removeprefix(short).strip()
-            changed = {long: rest} if _MARK.match(rest) else {short: ""}
-            return disjoint(changed.get(mark, mark) for mark in known)
-    return known
+    known, before = dict.fromkeys(mark for mark in marks if mark), dict[str, None]()
+    while known != before:
+        before, lengths = dict(known), sorted({len(mark) for mark in known})
+        for mark in before:
+            rest = mark
+            while rest in known and (short := _known_start(rest, known, lengths)):
+                longer, rest = rest, rest.removeprefix(short).strip()
+                if _MARK.match(rest):
+                    del known[longer]
+                    known[rest] = None
+                else:
+                    del known[short]
+                    rest = longer
+    return [*known]
+
+
+def _known_start(mark: str, known: Collection[str], lengths: Iterable[int]) -> str:
+    """The shortest known mark with which a longer one begins; empty if there is none."""
+    starts = (mark[:length] for length in lengths if length < len(mark))
+    return next((start for start in starts if start in known), "")
 
 
 def opening(text: str) -> str:

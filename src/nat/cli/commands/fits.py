@@ -1,8 +1,11 @@
 """`nat fits`: whether a model can be trained here, before its weights are downloaded or read."""
 
+import asyncio
 import json
 import re
+import signal
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,7 +16,9 @@ from nat.cli.steps import shown_steps
 from nat.errors import ModelUnavailable
 from nat.hub import local_model
 from nat.reports.certificate_page import certificate_json, certificate_page
-from nat.sizing.certificate import Certificate
+from nat.sandbox.frames import OUT_OF_MEMORY
+from nat.sizing.certificate import JUDGING_BYTES, JUDGING_SECONDS, TIMING_SECONDS, Certificate
+from nat.sizing.forecast import Speed
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.serving import LOCAL_PACKAGES
 
@@ -64,16 +69,58 @@ def fits_command(
     with shown_steps() as steps:
         steps.begin("reading the model's configuration, tokenizer and chat template")
         found = local_model(Path(model).expanduser(), revision, weights=False)
-        steps.begin("trying its format, its layers and a conversation" + (", and measuring" if timed else ""))
+        steps.begin("trying its format, its layers and a conversation")
         named = {"folder": str(found.folder), "name": model, "revision": found.revision}
-        given = json.dumps({**named, "gpu": gpu, "max_seq_length": max_seq_length, "timed": timed})
-        lines: list[str] = []
-        code, said = event_loop.run(run_module("nat.backend.certificate", given, on_line=lines.append))
+        given = json.dumps({**named, "gpu": gpu, "max_seq_length": max_seq_length})
+        certificate = Certificate.model_validate_json(event_loop.run(_judged(model, given))[-1])
+        if timed and certificate.block is not None and not certificate.problems:
+            steps.begin("measuring some of its layers")
+            found_speed = event_loop.run(_timed(found.folder, certificate.block))
+            certificate = certificate.model_copy(update=found_speed)
+    click.echo(certificate_json(certificate) if as_json else certificate_page(certificate))
+    if certificate.problems:
+        raise click.exceptions.Exit(1)
+
+
+async def _judged(model: str, given: str) -> list[str]:
+    """The lines that a process writes about a model's folder, within bounds of time and memory.
+
+    Raises:
+        ModelUnavailable: it was stopped at a bound, or failed.
+
+    """
+    lines: list[str] = []
+    try:
+        async with asyncio.timeout(JUDGING_SECONDS):
+            code, said = await run_module("nat.backend.certificate", given, on_line=lines.append)
+    except TimeoutError as error:
+        raise _too_much(model, lines, f"{JUDGING_SECONDS:g} s") from error
+    if code in {OUT_OF_MEMORY, -signal.SIGABRT}:
+        raise _too_much(model, lines, f"{JUDGING_BYTES / 2**30:g} GiB of memory")
     if code or not lines:
         raise ModelUnavailable(
             f"{model} cannot be judged (exit code {code}): {said[-2000:]}", hint="please report this, with the model"
         )
-    certificate = Certificate.model_validate_json(lines[-1])
-    click.echo(certificate_json(certificate) if as_json else certificate_page(certificate))
-    if certificate.problems:
-        raise click.exceptions.Exit(1)
+    return lines
+
+
+async def _timed(folder: Path, block: dict[str, Any]) -> dict[str, Any]:
+    """The predicted speed of training with the block here, as fields of the certificate; or why it is not known."""
+    lines: list[str] = []
+    given = json.dumps({"folder": str(folder), "block": block})
+    try:
+        async with asyncio.timeout(TIMING_SECONDS):
+            code, said = await run_module("nat.backend.layer_times", given, on_line=lines.append)
+    except TimeoutError:
+        return {"untimed": f"it takes more than {TIMING_SECONDS:g} s"}
+    if code or not lines:
+        return {"untimed": said.strip().rpartition("\n")[2] or f"exit code {code}"}
+    return {"speed": Speed.model_validate_json(lines[-1])}
+
+
+def _too_much(model: str, lines: list[str], bound: str) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"{model} cannot be judged: {lines[-1] if lines else 'starting'}: it takes more than {bound}",
+        hint="compare the folder's config.json, tokenizer and chat template with those of the original model; none "
+        "that is known takes so much",
+    )

@@ -53,6 +53,14 @@ def test_a_size_that_is_none_is_a_usage_error(folder, size: str):
     assert "expected the memory of a GPU, such as 24GB" in result.output
 
 
+def test_the_speed_of_this_machine(folder):
+    """It is measured with the block of the YAML, in a process of its own."""
+    result = run(folder, "--time", "--max_seq_length", 64, "--json")
+    shown = json.loads(result.stdout)
+    assert (result.exit_code, shown["untimed"]) == (0, None)
+    assert shown["speed"]["trained_tokens_per_second"] > 0
+
+
 def test_the_speed_of_another_machine_is_no_measurement(folder):
     """It would be that of this one."""
     result = run(folder, "--time", "--gpu", "24GB")
@@ -64,3 +72,32 @@ def test_a_path_that_is_no_model(tmp_path):
     """The error is that of every command that takes a model."""
     with pytest.raises(ModelUnavailable, match=r"has no config\.json"):
         raise run(tmp_path).exception
+
+
+def test_text_that_is_no_unicode_is_shown(folder, tmp_path):
+    """A template may refuse messages with lone surrogates, which no file of UTF-8 can hold."""
+    odd = shutil.copytree(folder, tmp_path / "odd")
+    (odd / "chat_template.jinja").write_text(r"{{ raise_exception('not \ud800 here') }}")
+    result = run(odd, "--gpu", "16GB", "--json")
+    assert result.exit_code == 1, result.exception
+    assert r"not \ud800 here" in json.loads(result.stdout)["problems"][0]
+
+
+def test_a_folder_that_asks_for_any_memory_is_refused(folder, tmp_path):
+    """A configuration of gigabytes ends in an error before it takes the machine's memory."""
+    huge = shutil.copytree(folder, tmp_path / "huge")
+    with (huge / "config.json").open("wb") as file:
+        file.truncate(2**33)
+    result = run(huge, "--gpu", "16GB")
+    assert result.exit_code == 1
+    assert "cannot be loaded: MemoryError" in result.output
+
+
+def test_a_judgement_that_does_not_end_is_stopped(folder, tmp_path, monkeypatch):
+    """A model of a billion layers would be counted for days; the error says what took the time."""
+    endless = shutil.copytree(folder, tmp_path / "endless")
+    config = json.loads((endless / "config.json").read_text())
+    (endless / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 10**9, "layer_types": None}))
+    monkeypatch.setattr("nat.cli.commands.fits.JUDGING_SECONDS", 0.5)
+    with pytest.raises(ModelUnavailable, match=r"cannot be judged: .+: it takes more than 0\.5 s"):
+        raise run(endless).exception
