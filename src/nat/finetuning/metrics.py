@@ -17,6 +17,7 @@ from nat.finetuning.answer_statistics import LOST_CALLS, answer_metrics
 from nat.finetuning.trajectories.groups import has_signal, mean_reward, reward_spread
 from nat.runs.records import RELATIVE
 from nat.runs.rollouts import RolloutRecord
+from nat.runs.scores_beside import BESIDE, BESIDE_STD
 from nat.wire.rewards import equal
 
 PREFIXES = ("train/", "rollout/", "reward/", "val/", "time/", "drift/", "cost/")
@@ -50,6 +51,8 @@ EPOCH: Mapping[str, str] = {
     "punctuation, that have the lowest score; this and the five others of its kind are left out where they are zero.",
     "reward/right_unlike": "Share of these whose output is not equal to it.",
     "reward/whole_lowest": "Share of the other rollouts that have it, if any rollout is truncated.",
+    f"{BESIDE}<evaluator>": "Mean score of the rollouts by an evaluator that is not the reward.",
+    f"{BESIDE_STD}<evaluator>": "Standard deviation (population) of these scores.",
     RELATIVE: "1 if the scores compare the generations of an example, so that their mean says nothing about progress; "
     "absent otherwise, as the next seven.",
     POSITION_BIAS: "How much more often the judge prefers the earlier of two answers than the later one, of pairs "
@@ -137,6 +140,7 @@ def metrics_of_rollouts(records: Sequence[RolloutRecord]) -> dict[str, float]:
         | score_metrics(records)
         | answer_metrics(records)
         | comparison_metrics(records)
+        | metrics_beside(records)
     )
 
 
@@ -251,6 +255,16 @@ def comparison_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
         metrics["reward/order_flips"] = total.flipped / total.pairs
         metrics[ORDER_PAIRS] = round(total.pairs, 6)
     return metrics
+
+
+def metrics_beside(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """Mean and spread of the scores that are not the reward."""
+    scores: dict[str, list[float]] = {}
+    for record in records:
+        for name, score in record.scores_beside.items():
+            scores.setdefault(name, []).append(score)
+    means = {f"{BESIDE}{name}": fmean(own) for name, own in scores.items()}
+    return means | {f"{BESIDE_STD}{name}": pstdev(own) for name, own in scores.items()}
 
 
 def prefixed(job: Mapping[str, float]) -> dict[str, float]:

@@ -138,7 +138,7 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         trajectories: list[Trajectory] = []
         for generation, output in enumerate(outputs):
             outcomes = [outcome async for outcome in self._outcomes(output, generation, metadata)]
-            self._rollouts[run_id] += with_facts([record for record, _ in outcomes], output.rollouts)
+            self._rollouts[run_id] += with_facts([record for record, _ in outcomes], output, self._reward_name)
             trajectories += [trajectory for _, trajectory in outcomes if trajectory is not None]
         return trajectories
 
@@ -186,6 +186,10 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
                 continue
             credit = self.run_config.reward_function
             yield scored(item, score, reward, generation=generation, target=target, credit=credit, metadata=metadata)
+
+    @property
+    def _reward_name(self) -> str | None:
+        return None if self.run_config.reward_function is None else self.run_config.reward_function.name
 
     def _scores(self, output: EvaluationRunOutput) -> Sequence[Any]:
         reward = self.run_config.reward_function

@@ -27,6 +27,7 @@ from nat.runs.records import (
     played_epochs,
     total_of,
 )
+from nat.runs.scores_beside import scores_beside
 
 _STAGES = {
     "rollouts": "time/rollout",
@@ -124,6 +125,9 @@ def run_page(report: RunReport) -> str:
     if report.epochs:
         rewards = [epoch.avg_reward for epoch in played_epochs(report.epochs)]
         rows.append(("Reward", f"{sparkline(rewards)}  {rewards[0]:.3f} → {rewards[-1]:.3f} in training"))
+    for name, beside in scores_beside(played_epochs(report.epochs)).items():
+        values = [*beside.values()]
+        rows.append(("", f"{sparkline(values)}  {values[0]:.3f} → {values[-1]:.3f} by '{name}', not the reward"))
     if scores := [(record.epoch, score) for record in report.validations if (score := record.avg_reward) is not None]:
         rows.append(("Held-out", f"{sparkline([score for _, score in scores])}  {scores_text(run)}"))
     if report.best is not None:

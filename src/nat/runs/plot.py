@@ -30,6 +30,7 @@ from nat.runs.records import (
     played_epochs,
     total_of,
 )
+from nat.runs.scores_beside import scores_beside
 from nat.secrets import keep_files_private
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ _GRID = "#e4e7eb"
 _TRAIN = "#3b7dd8"
 _HELD_OUT = "#e8590c"
 _CURRICULUM = "#868e96"
+_OTHER = "#2b8a3e"
 _MINUS = "\N{MINUS SIGN}"
 _SMOOTHED_FROM = 5
 """A plot of fewer epochs has no smoothed line."""
@@ -78,6 +80,7 @@ def draw(
         _curriculum(axes, epochs)
     _phases(axes, epochs)
     _training(axes, played_epochs(epochs))
+    _beside(axes, played_epochs(epochs))
     _held_out(axes, validations)
     _range(axes, epochs)
     if axes.get_legend_handles_labels()[0]:
@@ -116,6 +119,18 @@ def _training(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
         reach = smoothing_reach(len(epochs))
         label = f"training, mean over {2 * reach + 1} epochs"
         axes.plot(numbers, moving_average(rewards, reach), color=_TRAIN, linewidth=2.8, label=label)
+
+
+def _beside(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
+    """The mean scores by other evaluators than the reward, where they have about its scale."""
+    if not epochs:
+        return
+    low, high = min(e.min_reward for e in epochs), max(e.max_reward for e in epochs)
+    reach = max(high - low, abs(high))
+    for number, (name, scores) in enumerate(sorted(scores_beside(epochs).items())):
+        if all(low - reach <= score <= high + reach for score in scores.values()):
+            style, label = (0, (1 + number, 1.5)), "by {}, not the reward".format(name.replace("$", r"\$"))
+            axes.plot([*scores], [*scores.values()], color=_OTHER, linewidth=1.8, linestyle=style, label=label)
 
 
 def _held_out(axes: "Axes", validations: Sequence[ValidationRecord]) -> None:

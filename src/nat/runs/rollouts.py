@@ -134,6 +134,8 @@ class RolloutRecord(BaseModel):
     """The stop strings that ended its answers; the journal has only their metric."""
     reasoning: Any = None
     """The evaluator's explanation of the score; any JSON."""
+    scores_beside: dict[str, float] = {}
+    """Scores by evaluators that are not the reward, by their names; those that gave it none are absent."""
     comparison: ComparisonFacts | None = None
     """Set if the score compares the generations of an example; what it took."""
     num_calls: int | None = Field(default=0, ge=0)

@@ -61,6 +61,18 @@ async def collected(builder, **fields):
     return await builder.finalize("r", meta={"epoch": 3, "trainer_config": {}})
 
 
+async def test_scores_by_other_evaluators_are_recorded_beside_the_reward():
+    """They are shown and diagnosed, and not trained on; what is no score is absent."""
+    prepared = output([item("a"), item("b")], {"a": 1.0, "b": 0.0})
+    others = [("a", 0.25), ("b", float("nan")), ("unknown", 1.0)]
+    scored = [EvalOutputItem(id=name, score=score, reasoning=None) for name, score in others]
+    prepared.evaluation_results[0] = ("other", EvalOutput(average_score=None, eval_output_items=scored))
+    builder = Scripted(prepared)
+    await collected(builder)
+    assert [record.scores_beside for record in builder.rollouts("r")] == [{"other": 0.25}, {}]
+    assert [record.reward for record in builder.rollouts("r")] == [1.0, 0.0]
+
+
 async def test_evaluation_runs_hold_the_passes_until_they_are_finalized():
     """The guide's tests read `evaluation_runs`; an id can be used again after `finalize`."""
     builder = await ready(Scripted(output([], {}), output([], {}), output([], {}), output([], {}), generations=2))

@@ -73,6 +73,12 @@ def size_of(path):
             None,
             id="numbers of another release that cannot be averaged",
         ),
+        pytest.param(
+            epoch_records([0.1, 0.4], metrics={"reward/beside__$x^$": 0.7, "reward/beside_far": 1e9}),
+            [],
+            None,
+            id="scores beside the reward, whose names are no formulas, and one of another scale",
+        ),
         pytest.param([], [], None, id="nothing yet"),
         pytest.param(
             epoch_records(

@@ -14,6 +14,7 @@ from nat.finetuning.diagnosis.conditions_of_held_out import OF_HELD_OUT
 from nat.finetuning.diagnosis.conditions_of_large_updates import OF_LARGE_UPDATES
 from nat.finetuning.diagnosis.conditions_of_rollouts import OF_ANSWERS, OF_ROLLOUTS
 from nat.finetuning.diagnosis.conditions_of_scores import OF_SCORES
+from nat.finetuning.diagnosis.conditions_of_scores_beside import reward_alone_rises
 from nat.finetuning.diagnosis.conditions_of_updates import OF_UPDATES, unexplained
 from nat.finetuning.diagnosis.window import Window
 from nat.runs.records import Finding
@@ -23,6 +24,7 @@ CONDITIONS: Sequence[Condition] = (
     *OF_LARGE_UPDATES,
     *OF_ANSWERS,
     *OF_SCORES,
+    reward_alone_rises,
     *OF_UPDATES,
     *OF_HELD_OUT,
     unexplained,

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from nat.finetuning.rollout_statistics import STANDARD_ERRORS
 from nat.runs.records import EpochRecord
+from nat.runs.scores_beside import BESIDE, BESIDE_STD
 
 T = TypeVar("T")
 
@@ -72,6 +73,26 @@ def change(first: Sequence[EpochRecord], last: Sequence[EpochRecord]) -> Trend:
         error=sqrt(sum(_mean_variance(part, same_examples=same) for part in (first, last))),
         highest=max(e.max_reward for e in (*first, *last)),
     )
+
+
+def change_beside(name: str, first: Sequence[EpochRecord], last: Sequence[EpochRecord]) -> Trend | None:
+    """The same of the mean score by an evaluator that is not the reward; None if some epochs lack it.
+
+    Its variance inside examples is not known, so that between examples counts as chance, too.
+    """
+    mean, spread = f"{BESIDE}{name}", f"{BESIDE_STD}{name}"
+    if not all(mean in epoch.metrics for epoch in (*first, *last)):
+        return None
+    counts = [_total(e.num_trajectories for e in part) for part in (first, last)]
+    before, after = (
+        sum(e.metrics[mean] * e.num_trajectories for e in part) / count
+        for part, count in zip((first, last), counts, strict=True)
+    )
+    variances = [
+        fmean(e.metrics.get(spread, 0.0) ** 2 for e in part) / count
+        for part, count in zip((first, last), counts, strict=True)
+    ]
+    return Trend(before, after, sqrt(sum(variances)), highest=max(e.metrics[mean] for e in (*first, *last)))
 
 
 def first_third(epochs: Sequence[T]) -> Sequence[T]:

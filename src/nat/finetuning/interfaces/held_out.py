@@ -105,7 +105,7 @@ def held_out_records(output: EvaluationRunOutput, evaluator: str | None) -> list
     played = repetitions([record.example_id for record in records])
     return [
         record.model_copy(update={"example_id": example, "generation": generation})
-        for record, (example, generation) in zip(outcome.with_facts(records, output.rollouts), played, strict=True)
+        for record, (example, generation) in zip(outcome.with_facts(records, output, evaluator), played, strict=True)
     ]
 
 

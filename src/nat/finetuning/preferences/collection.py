@@ -65,7 +65,9 @@ def collect(
         whole.skipped += found.skipped
         whole.stripped += found.stripped
         whole.other_names += found.other_names
-    return Collected(outcome.with_facts(records, output.rollouts), pairs, num_turns, whole)
+    return Collected(
+        outcome.with_facts(records, output, None if reward is None else reward.name), pairs, num_turns, whole
+    )
 
 
 def _record(

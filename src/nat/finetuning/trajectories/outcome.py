@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nat.capture.steps import failed_calls
-from nat.data_models.evaluate_runtime import RolloutFacts
+from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
 from nat.data_models.finetuning import RewardFunctionConfig, Trajectory
 from nat.data_models.llm_call import LLMCall
 from nat.data_models.rollout_failure import RolloutFailure
-from nat.data_models.score import score_problem
+from nat.data_models.score import is_score, score_problem
 from nat.errors import EvaluationError
 from nat.finetuning.trajectories.calls import SeenCall, Selection, Target, calls_of
 from nat.finetuning.trajectories.credit import credit_answers
@@ -106,9 +106,17 @@ def scored(
     return record, trajectory
 
 
-def with_facts(records: Iterable[RolloutRecord], facts: Iterable[RolloutFacts]) -> list[RolloutRecord]:
-    """The records of one pass, with the seed and the duration of each rollout."""
-    of_item = {fact.item_id: {"seed": fact.seed, "seconds": fact.seconds} for fact in facts}
+def with_facts(
+    records: Iterable[RolloutRecord], output: EvaluationRunOutput, reward: str | None
+) -> list[RolloutRecord]:
+    """The records of one pass, with the seed and the duration of each rollout, and its scores beside the reward."""
+    of_item: dict[str, dict[str, Any]] = {
+        fact.item_id: {"seed": fact.seed, "seconds": fact.seconds, "scores_beside": {}} for fact in output.rollouts
+    }
+    for name, result in output.evaluation_results:
+        for score in result.eval_output_items:
+            if name != reward and is_score(score.score) and str(score.id) in of_item:
+                of_item[str(score.id)]["scores_beside"][name] = float(score.score)
     return [record.model_copy(update=of_item.get(record.example_id, {})) for record in records]
 
 
