@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nat.backend.words.calls import MalformedCall, name_and_arguments
-from nat.backend.words.formats import NEVER, Format, FormatRefused
+from nat.backend.words.formats import Format, FormatRefused
 from nat.backend.words.marks import (
     NAME,
     SPACE,
@@ -61,8 +61,7 @@ def found(render: Render, source: str) -> Format:
     hidden += [*layout(before), *(layout(after) or [after.strip()])]
     if thinking is not None:
         hidden = [part for mark in hidden for part in (mark, mark.removeprefix(thinking[1])) if thinking[0] not in part]
-    start = plain.header.strip() or NEVER
-    return Format.of(ORIGIN, calls, hidden=disjoint(hidden), thinking=thinking, start=start)
+    return Format.of(ORIGIN, calls, hidden=disjoint(hidden), thinking=thinking)
 
 
 def _thinking(render: Render, source: str) -> _Marks | None:
