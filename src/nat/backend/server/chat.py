@@ -222,7 +222,7 @@ class _ChatWriter:
         if self._body.calls_tools and not reader.num_calls and self._service.loaded.tokenizer.words.refusal:
             choice.lost_call = CallStatus.NO_FORMAT
         elif reader.lost:
-            choice.lost_call = reader.lost[0].status
+            choice.lost_call = reader.lost[0]
 
     def _answer(self, kind: Any, request: Request, choices: list[ChatChoice]) -> ChatCompletion:
         return ChatCompletion(
