@@ -146,7 +146,7 @@ class ChatTokenizer:
         messages: Sequence[dict[str, Any]],
         *,
         tools: Sequence[dict[str, Any]] | None = None,
-        template_arguments: dict[str, Any] | None = None,
+        template_arguments: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """Token ids of a conversation, ready for the assistant's next message."""
         return self.encode_rendered(self.render_text(messages, tools=tools, template_arguments=template_arguments))
@@ -156,7 +156,7 @@ class ChatTokenizer:
         messages: Sequence[dict[str, Any]],
         *,
         tools: Sequence[dict[str, Any]] | None = None,
-        template_arguments: dict[str, Any] | None = None,
+        template_arguments: Mapping[str, Any] | None = None,
         for_answer: bool = True,
     ) -> str:
         """The same as the text that the chat template writes; without `for_answer`, it ends with the last message."""

@@ -92,7 +92,9 @@ class ChatRoute:
             messages = [template_message(message.model_dump(exclude_unset=True)) for message in body.messages]
             chat = Chat(messages, tools, body.chat_template_kwargs, words.format)
             chat = self._continuations.with_reasoning(chat, session=session)
-            text = self._continuations.render(chat)
+            text = service.loaded.tokenizer.render_text(
+                chat.messages, tools=chat.tools, template_arguments=chat.template_arguments
+            )
             limits.check_text(text, param="messages")
             return self._continuations.prompt(chat, text, session=session)
 
