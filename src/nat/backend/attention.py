@@ -169,23 +169,6 @@ class _RowBucket:
     length: int
 
 
-def rows_alone(decoder: nn.Module, token_ids_T: Tensor, paths: Sequence[NDArray[np.int64]]) -> Tensor:
-    """Hidden states of all tokens; `paths` are the packed indices of each row's tokens, which rows may share.
-
-    A shared token is the same in each of its rows, and so is its gradient: it is taken from the longest of them.
-    """
-    parts, computed = [], list[NDArray[np.int64]]()
-    ends = set[int]()
-    for path in sorted(paths, key=len, reverse=True):
-        if int(path[-1]) not in ends:  # else the row is the beginning of another
-            ids_1L = token_ids_T[torch.from_numpy(path).to(token_ids_T.device)].unsqueeze(0)
-            parts.append(decoder(input_ids=ids_1L, use_cache=False).last_hidden_state[0])
-            computed.append(path)
-            ends.update(path.tolist())
-    _, first = np.unique(np.concatenate(computed), return_index=True)
-    return torch.cat(parts).index_select(0, torch.from_numpy(first).to(token_ids_T.device))
-
-
 class PackedRows(Segmented):
     """Independent causal sequences in one packed row, without a cache: training batches and prefills."""
 
@@ -225,11 +208,6 @@ class PackedRows(Segmented):
             part = self._attend_bucket(bucket, query, key, value, scale, window)
             out = out.index_copy(0, _index(bucket.tokens_N), part)
         return out
-
-    def row_by_row(self, decoder: nn.Module) -> Tensor:
-        """Hidden states of all tokens, each row computed alone."""
-        paths = np.split(np.arange(sum(self.lengths)), np.cumsum(self.lengths)[:-1])
-        return rows_alone(decoder, self.token_ids_T, paths)
 
     def _attend_bucket(  # noqa: PLR0917 - attention's own arguments
         self, bucket: _RowBucket, query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: Window
