@@ -155,7 +155,7 @@ class Template:
     def __init__(self, source: str) -> None:
         self.source = source
 
-    def __call__(self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, for_answer: bool) -> str:
+    def __call__(self, messages: Sequence[dict[str, Any]], *, tools: Sequence[dict[str, Any]], for_answer: bool) -> str:
         variables = {"messages": messages, "tools": tools, "add_generation_prompt": for_answer}
         try:
             return render(self.source, variables)

@@ -104,7 +104,7 @@ def tokenizer_of(source: str, sandbox: Sandbox, *, marks: Sequence[str] = (), **
     hf.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>"})
     own = dict.fromkeys([*MARKS.findall(source), *marks])
     hf.add_special_tokens({"additional_special_tokens": [mark for mark in own if mark != "</s>"]})
-    if (end := _end_of_turn(Player(ChatTokenizer(hf, sandbox=sandbox, options=options)).render)) is not None:
+    if (end := _end_of_turn(ChatTokenizer(hf, sandbox=sandbox, options=options).render_text)) is not None:
         hf.add_special_tokens({"eos_token": end})
     return ChatTokenizer(hf, sandbox=sandbox, options=options)
 
@@ -113,10 +113,10 @@ def _end_of_turn(render: Render) -> str | None:
     """The mark that a template writes after an answer, or before what follows one."""
     chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": SAID}]
     try:
-        whole = render(chat, TOOLS, for_answer=False)
-        followed = render([*chat, chat[0]], TOOLS, for_answer=False)
+        whole = render(chat, tools=TOOLS, for_answer=False)
+        followed = render([*chat, chat[0]], tools=TOOLS, for_answer=False)
         texts = [whole, answer(render, chat[1]).text]
-        if whole == render(chat, TOOLS, for_answer=True):  # it begins another answer after each one
+        if whole == render(chat, tools=TOOLS, for_answer=True):  # it begins another answer after each one
             texts.reverse()
     except (*REFUSALS, ModelCodeStopped):
         return None
@@ -153,19 +153,17 @@ class Player:
             return text
         return ("" if prefix else opened) + thought + closed + plain
 
-    def render(self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, for_answer: bool) -> str:
-        """The template, for the conversations that show formats."""
-        return self.tokenizer.render_text(messages, tools=tools, for_answer=for_answer)
-
     def _rendered(self, message: dict[str, Any]) -> str:
-        text, eos = answer(self.render, message).text, self.tokenizer.hf.eos_token
+        text, eos = answer(self.tokenizer.render_text, message).text, self.tokenizer.hf.eos_token
         if (end := text.rfind(eos)) >= 0:
             return text[: end + len(eos)]
         if "tool_calls" not in message or text.endswith(tuple(self.tokenizer.special_tokens)):
             return text
         result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "17"}
         chat = [{"role": "user", "content": "?"}, message]
-        before, after = (self.render(each, TOOLS, for_answer=False) for each in (chat, [*chat, result]))
+        before, after = (
+            self.tokenizer.render_text(each, tools=TOOLS, for_answer=False) for each in (chat, [*chat, result])
+        )
         mark = MARKS.match(after.removeprefix(before).lstrip()) if after.startswith(before) else None
         return text + (mark.group() if mark else "")  # such as Gemma's mark of a result, with which it stops
 

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -144,25 +144,18 @@ def hidden_states(model: PreTrainedModel, batch: PackedBatch | RowByRow) -> Tens
     if not takes_packed(model):
         assert isinstance(batch, RowByRow), "steps of the plain path are for models on it"
         return batch.row_by_row(decoder(model))
-    states: Tensor = decoder(model)(**_arguments(batch)).last_hidden_state[0]
-    return states
-
-
-def _arguments(batch: PackedBatch | RowByRow) -> dict[str, Any]:
-    """What a model gets for packed tokens."""
     assert isinstance(batch, PackedBatch), "the same the other way round"
-    ids, positions = batch.token_ids_T.unsqueeze(0), batch.position_ids_T.unsqueeze(0)
-    return {"input_ids": ids, "position_ids": positions, "use_cache": False, "packed": batch}
+    ids_1T, positions_1T = batch.token_ids_T.unsqueeze(0), batch.position_ids_T.unsqueeze(0)
+    outputs = decoder(model)(input_ids=ids_1T, position_ids=positions_1T, use_cache=False, packed=batch)
+    states_TD: Tensor = outputs.last_hidden_state[0]
+    return states_TD
 
 
 def packed_logits(model: PreTrainedModel, batch: PackedBatch | RowByRow, keep_K: Tensor | None = None) -> Tensor:
     """Logits [K, V] after the tokens at the packed indices `keep_K` (None: after every token)."""
-    if not takes_packed(model):
-        states = hidden_states(model, batch)
-        kept = states if keep_K is None else states[keep_K]
-        plain_KV: Tensor = head(model)(inputs_embeds=kept.unsqueeze(0), use_cache=False).logits[0]
-        return plain_KV
-    logits_KV: Tensor = model(**_arguments(batch), logits_to_keep=0 if keep_K is None else keep_K).logits[0]
+    states = hidden_states(model, batch)
+    kept = states if keep_K is None else states[keep_K]
+    logits_KV: Tensor = head(model)(inputs_embeds=kept.unsqueeze(0), use_cache=False).logits[0]
     return logits_KV
 
 
@@ -174,23 +167,6 @@ class _RowBucket:
     cells_N: Tensor | None  # their cells in the padded [R * L] grid, None: no padding needed
     num_rows: int
     length: int
-
-
-def rows_alone(decoder: nn.Module, token_ids_T: Tensor, paths: Sequence[NDArray[np.int64]]) -> Tensor:
-    """Hidden states of all tokens; `paths` are the packed indices of each row's tokens, which rows may share.
-
-    A shared token is the same in each of its rows, and so is its gradient: it is taken from the longest of them.
-    """
-    parts, computed = [], list[NDArray[np.int64]]()
-    ends = set[int]()
-    for path in sorted(paths, key=len, reverse=True):
-        if int(path[-1]) not in ends:  # else the row is the beginning of another
-            ids_1L = token_ids_T[torch.from_numpy(path).to(token_ids_T.device)].unsqueeze(0)
-            parts.append(decoder(input_ids=ids_1L, use_cache=False).last_hidden_state[0])
-            computed.append(path)
-            ends.update(path.tolist())
-    _, first = np.unique(np.concatenate(computed), return_index=True)
-    return torch.cat(parts).index_select(0, torch.from_numpy(first).to(token_ids_T.device))
 
 
 class PackedRows(Segmented):
@@ -232,11 +208,6 @@ class PackedRows(Segmented):
             part = self._attend_bucket(bucket, query, key, value, scale, window)
             out = out.index_copy(0, _index(bucket.tokens_N), part)
         return out
-
-    def row_by_row(self, decoder: nn.Module) -> Tensor:
-        """Hidden states of all tokens, each row computed alone."""
-        paths = np.split(np.arange(sum(self.lengths)), np.cumsum(self.lengths)[:-1])
-        return rows_alone(decoder, self.token_ids_T, paths)
 
     def _attend_bucket(  # noqa: PLR0917 - attention's own arguments
         self, bucket: _RowBucket, query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: Window

@@ -107,14 +107,11 @@ class ChatTokenizer:
             ModelNotSupported: there is no chat template, or the configured format is none or misreads its calls.
 
         """
-
-        def render(messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, for_answer: bool) -> str:
-            return self._rendered(messages, {"tools": tools, "add_generation_prompt": for_answer})
-
         self._check_template()
-        source, declared = self.hf.get_chat_template(None, list(TOOLS)), self._options.response_template
+        source, own = self.hf.get_chat_template(None, list(TOOLS)), self.hf.response_template
+        declared = self._options.response_template
         try:
-            return choose(render, source, marks=self.special_tokens, declared=declared, own=self.hf.response_template)
+            return choose(self.render_text, source, marks=self.special_tokens, declared=declared, own=own)
         except FormatRefused as error:
             hint = "correct it, or leave it out: most formats are found in the chat template"
             raise ModelNotSupported(f"response_template: {error}", hint=hint) from error
@@ -149,7 +146,7 @@ class ChatTokenizer:
         messages: Sequence[dict[str, Any]],
         *,
         tools: Sequence[dict[str, Any]] | None = None,
-        template_arguments: dict[str, Any] | None = None,
+        template_arguments: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """Token ids of a conversation, ready for the assistant's next message."""
         return self.encode_rendered(self.render_text(messages, tools=tools, template_arguments=template_arguments))
@@ -159,7 +156,7 @@ class ChatTokenizer:
         messages: Sequence[dict[str, Any]],
         *,
         tools: Sequence[dict[str, Any]] | None = None,
-        template_arguments: dict[str, Any] | None = None,
+        template_arguments: Mapping[str, Any] | None = None,
         for_answer: bool = True,
     ) -> str:
         """The same as the text that the chat template writes; without `for_answer`, it ends with the last message."""
@@ -168,22 +165,13 @@ class ChatTokenizer:
         self._check_variables(variables)
         if not messages:
             raise ChatNotRendered("there are no messages")
-        offered = None if tools is None else list(tools)
-        return self._rendered(messages, {**variables, "tools": offered, "add_generation_prompt": for_answer})
-
-    def _check_template(self) -> None:
-        if self.hf.chat_template is None:
-            raise ModelNotSupported(
-                "the model's tokenizer has no chat template, so chat messages cannot be rendered",
-                hint="use /v1/completions, or add a chat_template.jinja to the tokenizer's folder",
-            )
-
-    def _rendered(self, messages: Sequence[dict[str, Any]], variables: Mapping[str, Any]) -> str:
         plain = [_plain_message(message) for message in messages]
-        named = {**self.hf.special_tokens_map, "documents": None, **self._options.variables, **variables}
+        offered = None if tools is None else list(tools)
+        known = {**self.hf.special_tokens_map, **self._options.variables, **variables}
+        named = {**known, "documents": None, "tools": offered, "add_generation_prompt": for_answer}
         refusal: Exception | None = None
         try:
-            template = self.hf.get_chat_template(None, named["tools"])
+            template = self.hf.get_chat_template(None, offered)
             for spelt in chain([plain], _respelt(plain)):
                 request = {"template": template, "variables": {**named, "messages": spelt}, "now": self._options.now}
                 try:
@@ -195,6 +183,13 @@ class ChatTokenizer:
         except (ValueError, TypeError, RecursionError) as error:  # no template by default, or messages that are no JSON
             raise ChatNotRendered(describe_error(error)) from error
         raise ChatNotRendered(str(refusal)) from refusal
+
+    def _check_template(self) -> None:
+        if self.hf.chat_template is None:
+            raise ModelNotSupported(
+                "the model's tokenizer has no chat template, so chat messages cannot be rendered",
+                hint="use /v1/completions, or add a chat_template.jinja to the tokenizer's folder",
+            )
 
     def encode_rendered(self, text: str) -> list[int]:
         """Token ids of a rendered template, with the special tokens that are in it and no others."""

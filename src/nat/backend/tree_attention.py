@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nat.backend.attention import PackedRows, PaddedQueries, Window, rows_alone, similar
+from nat.backend.attention import PackedRows, PaddedQueries, Window, similar
 from nat.backend.segments import Segmented, Segments
 
 Ids = NDArray[np.int64]
@@ -116,8 +116,20 @@ class PackedTree(Segmented):
         return out
 
     def row_by_row(self, decoder: nn.Module) -> Tensor:
-        """Hidden states of all tokens, each row computed alone, shared prefixes for every row again."""
-        return rows_alone(decoder, self.token_ids_T, self.paths)
+        """Hidden states of all tokens, each row computed alone, shared prefixes for every row again.
+
+        A shared token is the same in each of its rows, and so is its gradient: it is taken from the longest of them.
+        """
+        parts, computed, ends = list[Tensor](), list[Ids](), set[int]()
+        device = self.token_ids_T.device
+        for path in sorted(self.paths, key=len, reverse=True):
+            if int(path[-1]) not in ends:  # else the row is the beginning of another
+                ids_1L = self.token_ids_T[torch.from_numpy(path).to(device)].unsqueeze(0)
+                parts.append(decoder(input_ids=ids_1L, use_cache=False).last_hidden_state[0])
+                computed.append(path)
+                ends.update(path.tolist())
+        _, first = np.unique(np.concatenate(computed), return_index=True)
+        return torch.cat(parts).index_select(0, torch.from_numpy(first).to(device))
 
     @property
     def num_row_tokens(self) -> int:

@@ -92,7 +92,9 @@ class ChatRoute:
             messages = [template_message(message.model_dump(exclude_unset=True)) for message in body.messages]
             chat = Chat(messages, tools, body.chat_template_kwargs, words.format)
             chat = self._continuations.with_reasoning(chat, session=session)
-            text = self._continuations.render(chat)
+            text = service.loaded.tokenizer.render_text(
+                chat.messages, tools=chat.tools, template_arguments=chat.template_arguments
+            )
             limits.check_text(text, param="messages")
             return self._continuations.prompt(chat, text, session=session)
 
@@ -222,7 +224,7 @@ class _ChatWriter:
         if self._body.calls_tools and not reader.num_calls and self._service.loaded.tokenizer.words.refusal:
             choice.lost_call = CallStatus.NO_FORMAT
         elif reader.lost:
-            choice.lost_call = reader.lost[0].status
+            choice.lost_call = reader.lost[0]
 
     def _answer(self, kind: Any, request: Request, choices: list[ChatChoice]) -> ChatCompletion:
         return ChatCompletion(

@@ -131,17 +131,6 @@ class Continuations:
         """Size of what is remembered: four bytes for each token, and the text of the prompts."""
         return self._num_bytes
 
-    def render(self, chat: Chat) -> str:
-        """The text that the model's template writes for a chat.
-
-        Raises:
-            ChatNotRendered: the template refuses the messages.
-            ModelNotSupported: there is no template.
-
-        """
-        arguments = dict(chat.template_arguments)
-        return self._tokenizer.render_text(chat.messages, tools=chat.tools, template_arguments=arguments)
-
     def with_reasoning(self, chat: Chat, *, session: str = "") -> Chat:
         """The chat with the thinking of answers that were served here, which most clients do not send back.
 

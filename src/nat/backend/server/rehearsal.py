@@ -82,14 +82,10 @@ def _played(tokenizer: ChatTokenizer, title: str, script: Sequence[dict[str, Any
 
 def _text(tokenizer: ChatTokenizer, message: dict[str, Any]) -> str:
     """What the template writes for an answer, up to the token that ends it."""
-
-    def render(messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, for_answer: bool) -> str:
-        return tokenizer.render_text(messages, tools=tools, for_answer=for_answer)
-
-    written = answer(render, message)
-    prompt = render([{"role": "user", "content": ASKED}], TOOLS, for_answer=True)
+    written = answer(tokenizer.render_text, message)
     if tokenizer.words.proof.writes_reasoning:
-        thinking = answer(render, {**message, "reasoning_content": _THOUGHT})
+        thinking = answer(tokenizer.render_text, {**message, "reasoning_content": _THOUGHT})
+        prompt = tokenizer.render_text([{"role": "user", "content": ASKED}], tools=TOOLS)
         written = thinking if prompt.endswith(thinking.header) else written  # else the prompt has closed the thinking
     end = tokenizer.hf.eos_token
     text, found, _ = written.text.partition(end) if end else (written.text, "", "")

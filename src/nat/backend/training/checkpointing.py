@@ -16,8 +16,9 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.attention import packed_logits
 from nat.backend.memory import room_for
+from nat.backend.tree_attention import PackedTree
 from nat.errors import UpdateRejected
 from nat.sizing.rules import CHECKPOINTED_SHARE
 from nat.wire.training import GradientCheckpointing
@@ -106,7 +107,7 @@ def activation_bytes(model: PreTrainedModel) -> float:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    rows = PackedRows.of([[0] * _PROBE_TOKENS], model.device)
+    rows = PackedTree([[0] * _PROBE_TOKENS], model.device)
     with torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
         graph = packed_logits(model, rows, torch.zeros(1, dtype=torch.long, device=model.device))
     assert graph.requires_grad, "something is trained"

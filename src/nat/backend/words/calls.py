@@ -89,12 +89,9 @@ def _parsed(body: str, field: ResponseTemplateField, captures: dict[str, str]) -
 
 
 def _written(name: str, arguments: Any, parameters: Parameters) -> Call:
-    is_text = isinstance(arguments, str)  # as OpenAI writes it
-    values = parse_json(arguments) if is_text else arguments
+    values = parse_json(arguments) if isinstance(arguments, str) else arguments  # OpenAI writes them as text
     if not isinstance(values, dict):
         raise MalformedCall("arguments that are no object")
-    if is_text:
-        return Call(name, arguments)
     schemas = parameters.get(name, {})
     typed = {key: _typed(value, _types(schemas.get(key))) for key, value in values.items()}
     return Call(name, json.dumps(typed, ensure_ascii=False))

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nat.backend.words.families import FAMILIES, HERMES
+from nat.backend.words.families import FOLLOWING, HERMES, PRECEDING
 from nat.backend.words.formats import REASONING, Format, FormatRefused
 from nat.backend.words.found import found
 from nat.backend.words.proof import Proof, prove
@@ -32,12 +32,12 @@ class Words:
     @property
     def refusal(self) -> str | None:
         """Why tool calls may be lost, and what to set; None if the format reads what the template writes."""
-        if self.proof.reads_calls or not (self.proof.writes_calls or self.format.origin == HERMES.name):
+        if self.proof.reads_calls or not (self.proof.writes_calls or self.format.origin == HERMES.origin):
             return None
         unseen = "" if self.proof.shows_tools else "the chat template does not show the model its tools, and "
         return (
             f"{unseen}no known format reads this model's tool calls ({'; '.join(self.tried)}). Calls are read in the "
-            f"{HERMES.name} format; if the model writes others, set `response_template` of the LLM"
+            f"{HERMES.origin} format; if the model writes others, set `response_template` of the LLM"
         )
 
 
@@ -58,23 +58,26 @@ def choose(
         FormatRefused: the declared format is none, or misreads a plain call.
 
     """
-    families = [family for family in FAMILIES if family.sign in source or family.sign in marks]
+    preceding, following = (
+        [known for sign, known in family.items() if sign in source or sign in marks]
+        for family in (PRECEDING, FOLLOWING)
+    )
     tried: list[str] = []
     if own is not None and has_patterns(own):
         own = None
         tried.append(f"{TOKENIZER}: its patterns could take any time, so only marks that are plain text are read")
     known: list[Format | None] = [
         *(Format(raw, origin) for raw, origin in ((declared, YAML), (own, TOKENIZER)) if raw is not None),
-        *(family.format for family in families if family.precedes),
+        *preceding,
         None,  # what is found
-        *(family.format for family in families if not family.precedes),
-        HERMES.format,
+        *following,
+        HERMES,
     ]
     for each in known:
         try:
             words = (each or found(render, source)).hiding(marks)
             proof = prove(words, render)
-            if proof.reads_calls or not proof.writes_calls or words.origin == HERMES.name:
+            if proof.reads_calls or not proof.writes_calls or words.origin == HERMES.origin:
                 return Words(words, proof, tuple(tried))
             problem = f"{words.origin}: it misreads a call: {next(iter(proof.failed.values()))}"
         except FormatRefused as error:

@@ -22,8 +22,6 @@ REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names of the field of a model's thinking."""
 NEVER = "\0"
 """A start anchor for templates that get no prompt: the text that is read begins with the answer."""
-TEXT: dict[str, Any] = {"repeats": True, "content": "text", "content_args": {"strip": False}}
-"""A field whose text is kept as it was written, in several parts."""
 
 
 class FormatRefused(ValueError):
@@ -48,14 +46,12 @@ class Format:
         *,
         hidden: Collection[str] = (),
         thinking: tuple[str, str] | None = None,
-        start: str = NEVER,
     ) -> "Format":
         """A format of calls, of marks that are no content, and of marks around the thinking."""
-        content = {**TEXT, "close": list(hidden)} if hidden else TEXT
-        fields = {CONTENT: content, CALLS: {**calls, "repeats": True}}
+        fields: dict[str, Any] = {CONTENT: {"close": list(hidden)} if hidden else {}, CALLS: {**calls, "repeats": True}}
         if thinking is not None:
             fields[REASONING[0]] = {"open": thinking[0], "close": thinking[1], "content": "text"}
-        return cls({"start_anchor": start, "fields": fields}, origin)
+        return cls({"start_anchor": NEVER, "fields": fields}, origin)
 
     @property
     def fields(self) -> dict[str, ResponseTemplateField]:
@@ -74,8 +70,9 @@ class Format:
     @cached_property
     def regions(self) -> ResponseTemplate:
         """The same marks around regions that are all text, so that the parser never raises."""
-        text: dict[str, Any] = {**TEXT, "join": None, "optional": True, "transform": None, "transform_each": False}
-        fields = {name: replace(field, **text) for name, field in self.fields.items()}
+        text: dict[str, Any] = {"content": "text", "content_args": {"strip": False}, "repeats": True, "optional": True}
+        plain: dict[str, Any] = {"join": None, "transform": None, "transform_each": False}
+        fields = {name: replace(field, **text, **plain) for name, field in self.fields.items()}
         return replace(self._compiled, defaults={}, fields=fields, start_anchor_re=re.compile(NEVER))
 
     @cached_property

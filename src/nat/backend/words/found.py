@@ -7,11 +7,12 @@ JSON, tags or Python. A format that is found is a guess until it passes the proo
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from nat.backend.words.calls import MalformedCall, name_and_arguments
-from nat.backend.words.formats import NEVER, Format, FormatRefused
+from nat.backend.words.formats import Format, FormatRefused
 from nat.backend.words.marks import (
     NAME,
     SPACE,
@@ -60,20 +61,15 @@ def found(render: Render, source: str) -> Format:
     hidden += [*layout(before), *(layout(after) or [after.strip()])]
     if thinking is not None:
         hidden = [part for mark in hidden for part in (mark, mark.removeprefix(thinking[1])) if thinking[0] not in part]
-    start = plain.header.strip() or NEVER
-    return Format.of(ORIGIN, calls, hidden=disjoint(hidden), thinking=thinking, start=start)
+    return Format.of(ORIGIN, calls, hidden=disjoint(hidden), thinking=thinking)
 
 
 def _thinking(render: Render, source: str) -> _Marks | None:
     """The marks around thinking."""
-    thinking = {"role": "assistant", "content": SAID, "reasoning_content": THOUGHT}
-    for message, said in ((thinking, SAID), (_THINKING_CALL, FIRST)):
-        try:
-            shown = answer(render, message)
-        except REFUSALS:
-            continue
+    with suppress(*REFUSALS):
+        shown = answer(render, _THINKING_CALL)
         before, _, rest = shown.text.partition(THOUGHT)
-        if marks := _marks_around(shown.prompt, before.strip(), rest.partition(said)[0]):
+        if marks := _marks_around(shown.prompt, before.strip(), rest.partition(FIRST)[0]):
             return marks
     return next((marks for marks in _USUAL if marks[1] in source), None)
 
@@ -96,11 +92,10 @@ def _marks_around(prompt: str, before: str, after: str) -> _Marks | None:
 
 @dataclass(frozen=True)
 class _Shown:
-    """What a template writes for one call, for two (else nothing), and for one without arguments (else nothing)."""
+    """What a template writes for one call, and for two; nothing if it takes no two."""
 
     one: str
     two: str
-    none: str
     source: str
 
 
@@ -113,24 +108,17 @@ def _calls(render: Render, thinking: _Marks | None, source: str) -> _Found:
             written = written.replace(one, _ID)
         return written
 
-    def text_or_nothing(*calls: tuple[str, dict[str, Any]]) -> str:
-        try:
-            written = text(*calls)
-        except REFUSALS:
-            return ""
-        return written if calls[-1][0] in written else ""
-
     try:
-        one = text((FIRST, ARGUMENTS))
+        one, two = text((FIRST, ARGUMENTS)), ""
     except REFUSALS as error:
         raise NotFound(f"the chat template refuses a call: {error}") from error
     if FIRST not in one:
         raise NotFound("the chat template does not write calls")
-    two = text_or_nothing((FIRST, ARGUMENTS), (SECOND, ARGUMENTS))
-    shown = _Shown(one, two, text_or_nothing((FIRST, {})), source)
+    with suppress(*REFUSALS):
+        two = text((FIRST, ARGUMENTS), (SECOND, ARGUMENTS))
     for form in (_json, _json_after_name, _tags, _python):
-        if calls := form(shown):
-            return calls
+        with suppress(ValueError):  # calls of another form
+            return form(_Shown(one, two if SECOND in two else "", source))
     raise NotFound("the chat template writes calls in no form that is known here")
 
 
@@ -145,90 +133,78 @@ def _values(text: str, start: int = 0) -> Iterator[tuple[int, int, Any]]:
         yield bracket.start(), end, value
 
 
-def _json(shown: _Shown) -> _Found | None:
+def _json(shown: _Shown) -> _Found:
     """Name and arguments in an object of JSON, or in a list of such objects."""
-    for start, end, value in _values(shown.one):
-        record = value[0] if isinstance(value, list) and value else value
-        try:
-            name, arguments = name_and_arguments(record)
-        except MalformedCall:
-            continue
-        if name != FIRST or not _is_arguments(arguments):
-            continue
-        between = ""
-        if not isinstance(value, list):
-            seconds = (at for at, _, other in _values(shown.two, end) if SECOND in json.dumps(other))
-            between = shown.two[end : next(seconds, end)]
-        opened, closes, rest = _around(shown.one[:start], between, shown.one[end:])
-        key = rf'\{{{SPACE}"{re.escape(next(iter(record)))}":'
-        begins = {"open_pattern": rf"(?=\[{SPACE}{key})" if isinstance(value, list) else f"(?={key})"}
-        return {**({"open": opened.strip()} if opened.strip() else begins), **closes, "content": "json"}, rest
-    return None
+    [(start, end, value), *_] = [found for found in _values(shown.one) if _is_call(found[-1])]
+    between = ""
+    if not isinstance(value, list):
+        seconds = (at for at, _, other in _values(shown.two, end) if SECOND in json.dumps(other))
+        between = shown.two[end : next(seconds, end)]
+    opened, closes, rest = _around(shown.one[:start], between, shown.one[end:])
+    key = rf'\{{{SPACE}"{re.escape(next(iter(_first(value))))}":'
+    begins = {"open_pattern": rf"(?=\[{SPACE}{key})" if isinstance(value, list) else f"(?={key})"}
+    return {**({"open": opened.strip()} if opened.strip() else begins), **closes, "content": "json"}, rest
 
 
-def _is_arguments(value: Any) -> bool:
+def _first(value: Any) -> Any:
+    """A value of JSON, or of a list the first one."""
+    return value[0] if isinstance(value, list) and value else value
+
+
+def _is_call(value: Any) -> bool:
+    """True for the first call, or a list that begins with it."""
     try:
-        return bool((json.loads(value) if isinstance(value, str) else value) == ARGUMENTS)
-    except ValueError:
+        return name_and_arguments(_first(value))[0] == FIRST
+    except MalformedCall:
         return False
 
 
-def _json_after_name(shown: _Shown) -> _Found | None:
+def _json_after_name(shown: _Shown) -> _Found:
     """The name, then the arguments as JSON, or without quotes around keys and with marks around strings."""
-    one, two, dialect = shown.one, shown.two, dict[str, Any]()
-    start, end = next(((start, end) for start, end, value in _values(one) if _is_arguments(value)), (0, 0))
-    second = next((second for second, _, value in _values(two, end) if _is_arguments(value)), 0)
+    one, dialect = shown.one, dict[str, Any]()
     if lax := re.search(rf"{FIRST}(?=\{{{KEYS[0]}:(\W+){VALUES[0]}(\W+?),)", one):
         start, end = lax.end(), one.index("}", lax.end(2)) + 1
-        second = two.rindex(SECOND) + len(SECOND) if two else 0
         dialect = {"content_args": {"unquoted_keys": True, "string_delims": [list(lax.groups())]}}
-    at = one.rfind(FIRST, 0, start)
-    if at < 0:
-        return None
-    middle, between = one[at + len(FIRST) : start], ""
-    if second:
-        name = two.rindex(SECOND, 0, second)
-        middle, between = alike(middle, two[name + len(SECOND) : second]), two[end:name]
-    opened, closes, rest = _around(one[:at], between, one[end:])
-    if not opened.strip() and not middle.strip():
-        return None
+    else:
+        [(start, end), *_] = [place for *place, value in _values(one) if value == ARGUMENTS]
+    opened, middle, closes, rest = _named(shown, one.rindex(FIRST, 0, start), start, end)
     begin = pattern(opened.lstrip(), _WILD) or r"(?<![\w.-])"  # a name begins once in a word
     mark = begin + _NAME + pattern(middle.rstrip(), _WILD)
     return {"open_pattern": mark, **closes, "content": "json", **dialect, **_NAMED}, rest
 
 
-def _tags(shown: _Shown) -> _Found | None:
+def _tags(shown: _Shown) -> _Found:
     """The name, then each argument between marks."""
     words = "(.+?)".join(re.escape(str(word)) for pair in ARGUMENTS.items() for word in pair)
-    places = re.search(f"{FIRST}((?:(?!{FIRST}).)*?){words}", shown.one, re.DOTALL)
-    if places is None:
-        return None
-    first, middle, step, _, _, number = places.groups()
-    last, none, before = shown.one[places.end() :], shown.none, shown.one[: places.start()].replace(FIRST, _AGAIN)
-    if shown.two:
-        second = shown.two.index(KEYS[0], shown.two.index(SECOND))
-        first = alike(first, shown.two[shown.two.rindex(SECOND, 0, second) + len(SECOND) : second])
+    [found, *_] = re.finditer(f"{FIRST}((?:(?!{FIRST}).)*?){words}", shown.one, re.DOTALL)
+    first, around, step, _, _, number = found.groups()
     step = step.replace(KEYS[0], _AGAIN)
-    close = common_start(step, last.replace(KEYS[2], _AGAIN))
+    close = common_start(step, shown.one[found.end() :].replace(KEYS[2], _AGAIN))
     key = common_end(first, step[len(close) :])
     if not key.strip() or not close.strip():
-        return None
-    middle = alike(middle, number)
-    tag = pattern(key.strip(), {}) + r"(?P<key>[^<>\"\s]{1,128}?)" + pattern(middle.rstrip(), _WILD)
-    tag += _value(middle + close, shown.source) + pattern(close.strip(), {_AGAIN: "(?P=key)"})
-    end, between = places.end() + len(close.replace(_AGAIN, KEYS[2])), ""
-    if shown.two:
-        until = shown.two.index(KEYS[0], end)
-        between = shown.two[end : shown.two.rindex(SECOND, end, until)].replace(SECOND, _AGAIN)
-    opened, closes, rest = _around(before, between, shown.one[end:])
-    if not opened.strip():
-        return None
-    ending = first.removesuffix(key)
-    if none:
-        ending = common_start(ending, alike(none[none.rindex(FIRST) + len(FIRST) :], ending))
-    mark = pattern(opened.strip(), _WILD) + _NAME + pattern(ending.rstrip(), _WILD)
+        raise ValueError("no tags")
+    around = alike(around, number)
+    tag = pattern(key.strip(), {}) + r"(?P<key>[^<>\"\s]{1,128}?)" + pattern(around.rstrip(), _WILD)
+    tag += _value(around + close, shown.source) + pattern(close.strip(), {_AGAIN: "(?P=key)"})
+    end = found.end() + len(close.replace(_AGAIN, KEYS[2]))
+    opened, middle, closes, rest = _named(shown, found.start(), found.end(1), end)
+    mark = pattern(opened.strip(), _WILD) + _NAME + pattern(middle.removesuffix(key).rstrip(), _WILD)
     content = {"content": "xml-inline", "content_args": {"tag_pattern": tag}}
     return {"open_pattern": mark, **closes, **content, **_NAMED}, rest
+
+
+def _named(shown: _Shown, at: int, start: int, end: int) -> tuple[str, str, dict[str, Any], list[str]]:
+    """What opens a call, stands after its name, closes it, and is no content, for a name and the arguments after it."""
+    middle, between = shown.one[at + len(FIRST) : start], ""
+    if shown.two:
+        second = shown.two.index(KEYS[0], end) - shown.one.index(KEYS[0], start) + start
+        name = shown.two.rindex(SECOND, 0, second)
+        middle, between = alike(middle, shown.two[name + len(SECOND) : second]), shown.two[end:name]
+    before, between = shown.one[:at].replace(FIRST, _AGAIN), between.replace(SECOND, _AGAIN)
+    opened, closes, rest = _around(before, between, shown.one[end:])
+    if not opened.strip() and not middle.strip():
+        raise ValueError("nothing marks a call")
+    return opened, middle, closes, rest
 
 
 def _value(around: str, source: str) -> str:
@@ -237,11 +213,9 @@ def _value(around: str, source: str) -> str:
     return rf"\n?{value}\n?" if "\n" in around else value
 
 
-def _python(shown: _Shown) -> _Found | None:
+def _python(shown: _Shown) -> _Found:
     """Calls as Python writes them, in one list."""
-    found = re.search(rf"\[?{FIRST}\({KEYS[0]}=['\"]{VALUES[0]}['\"], ?{KEYS[1]}=.*?\)\]?", shown.one)
-    if found is None:
-        return None
+    [found, *_] = re.finditer(rf"\[?{FIRST}\({KEYS[0]}=['\"]{VALUES[0]}['\"], ?{KEYS[1]}=.*?\)\]?", shown.one)
     opened, closes, rest = _around(shown.one[: found.start()], "", shown.one[found.end() :])
     mark = {"open": opened.strip()} if opened.strip() else {"open_pattern": rf"(?=\[{NAME}\()"}
     return {**mark, **closes, "content": "text"}, rest

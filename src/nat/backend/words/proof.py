@@ -64,7 +64,7 @@ def prove(words: Format, render: Render) -> Proof:
         if problem is not None:
             failed[kind] = problem
     try:
-        shows = FIRST in render([{"role": "user", "content": ASKED}], TOOLS, for_answer=True)
+        shows = FIRST in render([{"role": "user", "content": ASKED}], tools=TOOLS, for_answer=True)
     except REFUSALS:
         shows = False
     return Proof(shows, writes, reasons, failed)

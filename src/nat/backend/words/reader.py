@@ -24,14 +24,6 @@ _BEHIND = 64
 """Characters that the parser keeps of what it has read, since a mark may depend on the text before it."""
 
 
-@dataclass(frozen=True)
-class LostCall:
-    """A call that does not count, as the model wrote it."""
-
-    status: CallStatus
-    text: str
-
-
 @dataclass
 class Piece:
     """What a piece of an answer added."""
@@ -99,7 +91,8 @@ class AnswerReader:
         self._calls_wanted = calls_wanted
         self._parser = ResponseParser(words.regions, prefix=prefix)
         self.num_calls = 0
-        self.lost: list[LostCall] = []
+        self.lost: list[CallStatus] = []
+        """Why calls do not count, each of them."""
         self._unread = ""
         """Text that the parser was given and that no event has reported."""
         self._open: _Region | None = None
@@ -203,7 +196,7 @@ class AnswerReader:
 
     def _lose(self, status: CallStatus) -> None:
         assert self._open is not None, "only a call's region is lost"
-        self.lost.append(LostCall(status, self._open.text))
+        self.lost.append(status)
         shown = self._open.text if self._hidden is None else self._hidden.sub("", self._open.text)
         self._add_content(self._layout + shown)
         self._layout = ""

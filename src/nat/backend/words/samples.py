@@ -30,7 +30,7 @@ class Render(Protocol):
     """A chat template: the text of messages, with or without the beginning of an answer."""
 
     def __call__(
-        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, for_answer: bool
+        self, messages: Sequence[dict[str, Any]], *, tools: Sequence[dict[str, Any]], for_answer: bool
     ) -> str: ...
 
 
@@ -72,12 +72,12 @@ def answer(render: Render, message: Mapping[str, Any]) -> Answer:
 
     """
     question = {"role": "user", "content": ASKED}
-    whole = render([question, dict(message)], TOOLS, for_answer=False)
+    whole = render([question, dict(message)], tools=TOOLS, for_answer=False)
     calls = message.get("tool_calls", ())
     if calls and FIRST not in whole.rpartition(ASKED)[2]:  # Kimi's write the id, which has the function's name
         named = [{**call, "id": f"functions.{call['function']['name']}:{at}"} for at, call in enumerate(calls)]
-        whole = render([question, {**message, "tool_calls": named}], TOOLS, for_answer=False)
-    asked, prompt = (render([question], TOOLS, for_answer=for_answer) for for_answer in (False, True))
+        whole = render([question, {**message, "tool_calls": named}], tools=TOOLS, for_answer=False)
+    asked, prompt = (render([question], tools=TOOLS, for_answer=for_answer) for for_answer in (False, True))
     always = asked == prompt
     whole, asked, prompt = (text.rpartition(ASKED)[2] for text in (whole, asked, prompt))
     before = common_start(whole, asked)

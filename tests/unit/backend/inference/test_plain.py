@@ -9,13 +9,14 @@ import torch
 from fakes.families import make_tiny_family
 from fakes.listeners import Recorder, one, run
 from fakes.tiny_fixtures import load_again
-from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.attention import packed_logits
 from nat.backend.inference.detokenizer import Detokenizer
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.plain import PlainSlots
 from nat.backend.inference.scheduler import Chunk
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.path_checks import load_checked_model
+from nat.backend.tree_attention import PackedTree
 
 FAMILIES = {"qwen3_5_text": "chunks", "jamba": "tokens", "recurrent_gemma": "nothing"}
 """What the cache of each continues."""
@@ -103,7 +104,7 @@ def test_a_model_that_could_be_packed_samples_the_same_tokens_on_the_plain_path(
     )
     assert first == second
     with torch.no_grad():
-        rows = PackedRows.of([[1, 2, 3], [1, 2], [4]])
+        rows = PackedTree([[1, 2, 3], [1, 2], [4]])
         torch.testing.assert_close(
             packed_logits(plain.model, rows), packed_logits(packed.model, rows), atol=1e-5, rtol=0
         )

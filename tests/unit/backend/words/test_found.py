@@ -13,7 +13,7 @@ SILENT = template("")
 ODD = template(
     "{% for c in m.tool_calls or [] %}CALL {{ c.function.name }} WITH {{ c.function.arguments.zqa }}{% endfor %}"
 )
-HERMES_TEMPLATE = dict(HERMES.format.template)
+HERMES_TEMPLATE = dict(HERMES.template)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -46,7 +46,7 @@ def test_white_space_in_empty_thinking_is_no_failure():
 def test_the_proof_says_what_was_misread():
     """The report shows what was written and what was read."""
     written = answer(Template(TEMPLATES["llama"]), ANSWERS["one call"])
-    problem = misread(HERMES.format, written, ANSWERS["one call"])
+    problem = misread(HERMES, written, ANSWERS["one call"])
     assert problem is not None
     assert "zqfirst" in problem
 
@@ -112,7 +112,7 @@ def test_patterns_of_a_models_folder_are_not_run(pattern):
 def test_a_template_that_writes_no_calls_is_named():
     """Calls are then read as most models write them, with a word of what was tried and what to set."""
     words = choose(Template(SILENT), SILENT)
-    assert words.format.origin == HERMES.name
+    assert words.format.origin == HERMES.origin
     assert "does not write calls" in words.refusal
     assert "response_template" in words.refusal
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fakes.call_templates import TEMPLATES, Template
 from nat.backend.words.calls import Call
 from nat.backend.words.choice import choose
-from nat.backend.words.families import FAMILIES, HERMES
+from nat.backend.words.families import FOLLOWING, HERMES, PRECEDING
 from nat.backend.words.formats import Format
 from nat.backend.words.reader import AnswerReader, CallStatus
 
@@ -95,7 +95,7 @@ def test_what_was_read_is_forgotten():
 
 def test_arguments_of_json_keep_their_types():
     """JSON says itself what is a number, so a string stays one."""
-    _, _, calls, _ = read(HERMES.format, [hermes('{"days": "3"}')])
+    _, _, calls, _ = read(HERMES, [hermes('{"days": "3"}')])
     assert calls == [("weather", {"days": "3"})]
 
 
@@ -105,7 +105,7 @@ def test_a_call_that_was_cut_is_content(end):
     text = call(city="Bern", days="2")[:end]
     content, _, calls, lost = read(CODER, [text])
     assert (content, calls) == (text, [])
-    assert [each.status for each in lost] == [CallStatus.UNCLOSED]
+    assert lost == [CallStatus.UNCLOSED]
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ def test_a_call_that_was_cut_is_content(end):
 )
 def test_a_malformed_call_is_content(text):
     """What is no call stays in the answer, and the text after it is read on."""
-    content, _, calls, lost = read(HERMES.format, [f"A{text}B{hermes('{}')}"])
+    content, _, calls, lost = read(HERMES, [f"A{text}B{hermes('{}')}"])
     assert (content, calls) == (f"A{text}B", [("weather", {})])
-    assert [(each.status, each.text) for each in lost] == [(CallStatus.MALFORMED, text)]
+    assert lost == [CallStatus.MALFORMED]
 
 
 @pytest.mark.parametrize(
@@ -141,15 +141,15 @@ def test_tags_that_are_not_closed_are_content(text):
     """An argument never takes in the next one, and none is left out."""
     content, _, calls, lost = read(CODER, [text])
     assert (content, calls) == (text, [])
-    assert [each.status for each in lost] == [CallStatus.MALFORMED]
+    assert lost == [CallStatus.MALFORMED]
 
 
 def test_a_call_of_an_unknown_tool_is_content():
     """Only functions that were offered are called; without tools any name counts."""
     text = hermes("{}", name="format_disk")
-    content, _, calls, lost = read(HERMES.format, [text])
-    assert (content, calls, [each.status for each in lost]) == (text, [], [CallStatus.UNKNOWN_TOOL])
-    assert read(HERMES.format, [text], tools=None)[2] == [("format_disk", {})]
+    content, _, calls, lost = read(HERMES, [text])
+    assert (content, calls, lost) == (text, [], [CallStatus.UNKNOWN_TOOL])
+    assert read(HERMES, [text], tools=None)[2] == [("format_disk", {})]
 
 
 def test_a_call_inside_thinking_is_thinking():
@@ -178,19 +178,19 @@ def test_text_is_read_on_after_a_section_of_calls():
 
 def test_marks_without_meaning_are_hidden():
     """Special tokens that the format does not use are no content; its own marks still count."""
-    words = HERMES.format.hiding(["<|im_end|>", "<tool_call>", "<|im_start|>"])
+    words = HERMES.hiding(["<|im_end|>", "<tool_call>", "<|im_start|>"])
     content, _, calls, _ = read(words, [f"Hi<|im_start|>!{hermes('{}')}<|im_end|>"])
     assert (content, calls) == ("Hi!", [("weather", {})])
 
 
 def test_further_calls_are_dropped():
     """`parallel_tool_calls: false` keeps the first call."""
-    assert read(HERMES.format, [hermes("{}") + hermes("{}", "stop")], calls_wanted=1)[:3] == ("", "", [("weather", {})])
+    assert read(HERMES, [hermes("{}") + hermes("{}", "stop")], calls_wanted=1)[:3] == ("", "", [("weather", {})])
 
 
 def test_a_call_needs_no_arguments():
     """Arguments that are missing or already text are accepted, under either of their names."""
-    reader = AnswerReader(HERMES.format)
+    reader = AnswerReader(HERMES)
     block = "<tool_call>{}</tool_call>"
     assert reader.push(block.format('{"name": "f"}')).calls == [Call("f", "{}")]
     assert reader.push(block.format('{"name": "f", "arguments": "{}"}')).calls == [Call("f", "{}")]
@@ -205,12 +205,12 @@ FAMILY_CALLS = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", [*PRECEDING.values(), *FOLLOWING.values()], ids=lambda family: family.origin)
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
 def test_the_registry_reads_what_its_models_write(family, size):
     """Each family of the registry reads a call as its models write it."""
-    text = FAMILY_CALLS[family.name]
-    content, _, calls, _ = read(family.format, [text[at : at + size] for at in range(0, len(text), size)])
+    text = FAMILY_CALLS[family.origin]
+    content, _, calls, _ = read(family, [text[at : at + size] for at in range(0, len(text), size)])
     assert (content, calls) == ("", [("weather", {"city": "Bern"})])
 
 
@@ -245,7 +245,7 @@ def test_calls_do_not_depend_on_the_pieces(data, name):
 def test_text_without_calls_is_the_content(pieces):
     """Without a call the content is the text, unchanged."""
     text = "".join(pieces)
-    content, _, calls, _ = read(HERMES.format, [text])
+    content, _, calls, _ = read(HERMES, [text])
     if not calls:
         assert content == text
 
