@@ -89,9 +89,12 @@ def _parsed(body: str, field: ResponseTemplateField, captures: dict[str, str]) -
 
 
 def _written(name: str, arguments: Any, parameters: Parameters) -> Call:
-    values = parse_json(arguments) if isinstance(arguments, str) else arguments  # OpenAI writes them as text
+    is_text = isinstance(arguments, str)  # as OpenAI writes it
+    values = parse_json(arguments) if is_text else arguments
     if not isinstance(values, dict):
         raise MalformedCall("arguments that are no object")
+    if is_text:
+        return Call(name, arguments)
     schemas = parameters.get(name, {})
     typed = {key: _typed(value, _types(schemas.get(key))) for key, value in values.items()}
     return Call(name, json.dumps(typed, ensure_ascii=False))
