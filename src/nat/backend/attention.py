@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -144,18 +144,25 @@ def hidden_states(model: PreTrainedModel, batch: PackedBatch | RowByRow) -> Tens
     if not takes_packed(model):
         assert isinstance(batch, RowByRow), "steps of the plain path are for models on it"
         return batch.row_by_row(decoder(model))
+    states: Tensor = decoder(model)(**_arguments(batch)).last_hidden_state[0]
+    return states
+
+
+def _arguments(batch: PackedBatch | RowByRow) -> dict[str, Any]:
+    """What a model gets for packed tokens."""
     assert isinstance(batch, PackedBatch), "the same the other way round"
-    ids_1T, positions_1T = batch.token_ids_T.unsqueeze(0), batch.position_ids_T.unsqueeze(0)
-    outputs = decoder(model)(input_ids=ids_1T, position_ids=positions_1T, use_cache=False, packed=batch)
-    states_TD: Tensor = outputs.last_hidden_state[0]
-    return states_TD
+    ids, positions = batch.token_ids_T.unsqueeze(0), batch.position_ids_T.unsqueeze(0)
+    return {"input_ids": ids, "position_ids": positions, "use_cache": False, "packed": batch}
 
 
 def packed_logits(model: PreTrainedModel, batch: PackedBatch | RowByRow, keep_K: Tensor | None = None) -> Tensor:
     """Logits [K, V] after the tokens at the packed indices `keep_K` (None: after every token)."""
-    states = hidden_states(model, batch)
-    kept = states if keep_K is None else states[keep_K]
-    logits_KV: Tensor = head(model)(inputs_embeds=kept.unsqueeze(0), use_cache=False).logits[0]
+    if not takes_packed(model):
+        states = hidden_states(model, batch)
+        kept = states if keep_K is None else states[keep_K]
+        plain_KV: Tensor = head(model)(inputs_embeds=kept.unsqueeze(0), use_cache=False).logits[0]
+        return plain_KV
+    logits_KV: Tensor = model(**_arguments(batch), logits_to_keep=0 if keep_K is None else keep_K).logits[0]
     return logits_KV
 
 
