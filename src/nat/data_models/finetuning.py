@@ -2,12 +2,21 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import EvaluatorRef, TrainerAdapterRef, TrainerRef, TrajectoryBuilderRef
+from nat.data_models.tracker import TrackerConfig
 from nat.secrets import excerpt
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
 from nat.wire.training import JobStatus
@@ -329,6 +338,10 @@ class PhaseConfig(FinetuneModel):
     """Train on the easiest examples of this phase first."""
 
 
+TrackerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")]
+"""It also names a file in the run's folder."""
+
+
 class FinetuneConfig(FinetuneModel):
     """The `finetuning` section."""
 
@@ -372,6 +385,8 @@ class FinetuneConfig(FinetuneModel):
     """Also write the best weights as a model, to `best_model/` in the run's folder, even if the run fails."""
     guards: GuardsConfig = GuardsConfig()
     """Thresholds of checks that end a run that cannot learn, or warn."""
+    trackers: dict[TrackerName, SerializeAsAny[TrackerConfig]] = {}
+    """Where the run is shown as well, by name."""
 
     @property
     def each_phase(self) -> "list[FinetuneConfig]":
@@ -402,8 +417,10 @@ class FinetuneConfig(FinetuneModel):
 
     @model_serializer(mode="wrap")
     def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit empty `phases`, and `num_epochs` where the phases have it."""
+        """Omit empty `phases` and `trackers`, and `num_epochs` where the phases have it."""
         fields: dict[str, Any] = handler(self)
+        if not self.trackers:
+            fields.pop("trackers", None)
         fields.pop("num_epochs" if self.phases else "phases", None)
         return fields
 
