@@ -47,8 +47,9 @@ class FakeTracker(Tracker):
     def artifact(self, artifact) -> None:
         self._take("artifact", artifact)
 
-    def flush(self) -> None:
+    def flush(self) -> bool:
         self._take("flush", None)
+        return True
 
     def ended(self, state) -> None:
         self._take("ended", state)

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -16,7 +16,7 @@ from pydantic import (
 
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import EvaluatorRef, TrainerAdapterRef, TrainerRef, TrajectoryBuilderRef
-from nat.data_models.tracker import TrackerConfig
+from nat.data_models.tracker import TrackerConfig, TrackerName
 from nat.secrets import excerpt
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
 from nat.wire.training import JobStatus
@@ -336,10 +336,6 @@ class PhaseConfig(FinetuneModel):
     """A key of `trainer_adapters`."""
     curriculum_learning: CurriculumLearningConfig | None = None
     """Train on the easiest examples of this phase first."""
-
-
-TrackerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")]
-"""It also names a file in the run's folder."""
 
 
 class FinetuneConfig(FinetuneModel):

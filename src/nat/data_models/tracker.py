@@ -1,10 +1,13 @@
 """The base of configs of trackers, which show runs elsewhere."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from nat.data_models.common import TypedBaseModel
+
+TrackerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")]
+"""It also names a file in the run's folder."""
 
 
 class TrackerConfig(TypedBaseModel):

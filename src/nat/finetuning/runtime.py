@@ -126,7 +126,7 @@ async def run_finetuning(
                 run.warn(line)
             raise
         run.end(RunState.COMPLETED)
-        for line in await trackers.end():
+        for line in await trackers.end(SECONDS_AT_END):
             run.warn(line)
         return result
 

@@ -114,7 +114,7 @@ class Trackers:
                 for thread in self._threads:
                     thread.wake()
 
-    async def end(self, seconds: float = SECONDS_AT_END) -> list[str]:
+    async def end(self, seconds: float) -> list[str]:
         """Send the end of the run; after `seconds` give up. Says which trackers do not have all of the run."""
         for thread in self._threads:
             thread.wake(last=True)

@@ -86,11 +86,11 @@ class Sending:
                 give(tracker)
                 self.sent = sent
                 progress()
-        if self.sent.ended is None:
-            tracker.flush()
-        else:
+        if self.sent.ended is not None:
             self._tracker = None
-        self._keep()
+            self._keep()
+        elif tracker.flush():
+            self._keep()
         return self.sent
 
     def _begun(self) -> Tracker:

@@ -68,8 +68,14 @@ class Artifact:
     """A file of the run, or the folder of a model, whose gigabytes belong into a tracker by reference."""
 
     name: str
+    """`plot`, `checkpoint` (of the best weights), `model` or `best_model`."""
     path: Path
     """Absolute."""
+
+    @property
+    def kind(self) -> str:
+        """`plot` or `model`."""
+        return "plot" if self.name == "plot" else "model"
 
 
 class Tracker(Protocol):
@@ -101,8 +107,9 @@ class Tracker(Protocol):
     def artifact(self, artifact: Artifact) -> None:
         """The plot, or a model; each once."""
 
-    def flush(self) -> None:
-        """Store what was given; it is not given again."""
+    def flush(self) -> bool:
+        """Store what was given, so that it need not be given again; False if that is possible at the end only."""
+        return True
 
     def ended(self, state: RunState) -> None:
         """Store everything; nothing follows. `running` means that the run was killed."""

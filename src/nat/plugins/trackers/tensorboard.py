@@ -1,14 +1,16 @@
 """TensorBoard: event files in the run's folder, written without torch and TensorFlow."""
 
 import json
+import os
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
 from nat.data_models.tracker import TrackerConfig
 from nat.registry.decorators import register_tracker
 from nat.runs.records import RunState
-from nat.runs.tracker import FOLDER, Artifact, Point, RolloutTable, TrackedRun, Tracker
+from nat.runs.tracker import Artifact, Point, RolloutTable, TrackedRun, Tracker
 
 
 class TensorBoardConfig(TrackerConfig, name="tensorboard"):
@@ -27,16 +29,25 @@ class TensorBoard(Tracker):
 
     def __init__(self, config: TensorBoardConfig) -> None:
         self._log_dir = config.log_dir
-        self._writer: Any = None
+        self._folder = ""
+        self._files = count(1)
+        self._opened: Any = None
 
     def started(self, run: TrackedRun) -> str:
-        from tensorboardX import SummaryWriter  # noqa: PLC0415 - an optional package
-
-        parent = run.run_dir / FOLDER / "tensorboard" if self._log_dir is None else self._log_dir
-        self._writer = SummaryWriter(str(parent / run.run_id))
+        parent = run.folder / "tensorboard" if self._log_dir is None else self._log_dir
+        self._folder = str(parent / run.run_id)
         if run.tracker_id is None:
             self._text("config", f"```json\n{json.dumps(run.config, indent=2, default=str)}\n```")
         return run.run_id
+
+    @property
+    def _writer(self) -> Any:
+        """The writer of the current file, whose name differs from others of the same second."""
+        if self._opened is None:
+            from tensorboardX import SummaryWriter  # noqa: PLC0415 - an optional package
+
+            self._opened = SummaryWriter(self._folder, filename_suffix=f".{os.getpid()}.{next(self._files)}")
+        return self._opened
 
     def step(self, point: Point) -> None:
         self._scalars(point)
@@ -56,12 +67,16 @@ class TensorBoard(Tracker):
     def artifact(self, artifact: Artifact) -> None:
         self._text(f"artifact/{artifact.name}", str(artifact.path))
 
-    def flush(self) -> None:
-        self._writer.flush()
+    def flush(self) -> bool:
+        """Close the file: the writer's own `flush` leaves out what waits in its queue."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+        return True
 
     def ended(self, state: RunState) -> None:
         self._text("state", str(state))
-        self._writer.close()
+        self.flush()
 
     def _scalars(self, point: Point) -> None:
         for name, value in point.metrics.items():
