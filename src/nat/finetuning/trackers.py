@@ -76,7 +76,7 @@ class TrackerThread(Thread):
             self._sending.send(last=last, progress=self._alive)
         except ANY_FAILURE as error:  # whatever a tracker does, the run goes on
             logger.debug("the tracker '%s' failed", self.tracker, exc_info=True)
-            failure = describe_error(error).partition("\n")[0]
+            failure = describe_error(error).partition("\n")[0].rstrip(".")
             self._tell(f"failed: {failure}")
             return failure
         finally:

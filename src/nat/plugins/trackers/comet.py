@@ -1,5 +1,6 @@
 """Comet, online or as archives that `comet upload` uploads later."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -50,6 +51,7 @@ class Comet(Tracker):
     def started(self, run: TrackedRun) -> str:
         import comet_ml  # noqa: PLC0415 - an optional package
 
+        logging.getLogger("comet_ml").setLevel(logging.ERROR)  # it warns of what is switched off here
         config, key = self._config, run.tracker_id
         names = {"project_name": config.project, "workspace": config.workspace}
         if not config.offline:

@@ -37,6 +37,9 @@ class Wandb(Tracker):
         import wandb  # noqa: PLC0415 - an optional package
 
         config = self._config
+        # its "meta" has the command line, which may have secrets
+        settings = wandb.Settings(console="off", silent=True, disable_git=True, x_disable_meta=True)
+        wandb.setup(settings)
         online = not config.offline and os.environ.get("WANDB_MODE", "online") == "online"
         if online and not wandb.login(prompt=False):  # `init` would ask for a key in the terminal
             raise TrackerFailed("W&B has no key", hint="set WANDB_API_KEY, call `wandb login`, or set offline: true")
@@ -51,8 +54,7 @@ class Wandb(Tracker):
             mode="offline" if config.offline else None,
             resume="allow",
             reinit="create_new",
-            # its "meta" has the command line, which may have secrets
-            settings=wandb.Settings(console="off", silent=True, disable_git=True, x_disable_meta=True),
+            settings=settings,
         )
         self._run.define_metric("epoch")
         self._run.define_metric("optimizer_step")
