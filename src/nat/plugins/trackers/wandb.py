@@ -10,6 +10,9 @@ from nat.registry.decorators import register_tracker
 from nat.runs.records import RunState
 from nat.runs.tracker import Artifact, Point, RolloutTable, TrackedRun, Tracker
 
+SECONDS_AT_END = 60.0
+"""Time for the upload of what is left; by default W&B waits without a limit."""
+
 
 class WandbConfig(TrackerConfig, name="wandb"):
     """A run of Weights & Biases; the key is in WANDB_API_KEY, or was given to `wandb login`."""
@@ -37,8 +40,14 @@ class Wandb(Tracker):
         import wandb  # noqa: PLC0415 - an optional package
 
         config = self._config
-        # its "meta" has the command line, which may have secrets
-        settings = wandb.Settings(console="off", silent=True, disable_git=True, x_disable_meta=True)
+        settings = wandb.Settings(
+            console="off",
+            silent=True,
+            disable_git=True,
+            x_disable_meta=True,  # it has the command line, which may have secrets
+            finish_timeout=SECONDS_AT_END,  # also for its own hook at the end of the process
+            finish_timeout_raises=True,
+        )
         wandb.setup(settings)
         online = not config.offline and os.environ.get("WANDB_MODE", "online") == "online"
         if online and not wandb.login(prompt=False):  # `init` would ask for a key in the terminal
