@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install hashed audit demo real real-all test lint interop frameworks toolkit agents trl customizer engines installs conformance docs bench bench-test faults mutants pins clean
+.PHONY: install hashed audit demo real real-all test lint interop frameworks toolkit agents trl trackers customizer engines installs conformance docs bench bench-test faults mutants pins clean
 install: .venv/.installed
 
 # The same, from files whose SHA-256 stands in .ci/hashes.txt; CI installs so, on CPython 3.11 and x86-64 Linux.
@@ -81,6 +81,11 @@ trl: install
 	$(BIN)/python -m conformance.environments trl
 	$(BIN)/pytest conformance/trl
 
+# Released trackers of runs, offline: what W&B, MLflow, Trackio, TensorBoard and Comet have of a killed run is all of it.
+trackers: install
+	$(BIN)/python -m conformance.environments trackers
+	$(BIN)/pytest conformance/trackers
+
 # The toolkit's plug-in and NVIDIA's client for NeMo Customizer, unmodified, against the server of our tests.
 customizer: install
 	$(BIN)/python -m conformance.environments customizer
@@ -95,8 +100,8 @@ engines: install
 installs: install
 	$(BIN)/pytest conformance/installs -m ""
 
-# The last eight: everything that is proven with other people's releases.
-conformance: interop frameworks toolkit agents trl customizer engines installs
+# The last nine: everything that is proven with other people's releases.
+conformance: interop frameworks toolkit agents trl trackers customizer engines installs
 
 # Style, types, layers.
 lint: install

@@ -7,6 +7,7 @@
 | `toolkit/` | an agent of the upstream toolkit, in its own environment, gets better | `toolkit` |
 | `coding_agents/` | released coding agents do a task through the gateway; each gives one training row | `agents` |
 | `trl/` | exported trajectories load with `datasets` and train a step with TRL | `trl` |
+| `trackers/` | W&B, MLflow, Trackio, TensorBoard and Comet have all of a run that was killed and went on | `trackers` |
 | `customizer/` | released clients of NeMo Customizer work with the server of our tests | `customizer` |
 | `engines/` | vLLM samples for training runs, and the faults that they survive | `engines` |
 | `installs/` | `nat` trains after a plain `pip install` | `installs` |

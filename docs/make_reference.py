@@ -323,6 +323,8 @@ def _section(name: str, components: list[ComponentDescription]) -> Iterator[str]
             yield from _chapter(ComponentGroup.EVALUATORS, components)
         case "finetuning":
             yield from _table(fields_of(FinetuneConfig))
+            yield ""
+            yield from _chapter(ComponentGroup.TRACKERS, components)
         case "workflow":
             yield "One function. Its `_type` is one of those below, or one that your package registers.\n"
             yield from _types(ComponentGroup.FUNCTIONS, components, level=3)

@@ -39,6 +39,7 @@
     │   ├── NoLearningSignal      groups without a difference in reward, epoch after epoch
     │   ├── TooManyFailures       more rollouts failed than the configuration allows
     │   └── RewardCollapse        the reward fell far below that of the first epochs
+    ├── TrackerFailed             a tracker did not take what it was given of a run
     ├── ProjectRefused            a new project cannot be written as requested
     ├── StorageError              a file or folder cannot be written: a full disk, no permission, a limit
     └── JournalError              a run's folder or journal is missing, taken, or of another version
@@ -256,6 +257,10 @@ class TooManyFailures(RunFailed):
 
 class RewardCollapse(RunFailed):
     """The reward fell far below that of the first epochs."""
+
+
+class TrackerFailed(NatError):
+    """A tracker did not take what it was given of a run."""
 
 
 class ProjectRefused(NatError, ValueError):

@@ -25,6 +25,7 @@ COMMANDS = {
     "nat runs show": "run --epoch --validation --worst --best --failed --example --tokens --output_dir --json",
     "nat runs compare": "a b --output_dir --json",
     "nat runs export": EXPORT,
+    "nat runs send": "run --to -o/--override --import --output_dir",
     "nat export": EXPORT,
     "nat docs": "page",
     "nat eval": f"{COMMON} --dataset --result_json_path --reps --endpoint --endpoint_timeout",

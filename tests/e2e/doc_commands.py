@@ -11,7 +11,9 @@ import click
 from e2e.doc_pages import ROOT, Block
 from nat.cli.main import cli, exit_code
 
-OTHER_PROGRAMS = frozenset({"cd", "cp", "export", "git", "hf", "ls", "pip", "sqlite3", "source", "tail", "vllm"})
+OTHER_PROGRAMS = frozenset(
+    {"cd", "cp", "export", "git", "hf", "ls", "pip", "sqlite3", "source", "tail", "tensorboard", "vllm"}
+)
 """Programs that readers have or install; their arguments are not checked."""
 
 _ASSIGNMENT = re.compile(r"\w+=.*")

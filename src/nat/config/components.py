@@ -25,6 +25,7 @@ NAMED_SECTIONS: dict[KeyPath, ComponentGroup] = {
     ("trajectory_builders",): ComponentGroup.TRAJECTORY_BUILDERS,
     ("trainer_adapters",): ComponentGroup.TRAINER_ADAPTERS,
     ("trainers",): ComponentGroup.TRAINERS,
+    ("finetuning", "trackers"): ComponentGroup.TRACKERS,
 }
 """Mappings from a name to a component."""
 

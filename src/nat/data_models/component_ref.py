@@ -22,6 +22,7 @@ class ComponentGroup(StrEnum):
     TRAINER_ADAPTERS = "trainer_adapters"
     TRAINERS = "trainers"
     EVAL_CALLBACKS = "general.telemetry.tracing"
+    TRACKERS = "finetuning.trackers"
     # Groups of the wider toolkit; our YAML has no such sections, so references to them are errors.
     FUNCTION_GROUPS = "function_groups"
     EMBEDDERS = "embedders"

@@ -4,10 +4,19 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import EvaluatorRef, TrainerAdapterRef, TrainerRef, TrajectoryBuilderRef
+from nat.data_models.tracker import TrackerConfig, TrackerName
 from nat.secrets import excerpt
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
 from nat.wire.training import JobStatus
@@ -372,6 +381,8 @@ class FinetuneConfig(FinetuneModel):
     """Also write the best weights as a model, to `best_model/` in the run's folder, even if the run fails."""
     guards: GuardsConfig = GuardsConfig()
     """Thresholds of checks that end a run that cannot learn, or warn."""
+    trackers: dict[TrackerName, SerializeAsAny[TrackerConfig]] = {}
+    """Where the run is shown as well, by name."""
 
     @property
     def each_phase(self) -> "list[FinetuneConfig]":
@@ -402,8 +413,10 @@ class FinetuneConfig(FinetuneModel):
 
     @model_serializer(mode="wrap")
     def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit empty `phases`, and `num_epochs` where the phases have it."""
+        """Omit empty `phases` and `trackers`, and `num_epochs` where the phases have it."""
         fields: dict[str, Any] = handler(self)
+        if not self.trackers:
+            fields.pop("trackers", None)
         fields.pop("num_epochs" if self.phases else "phases", None)
         return fields
 

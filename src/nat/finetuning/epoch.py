@@ -149,7 +149,7 @@ def submitted_job(ref: TrainingJobRef, played: PlayedEpoch, at: datetime) -> Job
 
 def finished_job(job: JobRecord, status: TrainingJobStatus, played: PlayedEpoch, at: datetime) -> JobRecord:
     """The record of the job at its end."""
-    version = (status.metadata or {}).get("policy_version")
+    version, reported_steps = ((status.metadata or {}).get(name) for name in ("policy_version", "steps"))
     done = status.status is JobStatus.COMPLETED
     metrics = reported_metrics(status)
     rows = [row for record in played.records if record.left_out is None for row in record.rows]
@@ -160,6 +160,7 @@ def finished_job(job: JobRecord, status: TrainingJobStatus, played: PlayedEpoch,
             "tokens_trained": count_of(metrics, "trained_tokens", submitted_tokens) if done else 0,
             "policy_version": None if version is None else str(version),
             "metrics": metrics,
+            "steps": [finite_numbers(step) for step in reported_steps] if isinstance(reported_steps, list) else [],
             "training": reported if isinstance(reported := (status.metadata or {}).get("training"), dict) else None,
             "message": status.message,
             "finished_at": at,
@@ -175,7 +176,11 @@ def _sampled_tokens(chosen: TrajectoryCollection) -> int:
 
 def reported_metrics(status: TrainingJobStatus) -> dict[str, float]:
     """The finite numbers of `metadata["metrics"]`; a plug-in's backend may send anything."""
-    metrics: Any = (status.metadata or {}).get("metrics")
+    return finite_numbers((status.metadata or {}).get("metrics"))
+
+
+def finite_numbers(metrics: Any) -> dict[str, float]:
+    """Those of a mapping; empty for anything else."""
     if not isinstance(metrics, dict):
         return {}
     return {str(name): float(value) for name, value in metrics.items() if isinstance(value, float) or is_finite(value)}

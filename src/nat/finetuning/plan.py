@@ -24,6 +24,7 @@ from nat.finetuning.plan_rules import (
 )
 from nat.finetuning.stage import Stage, stages_of, trained_llm
 from nat.runs.records import Phase
+from nat.runs.tracker import tracker_findings
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,8 @@ async def resolve(given: FinetuneRunConfig) -> Plan:
     """
     config, given = configured(given)
     check_settings(config, given, stages_of(config))
+    if findings := tracker_findings(config.finetuning.trackers):
+        raise ConfigError(findings)
     config = await pinned(config)
     stages = stages_of(config)
     check_writable(config.finetuning.output_dir, "finetuning.output_dir")

@@ -1,6 +1,7 @@
 """One finetuning run, from its configuration to its summary."""
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from nat.finetuning import guards
 from nat.finetuning.best_model import export_best, export_best_after
 from nat.finetuning.diagnosis.fall import broken_by_update
 from nat.finetuning.diagnosis.gather import findings_of
-from nat.finetuning.ending import end_after, judge_after, summarised
+from nat.finetuning.ending import SECONDS_AFTER_INTERRUPT, end_after, judge_after, summarised
 from nat.finetuning.events import Observer, RunBegun, StepBegun
 from nat.finetuning.health import check_health, dead_server
 from nat.finetuning.interfaces.finetuning_runner import Trainer
@@ -33,6 +34,7 @@ from nat.finetuning.recording_trainer import RecordingTrainer
 from nat.finetuning.run_context import Plotter, RunContext, Stopwatch, in_run, open_run, utc_now
 from nat.finetuning.stage import Stage
 from nat.finetuning.summary import compared, path_in_run, summarise
+from nat.finetuning.trackers import SECONDS_AT_END, Trackers
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.validation import no_verdict, validate
 from nat.finetuning.verdict import Comparison
@@ -108,7 +110,8 @@ async def run_finetuning(
     """
     plan, watch = await resolve(given), Stopwatch()
     planned = plan.num_rollouts(plan.stages[0])
-    observers = () if progress is None else (progress,)
+    trackers = Trackers(plan.finetuning.trackers)
+    observers = (trackers,) if progress is None else (progress, trackers)
     with open_run(
         plan.finetuning, plan.config_text, planned=planned, observers=observers, now=now, plotter=plotter
     ) as run:
@@ -118,8 +121,13 @@ async def run_finetuning(
             end_after(error, run)
             for line in await summarised(error, run, plan.trained_llm, seconds=watch.total):
                 run.warn(line)
+            in_time = SECONDS_AFTER_INTERRUPT if isinstance(error, CancelledError) else SECONDS_AT_END
+            for line in await trackers.end(in_time):
+                run.warn(line)
             raise
         run.end(RunState.COMPLETED)
+        for line in await trackers.end(SECONDS_AT_END):
+            run.warn(line)
         return result
 
 

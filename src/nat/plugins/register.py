@@ -19,3 +19,8 @@ import nat.plugins.offline.builder
 import nat.plugins.openpipe.register
 import nat.plugins.relative_judge.evaluator
 import nat.plugins.service.register
+import nat.plugins.trackers.comet
+import nat.plugins.trackers.mlflow
+import nat.plugins.trackers.tensorboard
+import nat.plugins.trackers.trackio
+import nat.plugins.trackers.wandb

@@ -13,6 +13,7 @@ from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig, Traj
 from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.llm import LLMBaseConfig
 from nat.data_models.telemetry_exporter import TelemetryExporterBaseConfig
+from nat.data_models.tracker import TrackerConfig
 from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 from nat.errors import RegistryError, did_you_mean, one_of
 from nat.registry.discovery import discover_components, explain_failures, explain_unknown
@@ -97,6 +98,7 @@ BASE_CONFIGS: dict[ComponentGroup, type[TypedBaseModel]] = {
     ComponentGroup.TRAINER_ADAPTERS: TrainerAdapterConfig,
     ComponentGroup.TRAINERS: TrainerConfig,
     ComponentGroup.EVAL_CALLBACKS: TelemetryExporterBaseConfig,
+    ComponentGroup.TRACKERS: TrackerConfig,
 }
 """The base class of each group's configs."""
 
@@ -110,6 +112,7 @@ NOUNS: dict[ComponentGroup, str] = {
     ComponentGroup.TRAINER_ADAPTERS: "trainer adapter",
     ComponentGroup.TRAINERS: "trainer",
     ComponentGroup.EVAL_CALLBACKS: "callback of evaluations",
+    ComponentGroup.TRACKERS: "tracker",
 }
 """The name of one group member in messages."""
 

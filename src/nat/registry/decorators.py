@@ -17,6 +17,7 @@ from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig, Traj
 from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.llm import LLMBaseConfig
 from nat.data_models.telemetry_exporter import TelemetryExporterBaseConfig
+from nat.data_models.tracker import TrackerConfig
 from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 from nat.errors import RegistryError
 from nat.registry.catalog import BASE_CONFIGS, RegisteredComponent, current_catalog
@@ -83,14 +84,12 @@ def register_eval_callback(
     config_type: type[TelemetryExporterBaseConfig],
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Decorate a plain function `(config)` that returns an EvalCallback; `nat eval` calls it."""
+    return _of_config(ComponentGroup.EVAL_CALLBACKS, config_type)
 
-    def decorate(fn: Callable[..., T]) -> Callable[..., T]:
-        _check_config(fn, config_type, TelemetryExporterBaseConfig)
-        build = asynccontextmanager(from_config(fn))
-        current_catalog().add(RegisteredComponent(ComponentGroup.EVAL_CALLBACKS, config_type, build))
-        return fn
 
-    return decorate
+def register_tracker(config_type: type[TrackerConfig]) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Decorate a class or plain function `(config)` that gives a Tracker (`nat.runs.tracker`)."""
+    return _of_config(ComponentGroup.TRACKERS, config_type)
 
 
 def register_llm_client(config_type: type[LLMBaseConfig], wrapper_type: str) -> Decorator[..., Any]:
@@ -110,6 +109,19 @@ def register_tool_wrapper(wrapper_type: str) -> Callable[[Callable[P, T]], Calla
 
     def decorate(fn: Callable[P, T]) -> Callable[P, T]:
         current_catalog().tool_wrappers.add(str(wrapper_type), fn)
+        return fn
+
+    return decorate
+
+
+def _of_config(
+    group: ComponentGroup, config_type: type[TypedBaseModel]
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Register a plain function of the config."""
+
+    def decorate(fn: Callable[..., T]) -> Callable[..., T]:
+        _check_config(fn, config_type, BASE_CONFIGS[group])
+        current_catalog().add(RegisteredComponent(group, config_type, asynccontextmanager(from_config(fn))))
         return fn
 
     return decorate

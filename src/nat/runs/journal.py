@@ -227,20 +227,29 @@ class Journal:
         """Finished epochs."""
         return sum(1 for _ in self._select("SELECT epoch FROM epochs"))
 
-    def each_epoch(self) -> Iterator[EpochRecord]:
-        """One at a time, since those of a long run take megabytes."""
-        return (self._read(EpochRecord, text) for text in self._texts("epochs", "epoch"))
+    def each_epoch(self, first: int = 0) -> Iterator[EpochRecord]:
+        """One at a time from the `first` on, since those of a long run take megabytes."""
+        rows = self._select("SELECT record FROM epochs WHERE epoch >= ? ORDER BY epoch", first)
+        return (self._read(EpochRecord, text) for (text,) in rows)
 
     def validations(self) -> list[ValidationRecord]:
-        return [self._read(ValidationRecord, text) for text in self._texts("validations", "epoch")]
+        return list(self.each_validation())
+
+    def each_validation(self, first: int = 0) -> Iterator[ValidationRecord]:
+        """Those after `first` epochs and later."""
+        rows = self._select("SELECT record FROM validations WHERE epoch >= ? ORDER BY epoch", first)
+        return (self._read(ValidationRecord, text) for (text,) in rows)
 
     def validation(self, epoch: int) -> ValidationRecord | None:
         """The validation after `epoch` epochs, if there was one."""
         row = next(self._select("SELECT record FROM validations WHERE epoch = ?", epoch), None)
         return None if row is None else self._read(ValidationRecord, row[0])
 
-    def jobs(self) -> list[JobRecord]:
-        return [self._read(JobRecord, text) for text in self._texts("jobs", "rowid")]
+    def jobs(self, epoch: int | None = None) -> list[JobRecord]:
+        """All of them, or those of an epoch."""
+        own, values = ("", ()) if epoch is None else ("WHERE epoch = ?", (epoch,))
+        rows = self._select(f"SELECT record FROM jobs {own} ORDER BY rowid", *values)  # noqa: S608 - our own words
+        return [self._read(JobRecord, text) for (text,) in rows]
 
     def failures(self) -> list[FirstFailure]:
         """The first rollout of each kind of failure, in the order of time."""

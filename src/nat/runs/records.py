@@ -53,7 +53,8 @@ class SparseRecord(RunRecord):
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
-        return {name: value for name, value in fields.items() if value or name not in {"phase", "phases", "copies"}}
+        sparse = {"phase", "phases", "copies", "steps"}
+        return {name: value for name, value in fields.items() if value or name not in sparse}
 
 
 class TrainingPhase(RunRecord):
@@ -84,7 +85,7 @@ class Phase(StrEnum):
     VALIDATION = "validation"
 
 
-class JobRecord(RunRecord):
+class JobRecord(SparseRecord):
     """One training job; recorded when it is submitted, and again under the same id when it ends."""
 
     id: str
@@ -99,6 +100,8 @@ class JobRecord(RunRecord):
     policy_version: str | None = None
     """The weights that it produced."""
     metrics: dict[str, float] = {}
+    steps: list[dict[str, float]] = []
+    """Metrics of each optimizer step; empty if the backend does not report them."""
     training: dict[str, JsonValue] | None = None
     """The algorithm and the settings that the backend used; None if it does not report them."""
     message: str | None = None

@@ -303,6 +303,8 @@ class JobState(WireModel):
     policy_version: str | None = None
     """`name@step` of the weights after this job; None until it is completed."""
     metrics: dict[str, float] = {}
+    steps: list[dict[str, float]] = []
+    """Metrics of each optimizer step, before `max_kl` shortened the update."""
     training: ResolvedTraining | None = None
     """The settings that were used; None until the job is completed, and for jobs of other protocols."""
     failure: JobFailure | None = None

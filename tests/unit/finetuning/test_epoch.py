@@ -158,6 +158,15 @@ def test_the_backends_count_of_trained_tokens_wins():
         assert done.tokens_trained == 2, "what is no count counts as not told"
 
 
+def test_a_job_keeps_the_metrics_of_its_optimizer_steps():
+    """A plug-in's backend may send anything; what is no list of mappings is ignored."""
+    job = submitted_job(TrainingJobRef(run_id="r", backend="b"), PLAYED, NOON)
+    for reported, kept in (([{"loss": 1, "note": "text"}, 3], [{"loss": 1.0}, {}]), ("none", []), (None, [])):
+        done = finished_job(job, status(TrainingStatusEnum.COMPLETED, steps=reported), PLAYED, NOON)
+        assert done.steps == kept
+    assert "steps" not in done.model_dump(mode="json")
+
+
 def test_only_numbers_are_metrics():
     """Other values in a backend's metadata are ignored."""
     mixed = {"loss": 1, "note": "text", "nested": {}}

@@ -18,7 +18,7 @@ from nat.backend.export import export_model
 from nat.backend.failures import explained
 from nat.backend.sampling import SamplingEngine
 from nat.backend.training.checkpoints import Checkpoints
-from nat.backend.training.learner import Learner, Report, resolved_for
+from nat.backend.training.learner import Learner, OnStep, Report, resolved_for
 from nat.backend.training.ledger import JobLedger, TrainedJob
 from nat.backend.training.saving import Saving
 from nat.backend.training.weight_pair import WeightPair
@@ -298,22 +298,26 @@ class TrainingJobs(JobTable):
 
     def _train(self, request: TrainingJob, resolved: Resolved, job: Job, report: Report) -> JobState:
         self._saving.finish()
+        steps: list[dict[str, float]] = []
         with self._engine.updating():
             if request.serve_meanwhile:
-                metrics = self._update_beside(request, resolved, report)
+                metrics = self._update_beside(request, resolved, report, steps.append)
             else:
                 self._pair = None
-                metrics = self.learner.update(request.groups, resolved, report=self._sharing(report))
+                report = self._sharing(report)
+                metrics = self.learner.update(request.groups, resolved, report=report, on_step=steps.append)
             self._engine.serve(f"{self._engine.policy_version.rpartition('@')[0]}@{self.learner.step}")
         if self._pair is not None:
             self._pair.version = self._engine.policy_version
         done = job.completed(metrics, self._engine.policy_version)
-        done = done.model_copy(update={"training": resolved.report()})
+        done = done.model_copy(update={"training": resolved.report(), "steps": steps})
         self._ledger.add(TrainedJob(step=self.learner.step, digest=job.digest, state=done))
         self._saving.completed(done)
         return done
 
-    def _update_beside(self, request: TrainingJob, resolved: Resolved, report: Report) -> dict[str, float]:
+    def _update_beside(
+        self, request: TrainingJob, resolved: Resolved, report: Report, on_step: OnStep
+    ) -> dict[str, float]:
         """Train a second copy of the weights, and answer requests with the first one between micro-batches."""
         if self._pair is None:
             self._pair = WeightPair(
@@ -328,7 +332,7 @@ class TrainingJobs(JobTable):
             with pair.serving():
                 self._engine.sample()
 
-        return self.learner.update(request.groups, resolved, report=answer_requests, pair=pair)
+        return self.learner.update(request.groups, resolved, report=answer_requests, on_step=on_step, pair=pair)
 
     def _sharing(self, report: Report) -> Report:
         def reported(percent: float) -> None:

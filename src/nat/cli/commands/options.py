@@ -87,7 +87,7 @@ _override_option = click.option(
     metavar="KEY VALUE",
     help="Set a dotted key of the YAML, for example `-o llms.judge.temperature 0`; may be repeated.",
 )
-_import_option = click.option(
+import_option = click.option(
     "--import",
     "imports",
     multiple=True,
@@ -136,7 +136,7 @@ def override_options(command: Command) -> Command:
             context.set_parameter_source("override", ParameterSource.COMMANDLINE)
         command(*arguments, **options)
 
-    return _override_option(_import_option(merged))
+    return _override_option(import_option(merged))
 
 
 def rollout_options(command: Command) -> Command:

@@ -1,4 +1,4 @@
-"""`nat runs`: list runs, show one or some of its rollouts, compare two, and export a model."""
+"""`nat runs`: list runs, show one or some of its rollouts, compare two, export a model, and send a run to trackers."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from nat.cli.commands.export import export_command
 from nat.cli.commands.options import json_option, runs_root_option
+from nat.cli.commands.send import send_command
 from nat.reports.comparison import compare_runs, comparison_page
 from nat.reports.overview import list_page, overviews
 from nat.reports.rollout_page import PlayedRollouts, rollouts_page, rollouts_record
@@ -21,13 +22,14 @@ from nat.runs.records import Phase
 
 @click.group("runs")
 def runs_command() -> None:
-    """Look at runs, compare them, export their models. Only `export` writes anything.
+    """Look at runs, compare them, export their models, send them to trackers. Only `export` and `send` write anything.
 
     RUN is a run's folder, its id, the beginning of an id that no other run has, or `latest`.
     """
 
 
 runs_command.add_command(export_command)
+runs_command.add_command(send_command)
 
 
 @runs_command.command("list")

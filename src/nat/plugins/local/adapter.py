@@ -308,6 +308,7 @@ def _status(ref: TrainingJobRef, state: JobState) -> TrainingJobStatus:
         progress=state.progress,
         message=None if failure is None else f"{failure.message}\n  → {failure.hint}",
         metrics=(ref.metadata or {}).get("metrics", {}) | state.metrics,
+        steps=state.steps,
         training=None if state.training is None else state.training.model_dump(),
         policy_version=state.policy_version,
         failure=None if failure is None else failure.model_dump(),

@@ -32,7 +32,7 @@ class ScriptedLearner:
         self.begun = threading.Event()
         self.error = None
 
-    def update(self, groups, resolved, *, report):
+    def update(self, groups, resolved, *, report, on_step):
         self.updates += 1
         self.begun.set()
         while not self.go.wait(0.005):
@@ -40,6 +40,8 @@ class ScriptedLearner:
         if self.error is not None:
             raise self.error
         self.step += 1
+        on_step({"loss": 0.75})
+        on_step({"loss": 0.25})
         return {"loss": 0.5}
 
 
@@ -114,6 +116,7 @@ async def test_sent_twice_trained_once(http, learner, job):
     await post(http, job)
     first = await final(http)
     assert (first.status, first.policy_version, first.metrics) == (JobStatus.COMPLETED, "me@1", {"loss": 0.5})
+    assert first.steps == [{"loss": 0.75}, {"loss": 0.25}]
     assert JobState.model_validate_json((await post(http, job)).content) == first
     assert learner.updates == 1
     other = job.model_copy(update={"config": TrainingConfig(learning_rate=1)})
@@ -261,9 +264,9 @@ def test_a_long_checkpoint_is_written_beside_the_next_rollouts(worker, tmp_path,
     gate.set()
 
     class Noted(ScriptedLearner):
-        def update(self, groups, resolved, *, report):
+        def update(self, groups, resolved, *, report, on_step):
             order.append("update")
-            return super().update(groups, resolved, report=report)
+            return super().update(groups, resolved, report=report, on_step=on_step)
 
     class Gated(CountedCheckpoints):
         def save(self, *arguments):

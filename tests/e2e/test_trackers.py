@@ -1,0 +1,119 @@
+"""A run is shown by its trackers, and goes on without them."""
+
+import asyncio
+import json
+from threading import Event
+
+import pytest
+
+from fakes.finetuning_project import Coin, FinetuningProject
+from fakes.openai_server import OpenAIServer
+from fakes.tracker import FakeTracker, registered
+from nat.cli.main import exit_code
+from nat.data_models.tracker import TrackerConfig
+from nat.errors import ConfigError
+from nat.finetuning import runtime
+from nat.finetuning.progress import RunProgress
+from nat.registry.decorators import register_tracker
+from nat.runs.records import RunState
+
+
+class Heard(RunProgress):
+    """Keeps the warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warning(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+class Absent(TrackerConfig, name="absent"):
+    packages = ("no_such_package",)
+    extra = "wandb"
+
+
+@pytest.fixture
+def tracker():
+    return FakeTracker()
+
+
+@pytest.fixture
+async def project(tmp_path, tracker):
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.finetuning["trackers"] = {"mine": {"_type": "fake_tracker"}}
+        with project.registered():
+            registered(tracker)
+            yield project
+
+
+async def test_a_tracker_has_the_whole_run(project, tracker):
+    """Configuration, held-out scores, epochs, rollouts, verdict and plot, and the end last."""
+    result = await project.run(validation_dataset=str(project.held_out))
+    assert tracker.given("started")[0].run_id == result.run_id
+    assert [point.number for point in tracker.given("epoch")] == [0, 1]
+    assert [point.number for point in tracker.given("validation")] == [0, 2]
+    assert {table.name for table in tracker.given("rollouts")} == {"rollouts", "held_out_rollouts"}
+    (facts,) = tracker.given("verdict")
+    assert facts["verdict/verdict"] == str(result.summary.verdict)
+    assert [artifact.name for artifact in tracker.given("artifact")] == ["plot"]
+    assert tracker.calls[-1] == ("ended", RunState.COMPLETED)
+
+
+async def test_a_key_in_the_configuration_reaches_no_tracker(project, tracker):
+    """What a tracker gets has stars in its place."""
+    project.config["llms"]["student"]["api_key"] = "sk-very-secret-1234567890"
+    await project.run()
+    assert "sk-very-secret-1234567890" not in repr(tracker.calls)
+    assert tracker.given("started")[0].config["llms"]["student"]["api_key"] == "**********"
+
+
+async def test_a_run_does_not_notice_that_its_tracker_fails(project, tracker, capsys):
+    """It completes, names the tracker at its end, and `nat runs send` sends all of it later."""
+
+    def fail(_method, _argument):
+        raise OSError("no network")
+
+    tracker.before = fail
+    heard = Heard()
+    result = await project.run(heard)
+    assert result.summary.state is RunState.COMPLETED
+    (line,) = [text for text in heard.warnings if "tracker" in text]
+    assert f"nat runs send {result.run_dir} --to mine" in line
+    tracker.before = lambda _method, _argument: None
+    assert await asyncio.to_thread(exit_code, ["runs", "send", str(result.run_dir), "--to", "mine"]) == 0
+    assert [point.number for point in tracker.given("epoch")] == [0, 1]
+    assert capsys.readouterr().out == f"mine has 2 epochs of {result.run_id}, under the id id-1.\n"
+
+
+async def test_a_run_that_fails_tells_its_trackers(project, tracker):
+    """They have its epochs, and how it ended."""
+    project.adapter.outcomes = [{}, {"status": "failed", "message": "out of memory"}]
+    with pytest.raises(Exception, match="out of memory"):
+        await project.run()
+    assert [point.number for point in tracker.given("epoch")] == [0]
+    assert [(table.name, table.epoch) for table in tracker.given("rollouts")] == [("rollouts", 0), ("rollouts", 1)]
+    assert tracker.given("ended") == [RunState.FAILED]
+    assert "out of memory" in tracker.given("verdict")[0]["verdict/ended_early"]
+
+
+async def test_a_missing_package_is_refused_before_the_run(project):
+    """The plan names the tracker and the extra; nothing is played, no folder is made."""
+    register_tracker(config_type=Absent)(lambda _config: FakeTracker())
+    project.finetuning["trackers"]["other"] = {"_type": "absent"}
+    with pytest.raises(ConfigError, match=r"finetuning.trackers.other: no_such_package is not installed.*\[wandb\]"):
+        await project.run()
+    assert not project.output_dir.exists()
+
+
+async def test_a_run_waits_no_longer_than_the_limit(project, tracker, monkeypatch):
+    """A tracker that hangs at the end costs the run that time."""
+    monkeypatch.setattr(runtime, "SECONDS_AT_END", 0.1)
+    released = Event()
+    tracker.before = lambda _method, _argument: released.wait(30)
+    heard = Heard()
+    await project.run(heard)
+    released.set()
+    assert any("did not end within 0.1 s" in text for text in heard.warnings)
+    assert json.loads((project.output_dir / "latest" / "summary.json").read_text())["state"] == "completed"
