@@ -10,6 +10,7 @@ from nat.finetuning.metrics import (
     drift_metrics,
     epoch_metrics,
     failure_metrics,
+    metrics_of_rollouts,
     prefixed,
     reward_metrics,
     rollout_metrics,
@@ -115,6 +116,18 @@ def test_an_epoch_has_its_batch_its_time_and_its_speed():
     assert (metrics["rollout/truncated"], metrics["train/loss"]) == (0.5, 0.5)
 
 
+def test_scores_beside_the_reward_have_a_mean_and_a_spread():
+    """Of the rollouts that have one; each evaluator by its name."""
+    scores = [{"judge": 1.0, "length": 4.0}, {"judge": 0.0}, {}]
+    metrics = metrics_of_rollouts([played(scores_beside=own) for own in scores])
+    assert {name: value for name, value in metrics.items() if "beside" in name} == {
+        "reward/beside_judge": 0.5,
+        "reward/std_beside_judge": 0.5,
+        "reward/beside_length": 4.0,
+        "reward/std_beside_length": 0.0,
+    }
+
+
 def test_the_metrics_are_those_of_the_reference():
     """The reference page lists exactly the computed metrics; a small epoch is computed by hand."""
     row = row_of([1, 2, 3, 4], [None, None, -0.5, -0.5])
@@ -193,7 +206,7 @@ def test_the_metrics_are_those_of_the_reference():
     compared = comparison_metrics([played(comparison=ComparisonFacts(pairs=1))])
     signs = {"reward/right_lowest", "reward/right_unlike"}
     signs |= {f"rollout/{name}" for name in ("answer_shown", "output_alone", "stopped_inside", "tool_errors")}
-    signs.add("rollout/lost_calls_<cause>")
+    signs |= {"rollout/lost_calls_<cause>", "reward/beside_<evaluator>", "reward/std_beside_<evaluator>"}
     every = {*expected, *compared, *signs, "trainer/<name>"}
     assert {name.replace("rewritten", "<cause>") for name in every} == set(EPOCH)
 
