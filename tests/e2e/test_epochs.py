@@ -194,6 +194,21 @@ async def test_early_stopping_ends_the_run_on_a_plateau(tmp_path):
     assert len(result.statuses) == result.summary.epochs == 3
 
 
+async def test_a_run_ends_before_it_exceeds_its_budget(tmp_path):
+    """Calls of agent and judge count, those of validations, too; each epoch takes 8 and each validation 8."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.finetuning.update({"num_epochs": 20, "budget": {"limit": 45, "prices": {"student": {"call": 1}}}})
+        with project.registered():
+            result = await project.run(validation_dataset=str(project.held_out), validation_interval=1)
+    with project.journal() as journal:
+        epochs, validations, info = journal.epochs(), journal.validations(), journal.info()
+    assert [each.usage["rollout"]["student"].calls for each in (*epochs, *validations)] == [8] * 5
+    assert [each.metrics["cost/price"] for each in epochs] == [8, 8]
+    assert "40 of 45 are spent, and epoch 3 with the validation after it would take about 16" in info.message
+    assert result.summary.epochs == 2
+
+
 async def test_the_curriculum_chooses_and_its_state_is_kept(tmp_path):
     """Only the easiest groups are submitted; records of the others say why they were left out."""
     async with OpenAIServer(Coin()) as server:
@@ -338,6 +353,7 @@ async def test_a_loaded_configuration_can_be_given(tmp_path):
         ({"reward_function": {"name": "mach"}}, "Did you mean 'match'"),
         ({"reward_function": None}, "no rollout has a reward"),
         ({"early_stopping": {"patience": 1}}, "there is no validation dataset"),
+        ({"budget": {"prices": {"studnet": {"call": 1}}}}, "'studnet' is not under llms. Did you mean 'student'"),
     ],
 )
 async def test_configuration_errors_come_before_anything_runs(tmp_path, change, words):

@@ -16,6 +16,7 @@ from nat.builder.intermediate_step_manager import IntermediateStepManager, StepS
 from nat.data_models.intermediate_step import (
     REWARD,
     REWARDED_STEP,
+    IntermediateStep,
     IntermediateStepPayload,
     IntermediateStepType,
     StreamEventData,
@@ -79,6 +80,18 @@ class ActiveFunctionHandle:
 
     def set_output(self, output: Any) -> None:
         self.output = output
+
+
+@contextlib.contextmanager
+def own_steps() -> Iterator[list[IntermediateStep]]:
+    """Keep the steps that are pushed inside the block, which belongs to no rollout."""
+    found: list[IntermediateStep] = []
+    with ContextState().active() as context:
+        subscription = context.intermediate_step_manager.subscribe(found.append)
+        try:
+            yield found
+        finally:
+            subscription.unsubscribe()
 
 
 class Context:

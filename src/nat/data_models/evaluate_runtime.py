@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nat.data_models.evaluator import EvalInput, EvalOutput
 from nat.data_models.intermediate_step import TokenUsageBaseModel
+from nat.data_models.llm_usage import LLMUsage
 from nat.data_models.rollout_failure import RolloutFailure
 
 
@@ -88,6 +89,8 @@ class EvaluationRunOutput(BaseModel):
     rollouts: list[RolloutFacts] = []
     """One per item, in their order, the failed ones too."""
     usage_stats: UsageStats | None = None
+    judge_usage: dict[str, LLMUsage] = {}
+    """What the evaluators' own calls took, by LLM."""
     profiler_results: Any | None = None
     """Always None here; other tools of the toolkit set it."""
     failures_file: Path | None = None

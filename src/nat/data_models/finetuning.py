@@ -16,6 +16,7 @@ from pydantic import (
 
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import EvaluatorRef, TrainerAdapterRef, TrainerRef, TrajectoryBuilderRef
+from nat.data_models.llm_usage import PriceConfig
 from nat.data_models.tracker import TrackerConfig, TrackerName
 from nat.secrets import excerpt
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
@@ -289,6 +290,15 @@ class EarlyStoppingConfig(FinetuneModel):
     """Smallest rise that counts as an improvement."""
 
 
+class BudgetConfig(FinetuneModel):
+    """What calls of LLMs cost, and how much a run may spend."""
+
+    prices: dict[str, PriceConfig] = Field(min_length=1)
+    """Of LLMs, by their keys under `llms`; the others are free."""
+    limit: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """End the run before an epoch that would exceed it, in the currency of the prices; null: only count."""
+
+
 class SamplingInTraining(FinetuneModel):
     """Sampling of the target model in training rollouts; it overrides the agent's and the LLM's settings."""
 
@@ -379,6 +389,8 @@ class FinetuneConfig(FinetuneModel):
     """Stop on a plateau of the validation reward; null runs all epochs."""
     export_best: bool = False
     """Also write the best weights as a model, to `best_model/` in the run's folder, even if the run fails."""
+    budget: BudgetConfig | None = None
+    """Prices of LLMs, and the most that a run may spend; null counts tokens alone."""
     guards: GuardsConfig = GuardsConfig()
     """Thresholds of checks that end a run that cannot learn, or warn."""
     trackers: dict[TrackerName, SerializeAsAny[TrackerConfig]] = {}

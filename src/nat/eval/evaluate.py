@@ -7,11 +7,13 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 from nat.builder.builder import EvalBuilder
+from nat.builder.context import own_steps
 from nat.builder.evaluator import EvaluatorInfo
 from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig, EvalGeneralConfig
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
+from nat.data_models.llm_usage import usage_of_steps
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.data_models.score import is_score
 from nat.errors import ANY_FAILURE, EvaluationError
@@ -93,7 +95,8 @@ class EvaluationRun:
         with callbacks.evaluation_context():
             played = await _play_all(session, items, pass_index, path, callbacks)
             answered = [item for _, item, failure in played if failure is None]
-            results = await _score_all(evaluators, answered, session.config.eval.general, callbacks)
+            with own_steps() as steps:
+                results = await _score_all(evaluators, answered, session.config.eval.general, callbacks)
         failures = [failure for _, _, failure in played if failure is not None]
         all_items = [item for _, item, _ in played]
         output = EvaluationRunOutput(
@@ -106,6 +109,7 @@ class EvaluationRun:
                 for r, _, _ in played
             ],
             usage_stats=usage_of(all_items),
+            judge_usage=usage_of_steps(steps),
         )
         if self.config.write_output:
             output = write_reports(output, self.config, session.config, dataset, job_id)

@@ -18,7 +18,7 @@ from nat.finetuning.rollout_statistics import success_by_example
 from nat.finetuning.trajectories.calls import token_logprobs
 from nat.finetuning.trajectories.groups import has_signal, rollout_key, statistics_of
 from nat.runs.records import EpochRecord, JobRecord, count_of, epoch_number
-from nat.runs.rollouts import LeftOutCause, RolloutRecord, tally
+from nat.runs.rollouts import LeftOutCause, RolloutRecord, tally, usage_by_purpose
 from nat.wire.training import JobStatus
 
 
@@ -115,6 +115,7 @@ def epoch_record(
         groups_without_difference=sum(not has_signal(g) for g in groups) if played.played and played.compared else 0,
         seconds=seconds,
         examples=success_by_example(played.records),
+        usage=usage_by_purpose(played.records),
         metrics=epoch_metrics(
             played.records,
             groups,

@@ -21,6 +21,7 @@ from nat.runs.scores_beside import BESIDE, BESIDE_STD
 from nat.wire.rewards import equal
 
 PREFIXES = ("train/", "rollout/", "reward/", "val/", "time/", "drift/", "cost/")
+PRICE = "cost/price"
 BROKEN_BY = "drift/broken_by_"
 """Prefix of the number of calls that did not continue the tokens before them, by cause."""
 STALE_ROWS = "drift/stale_rows"
@@ -59,6 +60,7 @@ EPOCH: Mapping[str, str] = {
     "judged in both orders: from -1 to 1, and 0 is ideal.",
     "reward/order_flips": "Share of these pairs whose better answer changes with the order; 0 is ideal.",
     ORDER_PAIRS: "Number of these pairs.",
+    PRICE: "What the calls of agent and evaluators cost in the epoch, by `finetuning.budget.prices`.",
     "cost/judge_calls": "Calls of the judge, for all scores of the epoch.",
     "cost/judge_prompt_tokens": "Their prompt tokens, where the judge's server reports them.",
     "cost/judge_completion_tokens": "Likewise, the tokens of its replies.",

@@ -43,6 +43,12 @@ def settings_findings(config: Config, stages: Sequence[Stage], *, held_out: bool
     findings = [*dict.fromkeys(findings), *phase_findings(stages)]
     if finetuning.early_stopping is not None and not held_out:
         findings.append("finetuning.early_stopping: it watches the held-out reward, but there is no validation dataset")
+    for name in () if finetuning.budget is None else finetuning.budget.prices:
+        if name not in config.llms:
+            near = did_you_mean(name, config.llms)
+            findings.append(
+                f"finetuning.budget.prices: '{name}' is not under llms.{near} There: {one_of(config.llms)}."
+            )
     if finetuning.max_staleness and finetuning.export_best and not held_out:
         findings.append(
             "finetuning.export_best: without a validation dataset, no weights have a score of their own when "

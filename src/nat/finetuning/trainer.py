@@ -21,16 +21,19 @@ from nat.data_models.finetuning import (
     TrainingStatusEnum,
     TrajectoryCollection,
 )
+from nat.data_models.llm_usage import price_of
 from nat.errors import NoLearningSignal, NoTrajectories, RunFailed
 from nat.finetuning import curriculum, guards
 from nat.finetuning.ahead import RolloutsAhead
 from nat.finetuning.alarms import alarms
 from nat.finetuning.best_model import keep_if_best
+from nat.finetuning.budget import exceeded
 from nat.finetuning.diagnosis.fall import broken_by_update
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, reported_metrics, with_signal
 from nat.finetuning.events import EpochBegun, RolloutsBegun
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
+from nat.finetuning.metrics import PRICE
 from nat.finetuning.progress import append_epoch_metrics
 from nat.finetuning.recorder import record_epoch, record_finished, record_rollouts, record_submitted, warn_of
 from nat.finetuning.recording_trainer import RecordingTrainer
@@ -41,7 +44,7 @@ from nat.finetuning.training_state import TrainingState
 from nat.finetuning.trajectories.groups import records_of, statistics_of
 from nat.finetuning.validation import plateaued, validate
 from nat.runs.records import BestMeasure, EpochRecord, Finding, JobRecord, Phase, epoch_number
-from nat.runs.rollouts import tally
+from nat.runs.rollouts import tally, usage_by_purpose
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +95,8 @@ class EpochTrainer(RecordingTrainer):
         try:
             for epoch in range(first, last):
                 await self._validate_if_due(epoch)
-                if self._reached_a_plateau():
+                found = self._out_of_budget()
+                if found is not None or self._reached_a_plateau():
                     break
                 self.context.append(EpochBegun(epoch, total))
                 ref = await self.run_epoch(epoch, run_id)
@@ -218,7 +222,8 @@ class EpochTrainer(RecordingTrainer):
         """True if this epoch will take place, whatever the validation before it finds."""
         config = self.run_config
         stops = config.early_stopping is not None and self._validation_is_due(epoch)
-        return config.max_staleness > 0 and epoch < last and not stops
+        bounded = config.budget is not None and config.budget.limit is not None
+        return config.max_staleness > 0 and epoch < last and not (stops or bounded)
 
     async def _played_rollouts(self, epoch: int, run_id: str) -> TrajectoryCollection:
         """The trajectories of this epoch, which may have been played ahead."""
@@ -281,7 +286,7 @@ class EpochTrainer(RecordingTrainer):
             curriculum=self.get_curriculum_state() if self.curriculum_config.enabled else None,
             seconds=self._watch.total,
             stages=self._watch.stages,
-            job=reported_metrics(status),
+            job={**reported_metrics(status), **self._cost()},
         )
         self.log_progress(record.epoch, record.model_dump(mode="json"))
         before = {finding.cause for finding in self._alarms()}
@@ -292,6 +297,11 @@ class EpochTrainer(RecordingTrainer):
         except RunFailed:
             self._judge(self.context.epochs())  # all epochs may explain more than the window
             raise
+
+    def _cost(self) -> dict[str, float]:
+        """The price of the epoch's calls, if there are prices."""
+        budget, used = self.run_config.budget, usage_by_purpose(self._played.records)
+        return {} if budget is None else {PRICE: price_of([*used.values()], budget.prices)}
 
     @property
     def _state(self) -> TrainingState:
@@ -351,6 +361,17 @@ class EpochTrainer(RecordingTrainer):
         if reward is not None and (given is None or given.validation_dataset is None):
             epoch, measure = self._played.epoch, BestMeasure.TRAINING
             await keep_if_best(self.trainer_adapter, self.context, epoch=epoch, score=reward.mean, measure=measure)
+
+    def _out_of_budget(self) -> str | None:
+        budget, context = self.run_config.budget, self.context
+        if budget is None or budget.limit is None:
+            return None
+        return exceeded(
+            budget,
+            list(context.journal.each_epoch()),
+            context.journal.validations(),
+            planned=context.num_rollouts(Phase.TRAIN),
+        )
 
     def _reached_a_plateau(self) -> bool:
         config = self.run_config.early_stopping

@@ -5,21 +5,26 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from math import fsum
 
+from pydantic import ValidationError
+
+from nat.data_models.finetuning import BudgetConfig
 from nat.data_models.rollout_failure import FailureCount
 from nat.errors import EvaluationError
 from nat.finetuning.best_model import best_text
 from nat.finetuning.best_score import choice, cross_validated
 from nat.finetuning.summary import compared
+from nat.reports.cost import calls_rows
 from nat.reports.overview import RunOverview, ShownState, overview, scores_text
 from nat.reports.text import labelled, printable, sparkline, table
 from nat.runs.journal import Journal
 from nat.runs.plot import duration
+from nat.runs.recorded_config import config_of, finetuning_value
 from nat.runs.records import (
     BestEpoch,
     EpochRecord,
     JobRecord,
-    RunRecord,
     RunSummary,
+    SparseRecord,
     ValidationRecord,
     after_epoch,
     epoch_number,
@@ -41,7 +46,7 @@ _SHARE = 0.005
 """Stages with a smaller share of the time are left out."""
 
 
-class RunReport(RunRecord):
+class RunReport(SparseRecord):
     """A run's results so far."""
 
     run: RunOverview
@@ -64,6 +69,8 @@ class RunReport(RunRecord):
     """Seconds of the finished epochs and validations, by stage."""
     algorithm: str | None = None
     """As the backend reports it."""
+    budget: BudgetConfig | None = None
+    """Of the run's configuration."""
 
 
 def run_report(journal: Journal) -> RunReport:
@@ -87,6 +94,7 @@ def run_report(journal: Journal) -> RunReport:
         best_cross_validated=None if unbiased is None else unbiased.score,
         seconds=_seconds(epochs, validations),
         algorithm=", then ".join(_algorithms(jobs)) or None,
+        budget=_budget(journal),
     )
 
 
@@ -135,6 +143,7 @@ def run_page(report: RunReport) -> str:
         rows += [("", report.best_caveat)] if report.best_caveat else []
     rows += _failed(report)
     rows += _left_out(report)
+    rows += calls_rows(report.epochs, report.validations, report.budget)
     if report.seconds:
         rows.append(("Time", _times(report.seconds)))
     if report.summary is not None and report.summary.causes:
@@ -185,6 +194,15 @@ def _left_out(report: RunReport) -> list[tuple[str, str]]:
     failures = {each.cause for each in report.failures}
     texts = [f"{count} x {cause}" for cause, count in report.left_out.items() if cause not in failures]
     return [("" if place else "Left out", text) for place, text in enumerate(texts)]
+
+
+def _budget(journal: Journal) -> BudgetConfig | None:
+    """As recorded; None if there is none, or another release wrote it in another way."""
+    recorded = finetuning_value(config_of(journal.info().config_text), "budget")
+    try:
+        return None if recorded is None else BudgetConfig.model_validate(recorded)
+    except ValidationError:
+        return None
 
 
 def _times(seconds: dict[str, float]) -> str:

@@ -8,7 +8,7 @@ from 1; they use `epoch_number` and `after_epoch`.
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from math import isfinite
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import (
     AwareDatetime,
@@ -20,6 +20,7 @@ from pydantic import (
     model_serializer,
 )
 
+from nat.data_models.llm_usage import LLMUsage
 from nat.data_models.rollout_failure import FailureCount, total
 from nat.data_models.score import is_score, mean
 from nat.runs.shortened import ShortenedUpdates
@@ -47,13 +48,19 @@ class RunRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
+Purpose = Literal["rollout", "judge"]
+"""Who called an LLM: the agent, or an evaluator."""
+PurposeUsage = dict[Purpose, dict[str, LLMUsage]]
+"""What calls took, by purpose and LLM."""
+
+
 class SparseRecord(RunRecord):
     """A record with fields that few runs have; its JSON omits them where they are empty."""
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
-        sparse = {"phase", "phases", "copies", "steps"}
+        sparse = {"phase", "phases", "copies", "usage", "steps", "budget"}
         return {name: value for name, value in fields.items() if value or name not in sparse}
 
 
@@ -158,6 +165,8 @@ class EpochRecord(SparseRecord):
     seconds: float = Field(default=0.0, ge=0)
     examples: dict[str, float] = {}
     """Mean score of each example that has one."""
+    usage: PurposeUsage = {}
+    """Calls and tokens, as far as servers report them."""
     metrics: dict[str, float] = {}
     """All other metrics, under the prefixes train/ rollout/ reward/ time/ drift/."""
 
@@ -195,6 +204,8 @@ class ValidationRecord(SparseRecord):
     failures: list[FailureCount] = []
     """Why examples have no score, with the most common error of each cause."""
     seconds: float = Field(default=0.0, ge=0)
+    usage: PurposeUsage = {}
+    """As that of an epoch."""
 
     @property
     def distinct(self) -> dict[str, float | None]:

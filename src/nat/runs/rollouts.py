@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nat.data_models import rollout_failure
 from nat.data_models.evaluator import ComparisonFacts
+from nat.data_models.llm_usage import LLMUsage, added
 from nat.data_models.rollout_failure import FailureCount, FirstFailure, counted
-from nat.runs.records import Phase, RunRecord, after_epoch, epoch_number
+from nat.runs.records import Phase, PurposeUsage, RunRecord, after_epoch, epoch_number
 from nat.wire.training import Span, TrainingRow
 
 
@@ -164,6 +165,10 @@ class RolloutRecord(BaseModel):
     """Calls whose temperature is not that of their log probabilities: by function, then by option."""
     policy_versions: dict[str, int] = {}
     """Answers of the target by policy version; empty if the server does not send it."""
+    usage: dict[str, LLMUsage] = {}
+    """What its LLM calls took, by LLM."""
+    judge_usage: dict[str, LLMUsage] = {}
+    """Its share of what the evaluators' own calls took."""
     seed: int | None = None
     seconds: float = Field(default=0.0, ge=0)
 
@@ -205,6 +210,14 @@ class RolloutTally:
     @property
     def num_failed(self) -> int:
         return sum(count for cause, count in self.causes.items() if cause.failure)
+
+
+def usage_by_purpose(records: Iterable[RolloutRecord]) -> PurposeUsage:
+    """What the calls of the rollouts and of their scores took."""
+    every = list(records)
+    own, judged = added(record.usage for record in every), added(record.judge_usage for record in every)
+    found: PurposeUsage = {"rollout": own, "judge": judged}
+    return {purpose: used for purpose, used in found.items() if used}
 
 
 def tally(records: Iterable[RolloutRecord]) -> RolloutTally:

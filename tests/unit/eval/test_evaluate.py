@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fakes.llm_steps import call, steps, user
 from fakes.scripted_workflow import ScriptedWorkflow
 from nat.builder.context import Context
 from nat.builder.dataset_loader import DatasetLoaderInfo
@@ -130,6 +131,19 @@ async def test_an_evaluator_that_hangs_is_stopped(tmp_path: Path):
     late = output.results_of("scripted").eval_output_items
     why = "the evaluator did not end within 0.2 s: 2 answers, 1 at a time (eval.general.scoring_timeout: 0.1)"
     assert [(item.score, item.error, item.timed_out) for item in late] == [(None, why, True)] * 2
+
+
+async def test_what_evaluators_ask_of_llms_is_counted(tmp_path: Path):
+    """Their calls are no steps of a rollout; those of the workflow are not theirs."""
+
+    async def evaluate(eval_input):
+        for step in steps(call([user("good?")], "yes"), call([user("sure?")], "yes")):
+            Context.get().intermediate_step_manager.push_intermediate_step(step.payload)
+        return EvalOutput(average_score=None, eval_output_items=[])
+
+    output = await evaluated(ScriptedWorkflow(tmp_path, echo, ROWS, evaluate))
+    assert sum(used.calls for used in output.judge_usage.values()) == 2
+    assert all(not used.llm_calls for used in output.usage_stats.usage_stats_items.values())
 
 
 async def test_an_evaluator_that_raises_leaves_its_items_without_a_score(tmp_path: Path):

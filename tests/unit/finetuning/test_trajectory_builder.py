@@ -8,6 +8,7 @@ from fakes.llm_steps import call, steps, user
 from nat.data_models.evaluate_runtime import EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.finetuning import FinetuneConfig, RewardFunctionConfig
+from nat.data_models.llm_usage import LLMUsage
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import EvaluationError
 from nat.eval.evaluate import chosen_examples
@@ -71,6 +72,17 @@ async def test_scores_by_other_evaluators_are_recorded_beside_the_reward():
     await collected(builder)
     assert [record.scores_beside for record in builder.rollouts("r")] == [{"other": 0.25}, {}]
     assert [record.reward for record in builder.rollouts("r")] == [1.0, 0.0]
+
+
+async def test_each_rollout_has_its_calls_and_its_share_of_the_judge():
+    """What evaluators called is spread evenly, failed rollouts included, so that an epoch's sum is right."""
+    prepared = output([item("a"), item("b")], {"a": 1.0})
+    prepared.judge_usage = {"judge": LLMUsage(calls=3, prompt_tokens=10)}
+    builder = Scripted(prepared)
+    await collected(builder)
+    records = builder.rollouts("r")
+    assert [record.judge_usage["judge"].calls for record in records] == [1.5, 1.5]
+    assert [sum(used.calls for used in record.usage.values()) for record in records] == [1, 1]
 
 
 async def test_evaluation_runs_hold_the_passes_until_they_are_finalized():

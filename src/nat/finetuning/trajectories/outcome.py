@@ -9,6 +9,7 @@ from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
 from nat.data_models.finetuning import RewardFunctionConfig, Trajectory
 from nat.data_models.llm_call import LLMCall
+from nat.data_models.llm_usage import usage_of_steps
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.data_models.score import is_score, score_problem
 from nat.errors import EvaluationError
@@ -109,10 +110,16 @@ def scored(
 def with_facts(
     records: Iterable[RolloutRecord], output: EvaluationRunOutput, reward: str | None
 ) -> list[RolloutRecord]:
-    """The records of one pass, with the seed and the duration of each rollout, and its scores beside the reward."""
+    """The records of one pass, with seed, duration, scores beside the reward, and usage of each rollout."""
+    share = 1 / (len(output.rollouts) or 1)
+    judged = {"judge_usage": {name: used * share for name, used in output.judge_usage.items()}}
     of_item: dict[str, dict[str, Any]] = {
-        fact.item_id: {"seed": fact.seed, "seconds": fact.seconds, "scores_beside": {}} for fact in output.rollouts
+        fact.item_id: {"seed": fact.seed, "seconds": fact.seconds, "scores_beside": {}, **judged}
+        for fact in output.rollouts
     }
+    for item in output.eval_input.eval_input_items:
+        if str(item.id) in of_item:
+            of_item[str(item.id)]["usage"] = usage_of_steps(item.trajectory)
     for name, result in output.evaluation_results:
         for score in result.eval_output_items:
             if name != reward and is_score(score.score) and str(score.id) in of_item:

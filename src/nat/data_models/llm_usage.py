@@ -1,0 +1,83 @@
+"""Calls and tokens of LLMs, by their keys in the YAML, and what they cost."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType, TraceMetadata
+
+
+class LLMUsage(BaseModel):
+    """Answers of an LLM and their tokens, as its server counts them; shares of a call are possible."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    calls: float = Field(default=0, ge=0)
+    """Answers; a request for several has several."""
+    prompt_tokens: float = Field(default=0, ge=0)
+    completion_tokens: float = Field(default=0, ge=0)
+
+    def __add__(self, other: "LLMUsage") -> "LLMUsage":
+        """Both together."""
+        return LLMUsage(
+            calls=self.calls + other.calls,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+        )
+
+    def __mul__(self, share: float) -> "LLMUsage":
+        """A share of it."""
+        return LLMUsage(
+            calls=self.calls * share,
+            prompt_tokens=self.prompt_tokens * share,
+            completion_tokens=self.completion_tokens * share,
+        )
+
+
+Usage = Mapping[str, LLMUsage]
+"""By the LLM's key in the YAML, or by the model's name if the harness did not build its client."""
+
+
+def usage_of_steps(steps: Iterable[IntermediateStep]) -> dict[str, LLMUsage]:
+    """What the calls among some steps took."""
+    found: list[dict[str, LLMUsage]] = []
+    for step in steps:
+        if step.event_type is IntermediateStepType.LLM_END:
+            call = step.metadata.llm_call if isinstance(step.metadata, TraceMetadata) else None
+            name = (None if call is None else call.llm_name) or step.name or ""
+            used = None if step.usage_info is None else step.usage_info.token_usage
+            tokens = (0, 0) if used is None else (used.prompt_tokens, used.completion_tokens)
+            found.append({name: LLMUsage(calls=1, prompt_tokens=tokens[0], completion_tokens=tokens[1])})
+    return added(found)
+
+
+def added(parts: Iterable[Usage]) -> dict[str, LLMUsage]:
+    """The sum for each LLM."""
+    total: dict[str, LLMUsage] = {}
+    for part in parts:
+        for name, used in part.items():
+            total[name] = total.get(name, LLMUsage()) + used
+    return total
+
+
+class PriceConfig(BaseModel):
+    """Prices of one LLM, all in the same currency."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    prompt: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Of a million prompt tokens."""
+    completion: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Of a million sampled tokens."""
+    call: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Of an answer, besides."""
+
+    def of(self, used: LLMUsage) -> float:
+        """The price of a usage."""
+        tokens = self.prompt * used.prompt_tokens + self.completion * used.completion_tokens
+        return tokens / 1_000_000 + self.call * used.calls
+
+
+def price_of(usages: Sequence[Usage], prices: Mapping[str, PriceConfig]) -> float:
+    """Of all LLMs that have a price."""
+    return sum(prices[name].of(used) for usage in usages for name, used in usage.items() if name in prices)

@@ -1,0 +1,28 @@
+"""The rows about calls and their price."""
+
+from fakes.run_records import epoch_record, validation_record
+from nat.data_models.finetuning import BudgetConfig
+from nat.data_models.llm_usage import LLMUsage, PriceConfig
+from nat.reports.cost import calls_rows
+
+USED = {"student": LLMUsage(calls=1500, prompt_tokens=40_000, completion_tokens=2_000)}
+JUDGED = {"judge": LLMUsage(calls=10, prompt_tokens=1_000_000)}
+EPOCHS = [epoch_record(0, usage={"rollout": USED}), epoch_record(1, usage={"rollout": USED, "judge": JUDGED})]
+VALIDATIONS = [validation_record().model_copy(update={"usage": {"rollout": USED}})]
+
+
+def test_calls_have_a_row_for_each_purpose_and_llm():
+    """Epochs and validations apart; a price where there is one, and the sum against the limit."""
+    budget = BudgetConfig(limit=10, prices={"judge": PriceConfig(prompt=2.5)})
+    assert calls_rows(EPOCHS, VALIDATIONS, budget) == [
+        ("Calls", "training, rollouts: 3,000 of student, 80,000 + 4,000 tokens"),
+        ("", "training, evaluators: 10 of judge, 1,000,000 + 0 tokens, 2.5"),
+        ("", "held-out, rollouts: 1,500 of student, 40,000 + 2,000 tokens"),
+        ("Cost", "2.5 of 10"),
+    ]
+
+
+def test_a_run_without_prices_has_no_cost():
+    """Runs of earlier releases have no calls either."""
+    assert [name for name, _ in calls_rows(EPOCHS, [], None)] == ["Calls", ""]
+    assert calls_rows([epoch_record()], [], None) == []
