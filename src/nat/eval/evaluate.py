@@ -94,6 +94,8 @@ class EvaluationRun:
             played = await _play_all(session, items, pass_index, path, callbacks)
             answered = [item for _, item, failure in played if failure is None]
             results = await _score_all(evaluators, answered, session.config.eval.general, callbacks)
+        if session.phase == "eval":  # a run knows more of its rollouts, and completes their traces itself
+            session.traces.evaluated((rollout.item_id for rollout, _, _ in played), results)
         failures = [failure for _, _, failure in played if failure is not None]
         all_items = [item for _, item, _ in played]
         output = EvaluationRunOutput(

@@ -19,3 +19,4 @@ import nat.plugins.offline.builder
 import nat.plugins.openpipe.register
 import nat.plugins.relative_judge.evaluator
 import nat.plugins.service.register
+import nat.plugins.telemetry

@@ -16,7 +16,7 @@ from nat.data_models.evaluator import EvaluatorBaseConfig
 from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig, TrajectoryBuilderConfig
 from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.llm import LLMBaseConfig
-from nat.data_models.telemetry_exporter import TelemetryExporterBaseConfig
+from nat.data_models.telemetry_exporter import TelemetryExporterBaseConfig, TracingConfig
 from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 from nat.errors import RegistryError
 from nat.registry.catalog import BASE_CONFIGS, RegisteredComponent, current_catalog
@@ -83,9 +83,19 @@ def register_eval_callback(
     config_type: type[TelemetryExporterBaseConfig],
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Decorate a plain function `(config)` that returns an EvalCallback; `nat eval` calls it."""
+    return _under_tracing(config_type, TelemetryExporterBaseConfig)
 
+
+def register_trace_exporter(config_type: type[TracingConfig]) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Decorate a plain function `(config)` that returns an Exporter; it gets the spans of every rollout."""
+    return _under_tracing(config_type, TracingConfig)
+
+
+def _under_tracing(
+    config_type: type[TelemetryExporterBaseConfig], base: type[TelemetryExporterBaseConfig]
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
     def decorate(fn: Callable[..., T]) -> Callable[..., T]:
-        _check_config(fn, config_type, TelemetryExporterBaseConfig)
+        _check_config(fn, config_type, base)
         build = asynccontextmanager(from_config(fn))
         current_catalog().add(RegisteredComponent(ComponentGroup.EVAL_CALLBACKS, config_type, build))
         return fn
