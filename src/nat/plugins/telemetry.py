@@ -36,7 +36,7 @@ class _Collector(_Batched):
 
 
 class OtelCollectorConfig(_Collector, name="otelcollector"):
-    """Any server that takes OTLP over HTTP, such as the OpenTelemetry Collector, Jaeger, Tempo or MLflow."""
+    """Any server that takes OTLP over HTTP, such as the OpenTelemetry Collector, Jaeger or Tempo."""
 
     resource_attributes: dict[str, str] = Field(default_factory=dict)
     """Attributes of the resource, beside `service.name`, which is the project."""
@@ -75,9 +75,11 @@ class WeaveConfig(TracingConfig, name="weave"):
     entity: str | None = None
     """Name of the team or user; else the environment variable WANDB_ENTITY."""
     redact_pii: bool = False
-    """Send no messages, inputs and outputs. That is more than the toolkit leaves out; the next two do the same."""
+    """Send no messages, inputs and outputs, which is more than the toolkit leaves out."""
     redact_pii_fields: list[str] | None = None
+    """Likewise, if any is named."""
     redact_keys: list[str] | None = None
+    """Likewise."""
     verbose: bool = False
     """Accepted for the toolkit's YAMLs: Weave's client, which prints links, is not used."""
     attributes: dict[str, Any] | None = None

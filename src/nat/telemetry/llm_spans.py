@@ -12,7 +12,7 @@ _PROVIDER = "openai"
 """What the conventions say of servers with OpenAI's API whose maker is not known."""
 
 
-_MOST_FLAT = 32
+_MOST_FLAT = 16
 """Messages of a request that OpenInference's names repeat one by one, the last ones: each is two attributes."""
 
 
