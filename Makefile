@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .venv/.installed: pyproject.toml constraints.txt $(EXAMPLES:=/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) install --constraint constraints.txt --upgrade pip
-	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,dev]' $(EXAMPLES:%=--editable %)
+	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,telemetry,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
 .PHONY: install hashed audit demo real real-all test lint interop frameworks toolkit agents trl trackers customizer engines installs conformance docs bench bench-test faults mutants pins clean

@@ -8,6 +8,7 @@ from bench.report import machine, now
 
 BENCHES = (
     "harness",
+    "traces",
     "frameworks",
     "gateway",
     "ceiling",

@@ -95,8 +95,8 @@ async def measure(base_url: str, case: Case) -> Row:
     return row
 
 
-async def play(chat: Chat, case: Case) -> Row:
-    """Run all rollouts of a case after one for warm-up; CPU is in seconds."""
+async def play(chat: Chat, case: Case, ended: Callable[[list[Any]], None] = lambda _steps: None) -> Row:
+    """Run all rollouts of a case after one for warm-up, and give the steps of each to `ended`; CPU is in seconds."""
     from nat.builder.context import ContextState  # noqa: PLC0415 - not in the rows of others
     from nat.capture.policy import CapturePolicy, capturing  # noqa: PLC0415
 
@@ -115,6 +115,7 @@ async def play(chat: Chat, case: Case) -> Row:
                     messages.append({"role": "user", "content": f"Turn {turn} of game {seed}: what now?"})
                     messages.append(await chat(messages))
         kept.append(steps)
+        ended(steps)
 
     await rollout(-1)
     kept.clear()

@@ -313,8 +313,11 @@ def _section(name: str, components: list[ComponentDescription]) -> Iterator[str]
         case "imports":
             yield "A list, such as `[agent.py, my_package.evaluators]`. Paths start at the current folder."
         case "general":
-            yield "`telemetry.tracing` names callbacks of `nat eval`, registered under `register_eval_callback`."
-            yield "Other exporters, `telemetry.logging` and `front_end` cause only a warning."
+            yield "Other keys of the toolkit, such as `telemetry.logging` and `front_end`, cause only a warning.\n"
+            yield "### general.telemetry.tracing\n"
+            yield "Exporters by name: [traces](../guides/traces.md). It also names callbacks of `nat eval`, which are"
+            yield "registered under `register_eval_callback`. Other types cause only a warning.\n"
+            yield from _types(ComponentGroup.EVAL_CALLBACKS, components, level=4)
         case "eval":
             yield "### eval.general\n"
             yield from _table(_without_components(fields_of(EvalGeneralConfig)))

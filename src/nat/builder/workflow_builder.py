@@ -23,6 +23,7 @@ from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig, Traj
 from nat.data_models.function import EmptyFunctionConfig, FunctionBaseConfig
 from nat.data_models.invocation_node import WORKFLOW_COMPONENT_NAME
 from nat.data_models.llm import LLMBaseConfig
+from nat.data_models.telemetry_exporter import TracingConfig
 from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 from nat.errors import ANY_FAILURE, WorkflowError, describe_error
 from nat.registry.catalog import Catalog, current_catalog
@@ -205,7 +206,9 @@ class WorkflowBuilder(EvalBuilder):
 
     async def get_eval_callbacks(self) -> list[Any]:
         group = ComponentGroup.EVAL_CALLBACKS
-        return [await self._components.instance(group, name, self) for name in self._components.names(group)]
+        configs = {n: self._components.config(group, n, TypedBaseModel) for n in self._components.names(group)}
+        named = [name for name, config in configs.items() if not isinstance(config, TracingConfig)]
+        return [await self._components.instance(group, name, self) for name in named]
 
     async def add_evaluator(self, name: str, config: EvaluatorBaseConfig) -> None:
         self._components.add(ComponentGroup.EVALUATORS, name, config)

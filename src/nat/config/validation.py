@@ -156,11 +156,11 @@ def drop_unsupported(tree: Tree, findings: Findings, catalog: Catalog) -> Tree:
             )
     for path in WITHOUT_EFFECT:
         kept = _dropped(kept, path, ".".join(path))
-    return _callbacks_only(kept, catalog)
+    return _known_exporters_only(kept, catalog)
 
 
-def _callbacks_only(tree: Tree, catalog: Catalog) -> Tree:
-    """Of `general.telemetry` keep the exporters that have a callback of evaluations; the others have no effect."""
+def _known_exporters_only(tree: Tree, catalog: Catalog) -> Tree:
+    """Of `general.telemetry` keep the types that are registered here; the others have no effect."""
     general = tree.get("general")
     telemetry = general.get("telemetry") if isinstance(general, dict) else None
     tracing = telemetry.get("tracing") if isinstance(telemetry, dict) else None

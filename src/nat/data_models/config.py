@@ -17,12 +17,13 @@ from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 
 
 class TelemetryConfig(BaseModel):
-    """Callbacks of evaluations."""
+    """Exporters of traces, and callbacks of evaluations."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     tracing: dict[str, SerializeAsAny[TelemetryExporterBaseConfig]] = {}
-    """Callbacks that `nat eval` calls, by name; other exporters of the toolkit have no effect."""
+    """Exporters, which get the spans of every rollout, and callbacks, which `nat eval` calls, by name. Other types of
+    the toolkit have no effect."""
 
 
 class GeneralConfig(BaseModel):
@@ -31,7 +32,7 @@ class GeneralConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     telemetry: TelemetryConfig = TelemetryConfig()
-    """What reports on an evaluation."""
+    """What reports on rollouts and evaluations."""
 
 
 class Config(BaseModel):

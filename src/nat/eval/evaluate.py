@@ -97,6 +97,8 @@ class EvaluationRun:
             answered = [item for _, item, failure in played if failure is None]
             with own_steps() as steps:
                 results = await _score_all(evaluators, answered, session.config.eval.general, callbacks)
+        if session.phase == "eval":  # a run knows more of its rollouts, and completes their traces itself
+            session.traces.evaluated((rollout.item_id for rollout, _, _ in played), results)
         failures = [failure for _, _, failure in played if failure is not None]
         all_items = [item for _, item, _ in played]
         output = EvaluationRunOutput(

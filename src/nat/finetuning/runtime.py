@@ -31,6 +31,7 @@ from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.plan import Plan, resolve
 from nat.finetuning.plan_rules import recipe_findings, recipe_warnings
 from nat.finetuning.recording_trainer import RecordingTrainer
+from nat.finetuning.rollout_traces import RolloutTraces
 from nat.finetuning.run_context import Plotter, RunContext, Stopwatch, in_run, open_run, utc_now
 from nat.finetuning.stage import Stage
 from nat.finetuning.summary import compared, path_in_run, summarise
@@ -42,6 +43,7 @@ from nat.finetuning.watched import run_watched
 from nat.finetuning.workflow_sessions import open_sessions
 from nat.rollout.server_watch import watched_servers
 from nat.rollout.session import rollouts_open
+from nat.rollout.traces import Traces, opened_traces
 from nat.runs.plot import draw_run
 from nat.runs.records import RunState, RunSummary, TrainingPhase
 
@@ -111,24 +113,26 @@ async def run_finetuning(
     plan, watch = await resolve(given), Stopwatch()
     planned = plan.num_rollouts(plan.stages[0])
     trackers = Trackers(plan.finetuning.trackers)
-    observers = (trackers,) if progress is None else (progress, trackers)
-    with open_run(
-        plan.finetuning, plan.config_text, planned=planned, observers=observers, now=now, plotter=plotter
-    ) as run:
-        try:
-            result = await _run(plan, run, watch)
-        except BaseException as error:
-            end_after(error, run)
-            for line in await summarised(error, run, plan.trained_llm, seconds=watch.total):
+    tracing, name = plan.config.general.telemetry.tracing, plan.config.workflow.type
+    async with opened_traces(tracing, workflow=name) as traces:
+        observers = (RolloutTraces(traces), *(() if progress is None else (progress,)), trackers)
+        with open_run(
+            plan.finetuning, plan.config_text, planned=planned, observers=observers, now=now, plotter=plotter
+        ) as run:
+            try:
+                result = await _run(plan, run, watch, traces)
+            except BaseException as error:
+                end_after(error, run)
+                for line in await summarised(error, run, plan.trained_llm, seconds=watch.total):
+                    run.warn(line)
+                in_time = SECONDS_AFTER_INTERRUPT if isinstance(error, CancelledError) else SECONDS_AT_END
+                for line in await trackers.end(in_time):
+                    run.warn(line)
+                raise
+            run.end(RunState.COMPLETED)
+            for line in await trackers.end(SECONDS_AT_END):
                 run.warn(line)
-            in_time = SECONDS_AFTER_INTERRUPT if isinstance(error, CancelledError) else SECONDS_AT_END
-            for line in await trackers.end(in_time):
-                run.warn(line)
-            raise
-        run.end(RunState.COMPLETED)
-        for line in await trackers.end(SECONDS_AT_END):
-            run.warn(line)
-        return result
+            return result
 
 
 async def build_stages(plan: Plan, builder: WorkflowBuilder) -> list[RunComponents]:
@@ -178,13 +182,13 @@ async def build_components(finetuning: FinetuneConfig, builder: WorkflowBuilder)
     return RunComponents(builder=builder, trajectories=trajectories, trainer=trainer, adapter=adapter)
 
 
-async def _run(plan: Plan, run: RunContext, watch: Stopwatch) -> RunResult:
+async def _run(plan: Plan, run: RunContext, watch: Stopwatch, traces: Traces) -> RunResult:
     """Build once, train and export; summarise when everything is closed."""
     exports_best = plan.finetuning.export_best
     run.append(StepBegun(LOADING))
     async with AsyncExitStack() as stack:
         builder = await stack.enter_async_context(plan.opened(run.journal.run_dir))
-        await open_sessions(stack, plan, builder, run)
+        await open_sessions(stack, plan, builder, run, traces)
         stages = await build_stages(plan, builder)
         begun = stages[:1]
         try:

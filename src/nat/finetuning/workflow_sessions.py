@@ -17,19 +17,24 @@ from nat.finetuning.run_context import RunContext
 from nat.rollout.loop_watch import watched_loop
 from nat.rollout.remote import open_remote
 from nat.rollout.session import Remote, WorkflowSession, using_session
+from nat.rollout.traces import Traces
 
 
-async def open_sessions(stack: AsyncExitStack, plan: Plan, builder: EvalBuilder, run: RunContext) -> None:
+async def open_sessions(
+    stack: AsyncExitStack, plan: Plan, builder: EvalBuilder, run: RunContext, traces: Traces
+) -> None:
     """Open the sessions that all evaluations of this run use; the stack closes them."""
     remote = await opened_remote(stack, plan, builder)
-    _use(stack, training_session(plan, builder, remote), run)
+    _use(stack, training_session(plan, builder, remote, traces), run)
     if (file := plan.given.validation_config_file) is not None:
-        held_out = await _validation_session(stack, Path(file), plan.config, builder, remote)
+        held_out = await _validation_session(stack, Path(file), plan.config, builder, remote, traces=traces)
         _use(stack, held_out, run)
     stack.enter_context(watched_loop())
 
 
-def training_session(plan: Plan, builder: EvalBuilder, remote: Remote | None) -> WorkflowSession:
+def training_session(
+    plan: Plan, builder: EvalBuilder, remote: Remote | None, traces: Traces | None = None
+) -> WorkflowSession:
     """The session of training rollouts.
 
     Evaluations name the workflow by the path or the object that the caller gave, not by the resolved copy.
@@ -43,6 +48,7 @@ def training_session(plan: Plan, builder: EvalBuilder, remote: Remote | None) ->
         training=True,
         remote=remote,
         replaced=_replaced(plan.finetuning),
+        traces=traces,
     )
 
 
@@ -76,7 +82,7 @@ def _replaced(finetuning: FinetuneConfig) -> ReplacedSampling | None:
 
 
 async def _validation_session(
-    stack: AsyncExitStack, path: Path, training: Config, builder: Builder, remote: Remote | None
+    stack: AsyncExitStack, path: Path, training: Config, builder: Builder, remote: Remote | None, *, traces: Traces
 ) -> WorkflowSession:
     """The validation's workflow, with the trained model; a remote workflow stays remote."""
     config = load_config(path)
@@ -85,7 +91,7 @@ async def _validation_session(
     config = config.model_copy(update={"llms": llms, "finetuning": seeded})
     building = WorkflowBuilder.from_config(config, builder.run_dir, workflow=remote is None)
     opened = await stack.enter_async_context(building)
-    return WorkflowSession(config, opened, config_file=path, training=True, remote=remote)
+    return WorkflowSession(config, opened, config_file=path, training=True, remote=remote, traces=traces)
 
 
 async def _served(name: str, llm: LLMBaseConfig, training: Config, builder: Builder) -> LLMBaseConfig:

@@ -5,7 +5,7 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.http.errors import ApiError
 from nat.rollout.rollout import Invocable, Rollout, run_rollout
+from nat.rollout.traces import Traces, opened_traces
 from nat.wire.rollout import RolloutOptions
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class ServedWorkflow:
     slots: asyncio.Semaphore
     deadline: float | None
     """Seconds for one request after its wait for a free slot."""
+    traces: Traces = field(default_factory=Traces)
 
     async def run(
         self,
@@ -72,6 +74,7 @@ class ServedWorkflow:
                     runtime_type=RuntimeTypeEnum.RUN_OR_SERVE if options is None else RuntimeTypeEnum.EVALUATE,
                     on_step=on_step,
                 )
+        self.traces.ended(rollout, value, is_judged=False)
         if rollout.error is not None:
             logger.warning("request %s failed: %s", given.item_id, rollout.error)
         return rollout
@@ -113,5 +116,7 @@ async def opened_workflow(
     config = load_config(config_file, override)
     config = config.model_copy(update={"eval": config.eval.model_copy(update={"evaluators": {}})})
     general = config.eval.general
-    async with WorkflowBuilder.from_config(config) as builder:
-        yield ServedWorkflow(builder.get_workflow(), asyncio.Semaphore(general.max_concurrency), general.item_timeout)
+    tracing, name = config.general.telemetry.tracing, config.workflow.type
+    async with opened_traces(tracing, workflow=name) as traces, WorkflowBuilder.from_config(config) as builder:
+        slots = asyncio.Semaphore(general.max_concurrency)
+        yield ServedWorkflow(builder.get_workflow(), slots, general.item_timeout, traces)

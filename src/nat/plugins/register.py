@@ -19,6 +19,7 @@ import nat.plugins.offline.builder
 import nat.plugins.openpipe.register
 import nat.plugins.relative_judge.evaluator
 import nat.plugins.service.register
+import nat.plugins.telemetry
 import nat.plugins.trackers.comet
 import nat.plugins.trackers.mlflow
 import nat.plugins.trackers.tensorboard

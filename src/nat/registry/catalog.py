@@ -111,7 +111,7 @@ NOUNS: dict[ComponentGroup, str] = {
     ComponentGroup.TRAJECTORY_BUILDERS: "trajectory builder",
     ComponentGroup.TRAINER_ADAPTERS: "trainer adapter",
     ComponentGroup.TRAINERS: "trainer",
-    ComponentGroup.EVAL_CALLBACKS: "callback of evaluations",
+    ComponentGroup.EVAL_CALLBACKS: "exporter of traces or callback of evaluations",
     ComponentGroup.TRACKERS: "tracker",
 }
 """The name of one group member in messages."""

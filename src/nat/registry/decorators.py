@@ -16,7 +16,7 @@ from nat.data_models.evaluator import EvaluatorBaseConfig
 from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig, TrajectoryBuilderConfig
 from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.llm import LLMBaseConfig
-from nat.data_models.telemetry_exporter import TelemetryExporterBaseConfig
+from nat.data_models.telemetry_exporter import TelemetryExporterBaseConfig, TracingConfig
 from nat.data_models.tracker import TrackerConfig
 from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 from nat.errors import RegistryError
@@ -87,6 +87,11 @@ def register_eval_callback(
     return _of_config(ComponentGroup.EVAL_CALLBACKS, config_type)
 
 
+def register_trace_exporter(config_type: type[TracingConfig]) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Decorate a plain function `(config)` that returns an Exporter; it gets the spans of every rollout."""
+    return _of_config(ComponentGroup.EVAL_CALLBACKS, config_type, TracingConfig)
+
+
 def register_tracker(config_type: type[TrackerConfig]) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Decorate a class or plain function `(config)` that gives a Tracker (`nat.runs.tracker`)."""
     return _of_config(ComponentGroup.TRACKERS, config_type)
@@ -115,12 +120,12 @@ def register_tool_wrapper(wrapper_type: str) -> Callable[[Callable[P, T]], Calla
 
 
 def _of_config(
-    group: ComponentGroup, config_type: type[TypedBaseModel]
+    group: ComponentGroup, config_type: type[TypedBaseModel], base: type[TypedBaseModel] | None = None
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Register a plain function of the config."""
+    """Register a plain function of the config, which inherits from `base` or the group's own class."""
 
     def decorate(fn: Callable[..., T]) -> Callable[..., T]:
-        _check_config(fn, config_type, BASE_CONFIGS[group])
+        _check_config(fn, config_type, base or BASE_CONFIGS[group])
         current_catalog().add(RegisteredComponent(group, config_type, asynccontextmanager(from_config(fn))))
         return fn
 

@@ -21,6 +21,7 @@ from nat.rollout.loop_watch import watched_loop
 from nat.rollout.remote import ENDPOINT_TIMEOUT, RemoteWorkflow, open_remote
 from nat.rollout.rollout import ITEM_TIMEOUT, Invocable, Rollout, held_out_seed, run_rollout, training_seed
 from nat.rollout.server_watch import watched_servers
+from nat.rollout.traces import Traces, opened_traces
 
 Overrides = tuple[tuple[str, str], ...]
 Phase = Literal["train", "validation", "eval"]
@@ -64,8 +65,12 @@ class WorkflowSession:
         runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.EVALUATE,
         remote: Remote | None = None,
         replaced: ReplacedSampling | None = None,
+        traces: Traces | None = None,
     ) -> None:
-        """`replaced` overrides the sampling options of training rollouts; other rollouts keep the agent's."""
+        """`replaced` overrides the sampling options of training rollouts; other rollouts keep the agent's.
+
+        `traces` get all rollouts.
+        """
         self.config = config
         self.builder = builder
         self.seed = config.finetuning.seed
@@ -76,6 +81,7 @@ class WorkflowSession:
         self._training = training
         self._replaced = replaced
         self._runtime_type = runtime_type
+        self.traces = traces or Traces()
         self._slots = asyncio.Semaphore(config.eval.general.max_concurrency)
         self._deadline, self._deadline_option = _deadline(config, remote)
         self._passes = itertools.count()
@@ -133,6 +139,7 @@ class WorkflowSession:
                 )
             finally:
                 self.num_open -= 1
+        self.traces.ended(rollout, item.input_obj, is_judged=self._runtime_type is RuntimeTypeEnum.EVALUATE)
         for on_rollout, _ in tuple(self._listeners):
             on_rollout(rollout)
         return rollout
@@ -225,6 +232,8 @@ async def opened_session(
     path = config_file if isinstance(config_file, Path) else None
     config = config_file if isinstance(config_file, Config) else load_config(Path(str(config_file)), override)
     async with AsyncExitStack() as stack:
+        tracing = opened_traces(config.general.telemetry.tracing, workflow=config.workflow.type)
+        traces = await stack.enter_async_context(tracing)
         remote = None
         if endpoint is not None:
             opened = await stack.enter_async_context(open_remote(endpoint, trains=False))
@@ -233,7 +242,13 @@ async def opened_session(
         await builder.probe_llms()
         stack.enter_context(watched_loop())
         session = WorkflowSession(
-            config, builder, config_file=path, override=override, runtime_type=runtime_type, remote=remote
+            config,
+            builder,
+            config_file=path,
+            override=override,
+            runtime_type=runtime_type,
+            remote=remote,
+            traces=traces,
         )
         await stack.enter_async_context(watched_servers(builder, lambda: session.num_open > 0))
         yield session

@@ -138,7 +138,7 @@ async def test_a_manager_replaces_the_yaml(tmp_path: Path):
 def test_other_exporters_have_no_effect(tmp_path: Path, caplog):
     """An exporter without a callback is dropped with a warning that names it."""
     scripted = with_tracing(
-        ScriptedWorkflow(tmp_path, echo, ROWS), {"mine": {"_type": "notebook"}, "theirs": {"_type": "phoenix"}}
+        ScriptedWorkflow(tmp_path, echo, ROWS), {"mine": {"_type": "notebook"}, "theirs": {"_type": "langsmith"}}
     )
     with scripted.registered():
         register_eval_callback(config_type=NotebookConfig)(lambda _config: Notebook())

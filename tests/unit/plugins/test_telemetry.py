@@ -1,0 +1,153 @@
+import base64
+import sys
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from fakes.made_spans import rollout
+from fakes.otlp_server import OtlpServer
+from nat.config.load import parse_config
+from nat.errors import ConfigError
+from nat.rollout.traces import opened_traces
+
+UPSTREAM: dict[str, dict[str, Any]] = {
+    "otelcollector": {"project": "p", "endpoint": "http://localhost:4318/v1/traces", "resource_attributes": {"a": "b"}},
+    "phoenix": {"project": "p", "endpoint": "http://localhost:6006/v1/traces", "timeout": 30, "api_key": "k"},
+    "langfuse": {"endpoint": "http://localhost:3000/api/public/otel/v1/traces", "public_key": "p", "secret_key": "s"},
+    "weave": {"project": "p", "entity": "e", "redact_pii": True, "redact_keys": ["k"], "attributes": {"a": 1}},
+    "file": {"project": "p", "output_path": "x.jsonl", "mode": "overwrite", "enable_rolling": True, "max_files": 2},
+}
+"""Exporters as the toolkit's documentation writes them."""
+BATCHED = {"batch_size": 50, "flush_interval": 1, "max_queue_size": 9, "drop_on_overflow": True, "shutdown_timeout": 2}
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch):
+    for name in ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY", "PHOENIX_API_KEY", "WANDB_API_KEY", "WANDB_ENTITY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("WF_TRACE_SERVER_URL", raising=False)
+
+
+def tracing(kind: str, **fields: Any) -> Any:
+    tree = {"general": {"telemetry": {"tracing": {"mine": {"_type": kind, **fields}}}}}
+    return parse_config(tree, environ={}).general.telemetry.tracing
+
+
+@pytest.mark.parametrize("kind", UPSTREAM)
+def test_the_toolkit_s_yaml_loads(kind, caplog):
+    """All fields that the toolkit declares are known, and nothing is said to be without effect."""
+    batched = {} if kind in {"weave", "file"} else BATCHED
+    config = tracing(kind, **UPSTREAM[kind] | batched)["mine"]
+    assert config.static_type() == kind
+    assert config.batching.batch_size == batched.get("batch_size", 100)
+    assert "no effect" not in caplog.text
+
+
+@pytest.mark.parametrize("kind", UPSTREAM)
+def test_an_unknown_key_is_an_error(kind):
+    """A misspelt key is not dropped."""
+    with pytest.raises((ConfigError, ValidationError), match=r"mine\.proyect: unknown key"):
+        tracing(kind, **UPSTREAM[kind], proyect="p")
+
+
+@asynccontextmanager
+async def traced(kind: str, **fields: Any):
+    async with opened_traces(tracing(kind, **fields)) as traces:
+        traces.ended(rollout("1"), "a question", is_judged=False)
+        yield
+
+
+async def test_a_collector_gets_the_project_as_service():
+    """`resource_attributes` are added, and may replace the name of the service."""
+    async with OtlpServer() as server:
+        async with traced("otelcollector", project="p", endpoint=server.endpoint, resource_attributes={"team": "t"}):
+            pass
+        assert server.spans[0].resource == {"service.name": "p", "team": "t"}
+        assert "authorization" not in server.requests[0].headers
+
+
+@pytest.mark.parametrize("key", ["yaml", "environment"])
+async def test_phoenix_gets_its_project_and_key(key, monkeypatch):
+    """The key of the YAML, else that of the environment."""
+    monkeypatch.setenv("PHOENIX_API_KEY", "environment")
+    own = {"api_key": "yaml"} if key == "yaml" else {}
+    async with OtlpServer() as server:
+        async with traced("phoenix", project="p", endpoint=server.endpoint, **own):
+            pass
+        assert server.spans[0].resource["openinference.project.name"] == "p"
+        assert server.requests[0].headers["authorization"] == f"Bearer {key}"
+
+
+async def test_langfuse_gets_both_keys(monkeypatch):
+    """As HTTP's Basic login; resource attributes, which the toolkit ignores here, are sent."""
+    monkeypatch.setenv("LANGFUSE_PUBLIC_KEY", "pk")
+    monkeypatch.setenv("LANGFUSE_SECRET_KEY", "sk")
+    async with OtlpServer() as server:
+        endpoint = f"{server.base_url}/api/public/otel/v1/traces"
+        async with traced("langfuse", endpoint=endpoint, resource_attributes={"team": "t"}):
+            pass
+        login = base64.b64encode(b"pk:sk").decode()
+        assert server.requests[0].headers["authorization"] == f"Basic {login}"
+        assert server.spans[0].resource == {"service.name": "nat", "team": "t"}
+
+
+@pytest.mark.parametrize("private", [{}, {"redact_pii": True}, {"redact_keys": ["password"]}])
+async def test_weave_gets_its_project_and_no_content_if_it_is_private(private, monkeypatch):
+    """Each of the toolkit's wishes to redact keeps all content here."""
+    monkeypatch.setenv("WANDB_API_KEY", "key")
+    async with OtlpServer() as server:
+        monkeypatch.setenv("WF_TRACE_SERVER_URL", server.base_url)
+        async with traced("weave", project="p", entity="e", attributes={"stage": 1}, **private):
+            pass
+        (request,) = server.requests
+        assert (request.path, request.headers["wandb-api-key"]) == ("/otel/v1/traces", "key")
+        resource = server.spans[0].resource
+        assert (resource["wandb.entity"], resource["wandb.project"], resource["stage"]) == ("e", "p", "1")
+        assert ("input.value" in server.spans[0].attributes) is not bool(private)
+
+
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [
+        ("langfuse", "set public_key or the environment variable LANGFUSE_PUBLIC_KEY"),
+        ("weave", "set WANDB_API_KEY"),
+    ],
+)
+async def test_a_missing_key_is_found_before_anything_starts(kind, missing):
+    """The error names the exporter's place in the YAML."""
+    fields = {name: value for name, value in UPSTREAM[kind].items() if "key" not in name}
+    with pytest.raises(ConfigError, match=f"general.telemetry.tracing.mine: {missing}"):
+        async with traced(kind, **fields):
+            pytest.fail("it was opened")
+
+
+@pytest.mark.parametrize("kind", ["otelcollector", "phoenix"])
+async def test_a_missing_package_is_found_before_anything_starts(kind, monkeypatch):
+    """The hint names the extra."""
+    monkeypatch.delitem(sys.modules, "nat.telemetry.otlp", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+    monkeypatch.delattr("nat.telemetry.otlp", raising=False)
+    with pytest.raises(ConfigError, match=r"mine: needs opentelemetry\.sdk\.resources") as caught:
+        async with traced(kind, **UPSTREAM[kind]):
+            pytest.fail("it was opened")
+    assert "[telemetry]" in caught.value.hint
+
+
+async def test_a_file_needs_no_package(tmp_path, monkeypatch):
+    """Nor a server; `overwrite` empties it at the start."""
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+    path = tmp_path / "spans.jsonl"
+    for _ in range(2):
+        async with traced("file", project="p", output_path=str(path), mode="overwrite"):
+            pass
+    assert len(path.read_text().splitlines()) == 1
+
+
+async def test_a_file_that_cannot_be_written_is_found_before_anything_starts(tmp_path):
+    """A file is in the way of the folder."""
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"tracing\.mine: "):
+        async with traced("file", project="p", output_path=str(tmp_path / "file" / "spans.jsonl")):
+            pytest.fail("it was opened")
