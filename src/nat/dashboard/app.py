@@ -23,10 +23,10 @@ from nat.dashboard.views import (
     held_out_rows,
     in_bin,
     paged,
+    progress_of,
     rewards_view,
     rollout_view,
     rollouts_of,
-    run_view,
     tokens_view,
 )
 from nat.errors import JournalError
@@ -100,24 +100,22 @@ class Pages:
 
     def run(self, request: Request) -> Response:
         folder, links = self._run(request)
-        with reading(folder) as journal:
-            view = run_view(journal, links)
-        return _html("run.html", view=view, links=links, **_epoch_table(view, request))
+        view = self._runs.view(folder)
+        return _html("run.html", view=view, progress=view.progress, links=links, **_epoch_table(view, request))
 
     def results(self, request: Request) -> Response:
         folder, links = self._run(request)
-        with reading(folder) as journal:
-            view = run_view(journal, links)
+        view = self._runs.view(folder)
         return _html("_results.html", view=view, links=links, **_epoch_table(view, request))
 
     def news(self, request: Request) -> Response:
         """The run's state, if it is another than the browser has seen; then the page reads its results again."""
         folder, links = self._run(request)
         with reading(folder) as journal:
-            view = run_view(journal)
-        if request.query_params.get("seen") == view.seen:
+            progress = progress_of(journal)
+        if request.query_params.get("seen") == progress.seen:
             return Response(status_code=HTTPStatus.NO_CONTENT)
-        response = _html("_state.html", view=view, links=links)
+        response = _html("_state.html", progress=progress, links=links)
         response.headers["HX-Trigger-After-Swap"] = "news"
         return response
 

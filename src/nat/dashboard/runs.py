@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
+from nat.dashboard.views import Links, RunView, run_view
 from nat.errors import JournalError
 from nat.finetuning.diagnosis.gather import findings_in
 from nat.runs.find import known_runs, list_runs
@@ -52,6 +53,10 @@ class Runs:
         if found is None:
             raise JournalError(f"there is no run {slug}", hint="it may have been moved; go back to all runs")
         return found
+
+    def view(self, folder: Path) -> RunView:
+        """What the page of a run shows."""
+        return self._read(folder, ("view",), lambda journal: run_view(journal, Links(f"/runs/{slug_of(folder)}")))
 
     def outcomes(self, folder: Path, phase: Phase, epoch: int) -> Sequence[Outcome]:
         """The rewards of an epoch, which take seconds to read if they are very many."""

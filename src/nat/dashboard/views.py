@@ -12,6 +12,7 @@ from nat.finetuning.diagnosis.gather import guards_of
 from nat.reports.charts import Chart, histogram_chart, reward_chart, time_chart
 from nat.reports.conversation import Conversation, conversations, outcome_text, reasoning_text, remarks
 from nat.reports.judged import JudgedNumber, judged_numbers
+from nat.reports.overview import RunOverview, overview
 from nat.reports.run_page import RunReport, run_report
 from nat.reports.token_text import tokenizer_of
 from nat.reports.token_view import Colour, Token, colours_of, row_tokens
@@ -49,12 +50,10 @@ def _query(values: dict[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class RunView:
-    """The page of a run."""
+class Progress:
+    """How far a run is."""
 
-    report: RunReport
-    charts: Sequence[Chart]
-    judged: Sequence[JudgedNumber]
+    run: RunOverview
     trained: AbstractSet[int]
     """Epochs that have rollouts."""
     validated: AbstractSet[int]
@@ -63,37 +62,50 @@ class RunView:
     @property
     def unfinished(self) -> int | None:
         """The epoch whose rollouts are played and whose update is not done."""
-        return max((epoch for epoch in self.trained if epoch >= len(self.report.epochs)), default=None)
+        return max((epoch for epoch in self.trained if epoch >= self.run.epochs), default=None)
 
     @property
     def seen(self) -> str:
-        """Changes whenever the page does."""
-        run = self.report.run
-        return f"{run.state}-{run.epochs}-{len(self.report.validations)}-{self.unfinished}".replace(" ", "_")
+        """Changes whenever the run's page does."""
+        return f"{self.run.state}-{self.run.epochs}-{self.unfinished}-{len(self.validated)}".replace(" ", "_")
+
+
+def progress_of(journal: Journal) -> Progress:
+    """Read it without the records of the epochs, since a browser asks every few seconds."""
+    return Progress(overview(journal), set(journal.played(Phase.TRAIN)), set(journal.played(Phase.VALIDATION)))
+
+
+@dataclass(frozen=True)
+class RunView:
+    """The page of a run."""
+
+    report: RunReport
+    charts: Sequence[Chart]
+    judged: Sequence[JudgedNumber]
+    progress: Progress
 
 
 def run_view(journal: Journal, links: Links | None = None) -> RunView:
     """Read a run's page; with `links`, the points of its first chart lead to epochs."""
     report = run_report(journal)
     reward = reward_chart(report.epochs, report.validations)
-    trained, validated = set(journal.played(Phase.TRAIN)), set(journal.played(Phase.VALIDATION))
+    progress = progress_of(journal)
     if reward is not None and links is not None:
-        reward = replace(reward, links=[_address(links, round(at), trained, validated) for at in reward.x])
+        reward = replace(reward, links=[_address(links, round(at), progress) for at in reward.x])
     time = time_chart(report.epochs, report.validations, journal.jobs(), report.run.created_at)
     return RunView(
         report=report,
         charts=[chart for chart in (reward, time) if chart is not None],
         judged=judged_numbers(report.epochs, guards_of(config_of(journal.info().config_text))),
-        trained=trained,
-        validated=validated,
+        progress=progress,
     )
 
 
-def _address(links: Links, at: int, trained: AbstractSet[int], validated: AbstractSet[int]) -> str:
+def _address(links: Links, at: int, progress: Progress) -> str:
     """Where the point of an epoch, counted from 1, leads; empty if the journal has no rollouts of it."""
-    if at - 1 in trained:
+    if at - 1 in progress.trained:
         return links.epoch(Phase.TRAIN, at - 1)
-    return links.epoch(Phase.VALIDATION, at) if at in validated else ""
+    return links.epoch(Phase.VALIDATION, at) if at in progress.validated else ""
 
 
 @dataclass(frozen=True)

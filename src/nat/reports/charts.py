@@ -75,7 +75,8 @@ def spread(items: Sequence[T], most: int = _TABLE_ROWS) -> Sequence[T]:
 def reward_chart(epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord]) -> Chart | None:
     """Mean reward of each epoch, and the held-out scores with 95 % intervals; None without any."""
     trained = {epoch_number(epoch.epoch): epoch.avg_reward for epoch in spread(played_epochs(epochs), _POINTS)}
-    held_out = {record.epoch: mean_interval(record.rewards) for record in validations if record.rewards}
+    scores = ((record.epoch, record.rewards) for record in spread(validations, _POINTS))
+    held_out = {epoch: mean_interval(rewards) for epoch, rewards in scores if rewards}
     x = sorted(trained.keys() | held_out.keys())
     if not x:
         return None
@@ -109,8 +110,8 @@ def reward_chart(epochs: Sequence[EpochRecord], validations: Sequence[Validation
 
 def metric_chart(title: str, name: str, epochs: Sequence[EpochRecord]) -> Chart | None:
     """A metric by epoch; None if no epoch has it."""
-    known = [epoch for epoch in epochs if is_score(epoch.metrics.get(name))]
-    values = {epoch_number(epoch.epoch): epoch.metrics[name] for epoch in spread(known, _POINTS)}
+    shown = ((epoch_number(epoch.epoch), epoch.metrics.get(name)) for epoch in spread(epochs, _POINTS))
+    values = {at: value for at, value in shown if value is not None and is_score(value)}
     if not values:
         return None
     return Chart(

@@ -67,8 +67,8 @@ def test_a_run_shows_the_epoch_that_is_under_way(tmp_path):
         before = run_view(journal, LINKS)
         journal.record_rollouts(Phase.TRAIN, 3, [rollout_record()])
         after = run_view(journal, LINKS)
-    assert (before.unfinished, after.unfinished) == (None, 3)
-    assert before.seen != after.seen
+    assert (before.progress.unfinished, after.progress.unfinished) == (None, 3)
+    assert before.progress.seen != after.progress.seen
 
 
 def test_points_of_the_curve_lead_to_rollouts_that_there_are(tmp_path):
