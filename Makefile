@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,telemetry,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install hashed audit demo real real-all test lint interop frameworks toolkit agents trl trackers customizer engines installs conformance docs bench bench-test faults mutants pins clean
+.PHONY: install hashed audit demo real real-all test lint interop frameworks toolkit agents trl trackers customizer engines installs ui conformance docs bench bench-test faults mutants pins clean
 install: .venv/.installed
 
 # The same, from files whose SHA-256 stands in .ci/hashes.txt; CI installs so, on CPython 3.11 and x86-64 Linux.
@@ -100,8 +100,13 @@ engines: install
 installs: install
 	$(BIN)/pytest conformance/installs -m ""
 
-# The last nine: everything that is proven with other people's releases.
-conformance: interop frameworks toolkit agents trl trackers customizer engines installs
+# The pages of `nat ui` in Debian's Chromium (its package is `chromium`), with axe; left out, and says so, where there is none.
+ui: install
+	$(BIN)/python -m conformance.environments dashboard
+	$(BIN)/pytest conformance/dashboard
+
+# The last ten: everything that is proven with other people's releases.
+conformance: interop frameworks toolkit agents trl trackers customizer engines installs ui
 
 # Style, types, layers.
 lint: install

@@ -10,6 +10,7 @@
 | `trackers/` | W&B, MLflow, Trackio, TensorBoard and Comet have all of a run that was killed and went on | `trackers` |
 | `customizer/` | released clients of NeMo Customizer work with the server of our tests | `customizer` |
 | `engines/` | vLLM samples for training runs, and the faults that they survive | `engines` |
+| `dashboard/` | the pages of `nat ui` work in Chromium, and no rollout takes effect in them | `ui` |
 | `installs/` | `nat` trains after a plain `pip install` | `installs` |
 
 Each release lives in an environment of its own below `.tmp/`, which `environments.py` makes from `requirements/`:

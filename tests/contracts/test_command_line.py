@@ -23,6 +23,8 @@ COMMANDS = {
     "nat runs": "",
     "nat runs list": "--output_dir --json",
     "nat runs show": "run --epoch --validation --worst --best --failed --example --tokens --output_dir --json",
+    "nat ui": "folder --port",
+    "nat runs report": "run --output --output_dir",
     "nat runs compare": "a b --output_dir --json",
     "nat runs export": EXPORT,
     "nat runs send": "run --to -o/--override --import --output_dir",

@@ -37,7 +37,6 @@ ELSEWHERE = {
     "finetuning/trajectories/outcome.py": "records and causes, counted by the tests of select and guards",
     "gateway/dialects/responses/answer.py": "test_responses_answer.py, beside the other dialect's",
     "gateway/dialects/responses/request.py": "test_responses_request.py, beside the other dialect's",
-    "reports/rollout_page.py": "the pages of rollouts, in test_rollouts.py",
     "wire/openai_requests.py": "the records of chat requests, parsed by the tests of backend and gateway",
     "wire/openai_responses.py": "the records of their answers, written by the same tests",
 }

@@ -29,6 +29,7 @@ _COMMANDS = {
     "probe": ("nat.cli.commands.probe:probe_command", "Tell whether training has a signal; train nothing."),
     "diagnose": ("nat.cli.commands.diagnose:diagnose_command", "Say why a run's reward is flat, and what to change."),
     "runs": ("nat.cli.commands.runs:runs_command", "Look at runs, compare them, export their models."),
+    "ui": ("nat.cli.commands.ui:ui_command", "Look at runs in a browser."),
     "export": ("nat.cli.commands.export:export_command", "The same as `nat runs export`."),
     "eval": ("nat.cli.commands.eval:eval_command", "Run a workflow on a dataset and score it."),
     "run": ("nat.cli.commands.run:run_command", "Run a workflow on one input."),

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nat.errors import JournalError, ModelCodeStopped
 from nat.hub import cached_folder
@@ -31,14 +32,25 @@ class Decoder:
             JournalError: the file cannot be read, or takes too long.
 
         """
+        text: str = self._call("decode", ids)
+        return text
+
+    def pieces(self, ids: list[int]) -> list[str | None]:
+        """The text that each token adds; None if it ends inside a character, which a later token completes.
+
+        Raises:
+            JournalError: the file cannot be read, or takes too long.
+
+        """
+        found: list[str | None] = self._call("pieces", ids)
+        return found
+
+    def _call(self, task: str, ids: list[int]) -> Any:
         try:
-            text: str = self.sandbox.call(
-                "decode", {"ids": ids}, what=f"the tokenizer in {self.path}", prepare=self._state
-            )
+            return self.sandbox.call(task, {"ids": ids}, what=f"the tokenizer in {self.path}", prepare=self._state)
         except (SandboxRaised, ModelCodeStopped) as error:
             message = error.message if isinstance(error, ModelCodeStopped) else f"{self.path} cannot be read: {error}"
             raise JournalError(message, hint="copy the model's tokenizer.json again") from error
-        return text
 
     def _state(self) -> dict[str, str | bool]:
         try:

@@ -10,7 +10,7 @@ would be trained twice; a commit costs one fsync, and there are a few of them in
 
 import errno
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -34,7 +34,7 @@ from nat.runs.records import (
     TrainingPhase,
     ValidationRecord,
 )
-from nat.runs.rollouts import RolloutRecord, first_failure
+from nat.runs.rollouts import Outcome, RolloutRecord, first_failure
 from nat.secrets import redact_json
 from nat.wire.json import json_text, parse_json, without_surrogates
 from nat.wire.training import TrainingRow
@@ -260,14 +260,39 @@ class Journal:
         rows = self._select("SELECT DISTINCT epoch FROM rollouts WHERE phase = ? ORDER BY epoch", phase.value)
         return [epoch for (epoch,) in rows]
 
-    def rollouts(self, phase: Phase, epoch: int) -> Iterator[RolloutRecord]:
-        """One at a time, by example and generation, to save memory."""
-        for text, packed in self._rollouts(phase, epoch):
+    def rollouts(self, phase: Phase, epoch: int, example_id: str | None = None) -> Iterator[RolloutRecord]:
+        """One at a time, by example and generation, to save memory; with `example_id` those of this example."""
+        for text, packed in self._rollouts(phase, epoch, example_id):
             if self._version < SCHEMA_VERSION:
                 yield self._earlier(text, packed)
             else:
                 record = self._read(RolloutRecord, text)
                 yield record if packed is None else record.model_copy(update={"rows": self._unpacked(packed)})
+
+    def examples(self, phase: Phase, epoch: int) -> list[tuple[str, int]]:
+        """The examples of an epoch in the order of `rollouts`, each with its number of rollouts."""
+        rows = self._select(
+            "SELECT example_id, count(*) FROM rollouts WHERE phase = ? AND epoch = ? GROUP BY example_id "
+            "ORDER BY length(example_id), example_id",
+            phase.value,
+            epoch,
+        )
+        return [(str(example_id), int(count)) for example_id, count in rows]
+
+    def outcomes(self, phase: Phase, epoch: int, examples: Sequence[str] | None = None) -> list[Outcome]:
+        """The rewards of an epoch in the order of `rollouts`, without reading texts and tokens.
+
+        With `examples`, at most some hundreds, those of these examples.
+        """
+        among = "" if examples is None else f"AND example_id IN ({', '.join('?' * len(examples))}) "
+        rows = self._select(
+            "SELECT example_id, generation, json_extract(record, '$.reward', '$.left_out') FROM rollouts "  # noqa: S608 - our own names
+            f"WHERE phase = ? AND epoch = ? {among}ORDER BY length(example_id), example_id, generation",
+            phase.value,
+            epoch,
+            *(examples or ()),
+        )
+        return [_outcome(*row) for row in rows]
 
     def rollout_lines(self, phase: Phase, epoch: int) -> Iterator[str]:
         """Like `rollouts`, each as one line of JSON, of a journal that this release wrote."""
@@ -285,14 +310,16 @@ class Journal:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise _damaged(self._path, error) from error
 
-    def _rollouts(self, phase: Phase, epoch: int) -> Iterator[tuple[str, bytes | None]]:
+    def _rollouts(self, phase: Phase, epoch: int, example_id: str | None = None) -> Iterator[tuple[str, bytes | None]]:
         """Records and packed rows. Shorter ids come first, so that row 2 is before row 10."""
         rows = "NULL" if self._version == _ROWS_IN_RECORDS else "rows"
+        one = "" if example_id is None else "AND example_id = ? "
         return self._select(
-            f"SELECT record, {rows} FROM rollouts WHERE phase = ? AND epoch = ? "  # noqa: S608 - our own names
+            f"SELECT record, {rows} FROM rollouts WHERE phase = ? AND epoch = ? {one}"  # noqa: S608 - our own names
             "ORDER BY length(example_id), example_id, generation",
             phase.value,
             epoch,
+            *(() if example_id is None else (example_id,)),
         )
 
     def _unpacked(self, rows: bytes) -> list[TrainingRow]:
@@ -458,6 +485,13 @@ def _size(path: Path) -> int:
 def _line(record: BaseModel, *, exclude_defaults: bool = False) -> str:
     """A record as JSON without secrets, since all files of a run are derived from the journal."""
     return redact_json(json_text(record, exclude_defaults=exclude_defaults))
+
+
+def _outcome(example_id: str, generation: int, facts: str) -> Outcome:
+    """An outcome; `facts` is a JSON list of its reward and cause, and a reward of NaN is a text there."""
+    reward, left_out = parse_json(facts)
+    known = isinstance(reward, int | float)
+    return Outcome(str(example_id), int(generation), float(reward) if known else None, left_out and str(left_out))
 
 
 def _rows_json(rows: list[TrainingRow]) -> str:

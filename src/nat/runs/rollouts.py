@@ -186,6 +186,17 @@ class RolloutRecord(BaseModel):
         return spans[answer.span] if answer.span < len(spans) else None
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a rollout came to, without its texts and tokens: a run has many of them."""
+
+    example_id: str
+    generation: int
+    reward: float | None
+    left_out: str | None
+    """Why it was not trained on; None if it was, or if it was a scored validation."""
+
+
 @dataclass(frozen=True)
 class RolloutTally:
     """Counts for the guards and for error messages."""

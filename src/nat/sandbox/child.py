@@ -17,7 +17,7 @@ from typing import Any
 from nat.errors import describe_error
 from nat.sandbox.frames import OUT_OF_MEMORY, frame, receive
 from nat.sandbox.template import render
-from nat.sandbox.tokens import check_tokenizer, encode, open_tokenizer
+from nat.sandbox.tokens import check_tokenizer, encode, open_tokenizer, pieces
 
 _LONGEST_ERROR = 4000
 _PEFT_FORMS = ("{}", r"(.*\.)?({})$", r"(^|.*\.){}($|\..*)", r"(?:^|.*?\.){}\.(?P<idx>\d+)\.")
@@ -42,6 +42,9 @@ class Tasks:
     def decode(self, ids: list[int]) -> str:
         text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
         return text
+
+    def pieces(self, ids: list[int]) -> list[str | None]:
+        return pieces(self._tokenizer, ids)
 
     def check_tokenizer(self, folder: str) -> str | None:
         return check_tokenizer(Path(folder))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
 
 TOKENIZER = "tokenizer.json"
 _ADDED = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
@@ -29,6 +30,12 @@ def encode(tokenizer: Tokenizer, text: str, *, special: bool) -> list[int]:
     """The ids of a text, with the special tokens that the model expects around it or without."""
     ids: list[int] = tokenizer.encode_batch_fast([text], add_special_tokens=special)[0].ids
     return ids
+
+
+def pieces(tokenizer: Tokenizer, ids: list[int]) -> list[str | None]:
+    """The text that each token adds; None if the token ends inside a character, which a later token completes."""
+    stream = DecodeStream(skip_special_tokens=False)
+    return [stream.step(tokenizer, each) for each in ids]
 
 
 def check_tokenizer(folder: Path) -> str | None:

@@ -433,3 +433,21 @@ def test_a_journal_is_read_while_it_grows(journal):
             journal.record_epoch(epoch_record(number, metrics={f"train/{n}": 0.5 for n in range(100)}))
         assert len(list(epochs)) == 50
         assert read.num_epochs() == 50
+
+
+def test_outcomes_are_read_without_texts(journal):
+    """In the order of the rollouts, of all examples or of some; a reward that is no number is none."""
+    records = [
+        rollout_record("b", 1, reward=0.25),
+        rollout_record("b", 0, reward=float("nan")),
+        rollout_record("a10", 0, reward=None, left_out=LeftOutCause.FAILED),
+        rollout_record("a2", 0, reward=1),
+    ]
+    journal.record_rollouts(Phase.TRAIN, 0, records)
+    found = [(each.example_id, each.generation, each.reward) for each in journal.outcomes(Phase.TRAIN, 0)]
+    assert found == [("b", 0, None), ("b", 1, 0.25), ("a2", 0, 1.0), ("a10", 0, None)]
+    (failed,) = journal.outcomes(Phase.TRAIN, 0, ["a10", "unknown"])
+    assert failed.left_out == LeftOutCause.FAILED
+    assert journal.examples(Phase.TRAIN, 0) == [("b", 2), ("a2", 1), ("a10", 1)]
+    assert [each.generation for each in journal.rollouts(Phase.TRAIN, 0, "b")] == [0, 1]
+    assert journal.outcomes(Phase.VALIDATION, 0) == []

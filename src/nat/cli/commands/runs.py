@@ -1,4 +1,4 @@
-"""`nat runs`: list runs, show one or some of its rollouts, compare two, export a model, and send a run to trackers."""
+"""`nat runs`: list runs, show some of their rollouts, compare two, report, export a model, and send to trackers."""
 
 import json
 from pathlib import Path
@@ -9,6 +9,8 @@ from pydantic import BaseModel
 from nat.cli.commands.export import export_command
 from nat.cli.commands.options import json_option, runs_root_option
 from nat.cli.commands.send import send_command
+from nat.cli.commands.serve import check_installed
+from nat.files import write_text
 from nat.reports.comparison import compare_runs, comparison_page
 from nat.reports.overview import list_page, overviews
 from nat.reports.rollout_page import PlayedRollouts, rollouts_page, rollouts_record
@@ -22,7 +24,9 @@ from nat.runs.records import Phase
 
 @click.group("runs")
 def runs_command() -> None:
-    """Look at runs, compare them, export their models, send them to trackers. Only `export` and `send` write anything.
+    """Look at runs, compare them, export their models, send them to trackers.
+
+    Only `report`, `export` and `send` write anything.
 
     RUN is a run's folder, its id, the beginning of an id that no other run has, or `latest`.
     """
@@ -113,6 +117,26 @@ def compare_command(a: str, b: str, output_dir: Path | None, *, as_json: bool) -
     with reading(find_run(a, output_dir)) as first, reading(find_run(b, output_dir)) as second:
         compared = compare_runs(first, second)
     click.echo(json.dumps(_plain(compared)) if as_json else comparison_page(compared))
+
+
+@runs_command.command("report")
+@click.argument("run")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write.  [default: the name of the run's folder with .html, in the current folder]",
+)
+@runs_root_option
+def report_command(run: str, output: Path | None, output_dir: Path | None) -> None:
+    """Write a run as one HTML file to send: its pictures, findings and some rollouts. It loads nothing else."""
+    check_installed("nat runs report", "jinja2", extra="ui")
+    from nat.dashboard.report_file import report_html  # noqa: PLC0415 - its library comes with the extra `ui` only
+
+    folder = find_run(run, output_dir)
+    with reading(folder) as journal:
+        file = output or Path(f"{folder.resolve().name}.html")
+        write_text(file, report_html(journal))
+    click.echo(f"Wrote {file}")
 
 
 def _plain(record: BaseModel) -> object:

@@ -28,13 +28,13 @@ def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], *
     event_loop.run(serve(config_file, override, options, lambda url: _greet(config_file, url)))
 
 
-def check_installed(command: str, *needed: str) -> None:
-    """Raise ConfigError if a package that the command needs is not installed."""
+def check_installed(command: str, *needed: str, extra: str = "serve") -> None:
+    """Raise ConfigError if a package that the command needs is not installed; `extra` brings it."""
     if missing := missing_packages(needed):
         raise ConfigError(
             [f"{', '.join(missing)}: not installed, but `{command}` needs it"],
             source="the installation",
-            hint=install_hint("serve"),
+            hint=install_hint(extra),
         )
 
 

@@ -17,8 +17,9 @@ from nat.finetuning.diagnosis.window import Window
 from nat.finetuning.metrics import score_metrics
 from nat.finetuning.rollout_statistics import success_by_example, unseen_words
 from nat.runs.journal import Journal, reading
+from nat.runs.liveness import is_alive
 from nat.runs.recorded_config import config_of, finetuning_value, value_at
-from nat.runs.records import EpochRecord, Finding, Phase, TrainingPhase, ValidationRecord
+from nat.runs.records import EpochRecord, Finding, Phase, RunState, TrainingPhase, ValidationRecord
 from nat.runs.rollouts import RolloutRecord
 from nat.wire.training import Compares
 
@@ -41,16 +42,28 @@ async def findings_of(run_dir: Path, *, ended: bool) -> Sequence[Finding]:
 
     def read() -> Sequence[Finding]:
         with reading(run_dir) as journal:
-            if (phases := diagnose_phases(journal, ended=ended)) and ended:
-                found = [_named(finding, phase) for phase, diagnosis in phases for finding in diagnosis.findings]
-                return sorted(found, key=lambda finding: -finding.share)
-            return phases[-1][1].findings if phases else diagnose_run(journal, ended=ended).findings
+            return _findings(journal, ended=ended)
 
     try:
         return await asyncio.to_thread(read)
     except Exception:
         logger.warning("the run could not be diagnosed", exc_info=True)
         return []
+
+
+def findings_in(journal: Journal) -> Sequence[Finding]:
+    """The causes that the summary of a run has; without one, those that its records show."""
+    if (summary := journal.summary()) is not None:
+        return summary.causes
+    state = journal.info().state
+    return _findings(journal, ended=state is not RunState.RUNNING or is_alive(journal.run_dir) is False)
+
+
+def _findings(journal: Journal, *, ended: bool) -> Sequence[Finding]:
+    if (phases := diagnose_phases(journal, ended=ended)) and ended:
+        found = [_named(finding, phase) for phase, diagnosis in phases for finding in diagnosis.findings]
+        return sorted(found, key=lambda finding: -finding.share)
+    return phases[-1][1].findings if phases else diagnose_run(journal, ended=ended).findings
 
 
 def diagnose_phases(journal: Journal, *, ended: bool) -> list[tuple[TrainingPhase, Diagnosis]]:
@@ -99,7 +112,7 @@ def diagnose_run(journal: Journal, *, ended: bool, first: int = 0, end: int | No
         unseen_words=unseen,
         usual_unseen=usual,
     )
-    return diagnosis_of(Window(epochs, facts=facts, guards=_guards(config)), ended=ended)
+    return diagnosis_of(Window(epochs, facts=facts, guards=guards_of(config)), ended=ended)
 
 
 def _words(config: Mapping[str, Any], epochs: Sequence[EpochRecord]) -> dict[str, str]:
@@ -168,7 +181,7 @@ def _unseen(journal: Journal, validations: Sequence[ValidationRecord], first: in
     return unseen_words(held_out, played), unseen_words(played, played)
 
 
-def _guards(config: Mapping[str, Any]) -> GuardsConfig:
+def guards_of(config: Mapping[str, Any]) -> GuardsConfig:
     """The bounds of the run; the usual ones if it recorded none that are valid."""
     try:
         return GuardsConfig.model_validate(finetuning_value(config, "guards") or {})

@@ -1,0 +1,1 @@
+"""Pages about runs in a browser, from their journals alone: `nat ui`, and the report of `nat runs report`."""

@@ -1,0 +1,336 @@
+"""What each page shows, read from a journal: records for the templates."""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from nat.dashboard.rendering import shade
+from nat.errors import JournalError
+from nat.finetuning.diagnosis.gather import guards_of
+from nat.reports.charts import Chart, histogram_chart, reward_chart, time_chart
+from nat.reports.conversation import Conversation, conversations, outcome_text, reasoning_text, remarks
+from nat.reports.judged import JudgedNumber, judged_numbers
+from nat.reports.overview import RunOverview, overview
+from nat.reports.run_page import RunReport, run_report
+from nat.reports.token_text import tokenizer_of
+from nat.reports.token_view import Colour, Token, colours_of, row_tokens
+from nat.runs.journal import Journal
+from nat.runs.outcomes import GroupOutcomes, groups_of, histogram, rewards_of
+from nat.runs.recorded_config import config_of
+from nat.runs.records import Phase, ValidationRecord, after_epoch, epoch_number
+from nat.runs.rollouts import Outcome, RolloutRecord
+
+GROUPS_ON_PAGE = 50
+EPOCHS_ON_PAGE = 100
+_TOKENS_SHOWN = 3000
+"""Tokens of a row that a page shows."""
+NO_REWARD = "none"
+"""Stands for the rollouts without a reward, in place of the number of a bin."""
+
+
+@dataclass(frozen=True)
+class Links:
+    """Addresses of the pages of a run; none in a file that is sent."""
+
+    run: str
+
+    def epoch(self, phase: str, epoch: int, page: str = "", **query: Any) -> str:
+        """A page about an epoch; its number counts as people do: from 1, and for held-out examples what was trained."""
+        shown = epoch_number(epoch) if phase == Phase.TRAIN else epoch
+        return f"{self.run}/{Phase(phase).value}/{shown}{page}" + (f"?{_query(query)}" if query else "")
+
+    def rollout(self, phase: str, epoch: int, example_id: str, generation: int, **query: Any) -> str:
+        return self.epoch(phase, epoch, "/rollout", id=example_id, generation=generation, **query)
+
+
+def _query(values: dict[str, Any]) -> str:
+    return urlencode(values, errors="backslashreplace")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    run: RunOverview
+    trained: AbstractSet[int]
+    """Epochs that have rollouts."""
+    validated: AbstractSet[int]
+    """Likewise, how many epochs of training were behind the weights of validations."""
+
+    @property
+    def unfinished(self) -> int | None:
+        """The epoch whose rollouts are played and whose update is not done."""
+        return max((epoch for epoch in self.trained if epoch >= self.run.epochs), default=None)
+
+    @property
+    def seen(self) -> str:
+        """Changes whenever the run's page does."""
+        return f"{self.run.state}-{self.run.epochs}-{self.unfinished}-{len(self.validated)}".replace(" ", "_")
+
+
+def progress_of(journal: Journal) -> Progress:
+    """Read it without the records of the epochs, since a browser asks every few seconds."""
+    return Progress(overview(journal), set(journal.played(Phase.TRAIN)), set(journal.played(Phase.VALIDATION)))
+
+
+@dataclass(frozen=True)
+class RunView:
+    """The page of a run."""
+
+    report: RunReport
+    charts: Sequence[Chart]
+    judged: Sequence[JudgedNumber]
+    progress: Progress
+
+
+def run_view(journal: Journal, links: Links | None = None) -> RunView:
+    """Read a run's page; with `links`, the points of its first chart lead to epochs."""
+    report = run_report(journal)
+    reward = reward_chart(report.epochs, report.validations)
+    progress = progress_of(journal)
+    if reward is not None and links is not None:
+        reward = replace(reward, links=[_address(links, round(at), progress) for at in reward.x])
+    time = time_chart(report.epochs, report.validations, journal.jobs(), report.run.created_at)
+    return RunView(
+        report=report,
+        charts=[chart for chart in (reward, time) if chart is not None],
+        judged=judged_numbers(report.epochs, guards_of(config_of(journal.info().config_text))),
+        progress=progress,
+    )
+
+
+def _address(links: Links, at: int, progress: Progress) -> str:
+    """Where the point of an epoch, counted from 1, leads; empty if the journal has no rollouts of it."""
+    if at - 1 in progress.trained:
+        return links.epoch(Phase.TRAIN, at - 1)
+    return links.epoch(Phase.VALIDATION, at) if at in progress.validated else ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A rollout in a grid."""
+
+    outcome: Outcome
+    shade: str
+    link: str
+    label: str
+    """For readers who do not see the colour."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The generations of one example."""
+
+    group: GroupOutcomes
+    link: str
+    cells: Sequence[Cell]
+
+
+@dataclass(frozen=True)
+class Page:
+    """Which part of a long list is shown."""
+
+    number: int
+    size: int
+    total: int
+
+    @property
+    def last(self) -> int:
+        return max(1, -(-self.total // self.size))
+
+    @property
+    def begin(self) -> int:
+        return (self.number - 1) * self.size
+
+
+def paged(number: int, size: int, total: int) -> Page:
+    """The page of this number, or the nearest one that there is."""
+    page = Page(max(1, number), size, total)
+    return page if page.number <= page.last else replace(page, number=page.last)
+
+
+@dataclass(frozen=True)
+class EpochView:
+    """The page of an epoch or a validation."""
+
+    title: str
+    rollouts: int
+    page: Page
+    """Of the examples."""
+    rows: Sequence[Row]
+
+
+def epoch_title(phase: Phase, epoch: int) -> str:
+    """What was played, for people."""
+    return f"Epoch {epoch_number(epoch)}" if phase is Phase.TRAIN else f"Held-out examples {after_epoch(epoch)}"
+
+
+def epoch_view(journal: Journal, links: Links, phase: Phase, epoch: int, number: int) -> EpochView:
+    """A page of the groups of an epoch.
+
+    Raises:
+        JournalError: the epoch was not played.
+
+    """
+    examples = journal.examples(phase, epoch)
+    if not examples:
+        raise JournalError(f"{epoch_title(phase, epoch)}: no rollouts", hint="choose an epoch of the run's page")
+    page = paged(number, GROUPS_ON_PAGE, len(examples))
+    shown = [name for name, _ in examples[page.begin : page.begin + page.size]]
+    outcomes = journal.outcomes(phase, epoch, shown)
+    rewards = rewards_of(outcomes) or [0.0]
+    limits = min(0.0, *rewards), max(1.0, *rewards)
+    rows = [
+        Row(
+            group,
+            links.epoch(phase, epoch, "/example", id=group.example_id),
+            [_cell(each, links, phase, epoch, limits) for each in group.outcomes],
+        )
+        for group in groups_of(outcomes)
+    ]
+    return EpochView(epoch_title(phase, epoch), sum(count for _, count in examples), page, rows)
+
+
+def _cell(outcome: Outcome, links: Links, phase: Phase, epoch: int, limits: tuple[float, float]) -> Cell:
+    reward = "no reward" if outcome.reward is None else f"reward {outcome.reward:.3f}"
+    why = f", left out: {outcome.left_out}" if outcome.left_out else ""
+    return Cell(
+        outcome,
+        shade(outcome.reward, *limits),
+        links.rollout(phase, epoch, outcome.example_id, outcome.generation),
+        f"generation {outcome.generation}: {reward}{why}",
+    )
+
+
+@dataclass(frozen=True)
+class RewardsView:
+    """The histogram of an epoch, with the rollouts that it has no bar for."""
+
+    chart: Chart | None
+    without: int
+    """Rollouts without a reward."""
+    left_out: Sequence[tuple[str, int]]
+    """Causes, the most frequent first."""
+
+
+def rewards_view(outcomes: Sequence[Outcome], links: Links, phase: Phase, epoch: int) -> RewardsView:
+    """The histogram; its bars lead to their rollouts."""
+    bins = histogram(outcomes)
+    chart = histogram_chart(bins)
+    if chart is not None:
+        chart = replace(chart, links=[links.epoch(phase, epoch, "/bin", n=n) for n in range(len(bins))])
+    causes: dict[str, int] = {}
+    for each in outcomes:
+        if each.left_out:
+            causes[each.left_out] = causes.get(each.left_out, 0) + 1
+    ordered = sorted(causes.items(), key=lambda entry: -entry[1])
+    return RewardsView(chart, len(outcomes) - len(rewards_of(outcomes)), ordered)
+
+
+def in_bin(outcomes: Sequence[Outcome], name: str) -> tuple[str, list[Outcome]]:
+    """The rollouts of a bin, and its rewards in words.
+
+    Raises:
+        JournalError: there is no such bin.
+
+    """
+    if name == NO_REWARD:
+        return "no reward", [each for each in outcomes if each.reward is None]
+    bins = histogram(outcomes)
+    if not (name.isdecimal() and int(name) < len(bins)):
+        raise JournalError("no such bin of the histogram", hint="choose one on the epoch's page")
+    chosen = bins[int(name)]
+    return f"reward {chosen.label}", [each for each in outcomes if chosen.holds(each.reward)]
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """A training row as tokens."""
+
+    tokens: Sequence[Token]
+    total: int
+    sampled: int
+
+
+@dataclass(frozen=True)
+class RolloutView:
+    """The page of a rollout."""
+
+    record: RolloutRecord
+    outcome: str
+    conversations: Sequence[Conversation]
+    reasoning: str | None
+    remarks: Sequence[str]
+
+
+@dataclass(frozen=True)
+class TokensView:
+    """The tokens of a rollout's rows."""
+
+    rows: Sequence[TokenRow]
+    colours: Sequence[Colour]
+    colour: Colour
+    problem: str | None
+    """Why token ids stand in place of texts."""
+
+
+def rollout_view(record: RolloutRecord, phase: Phase) -> RolloutView:
+    """A rollout in words."""
+    return RolloutView(
+        record, outcome_text(record, phase), conversations(record, phase), reasoning_text(record), remarks(record)
+    )
+
+
+def tokens_view(journal: Journal, record: RolloutRecord, wanted: str | None) -> TokensView:
+    """Its tokens, coloured as wanted if the journal has what it takes."""
+    colours = colours_of(record.rows)
+    colour = next((each for each in colours if each.value == wanted), colours[0])
+    problem, pieces = None, None
+    try:
+        pieces = tokenizer_of(journal).pieces if record.rows else None
+    except JournalError as error:
+        problem = error.message
+    rows = [
+        TokenRow(
+            row_tokens(row, pieces and pieces(row.token_ids[:_TOKENS_SHOWN]), _TOKENS_SHOWN),
+            len(row.token_ids),
+            row.num_sampled,
+        )
+        for row in record.rows
+    ]
+    return TokensView(rows, colours, colour, problem)
+
+
+def rollouts_of(journal: Journal, phase: Phase, epoch: int, example_id: str) -> list[RolloutRecord]:
+    """The generations of an example.
+
+    Raises:
+        JournalError: there are none.
+
+    """
+    found = list(journal.rollouts(phase, epoch, example_id))
+    if not found:
+        raise JournalError(f"{epoch_title(phase, epoch)} has no rollout of that example", hint="choose one of its page")
+    return found
+
+
+@dataclass(frozen=True)
+class HeldOutRow:
+    """A held-out example at two times."""
+
+    example_id: str
+    before: float | None
+    after: float | None
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.before is None or self.after is None else self.after - self.before
+
+
+def held_out_rows(before: ValidationRecord, after: ValidationRecord) -> list[HeldOutRow]:
+    """The examples of two validations, the ones that fell most first; those without a difference come last."""
+    names = dict.fromkeys([*before.scores, *after.scores])
+    rows = [HeldOutRow(name, before.scores.get(name), after.scores.get(name)) for name in names]
+    return sorted(rows, key=lambda row: (row.difference is None, row.difference or 0.0))

@@ -1,0 +1,54 @@
+"""The numbers by which conditions judge a run: each metric by epoch, with its healthy range. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nat.data_models.finetuning import GuardsConfig
+from nat.finetuning.diagnosis.catalogue import CONDITIONS
+from nat.reports.charts import Chart, metric_chart
+from nat.runs.records import EpochRecord
+
+JUDGED = {
+    "reward/equal_groups": ("Groups without a difference", "too_hard"),
+    "rollout/truncated": ("Rollouts cut off", "truncation"),
+    "rollout/failed": ("Rollouts that failed", "rollouts_failed"),
+    "rollout/equal_outputs": ("Examples whose answers are all the same", "no_variety"),
+    "rollout/tool_errors": ("Results of tools that are errors", "tool_fails"),
+    "reward/length_correlation": ("Correlation of score and length", "rewards_length"),
+    "reward/position_bias": ("The judge's preference for a position", "position_bias"),
+    "drift/staleness": ("Age of the weights that sampled, in updates", "stale_rollouts"),
+    "train/entropy": ("Entropy of the answers, in nats", "entropy_collapse"),
+    "train/unasked_kl": ("KL of an update against its advantages", "rate_too_high"),
+    "train/approx_kl": ("KL of an update", "rate_too_high"),
+    "train/grad_norm": ("Gradient norm", "rate_too_high"),
+    "train/update_ratio": ("Change of the weights per step", "rate_too_high"),
+    "train/kept_share": ("Share of the update that max_kl kept", "held_back"),
+    "train/effective_sample_size": ("Effective sample size", "few_effective_samples"),
+    "train/clip_fraction_high": ("Tokens clipped at the upper end", "many_clipped"),
+    "train/teacher_kl": ("KL to the teacher", "far_from_teacher"),
+    "train/logprob_diff_mean": ("Mismatch of sampler and learner, mean |Δ log p|", None),
+}
+"""Title of each metric and the condition that judges it; the backend itself judges the last."""
+
+
+@dataclass(frozen=True)
+class JudgedNumber:
+    """A metric by epoch, and what would be healthy."""
+
+    chart: Chart
+    condition: str
+    """The condition's title; empty for what the backend judges."""
+    healthy: str
+
+
+def judged_numbers(epochs: Sequence[EpochRecord], guards: GuardsConfig) -> list[JudgedNumber]:
+    """The metrics that the run reports, in the order of its stages."""
+    by_name = {condition.name: condition for condition in CONDITIONS}
+    found = []
+    for name, (title, judge) in JUDGED.items():
+        if (chart := metric_chart(title, name, epochs)) is None:
+            continue
+        condition = None if judge is None else by_name[judge]
+        healthy = "below max_logprob_difference" if condition is None else condition.range_in(guards)
+        found.append(JudgedNumber(chart, "" if condition is None else condition.title, healthy))
+    return found

@@ -1,0 +1,76 @@
+"""Charts say in words and in a table what they draw."""
+
+from datetime import timedelta
+
+from fakes.run_records import NOON, epoch_record, epoch_records, job_record, validation_record
+from nat.reports.charts import histogram_chart, metric_chart, reward_chart, spread, time_chart, two_curves
+from nat.runs.outcomes import Bin
+
+
+def test_rewards_stand_at_their_epochs():
+    """Held-out scores begin at 0, before training, and have intervals; training begins at 1."""
+    chart = reward_chart(epoch_records([0.2, 0.4]), [validation_record(0), validation_record(2, {"x": 1.0, "y": 1.0})])
+    assert list(chart.x) == [0, 1, 2]
+    training, held_out = chart.series
+    assert list(training.values) == [None, 0.2, 0.4]
+    assert list(held_out.values) == [0.5, None, 1.0]
+    assert (held_out.low[0], held_out.high[0]) == (0.0, 1.0)
+    assert chart.summary == "Training reward 0.200 → 0.400; held-out score 0.500 → 1.000."
+    assert chart.rows[1] == ("1", "0.200", "", "")
+    assert chart.y_range == (0.0, 1.0)
+
+
+def test_without_results_there_is_no_chart():
+    """Each kind of chart says so by None."""
+    assert reward_chart([], []) is None
+    assert metric_chart("Entropy", "train/entropy", epoch_records([0.1])) is None
+    assert histogram_chart([]) is None
+    assert time_chart([], [], [], None) is None
+    assert two_curves({"A": [], "B": []}) is None
+
+
+def test_numbers_that_are_none_are_left_out():
+    """A metric may be infinite, or missing in some epochs."""
+    metrics = [{"train/entropy": 1.0}, {}, {"train/entropy": float("nan")}, {"train/entropy": 0.5}]
+    epochs = [epoch_record(n, metrics=own) for n, own in enumerate(metrics)]
+    chart = metric_chart("Entropy", "train/entropy", epochs)
+    assert list(chart.x) == [1, 4]
+    assert chart.summary == "train/entropy 1 → 0.5."
+
+
+def test_long_runs_are_spread():
+    """The first and the last stay."""
+    assert len(reward_chart(epoch_records([0.5] * 5000), []).x) == 1000
+    assert list(spread(range(100), 4)) == [0, 33, 66, 99]
+
+
+def test_time_is_taken_from_jobs_and_stages():
+    """Rollouts end where the job is handed over; what lies in no lane is waiting, and overlap counts once."""
+    at = NOON + timedelta(seconds=100)
+    job = job_record(submitted_at=at, finished_at=at + timedelta(seconds=20))
+    stages = {"time/rollout": 60.0, "time/submit": 2.0, "time/train": 20.0}
+    epoch = epoch_record(timestamp=at + timedelta(seconds=21), metrics=stages)
+    held_out = validation_record(1).model_copy(update={"timestamp": at + timedelta(seconds=40), "seconds": 10.0})
+    chart = time_chart([epoch], [held_out], [job], NOON)
+    spans = {each.label: list(zip(each.low, each.high, strict=True)) for each in chart.series}
+    assert spans == {
+        "rollouts and scoring": [(38.0, 98.0)],
+        "hand-over": [(98.0, 100.0)],
+        "updates": [(100.0, 120.0)],
+        "validations": [(130.0, 140.0)],
+    }
+    assert "10% of 102.0 s is in no lane" in chart.summary
+
+
+def test_two_runs_share_their_epochs():
+    """The shorter one ends earlier."""
+    chart = two_curves({"A": [0.1, 0.2], "B": [0.3]})
+    assert list(chart.series[1].values) == [0.3, None]
+    assert chart.rows[1] == ("2", "0.200", "")
+
+
+def test_a_histogram_names_its_highest_bin():
+    """Its table has every bin."""
+    chart = histogram_chart([Bin(0, 0, 3, closed=True), Bin(1, 1, 5, closed=True)])
+    assert chart.summary == "8 rollouts with a reward; most, 5, have 1."
+    assert list(chart.rows) == [("0", "3"), ("1", "5")]

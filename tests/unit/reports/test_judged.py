@@ -1,0 +1,23 @@
+"""The numbers that conditions judge."""
+
+from fakes.run_records import epoch_record
+from nat.data_models.finetuning import GuardsConfig
+from nat.finetuning.diagnosis.catalogue import CONDITIONS
+from nat.finetuning.metrics import EPOCH
+from nat.reports.judged import JUDGED, judged_numbers
+from nat.wire.metrics import OF_TEACHER, UPDATE
+
+
+def test_each_metric_and_condition_exists():
+    """A metric is one that runs report, a condition one of the catalogue."""
+    known = {*EPOCH, *(f"train/{name}" for name in (*UPDATE, *OF_TEACHER))}
+    assert set(JUDGED) <= known
+    assert {judge for _, judge in JUDGED.values() if judge} <= {condition.name for condition in CONDITIONS}
+
+
+def test_the_healthy_range_is_that_of_the_runs_guards():
+    """The mismatch of sampler and learner is judged by the backend itself."""
+    epochs = [epoch_record(metrics={"rollout/truncated": 0.1, "train/logprob_diff_mean": 0.001})]
+    truncated, mismatch = judged_numbers(epochs, GuardsConfig(max_truncated=0.25))
+    assert (truncated.condition, truncated.healthy) == ("Answers are cut off", "below 25%")
+    assert (mismatch.condition, mismatch.healthy) == ("", "below max_logprob_difference")
