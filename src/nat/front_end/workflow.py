@@ -34,6 +34,7 @@ class ServedWorkflow:
     """One workflow; requests beyond the limit of concurrency wait."""
 
     function: Function
+    max_concurrency: int
     slots: asyncio.Semaphore
     deadline: float | None
     """Seconds for one request after its wait for a free slot."""
@@ -114,4 +115,5 @@ async def opened_workflow(
     config = config.model_copy(update={"eval": config.eval.model_copy(update={"evaluators": {}})})
     general = config.eval.general
     async with WorkflowBuilder.from_config(config) as builder:
-        yield ServedWorkflow(builder.get_workflow(), asyncio.Semaphore(general.max_concurrency), general.item_timeout)
+        most = general.max_concurrency
+        yield ServedWorkflow(builder.get_workflow(), most, asyncio.Semaphore(most), general.item_timeout)

@@ -21,7 +21,7 @@ from nat.runs.frames import (
 from nat.runs.journal import Journal, reading
 from nat.runs.liveness import ShownState, is_alive, shown_state
 from nat.runs.recorded_config import config_of
-from nat.runs.records import BestEpoch, Phase, RunInfo, RunSummary, played_epochs
+from nat.runs.records import Phase, RunInfo, RunSummary, played_epochs
 from nat.runs.rollouts import RolloutRecord
 
 if TYPE_CHECKING:
@@ -77,12 +77,6 @@ class Run:
         """The verdict and what the run came to; None before its end."""
         with reading(self.folder) as journal:
             return journal.summary()
-
-    @property
-    def best(self) -> BestEpoch | None:
-        """The best weights so far; None before the first score."""
-        with reading(self.folder) as journal:
-            return journal.best()
 
     def epochs(self) -> "DataFrame":
         """A row for each finished epoch: the fields of `training_metrics.jsonl`, and its metrics as columns."""

@@ -13,7 +13,7 @@ from nat.runs import Run
 from nat.runs.frames import CALL_COLUMNS, EPOCH_COLUMNS, ROLLOUT_COLUMNS, VALIDATION_COLUMNS
 from nat.runs.journal import Journal
 from nat.runs.liveness import ShownState, marked_alive
-from nat.runs.records import BestMeasure, Phase, RunState, RunSummary, Verdict
+from nat.runs.records import Phase, RunState, RunSummary, Verdict
 from nat.runs.rollouts import LeftOutCause
 from nat.secrets import redact
 
@@ -130,7 +130,7 @@ def test_a_call_without_tokens_or_message_is_a_row(begun):
 def test_a_run_that_has_nothing_yet_has_empty_tables(begun):
     """A notebook that was opened too early sees the columns and no row."""
     run = Run.open(begun.run_dir)
-    assert (run.summary, run.best, run.config) == (None, None, {})
+    assert (run.summary, run.config) == (None, {})
     for frame, columns in (
         (run.epochs(), EPOCH_COLUMNS),
         (run.validations(), VALIDATION_COLUMNS),
@@ -159,7 +159,6 @@ def test_a_copied_run_is_read_without_a_trace(folder, tmp_path):
     run = Run.open(copy)
     assert run.epochs().equals(Run.open(folder).epochs())
     assert (run.id, run.config) == (folder.name, CONFIG)
-    assert run.best.measure is BestMeasure.HELD_OUT
     assert sorted(copy.iterdir()) == before
 
 
