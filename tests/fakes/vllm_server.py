@@ -19,10 +19,11 @@ from peft import set_peft_model_state_dict
 from safetensors.torch import load_file
 
 from fakes.processes import free_port
-from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.attention import packed_logits
 from nat.backend.lora import LoraSettings
 from nat.backend.model import SOLE_ADAPTER
 from nat.backend.model_loader import load_model
+from nat.backend.tree_attention import PackedTree
 
 GUARDED = ("/v1", "/inference")
 TOKENS_PER_EVENT = 3
@@ -247,5 +248,5 @@ class FakeVllm:
 
 def _logits(model: torch.nn.Module, ids: list[int]) -> torch.Tensor:
     """Logits after a prompt, computed as a new prompt each time."""
-    batch = PackedRows.of([ids], model.device)
+    batch = PackedTree([ids], model.device)
     return packed_logits(model, batch, torch.tensor([len(ids) - 1]))[0].float()

@@ -86,6 +86,7 @@ def serve(options: ServeOptions) -> None:
             well_known_key=options.key_is_well_known,
             answers=opened.answers,
             extra_routers=opened.routers,
+            jobs=opened.jobs,
         )
         if opened.greeting is not None:
             print(opened.greeting, file=unredacted(sys.stderr))
@@ -174,7 +175,7 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
 
 def _opened(options: ServeOptions, engine: SamplingEngine, jobs: TrainingJobs | None) -> Opened:
     forecaster = Forecaster(options, engine, None if jobs is None else jobs.learner)
-    return Opened(engine, [training_router(jobs, forecaster)])
+    return Opened(engine, [training_router(jobs, forecaster)], jobs=jobs)
 
 
 def _api_key(options: ServeOptions) -> str:

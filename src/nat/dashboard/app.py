@@ -32,8 +32,9 @@ from nat.dashboard.views import (
 from nat.errors import JournalError
 from nat.reports.charts import two_curves
 from nat.reports.comparison import compare_runs
-from nat.reports.overview import ShownState, overviews
+from nat.reports.overview import overviews
 from nat.runs.journal import reading
+from nat.runs.liveness import ShownState
 from nat.runs.records import Phase, after_epoch
 
 _ON_PAGE = 200

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from nat.http.asgi import EVENT_STREAM, Receive, Scope, Send, cancel_and_wait, cancel_on_disconnect
 from nat.http.errors import ClientDisconnected
+from nat.http.outcome import DISCONNECTED, outcome_of
 
 Emit = Callable[[Any], None]
 """Adds the next item to the response; thread-safe."""
@@ -30,7 +31,7 @@ class Stream(Response):
         self._work = work
         self._encode = encode
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop, items = asyncio.get_running_loop(), asyncio.Queue[Any]()
 
         def emit(item: Any) -> None:
@@ -51,7 +52,7 @@ class Stream(Response):
             await work
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except ClientDisconnected:
-            return
+            outcome_of(scope).cause = DISCONNECTED
         finally:
             await cancel_and_wait(work, sending)
 

@@ -35,6 +35,7 @@ class ServedWorkflow:
     """One workflow; requests beyond the limit of concurrency wait."""
 
     function: Function
+    max_concurrency: int
     slots: asyncio.Semaphore
     deadline: float | None
     """Seconds for one request after its wait for a free slot."""
@@ -118,5 +119,5 @@ async def opened_workflow(
     general = config.eval.general
     tracing, name = config.general.telemetry.tracing, config.workflow.type
     async with opened_traces(tracing, workflow=name) as traces, WorkflowBuilder.from_config(config) as builder:
-        slots = asyncio.Semaphore(general.max_concurrency)
-        yield ServedWorkflow(builder.get_workflow(), slots, general.item_timeout, traces)
+        most = general.max_concurrency
+        yield ServedWorkflow(builder.get_workflow(), most, asyncio.Semaphore(most), general.item_timeout, traces)

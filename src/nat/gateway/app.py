@@ -13,6 +13,7 @@ from nat.http.asgi import Receive, Scope, Send, Sender, cancel_on_disconnect, he
 from nat.http.errors import ApiError, ClientDisconnected
 from nat.http.guards import bearer_token
 from nat.http.limits import MAX_BODY_BYTES, model_named, parse_json, read_body
+from nat.http.outcome import DISCONNECTED, cause_of, outcome_of
 from nat.http.visitor import key_accepted
 from nat.secrets import excerpt
 
@@ -56,12 +57,14 @@ class GatewayApp:
         try:
             await self._answer(scope, receive, sender)
         except ClientDisconnected:
-            return
+            outcome_of(scope).cause = DISCONNECTED
         except ApiError as error:
+            outcome_of(scope).cause = cause_of(error.status)
             if not sender.begun:
                 await sender.json(*dialect.error(error))
         except Exception as error:
             logger.exception("the gateway failed at %s %s", scope["method"], scope["path"])
+            outcome_of(scope).cause = cause_of(HTTPStatus.INTERNAL_SERVER_ERROR)
             if not sender.begun:
                 failure = ApiError(f"the gateway failed: {type(error).__name__}", status=500)
                 await sender.json(*dialect.error(failure))
@@ -99,7 +102,9 @@ class GatewayApp:
         if sent is not None:
             await sender.whole(200, sent.content, sent.content_type)
             return
-        call = GatewayCall(ROUTES[path], request, access.memory, access.upstream(model))
+        upstream = access.upstream(model)
+        outcome_of(scope).model = upstream.model_name
+        call = GatewayCall(ROUTES[path], request, access.memory, upstream)
         recorded: list[Sent] = []
         answering = access.start(call.answer(sender, recorded.append))
         try:

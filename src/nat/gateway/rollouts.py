@@ -25,6 +25,8 @@ from nat.http.asgi import EVENT_STREAM, Receive, Scope, Send, Sender, header
 from nat.http.errors import ApiError, ClientDisconnected, from_validation
 from nat.http.guards import same_key
 from nat.http.limits import read_body
+from nat.http.metrics import PAGE_TYPE, ServerMetrics
+from nat.http.metrics import PATH as METRICS
 from nat.http.visitor import key_accepted
 from nat.rollout.step_lines import StepEncoder
 
@@ -111,16 +113,17 @@ class Rollouts:
 
 
 class RolloutRoutes:
-    """The ASGI application: it handles the rollout routes and passes all others to the gateway."""
+    """The ASGI application: it handles the rollout routes and the metrics, and passes all others to the gateway."""
 
-    def __init__(self, gateway: GatewayApp, rollouts: Rollouts, *, api_key: str) -> None:
+    def __init__(self, gateway: GatewayApp, rollouts: Rollouts, metrics: ServerMetrics, *, api_key: str) -> None:
         self._gateway = gateway
         self._rollouts = rollouts
+        self._metrics = metrics
         self._key = api_key.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, sender = scope["path"], Sender(send)
-        if path != ROLLOUTS and not path.startswith(f"{ROLLOUTS}/"):
+        if path not in {ROLLOUTS, METRICS} and not path.startswith(f"{ROLLOUTS}/"):
             await self._gateway(scope, receive, send)
             return
         try:
@@ -132,8 +135,11 @@ class RolloutRoutes:
 
     async def _answer(self, scope: Scope, receive: Receive, sender: Sender) -> None:
         if not same_key(key_of(scope), self._key):
-            raise ApiError("rollouts are opened and closed with the key of this gateway", status=401)
+            raise ApiError("rollouts and metrics need the key of this gateway", status=401)
         key_accepted(scope)
+        if (scope["method"], scope["path"]) == ("GET", METRICS):
+            await sender.whole(200, self._metrics.page(), PAGE_TYPE)
+            return
         method, name = scope["method"], scope["path"].removeprefix(ROLLOUTS).removeprefix("/")
         match method, name:
             case "POST", "":

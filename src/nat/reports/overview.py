@@ -1,7 +1,6 @@
 """One run in a few facts, and the table of all runs."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +10,11 @@ from nat.errors import JournalError
 from nat.finetuning.summary import phase_verdicts
 from nat.reports.text import one_line, printable, table
 from nat.runs.journal import Journal, reading
-from nat.runs.liveness import is_alive
+from nat.runs.liveness import ShownState, is_alive, shown_state
 from nat.runs.recorded_config import config_of, finetuning_value, value_at
-from nat.runs.records import PhaseVerdict, RunState, SparseRecord, ValidationRecord, Verdict
+from nat.runs.records import PhaseVerdict, SparseRecord, ValidationRecord, Verdict
 
 _MODEL_WIDTH = 40
-
-
-class ShownState(StrEnum):
-    """A run's state as far as it can be known from outside."""
-
-    RUNNING = "running"
-    KILLED = "killed"
-    """The journal says `running`, and no process holds the run's lock."""
-    RUNNING_OR_KILLED = "running or killed"
-    """The same, but the release that began the run made no lock."""
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELED = "canceled"
-    UNREADABLE = "unreadable"
 
 
 class RunOverview(SparseRecord):
@@ -92,13 +77,6 @@ def overview(journal: Journal) -> RunOverview:
         after=summary.after if summary and summary.verdict else after,
         model=trained_model(config),
     )
-
-
-def shown_state(state: RunState, *, alive: bool | None) -> ShownState:
-    """The journal's state, unless it says that a run goes on whose process has ended."""
-    if state is not RunState.RUNNING or alive:
-        return ShownState(state.value)
-    return ShownState.RUNNING_OR_KILLED if alive is None else ShownState.KILLED
 
 
 def _held_out(validations: Sequence[ValidationRecord]) -> tuple[float | None, float | None]:

@@ -14,9 +14,10 @@ from nat.finetuning.best_model import best_text
 from nat.finetuning.best_score import choice, cross_validated
 from nat.finetuning.summary import compared
 from nat.reports.cost import calls_rows
-from nat.reports.overview import RunOverview, ShownState, overview, scores_text
+from nat.reports.overview import RunOverview, overview, scores_text
 from nat.reports.text import labelled, printable, sparkline, table
 from nat.runs.journal import Journal
+from nat.runs.liveness import ShownState
 from nat.runs.plot import duration
 from nat.runs.recorded_config import config_of, finetuning_value
 from nat.runs.records import (

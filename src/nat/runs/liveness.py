@@ -3,9 +3,26 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 
+from nat.runs.records import RunState
+
 LOCK_NAME = ".run.lock"
+
+
+class ShownState(StrEnum):
+    """A run's state as far as it can be known from outside."""
+
+    RUNNING = "running"
+    KILLED = "killed"
+    """The journal says `running`, and no process holds the run's lock."""
+    RUNNING_OR_KILLED = "running or killed"
+    """The same, but the release that began the run made no lock."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    UNREADABLE = "unreadable"
 
 
 @contextmanager
@@ -35,3 +52,10 @@ def is_alive(run_dir: Path) -> bool | None:
     except (ImportError, OSError):
         return None
     return False
+
+
+def shown_state(state: RunState, *, alive: bool | None) -> ShownState:
+    """The journal's state, unless it says that a run goes on whose process has ended."""
+    if state is not RunState.RUNNING or alive:
+        return ShownState(state.value)
+    return ShownState.RUNNING_OR_KILLED if alive is None else ShownState.KILLED

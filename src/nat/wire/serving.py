@@ -41,6 +41,7 @@ LOCAL_PACKAGES = (
     "jinja2",
     "numpy",
     "peft",
+    "prometheus_client",
     "safetensors",
     "torch",
     "transformers",

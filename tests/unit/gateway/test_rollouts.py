@@ -10,7 +10,8 @@ import pytest
 from openai import AsyncOpenAI
 from pydantic import SecretStr
 
-from fakes.openai_replies import message_ids
+from fakes.metrics import scrape
+from fakes.openai_replies import HangUp, Say, message_ids
 from fakes.openai_server import OpenAIServer
 from nat.capture.interning import Interner
 from nat.config.load import load_config
@@ -29,9 +30,9 @@ KEY = "admin-key"
 
 
 @asynccontextmanager
-async def gateway(tmp_path, **options) -> AsyncIterator[tuple[OpenAIServer, httpx.AsyncClient]]:
+async def gateway(tmp_path, script=None, **options) -> AsyncIterator[tuple[OpenAIServer, httpx.AsyncClient]]:
     """A scripted server, a gateway in front of it, and a client with the gateway's own key."""
-    async with OpenAIServer() as server:
+    async with OpenAIServer(script) as server:
         llm = {"_type": "openai", "base_url": server.base_url, "api_key": "upstream", "max_retries": 0}
         llms = {"student": {**llm, "model_name": "tiny"}, "judge": {**llm, "model_name": "large"}}
         file = tmp_path / "config.yml"
@@ -176,3 +177,45 @@ async def test_a_missing_llm_is_an_error(tmp_path, llms, options, told):
     with pytest.raises(ConfigError, match=told):
         async with running_gateway(load_config(file), GatewayOptions(port=0, **options)):
             pass
+
+
+async def test_metrics_need_the_gateways_key(tmp_path):
+    """The owner's key opens the metrics; a rollout's key does not, and what was refused is counted."""
+    async with gateway(tmp_path) as (_, admin):
+        rollout = await opened(admin)
+        for headers in ({"authorization": ""}, {"authorization": f"Bearer {rollout['key']}"}):
+            assert (await admin.get("/metrics", headers=headers)).status_code == 401
+        assert (await admin.post("/metrics")).status_code == 405
+        found = await scrape(admin)
+    assert found["nat_requests_failed_total", "unauthorized"] == 2
+    assert found["nat_open_rollouts",] == 1
+
+
+async def test_calls_are_counted_by_model(tmp_path):
+    """Each call counts under the model that answered it, whatever name the agent used."""
+    meanwhile = []
+
+    async def look(_) -> Say:
+        meanwhile.append(await scrape(admin))
+        return Say("hello")
+
+    async with gateway(tmp_path, look) as (_, admin):
+        rollout = await opened(admin)
+        await ask(rollout, "judge")
+        await ask(rollout)
+        found = await scrape(admin)
+    assert [seen.get(("vllm:num_requests_running", "large")) for seen in [*meanwhile, found]] == [1, 0, 0]
+    assert found["vllm:e2e_request_latency_seconds_count", "tiny"] == 1
+    assert found["vllm:e2e_request_latency_seconds_count", "large"] == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_failed_call_is_counted(tmp_path, stream):
+    """A call whose server breaks off has failed, also if the agent had the beginning of its answer."""
+    async with gateway(tmp_path, [HangUp(after=1 if stream else 0)]) as (_, admin):
+        rollout = await opened(admin)
+        headers = {"authorization": f"Bearer {rollout['key']}"}
+        await admin.post("/v1/chat/completions", json={**ASK, "stream": stream}, headers=headers)
+        found = await scrape(admin)
+    assert found["nat_requests_failed_total", "bad gateway"] == 1
+    assert ("vllm:e2e_request_latency_seconds_count", "tiny") not in found

@@ -3,11 +3,11 @@
 import pytest
 
 from fakes.runs_on_disk import CONFIG, make_run
-from nat.reports.overview import ShownState, list_page, overviews, shown_state, trained_model
+from nat.reports.overview import list_page, overviews, trained_model
 from nat.runs.find import list_runs
 from nat.runs.folder import LATEST
 from nat.runs.journal import JOURNAL_NAME
-from nat.runs.liveness import marked_alive
+from nat.runs.liveness import ShownState, marked_alive, shown_state
 from nat.runs.records import RunState
 
 

@@ -64,7 +64,8 @@ class ArtModels(EnginePool):
         self._adapters = Adapters(base)
         super().__init__(self._new_engine(None, options.name))
         self._store = Store(options.output_dir)
-        self._jobs = JobTable()
+        self.jobs = JobTable()
+        """The updates of all models."""
         self._base_names = {options.name: None}
         self._models: dict[ModelKey, PreparedModel] = {}
         self._by_name: dict[str, PreparedModel] = {}
@@ -141,7 +142,7 @@ class ArtModels(EnginePool):
                 f"{key} has no weights to train", hint="POST /_prepare_backend_for_training first, as register() does"
             )
         _check_idle(prepared)
-        job = prepared.job = self._jobs.add(uuid.uuid4().hex)
+        job = prepared.job = self.jobs.add(uuid.uuid4().hex)
         call = TrainingCall(job, batch)
 
         def update() -> None:
@@ -152,7 +153,7 @@ class ArtModels(EnginePool):
         return call
 
     def job(self, job_id: str) -> JobState | None:
-        return self._jobs.get(job_id)
+        return self.jobs.get(job_id)
 
     async def delete(self, model: ArtModel, steps_to_keep: Collection[int]) -> list[int]:
         """Delete the other checkpoints, but never the newest; gives the deleted steps."""
@@ -175,7 +176,7 @@ class ArtModels(EnginePool):
 
     def close(self) -> None:
         """Stop all training calls and the worker; calls that have ended are on disk."""
-        self._jobs.stop()
+        self.jobs.stop()
         self.worker.close()
 
     def names(self) -> list[str]:
@@ -211,8 +212,8 @@ class ArtModels(EnginePool):
         return self._old_engine(*stored)
 
     def engines(self) -> list[Engine]:
-        newest = (model.engine for model in self._models.values())
-        return [self._engine, *newest, *(old.engine for old in self._old.values())]
+        newest = (model.engine for model in list(self._models.values()))  # other threads look, too
+        return [self._engine, *newest, *(old.engine for old in list(self._old.values()))]
 
     def _key(self, model: ArtModel) -> ModelKey:
         key = key_of(model)
@@ -259,7 +260,7 @@ class ArtModels(EnginePool):
         if adapter.settings != lora:
             logger.warning("%s keeps the adapter of its checkpoint, %s; requested was %s", key, adapter.settings, lora)
         for state in () if found is None else found.state.jobs:
-            self._jobs.add_ended(state)
+            self.jobs.add_ended(state)
         step = 0 if found is None else found.number
         logger.info("%s is served from step %d on", key, step)
         engine = self._new_engine(adapter, version(key.name, step))

@@ -7,9 +7,11 @@ from starlette.requests import Request as HttpRequest
 
 from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.sampling import SamplingEngine
+from nat.backend.server.metrics import note
 from nat.errors import ModelNotServed
-from nat.http.asgi import cancel_on_disconnect
+from nat.http.asgi import Scope, cancel_on_disconnect
 from nat.http.errors import ApiError
+from nat.http.outcome import DISCONNECTED, cause_of, outcome_of
 
 
 class _Feed:
@@ -36,39 +38,50 @@ async def complete(engine: SamplingEngine, sequences: list[Sequence], http: Http
         ClientDisconnected: before they were finished.
 
     """
-    feed = _Feed()
-    request = Request(sequences, feed, model=model)
-    engine.submit(request)
+    request, feed = _submitted(engine, sequences, http, model=model)
     try:
         ended = asyncio.ensure_future(feed.queue.get())
         await cancel_on_disconnect(http.receive, ended)
         if isinstance(error := ended.result(), ApiError):
             raise error
     finally:
+        note(http.scope, request)
         if not request.finished:
             engine.cancel(request)
     return request
 
 
 def start_stream(
-    engine: SamplingEngine, sequences: list[Sequence], *, model: str
+    engine: SamplingEngine, sequences: list[Sequence], http: HttpRequest, *, model: str
 ) -> tuple[Request, AsyncIterator[list[Delta]]]:
     """Submit at once, so that a request that does not fit fails before the response's headers are sent."""
+    request, feed = _submitted(engine, sequences, http, model=model, stream=True)
+    return request, _follow(engine, request, feed, http.scope)
+
+
+def _submitted(
+    engine: SamplingEngine, sequences: list[Sequence], http: HttpRequest, *, model: str, stream: bool = False
+) -> tuple[Request, _Feed]:
     feed = _Feed()
-    request = Request(sequences, feed, stream=True, model=model)
+    request = Request(sequences, feed, stream=stream, model=model)
     engine.submit(request)
-    return request, _follow(engine, request, feed)
+    outcome_of(http.scope).model = model.partition("@")[0]  # each update has a name of its own
+    return request, feed
 
 
-async def _follow(engine: SamplingEngine, request: Request, feed: _Feed) -> AsyncIterator[list[Delta]]:
+async def _follow(engine: SamplingEngine, request: Request, feed: _Feed, scope: Scope) -> AsyncIterator[list[Delta]]:
     """The deltas of each step; closing the iterator cancels the request."""
+    outcome = outcome_of(scope)
     try:
         while (item := await feed.queue.get()) is not None:
             if isinstance(item, ApiError):
+                outcome.cause = cause_of(item.status)
                 raise item
             yield item
     finally:
+        note(scope, request)
         if not request.finished:
+            outcome.cause = outcome.cause or DISCONNECTED
             engine.cancel(request)
 
 

@@ -6,6 +6,7 @@ With `save_every` of 1, a job is completed when its checkpoint is on disk, so an
 import asyncio
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -113,6 +114,8 @@ class JobTable:
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
+        self.ended = Counter({status: 0 for status in JobStatus if status.final})
+        """Jobs that this process ran, by how they ended."""
 
     def add_ended(self, state: JobState, digest: str | None = None) -> Job:
         """Add a job that ended earlier."""
@@ -122,7 +125,9 @@ class JobTable:
 
     def add(self, job_id: str, digest: str | None = None) -> Job:
         """Add a new job, which waits for its turn."""
-        return self._keep(Job(JobState(id=job_id, status=JobStatus.PENDING), digest))
+        job = Job(JobState(id=job_id, status=JobStatus.PENDING), digest)
+        job.finished.add_done_callback(lambda _: self.ended.update([job.state.status]))
+        return self._keep(job)
 
     def find(self, job_id: str) -> Job | None:
         return self._jobs.get(job_id)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence as Sequence_
 from contextlib import aclosing
+from time import perf_counter
 
 import httpx
 import torch
@@ -67,7 +68,10 @@ class Caller:
             return
         async with aclosing(stream(self._http, body, self._explain)) as parts:  # type: ignore[type-var]
             async for part in parts:
-                if (new := self._add(sequence, part, served)) and request.stream:
+                new = self._add(sequence, part, served)
+                if new and sequence.first_token_at is None:
+                    sequence.first_token_at = perf_counter()
+                if new and request.stream:
                     request.listener.on_deltas([Delta.newest(sequence, new)])
                 if sequence.finish_reason is not None:
                     return

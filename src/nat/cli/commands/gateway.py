@@ -32,7 +32,7 @@ def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], *
 
     POST /rollouts opens a rollout.
     """
-    check_installed("nat gateway serve", "uvicorn", "httptools")
+    check_installed("nat gateway serve", "uvicorn", "httptools", "prometheus_client")
     from nat.gateway.serve import serve  # noqa: PLC0415 - the server comes with the `serve` extra only
 
     stated = {name: value for name, value in given.items() if value is not None}

@@ -10,7 +10,7 @@ from nat.errors import ConfigError
 from nat.front_end.options import FrontEndOptions
 from nat.wire.extras import install_hint, missing_packages
 
-_NEEDED = ("fastapi", "uvicorn")
+_NEEDED = ("fastapi", "prometheus_client", "uvicorn")
 
 
 @click.command("serve")

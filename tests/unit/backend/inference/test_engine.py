@@ -9,7 +9,7 @@ from fakes.tiny_model import CONFIGS
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.inference.detokenizer import Detokenizer
 from nat.backend.inference.engine import Engine, EngineLimits
-from nat.backend.inference.sequence import Request, SamplingParams, Sequence
+from nat.backend.inference.sequence import EngineLoad, Request, SamplingParams, Sequence
 
 
 def prompts(*lengths):
@@ -313,6 +313,22 @@ def test_memory_for_keys_and_values_is_bounded(loaded, short_tokens, caplog):
         torch.testing.assert_close(torch.tensor(sequence.logprobs), torch.tensor(other.logprobs), atol=1e-5, rtol=0)
     assert len(caplog.messages) == 1
     assert "enough for 220 tokens" in caplog.messages[0]
+
+
+def test_the_load_counts_shared_keys_and_values_once(loaded):
+    """The load of an engine is its running and waiting sequences, and the share of memory that the running ones use."""
+    subject = engine(loaded, kv_cache_bytes=400 * loaded.token_bytes, max_num_seqs=2, short_tokens=20)
+    for seed in range(3):
+        subject.add(one(prompts(60)[0], max_tokens=30, seed=seed, ignore_eos=True))
+    assert subject.load() == EngineLoad(0, 3, 0.0)
+    for _ in range(5):
+        subject.step()
+    load = subject.load()
+    assert (load.running, load.waiting) == (2, 1)
+    assert 60 / 400 < load.cache_share < 2 * 60 / 400
+    while subject.has_work:
+        subject.step()
+    assert subject.load() == EngineLoad(0, 0, 0.0)
 
 
 def test_a_chat_alone_may_use_more_than_the_bound(loaded):

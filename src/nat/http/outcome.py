@@ -1,0 +1,39 @@
+"""What became of a request, as its handler notes it for the metrics of the server."""
+
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from nat.http.asgi import Scope
+
+_STATE = "nat.outcome"
+DISCONNECTED = "client disconnected"
+_NO_ANSWER = (0, 499)
+"""No status, and the one that proxies log for a client that had disconnected."""
+
+
+@dataclass(eq=False)
+class Outcome:
+    """The outcome of one request; empty if it was for no model and no workflow."""
+
+    model: str | None = None
+    """Name of the model or workflow that answers; of a bounded number of names, since each is a label."""
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    first_token_at: float | None = None
+    """Time of the first token, by `perf_counter`; None if it is not known."""
+    finish_reasons: list[str] = field(default_factory=list)
+    cause: str | None = None
+    """Why it failed after its response had begun, when a status can no longer say so."""
+
+
+def outcome_of(scope: Scope) -> Outcome:
+    """The outcome of the request with this scope, which its handler changes."""
+    found: Outcome = scope.setdefault("state", {}).setdefault(_STATE, Outcome())
+    return found
+
+
+def cause_of(status: int) -> str | None:
+    """Why a request with this status failed; None if it did not."""
+    if status in _NO_ANSWER:
+        return DISCONNECTED
+    return HTTPStatus(status).phrase.lower() if status >= HTTPStatus.BAD_REQUEST else None
