@@ -80,7 +80,7 @@ class LangfuseExporter(OtlpExporter):
         self._scores = f"{endpoint.partition('/api/public/')[0]}/api/public/scores"
 
     def send(self, spans: list[Span]) -> int:
-        refused = super().send([_with_trace_metadata(span) for span in spans])
+        refused = super().send(spans)
         for span in spans:
             for score in _scores_of(span):
                 self._post(self._scores, json=[score])
@@ -100,15 +100,6 @@ def _scores_of(span: Span) -> list[dict[str, Any]]:
         why = event.attributes.get(names.EVALUATION_WHY)
         found.append({**known, **place, "dataType": "NUMERIC"} | ({} if why is None else {"comment": why}))
     return found
-
-
-def _with_trace_metadata(span: Span) -> Span:
-    """Langfuse filters traces by these names only."""
-    if span.parent_id is not None:
-        return span
-    ours = {n: v for n, v in span.attributes.items() if n.startswith(names.OF_RUN)}
-    metadata = {f"langfuse.trace.metadata.{name.removeprefix(names.OF_RUN)}": value for name, value in ours.items()}
-    return span.with_attributes({"langfuse.trace.name": span.name} | metadata)
 
 
 def readable(spans: Sequence[Span], resource: Mapping[str, str]) -> list[ReadableSpan]:
