@@ -65,6 +65,8 @@ class Traces:
 
     def judged(self, rollouts: Iterable[Judged]) -> None:
         """Send the spans of rollouts that wait for this; those that do not are left out."""
+        if not self._waiting:
+            return
         found = [(kept, each) for each in rollouts if (kept := self._taken(each.example, each.seed)) is not None]
         if found:
             make = [(kept, each.facts, each.evaluations) for kept, each in found]

@@ -73,7 +73,7 @@ class OtlpExporter:
 
 
 class LangfuseExporter(OtlpExporter):
-    """Langfuse reads no events of spans: each score is sent to its own route, with the trace's id."""
+    """Langfuse takes scores at a route of their own, one by one, with the id of the trace."""
 
     def __init__(self, endpoint: str, **options: Any) -> None:
         super().__init__(endpoint, **options)
@@ -92,13 +92,11 @@ def _scores_of(span: Span) -> list[dict[str, Any]]:
     trace, found = f"{span.trace_id:032x}", []
     for number, event in enumerate(span.events):
         score = event.attributes.get(names.EVALUATION_SCORE)
-        if event.name != names.EVALUATION or score is None:
+        if score is None:
             continue
-        name = event.attributes[names.EVALUATION_NAME]
-        known = {"id": f"{trace}-{span.span_id:016x}-{number}", "traceId": trace, "name": name, "value": score}
-        place = {} if span.parent_id is None else {"observationId": f"{span.span_id:016x}"}
         why = event.attributes.get(names.EVALUATION_WHY)
-        found.append({**known, **place, "dataType": "NUMERIC"} | ({} if why is None else {"comment": why}))
+        known = {"id": f"{trace}-{number}", "traceId": trace, "name": event.attributes[names.EVALUATION_NAME]}
+        found.append({**known, "value": score, "dataType": "NUMERIC"} | ({} if why is None else {"comment": why}))
     return found
 
 
