@@ -5,7 +5,7 @@ from nat.rollout.traces import Judged, Traces
 from nat.runs.rollouts import RolloutRecord
 from nat.telemetry import names
 from nat.telemetry.rollout_spans import Evaluation
-from nat.telemetry.span import Value
+from nat.telemetry.span import Value, text
 
 
 class RolloutTraces:
@@ -29,7 +29,7 @@ class RolloutTraces:
 
 
 def _judged(record: RolloutRecord, of_run: dict[str, Value]) -> Judged:
-    facts = of_run | {names.EXAMPLE_ID: record.example_id, names.GENERATION: record.generation}
+    facts = of_run | {names.EXAMPLE_ID: text(record.example_id), names.GENERATION: record.generation}
     if record.policy_versions:
         facts[names.WEIGHT_VERSION] = ", ".join(sorted(record.policy_versions))
     if record.left_out is not None:

@@ -14,9 +14,9 @@ from nat.errors import ConfigError, NatError, describe_error
 from nat.registry.catalog import current_catalog
 from nat.rollout.rollout import Rollout
 from nat.telemetry import names
-from nat.telemetry.rollout_spans import EndedRollout, Evaluation, inner_spans, num_inside, outer_rewards, rollout_span
+from nat.telemetry.rollout_spans import EndedRollout, Evaluation, inner_spans, num_inside, rollout_span
 from nat.telemetry.sender import Make, Sender
-from nat.telemetry.span import Value
+from nat.telemetry.span import Value, text
 
 _SECTION = ComponentGroup.EVAL_CALLBACKS
 """general.telemetry.tracing"""
@@ -56,7 +56,6 @@ class Traces:
             output=rollout.output,
             error=None if rollout.error is None else str(rollout.error),
             facts=_known(rollout),
-            rewards=outer_rewards(rollout.steps),
         )
         self._add(num_inside(rollout.steps), lambda: inner_spans(kept, rollout.steps))
         if is_judged:
@@ -66,6 +65,8 @@ class Traces:
 
     def judged(self, rollouts: Iterable[Judged]) -> None:
         """Send the spans of rollouts that wait for this; those that do not are left out."""
+        if not self._waiting:
+            return
         found = [(kept, each) for each in rollouts if (kept := self._taken(each.example, each.seed)) is not None]
         if found:
             make = [(kept, each.facts, each.evaluations) for kept, each in found]
@@ -102,7 +103,7 @@ class Traces:
 
 def _known(rollout: Rollout) -> Mapping[str, Value]:
     seed = {} if rollout.seed is None else {names.SEED: rollout.seed}
-    return {names.EXAMPLE_ID: rollout.item_id, names.GENERATION: rollout.generation, **seed}
+    return {names.EXAMPLE_ID: text(rollout.item_id), names.GENERATION: rollout.generation, **seed}
 
 
 @asynccontextmanager

@@ -10,8 +10,6 @@ from nat.telemetry.span import Attributes, content, json, text
 
 _PROVIDER = "openai"
 """What the conventions say of servers with OpenAI's API whose maker is not known."""
-
-
 _MOST_FLAT = 16
 """Messages of a request that OpenInference's names repeat one by one, the last ones: each is two attributes."""
 
@@ -39,11 +37,8 @@ class Messages:
         found = self._known.get(id(message))
         if found is None:
             texts = [(name, text(value)) for name, value in _fields(message) if value is not None]
-            found = self._known[id(message)] = (
-                json(_parts(message)),
-                texts,
-                message,
-            )  # kept, so that the id stays its own
+            found = json(_parts(message)), texts, message  # the message stays, and with it its id
+            self._known[id(message)] = found
         return found
 
 
@@ -87,7 +82,6 @@ def _recorded(call: LLMCall, messages: Messages) -> Attributes:
         names.REQUEST_MODEL: call.requested_model or call.model,
         names.RESPONSE_MODEL: call.model,
         names.REQUEST_TEMPERATURE: call.temperature,
-        names.LLM_PARAMETERS: json({"temperature": call.temperature}),
         names.INPUT_MESSAGES: messages.joined(call.messages),
         names.OUTPUT_MESSAGES: messages.joined(answer),
         **messages.flat(names.LLM_INPUT, call.messages),
@@ -117,7 +111,7 @@ def _parts(message: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(said, str):
         parts += [{"type": "text", "content": said}] if said else []
     else:
-        parts += [{"type": "text", "content": p["text"]} if "text" in p else p for p in said or ()]
+        parts += [{"type": "text", "content": p["text"]} if p.get("type") == "text" else p for p in said or ()]
     for call in message.get("tool_calls") or ():
         function = call.get("function") or {}
         asked = {"id": call.get("id"), "name": function.get("name"), "arguments": function.get("arguments")}

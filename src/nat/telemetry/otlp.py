@@ -73,14 +73,14 @@ class OtlpExporter:
 
 
 class LangfuseExporter(OtlpExporter):
-    """Langfuse reads no events of spans: each score is sent to its own route, with the trace's id."""
+    """Langfuse takes scores at a route of their own, one by one, with the id of the trace."""
 
     def __init__(self, endpoint: str, **options: Any) -> None:
         super().__init__(endpoint, **options)
         self._scores = f"{endpoint.partition('/api/public/')[0]}/api/public/scores"
 
     def send(self, spans: list[Span]) -> int:
-        refused = super().send([_with_trace_metadata(span) for span in spans])
+        refused = super().send(spans)
         for span in spans:
             for score in _scores_of(span):
                 self._post(self._scores, json=[score])
@@ -92,23 +92,12 @@ def _scores_of(span: Span) -> list[dict[str, Any]]:
     trace, found = f"{span.trace_id:032x}", []
     for number, event in enumerate(span.events):
         score = event.attributes.get(names.EVALUATION_SCORE)
-        if event.name != names.EVALUATION or score is None:
+        if score is None:
             continue
-        name = event.attributes[names.EVALUATION_NAME]
-        known = {"id": f"{trace}-{span.span_id:016x}-{number}", "traceId": trace, "name": name, "value": score}
-        place = {} if span.parent_id is None else {"observationId": f"{span.span_id:016x}"}
         why = event.attributes.get(names.EVALUATION_WHY)
-        found.append({**known, **place, "dataType": "NUMERIC"} | ({} if why is None else {"comment": why}))
+        known = {"id": f"{trace}-{number}", "traceId": trace, "name": event.attributes[names.EVALUATION_NAME]}
+        found.append({**known, "value": score, "dataType": "NUMERIC"} | ({} if why is None else {"comment": why}))
     return found
-
-
-def _with_trace_metadata(span: Span) -> Span:
-    """Langfuse filters traces by these names only."""
-    if span.parent_id is not None:
-        return span
-    ours = {n: v for n, v in span.attributes.items() if n.startswith(names.OF_RUN)}
-    metadata = {f"langfuse.trace.metadata.{name.removeprefix(names.OF_RUN)}": value for name, value in ours.items()}
-    return span.with_attributes({"langfuse.trace.name": span.name} | metadata)
 
 
 def readable(spans: Sequence[Span], resource: Mapping[str, str]) -> list[ReadableSpan]:

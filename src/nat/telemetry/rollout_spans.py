@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nat.capture.steps import FailedCall, failed_calls
+from nat.capture.steps import failed_calls
 from nat.data_models.intermediate_step import (
-    REWARD,
-    REWARDED_STEP,
     IntermediateStep,
     IntermediateStepCategory,
     IntermediateStepState,
@@ -18,7 +16,6 @@ from nat.data_models.intermediate_step import (
 )
 from nat.data_models.invocation_node import WORKFLOW_COMPONENT_NAME
 from nat.data_models.score import is_score
-from nat.secrets import redact
 from nat.telemetry import names
 from nat.telemetry.llm_spans import Messages, call_attributes
 from nat.telemetry.span import Attributes, Span, SpanEvent, Value, content, nanoseconds, span_id, text
@@ -51,8 +48,6 @@ class EndedRollout:
     error: str | None
     facts: Mapping[str, Value]
     """Attributes that are known when it ends."""
-    rewards: tuple[SpanEvent, ...] = ()
-    """Rewards that the workflow gave outside of any span inside."""
 
 
 def rollout_span(rollout: EndedRollout, facts: Mapping[str, Value], evaluations: Iterable[Evaluation]) -> Span:
@@ -78,34 +73,28 @@ def rollout_span(rollout: EndedRollout, facts: Mapping[str, Value], evaluations:
         nanoseconds(rollout.started),
         ended,
         attributes,
-        (*rollout.rewards, *(SpanEvent(names.EVALUATION, ended, _evaluation(each)) for each in judged)),
-        None if rollout.error is None else redact(rollout.error),
+        tuple(SpanEvent(names.EVALUATION, ended, _evaluation(each)) for each in judged),
+        None if rollout.error is None else text(rollout.error),
     )
 
 
 def _evaluation(judged: Evaluation) -> Attributes:
     why: Attributes = {} if judged.why is None else {names.EVALUATION_WHY: text(judged.why)}
-    return {names.EVALUATION_NAME: judged.name, **_score(judged), **why}
-
-
-def _score(judged: Evaluation) -> Attributes:
-    """A number as the value; anything else that an evaluator gives as the label."""
+    score: Attributes = {}
     if is_score(judged.score):
-        return {names.EVALUATION_SCORE: float(judged.score)}
-    return {} if judged.score is None else {names.EVALUATION_LABEL: text(judged.score)}
+        score = {names.EVALUATION_SCORE: float(judged.score)}
+    elif judged.score is not None:
+        score = {names.EVALUATION_LABEL: text(judged.score)}
+    return {names.EVALUATION_NAME: judged.name, **score, **why}
 
 
 def inner_spans(rollout: EndedRollout, steps: Sequence[IntermediateStep]) -> list[Span]:
     """The spans inside the rollout, in the order in which they ended; those that did not end come last."""
     begun = {step.UUID: step for step in steps if step.event_state is IntermediateStepState.START}
     inside = {step.UUID for step in steps if _is_inside(step)}
-    tools = set(_offered(steps))
-    events: dict[str, list[SpanEvent]] = {}
-    for uuid, event in _rewards(steps):
-        events.setdefault(uuid, []).append(event)
     ends = [step for step in steps if step.event_state is IntermediateStepState.END and step.UUID in inside]
     ended = {step.UUID for step in ends}
-    place = _Place(rollout, inside, events, tools, Messages())
+    place = _Place(rollout, inside, set(_offered(steps)), Messages())
     spans = [place.span(step, begun.get(step.UUID, step)) for step in ends]
     return spans + [place.span(step, step, ended=False) for uuid, step in begun.items() if uuid in inside - ended]
 
@@ -122,7 +111,6 @@ class _Place:
     rollout: EndedRollout
     inside: set[str]
     """UUIDs of the spans' steps; anything else belongs to the rollout itself."""
-    events: Mapping[str, list[SpanEvent]]
     tools: set[str]
     """Names of the tools that the model was offered."""
     messages: Messages
@@ -133,7 +121,7 @@ class _Place:
         began = end.span_event_timestamp or start.event_timestamp
         error = None if ended else _NOT_ENDED
         if failed := failed_calls([end]):
-            error = _error_of(failed[0])
+            error = text(f"{failed[0].status or 'no answer'}: {failed[0].error}")
         parent = end.parent_id if end.parent_id in self.inside else _ROOT
         return Span(
             trace,
@@ -142,9 +130,8 @@ class _Place:
             name,
             nanoseconds(began),
             nanoseconds(max(began, end.event_timestamp if ended else self.rollout.ended)),
-            attributes | {names.EVENT_TYPE: str(end.event_type)},
-            tuple(self.events.get(end.UUID, ())),
-            error,
+            attributes,
+            error=error,
             remote=attributes[names.SPAN_KIND] == names.KIND_LLM,
         )
 
@@ -152,8 +139,6 @@ class _Place:
         """Name and attributes of a step's span."""
         name = end.name or str(end.event_category).lower()
         found: Attributes = {names.FUNCTION_NAME: end.function_ancestry.function_name}
-        if end.framework is not None:
-            found[names.FRAMEWORK] = str(end.framework)
         if end.event_category is IntermediateStepCategory.LLM:
             return f"{names.CHAT} {name}", found | call_attributes(end, self.messages)
         if failed := failed_calls([end]):
@@ -176,7 +161,7 @@ def _tool(name: str, given: Any, output: Any) -> Attributes:
 
 
 def _is_inside(step: IntermediateStep) -> bool:
-    """False for the workflow, whose span is the rollout's, and for rewards, which are events."""
+    """False for the workflow, whose span is the rollout's, and for single events, such as rewards of steps."""
     if step.event_category in (IntermediateStepCategory.WORKFLOW, IntermediateStepCategory.CUSTOM):
         return False
     is_workflow = step.event_category is IntermediateStepCategory.FUNCTION and step.name == WORKFLOW_COMPONENT_NAME
@@ -188,23 +173,3 @@ def _offered(steps: Iterable[IntermediateStep]) -> Iterator[str]:
         if isinstance(step.metadata, TraceMetadata) and step.metadata.llm_call is not None:
             for tool in step.metadata.llm_call.tools or ():
                 yield str((tool.get("function") or {}).get("name"))
-
-
-def outer_rewards(steps: Sequence[IntermediateStep]) -> tuple[SpanEvent, ...]:
-    """The rewards that belong to no span inside the rollout, so to the rollout's."""
-    inside = {step.UUID for step in steps if _is_inside(step)}
-    return tuple(event for uuid, event in _rewards(steps) if uuid not in inside)
-
-
-def _rewards(steps: Iterable[IntermediateStep]) -> Iterator[tuple[str, SpanEvent]]:
-    """The UUID of each rewarded step, and the event."""
-    for step in steps:
-        facts = step.metadata
-        if isinstance(facts, dict) and is_score(facts.get(REWARD)):
-            event = _evaluation(Evaluation(step.name or REWARD, facts[REWARD]))
-            place = str(facts.get(REWARDED_STEP) or step.parent_id)
-            yield place, SpanEvent(names.EVALUATION, nanoseconds(step.event_timestamp), event)
-
-
-def _error_of(failed: FailedCall) -> str:
-    return redact(failed.error if failed.status is None else f"status {failed.status}: {failed.error}")

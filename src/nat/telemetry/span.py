@@ -52,9 +52,6 @@ class Span:
         error = None if self.error is None else "failed"
         return replace(self, attributes=_without_content(self.attributes), events=events, error=error)
 
-    def with_attributes(self, more: Attributes) -> "Span":
-        return replace(self, attributes=self.attributes | more)
-
 
 class Exporter(Protocol):
     """Where spans go; it is used by one thread, and may block it."""
