@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 
@@ -68,7 +69,7 @@ def _check_nat(arguments: list[str], folder: Path) -> None:
 
 
 def _check_value(option: click.Parameter, value: object, context: click.Context, folder: Path) -> None:
-    if value is None:
+    if value is None or isinstance(value, Enum):  # click's word for an argument that was not given
         assert not option.required, f"{option.opts} is required"
     elif isinstance(option.type, click.Path):
         if option.type.exists and "latest" not in Path(str(value)).parts:  # a run of the reader's has made that

@@ -38,6 +38,8 @@ class JudgedNumber:
     chart: Chart
     condition: str
     """The condition's title; empty for what the backend judges."""
+    measure: str
+    """The numbers that it judges, in the order of their ranges."""
     healthy: str
 
 
@@ -48,7 +50,9 @@ def judged_numbers(epochs: Sequence[EpochRecord], guards: GuardsConfig) -> list[
     for name, (title, judge) in JUDGED.items():
         if (chart := metric_chart(title, name, epochs)) is None:
             continue
-        condition = None if judge is None else by_name[judge]
-        healthy = "below max_logprob_difference" if condition is None else condition.range_in(guards)
-        found.append(JudgedNumber(chart, "" if condition is None else condition.title, healthy))
+        if judge is None:
+            found.append(JudgedNumber(chart, "", "", "below max_logprob_difference"))
+        else:
+            judging = by_name[judge]
+            found.append(JudgedNumber(chart, judging.title, judging.measure, judging.range_in(guards)))
     return found

@@ -9,7 +9,7 @@ import pytest
 
 from fakes.attacks import TEXTS, TITLE, add_attacks
 from fakes.run_records import NOON, epoch_record
-from fakes.runs_on_disk import make_run
+from fakes.runs_on_disk import CONFIG, EVIL, make_run
 from nat.dashboard.app import create_app
 from nat.dashboard.runs import slug_of
 from nat.runs.journal import Journal
@@ -207,6 +207,23 @@ async def test_no_text_of_a_rollout_takes_effect(run_dir, here):
                 assert not set(response.text) & set("\x00\x1b\x07\u202e\u2066\u2028\ufeff\U000e0041\x9b\r")
                 assert len(response.content) < 2_000_000
     assert TITLE in unescape(response.text)  # as text
+
+
+async def test_no_name_of_a_run_takes_effect(tmp_path):
+    """Ids, phases, models, messages and settings come from a journal that may be of others."""
+    evil = f"<img src=x onerror=1>{EVIL}"
+    student = {"_type": "local", "model": evil, evil: evil}
+    fields = {"config": CONFIG | {"llms": {"student": student}}, "message": evil, "names": [evil, "b"]}
+    runs = [
+        make_run(tmp_path, "run-1", solved=(0, 1, 2), phases=[evil, "file"], **fields),
+        make_run(tmp_path, "<b>run", solved=(0, 1)),
+    ]
+    first, second = (slug_of(folder) for folder in runs)
+    compare = f"/compare?a={first}&b={second}"
+    for path in ("/", f"/runs/{first}", f"/runs/{first}/held-out", f"/runs/{first}/findings", compare):
+        text = await page(tmp_path, path)
+        assert not Parsed(text).tags & {"img", "b"}
+        assert not set(text) & set("\x1b\x07\u202e\x9b\r")
 
 
 _PAGES_OF_D = ("/rollout?id=d&generation=0", "/rollout?id=c", "/rollout?id=a", "/example?id=a", "", "/bin?n=0")
