@@ -114,7 +114,7 @@ def test_training_writes_the_documented_files(project):
     promised = re.findall(r"^│   (?:│   )?[├└]── ([\w.…]+)/? +(.+)", tree, flags=re.MULTILINE)
     assert len(promised) > 10
     always = [name for name, meaning in promised if not re.search(r"\bif |, with ", meaning)]
-    assert len(promised) - len(always) == 5, "curriculum, preference pairs, failures, a second model, a date"
+    assert len(promised) - len(always) == 6, "curriculum, preference pairs, failures, a second model, a date, a tracker"
     assert [name for name in always if not any((latest / part / name).exists() for part in ("", "trajectories"))] == []
     summary = json.loads((latest / "summary.json").read_text())
     [example] = [json.loads(block.text) for block in page.blocks if block.language == "json"]

@@ -132,7 +132,7 @@ def test_keys_without_effect_are_reported(caplog):
     [
         ({"llms": [1]}, "llms: expected a mapping from names to components"),
         ({"llms": {"my_model": 3}}, "llms.my_model: expected a mapping with the key _type, got 3"),
-        ({"finetuning": 3}, "finetuning: expected a mapping (keys: curriculum_learning, "),
+        ({"finetuning": 3}, "finetuning: expected a mapping (keys: budget, curriculum_learning, "),
         ({"workflow": "x"}, "workflow: expected a mapping with the key _type"),
     ],
 )

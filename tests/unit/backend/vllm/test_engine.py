@@ -94,6 +94,7 @@ def test_a_hand_over_waits_for_begun_requests(opened):
     """A request that began before the update is answered by the old weights, and the update ends after it."""
     served = opened()
     served.vllm.may_answer.clear()
+    served.vllm.entered.clear()
     begun = ask(served.engine)
     assert served.vllm.entered.wait(DEADLINE)
     assert served.engine.load() == EngineLoad(running=1, waiting=0)
