@@ -74,12 +74,14 @@ async def test_the_keyboard_alone_reaches_a_rollout(tmp_path):
 
 
 async def test_a_page_follows_a_run(tmp_path):
-    """An epoch that ends appears without a reload, and so does the end."""
+    """An epoch that ends appears without a reload, and so does the end; a table that was opened stays open."""
     run_dir = make_run(tmp_path, "run-1", state=RunState.RUNNING)
-    waiting = {"path": here(run_dir), "acts": [["wait", "text=epoch 4 of 3"], ["wait", "#state:has-text('completed')"]]}
+    first = [["wait", "text=epoch 3 of 3"], ["click", "summary"]]
+    news = ["text=epoch 4 of 3", "#state:has-text('completed')", "details th:text-is('4')"]
+    waiting = {"path": here(run_dir), "acts": [*first, *(["wait", each] for each in news)]}
     async with visiting(tmp_path) as visits:
         browsing = asyncio.create_task(visits(waiting))
-        await asyncio.sleep(4)
+        await asyncio.sleep(8)  # by then the page is open, or the first wait fails
         with Journal.open(run_dir) as journal:
             journal.record_epoch(epoch_record(3, 0.9, num_rollouts=192))
             await asyncio.sleep(3)

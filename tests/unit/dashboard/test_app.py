@@ -13,6 +13,7 @@ from fakes.runs_on_disk import CONFIG, EVIL, make_run
 from nat.dashboard.app import create_app
 from nat.dashboard.runs import slug_of
 from nat.runs.journal import Journal
+from nat.runs.liveness import LOCK_NAME
 from nat.runs.records import RunState
 
 
@@ -142,6 +143,16 @@ async def test_a_run_that_trains_tells_its_news(tmp_path):
         assert then.headers["HX-Trigger-After-Swap"] == "news"
         assert "completed" in then.text
         assert "every 2s" not in then.text
+
+
+async def test_a_run_that_was_killed_says_so_and_shows_what_it_has(tmp_path):
+    """No process holds its lock; its page does not wait for news."""
+    run_dir = make_run(tmp_path, "run-1", state=RunState.RUNNING)
+    (run_dir / LOCK_NAME).touch()
+    text = await page(tmp_path, f"/runs/{slug_of(run_dir)}")
+    assert "Its process has ended without recording why" in text
+    assert "Training reward 0.300 → 0.500" in text
+    assert "every 2s" not in text
 
 
 @pytest.mark.parametrize(

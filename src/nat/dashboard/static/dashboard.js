@@ -115,6 +115,15 @@
     drawAll(document);
     document.body.addEventListener("htmx:load", () => drawAll(document));
     document.body.addEventListener("htmx:afterSettle", (event) => event.target.setAttribute("aria-busy", "false"));
+    // A table that the reader has opened stays open when the run has news.
+    let opened = [];
+    const tables = () => [...document.querySelectorAll("details")];
+    document.body.addEventListener("htmx:beforeSwap", () => {
+      opened = tables().filter((each) => each.open).map((each) => each.firstElementChild.textContent);
+    });
+    document.body.addEventListener("htmx:afterSwap", () => {
+      for (const each of tables()) if (opened.includes(each.firstElementChild.textContent)) each.open = true;
+    });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => [...drawn.keys()].forEach(draw));
   };
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start); else start();
