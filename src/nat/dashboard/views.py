@@ -11,6 +11,7 @@ from nat.errors import JournalError
 from nat.finetuning.diagnosis.gather import guards_of
 from nat.reports.charts import Chart, histogram_chart, reward_chart, time_chart
 from nat.reports.conversation import Conversation, conversations, outcome_text, reasoning_text, remarks
+from nat.reports.cost import calls_rows
 from nat.reports.judged import JudgedNumber, judged_numbers
 from nat.reports.overview import RunOverview, overview
 from nat.reports.run_page import RunReport, run_report
@@ -83,6 +84,8 @@ class RunView:
     charts: Sequence[Chart]
     judged: Sequence[JudgedNumber]
     progress: Progress
+    calls: Sequence[tuple[str, str]]
+    """What calls took and cost."""
 
 
 def run_view(journal: Journal, links: Links | None = None) -> RunView:
@@ -98,6 +101,7 @@ def run_view(journal: Journal, links: Links | None = None) -> RunView:
         charts=[chart for chart in (reward, time) if chart is not None],
         judged=judged_numbers(report.epochs, guards_of(config_of(journal.info().config_text))),
         progress=progress,
+        calls=calls_rows(report.epochs, report.validations, report.budget),
     )
 
 

@@ -10,6 +10,7 @@ from nat.data_models.score import is_score
 from nat.runs.outcomes import Bin
 from nat.runs.plot import mean_interval
 from nat.runs.records import EpochRecord, JobRecord, ValidationRecord, after_epoch, epoch_number, played_epochs
+from nat.runs.scores_beside import scores_beside
 
 T = TypeVar("T")
 Values = Sequence[float | None]
@@ -77,6 +78,7 @@ def reward_chart(epochs: Sequence[EpochRecord], validations: Sequence[Validation
     trained = {epoch_number(epoch.epoch): epoch.avg_reward for epoch in spread(played_epochs(epochs), _POINTS)}
     scores = ((record.epoch, record.rewards) for record in spread(validations, _POINTS))
     held_out = {epoch: mean_interval(rewards) for epoch, rewards in scores if rewards}
+    beside = scores_beside(spread(played_epochs(epochs), _POINTS))
     x = sorted(trained.keys() | held_out.keys())
     if not x:
         return None
@@ -84,14 +86,17 @@ def reward_chart(epochs: Sequence[EpochRecord], validations: Sequence[Validation
     if held_out:
         lows, means, highs = ([held_out[at][place] if at in held_out else None for at in x] for place in range(3))
         series.append(Series("held out, with 95 % interval", means, Mark.POINTS, lows, highs))
+    series += [Series(f"by {name}, not the reward", [scores.get(at) for at in x]) for name, scores in beside.items()]
     said = [f"training reward {_from_to(list(trained.values()))}"] if trained else []
     said += [f"held-out score {_from_to([middle for _, middle, _ in held_out.values()])}"] if held_out else []
+    said += [f"score by {name}, not the reward, {_from_to(list(scores.values()))}" for name, scores in beside.items()]
     rows = [
         (
             after_epoch(at) if not at else str(at),
             _number(trained.get(at)),
             _number(held_out[at][1]) if at in held_out else "",
             f"{held_out[at][0]:.3f} to {held_out[at][2]:.3f}" if at in held_out else "",
+            *(_number(scores.get(at)) for scores in beside.values()),
         )
         for at in x
     ]
@@ -102,7 +107,7 @@ def reward_chart(epochs: Sequence[EpochRecord], validations: Sequence[Validation
         x_label="epoch",
         x=x,
         series=series,
-        header=("epoch", "training", "held out after", "95 % interval"),
+        header=("epoch", "training", "held out after", "95 % interval", *(f"by {name}" for name in beside)),
         rows=spread(rows),
         y_range=(0.0, 1.0) if within else None,
     )

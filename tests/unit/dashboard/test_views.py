@@ -2,11 +2,12 @@
 
 import pytest
 
-from fakes.run_records import rollout_record
+from fakes.run_records import epoch_record, rollout_record
 from fakes.runs_on_disk import conversation, make_run
 from fakes.tiny_model import tiny_tokenizer
 from fakes.training_rows import row_of
 from nat.dashboard.views import Links, epoch_view, held_out_rows, in_bin, paged, rewards_view, run_view, tokens_view
+from nat.data_models.llm_usage import LLMUsage
 from nat.errors import JournalError
 from nat.runs.journal import Journal, reading
 from nat.runs.records import Phase, ValidationRecord
@@ -69,6 +70,13 @@ def test_a_run_shows_the_epoch_that_is_under_way(tmp_path):
         after = run_view(journal, LINKS)
     assert (before.progress.unfinished, after.progress.unfinished) == (None, 3)
     assert before.progress.seen != after.progress.seen
+
+
+def test_a_run_shows_what_its_calls_took(tmp_path):
+    """As its page in the terminal does."""
+    with Journal.open(make_run(tmp_path, "run-1")) as journal:
+        journal.record_epoch(epoch_record(3, usage={"judge": {"gpt": LLMUsage(calls=2, prompt_tokens=7)}}))
+        assert run_view(journal).calls == [("Calls", "training, evaluators: 2 of gpt, 7 + 0 tokens")]
 
 
 def test_points_of_the_curve_lead_to_rollouts_that_there_are(tmp_path):

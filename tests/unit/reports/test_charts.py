@@ -20,6 +20,15 @@ def test_rewards_stand_at_their_epochs():
     assert chart.y_range == (0.0, 1.0)
 
 
+def test_scores_beside_the_reward_have_a_curve():
+    """Each evaluator by its name, in the sentence and in the table, too."""
+    epochs = epoch_records([0.2, 0.4], metrics={"reward/beside_judge": 0.7})
+    chart = reward_chart(epochs, [])
+    assert [(each.label, list(each.values)) for each in chart.series][1:] == [("by judge, not the reward", [0.7, 0.7])]
+    assert "score by judge, not the reward, 0.700 → 0.700" in chart.summary
+    assert (chart.header[-1], chart.rows[0][-1]) == ("by judge", "0.700")
+
+
 def test_without_results_there_is_no_chart():
     """Each kind of chart says so by None."""
     assert reward_chart([], []) is None
