@@ -219,6 +219,15 @@ class IntermediateStep(BaseModel):
         return self.payload.span_event_timestamp
 
     @property
+    def llm_call(self) -> LLMCall | None:
+        """The call as it was recorded at the wire; None for other steps, and if the workflow pushed the step."""
+        metadata = self.metadata
+        if isinstance(metadata, dict):
+            raw = metadata.get("llm_call")
+            return None if raw is None else LLMCall.model_validate(raw)
+        return None if metadata is None else metadata.llm_call
+
+    @property
     def framework(self) -> LLMFrameworkEnum | None:
         return self.payload.framework
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType, TraceMetadata
+from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
 
 
 class LLMUsage(BaseModel):
@@ -43,8 +43,7 @@ def usage_of_steps(steps: Iterable[IntermediateStep]) -> dict[str, LLMUsage]:
     found: list[dict[str, LLMUsage]] = []
     for step in steps:
         if step.event_type is IntermediateStepType.LLM_END:
-            call = step.metadata.llm_call if isinstance(step.metadata, TraceMetadata) else None
-            name = (None if call is None else call.llm_name) or step.name or ""
+            name = ((call := step.llm_call) and call.llm_name) or step.name or ""
             used = None if step.usage_info is None else step.usage_info.token_usage
             tokens = (0, 0) if used is None else (used.prompt_tokens, used.completion_tokens)
             found.append({name: LLMUsage(calls=1, prompt_tokens=tokens[0], completion_tokens=tokens[1])})

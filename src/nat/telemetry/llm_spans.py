@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nat.data_models.intermediate_step import IntermediateStep, TraceMetadata
+from nat.data_models.intermediate_step import IntermediateStep
 from nat.data_models.llm_call import LLMCall
 from nat.telemetry import names
 from nat.telemetry.span import Attributes, content, json, text
@@ -44,8 +44,7 @@ class Messages:
 
 def call_attributes(step: IntermediateStep, messages: Messages) -> Attributes:
     """The attributes of an LLM_END; those of the conversation only if the call was captured."""
-    metadata, usage = step.metadata, step.usage_info
-    call = metadata.llm_call if isinstance(metadata, TraceMetadata) else None
+    call, usage = step.llm_call, step.usage_info
     model = step.name or "unknown" if call is None else call.model
     found: Attributes = {
         names.OPERATION: names.CHAT,

@@ -12,7 +12,6 @@ from nat.data_models.intermediate_step import (
     IntermediateStep,
     IntermediateStepCategory,
     IntermediateStepState,
-    TraceMetadata,
 )
 from nat.data_models.invocation_node import WORKFLOW_COMPONENT_NAME
 from nat.data_models.score import is_score
@@ -170,6 +169,6 @@ def _is_inside(step: IntermediateStep) -> bool:
 
 def _offered(steps: Iterable[IntermediateStep]) -> Iterator[str]:
     for step in steps:
-        if isinstance(step.metadata, TraceMetadata) and step.metadata.llm_call is not None:
-            for tool in step.metadata.llm_call.tools or ():
+        if (call := step.llm_call) is not None:
+            for tool in call.tools or ():
                 yield str((tool.get("function") or {}).get("name"))

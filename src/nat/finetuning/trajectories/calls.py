@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType, TraceMetadata
+from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
 from nat.data_models.llm_call import LLMCall
 from nat.runs.rollouts import LeftOutCause
 from nat.wire.numbers import is_logprob
@@ -46,7 +46,7 @@ def calls_of(steps: Iterable[IntermediateStep]) -> list[SeenCall]:
         if step.event_type == IntermediateStepType.LLM_START:
             inputs[step.UUID] = step
         elif step.event_type == IntermediateStepType.LLM_END:
-            call = _captured(step) or _reported(inputs.get(step.UUID), step)
+            call = step.llm_call or _reported(inputs.get(step.UUID), step)
             function = step.function_ancestry.function_name
             logprobs = _wire_logprobs(step) or call.logprobs
             seen.append(SeenCall(call=call, function=function, logprobs=logprobs, at=at))
@@ -140,15 +140,6 @@ class Target:
             cause = LeftOutCause.NO_LOGPROBS if drawn else LeftOutCause.UNTRAINABLE_SAMPLING
             return Selection(without_logprobs=len(drawn), untrainable=untrainable, cause=cause)
         return Selection(calls=usable, without_logprobs=len(drawn) - len(usable), untrainable=untrainable)
-
-
-def _captured(step: IntermediateStep) -> LLMCall | None:
-    """The call as it was recorded at the wire; None if the workflow pushed the step."""
-    metadata = step.metadata
-    if isinstance(metadata, dict):
-        raw = metadata.get("llm_call")
-        return None if raw is None else LLMCall.model_validate(raw)
-    return metadata.llm_call if isinstance(metadata, TraceMetadata) else None
 
 
 def _reported(start: IntermediateStep | None, end: IntermediateStep) -> LLMCall:
