@@ -6,14 +6,16 @@ from datetime import datetime
 from typing import Any
 
 from nat.data_models.finetuning import (
+    BudgetConfig,
     CurriculumLearningConfig,
     TrainingJobRef,
     TrainingJobStatus,
     Trajectory,
     TrajectoryCollection,
 )
+from nat.data_models.llm_usage import price_of
 from nat.data_models.score import is_finite
-from nat.finetuning.metrics import epoch_metrics
+from nat.finetuning.metrics import PRICE, epoch_metrics
 from nat.finetuning.rollout_statistics import success_by_example
 from nat.finetuning.trajectories.calls import token_logprobs
 from nat.finetuning.trajectories.groups import has_signal, rollout_key, statistics_of
@@ -84,13 +86,15 @@ def epoch_record(
     seconds: float,
     stages: Mapping[str, float],
     job: Mapping[str, float],
+    budget: BudgetConfig | None = None,
 ) -> EpochRecord:
     """The record of an epoch with at least one trajectory; without any, a guard has ended the run."""
     groups, trained = played.collected.trajectories, played.chosen.trajectories
     every, kept = statistics_of(groups), statistics_of(trained)
     if every is None:
         raise ValueError(f"epoch {epoch_number(played.epoch)} has no trajectory, so it has no record")
-    counts = tally(played.records)
+    counts, usage = tally(played.records), usage_by_purpose(played.records)
+    price = {} if budget is None else {PRICE: price_of([*usage.values()], budget.prices)}
     return EpochRecord(
         epoch=played.epoch,
         phase=phase,
@@ -115,13 +119,13 @@ def epoch_record(
         groups_without_difference=sum(not has_signal(g) for g in groups) if played.played and played.compared else 0,
         seconds=seconds,
         examples=success_by_example(played.records),
-        usage=usage_by_purpose(played.records),
+        usage=usage,
         metrics=epoch_metrics(
             played.records,
             groups,
             trained,
             seconds={"epoch": seconds, **stages},
-            job=job,
+            job={**job, **price},
             staleness=played.staleness,
         ),
     )

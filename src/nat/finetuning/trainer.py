@@ -21,7 +21,6 @@ from nat.data_models.finetuning import (
     TrainingStatusEnum,
     TrajectoryCollection,
 )
-from nat.data_models.llm_usage import price_of
 from nat.errors import NoLearningSignal, NoTrajectories, RunFailed
 from nat.finetuning import curriculum, guards
 from nat.finetuning.ahead import RolloutsAhead
@@ -33,7 +32,6 @@ from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, reported_met
 from nat.finetuning.events import EpochBegun, RolloutsBegun
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
-from nat.finetuning.metrics import PRICE
 from nat.finetuning.progress import append_epoch_metrics
 from nat.finetuning.recorder import record_epoch, record_finished, record_rollouts, record_submitted, warn_of
 from nat.finetuning.recording_trainer import RecordingTrainer
@@ -44,7 +42,7 @@ from nat.finetuning.training_state import TrainingState
 from nat.finetuning.trajectories.groups import records_of, statistics_of
 from nat.finetuning.validation import plateaued, validate
 from nat.runs.records import BestMeasure, EpochRecord, Finding, JobRecord, Phase, epoch_number
-from nat.runs.rollouts import tally, usage_by_purpose
+from nat.runs.rollouts import tally
 
 logger = logging.getLogger(__name__)
 
@@ -286,7 +284,8 @@ class EpochTrainer(RecordingTrainer):
             curriculum=self.get_curriculum_state() if self.curriculum_config.enabled else None,
             seconds=self._watch.total,
             stages=self._watch.stages,
-            job={**reported_metrics(status), **self._cost()},
+            job=reported_metrics(status),
+            budget=self.run_config.budget,
         )
         self.log_progress(record.epoch, record.model_dump(mode="json"))
         before = {finding.cause for finding in self._alarms()}
@@ -297,11 +296,6 @@ class EpochTrainer(RecordingTrainer):
         except RunFailed:
             self._judge(self.context.epochs())  # all epochs may explain more than the window
             raise
-
-    def _cost(self) -> dict[str, float]:
-        """The price of the epoch's calls, if there are prices."""
-        budget, used = self.run_config.budget, usage_by_purpose(self._played.records)
-        return {} if budget is None else {PRICE: price_of([*used.values()], budget.prices)}
 
     @property
     def _state(self) -> TrainingState:

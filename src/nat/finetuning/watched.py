@@ -98,6 +98,7 @@ class Watch:
             seconds=epoch.watch.total,
             stages={},
             job={} if epoch.job is None else epoch.job.metrics,
+            budget=None if (config := self._trainer.run_config) is None else config.budget,
         )
         logged = {f"{LOGGED}{name}": value for name, value in epoch.logged.items()}
         await record_epoch(self._run, record.model_copy(update={"metrics": record.metrics | logged}))
