@@ -1,5 +1,6 @@
 """What each page shows, read from a journal: records for the templates."""
 
+from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -27,6 +28,8 @@ GROUPS_ON_PAGE = 50
 EPOCHS_ON_PAGE = 100
 _TOKENS_SHOWN = 3000
 """Tokens of a row that a page shows."""
+_DIGITS = 10
+"""Of a number in an address, at most; Python reads none of thousands."""
 NO_REWARD = "none"
 """Stands for the rollouts without a reward, in place of the number of a bin."""
 
@@ -225,12 +228,8 @@ def rewards_view(outcomes: Sequence[Outcome], links: Links, phase: Phase, epoch:
     chart = histogram_chart(bins)
     if chart is not None:
         chart = replace(chart, links=[links.epoch(phase, epoch, "/bin", n=n) for n in range(len(bins))])
-    causes: dict[str, int] = {}
-    for each in outcomes:
-        if each.left_out:
-            causes[each.left_out] = causes.get(each.left_out, 0) + 1
-    ordered = sorted(causes.items(), key=lambda entry: -entry[1])
-    return RewardsView(chart, len(outcomes) - len(rewards_of(outcomes)), ordered)
+    causes = Counter(each.left_out for each in outcomes if each.left_out)
+    return RewardsView(chart, len(outcomes) - len(rewards_of(outcomes)), causes.most_common())
 
 
 def in_bin(outcomes: Sequence[Outcome], name: str) -> tuple[str, list[Outcome]]:
@@ -243,7 +242,7 @@ def in_bin(outcomes: Sequence[Outcome], name: str) -> tuple[str, list[Outcome]]:
     if name == NO_REWARD:
         return "no reward", [each for each in outcomes if each.reward is None]
     bins = histogram(outcomes)
-    if not (name.isdecimal() and int(name) < len(bins)):
+    if not (len(name) < _DIGITS and name.isdecimal() and int(name) < len(bins)):
         raise JournalError("no such bin of the histogram", hint="choose one on the epoch's page")
     chosen = bins[int(name)]
     return f"reward {chosen.label}", [each for each in outcomes if chosen.holds(each.reward)]

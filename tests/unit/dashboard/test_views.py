@@ -59,6 +59,8 @@ def test_bins_open_their_rollouts():
     assert in_bin(outcomes, "none") == ("no reward", outcomes[:1])
     with pytest.raises(JournalError, match="no such bin"):
         in_bin(outcomes, "2")
+    with pytest.raises(JournalError, match="no such bin"):
+        in_bin(outcomes, "1" * 5000)
 
 
 def test_a_run_shows_the_epoch_that_is_under_way(tmp_path):
