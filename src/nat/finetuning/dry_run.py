@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model
 
 from nat.config.components import references_of
 from nat.data_models.component_ref import ComponentGroup
-from nat.data_models.finetuning import FinetuneRunConfig
+from nat.data_models.finetuning import BudgetConfig, FinetuneRunConfig
 from nat.errors import ConfigError
 from nat.finetuning.events import Observer, StepBegun
 from nat.finetuning.expected_load import expected_load
@@ -66,6 +66,8 @@ class FinetunePlan(BaseModel):
     """None if the builder does not say."""
     judges: list[str]
     """Keys of the evaluators that call a model, once for each rollout."""
+    budget: BudgetConfig | None = None
+    """Prices of calls, and the limit of what the run may spend."""
     load: RolloutLoad
     forecast: TrainingForecast | None
     """Memory and speed; None if the backend does not tell, or the builder not how much it plays."""
@@ -83,7 +85,7 @@ class FinetunePlan(BaseModel):
     @model_serializer(mode="wrap")
     def _without_phases(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
-        return {name: value for name, value in fields.items() if value or name not in {"phase", "phases"}}
+        return {name: value for name, value in fields.items() if value or name not in {"phase", "phases", "budget"}}
 
     @property
     def num_validations(self) -> int:
@@ -185,6 +187,7 @@ def _plan(plan: Plan, stage: Stage, **found: Any) -> FinetunePlan:
         output_dir=finetuning.output_dir,
         config_text=plan.config_text,
         judges=[name for name, each in config.eval.evaluators.items() if _calls_a_model(each)],
+        budget=finetuning.budget,
         **found,
     )
 

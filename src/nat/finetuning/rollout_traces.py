@@ -37,4 +37,6 @@ def _judged(record: RolloutRecord, of_run: dict[str, Value]) -> Judged:
     if record.reward is None:
         return Judged(record.example_id, record.seed, facts, ())
     facts[names.REWARD] = record.reward
-    return Judged(record.example_id, record.seed, facts, (Evaluation("reward", record.reward, record.reasoning),))
+    beside = [Evaluation(name, score) for name, score in record.scores_beside.items()]
+    reward = Evaluation("reward", record.reward, record.reasoning)
+    return Judged(record.example_id, record.seed, facts, (reward, *beside))

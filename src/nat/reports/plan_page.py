@@ -80,6 +80,9 @@ def _amounts(plan: FinetunePlan) -> Iterator[Row]:
         yield "Judge calls", f"{count * calls:,} per epoch, {in_all * calls:,} in all (one per rollout by {each})"
     else:
         yield "Judge calls", "none: no evaluator names an LLM"
+    if (budget := plan.budget) is not None:
+        priced = f"calls of {', '.join(budget.prices)} have a price"
+        yield "Budget", priced if budget.limit is None else f"ends before {budget.limit:g} is exceeded; {priced}"
     tokens, sampled = _round(load.row_tokens), _round(load.sampled_tokens)
     yield "Tokens", f"{tokens} per rollout, {sampled} of them sampled: {load.basis}"
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-_NESTED = {"run_id", "metrics", "examples", "left_out", "failures", "curriculum_state"}
+_NESTED = {"run_id", "metrics", "examples", "left_out", "failures", "curriculum_state", "usage"}
 """Fields of an epoch that are no columns of their own, or the same in each row."""
 _OF_A_ROLLOUT = (
     "example_id",

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from fakes.forecasts import FORECAST, SPEED
+from nat.data_models.finetuning import BudgetConfig
+from nat.data_models.llm_usage import PriceConfig
 from nat.finetuning.dry_run import FinetunePlan
 from nat.finetuning.proposals import Proposal
 from nat.reports.plan_page import plan_text
@@ -48,6 +50,15 @@ def test_amounts():
     assert "Judge calls 80 per epoch, 920 in all (one per rollout by judge)" in found
     assert "Tokens 300 per rollout, 100 of them sampled: in run r" in found
     assert "secret_key_of_yaml" not in "".join(found)
+
+
+def test_a_budget_has_its_limit_and_the_llms_with_a_price():
+    """What the run will cost is not known before it has called them."""
+    budget = BudgetConfig(prices={"judge": PriceConfig(call=1), "teacher": PriceConfig(call=2)})
+    assert "Budget calls of judge, teacher have a price" in lines(budget=budget)
+    limited = budget.model_copy(update={"limit": 20.5})
+    assert "Budget ends before 20.5 is exceeded; calls of judge, teacher have a price" in lines(budget=limited)
+    assert not any(line.startswith("Budget") for line in lines())
 
 
 def test_memory_of_all_weights_and_of_adapters():

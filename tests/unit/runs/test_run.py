@@ -54,6 +54,7 @@ def test_a_damaged_run_is_not_opened(tmp_path):
 def test_epochs_are_rows_with_their_metrics(folder):
     """Each epoch is a row under the names of `training_metrics.jsonl`; its metrics are columns."""
     frame = Run.open(folder).epochs()
+    assert "usage" not in frame.columns, "a record in a record is no number"
     assert frame.columns[: len(EPOCH_COLUMNS)].tolist() == EPOCH_COLUMNS
     assert frame["epoch"].tolist() == [0, 1, 2]
     assert frame["avg_reward"].tolist() == pytest.approx([0.3, 0.4, 0.5])
