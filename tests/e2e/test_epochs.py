@@ -206,7 +206,7 @@ async def test_a_run_ends_before_it_exceeds_its_budget(tmp_path):
     assert [each.usage["rollout"]["student"].calls for each in (*epochs, *validations)] == [8] * 5
     assert [each.metrics["cost/price"] for each in epochs] == [8, 8]
     assert "40 of 45 are spent, and epoch 3 with the validation after it would take about 16" in info.message
-    assert result.summary.epochs == 2
+    assert (result.summary.epochs, result.summary.cost) == (2, 40)
 
 
 async def test_the_curriculum_chooses_and_its_state_is_kept(tmp_path):

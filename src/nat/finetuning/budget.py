@@ -1,9 +1,13 @@
-"""What a run has cost, and whether its budget allows a further epoch. Pure."""
+"""What a run has cost, and whether its budget allows a further epoch."""
 
 from collections.abc import Mapping, Sequence
 
+from pydantic import ValidationError
+
 from nat.data_models.finetuning import BudgetConfig
 from nat.data_models.llm_usage import PriceConfig, price_of
+from nat.runs.journal import Journal
+from nat.runs.recorded_config import config_of, finetuning_value
 from nat.runs.records import EpochRecord, ValidationRecord, epoch_number
 
 Priced = EpochRecord | ValidationRecord
@@ -12,6 +16,15 @@ Priced = EpochRecord | ValidationRecord
 def price(records: Sequence[Priced], prices: Mapping[str, PriceConfig]) -> float:
     """Of the calls of epochs and validations."""
     return sum(price_of([*record.usage.values()], prices) for record in records)
+
+
+def budget_of(journal: Journal) -> BudgetConfig | None:
+    """The budget of a run, as recorded; None if there is none, or another release wrote it in another way."""
+    recorded = finetuning_value(config_of(journal.info().config_text), "budget")
+    try:
+        return None if recorded is None else BudgetConfig.model_validate(recorded)
+    except ValidationError:
+        return None
 
 
 def exceeded(

@@ -15,6 +15,7 @@ from nat.errors import (
     describe_error,
 )
 from nat.finetuning.best_model import BEST_MODEL, saved_results
+from nat.finetuning.budget import budget_of
 from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.diagnosis.report import explanation
 from nat.finetuning.interfaces.finetuning_runner import Trainer
@@ -106,6 +107,7 @@ async def summarised(error: BaseException, run: RunContext, llm: str | None, *, 
             best_model=BEST_MODEL if (run_dir / BEST_MODEL).is_dir() else None,
             causes=causes,
             phases=journal.phases(),
+            budget=budget_of(journal),
         )
         await run.record_summary(summary)
         run.write_files()

@@ -20,6 +20,7 @@ from nat.data_models.finetuning import (
 from nat.errors import BackendError, ConfigError, RunFailed
 from nat.finetuning import guards
 from nat.finetuning.best_model import export_best, export_best_after
+from nat.finetuning.budget import budget_of
 from nat.finetuning.diagnosis.fall import broken_by_update
 from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.ending import SECONDS_AFTER_INTERRUPT, end_after, judge_after, summarised
@@ -344,6 +345,7 @@ async def _result(
         best_model=path_in_run(best, journal.run_dir),
         causes=await findings_of(journal.run_dir, ended=True),
         phases=journal.phases(),
+        budget=budget_of(journal),
     )
     summary = await run.record_summary(summary)
     logger.info("Finetuning completed successfully!")

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nat.data_models.finetuning import BudgetConfig
 from nat.errors import EvaluationError
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.best_score import choice, cross_validated
+from nat.finetuning.budget import price
 from nat.finetuning.metrics import BROKEN_BY
 from nat.finetuning.verdict import Comparison, compare
 from nat.runs.records import (
@@ -93,6 +95,7 @@ def summarise(
     best_model: str | None = None,
     causes: Sequence[Finding] = (),
     phases: Sequence[TrainingPhase] = (),
+    budget: BudgetConfig | None = None,
 ) -> RunSummary:
     """The record in `summary.json`; without a comparison, the fields about held-out examples are None."""
     failures, unbiased = total_of(played, validations), cross_validated(validations)
@@ -108,6 +111,7 @@ def summarise(
         broken_by=broken_prefixes(played),
         shortened=shortened_updates(epoch.metrics for epoch in played),
         rollouts=num_rollouts(played, validations),
+        cost=None if budget is None else price([*played, *validations], budget.prices),
         failures=failures,
         failures_file=FAILURES_NAME if failures else None,
         model=model,

@@ -5,13 +5,12 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from math import fsum
 
-from pydantic import ValidationError
-
 from nat.data_models.finetuning import BudgetConfig
 from nat.data_models.rollout_failure import FailureCount
 from nat.errors import EvaluationError
 from nat.finetuning.best_model import best_text
 from nat.finetuning.best_score import choice, cross_validated
+from nat.finetuning.budget import budget_of
 from nat.finetuning.summary import compared
 from nat.reports.cost import calls_rows
 from nat.reports.overview import RunOverview, overview, scores_text
@@ -19,7 +18,6 @@ from nat.reports.text import labelled, printable, sparkline, table
 from nat.runs.journal import Journal
 from nat.runs.liveness import ShownState
 from nat.runs.plot import duration
-from nat.runs.recorded_config import config_of, finetuning_value
 from nat.runs.records import (
     BestEpoch,
     EpochRecord,
@@ -95,7 +93,7 @@ def run_report(journal: Journal) -> RunReport:
         best_cross_validated=None if unbiased is None else unbiased.score,
         seconds=_seconds(epochs, validations),
         algorithm=", then ".join(_algorithms(jobs)) or None,
-        budget=_budget(journal),
+        budget=budget_of(journal),
     )
 
 
@@ -195,15 +193,6 @@ def _left_out(report: RunReport) -> list[tuple[str, str]]:
     failures = {each.cause for each in report.failures}
     texts = [f"{count} x {cause}" for cause, count in report.left_out.items() if cause not in failures]
     return [("" if place else "Left out", text) for place, text in enumerate(texts)]
-
-
-def _budget(journal: Journal) -> BudgetConfig | None:
-    """As recorded; None if there is none, or another release wrote it in another way."""
-    recorded = finetuning_value(config_of(journal.info().config_text), "budget")
-    try:
-        return None if recorded is None else BudgetConfig.model_validate(recorded)
-    except ValidationError:
-        return None
 
 
 def _times(seconds: dict[str, float]) -> str:

@@ -60,7 +60,7 @@ class SparseRecord(RunRecord):
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
-        sparse = {"phase", "phases", "copies", "usage", "steps", "budget"}
+        sparse = {"phase", "phases", "copies", "usage", "steps", "budget", "cost"}
         return {name: value for name, value in fields.items() if value or name not in sparse}
 
 
@@ -386,6 +386,8 @@ class RunSummary(SparseRecord):
     """Calls in all epochs whose prompt did not continue the tokens before it, by cause."""
     shortened: ShortenedUpdates | None = None
     """The updates that `max_kl` shortened; None if there was none, or the backend does not report it."""
+    cost: float | None = None
+    """Of the calls of all epochs and validations, by `finetuning.budget.prices`; None without prices."""
     model: str | None = None
     """The trained model's directory, relative to the run's folder; None if the backend keeps it."""
     served_model: str | None = None

@@ -188,8 +188,14 @@ def _give_end(
 
 
 def epoch_metrics(record: EpochRecord) -> dict[str, float]:
-    """The numbers of an epoch: the fields of the record, and its metrics."""
-    return _finite(record.model_dump(exclude=_NO_METRICS) | record.metrics)
+    """The numbers of an epoch: the fields of the record, its metrics, and the calls and tokens of each LLM."""
+    calls = {
+        f"cost/{purpose}/{name}/{field}": count
+        for purpose, used in record.usage.items()
+        for name, each in used.items()
+        for field, count in each
+    }
+    return _finite(record.model_dump(exclude=_NO_METRICS) | record.metrics | calls)
 
 
 def step_points(job: JobRecord) -> list[Point]:

@@ -1,6 +1,8 @@
 from pathlib import Path
 
 from fakes.run_records import epoch_record, job_record, validation_record
+from nat.data_models.finetuning import BudgetConfig
+from nat.data_models.llm_usage import LLMUsage, PriceConfig
 from nat.data_models.rollout_failure import FailureCount
 from nat.finetuning.summary import broken_prefixes, compared, path_in_run, phase_verdicts, summarise
 from nat.runs.records import TrainingPhase, Verdict
@@ -37,6 +39,16 @@ def test_the_summary_adds_up_shared_tokens():
     jobs = [job_record("a", metrics=told), job_record("b", metrics=told), job_record("c")]
     record = summarise("r", None, jobs, played=[], validations=[], epochs=2, seconds=9.0, model="model")
     assert (record.row_tokens, record.packed_tokens, record.unique_tokens) == (60, 24, 20)
+
+
+def test_the_summary_has_the_cost_of_epochs_and_validations():
+    """Without prices it has none, which is not zero."""
+    used = {"rollout": {"gpt": LLMUsage(calls=3)}}
+    epochs, held_out = [epoch_record(0, usage=used)], validation_record(0).model_copy(update={"usage": used})
+    given = {"played": epochs, "validations": [held_out], "epochs": 1, "seconds": 9.0, "model": None}
+    budget = BudgetConfig(prices={"gpt": PriceConfig(call=0.5)})
+    assert summarise("r", None, [], **given, budget=budget).cost == 3.0
+    assert summarise("r", None, [], **given).cost is None
 
 
 def test_broken_prefixes_are_added_up_by_cause():

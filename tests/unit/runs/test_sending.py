@@ -8,6 +8,7 @@ import pytest
 from fakes.run_records import NOON, epoch_record, job_record, validation_record
 from fakes.runs_on_disk import make_run
 from fakes.tracker import FakeTracker, registered
+from nat.data_models.llm_usage import LLMUsage
 from nat.errors import JournalError
 from nat.registry.catalog import pushed_catalog
 from nat.runs.journal import Journal, reading
@@ -223,6 +224,17 @@ def test_an_epoch_has_the_names_of_its_record_and_metrics():
     assert metrics["train/loss"] == 0.5
     assert "filtered_avg_reward" not in metrics
     assert not {"epoch", "timestamp", "train/bad", "reward/mean"} & metrics.keys()
+
+
+def test_an_epoch_has_the_calls_of_each_llm():
+    """By who called it."""
+    used = {"judge": {"gpt": LLMUsage(calls=2, prompt_tokens=7, completion_tokens=1)}}
+    metrics = epoch_metrics(epoch_record(2, usage=used))
+    assert {name: value for name, value in metrics.items() if name.startswith("cost/")} == {
+        "cost/judge/gpt/calls": 2,
+        "cost/judge/gpt/prompt_tokens": 7,
+        "cost/judge/gpt/completion_tokens": 1,
+    }
 
 
 def test_a_validation_has_its_interval():

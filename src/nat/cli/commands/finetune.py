@@ -80,6 +80,8 @@ def summary_text(result: RunResult, config_file: Path) -> str:
     rows.append(("Trained", _trained(summary)))
     if summary.ended_early is not None:
         rows.append(("Ended early", summary.ended_early))
+    if summary.cost is not None:
+        rows.append(("Cost", f"{summary.cost:.4g}, by finetuning.budget.prices"))
     if summary.packed_tokens:
         rows.append(("Prefix sharing", _prefix_sharing(summary)))
     if summary.shortened is not None:
