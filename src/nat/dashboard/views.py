@@ -46,6 +46,11 @@ class Links:
         return self.epoch(phase, epoch, "/rollout", id=example_id, generation=generation, **query)
 
 
+def count_in(text: str) -> int | None:
+    """The count that a part of an address is; None for anything else, and for more than nine digits."""
+    return int(text) if text.isdecimal() and len(text) < 10 else None  # noqa: PLR2004 - longer ones are no counts
+
+
 def _query(values: dict[str, Any]) -> str:
     return urlencode(values, errors="backslashreplace")
 
@@ -242,10 +247,10 @@ def in_bin(outcomes: Sequence[Outcome], name: str) -> tuple[str, list[Outcome]]:
     """
     if name == NO_REWARD:
         return "no reward", [each for each in outcomes if each.reward is None]
-    bins = histogram(outcomes)
-    if not (name.isdecimal() and int(name) < len(bins)):
+    bins, number = histogram(outcomes), count_in(name)
+    if number is None or number >= len(bins):
         raise JournalError("no such bin of the histogram", hint="choose one on the epoch's page")
-    chosen = bins[int(name)]
+    chosen = bins[number]
     return f"reward {chosen.label}", [each for each in outcomes if chosen.holds(each.reward)]
 
 
