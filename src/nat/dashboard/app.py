@@ -18,6 +18,7 @@ from nat.dashboard.views import (
     EPOCHS_ON_PAGE,
     NO_REWARD,
     Links,
+    count_in,
     epoch_title,
     epoch_view,
     held_out_rows,
@@ -50,7 +51,7 @@ def create_app(root: Path | None) -> Starlette:
     """The pages about the runs below a folder; without one, about those that the user knows."""
     pages = Pages(Runs(root))
     run = "/runs/{slug}"
-    played = run + "/{phase}/{epoch:int}"
+    played = run + "/{phase}/{epoch}"
     routes: list[tuple[str, Callable[[Request], Response]]] = [
         ("/", pages.runs),
         ("/compare", pages.compare),
@@ -244,15 +245,15 @@ def _epoch_table(view: Any, request: Request) -> dict[str, Any]:
 
 def _played(request: Request) -> tuple[Phase, int]:
     """The phase and the epoch of a page's address, where training epochs are counted from 1."""
-    phase, number = request.path_params["phase"], request.path_params["epoch"]
-    if phase not in set(Phase):
+    phase, number = request.path_params["phase"], count_in(request.path_params["epoch"])
+    if phase not in set(Phase) or number is None:
         raise HTTPException(HTTPStatus.NOT_FOUND)
     return Phase(phase), number - 1 if phase == Phase.TRAIN else number
 
 
 def _number(request: Request, name: str, otherwise: int) -> int:
-    text = request.query_params.get(name, "")
-    return int(text) if text.isdecimal() and len(text) < 10 else otherwise  # noqa: PLR2004 - longer ones are no counts
+    number = count_in(request.query_params.get(name, ""))
+    return otherwise if number is None else number
 
 
 def _beside(numbers: list[int], chosen: int) -> tuple[int | None, int | None]:

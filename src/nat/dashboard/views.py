@@ -28,8 +28,6 @@ GROUPS_ON_PAGE = 50
 EPOCHS_ON_PAGE = 100
 _TOKENS_SHOWN = 3000
 """Tokens of a row that a page shows."""
-_DIGITS = 10
-"""Of a number in an address, at most; Python reads none of thousands."""
 NO_REWARD = "none"
 """Stands for the rollouts without a reward, in place of the number of a bin."""
 
@@ -47,6 +45,11 @@ class Links:
 
     def rollout(self, phase: str, epoch: int, example_id: str, generation: int, **query: Any) -> str:
         return self.epoch(phase, epoch, "/rollout", id=example_id, generation=generation, **query)
+
+
+def count_in(text: str) -> int | None:
+    """The count that a part of an address is; None for anything else, and for more than nine digits."""
+    return int(text) if text.isdecimal() and len(text) < 10 else None  # noqa: PLR2004 - longer ones are no counts
 
 
 def _query(values: dict[str, Any]) -> str:
@@ -241,10 +244,10 @@ def in_bin(outcomes: Sequence[Outcome], name: str) -> tuple[str, list[Outcome]]:
     """
     if name == NO_REWARD:
         return "no reward", [each for each in outcomes if each.reward is None]
-    bins = histogram(outcomes)
-    if not (len(name) < _DIGITS and name.isdecimal() and int(name) < len(bins)):
+    bins, number = histogram(outcomes), count_in(name)
+    if number is None or number >= len(bins):
         raise JournalError("no such bin of the histogram", hint="choose one on the epoch's page")
-    chosen = bins[int(name)]
+    chosen = bins[number]
     return f"reward {chosen.label}", [each for each in outcomes if chosen.holds(each.reward)]
 
 

@@ -7,9 +7,9 @@ other steps and must not be changed after it was pushed.
 import time
 import uuid
 from enum import StrEnum
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
 from nat.data_models.invocation_node import InvocationNode
 from nat.data_models.llm import LLMFrameworkEnum
@@ -92,14 +92,25 @@ STATES = {
 }
 
 
+_MOST_TOKENS = 2**40
+
+
+def _count(tokens: int) -> int:
+    return tokens if 0 <= tokens <= _MOST_TOKENS else 0
+
+
+TokenCount = Annotated[int, AfterValidator(_count)]
+"""0 in place of a number that no call can have used, such as -1, since servers report what they like."""
+
+
 class TokenUsageBaseModel(BaseModel):
     """Token counts as the server reported them; 0 if it reported none."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-    total_tokens: int = 0
+    prompt_tokens: TokenCount = 0
+    completion_tokens: TokenCount = 0
+    cached_tokens: TokenCount = 0
+    reasoning_tokens: TokenCount = 0
+    total_tokens: TokenCount = 0
 
 
 class UsageInfo(BaseModel):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pydantic import BaseModel, ConfigDict, Field
 
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
+from nat.wire.numbers import Amount
 
 
 class LLMUsage(BaseModel):
@@ -64,11 +65,11 @@ class PriceConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    prompt: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    prompt: Amount = 0.0
     """Of a million prompt tokens."""
-    completion: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    completion: Amount = 0.0
     """Of a million sampled tokens."""
-    call: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    call: Amount = 0.0
     """Of an answer, besides."""
 
     def of(self, used: LLMUsage) -> float:

@@ -258,7 +258,7 @@ class Journal:
     def played(self, phase: Phase) -> list[int]:
         """The epochs that have rollouts, ascending."""
         rows = self._select("SELECT DISTINCT epoch FROM rollouts WHERE phase = ? ORDER BY epoch", phase.value)
-        return [epoch for (epoch,) in rows]
+        return [self._number(epoch) for (epoch,) in rows]
 
     def rollouts(self, phase: Phase, epoch: int, example_id: str | None = None) -> Iterator[RolloutRecord]:
         """One at a time, by example and generation, to save memory; with `example_id` those of this example."""
@@ -292,7 +292,7 @@ class Journal:
             epoch,
             *(examples or ()),
         )
-        return [_outcome(*row) for row in rows]
+        return [_outcome(example_id, self._number(generation), facts) for example_id, generation, facts in rows]
 
     def rollout_lines(self, phase: Phase, epoch: int) -> Iterator[str]:
         """Like `rollouts`, each as one line of JSON, of a journal that this release wrote."""
@@ -363,6 +363,12 @@ class Journal:
                 f"{self._path} has a record that this release cannot read: {findings_of(error)[0]}",
                 hint="read it with the release that wrote it",
             ) from error
+
+    def _number(self, key: object) -> int:
+        """A number of a key: SQLite keeps a text in a column of numbers, too."""
+        if not isinstance(key, int):
+            raise _damaged(self._path, ValueError("an epoch or a generation is no number"))
+        return key
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -491,7 +497,7 @@ def _outcome(example_id: str, generation: int, facts: str) -> Outcome:
     """An outcome; `facts` is a JSON list of its reward and cause, and a reward of NaN is a text there."""
     reward, left_out = parse_json(facts)
     known = isinstance(reward, int | float)
-    return Outcome(str(example_id), int(generation), float(reward) if known else None, left_out and str(left_out))
+    return Outcome(str(example_id), generation, float(reward) if known else None, left_out and str(left_out))
 
 
 def _rows_json(rows: list[TrainingRow]) -> str:

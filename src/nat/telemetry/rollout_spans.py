@@ -74,7 +74,7 @@ def rollout_span(rollout: EndedRollout, facts: Mapping[str, Value], evaluations:
         attributes,
         tuple(SpanEvent(names.EVALUATION, ended, _evaluation(each)) for each in judged),
         None if rollout.error is None else text(rollout.error),
-    )
+    ).encodable()
 
 
 def _evaluation(judged: Evaluation) -> Attributes:
@@ -132,7 +132,7 @@ class _Place:
             attributes,
             error=error,
             remote=attributes[names.SPAN_KIND] == names.KIND_LLM,
-        )
+        ).encodable()
 
     def _described(self, end: IntermediateStep, start: IntermediateStep) -> tuple[str, Attributes]:
         """Name and attributes of a step's span."""

@@ -13,6 +13,7 @@ from nat.wire.json import without_surrogates
 
 Value = str | bool | int | float | tuple[str, ...]
 Attributes = dict[str, Value]
+_LATEST_S = 9e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,12 @@ class Span:
     remote: bool = False
     """True for a request to a server."""
 
+    def encodable(self) -> "Span":
+        """The same with lone surrogates as escapes, whatever names the workflow and its evaluators have."""
+        events = tuple(replace(event, attributes=_encodable(event.attributes)) for event in self.events)
+        name = without_surrogates(self.name)
+        return replace(self, name=name, attributes=_encodable(self.attributes), events=events)
+
     def without_content(self) -> "Span":
         """The same without what the model and the workflow were given and have answered."""
         events = tuple(replace(event, attributes=_without_content(event.attributes)) for event in self.events)
@@ -63,18 +70,26 @@ class Exporter(Protocol):
     def close(self) -> None: ...
 
 
+def _encodable(attributes: Mapping[str, Value]) -> Attributes:
+    return {
+        without_surrogates(name): without_surrogates(value) if isinstance(value, str) else value
+        for name, value in attributes.items()
+    }
+
+
 def _without_content(attributes: Mapping[str, Value]) -> Attributes:
     return {name: value for name, value in attributes.items() if not names.is_content(name)}
 
 
 def nanoseconds(seconds: float) -> int:
-    """A time since 1970 as spans have it."""
-    return int(seconds * 1e9)
+    """A time since 1970 as spans have it; a time that their 64 bits cannot hold is the nearest one, NaN 1970."""
+    return int(min(max(0.0, seconds), _LATEST_S) * 1e9)
 
 
 def span_id(trace_id: int, step: str) -> int:
     """The span of a step; any text may be a step's UUID."""
-    return int.from_bytes(hashlib.blake2b(f"{trace_id:x} {step}".encode(), digest_size=8).digest()) or 1
+    known = f"{trace_id:x} {step}".encode(errors="surrogatepass")
+    return int.from_bytes(hashlib.blake2b(known, digest_size=8).digest()) or 1
 
 
 def text(value: Any) -> str:
@@ -86,8 +101,8 @@ def json(value: Any) -> str:
     """The value as JSON, without secrets; what JSON does not know becomes text."""
     try:
         known = to_json(value, fallback=repr, inf_nan_mode="constants")
-    except (ValueError, TypeError):  # lone surrogates, or keys that are no text
-        known = to_json(without_surrogates(value), fallback=repr, inf_nan_mode="constants")
+    except (ValueError, TypeError):  # lone surrogates, bytes that are no text, or keys that are no text
+        known = to_json(without_surrogates(value), fallback=repr, inf_nan_mode="constants", bytes_mode="base64")
     return redact(known.decode())
 
 

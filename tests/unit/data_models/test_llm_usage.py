@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from fakes.llm_steps import call, steps, user
+from nat.data_models.intermediate_step import TokenUsageBaseModel, UsageInfo
 from nat.data_models.llm_usage import LLMUsage, PriceConfig, added, price_of, usage_of_steps
 
 SOME = LLMUsage(calls=2, prompt_tokens=300_000, completion_tokens=100_000)
@@ -20,7 +21,9 @@ def test_prices_are_those_of_a_million_tokens_and_of_a_call():
     assert price_of([{"a": SOME, "b": SOME}, {"a": LLMUsage(calls=4)}], prices) == pytest.approx(0.3 + 1.0 + 0.5 + 1.0)
 
 
-@pytest.mark.parametrize("given", [{"prompt": -1}, {"completion": "nan"}, {"call": "inf"}, {"tokens": 1}])
+@pytest.mark.parametrize(
+    "given", [{"prompt": -1}, {"completion": "nan"}, {"call": "inf"}, {"call": 1e308}, {"tokens": 1}]
+)
 def test_other_prices_are_refused(given):
     """They would make a sum of no meaning."""
     with pytest.raises(ValidationError):
@@ -33,3 +36,14 @@ def test_each_answer_counts_with_the_tokens_that_its_server_reports():
     found = usage_of_steps(made)
     assert sum(used.calls for used in found.values()) == 2
     assert usage_of_steps([step for step in made if step.event_type != "LLM_END"]) == {}
+
+
+@pytest.mark.parametrize("told", [-1, -(10**400), 10**400, 2**63])
+def test_a_number_that_is_no_count_of_tokens_counts_as_none(told):
+    """Servers report what they like, and a run goes on and can be read; what a true count is next to it stays."""
+    usage = UsageInfo(token_usage=TokenUsageBaseModel(prompt_tokens=told, completion_tokens=7))
+    (start, end) = steps(call([user("a")], "x"))
+    found = usage_of_steps(
+        [start, end.model_copy(update={"payload": end.payload.model_copy(update={"usage_info": usage})})]
+    )
+    assert list(found.values()) == [LLMUsage(calls=1, completion_tokens=7)]

@@ -354,6 +354,21 @@ def test_a_count_beyond_all_numbers_is_damage(journal):
         list(read.rollouts(Phase.TRAIN, 10**400))
 
 
+@pytest.mark.parametrize("column", ["epoch", "generation"])
+def test_a_text_in_place_of_a_number_is_damage(journal, column):
+    """SQLite keeps it in a column of numbers, but no run writes one."""
+    journal.record_rollouts(Phase.TRAIN, 0, [rollout_record()])
+    with sqlite3.connect(journal.run_dir / JOURNAL_NAME) as connection:
+        connection.execute(f"UPDATE rollouts SET {column} = 'x'")  # noqa: S608 - our own names
+
+    def everything():
+        with reading(journal.run_dir) as read:
+            return read.played(Phase.TRAIN), read.outcomes(Phase.TRAIN, 0)
+
+    with pytest.raises(JournalError, match="is damaged"):
+        everything()
+
+
 ENDLESS = """
 WITH RECURSIVE counted(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM counted) SELECT n AS epoch, record FROM counted, old
 """

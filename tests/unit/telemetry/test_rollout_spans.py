@@ -2,6 +2,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from fakes.llm_steps import call, steps, user
 from fakes.made_spans import ended, root
@@ -10,7 +11,9 @@ from nat.builder.context import Context, ContextState
 from nat.capture.steps import CallTimes, FailedCall, failure_steps
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, StreamEventData
 from nat.secrets import known_secrets
+from nat.telemetry.otlp import readable
 from nat.telemetry.rollout_spans import Evaluation, inner_spans, num_inside, rollout_span
+from nat.telemetry.span_file import SpanFile
 
 
 def recorded(play):
@@ -152,3 +155,27 @@ def test_any_text_is_a_step_s_id(uuid):
     one, other = (inner_spans(ended(trace_id=trace), pushed)[0].span_id for trace in (1, 2))
     assert 0 < one < 2**64
     assert one != other
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"UUID": "\ud800"},
+        {"name": "\ud800"},
+        {"data": StreamEventData(input={"\ud800": "\ud800"}, output=b"\xff")},
+        {"event_timestamp": float("inf")},
+        {"event_timestamp": float("nan"), "span_event_timestamp": -1.0},
+        {"event_timestamp": 1e300, "span_event_timestamp": 1e13},
+    ],
+)
+def test_a_step_of_any_shape_can_be_encoded(odd, tmp_path):
+    """One span that cannot would take all spans of its request with it."""
+    known = {"name": "t", "UUID": "u", "event_timestamp": 2.0, "span_event_timestamp": 1.0}
+    payload = IntermediateStepPayload(event_type=IntermediateStepType.TOOL_END, **known | odd)
+    (step, *_) = steps(call([user("q")], "a"))
+    spans = inner_spans(ended(), [step.model_copy(update={"payload": payload})])
+    spans.append(rollout_span(ended(workflow="\ud800"), {}, [Evaluation("\ud800", 1.0)]))
+    assert [span.started < 2**63 and span.ended >= span.started >= 0 for span in spans] == [True, True]
+    assert encode_spans(readable(spans, {})).SerializeToString()
+    SpanFile(tmp_path / "spans", "p", max_bytes=None, max_files=1, begin_anew=True).send(spans)
+    assert (tmp_path / "spans").read_text("utf-8").count("\n") == 2
