@@ -11,7 +11,7 @@ from nat.dashboard.rendering import shade
 from nat.errors import JournalError
 from nat.finetuning.diagnosis.gather import guards_of
 from nat.reports.charts import Chart, histogram_chart, reward_chart, time_chart
-from nat.reports.conversation import Conversation, conversations, outcome_text, reasoning_text, remarks
+from nat.reports.conversation import ShownConversation, conversations, outcome_text, reasoning_text, remarks
 from nat.reports.cost import calls_rows
 from nat.reports.judged import JudgedNumber, judged_numbers
 from nat.reports.overview import RunOverview, overview
@@ -130,7 +130,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class GroupRow:
     """The generations of one example."""
 
     group: GroupOutcomes
@@ -169,7 +169,7 @@ class EpochView:
     rollouts: int
     page: Page
     """Of the examples."""
-    rows: Sequence[Row]
+    rows: Sequence[GroupRow]
 
 
 def epoch_title(phase: Phase, epoch: int) -> str:
@@ -193,7 +193,7 @@ def epoch_view(journal: Journal, links: Links, phase: Phase, epoch: int, number:
     rewards = rewards_of(outcomes) or [0.0]
     limits = min(0.0, *rewards), max(1.0, *rewards)
     rows = [
-        Row(
+        GroupRow(
             group,
             links.epoch(phase, epoch, "/example", id=group.example_id),
             [_cell(each, links, phase, epoch, limits) for each in group.outcomes],
@@ -266,7 +266,7 @@ class RolloutView:
 
     record: RolloutRecord
     outcome: str
-    conversations: Sequence[Conversation]
+    conversations: Sequence[ShownConversation]
     reasoning: str | None
     remarks: Sequence[str]
 

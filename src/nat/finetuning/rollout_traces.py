@@ -1,7 +1,7 @@
 """Complete the trace of each rollout with what the run makes of it: where it belongs, its reward, its weights."""
 
 from nat.finetuning.events import Event, RolloutsPlayed, RunBegun
-from nat.rollout.traces import Judged, Traces
+from nat.rollout.traces import JudgedRollout, Traces
 from nat.runs.rollouts import RolloutRecord
 from nat.telemetry import names
 from nat.telemetry.rollout_spans import Evaluation
@@ -28,15 +28,15 @@ class RolloutTraces:
                 self._traces.judged(_judged(record, of_run) for record in event.records)
 
 
-def _judged(record: RolloutRecord, of_run: dict[str, Value]) -> Judged:
+def _judged(record: RolloutRecord, of_run: dict[str, Value]) -> JudgedRollout:
     facts = of_run | {names.EXAMPLE_ID: text(record.example_id), names.GENERATION: record.generation}
     if record.policy_versions:
         facts[names.WEIGHT_VERSION] = ", ".join(sorted(record.policy_versions))
     if record.left_out is not None:
         facts[names.LEFT_OUT] = str(record.left_out)
     if record.reward is None:
-        return Judged(record.example_id, record.seed, facts, ())
+        return JudgedRollout(record.example_id, record.seed, facts, ())
     facts[names.REWARD] = record.reward
     beside = [Evaluation(name, score) for name, score in record.scores_beside.items()]
     reward = Evaluation("reward", record.reward, record.reasoning)
-    return Judged(record.example_id, record.seed, facts, (reward, *beside))
+    return JudgedRollout(record.example_id, record.seed, facts, (reward, *beside))

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from nat.http.asgi import App, Message, Receive, Scope, Send
-from nat.http.outcome import Outcome, cause_of, outcome_of
+from nat.http.outcome import RequestOutcome, cause_of, outcome_of
 
 PATH = "/metrics"
 PAGE_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -27,7 +27,7 @@ class ServerMetrics:
     """The metrics that every server has; collectors add those of one kind of server."""
 
     def __init__(self) -> None:
-        self.in_progress: set[Outcome] = set()
+        self.in_progress: set[RequestOutcome] = set()
         """The requests that have no complete response yet."""
         self._models: set[str] = set()
         self._registry = own = CollectorRegistry()
@@ -58,7 +58,7 @@ class ServerMetrics:
         counts.update(outcome.model for outcome in self.in_progress if outcome.model is not None)
         return counts
 
-    def count(self, outcome: Outcome, status: int, *, began: float) -> None:
+    def count(self, outcome: RequestOutcome, status: int, *, began: float) -> None:
         """Count a request that began at a time by `perf_counter`, and ended now with this status."""
         if (cause := outcome.cause or cause_of(status)) is not None:
             self._failed.labels(cause).inc()

@@ -12,7 +12,7 @@ _NO_ANSWER = (0, 499)
 
 
 @dataclass(eq=False)
-class Outcome:
+class RequestOutcome:
     """The outcome of one request; empty if it was for no model and no workflow."""
 
     model: str | None = None
@@ -26,9 +26,9 @@ class Outcome:
     """Why it failed after its response had begun, when a status can no longer say so."""
 
 
-def outcome_of(scope: Scope) -> Outcome:
+def outcome_of(scope: Scope) -> RequestOutcome:
     """The outcome of the request with this scope, which its handler changes."""
-    found: Outcome = scope.setdefault("state", {}).setdefault(_STATE, Outcome())
+    found: RequestOutcome = scope.setdefault("state", {}).setdefault(_STATE, RequestOutcome())
     return found
 
 

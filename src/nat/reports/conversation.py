@@ -25,7 +25,7 @@ class PartKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Part:
+class ShownPart:
     """A text of a turn, as the model or the agent wrote it."""
 
     kind: PartKind
@@ -35,7 +35,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Turn:
+class ShownTurn:
     """One message."""
 
     role: str
@@ -43,19 +43,19 @@ class Turn:
     """The name and the call that the message answers."""
     note: str
     """What was sampled or trained of it; empty for what the model did not sample."""
-    parts: Sequence[Part]
+    parts: Sequence[ShownPart]
 
 
 @dataclass(frozen=True)
-class Conversation:
+class ShownConversation:
     """One conversation of a rollout, without what it shares with an earlier one."""
 
     title: str
     """Its number and why it began; empty if it is the only one."""
-    turns: Sequence[Turn]
+    turns: Sequence[ShownTurn]
 
 
-def conversations(record: RolloutRecord, phase: Phase) -> list[Conversation]:
+def conversations(record: RolloutRecord, phase: Phase) -> list[ShownConversation]:
     """The rollout's conversations, in order."""
     verb = "trained" if trained_tokens(record, phase) else "sampled"
     found = []
@@ -63,7 +63,7 @@ def conversations(record: RolloutRecord, phase: Phase) -> list[Conversation]:
         several = len(record.conversations) > 1
         title = f"conversation {number} of {len(record.conversations)}{_beginning(conversation)}" if several else ""
         notes = {answer.message: _note(verb, record.span_of(answer)) for answer in conversation.answers}
-        found.append(Conversation(title, _turns(messages, conversation.shared, notes)))
+        found.append(ShownConversation(title, _turns(messages, conversation.shared, notes)))
     return found
 
 
@@ -101,7 +101,7 @@ def _note(verb: str, span: Span | None) -> str:
     return f"{verb}{'' if span is None else f', {span.size} tokens'}"
 
 
-def _turns(messages: Sequence[dict[str, Any]], shared: int, notes: Mapping[int, str]) -> list[Turn]:
+def _turns(messages: Sequence[dict[str, Any]], shared: int, notes: Mapping[int, str]) -> list[ShownTurn]:
     """Its messages, without those that it shares with an earlier conversation, if they were not sampled in it."""
     return [
         _turn(message, notes.get(place, ""))
@@ -119,13 +119,13 @@ def _beginning(conversation: ConversationRecord) -> str:
     return f" ({conversation.began.value}{shared})"
 
 
-def _turn(message: dict[str, Any], note: str) -> Turn:
+def _turn(message: dict[str, Any], note: str) -> ShownTurn:
     role = one_line(str(message.get("role", "?")), _CELL)
     about = " ".join(one_line(str(message[key]), _CELL) for key in ("name", "tool_call_id") if message.get(key))
-    return Turn(role, about, note, list(_parts(message)))
+    return ShownTurn(role, about, note, list(_parts(message)))
 
 
-def _parts(message: dict[str, Any]) -> Iterator[Part]:
+def _parts(message: dict[str, Any]) -> Iterator[ShownPart]:
     kinds = {
         "reasoning_content": PartKind.THINKING,
         "reasoning": PartKind.THINKING,
@@ -134,19 +134,19 @@ def _parts(message: dict[str, Any]) -> Iterator[Part]:
     }
     for key, kind in kinds.items():
         if message.get(key):
-            yield Part(kind, "" if key == "content" else f"({key})", _content(message[key]))
+            yield ShownPart(kind, "" if key == "content" else f"({key})", _content(message[key]))
     calls = message.get("tool_calls") or ()
     for call in calls if isinstance(calls, list | tuple) else [calls]:
         yield _tool_call(call)
 
 
-def _tool_call(call: Any) -> Part:
+def _tool_call(call: Any) -> ShownPart:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
-        return Part(PartKind.CALL, "", json.dumps(call, ensure_ascii=False, default=str))
+        return ShownPart(PartKind.CALL, "", json.dumps(call, ensure_ascii=False, default=str))
     name, arguments = one_line(str(function.get("name")), _CELL), function.get("arguments")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return Part(PartKind.CALL, f"calls {name} {one_line(str(call.get('id') or ''), _CELL)}".rstrip(), text)
+    return ShownPart(PartKind.CALL, f"calls {name} {one_line(str(call.get('id') or ''), _CELL)}".rstrip(), text)
 
 
 def _content(content: Any) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from nat.reports.conversation import Turn, conversations, number_text, outcome_text, reasoning_text
+from nat.reports.conversation import ShownTurn, conversations, number_text, outcome_text, reasoning_text
 from nat.reports.rollouts import RolloutChoice, chosen, trained_tokens
 from nat.reports.text import indented, one_line, printable, table
 from nat.runs.records import Phase, after_epoch, epoch_number
@@ -106,7 +106,7 @@ def rollout_text(record: RolloutRecord, phase: Phase, row_text: RowText | None =
     return "\n".join(lines)
 
 
-def _turn(turn: Turn) -> list[str]:
+def _turn(turn: ShownTurn) -> list[str]:
     lines = [printable(f"{turn.role} {turn.about}".rstrip()) + (f"  [{turn.note}]" if turn.note else "")]
     for part in turn.parts:
         lines += [printable(f"  {part.label}")] if part.label else []

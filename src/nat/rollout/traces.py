@@ -15,7 +15,7 @@ from nat.registry.catalog import current_catalog
 from nat.rollout.rollout import Rollout
 from nat.telemetry import names
 from nat.telemetry.rollout_spans import EndedRollout, Evaluation, inner_spans, num_inside, rollout_span
-from nat.telemetry.sender import Make, Sender
+from nat.telemetry.sender import Make, SpanQueue
 from nat.telemetry.span import Value, text
 
 _SECTION = ComponentGroup.EVAL_CALLBACKS
@@ -23,7 +23,7 @@ _SECTION = ComponentGroup.EVAL_CALLBACKS
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedRollout:
     """What became known of a rollout after its end."""
 
     example: str
@@ -36,7 +36,7 @@ class Judged:
 class Traces:
     """The spans of all rollouts of a command; without exporters, nothing happens."""
 
-    def __init__(self, senders: Sequence[Sender] = (), *, workflow: str = "workflow") -> None:
+    def __init__(self, senders: Sequence[SpanQueue] = (), *, workflow: str = "workflow") -> None:
         """`workflow` is the name that the spans of rollouts have."""
         self._senders = tuple(senders)
         self._workflow = workflow
@@ -63,7 +63,7 @@ class Traces:
         else:
             self._add(1, lambda: [rollout_span(kept, {}, ())])
 
-    def judged(self, rollouts: Iterable[Judged]) -> None:
+    def judged(self, rollouts: Iterable[JudgedRollout]) -> None:
         """Send the spans of rollouts that wait for this; those that do not are left out."""
         if not self._waiting:
             return
@@ -78,11 +78,11 @@ class Traces:
         for name, output in results:
             for item in output.eval_output_items:
                 scores.setdefault(str(item.id), []).append(Evaluation(name, item.score, item.reasoning))
-        self.judged(Judged(example, None, {}, scores.get(example, ())) for example in examples)
+        self.judged(JudgedRollout(example, None, {}, scores.get(example, ())) for example in examples)
 
     def close(self) -> None:
         """Send the spans of rollouts that nobody judged, and wait for the exporters."""
-        self.judged([Judged(example, None, {}, ()) for example, kept in self._waiting.items() for _ in kept])
+        self.judged([JudgedRollout(example, None, {}, ()) for example, kept in self._waiting.items() for _ in kept])
         for sender in self._senders:
             sender.close()
 
@@ -130,7 +130,7 @@ async def opened_traces(
                 findings.append(f"{_SECTION}.{name}: {describe_error(error)}")
         if findings:
             raise ConfigError(findings, hint=next(filter(None, hints), None))
-        senders = [Sender(name, exporter, wanted[name].batching) for name, exporter in exporters.items()]
+        senders = [SpanQueue(name, exporter, wanted[name].batching) for name, exporter in exporters.items()]
         traces = Traces(senders, workflow=workflow or "workflow")
         try:
             yield traces

@@ -20,7 +20,7 @@ _RETRIES_S = (1.0, 2.0)
 """Pauses before a batch is sent again; without them while the exporter is known to fail."""
 
 
-class Sender:
+class SpanQueue:
     """Sends spans to one exporter until it is closed."""
 
     def __init__(self, name: str, exporter: Exporter, config: BatchConfig) -> None:

@@ -1,7 +1,7 @@
 from fakes.llm_steps import call, steps, user
 from fakes.made_spans import rollout
 from nat.data_models.evaluator import EvalOutput, EvalOutputItem
-from nat.rollout.traces import Judged, Traces, opened_traces
+from nat.rollout.traces import JudgedRollout, Traces, opened_traces
 from nat.telemetry.rollout_spans import Evaluation
 
 
@@ -65,8 +65,14 @@ def test_rollouts_of_one_example_are_told_apart_by_their_seeds():
     for seed in (1, 2, 3):
         traces.ended(rollout("a", seed=seed), "q", is_judged=True)
     reward = (Evaluation("reward", 1.0),)
-    traces.judged([Judged("a", 2, {"n": "second"}, reward), Judged("a", 9, {}, reward), Judged("b", None, {}, ())])
-    traces.judged([Judged("a", None, {"n": "first"}, ()), Judged("a", 2, {"n": "again"}, reward)])
+    traces.judged(
+        [
+            JudgedRollout("a", 2, {"n": "second"}, reward),
+            JudgedRollout("a", 9, {}, reward),
+            JudgedRollout("b", None, {}, ()),
+        ]
+    )
+    traces.judged([JudgedRollout("a", None, {"n": "first"}, ()), JudgedRollout("a", 2, {"n": "again"}, reward)])
     assert list(zip(sink.of("nat.finetune.seed"), sink.of("n"), strict=True)) == [(2, "second"), (1, "first")]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from fakes.made_spans import root
 from nat.data_models.telemetry_exporter import BatchConfig
-from nat.telemetry.sender import Sender
+from nat.telemetry.sender import SpanQueue
 
 SOON = {"flush_interval": 0.01}
 
@@ -54,7 +54,7 @@ def until(condition, seconds=10.0):
 def test_spans_are_sent_in_batches(caplog):
     """A batch has `batch_size` spans, whichever rollouts they are of; the last one is sent at the end."""
     kept = Kept()
-    sender = Sender("here", kept, BatchConfig(batch_size=3, flush_interval=60))
+    sender = SpanQueue("here", kept, BatchConfig(batch_size=3, flush_interval=60))
     sender.add(*made(1, 2))
     sender.add(*made(3, 4, 5))
     sender.close()
@@ -67,7 +67,7 @@ def test_spans_are_sent_in_batches(caplog):
 def test_few_spans_are_sent_after_the_interval():
     """A slow rollout is seen soon, although no batch is full."""
     kept = Kept()
-    sender = Sender("here", kept, BatchConfig(**SOON))
+    sender = SpanQueue("here", kept, BatchConfig(**SOON))
     sender.add(*made(1))
     until(lambda: kept.sent == ["1"])
     sender.close()
@@ -77,7 +77,7 @@ def test_a_full_queue_loses_spans_and_blocks_nobody(caplog):
     """While an exporter hangs, adding takes no time; what does not fit is counted, and told twice, not per span."""
     gate = threading.Event()
     kept = Kept(gate=gate)
-    sender = Sender("slow", kept, BatchConfig(batch_size=1, max_queue_size=2))
+    sender = SpanQueue("slow", kept, BatchConfig(batch_size=1, max_queue_size=2))
     began = time.monotonic()
     for number in range(1000):
         sender.add(*made(number))
@@ -94,7 +94,7 @@ def test_a_full_queue_loses_spans_and_blocks_nobody(caplog):
 def test_a_whole_epoch_fits_if_there_is_any_room():
     """What arrives at once is not torn apart by the bound: the rollouts of an epoch are judged in one moment."""
     kept = Kept()
-    sender = Sender("here", kept, BatchConfig(max_queue_size=2))
+    sender = SpanQueue("here", kept, BatchConfig(max_queue_size=2))
     sender.add(*made(*range(500)))
     sender.close()
     assert len(kept.sent) == 500
@@ -103,7 +103,7 @@ def test_a_whole_epoch_fits_if_there_is_any_room():
 def test_a_batch_is_sent_again():
     """One failure of the network loses nothing."""
     kept = Kept(fails=1)
-    sender = Sender("here", kept, BatchConfig(batch_size=1))
+    sender = SpanQueue("here", kept, BatchConfig(batch_size=1))
     sender.add(*made(1))
     until(lambda: kept.sent == ["1"])
     sender.close()
@@ -111,7 +111,7 @@ def test_a_batch_is_sent_again():
 
 def test_a_dead_exporter_is_told_once_and_ends_quickly(caplog):
     """Its name and its error stand in one message, the count in a last one; the end waits for no retry."""
-    sender = Sender("dead", Kept(fails=1000), BatchConfig(batch_size=1, flush_interval=0.01))
+    sender = SpanQueue("dead", Kept(fails=1000), BatchConfig(batch_size=1, flush_interval=0.01))
     for number in range(20):
         sender.add(*made(number))
     began = time.monotonic()
@@ -126,7 +126,7 @@ def test_a_dead_exporter_is_told_once_and_ends_quickly(caplog):
 def test_the_end_waits_no_longer_than_it_may(caplog):
     """An exporter that hangs is left behind after `shutdown_timeout`, with the number of its spans."""
     gate = threading.Event()
-    sender = Sender("stuck", Kept(gate=gate), BatchConfig(batch_size=1, shutdown_timeout=0.05))
+    sender = SpanQueue("stuck", Kept(gate=gate), BatchConfig(batch_size=1, shutdown_timeout=0.05))
     sender.add(*made(1, 2, 3))
     began = time.monotonic()
     sender.close()
@@ -142,7 +142,7 @@ def test_spans_that_cannot_be_made_are_lost_alone(caplog):
         raise TypeError("odd steps")
 
     kept = Kept()
-    sender = Sender("here", kept, BatchConfig(flush_interval=60))
+    sender = SpanQueue("here", kept, BatchConfig(flush_interval=60))
     sender.add(4, broken)
     sender.add(*made(1))
     sender.close()
@@ -154,7 +154,7 @@ def test_spans_that_cannot_be_made_are_lost_alone(caplog):
 def test_spans_that_a_server_refuses_are_lost(caplog, refuses):
     """A server may take a part of a request."""
     caplog.set_level(logging.WARNING)
-    sender = Sender("picky", Kept(refuses=refuses), BatchConfig())
+    sender = SpanQueue("picky", Kept(refuses=refuses), BatchConfig())
     sender.add(*made(1, 2, 3))
     sender.close()
     assert lost(caplog)[1:] == ([f"general.telemetry.tracing.picky: {refuses} of 3 spans were lost"] if refuses else [])
