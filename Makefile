@@ -11,10 +11,10 @@ unexport PYTHONDONTWRITEBYTECODE
 .venv/.installed: pyproject.toml constraints.txt $(EXAMPLES:=/pyproject.toml)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) install --constraint constraints.txt --upgrade pip
-	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,telemetry,dev]' $(EXAMPLES:%=--editable %)
+	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,telemetry,tinker,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install hashed audit demo real real-all test lint interop frameworks toolkit agents trl trackers customizer engines installs ui conformance docs bench bench-test faults mutants pins clean
+.PHONY: install hashed audit demo real real-all test lint interop tinker-server tinker ray frameworks toolkit agents trl trackers traces pictures customizer engines installs ui torture conformance docs bench bench-test faults mutants pins clean
 install: .venv/.installed
 
 # The same, from files whose SHA-256 stands in .ci/hashes.txt; CI installs so, on CPython 3.11 and x86-64 Linux.
@@ -60,6 +60,22 @@ interop: install
 	for version in $(INTEROP_PYTHONS); do export CONFORMANCE_PYTHON=$$version; \
 		$(BIN)/python -m conformance.environments interop && $(BIN)/pytest conformance/interop || exit 1; done
 
+# Official clients of Tinker, and recipes of its cookbook, against `nat backend serve --protocol tinker`.
+tinker-server: install
+	$(BIN)/python -m conformance.environments tinker
+	$(BIN)/pytest conformance/tinker/test_tinker_server.py
+
+# `nat finetune` through Tinker servers, with the official client: ours, and SkyRL's JAX backend under Python 3.12.
+tinker: install
+	$(BIN)/python -m conformance.environments tinker
+	CONFORMANCE_PYTHON=3.12 $(BIN)/python -m conformance.environments skyrl
+	$(BIN)/pytest conformance/tinker/test_tinker_client.py
+
+# Rollouts on a Ray cluster of two nodes: spread, killed, and the same weights as without it.
+ray: install
+	$(BIN)/python -m conformance.environments ray
+	$(BIN)/pytest conformance/ray
+
 # Agents of every framework against a scripted server, each in an environment of its own: what is captured is what was sent.
 frameworks: install
 	$(BIN)/python -m conformance.environments frameworks
@@ -86,6 +102,16 @@ trackers: install
 	$(BIN)/python -m conformance.environments trackers
 	$(BIN)/pytest conformance/trackers
 
+# A run's spans through a collector that others wrote.
+traces: install
+	$(BIN)/python -m conformance.environments traces
+	$(BIN)/pytest conformance/traces
+
+# The pictures of their dashboards for docs/guides/trackers, of the newest run of `make demo`, in Debian's Chromium.
+pictures: install
+	$(BIN)/python -m conformance.environments trackers dashboard
+	$(BIN)/python -m conformance.trackers.screenshots
+
 # The toolkit's plug-in and NVIDIA's client for NeMo Customizer, unmodified, against the server of our tests.
 customizer: install
 	$(BIN)/python -m conformance.environments customizer
@@ -100,13 +126,17 @@ engines: install
 installs: install
 	$(BIN)/pytest conformance/installs -m ""
 
+# Kill runs at each write and at random instants, go on, and compare: hours. The table is .tmp/torture/table.md.
+torture: install
+	OMP_NUM_THREADS=1 $(BIN)/python -m conformance.torture
+
 # The pages of `nat ui` in Debian's Chromium (its package is `chromium`), with axe; left out, and says so, where there is none.
 ui: install
 	$(BIN)/python -m conformance.environments dashboard
 	$(BIN)/pytest conformance/dashboard
 
-# The last ten: everything that is proven with other people's releases.
-conformance: interop frameworks toolkit agents trl trackers customizer engines installs ui
+# Everything that is proven with other people's releases.
+conformance: interop tinker-server tinker frameworks toolkit agents trl trackers traces customizer engines installs ui
 
 # Style, types, layers.
 lint: install
@@ -130,6 +160,10 @@ bench-test: install
 # Two planted faults at once: the first cause that a diagnosis names must be one of them, in all 105 pairs.
 faults: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m faults --numprocesses auto tests/e2e/test_diagnose.py
+
+# Two and three ranks of the learner against one process: each kind of model, LoRA and all weights.
+ranks: install
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m ranks tests/unit/backend/training/test_ranks.py tests/e2e/test_ranks.py
 
 # Change the code that decides what is learned, one thing at a time, and list the changes that no test notices; not in CI.
 mutants: install

@@ -1,4 +1,4 @@
-"""Memory and time of a long run: 1000 tiny epochs of the harness, and 300 jobs of the backend.
+"""What a long run takes: 3000 tiny epochs of the harness, and 1000 jobs of the backend.
 
 The harness plays 2 examples x 4 generations in each epoch against a stub of the backend in another process, with
 validations, journal, files and plot as in any run. The backend, with a model of two layers, gets jobs of 8 rows.
@@ -11,12 +11,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from pydantic import SecretStr
@@ -38,11 +38,26 @@ from nat.runs.records import EpochRecord
 from nat.wire.serving import ServeOptions
 from nat.wire.training import Span, TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
 
-EPOCHS = {"harness": 1000, "backend": 300}
-MARKS = (10, 100, 300, 1000)
+EPOCHS = {"harness": 3000, "backend": 1000}
+MARKS = (10, 100, 1000, 3000)
 EXAMPLES, GENERATIONS = 2, 4
-Samples = list[tuple[float, float]]
-"""Seconds and MB after each epoch."""
+
+
+class Sample(NamedTuple):
+    """After an epoch."""
+
+    seconds: float
+    resident: float
+    """MB."""
+    descriptors: int
+    threads: int
+    files: int
+    """Below the folder of runs and the one for temporary files."""
+    written: float
+    """MB of these."""
+
+
+Samples = list[Sample]
 
 
 class StubConfig(OpenAIModelConfig, name="bench_stub"):
@@ -58,11 +73,12 @@ class CoinConfig(FunctionBaseConfig, name="bench_coin"):
 class Watch(RunProgress):
     """Take a sample after each epoch."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.samples: Samples = []
 
-    def epoch_finished(self, record: EpochRecord) -> None:  # noqa: ARG002 - the protocol's signature
-        self.samples.append((time.perf_counter(), resident(os.getpid())))
+    def epoch_finished(self, record: EpochRecord) -> None:
+        self.samples.append(sample(os.getpid(), self.folder, record.epoch + 1))
 
 
 @register_llm_provider(config_type=StubConfig)
@@ -94,20 +110,23 @@ async def coin(config: CoinConfig, builder: Builder) -> AsyncGenerator[FunctionI
 
 def main() -> None:
     """Print one row for the harness and one for the backend."""
-    print(f"| process | {' | '.join(f'epoch {mark}, MB | ms' for mark in MARKS)} |\n|---{'|---:' * 2 * len(MARKS)}|")
+    print("| process | epoch | MB resident | ms an epoch | descriptors | threads | files | MB on disk |")
+    print(f"|---{'|---:' * 7}|")
     for title in EPOCHS:
         command = [sys.executable, "-m", "bench.epochs", title]
         subprocess.run(command, check=True)  # noqa: S603 - this module
 
 
-def row(title: str, samples: Samples) -> str:
-    """Format memory at each mark and the median time of up to twenty epochs before it."""
-    cells = [f"{samples[mark - 1][1]:.0f} | {_ms(samples[:mark])}" if mark <= len(samples) else " | " for mark in MARKS]
-    return f"| {title} | {' | '.join(cells)} |"
+def rows(title: str, samples: Samples) -> Iterator[str]:
+    """A line for each mark, with the median time of up to twenty epochs before it."""
+    for mark in (mark for mark in MARKS if mark <= len(samples)):
+        seen = samples[mark - 1]
+        counted = f"{seen.descriptors} | {seen.threads} | {seen.files} | {seen.written:.1f}"
+        yield f"| {title} | {mark} | {seen.resident:.0f} | {_ms(samples[:mark])} | {counted} |"
 
 
 def _ms(samples: Samples) -> str:
-    seconds = [after[0] - before[0] for before, after in pairwise(samples[-20:])]
+    seconds = [after.seconds - before.seconds for before, after in pairwise(samples[-20:])]
     return f"{1000 * median(seconds):.0f}"
 
 
@@ -135,7 +154,7 @@ async def harness(folder: Path, epochs: int) -> Samples:
             "output_dir": str(folder / "runs"),
         },
     }
-    path, watch = folder / "config.yml", Watch()
+    path, watch = folder / "config.yml", Watch(folder)
     path.write_text(yaml.safe_dump(config))
     await run_finetuning(FinetuneRunConfig(config_file=path, validation_dataset=str(rows)), progress=watch)
     return watch.samples
@@ -157,7 +176,7 @@ async def backend(folder: Path, epochs: int) -> Samples:
             await client.submit(_job(random, number))
             state = await client.job(f"job-{number}", wait=20)
             assert state.status == "completed", state
-            samples.append((time.perf_counter(), resident(process.pid)))
+            samples.append(sample(process.pid, folder, number + 1))
     return samples
 
 
@@ -174,10 +193,18 @@ def _job(random: Random, number: int) -> TrainingJob:
     return TrainingJob(id=f"job-{number}", groups=groups, config=config)
 
 
-def resident(pid: int) -> float:
-    """Resident memory of a process in MB."""
+def sample(pid: int, folder: Path, epoch: int) -> Sample:
+    """What a process has now; files are counted at the marks only."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()] if epoch in MARKS else []
+    return Sample(
+        time.perf_counter(),
+        pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
+        len(list(Path(f"/proc/{pid}/fd").iterdir())),
+        len(list(Path(f"/proc/{pid}/task").iterdir())),
+        len(sizes),
+        sum(sizes) / 2**20,
+    )
 
 
 if __name__ == "__main__":
@@ -187,4 +214,6 @@ if __name__ == "__main__":
         logging.disable(logging.WARNING)
         with tempfile.TemporaryDirectory() as name:
             measured, title = {"harness": harness, "backend": backend}, sys.argv[1]
-            print(row(title, event_loop.run(measured[title](Path(name), EPOCHS[title]))), flush=True)
+            tempfile.tempdir = name  # so that temporary files are counted, too
+            samples = event_loop.run(measured[title](Path(name), EPOCHS[title]))
+            print(*rows(title, samples), sep="\n", flush=True)

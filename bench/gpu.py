@@ -44,8 +44,17 @@ SUITES: dict[str, dict[str, Any]] = {
         "cudnn": ["on", "off"],
         "part": ["sampler"],
     },
+    "graphs": {
+        "shapes": ["qwen3-0.6b", "qwen2.5-1.5b"],
+        "mode": ["lora", "full"],
+        "chats": [1, 16, 64],
+        "graphs": ["on", "off"],
+        "part": ["sampler"],
+    },
 }
 """What one call measures, unless its options say otherwise."""
+SWITCHES = {"cudnn": "cuDNN's attention", "graphs": "CUDA graphs of the sampler's steps"}
+"""What may be turned off, to measure with and without."""
 SECONDS = 470.0
 """For everything; what does not fit is listed as left out."""
 DATASHEET_FLOPS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
@@ -62,7 +71,8 @@ def main() -> None:
     parser.add_argument("--suite", choices=SUITES, default="qwen2.5", help="the defaults of the options below")
     parser.add_argument("--shapes", choices=SHAPES, nargs="+")
     parser.add_argument("--mode", choices=MODES, nargs="+", help="what is trained")
-    parser.add_argument("--cudnn", choices=("on", "off"), nargs="+", default=["on"], help="cuDNN's attention")
+    for name, what in SWITCHES.items():
+        parser.add_argument(f"--{name}", choices=("on", "off"), nargs="+", default=["on"], help=what)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time for everything")
     parser.add_argument("--out", type=Path, help="also write the JSON object here")
     add_sizes(parser)
@@ -75,9 +85,10 @@ def main() -> None:
         parser.error(f"torch {torch.__version__} finds no CUDA device here; try --device cpu --shapes tiny")
     deadline = time.monotonic() + options.seconds
     found: list[Figure] = []
-    for shape, mode, cudnn in product(options.shapes, options.mode, options.cudnn):
-        more = ["--no-cudnn"] if cudnn == "off" else []
-        told = {"cudnn": cudnn} if len(options.cudnn) > 1 else {}
+    for shape, mode, *values in product(options.shapes, options.mode, *(getattr(options, name) for name in SWITCHES)):
+        switches = dict(zip(SWITCHES, values, strict=True))
+        more = [f"--no-{name}" for name, value in switches.items() if value == "off"]
+        told = {name: value for name, value in switches.items() if len(getattr(options, name)) > 1}
         found += [figure | told for figure in _figures(shape, options.device, [*sizes, *more], deadline, mode)]
     device = _device(options.device)
     for line in table(found, device):
@@ -127,7 +138,7 @@ def table(found: Sequence[Figure], device: Figure) -> Iterator[str]:
 
 def _case(figure: Figure) -> str:
     if "chats" in figure:
-        without = ", without cuDNN" if figure.get("cudnn") == "off" else ""
+        without = "".join(f", without {what}" for name, what in SWITCHES.items() if figure.get(name) == "off")
         return f"chats: {figure['chats']} after {figure['prompt']} tokens{without}"
     if "length" in figure:
         return f"{figure['rows']} rows of {figure['length']}"
@@ -148,7 +159,8 @@ def _result(figure: Figure, device: Figure) -> str:
         return f"predicted {predicted:.1f} GB, {predicted / figure['peak_gb'] - 1:+.0%} of the measured peak"
     rate = f"{figure['tokens_per_second']:,.0f} tokens/s"
     if "flops" not in figure:
-        return f"{rate}, at first {figure['first_tokens_per_second']:,.0f}"
+        why = f"; no graphs: {figure['no_graphs']}" if figure.get("no_graphs") else ""
+        return f"{rate}, at first {figure['first_tokens_per_second']:,.0f}{why}"
     promised = device["datasheet_flops"]
     share = f"{figure['flops'] / device['flops']:.0%} of the device's products"
     return f"{rate}, {share}" + (f", MFU {figure['flops'] / promised:.1%}" if promised else "")

@@ -33,10 +33,11 @@ from nat.backend.model_loader import load_model
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner
-from nat.backend.training.ledger import LEDGER, JobLedger
+from nat.backend.training.ledger import JobLedger
 from nat.backend.training.reference import Reference
 from nat.sizing.memory import Setup, Workload, predict
 from nat.sizing.shape import ModelShape
+from nat.wire.ledger import LEDGER
 from nat.wire.training import JobState, Span, TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
 
 ANSWER = 64
@@ -81,7 +82,7 @@ class Answered(threading.Event):
 class Case:
     """A loaded model with its sampler and its learner."""
 
-    def __init__(self, shape: str, device: str, sizes: Sizes, folder: Path, mode: str) -> None:
+    def __init__(self, shape: str, device: str, sizes: Sizes, folder: Path, mode: str, *, graphs: bool = True) -> None:
         self.mode = mode
         self.sizes = sizes
         self.config = SHAPES[shape]()
@@ -93,18 +94,23 @@ class Case:
         self.load_seconds = time.perf_counter() - began
         self.peak_bytes = 0
         """The most memory of all parts so far."""
-        self.worker = Worker(Engine(self.loaded, policy_version="bench@0", limits=EngineLimits(max(sizes.chats))))
+        limits = EngineLimits(max(sizes.chats), graphs=graphs)
+        self.worker = Worker(Engine(self.loaded, policy_version="bench@0", limits=limits))
         self.learner = Learner(self.loaded, Reference(self.loaded, lambda: load_model(path, device=device).model))
         checkpoints = Checkpoints(folder / "checkpoints", keep_last=1)
         ledger = JobLedger(checkpoints.folder / LEDGER)
         self.jobs = TrainingJobs(self.worker, self.learner, checkpoints, ledger, output_dir=folder)
 
-    def answers(self, chats: int, prompt: int, answer: int = ANSWER) -> list[Sequence]:
-        """Sample all chats at the same time, after prompts of so many tokens."""
+    def prompts(self, chats: int, tokens: int) -> list[list[int]]:
+        """Draw them before a measurement, so that the chats begin together."""
+        return [self._tokens(tokens) for _ in range(chats)]
+
+    def answers(self, prompts: list[list[int]], answer: int = ANSWER) -> list[Sequence]:
+        """Sample after all prompts at the same time."""
         waiting = []
-        for number in range(chats):
+        for number, prompt in enumerate(prompts):
             params = SamplingParams(max_tokens=answer, ignore_eos=True, seed=number)
-            request = Request([Sequence(0, self._tokens(prompt), params)], Answered())
+            request = Request([Sequence(0, prompt, params)], Answered())
             self.worker.submit(request)
             waiting.append(request)
         for request in waiting:
@@ -123,7 +129,8 @@ class Case:
         return grouped(rows)
 
     def _tokens(self, count: int) -> list[int]:
-        return [self._random.randrange(5, self.loaded.vocab_size) for _ in range(count)]
+        vocabulary = self.loaded.vocab_size
+        return [self._random.randrange(5, vocabulary) for _ in range(count)]
 
 
 def sampled_row(prompt: list[int], answer: list[int], logprobs: list[float]) -> TrainingRow:
@@ -141,12 +148,14 @@ def grouped(rows: list[TrainingRow]) -> list[TrainingGroup]:
 
 def sampler(case: Case, chats: int, prompt: int) -> Figures:
     """Tokens per second of two rounds: kernels and plans that a shape needs are made in the first."""
+    rounds = [case.prompts(chats, prompt) for _ in range(2)]
     marks = [time.perf_counter()]
-    for _ in range(2):
-        case.answers(chats, prompt)
+    for prompts in rounds:
+        case.answers(prompts)
         marks.append(time.perf_counter())
     first, second = (chats * ANSWER / (after - before) for before, after in pairwise(marks))
-    return {"chats": chats, "prompt": prompt, "tokens_per_second": second, "first_tokens_per_second": first}
+    speeds = {"tokens_per_second": second, "first_tokens_per_second": first}
+    return {"chats": chats, "prompt": prompt, **speeds, "no_graphs": "; ".join(case.loaded.no_graphs)}
 
 
 def update(case: Case, length: int) -> Figures:
@@ -181,13 +190,14 @@ def update_flops(case: Case, length: int) -> float:
 
 def epoch(case: Case) -> Figures:
     """The seconds of an epoch's parts, with the alarms of a real one: sampler and learner must agree."""
+    prompts = case.prompts(max(case.sizes.chats) + 1, case.sizes.prompts[0])
     marks = [time.perf_counter()]
-    sequences = case.answers(max(case.sizes.chats), case.sizes.prompts[0])
+    sequences = case.answers(prompts[1:])
     marks.append(time.perf_counter())
     rows = [sampled_row(s.prompt_ids, s.token_ids, s.logprobs) for s in sequences]
     state = asyncio.run(_trained(case.jobs, TrainingJob(id="epoch", groups=grouped(rows))))
     marks.append(time.perf_counter())
-    case.answers(1, case.sizes.prompts[0], answer=1)
+    case.answers(prompts[:1], answer=1)
     marks.append(time.perf_counter())
     rollouts, job, first = (after - before for before, after in pairwise(marks))
     trained = state.metrics.get("seconds", 0.0)
@@ -258,6 +268,7 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompts", type=int, nargs="+", default=[128], help="tokens of a chat's prompt")
     parser.add_argument("--part", choices=PARTS, nargs="+", default=PARTS)
     parser.add_argument("--no-cudnn", action="store_true", help="turn cuDNN's attention off")
+    parser.add_argument("--no-graphs", action="store_true", help="turn CUDA graphs of the sampler's steps off")
 
 
 def main() -> None:
@@ -271,7 +282,7 @@ def main() -> None:
     torch.backends.cuda.enable_cudnn_sdp(not options.no_cudnn)
     sizes = Sizes(options.chats, options.lengths, options.tokens, options.prompts)
     with tempfile.TemporaryDirectory() as folder:
-        case = Case(options.shape, options.device, sizes, Path(folder), options.mode)
+        case = Case(options.shape, options.device, sizes, Path(folder), options.mode, graphs=not options.no_graphs)
         for chats, prompt in product(sizes.chats, sizes.prompts) if "sampler" in options.part else ():
             report(case, "sampler", partial(sampler, case, chats, prompt))
         for length in sizes.lengths if "learner" in options.part else ():

@@ -19,7 +19,6 @@ from statistics import fmean
 
 from nat.data_models.component_ref import LLMRef
 from nat.data_models.evaluator import ComparisonFacts, EvalInput, EvalInputItem, EvalOutputItem
-from nat.plugins.relative_judge.ask import Reply
 from nat.plugins.relative_judge.config import RelativeJudgeConfig
 from nat.plugins.relative_judge.evaluator import RelativeJudge
 from nat.plugins.relative_judge.prompt import Message
@@ -71,16 +70,19 @@ SETTINGS = (
 
 
 class ScriptedJudge:
-    """Answers a prompt of `relative_judge` by the planted qualities in it, with known faults."""
+    """Answers a prompt of `relative_judge` by the planted qualities in it, with known faults; counts what it took."""
 
     def __init__(self, faults: Faults, rng: Random) -> None:
         self._faults = faults
         self._rng = rng
+        self.calls = self.tokens = 0
 
-    async def __call__(self, messages: Sequence[Message]) -> Reply:
+    async def __call__(self, messages: Sequence[Message]) -> str:
         prompt = "".join(message["content"] for message in messages)
         text = self.reply(messages[1]["content"])
-        return Reply(text, len(prompt) // 4, len(text) // 4)
+        self.calls += 1
+        self.tokens += len(prompt) // 4 + len(text) // 4
+        return text
 
     def reply(self, shown: str) -> str:
         if self._rng.random() < self._faults.invalid:
@@ -109,7 +111,9 @@ class Measured:
     failed: int
     """Groups without scores."""
     facts: ComparisonFacts
-    groups: int
+    calls: float
+    """Per group; likewise the next."""
+    tokens: float
 
 
 def tau_b(first: Sequence[float], second: Sequence[float]) -> float:
@@ -128,7 +132,8 @@ async def measure(setting: Setting, groups: int = GROUPS, seed: int = 0) -> Meas
     config = RelativeJudgeConfig(
         llm_name=LLMRef("judge"), both_orders=setting.both_orders, max_group=setting.max_group, seed=seed
     )
-    judge = RelativeJudge(config, ScriptedJudge(setting.faults, rng))
+    scripted = ScriptedJudge(setting.faults, rng)
+    judge = RelativeJudge(config, scripted)
     taus, facts, failed = list[float](), ComparisonFacts(), 0
     for group in range(groups):
         planted = [rng.random() for _ in range(setting.generations)]
@@ -137,7 +142,8 @@ async def measure(setting: Setting, groups: int = GROUPS, seed: int = 0) -> Meas
         if results:
             taus.append(tau_b([float(result.score) for result in results], planted))
             facts = sum((result.comparison for result in results if result.comparison), facts)
-    return Measured(fmean(taus) if taus else 0.0, failed, facts, groups)
+    tau = fmean(taus) if taus else 0.0
+    return Measured(tau, failed, facts, scripted.calls / groups, scripted.tokens / groups)
 
 
 def judge_input(example: str, number: int, quality: float) -> EvalInputItem:
@@ -159,11 +165,10 @@ async def _scores(judge: RelativeJudge, items: Sequence[EvalInputItem]) -> list[
 
 def row(setting: Setting, found: Measured) -> str:
     """A line of the table."""
-    facts, groups = found.facts, found.groups
+    facts = found.facts
     bias = "-" if facts.position_bias is None else f"{facts.position_bias:+.2f}"
     flips = f"{facts.flipped / facts.pairs:.0%}" if facts.pairs else "-"
-    calls, tokens = facts.calls / groups, (facts.prompt_tokens + facts.completion_tokens) / groups
-    cells = [f"{found.tau:.2f}", bias, flips, f"{calls:.2f}", f"{tokens:,.0f}", str(found.failed)]
+    cells = [f"{found.tau:.2f}", bias, flips, f"{found.calls:.2f}", f"{found.tokens:,.0f}", str(found.failed)]
     return f"| {setting.title} | {' | '.join(cells)} |"
 
 

@@ -49,7 +49,7 @@ def main() -> None:
 
 def measure(case: str) -> None:
     """Run one case and print its figures as JSON."""
-    groups = _groups(Random(0), case)
+    groups = groups_of(Random(0), case)
     rows = [row.token_ids for group in groups for rollout in group.rollouts for row in rollout.rows]
     tokens = sum(map(len, rows))
     with tempfile.TemporaryDirectory() as folder:
@@ -92,28 +92,28 @@ def _update(path: Path, groups: list[TrainingGroup], case: str) -> Callable[[], 
     return lambda: learner.update(groups, resolve(config))
 
 
-def _groups(random: Random, case: str) -> list[TrainingGroup]:
+def groups_of(random: Random, case: str, vocabulary: int = VOCABULARY) -> list[TrainingGroup]:
     """Rows of 60 to 112 tokens: a prompt and alternating sampled and other tokens, as in a game of several turns."""
     groups = []
     for number in range(GROUPS):
-        prompts = [_tokens(random, LONG_PROMPT if case in PROMPTS else 0) for _ in range(ROLLOUTS)]
+        prompts = [_tokens(random, LONG_PROMPT if case in PROMPTS else 0, vocabulary) for _ in range(ROLLOUTS)]
         if case.endswith("shared"):
             prompts = [prompts[0]] * ROLLOUTS
-        rollouts = [_rollout(random, index, prompt) for index, prompt in enumerate(prompts)]
+        rollouts = [_rollout(random, index, prompt, vocabulary) for index, prompt in enumerate(prompts)]
         groups.append(TrainingGroup(id=str(number), rollouts=rollouts))
     return groups
 
 
-def _rollout(random: Random, index: int, prompt: list[int]) -> TrainingRollout:
+def _rollout(random: Random, index: int, prompt: list[int], vocabulary: int) -> TrainingRollout:
     length = MEAN_LENGTH + random.randint(-26, 26)
     sampled = [at for at in range(length - 1) if at >= PROMPT and at % 4 == 0] + [length - 1]
     spans = [Span(start=len(prompt) + at, stop=len(prompt) + at + 1, logprobs=[-1.0]) for at in sampled]
-    row = TrainingRow(token_ids=prompt + _tokens(random, length), spans=spans)
+    row = TrainingRow(token_ids=prompt + _tokens(random, length, vocabulary), spans=spans)
     return TrainingRollout(reward=index % 2, rows=[row])
 
 
-def _tokens(random: Random, count: int) -> list[int]:
-    return [random.randrange(VOCABULARY) for _ in range(count)]
+def _tokens(random: Random, count: int, vocabulary: int) -> list[int]:
+    return [random.randrange(vocabulary) for _ in range(count)]
 
 
 def model_of(path: Path) -> Path:

@@ -100,6 +100,7 @@ The environment can set options, too: `NAT_<COMMAND>_<OPTION>`, for example `NAT
 | 0 | success |
 | 1 | an error, which stderr shows as `Error: …`, with a remedy after `→` |
 | 2 | a mistake in the command line |
+| 75 | SIGTERM interrupted `nat finetune`, and `--resume` goes on with the run |
 | 130 | interrupted by Ctrl-C (143 by SIGTERM, 129 by SIGHUP) |
 
 Results go to stdout; warnings and errors go to stderr. With `--json` a command prints one JSON object per result.

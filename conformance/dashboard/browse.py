@@ -30,6 +30,8 @@ def act(page: Page, name: str, *given: str) -> None:
             page.wait_for_selector(*given)
         case "click":
             page.click(*given)
+        case "fill":
+            page.fill(*given)
         case "click at":
             box = page.locator(given[0]).first.bounding_box()
             page.mouse.move(box["x"] + box["width"] * float(given[1]), box["y"] + box["height"] / 2)

@@ -16,6 +16,7 @@ from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.training.batch import Row
 from nat.backend.training.mismatch import served_logprobs
+from nat.backend.vllm.client import Control
 from nat.backend.vllm.engine import VllmEngine
 from nat.backend.vllm.hand_over import LOAD_ADAPTER, AdapterHandOver, WeightsHandOver
 from nat.backend.vllm.opening import vllm_engine
@@ -107,7 +108,11 @@ class SamePath(AdapterHandOver):
     def load(self) -> None:
         path = str((self._folder / self.model).resolve())
         body = {"lora_name": self.model, "lora_path": path, "load_inplace": True}
-        assert self._control.post(LOAD_ADAPTER, body).is_success
+
+        def load(control: Control) -> None:
+            assert control.post(LOAD_ADAPTER, body).is_success
+
+        self._give_all(load)
 
 
 class CutShort(WeightsHandOver):

@@ -78,6 +78,26 @@ def test_a_killed_vllm_ends_the_run(tmp_path: Path) -> None:
     assert "checkpoints are complete" in output
 
 
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    """SIGKILL of `nat` ends the backend and vLLM, too; with `--resume`, each epoch is trained once and handed over."""
+    run = [*command(tmp_path, learning_rate=5.0e-3, rank=8), "-o", "finetuning.num_epochs", "3"]
+    log = tmp_path / "output"
+    with log.open("wb") as output, subprocess.Popen(run, cwd=REPOSITORY, stdout=output, stderr=output) as process:
+        deadline = time.monotonic() + DEADLINE_S
+        while not (tmp_path / "runs/latest/training_metrics.jsonl").exists() and time.monotonic() < deadline:
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.5)
+        process.kill()
+    run_dir = (tmp_path / "runs/latest").resolve()
+    goes_on = [*run[:4], "--resume", str(run_dir), *run[4:]]
+    ended = subprocess.run(goes_on, cwd=REPOSITORY, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    lines = (run_dir / "training_metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [0, 1, 2]
+    jobs = [json.loads(line)["state"]["id"] for line in (run_dir / "checkpoints/jobs.jsonl").read_text().splitlines()]
+    assert jobs == [f"{run_dir.name}-{number:06}" for number in (1, 2, 3)]
+
+
 def _is_below(pid: int, ancestor: int) -> bool:
     """True if a process descends from another one."""
     while pid > 1:

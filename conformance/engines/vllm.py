@@ -22,15 +22,15 @@ def vllm_python() -> Path:
     return python
 
 
-def servers(model: Path) -> list[tuple[int, list[str]]]:
-    """The API servers of vLLM with this model: number and command, without the guards."""
+def servers(path: Path) -> list[tuple[int, list[str]]]:
+    """The API servers of vLLM with this model, or on this socket: number and command, without the guards."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with suppress(OSError):  # it has ended meanwhile
                 found.append((int(folder.name), (folder / "cmdline").read_bytes().decode().split("\0")))
-    return [(pid, words) for pid, words in found if MODULE in words[:3] and _names(model, words)]
+    return [(pid, words) for pid, words in found if MODULE in words[:3] and _names(path, words)]
 
 
-def _names(model: Path, words: list[str]) -> bool:
-    return any(Path(word).resolve() == model.resolve() for word in words if "/" in word)
+def _names(path: Path, words: list[str]) -> bool:
+    return any(Path(word).resolve() == path.resolve() for word in words if "/" in word)

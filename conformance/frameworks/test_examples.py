@@ -3,6 +3,7 @@
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conformance.environments import REPOSITORY, outside, python_of
@@ -18,7 +19,10 @@ DEADLINE_S = 900
 
 @pytest.mark.parametrize("name", EPOCHS)
 def test_the_agent_improves_on_held_out_questions(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """One command trains the tiny model in a shortened run; it then answers more held-out questions."""
+    """One command trains the tiny model in a shortened run; it then answers more held-out questions.
+
+    The last update replays.
+    """
     wanted = request.config.getoption("--framework")
     if wanted and name.removesuffix("_agent") not in wanted:
         pytest.skip("another framework was selected")
@@ -29,19 +33,21 @@ def test_the_agent_improves_on_held_out_questions(name: str, tmp_path: Path, req
     files = ("--config_file", f"examples/{name}/configs/finetune.yml", "--validation_dataset", held_out)
     overrides = {"finetuning.num_epochs": f"{EPOCHS[name]}", "finetuning.output_dir": tmp_path / "run"}
     options = [word for key, value in overrides.items() for word in ("-o", key, value)]
-    run = subprocess.run(
-        [nat, "finetune", "--json", *files, *options],
-        cwd=REPOSITORY,
-        env=outside(),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-4000:]
-    summary = json.loads(run.stdout)
+    summary = _told(nat, "finetune", "--json", *files, *options)
     assert summary["verdict"] == "improved"
     assert summary["after"] > summary["before"]
+    replayed = _told(nat, "replay", summary["run_dir"], "--epoch", str(EPOCHS[name]), "--trust", "--json")
+    assert replayed["first"] is None
+
+
+def _told(*command: str | Path) -> dict[str, Any]:
+    """What a command prints as JSON."""
+    run = subprocess.run(
+        command, cwd=REPOSITORY, env=outside(), capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert run.returncode == 0, run.stderr[-4000:]
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
 
 
 @pytest.mark.parametrize("name", EPOCHS)

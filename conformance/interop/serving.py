@@ -32,6 +32,7 @@ class Served:
     base_model: str
     output_dir: Path
     log: Path
+    process: subprocess.Popen[str]
 
     @property
     def settings(self) -> dict[str, str]:
@@ -52,19 +53,21 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(model: Path, folder: Path, *, inference_port: int = 0, api_key: str = NO_KEY) -> Iterator[Served]:
+def serving(
+    model: Path, folder: Path, *, port: int = 0, inference_port: int = 0, api_key: str = NO_KEY
+) -> Iterator[Served]:
     """Serve the checkpoint `model`, write below `folder`, and stop at the end."""
     log, output_dir = folder / "server.log", folder / "art"
     command = [sys.executable, "-c", NAT, "backend", "serve", "--model", str(model), "--output_dir", str(output_dir)]
-    command += ["--host", HOST, "--port", "0", "--inference_port", str(inference_port), "--threads", "1"]
+    command += ["--host", HOST, "--port", str(port), "--inference_port", str(inference_port), "--threads", "1"]
     chosen = {} if api_key == NO_KEY else {API_KEY_VARIABLE: api_key}
     with log.open("a") as file:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=file, text=True, env={**os.environ, **chosen}
         )
     try:
-        ports = _ports_of(process, log)
-        yield Served(ports["port"], ports["inference_port"], api_key, model.name, output_dir, log)
+        ports = ports_of(process, log)
+        yield Served(ports["port"], ports["inference_port"], api_key, model.name, output_dir, log, process)
     finally:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -73,7 +76,7 @@ def serving(model: Path, folder: Path, *, inference_port: int = 0, api_key: str 
         process.communicate()
 
 
-def _ports_of(process: subprocess.Popen[str], log: Path) -> dict[str, Any]:
+def ports_of(process: subprocess.Popen[str], log: Path) -> dict[str, Any]:
     """Read the ports from the server's ready line."""
     assert process.stdout is not None
     deadline = threading.Timer(READY_DEADLINE_S, process.kill)

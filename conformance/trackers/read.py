@@ -38,9 +38,9 @@ def empty() -> Found:
 
 def tensorboard(run_dir: Path, _place: str) -> Found:
     """Its own reader, over all event files of the run."""
-    (folder,) = (run_dir / "trackers" / "tensorboard").iterdir()
+    folder = run_dir / "trackers" / "tensorboard"
     events, found = EventAccumulator(str(folder), size_guidance={"tensors": 0, "scalars": 0}).Reload(), empty()
-    found["runs"] = [folder.name]
+    found["runs"] = [file.parents[2].name for file in folder.glob("events*")][:1]
     for name in events.Tags()["scalars"]:
         found["metrics"][name] = [[each.step, each.value] for each in events.Scalars(name)]
     for tag in events.Tags()["tensors"]:
@@ -119,6 +119,7 @@ def mlflow(_run_dir: Path, place: str) -> Found:
     (run,) = client.search_runs([experiment])
     found["runs"], ended = [run.info.run_id], run.info.status
     assert ended == "FINISHED"
+    assert run.info.end_time == run.info.start_time, "the records of `play.py` are of one moment"
     found["config"] = json.dumps(run.data.params)
     for name in run.data.metrics:
         found["metrics"][name] = [[each.step, each.value] for each in client.get_metric_history(run.info.run_id, name)]
@@ -145,13 +146,13 @@ def trackio(_run_dir: Path, place: str) -> Found:
         for name, step, text in base.execute("SELECT run_name, step, metrics FROM metrics ORDER BY id"):
             found["runs"] = sorted({*found["runs"], name})
             for key, value in json.loads(text).items():
-                if key.startswith("verdict/"):
-                    found["facts"][key.partition("/")[2]] = value
-                elif isinstance(value, dict):
+                if isinstance(value, dict):
                     found["tables"][key][step] = value.get("_value", value.get("data", []))
                 elif key != "state":
                     found["metrics"][key].append([step, value])
         names = base.execute("SELECT name FROM artifacts").fetchall()
+    for rows in found["tables"].pop("verdict").values():
+        found["facts"] |= {row["name"]: row["value"] for row in rows}
     found["artifacts"] = [name.removeprefix("run-1-") for (name,) in names]
     return found
 

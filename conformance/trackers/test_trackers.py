@@ -64,7 +64,7 @@ def test_each_number_is_there_once(found):
     assert numbers["train/loss"] == [[0, 0.5], [1, 0.25], [2, 0.5 / 3]]
     assert numbers["step/loss"] == [[step, 1 / step] for step in range(1, 7)]
     assert numbers["val/avg_reward"] == [[0, 0.25], [3, 0.75]]
-    assert {"val/interval_low", "val/interval_high", "num_trajectories"} <= numbers.keys()
+    assert {"val/interval_low", "val/interval_high", "epoch/num_trajectories"} <= numbers.keys()
 
 
 def test_rollouts_are_tables(found):

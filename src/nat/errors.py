@@ -50,12 +50,13 @@ ordinary Python exceptions. The CLI turns a `NatError` into its text and a non-z
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from traceback import format_exception
 from typing import TYPE_CHECKING, NamedTuple
 
 from nat.expected import expected
-from nat.secrets import redact
+from nat.secrets import excerpt, redact
 
 if TYPE_CHECKING:  # `nat --help` imports this module, and no pydantic
     from pathlib import Path
@@ -282,6 +283,8 @@ failure and does not end the process. Ctrl-C cancels the task instead of raising
 
 _MAX_LISTED = 1000
 """Errors of one record that are listed."""
+_PLACE_CHARS = 100
+"""Of each key in the place of an error; keys may be as long as a body."""
 
 
 class RecordError(NamedTuple):
@@ -300,7 +303,10 @@ def findings_of(error: "ValidationError") -> list[RecordError]:
     if (count := error.error_count()) > _MAX_LISTED:
         return [RecordError("", f"{count} errors in {error.title}, too many to list")]
     found = error.errors(include_url=False, include_input=False)
-    return [RecordError(".".join(map(str, each["loc"])), expected(each)) for each in found]
+    return [
+        RecordError(".".join(excerpt(str(part), _PLACE_CHARS) for part in each["loc"]), expected(each))
+        for each in found
+    ]
 
 
 def traceback_of(error: BaseException) -> str:
@@ -313,6 +319,15 @@ def traceback_of(error: BaseException) -> str:
 def describe_error(error: BaseException) -> str:
     """An exception in one line: its class, and its text without secrets if it has one."""
     return f"{type(error).__name__}: {redact(str(error))}" if str(error) else type(error).__name__
+
+
+@asynccontextmanager
+async def first_error() -> AsyncIterator[None]:
+    """Raise the first error of the tasks of a group in place of the group."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from group
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -30,6 +30,7 @@ _REMEDIES = {
     errno.EACCES: _NOT_ALLOWED,
     errno.EPERM: _NOT_ALLOWED,
     errno.ENOTDIR: "a file is in the way of a folder: choose another folder",
+    errno.EISDIR: "a folder is in the way of a file: move it away",
     errno.EIO: "read the system's log; a limit on file size (ulimit -f) can cause this error, too",
     errno.EMFILE: "raise the limit of open files (ulimit -n), or lower eval.general.max_concurrency",
     errno.ENFILE: "close other programs, or raise the system's limit of open files",
@@ -37,6 +38,30 @@ _REMEDIES = {
 }
 _IN_RUST = re.compile(r"\(os error (\d+)\)")
 """The end of error messages from safetensors and tokenizers."""
+
+
+_TAIL_BYTES = 16_000
+"""Of a log, for an error message."""
+
+
+def private_log(path: Path) -> IO[bytes]:
+    """Open a log for appending, readable by its owner only."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+
+
+def log_tail(path: Path, lines: int = 20) -> str:
+    """The last lines of a log, indented, for an error message; a log may have gigabytes, and lines without end."""
+    text = ""
+    if path.exists():
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            text = file.read(_TAIL_BYTES).decode(errors="replace")
+    return last_lines(text, lines)
+
+
+def last_lines(log: str, lines: int) -> str:
+    """The last lines of a log's text, indented, for an error message."""
+    return "\n".join(f"    {line}" for line in log.splitlines()[-lines:]) or "    (the log is empty)"
 
 
 def user_cache() -> Path:
@@ -173,8 +198,8 @@ def storage_failure(error: BaseException, place: os.PathLike[str] | None = None)
     number = _number(error)
     if number is None or number not in _REMEDIES:
         return None
-    named = error.filename if isinstance(error, OSError) else None
-    where = named if named is not None else place
+    names = (error.filename2, error.filename) if isinstance(error, OSError) else ()  # a target comes before its draft
+    where = next((name for name in names if name is not None), place)
     return StorageFailure(f"{'' if where is None else f'{where}: '}{os.strerror(number)}", _REMEDIES[number])
 
 

@@ -5,18 +5,21 @@ import os
 import subprocess
 import sys
 import threading
+from math import prod
 from pathlib import Path
 from random import Random
 
 import pytest
-from bench import disk, gpu, growth, judge, overlap, real, sampler
+from bench import disk, gpu, growth, hand_over, judge, many_rollouts, overlap, real, sampler
 from bench.busy import busy
 from bench.ceiling import Pass, rows_of, seconds_of
+from bench.learner import groups_of, model_of
 from bench.learner_real import SIDES, Case, run
 from bench.load import Load
 from bench.report import write_rows
 from bench.servers import our_backend
 from bench.shapes import TEMPLATE_TOKENS, checkpoint, words
+from bench.tinker_update import ROUNDS, by_jobs
 
 from fakes.training_rows import row_of
 from nat.backend.model_loader import load_model
@@ -104,6 +107,14 @@ def test_a_rollout_on_disk_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert 2 * sizes[0] < sizes[1]
 
 
+@pytest.mark.bench
+def test_many_rollouts_are_measured(tmp_path: Path):
+    """Each command and page has its time and memory, here of a run that was killed in its first epoch."""
+    rows = list(many_rollouts.looked_at(many_rollouts.Size(1, 80, killed=True), cache=tmp_path))
+    assert len(rows) == 16
+    assert all(float(row.split(" | ")[1]) > 0 for row in rows if "`" in row)
+
+
 def test_a_row_replaces_the_row_of_its_case(tmp_path: Path):
     """The other rows and the rest of the page stay; a page without a place for the table is an error."""
     page = tmp_path / "page.md"
@@ -140,19 +151,20 @@ def test_each_suite_of_the_bench_of_a_gpu_is_left_out_where_time_is_over(
         monkeypatch.setattr(sys, "argv", ["bench.gpu", f"--suite={suite}", "--device=cpu", "--seconds=0"])
         gpu.main()
         cases = [line for line in capsys.readouterr().out.splitlines() if "the time for everything was over" in line]
-        assert len(cases[:-1]) == len(chosen["shapes"]) * len(chosen["mode"]) * len(chosen.get("cudnn", ["on"]))
+        switched = [len(chosen.get(name, ["on"])) for name in gpu.SWITCHES]
+        assert len(cases[:-1]) == len(chosen["shapes"]) * len(chosen["mode"]) * prod(switched)
 
 
 @pytest.mark.bench
-def test_a_suite_measures_with_and_without_cudnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_suites_measure_with_and_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Each of the two has figures of its own; the sampler alone is measured, with the prompts of the call."""
-    sizes = ["--shapes=tiny", "--chats", "2", "--prompts", "8", "70"]
-    monkeypatch.setattr(
-        sys, "argv", ["bench.gpu", "--suite=cudnn", "--device=cpu", *sizes, f"--out={tmp_path}/gpu.json"]
-    )
-    gpu.main()
-    found = json.loads((tmp_path / "gpu.json").read_text())["figures"]
-    assert [(figure["cudnn"], figure["prompt"]) for figure in found] == [("on", 8), ("on", 70), ("off", 8), ("off", 70)]
+    sizes = ["--shapes=tiny", "--mode=lora", "--chats", "2", "--prompts", "8", "70"]
+    out = tmp_path / "gpu.json"
+    for switch in gpu.SWITCHES:
+        monkeypatch.setattr(sys, "argv", ["bench.gpu", f"--suite={switch}", "--device=cpu", *sizes, f"--out={out}"])
+        gpu.main()
+        found = [(figure[switch], figure["prompt"]) for figure in json.loads(out.read_text())["figures"]]
+        assert found == [("on", 8), ("on", 70), ("off", 8), ("off", 70)]
 
 
 @pytest.mark.bench
@@ -203,13 +215,29 @@ def test_the_learner_and_plain_transformers_train_on_the_same_rows(monkeypatch, 
         assert found["peak_mb"] > 100
 
 
+@pytest.mark.bench
+def test_a_hand_over_is_measured():
+    """An epoch has an update, a checkpoint, and an answer by the new weights."""
+    found = hand_over.measured("tiny", "lora")
+    assert min(found[f"{part}_seconds"] for part in ("update", "checkpoint", "first_answer")) > 0
+    assert hand_over.row("tiny", "LoRA", found).count("|") == hand_over.HEAD[0].count("|")
+
+
+@pytest.mark.bench
+async def test_updates_by_jobs_are_timed(tmp_path: Path):
+    """Each is trained and then answers; `make tinker-server` has the official client beside them."""
+    marks = await by_jobs(model_of(tmp_path / "model"), groups_of(Random(0), "update")[:1], tmp_path)  # noqa: S311 - a sample
+    assert len(marks) == ROUNDS
+    assert all(seconds > 0 for mark in marks for seconds in mark)
+
+
 async def test_a_scripted_judge_is_measured():
     """An exact judge finds the planted ranking, a noisy one less of it, and a blind one none, which is seen as bias."""
     exact, noisy = [await judge.measure(judge.Setting("", judge.Faults(noise=noise)), 20) for noise in (0, 0.3)]
     blind = await judge.measure(judge.Setting("", judge.Faults(bias=1, blind=True), both_orders=1), 20)
     assert exact.tau == 1
     assert 0.2 < noisy.tau < 0.8
-    assert (blind.tau, blind.facts.position_bias, blind.facts.calls) == (0, pytest.approx(1), pytest.approx(40))
+    assert (blind.tau, blind.facts.position_bias, blind.calls) == (0, pytest.approx(1), 2)
     assert judge.row(judge.Setting("name"), exact).startswith("| name | 1.00 |")
 
 

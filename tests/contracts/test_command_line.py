@@ -16,10 +16,11 @@ COMMANDS = {
     "nat init": "name --framework --model --no_model",
     "nat fits": "model --revision --gpu --max_seq_length --time --json",
     "nat finetune": f"{COMMON} --dataset --validation_dataset --validation_interval --validation_config_file "
-    "--result_json_path --dry_run --endpoint --endpoint_timeout",
+    "--result_json_path --dry_run --endpoint --endpoint_timeout --resume --accept_changes --trust --grace",
     "nat probe": f"{COMMON} --dataset --result_json_path --endpoint --endpoint_timeout --minutes --examples "
     "--generations --rescores --reward --output",
     "nat diagnose": "run --output_dir --json",
+    "nat replay": "run --epoch --role --rollout --algorithm --seed -o/--override --output_dir --trust --json",
     "nat runs": "",
     "nat runs list": "--output_dir --json",
     "nat runs show": "run --epoch --validation --worst --best --failed --example --tokens --output_dir --json",
@@ -41,10 +42,11 @@ COMMANDS = {
     "nat gateway serve": "--config_file -o/--override --import --host --port --llm --api_key --allowed_hosts",
     "nat backend": "",
     "nat backend serve": "--model --revision --host --port --inference_port --api_key --output_dir --served_model_name "
-    "--load_in_4bit --lora_rank --lora_alpha --device --dtype --max_seq_length --max_num_seqs --kv_cache_mb "
+    "--load_in_4bit --lora_rank --lora_alpha --device --devices --dtype --max_seq_length --max_num_seqs --kv_cache_mb "
     "--prefix_cache_mb --threads --seed --save_every --keep_last --resume --exit_with_parent --allowed_hosts "
-    "--max_models --s3_buckets --engine --vllm_command --vllm_url --vllm_api_key --vllm_args --vllm_startup_timeout "
-    "--vllm_sleep --chat_template_kwargs --response_template",
+    "--max_models --s3_buckets --protocol --engine --vllm_command --vllm_url --vllm_api_key --vllm_args "
+    "--vllm_startup_timeout --replicas --tensor_parallel "
+    "--vllm_sleep --chat_template_kwargs --response_template --deterministic",
 }
 
 

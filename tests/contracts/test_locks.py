@@ -10,7 +10,7 @@ def test_every_requirement_of_make_install_is_pinned():
     """`constraints.txt` pins each package of the extras that are installed into .venv."""
     asked = [
         PROJECT["dependencies"],
-        *(PROJECT["optional-dependencies"][extra] for extra in ("local", "parquet", "telemetry", "dev")),
+        *(PROJECT["optional-dependencies"][extra] for extra in ("local", "parquet", "telemetry", "tinker", "dev")),
     ]
     pinned = requirements_in(REPOSITORY / "constraints.txt")
     assert {name_of(text) for texts in asked for text in texts} <= set(pinned)

@@ -31,12 +31,13 @@ SUBJECTS = {
 ELSEWHERE = {
     "art/wire.py": "records, read and written by the tests of client and server",
     "backend/inference/spans.py": "sampling over shared nodes, compared with the model in test_engine.py",
-    "backend/training/mismatch.py": "sampler and learner compared, by the tests of updates",
+    "backend/vllm/hand_over.py": "updates through scripted servers, in test_engine.py and test_fleet.py",
     "errors.py": "each error is shown where it is raised",
     "finetuning/runtime.py": "whole runs, in tests/e2e",
     "finetuning/trajectories/outcome.py": "records and causes, counted by the tests of select and guards",
     "gateway/dialects/responses/answer.py": "test_responses_answer.py, beside the other dialect's",
     "gateway/dialects/responses/request.py": "test_responses_request.py, beside the other dialect's",
+    "rollout/ray_workers.py": "processes of a real cluster, in conformance/ray",
     "wire/openai_requests.py": "the records of chat requests, parsed by the tests of backend and gateway",
     "wire/openai_responses.py": "the records of their answers, written by the same tests",
 }

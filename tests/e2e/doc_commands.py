@@ -13,7 +13,8 @@ from e2e.doc_pages import ROOT, Block
 from nat.cli.main import cli, exit_code
 
 OTHER_PROGRAMS = frozenset(
-    {"cd", "cp", "export", "git", "hf", "ls", "pip", "sqlite3", "source", "tail", "tensorboard", "vllm"}
+    {"cd", "cp", "export", "git", "hf", "ls", "pip", "sqlite3", "source", "tail", "vllm"}
+    | {"wandb", "mlflow", "trackio", "tensorboard", "comet"}
 )
 """Programs that readers have or install; their arguments are not checked."""
 
@@ -39,8 +40,11 @@ def check_command(line: str, folder: Path) -> None:
         _check_nat(arguments, folder)
         if arguments[0] == "init":
             assert exit_code([*arguments, "--no_model"]) == 0
-    elif program == "cd" and Path(arguments[0]).is_dir():
-        os.chdir(arguments[0])
+    elif program == "ray":
+        _, started, command = line.partition(" -- ")
+        assert not started or check_command(command, folder) is None
+    elif program == "cd" and (places := [p for base in (Path(), ROOT) if (p := base / arguments[0]).is_dir()]):
+        os.chdir(places[0])
     elif program == "make":
         targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE))
         assert set(arguments) <= targets, f"make has no target {set(arguments) - targets}"
@@ -58,7 +62,8 @@ def _check_nat(arguments: list[str], folder: Path) -> None:
         if "help" in values or "version" in values:
             return
         for option in command.params:
-            _check_value(option, values.get(str(option.name)), context, folder)
+            if option.name != "config_file" or values.get("resume") is None:  # a run that goes on knows its own
+                _check_value(option, values.get(str(option.name)), context, folder)
         if not isinstance(command, click.Group):
             assert not words, f"`nat` has no use for {words}"
             return

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from e2e.doc_pages import Block
+from e2e.doc_pages import ROOT, Block
 from nat.config.components import ComponentParser
 from nat.config.defaults import with_defaults
 from nat.config.findings import Findings
@@ -29,7 +29,8 @@ def check_configuration(block: Block) -> None:
     names = [braced or plain for braced, plain in _VARIABLE.findall(block.text)]
     environ = {**os.environ, **{name: "http://localhost" if name.endswith("URL") else "0" for name in names}}
     if isinstance(base := tree.pop("base", None), str):
-        tree = deep_merge(read_tree(Path(base)), tree)
+        file = Path(base) if Path(base).exists() else ROOT / base
+        tree = deep_merge(read_tree(file), tree)
     if "workflow" in tree and "llms" in tree:
         parse_config(tree, source=block.place, environ=environ)
     else:

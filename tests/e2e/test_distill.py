@@ -73,6 +73,8 @@ def test_a_run_learns_from_a_teacher(tmp_path, teacher):
         assert metrics["train/teacher_seconds"] <= metrics["time/submit"]
         assert metrics["train/zero_advantages"] == 0
         assert epoch["groups_without_difference"] == 0
+        used = epoch["usage"]["teacher"]["teacher"]
+        assert (used["calls"], used["prompt_tokens"]) == (6, metrics["train/teacher_tokens"])
     trained = load_file(folder / "model" / "model.safetensors")
     start = load_file(MODEL / "model.safetensors")
     assert any((trained[name] != start[name]).any() for name in start)

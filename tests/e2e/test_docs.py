@@ -18,6 +18,7 @@ import pytest
 from e2e.doc_commands import check_command, command_lines
 from e2e.doc_configurations import check_configuration
 from e2e.doc_pages import ROOT, Block, Page, pages
+from e2e.doc_services import check_service
 from fakes.runs_on_disk import make_run
 from nat.registry.catalog import pushed_catalog
 from nat.registry.imports import import_components
@@ -51,7 +52,8 @@ def test_blocks(page, folder, monkeypatch):
     with pushed_catalog(), asyncio.Runner() as runner:
         for block in page.blocks:
             try:
-                check(block, module, runner, folder)
+                if not check_service(block, folder):
+                    check(block, module, runner, folder)
             except Exception as error:
                 error.add_note(f"in the {block.language or 'unmarked'} block at {block.place}")
                 raise

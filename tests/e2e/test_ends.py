@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fakes.finetuning_project import AdapterConfig, Coin, FinetuningProject, RememberingAdapter
+from fakes.finetuning_project import AdapterConfig, Coin, FinetuningProject, RememberingAdapter, blank_plot
 from fakes.openai_server import OpenAIServer, Say
 from nat.cli.commands.finetune import summary_text
 from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus, TrajectoryCollection
@@ -24,7 +25,12 @@ from nat.errors import (
     TrainingFailed,
 )
 from nat.finetuning import ending
-from nat.runs.records import BestMeasure, RunState, Verdict
+from nat.finetuning.runtime import run_finetuning
+from nat.finetuning.trajectories.calls import calls_of
+from nat.reports.run_page import run_page, run_report
+from nat.rollout.keeping import read_rollout
+from nat.runs.preemption import Preempted, Preemption
+from nat.runs.records import BestMeasure, Phase, RunState, Verdict
 
 LEARNED = 2
 """Jobs after which the model of these tests answers the held-out questions."""
@@ -56,23 +62,31 @@ class LearningProject(FinetuningProject):
 class Interrupted(RememberingAdapter):
     """An adapter whose third job is interrupted, and ends as `after` says."""
 
-    def __init__(self, project: FinetuningProject, *, after: str = "canceled", waiting: bool = True) -> None:
+    def __init__(
+        self,
+        project: FinetuningProject,
+        *,
+        after: str = "canceled",
+        waiting: bool = True,
+        cancel: Callable[[], None] | None = None,
+    ) -> None:
         super().__init__(AdapterConfig())
         self.outcomes = [{}, {}, {"status": after}]
         self._waiting = waiting
+        self._cancel = cancel or _cancel
         self._canceled = False
         self._project = project
 
     async def submit(self, trajectories: TrajectoryCollection) -> TrainingJobRef:
         if len(self.submitted) == LEARNED and not self._waiting:
-            _cancel()
+            self._cancel()
             await asyncio.sleep(0)
         return await super().submit(trajectories)
 
     async def wait_until_complete(self, ref: TrainingJobRef, poll_interval: float = 10.0) -> TrainingJobStatus:
         if len(self.submitted) > LEARNED and not self._canceled:
             self._canceled = True
-            _cancel()
+            self._cancel()
             await asyncio.sleep(0)
         return await super().wait_until_complete(ref, poll_interval)
 
@@ -262,10 +276,92 @@ async def test_an_interrupted_run_does_not_wait_long_for_its_verdict(project, ca
     project.agent = agent
     with pytest.raises(asyncio.CancelledError):
         await asyncio.create_task(project.run(**held_out(project)))
-    reason = "the last validation took 0 s" if known else "the validation did not end within 3 s"
+    reason = "after Ctrl-C, no validation begins that may take more than 1e-06 s; the last one took "
+    reason = reason if known else "the validation did not end within 3 s"
     assert f"The weights after epoch 2 are not judged: {reason}" in caplog.text
     with project.journal() as journal:
         assert journal.info().state is RunState.CANCELED
         summary = journal.summary()
     assert summary is not None
     assert summary.judged_epoch is None
+
+
+@pytest.mark.parametrize("waiting", [False, True], ids=["in the rollouts", "in an update"])
+async def test_a_preempted_run_leaves_for_later_what_can_be_done_later(project, caplog, waiting):
+    """It plays no validation, draws no plot and exports nothing; its summary says how it ended."""
+    preemption, drawn = Preemption(), []
+
+    def cancel() -> None:
+        preemption.begin()
+        _cancel()
+
+    async def plot(run_dir: Path) -> str | None:
+        drawn.append(run_dir)
+        return await blank_plot(run_dir)
+
+    project.adapter = Interrupted(project, waiting=waiting, cancel=cancel)
+    project.finetuning["export_best"] = True
+    given = project.given(**held_out(project))
+    with pytest.raises(Preempted, match="interrupted by SIGTERM"):
+        await asyncio.create_task(run_finetuning(given, plotter=plot, preemption=preemption))
+    assert not drawn
+    assert "export_best" not in caplog.text
+    with project.journal() as journal:
+        info, summary = journal.info(), journal.summary()
+        assert [validation.epoch for validation in journal.validations()] == [0]
+        assert journal.num_epochs() == LEARNED
+    assert (info.state, info.message) == (RunState.INTERRUPTED, "interrupted by SIGTERM")
+    assert summary is not None
+    assert (summary.state, summary.ended_early) == (RunState.INTERRUPTED, "interrupted by SIGTERM")
+    assert "Go on with the run: nat finetune --resume" in caplog.text
+
+
+async def test_rollouts_under_way_at_sigterm_are_recorded(project):
+    """As interrupted, and not as failures; `nat runs show` counts them."""
+    preemption, playing = Preemption(), asyncio.Event()
+
+    async def agent(question, ask):
+        answer = await ask(question)
+        if len(project.adapter.submitted) == LEARNED:
+            playing.set()
+            await asyncio.Event().wait()
+        return answer
+
+    project.agent = agent
+    run = asyncio.create_task(run_finetuning(project.given(), plotter=blank_plot, preemption=preemption))
+    await playing.wait()
+    preemption.begin()
+    run.cancel()
+    with pytest.raises(Preempted):
+        await run
+    with project.journal() as journal:
+        page = run_page(run_report(journal))
+        found = [read_rollout(zlib.decompress(each)) for each in journal.kept(Phase.TRAIN, LEARNED).values()]
+        assert not journal.failures()
+    assert f"{len(found)} when it ended; --resume plays" in page
+    assert {str(each.error) for each in found} == {"Interrupted: the run ended while it was played"}
+    assert any(calls_of(each.steps) for each in found)
+
+
+async def test_what_fails_after_sigterm_interrupts_the_run(project):
+    """The backend got SIGTERM, too, and was gone first."""
+    preemption = Preemption()
+
+    async def agent(question, ask):
+        if len(project.adapter.submitted) == LEARNED:
+            preemption.begin()
+            raise RuntimeError("the backend is gone")
+        return await ask(question)
+
+    project.agent = agent
+    with pytest.raises(Preempted):
+        await run_finetuning(project.given(), plotter=blank_plot, preemption=preemption)
+    with project.journal() as journal:
+        assert journal.info().state is RunState.INTERRUPTED
+
+
+async def test_a_run_that_has_completed_is_no_more_interrupted(project):
+    """SIGTERM while the trackers get the rest does not make it unfinished."""
+    preemption = Preemption()
+    await run_finetuning(project.given(), plotter=blank_plot, preemption=preemption)
+    assert preemption.completed

@@ -1,11 +1,19 @@
 """A run survives odd text and a clock set back, and ends with the cause if the journal or the disk fails."""
 
+import asyncio
+import gc
 import itertools
 import json
+import logging
 import resource
 import shutil
+import sys
+import tempfile
+import threading
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +25,9 @@ from nat.finetuning.progress import RunProgress
 from nat.finetuning.runtime import run_finetuning
 from nat.runs.journal import JOURNAL_NAME
 from nat.runs.records import Phase, RunState
+
+LONG, LOOKS, OBJECTS = 90, 4, 5
+"""Epochs of a long run here, those that are looked at each time, and the objects that may stay of one: its status."""
 
 
 async def test_a_surrogate_is_recorded_and_the_run_continues(tmp_path):
@@ -67,6 +78,46 @@ class AfterEpoch(RunProgress):
 
     def epoch_finished(self, record):
         self._act()
+
+
+@pytest.fixture
+def unlogged():
+    """Else pytest keeps each record that an earlier test's level lets through."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
+@pytest.mark.usefixtures("unlogged")
+async def test_a_long_run_takes_no_more_with_each_epoch(tmp_path, monkeypatch):
+    """Descriptors, threads, temporary files and tasks stay; memory grows by what a run returns of an epoch.
+
+    The least of some epochs counts, as a thread may just have opened a file, and those of other tests may end.
+    `python -m bench epochs` has the figures of 3000 epochs.
+    """
+    (scratch := tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    epochs = [*range(LONG // 3 - LOOKS, LONG // 3), *range(LONG - LOOKS, LONG)]
+    taken, objects = [], []
+
+    def look():
+        project.adapter.submitted[:] = [None] * len(project.adapter.submitted)  # as a backend does, it forgets them
+        server.requests.clear()
+        if len(project.adapter.submitted) - 1 in epochs:
+            gc.collect()
+            descriptors, files = len(list(Path("/proc/self/fd").iterdir())), len(list(scratch.rglob("*")))
+            taken.append((descriptors, threading.active_count(), len(asyncio.all_tasks()), files))
+            objects.append(len(gc.get_objects()))
+
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.finetuning["num_epochs"] = LONG
+        with project.registered():
+            await project.run(AfterEpoch(look), validation_dataset=str(project.held_out), validation_interval=10)
+    early, late = ([min(each) for each in zip(*looks, strict=True)] for looks in (taken[:LOOKS], taken[LOOKS:]))
+    assert all(after <= before for before, after in zip(early, late, strict=True)), taken
+    assert (objects[-1] - objects[LOOKS - 1]) / (LONG - LONG // 3) < OBJECTS
 
 
 @pytest.mark.parametrize("lost", ["file", "folder", "replaced"])
@@ -129,5 +180,16 @@ async def test_an_unusable_output_folder_is_an_error_before_anything_is_built(tm
         (tmp_path / "file").touch()
         project.finetuning["output_dir"] = str(tmp_path / "file" / "runs")
         with project.registered(), pytest.raises(ConfigError, match=r"finetuning\.output_dir: .*file is a file"):
+            await project.run()
+    assert project.built == 0
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="ray is installed")
+async def test_rollouts_on_ray_without_ray_are_an_error_before_anything_is_built(tmp_path):
+    """The error says what to install."""
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        project.finetuning["rollouts"] = {"workers": 2}
+        with project.registered(), pytest.raises(ConfigError, match=r"ray is not installed\n.*pip install"):
             await project.run()
     assert project.built == 0

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +18,13 @@ from fakes.proxy import RecordingProxy
 from fakes.vllm_server import FakeVllm
 from nat.backend.output_folder import LOCK
 from nat.files import UNFINISHED
+from nat.reports.overview import overviews
 from nat.runs.journal import Journal
+from nat.runs.liveness import ShownState
+from nat.runs.preemption import EXIT_CODE
 from nat.runs.records import Phase, RunState
 from nat.wire.model_folder import is_export
+from nat.wire.training import JobStatus
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
@@ -91,6 +97,17 @@ def started(output_dir: Path, *options: str, phased: bool = False) -> subprocess
     )
 
 
+def seen(run: subprocess.Popen[str], *words: str) -> str:
+    """What the run has printed when a line with these words appears."""
+    assert run.stdout is not None
+    shown = ""
+    for line in run.stdout:
+        shown += line
+        if all(word in line for word in words):
+            break
+    return shown
+
+
 def backends_of(output_dir: Path) -> list[int]:
     """The ids of the backend processes of the runs in this folder."""
     owners = {int(lock.read_text()) for lock in output_dir.glob(f"*/{LOCK}")}
@@ -133,26 +150,37 @@ def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, games, options):
     assert (run_dir / summary["model"] / "model.safetensors").read_bytes() != weights
     assert (run_dir / summary["model"] / "adapter" / "adapter_model.safetensors").is_file() == bool(options)
     assert not backends_of(output_dir)
+    for epoch in ("1", "2"):
+        assert replayed(run_dir, epoch)["first"] is None
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_run_and_keeps_its_checkpoint(tmp_path, games, number):
+def replayed(run_dir: Path, epoch: str) -> dict[str, Any]:
+    """Train the update of an epoch again."""
+    arguments = ["--log-level", "info", "replay", str(run_dir), "--epoch", epoch, "--json"]
+    run = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-c", NAT, *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "state"),
+    [(signal.SIGINT, 130, RunState.CANCELED), (signal.SIGTERM, EXIT_CODE, RunState.INTERRUPTED)],
+)
+def test_a_signal_ends_the_run_and_keeps_its_checkpoint(tmp_path, games, number, code, state):
     """After a signal, the run ends its backend, closes its journal and says how to use the newest checkpoint."""
     output_dir = tmp_path / "runs"
     run = started(output_dir, *games)
-    assert run.stdout is not None
-    shown = ""
-    for line in run.stdout:
-        shown += line
-        if "Completed epoch 2/" in line:
-            break
+    shown = seen(run, "Completed epoch 2/")
     try:
         assert backends_of(output_dir), shown
         run.send_signal(number)
         rest, _ = run.communicate(timeout=60)
     finally:
         run.kill()
-    assert run.returncode == 128 + number, shown + rest
+    assert run.returncode == code, shown + rest
     assert "Traceback" not in rest
     run_dir = (output_dir / "latest").resolve()
     newest = run_dir / "checkpoints" / "latest"
@@ -160,26 +188,21 @@ def test_a_signal_ends_the_run_and_keeps_its_checkpoint(tmp_path, games, number)
     assert f"-o llms.player.model {newest.resolve()}" in rest
     assert not backends_of(output_dir)
     with Journal.open(run_dir, read_only=True) as journal:
-        assert journal.info().state is RunState.CANCELED
+        assert journal.info().state is state
         assert len(journal.epochs()) >= 2
 
 
 def test_an_interrupted_run_exports_its_best_model(tmp_path, games):
-    """With `export_best`, SIGTERM leaves a model that loads, or the command that makes one if time is short."""
+    """With `export_best`, Ctrl-C leaves a model that loads, or the command that makes one if time is short."""
     output_dir = tmp_path / "runs"
     run = started(output_dir, *games, "--validation_interval=1", "-o", "finetuning.export_best", "true")
-    assert run.stdout is not None
-    shown = ""
-    for line in run.stdout:
-        shown += line
-        if "Best so far" in line and "after epoch" in line:
-            break
+    shown = seen(run, "Best so far", "after epoch")
     try:
-        run.send_signal(signal.SIGTERM)
+        run.send_signal(signal.SIGINT)
         rest, _ = run.communicate(timeout=60)
     finally:
         run.kill()
-    assert run.returncode == 128 + signal.SIGTERM, shown + rest
+    assert run.returncode == 128 + signal.SIGINT, shown + rest
     run_dir = (output_dir / "latest").resolve()
     assert f"as a plain model: `nat runs export {run_dir}`" in rest
     exported = run_dir / "best_model"
@@ -189,17 +212,67 @@ def test_an_interrupted_run_exports_its_best_model(tmp_path, games):
     assert not list(run_dir.glob(f"{UNFINISHED}*"))
 
 
+@pytest.mark.parametrize("group", [False, True], ids=["the process", "the control group"])
+@pytest.mark.parametrize("moment", ["Starting epoch 2 ", "Submitted"])
+def test_sigterm_interrupts_a_run_that_a_restart_completes(tmp_path, games, moment, group):
+    """In rollouts and in an update, whether or not the backend gets it, too: nothing slow happens, and it goes on."""
+    output_dir = tmp_path / "runs"
+    options = (*games, "-o", "finetuning.export_best", "true", "--grace=20s")
+    first = command(output_dir, *options)
+    run = subprocess.Popen(first, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # noqa: S603 - our own
+    shown = seen(run, moment)
+    try:
+        for backend in backends_of(output_dir) if group else ():
+            os.kill(backend, signal.SIGTERM)
+        run.send_signal(signal.SIGTERM)
+        begun = time.monotonic()
+        rest, _ = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    assert run.returncode == EXIT_CODE, shown + rest
+    assert time.monotonic() - begun < 20
+    run_dir = (output_dir / "latest").resolve()
+    assert f"Go on with the run: nat finetune --resume {run_dir}" in rest.replace("\n", "")
+    assert "Traceback" not in rest
+    assert not (run_dir / "best_model").exists()
+    assert not backends_of(output_dir)
+    assert overview_of(run_dir) == (ShownState.INTERRUPTED, "interrupted by SIGTERM")
+    again = subprocess.run(  # noqa: S603 - our own command
+        [*first, "--resume=auto", "--json"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert again.returncode == 0, again.stderr
+    told = json.loads(again.stdout)
+    assert told["run_dir"] == str(run_dir)
+    assert (told["state"], told["epochs"], told["ended_early"]) == ("completed", 2, None)
+    with Journal.open(run_dir, read_only=True) as journal:
+        assert [job.status for job in journal.jobs()] == [JobStatus.COMPLETED] * 2
+
+
+def overview_of(run_dir: Path) -> tuple[ShownState, str | None]:
+    """The state of a run as lists show it, and its reason."""
+    [found] = overviews([run_dir])
+    return found.state, found.message
+
+
+def test_a_new_run_names_the_unfinished_one(tmp_path, games):
+    """In one line, with the command that goes on with it, as a service without `--resume=auto` would begin anew."""
+    output_dir = tmp_path / "runs"
+    run = started(output_dir, *games)
+    seen(run, "Starting epoch 1 ")
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=60)
+    assert run.returncode == EXIT_CODE
+    unfinished = (output_dir / "latest").resolve()
+    text = f"There is an unfinished run; this command goes on with it: nat finetune --resume {unfinished}"
+    assert text in finished(output_dir, *games).stdout.splitlines()
+
+
 @pytest.mark.parametrize("moment", ["Starting epoch 3 ", "Submitted"])
 def test_a_killed_backend_ends_the_run_at_once(tmp_path, games, moment):
     """In rollouts and in an update: no client goes on to retry, and the error names process, exit code and log."""
     output_dir = tmp_path / "runs"
     run = started(output_dir, *games, "-o", "llms.player.max_retries", "1000")
-    assert run.stdout is not None
-    shown = ""
-    for line in run.stdout:
-        shown += line
-        if moment in line:
-            break
+    shown = seen(run, moment)
     [backend] = backends_of(output_dir)
     process = started_as(backend)
     try:

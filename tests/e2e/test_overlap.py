@@ -1,4 +1,4 @@
-"""Runs with `max_staleness: 1`: the next epoch is played while the backend trains, and nothing else changes."""
+"""Runs with `max_staleness`: the next epochs are played while the backend trains, and nothing else changes."""
 
 import asyncio
 from typing import Any
@@ -83,6 +83,28 @@ async def test_the_next_epoch_is_played_while_the_backend_trains(tmp_path, serve
     assert [len(collection.trajectories) for collection in overlap.adapter.submitted] == [4, 4, 4]
 
 
+@pytest.mark.parametrize("bound", [2, 3])
+async def test_a_slow_learner_has_as_many_epochs_ahead_as_the_bound(tmp_path, server, bound):
+    """They are played in turn beside the first update; each later update frees one more, and drops none."""
+    overlap = Overlap(tmp_path, server, max_staleness=bound, epochs=5)
+    overlap.adapter.last_job = 5 - bound
+    complete = overlap.adapter.wait_until_complete
+
+    async def slow(ref, poll_interval=10.0):
+        overlap.adapter.needs = bound * ROLLOUTS if ref.metadata["job"] == 0 else ROLLOUTS
+        return await complete(ref)
+
+    overlap.adapter.wait_until_complete = slow
+    await overlap.run()
+    assert overlap.adapter.meanwhile == [bound * ROLLOUTS, *([ROLLOUTS] * (4 - bound)), *([0] * bound)]
+    with overlap.project.journal() as journal:
+        epochs = journal.epochs()
+    assert [e.metrics["drift/staleness_max"] for e in epochs] == [min(epoch, bound) for epoch in range(5)]
+    assert [e.metrics["drift/dropped_groups"] for e in epochs] == [0.0] * 5
+    assert [len(collection.trajectories) for collection in overlap.adapter.submitted] == [4] * 5
+    assert all(e.metrics["time/waiting_for_rollouts"] < e.metrics["time/epoch"] for e in epochs)
+
+
 async def test_without_it_nothing_is_played_during_an_update(tmp_path, server):
     """With the default of 0 each epoch has the newest weights, and no metric of staleness."""
     overlap = Overlap(tmp_path, server, max_staleness=0)
@@ -91,7 +113,8 @@ async def test_without_it_nothing_is_played_during_an_update(tmp_path, server):
     assert overlap.adapter.meanwhile == [0, 0, 0]
     assert [overlap.versions(Phase.TRAIN, epoch) for epoch in range(3)] == [{"tiny@0"}, {"tiny@4"}, {"tiny@8"}]
     with overlap.project.journal() as journal:
-        assert all("drift/staleness" not in epoch.metrics for epoch in journal.epochs())
+        names = {name for epoch in journal.epochs() for name in epoch.metrics}
+    assert not {name for name in names if "stale" in name or "waiting" in name or "dropped" in name}
 
 
 async def test_answers_after_the_update_have_the_new_weights(tmp_path, server):
@@ -227,6 +250,7 @@ async def test_rollouts_beyond_the_bound_are_left_out_and_counted(tmp_path):
     assert epochs[1].left_out == {}
     assert epochs[2].left_out == {cause: 2}
     assert [(f.cause, f.count) for f in epochs[2].failures] == [(cause, 2)]
+    assert [e.metrics["drift/dropped_groups"] for e in epochs] == [0.0, 0.0, 1.0]
     assert [len(collection.trajectories) for collection in overlap.adapter.submitted] == [4, 4, 3]
 
 

@@ -15,8 +15,9 @@ from nat.backend.path_checks import load_checked_model
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner
-from nat.backend.training.ledger import LEDGER, JobLedger
+from nat.backend.training.ledger import JobLedger
 from nat.backend.training.reference import Reference
+from nat.wire.ledger import LEDGER
 from nat.wire.training import JobStatus, TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout
 
 PROMPT = list(range(40, 60))

@@ -81,7 +81,7 @@ async def test_generations_are_scored_against_each_other(served):
         assert len(group) == 4
         assert [r.reward for r in group] == pytest.approx([quality(r.output) for r in group])
     assert first.metrics["reward/relative"] == 1
-    assert 4 <= first.metrics["cost/judge_calls"] == sum(r.comparison.calls for r in records)
+    assert 4 <= first.metrics["cost/judge_calls"] == sum(used.calls for r in records for used in r.judge_usage.values())
     assert first.metrics["reward/position_bias"] == 0
     assert first.metrics["cost/judge_prompt_tokens"] > 0
 
@@ -97,7 +97,7 @@ async def test_held_out_answers_are_judged_against_those_before_training(tmp_pat
             after = list(journal.rollouts(Phase.VALIDATION, 2))
     assert (result.summary.before, result.summary.after) == (0.5, 1.0)
     assert result.summary.verdict is Verdict.IMPROVED
-    assert [record.comparison.calls for record in after] == [2.0] * 8
+    assert [record.judge_usage["judge"].calls for record in after] == [2.0] * 8
     assert after[0].reasoning["after"] > after[0].reasoning["before"]
 
 

@@ -183,6 +183,7 @@ class FinetuningProject:
 
     def __init__(self, folder: Path, server: OpenAIServer, agent: Agent = answer_at_once) -> None:
         self.folder = folder
+        self.server = server
         self.agent = agent
         self.built = 0
         self.closed = 0
@@ -210,7 +211,11 @@ class FinetuningProject:
             },
             "workflow": {"_type": "test_agent"},
             "eval": {
-                "general": {"max_concurrency": 4, "dataset": {"_type": "json", "file_path": str(self.dataset)}},
+                "general": {
+                    "max_concurrency": 4,
+                    "outage_timeout": 0,
+                    "dataset": {"_type": "json", "file_path": str(self.dataset)},
+                },
                 "evaluators": {"match": {"_type": "exact_match"}},
             },
             "trajectory_builders": {"builder": {"_type": "test_builder", "num_generations": 2}},

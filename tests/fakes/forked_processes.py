@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -43,6 +44,8 @@ def zygote(folder: Path) -> Iterator[dict[str, str]]:
                 assert _used(user, address), (folder / "zygote.log").read_text()
         path = os.environ.get("PYTHONPATH")
         yield {VARIABLE: str(address), "PYTHONPATH": os.pathsep.join([str(FOLDER), *([path] if path else [])])}
+        ended, _, _ = select.select([user], [], [], 0)
+        assert not ended, "a test has killed the process that all tests fork, and so their processes"
 
 
 def _used(user: socket.socket, address: Path) -> bool:

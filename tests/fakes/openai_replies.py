@@ -55,7 +55,22 @@ class HangUp:
     say: Say = field(default_factory=Say)
 
 
-Reply = Say | Refuse | HangUp
+@dataclass(frozen=True)
+class Raw:
+    """Any bytes in place of an answer, after which the connection ends, or stays open and silent."""
+
+    data: bytes
+    hangs: bool = False
+
+    @classmethod
+    def body(cls, body: bytes, *, kind: str = "application/json", length: int | None = None) -> "Raw":
+        """A status of 200 with this body, or with the beginning of one of so many bytes."""
+        size = len(body) if length is None else length
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {size}\r\n\r\n"
+        return cls(head.encode() + body)
+
+
+Reply = Say | Refuse | HangUp | Raw
 
 
 def tool_call(name: str, arguments: dict[str, Any], call_id: str = "call_1") -> dict[str, Any]:

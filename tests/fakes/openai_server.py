@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from fakes.http_server import HttpServer, SeenRequest, begin_chunks, write_chunk, write_json
-from fakes.openai_replies import HangUp, Refuse, Reply, Say, completion, events, prompt_of
+from fakes.openai_replies import HangUp, Raw, Refuse, Reply, Say, completion, events, prompt_of
 
-__all__ = ["HangUp", "OpenAIServer", "Refuse", "Reply", "Say", "SeenRequest"]
+__all__ = ["HangUp", "OpenAIServer", "Raw", "Refuse", "Reply", "Say", "SeenRequest"]
 
 Script = Sequence[Reply] | Callable[[SeenRequest], Reply | Awaitable[Reply]]
 
@@ -63,6 +63,12 @@ class OpenAIServer(HttpServer):
         if isinstance(reply, Refuse):
             error = {"message": reply.message, "type": "fake_error", "code": None}
             write_json(writer, reply.status, {"error": error}, reply.headers)
+        elif isinstance(reply, Raw):
+            writer.write(reply.data)
+            await writer.drain()
+            if reply.hangs:
+                await reader.read()  # until the client has gone
+            return False
         elif request.body.get("stream"):
             return await self._stream(reply, request, writer)
         elif isinstance(reply, HangUp):

@@ -6,6 +6,7 @@ async with OtlpServer() as server:
 """
 
 import asyncio
+import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,7 +75,8 @@ class OtlpServer(HttpServer):
             write_json(writer, 207, [])
         else:
             async with self._arrived:
-                self.spans += _spans_in(request.raw)
+                packed = request.headers.get("content-encoding") == "gzip"
+                self.spans += _spans_in(gzip.decompress(request.raw) if packed else request.raw)
                 self._arrived.notify_all()
             answer = ExportTraceServiceResponse()
             answer.partial_success.rejected_spans = self._refused

@@ -8,15 +8,16 @@ import httpx
 
 from fakes.running_server import running
 from fakes.scripted_workflow import ScriptedWorkflow
+from nat.config.load import load_config
 from nat.front_end.app import create_app
-from nat.front_end.workflow import opened_workflow
+from nat.rollout.served import opened_workflow
 
 
 @asynccontextmanager
 async def serving_file(config_file: Path, *, api_key: str | None = None) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the served workflow of a YAML whose components are registered."""
     async with (
-        opened_workflow(config_file) as served,
+        opened_workflow(load_config(config_file)) as served,
         running(create_app(served, name="test", api_key=api_key)) as client,
     ):
         yield client

@@ -19,7 +19,13 @@ DEADLINE = 600
 
 
 def ask(
-    engine: VllmEngine, *, count: int = 1, stream: bool = False, prompt: tuple[int, ...] = (5, 6, 7), **params: Any
+    engine: VllmEngine,
+    *,
+    count: int = 1,
+    stream: bool = False,
+    prompt: tuple[int, ...] = (5, 6, 7),
+    session: str = "",
+    **params: Any,
 ) -> Request:
     """Submit a request of random tokens."""
     params = SamplingParams(**{"max_tokens": 8, "ignore_eos": True, **params})
@@ -27,7 +33,7 @@ def ask(
     for i in range(count):
         text = Detokenizer(engine.loaded.tokenizer, params.stop) if stream or params.stop else None
         sequences.append(Sequence(i, list(prompt), params, text))
-    request = Request(sequences, Waiter(), stream=stream)
+    request = Request(sequences, Waiter(), stream=stream, session=session)
     engine.submit(request)
     return request
 

@@ -6,8 +6,9 @@ The model is the server's own copy: it changes only by an adapter or by weights 
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,8 @@ class FakeVllm:
         """Routes that this server does not have."""
         self.failing: set[str] = set()
         """Routes that answer 500."""
+        self.instead: dict[str, Response] = {}
+        """Routes that answer this."""
         self.ignores_weights = False
         """True if loading succeeds and changes nothing."""
         self.raw_logprobs = False
@@ -54,16 +57,26 @@ class FakeVllm:
         """Tokens that every answer begins with."""
         self.finish: str | None = None
         """A finish reason that ends every answer after its first token."""
+        self.spoils: Callable[[dict[str, Any]], object] = lambda answer: answer
+        """Changes each answer."""
         self.entered = threading.Event()
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.context = self.loaded.max_seq_length
         """Tokens of prompt and answer that this server takes."""
         self.stamp = "default"
+        self.hangs = False
+        """True if no request is answered any more."""
+        self.cut = 0
+        """Streams that end after their first event, as if the connection were lost."""
         self._path = path
+        self.base = "base"
+        """The name of the model itself."""
         self.adapters: dict[str, Path] = {"base": path}
         self._zero = {name: p.detach().clone() for name, p in self.loaded.trainable_parameters().items()}
-        self._url = ""
+        port = free_port()
+        self._port, self._url = port, f"http://127.0.0.1:{port}"
+        self._stop = self._drop = lambda: None
 
     @property
     def url(self) -> str:
@@ -77,20 +90,40 @@ class FakeVllm:
     @contextmanager
     def running(self) -> Iterator["FakeVllm"]:
         """Serve in a thread until the end of the block."""
-        port = free_port()
-        self._url = f"http://127.0.0.1:{port}"
-        server = uvicorn.Server(
-            uvicorn.Config(self.app(), port=port, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-        )
-        thread = threading.Thread(target=server.run)
-        thread.start()
+        self.listen()
         try:
-            while not server.started:
-                thread.join(0.01)
             yield self
         finally:
+            self._stop()
+
+    def listen(self) -> None:
+        """Serve on the same port as before, if there was one."""
+        config = uvicorn.Config(
+            self.app(), port=self._port, log_config=None, lifespan="off", timeout_graceful_shutdown=1
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        while not server.started:
+            thread.join(0.01)
+
+        def stop() -> None:
             server.should_exit = True
             thread.join()
+
+        def drop() -> None:
+            for listener in server.servers:
+                listener.close()
+            for connection in list(server.server_state.connections):
+                connection.transport.abort()
+
+        self._stop = stop
+        self._drop = partial(server.servers[0].get_loop().call_soon_threadsafe, drop)
+
+    def die(self) -> None:
+        """Drop all connections, and refuse others until `listen`."""
+        self._drop()
+        self._stop()
 
     def app(self) -> FastAPI:
         app = FastAPI()
@@ -98,8 +131,10 @@ class FakeVllm:
         @app.middleware("http")
         async def scripted(request: Request, call_next: Any) -> Response:
             path = request.url.path
-            if path in self.absent:
-                return JSONResponse({"detail": "Not Found"}, 404)
+            while self.hangs and not await request.is_disconnected():  # noqa: ASYNC110 - set from another thread
+                await asyncio.sleep(0.01)
+            if path in self.absent | self.instead.keys():
+                return self.instead.get(path) or JSONResponse({"detail": "Not Found"}, 404)
             sent = request.headers.get("authorization")
             if self.key is not None and path.startswith(GUARDED) and sent != f"Bearer {self.key}":
                 return JSONResponse({"error": "Unauthorized"}, 401)
@@ -120,7 +155,9 @@ class FakeVllm:
         @app.get("/v1/models")
         async def models() -> dict[str, Any]:
             parents = {name: None if name == "base" else "base" for name in self.adapters}
-            return {"data": [{"id": n, "parent": p, "max_model_len": self.context} for n, p in parents.items()]}
+            names = {"base": self.base}
+            cards = [(names.get(name, name), parent) for name, parent in parents.items()]
+            return {"data": [{"id": n, "parent": p, "max_model_len": self.context} for n, p in cards]}
 
         for path in ("/pause", "/resume", "/sleep", "/wake_up"):
             app.add_api_route(path, self._control, methods=["POST"])
@@ -168,6 +205,8 @@ class FakeVllm:
 
     async def _unload(self, request: Request) -> Response:
         name = (await request.json())["lora_name"]
+        if name not in self.adapters:
+            return JSONResponse({"error": {"message": f"{name} is not loaded"}}, 404)
         self.calls.append(f"unload {name.rpartition('-')[2]}")
         del self.adapters[name]
         return Response("Success")
@@ -182,14 +221,18 @@ class FakeVllm:
         self.entered.set()
         while not self.may_answer.is_set():
             await asyncio.sleep(0.005)
-            if await request.is_disconnected():
+            if await request.is_disconnected() or body["model"] not in self.adapters:
                 return Response()
         self._activate(body["model"])
         tokens = self._sample(body["token_ids"], body["sampling_params"])
         if not body.get("stream"):
-            return JSONResponse(self._answer(tokens, cached=len(body["token_ids"]) - 1))
+            whole = self.spoils(self._answer(tokens, cached=len(body["token_ids"]) - 1))
+            return Response(json.dumps(whole), media_type="application/json")
         parts = [tokens[at : at + TOKENS_PER_EVENT] for at in range(0, len(tokens), TOKENS_PER_EVENT)]
-        events = [f"data: {json.dumps(self._answer(part))}\n\n" for part in parts]
+        events = [f"data: {json.dumps(self.spoils(self._answer(part)))}\n\n" for part in parts]
+        if self.cut:
+            self.cut -= 1
+            return StreamingResponse(iter(events[:1]), media_type="text/event-stream")
         return StreamingResponse(iter([*events, "data: [DONE]\n\n"]), media_type="text/event-stream")
 
     def _activate(self, name: str) -> None:

@@ -78,9 +78,9 @@ async def _play(recorded: Recorded, folder: Path) -> None:
         (folder / file).write_text(text)
     shutil.copytree(MODEL, folder / "model")
     if "$TEACHER" in str(recorded.config):
-        _make_teacher(folder / "teacher")
+        make_teacher(folder / "teacher")
     async with _server(recorded) as known:
-        tree = _filled(usual(known.get("$SERVER", ""), "model"), recorded.config, known)
+        tree = _with_values(changed(usual(known.get("$SERVER", ""), "model"), recorded.config), known)
         (folder / "config.yml").write_text(yaml.safe_dump(tree))
         console = io.StringIO()
         with pushed_catalog():
@@ -112,7 +112,8 @@ async def _server(recorded: Recorded) -> AsyncIterator[Mapping[str, Any]]:
             yield known | {"$SERVER": server.base_url}
 
 
-def _filled(tree: dict[str, Any], changes: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def changed(tree: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree with these values by dotted key; None removes a key."""
     for key, value in changes.items():
         *path, last = key.split(".")
         place = tree
@@ -121,7 +122,7 @@ def _filled(tree: dict[str, Any], changes: Mapping[str, Any], known: Mapping[str
         place[last] = value
         if value is None:
             del place[last]
-    return _with_values(tree, known)
+    return tree
 
 
 def _with_values(value: Any, known: Mapping[str, Any]) -> Any:
@@ -132,7 +133,7 @@ def _with_values(value: Any, known: Mapping[str, Any]) -> Any:
     return known.get(value, value) if isinstance(value, str) else value
 
 
-def _make_teacher(folder: Path) -> None:
+def make_teacher(folder: Path) -> None:
     """The word model with sharper probabilities."""
     shutil.copytree(MODEL, folder)
     weights = load_file(folder / "model.safetensors")

@@ -150,28 +150,46 @@ def _local(model: str) -> Tree:
     return {"_type": "local", "model": model, "max_tokens": 8, "threads": 1, "device": "cpu"}
 
 
-def _jsonl(rows: list[Tree]) -> str:
+def jsonl(rows: list[Tree]) -> str:
+    """A file with a row on each line."""
     return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def imitates(name: str, num_epochs: int) -> Tree:
+    """A phase that imitates the file `rows.jsonl`, in a run with the components of `IMITATION`."""
+    return {"name": name, "num_epochs": num_epochs, "trajectory_builder": "file", "trainer_adapter": "imitate"}
+
+
+IMITATION: Mapping[str, Any] = {
+    "trajectory_builders.file": {"_type": "dataset_traj_builder", "file_path": "rows.jsonl"},
+    "trainer_adapters.imitate": {
+        "_type": "local_trainer_adapter",
+        "llm": "student",
+        "training": {"algorithm": "sft", "steps_per_batch": 2},
+    },
+    "finetuning.num_epochs": None,
+}
+"""What a run with such phases has besides the usual; the phases have the numbers of epochs."""
 
 
 _RIGHT = f"{COLOURS[0]} {DONE}"
 _ASKED = {f"{CLASSES[n % 4]} {NOISE[n]}": f"{COLOURS[1 + n % 3]} {DONE}" for n in range(8)}
 """Questions to the word model, each with a wrong answer."""
-_DEMONSTRATIONS = _jsonl(
+_DEMONSTRATIONS = jsonl(
     [{"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": _RIGHT}]} for q in _ASKED]
 )
-_PAIRS = _jsonl([{"prompt": q, "chosen": _RIGHT, "rejected": wrong} for q, wrong in _ASKED.items()])
-_LABELS = _jsonl(
+_PAIRS = jsonl([{"prompt": q, "chosen": _RIGHT, "rejected": wrong} for q, wrong in _ASKED.items()])
+_LABELS = jsonl(
     [{"prompt": q, "completion": a, "label": a == _RIGHT} for q, wrong in _ASKED.items() for a in (_RIGHT, wrong)]
 )
 _COLOURED = {
-    name: _jsonl(
+    name: jsonl(
         [{"id": f"{at}", "question": f"{CLASSES[at]} {NOISE[at + begin]}", "answer": _RIGHT} for at in range(4)]
     )
     for name, begin in (("train.jsonl", 20), ("held_out.jsonl", 60))
 }
 _FROM_FILE = {"trajectory_builders.rollouts": {"_type": "dataset_traj_builder", "file_path": "rows.jsonl"}}
-_GAMES = _jsonl([{"id": f"game{n}", "question": "XO"[n % 2], "answer": "Win!"} for n in range(2)])
+_GAMES = jsonl([{"id": f"game{n}", "question": "XO"[n % 2], "answer": "Win!"} for n in range(2)])
 _TOOLKITS_EXAMPLE = yaml.safe_load(Path(dpo_tic_tac_toe.__file__).with_name("config.yml").read_text())
 RUNS: Mapping[str, Recorded] = {
     "one_call": Recorded(Coin),
@@ -253,7 +271,7 @@ RUNS: Mapping[str, Recorded] = {
         files={
             "agent/agent.py": command_program.agent(score="float(said == 'right')"),
             **{
-                name: _jsonl([{"id": n, "question": {"ask": f"{name} {n}"}, "answer": ""} for n in range(2)])
+                name: jsonl([{"id": n, "question": {"ask": f"{name} {n}"}, "answer": ""} for n in range(2)])
                 for name in ("train.jsonl", "held_out.jsonl")
             },
         },
@@ -294,17 +312,8 @@ RUNS: Mapping[str, Recorded] = {
     "phases": Recorded(
         files={**_COLOURED, "rows.jsonl": _DEMONSTRATIONS},
         config={
-            "trajectory_builders.file": {"_type": "dataset_traj_builder", "file_path": "rows.jsonl"},
-            "trainer_adapters.imitate": {
-                "_type": "local_trainer_adapter",
-                "llm": "student",
-                "training": {"algorithm": "sft", "steps_per_batch": 2},
-            },
-            "finetuning.num_epochs": None,
-            "finetuning.phases": [
-                {"name": "sft", "num_epochs": 2, "trajectory_builder": "file", "trainer_adapter": "imitate"},
-                {"name": "play", "num_epochs": 1},
-            ],
+            **IMITATION,
+            "finetuning.phases": [imitates("sft", 2), {"name": "play", "num_epochs": 1}],
             "finetuning.export_best": True,
         },
     ),

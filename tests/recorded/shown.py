@@ -36,6 +36,7 @@ _VARYING = re.compile(
     r"^(time/.*|.*seconds|.*per_second|timestamp|created_at|ended_at|updated_at|submitted_at|memory/.*)$"
 )
 _SHARES_OF_TIME = re.compile(r"^Time      .*", re.MULTILINE)
+_WAITING = re.compile(r"(?<=the learner waited for rollouts in ).*")
 _SECONDS_OF_EPOCH = re.compile(r"^(\d+ +\d\.\d{3} .*?) +[\d.]+( +[a-z]+)?$", re.MULTILINE)
 _NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e-?\d+)?|(?<![\w.])-?\d+e-?\d+")
 
@@ -175,7 +176,8 @@ def _counted(name: str, entries: Sequence[tuple[int, Any]]) -> list[dict[str, An
 def _still(value: Any) -> Any:
     """Without what differs between two equal runs."""
     if isinstance(value, dict):
-        return {key: "…" if _VARYING.match(key) and part is not None else _still(part) for key, part in value.items()}
+        kept = {key: part for key, part in value.items() if key != "scoring"}  # absent where it took no time
+        return {key: "…" if _VARYING.match(key) and part is not None else _still(part) for key, part in kept.items()}
     if isinstance(value, list):
         return [_still(part) for part in value]
     return value
@@ -194,6 +196,7 @@ def _normal(text: str, folder: Path, run: Path) -> str:
         (_LINE_OF_CODE, "N"),
         (_TIMES, "TIME"),
         (_SHARES_OF_TIME, "Time"),
+        (_WAITING, "TIME"),
         (_SECONDS_OF_EPOCH, r"\1 TIME\2"),
     ):
         text = pattern.sub(word, text)

@@ -23,9 +23,13 @@ ROUNDING = 2e-3
 """Of losses and log probabilities that our backend computes, relative and absolute; processors round differently."""
 
 LATER = re.compile(
-    r"^Calls {5}.*\n(?: {10}(?:training|held-out), .*\n)*|,\n( +)\"usage\": \{\n(?:\1 .*\n)*\1\}", re.MULTILINE
+    r"^Calls {5}.*\n(?: {10}(?:training|held-out), .*\n)*"
+    r"|,\n( +)\"(?:usage|policy_versions)\": \{\n(?:\1 .*\n)*\1\}"
+    r"|^ {10}the learner waited .*\n|^Waiting: .*\n\n"
+    r"|^ +\"(?:drift/staleness_max|drift/dropped_groups|time/waiting_for_\w+)\": .*\n",
+    re.MULTILINE,
 )
-"""What runs record since the journals of before: the calls of LLMs."""
+"""What runs record since the journals of before: the calls of LLMs, the weights that played an epoch, and waiting."""
 
 
 def recorded(name: str) -> str:

@@ -5,7 +5,18 @@ import errno
 import pytest
 from safetensors import SafetensorError
 
-from nat.files import replace_link, replacing, storage_failure, write_text
+from nat.files import log_tail, replace_link, replacing, storage_failure, write_text
+
+
+def test_a_folder_in_the_way_of_a_file_is_named(tmp_path):
+    """Not the draft that was to replace it."""
+    (target := tmp_path / "summary.json").mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        write_text(target, "{}")
+    failure = storage_failure(caught.value)
+    assert failure is not None
+    assert failure.message == f"{target}: Is a directory"
+    assert "move it away" in failure.hint
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):
@@ -63,3 +74,22 @@ def test_disk_errors_of_rust_libraries_are_recognised():
 def test_other_errors_are_unchanged(error):
     """Errors that do not concern disks keep their text."""
     assert storage_failure(error) is None
+
+
+def test_tail_shows_the_last_lines_only(tmp_path):
+    """An error message has the last lines of a log only."""
+    log = tmp_path / "log"
+    log.write_text("".join(f"line {i}\n" for i in range(100)))
+    assert log_tail(log, lines=2) == "    line 98\n    line 99"
+    assert "empty" in log_tail(tmp_path / "missing")
+
+
+def test_the_tail_of_a_huge_log_is_small(tmp_path):
+    """A program may write gigabytes, or a line without an end; neither is read whole or shown."""
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        file.truncate(2**33)  # a sparse file
+        file.seek(0, 2)
+        file.write(b"x" * 100_000 + b"\nlast")
+    assert log_tail(log).endswith("\n    last")
+    assert len(log_tail(log)) < 20_000

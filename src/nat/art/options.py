@@ -8,18 +8,15 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from nat.wire.serving import ServeOptions
+from nat.wire.serving import AdapterServeOptions
 
 API_KEY = "default"
 """Default key of ART's servers and clients."""
-MAX_MODELS = 16
-"""Default number of models in memory."""
 _BUCKET = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 """Pattern of S3 bucket names."""
-_WITHOUT_EFFECT = ("save_every", "keep_last")
 
 
-class ArtServeOptions(ServeOptions):
+class ArtServeOptions(AdapterServeOptions):
     """Serve ART's clients: one base model, on which each client trains adapters of its own."""
 
     switch: ClassVar[str] = "inference_port"
@@ -30,8 +27,6 @@ class ArtServeOptions(ServeOptions):
     """Serve OpenPipe ART's clients: they train through `port` and sample through this port; 0
     chooses a free one. The defaults are then: key `default`, output_dir .art, and adapters of rank 8 and alpha 16
     unless the client chooses others."""
-    max_models: int = Field(default=MAX_MODELS, ge=1)
-    """With inference_port: largest number of models in memory, each with its optimizer."""
     s3_buckets: str | None = Field(default=None, pattern=f"^{_BUCKET}(,{_BUCKET})*$")
     """With inference_port: S3 buckets for clients' copies of models, comma-separated; by default none."""
     output_dir: Path = Path(".art")
@@ -40,16 +35,6 @@ class ArtServeOptions(ServeOptions):
 
     @model_validator(mode="after")
     def _fit_art(self) -> Self:
-        if self.engine != "embedded":
-            raise ValueError(
-                f"engine {self.engine}: inference_port serves several models that this process trains and samples; "
-                "leave it out"
-            )
-        if idle := sorted(self.model_fields_set.intersection(_WITHOUT_EFFECT)):
-            raise ValueError(
-                f"{', '.join(idle)}: no effect with inference_port, where each training call is a checkpoint "
-                "and clients say what to delete; leave it out"
-            )
         if self.inference_port == self.port != 0:
             raise ValueError(f"port and inference_port are both {self.port}; choose two")
         return self

@@ -28,25 +28,25 @@ class _LowRank(NamedTuple):
 class AdaptedProduct:
     """Computes [T, M], the outputs of the layers side by side, without gradients.
 
-    It keeps a copy of the first matrices of one adapter: drop the object when these have changed.
+    It keeps copies of the first matrices of the adapters that it has computed, where they are, since CUDA graphs may
+    read them: drop the object when these have changed.
     """
 
     def __init__(self, layers: Sequence[Linear], base: Callable[[Tensor], Tensor]) -> None:
         """`base` gives the outputs of the layers without their adapters, in memory of its own."""
         self._layers = layers
         self._base = base
-        self._adapter: object = None
-        self._low_rank: _LowRank | None = None
+        self._low_ranks: dict[str, _LowRank | None] = {}
 
     def __call__(self, x_TN: Tensor) -> Tensor:
         first = self._layers[0]
         if first.disable_adapters:
             return self._base(x_TN)
-        if first.active_adapter != self._adapter:
-            self._adapter, self._low_rank = first.active_adapter, _low_rank(self._layers)
-        if self._low_rank is None:
+        if (name := str(first.active_adapter)) not in self._low_ranks:
+            self._low_ranks[name] = _low_rank(self._layers)
+        if (low_rank := self._low_ranks[name]) is None:
             return torch.cat([layer(x_TN) for layer in self._layers], -1)
-        down_RN, ups = self._low_rank
+        down_RN, ups = low_rank
         out_TM = self._base(x_TN)
         sum_TM, inner_TR = out_TM.to(down_RN.dtype), F.linear(x_TN.to(down_RN.dtype), down_RN)
         for outputs, ranks, up, scale in ups:

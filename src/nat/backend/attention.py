@@ -155,13 +155,17 @@ def _arguments(batch: PackedBatch | RowByRow) -> dict[str, Any]:
     return {"input_ids": ids, "position_ids": positions, "use_cache": False, "packed": batch}
 
 
+def head_logits(model: PreTrainedModel, states_KN: Tensor) -> Tensor:
+    """Logits [K, V] of hidden states."""
+    logits_KV: Tensor = head(model)(inputs_embeds=states_KN.unsqueeze(0), use_cache=False).logits[0]
+    return logits_KV
+
+
 def packed_logits(model: PreTrainedModel, batch: PackedBatch | RowByRow, keep_K: Tensor | None = None) -> Tensor:
     """Logits [K, V] after the tokens at the packed indices `keep_K` (None: after every token)."""
     if not takes_packed(model):
         states = hidden_states(model, batch)
-        kept = states if keep_K is None else states[keep_K]
-        plain_KV: Tensor = head(model)(inputs_embeds=kept.unsqueeze(0), use_cache=False).logits[0]
-        return plain_KV
+        return head_logits(model, states if keep_K is None else states[keep_K])
     logits_KV: Tensor = model(**_arguments(batch), logits_to_keep=0 if keep_K is None else keep_K).logits[0]
     return logits_KV
 
@@ -286,11 +290,21 @@ def similar(sizes: Iterable[tuple[int, int]]) -> list[list[int]]:
 class PaddedQueries:
     """New tokens of several sequences, each attending to all earlier keys of its sequence; padded per bucket."""
 
-    def __init__(self, tokens: NDArray[np.int64], spans: Sequence[tuple[int, int]], device: torch.device | str) -> None:
-        """`tokens` are packed indices, one sequence after another; `spans` are their positions in each sequence."""
+    def __init__(
+        self,
+        tokens: NDArray[np.int64],
+        spans: Sequence[tuple[int, int]],
+        device: torch.device | str,
+        step: int = 1,
+    ) -> None:
+        """`tokens` are packed indices, one sequence after another; `spans` are their positions in each sequence.
+
+        The number of padded queries is a multiple of `step`.
+        """
         sizes = [end - start for start, end in spans]
-        cells = np.concatenate([number * max(sizes) + np.arange(size) for number, size in enumerate(sizes)])
-        positions = np.zeros((len(spans), max(sizes)), dtype=np.int64)
+        most = -(-max(sizes) // step) * step
+        cells = np.concatenate([number * most + np.arange(size) for number, size in enumerate(sizes)])
+        positions = np.zeros((len(spans), most), dtype=np.int64)
         for number, (start, end) in enumerate(spans):
             positions[number, : end - start] = np.arange(start, end)
         self.tokens, self._cells, self._positions_NQ = (

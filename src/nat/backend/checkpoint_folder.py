@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 
 from nat.errors import CheckpointDamaged, findings_of
@@ -33,6 +33,8 @@ OPTIMIZER = "optimizer.safetensors"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 """Peft's file name."""
 _AT_ONCE = 2
+_MOST_STEPS = 2**53
+"""Larger numbers do not fit into a float, nor the longest into a folder's name."""
 
 
 class CheckpointState(BaseModel):
@@ -40,9 +42,9 @@ class CheckpointState(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    step: int
+    step: int = Field(ge=0, le=_MOST_STEPS)
     """Optimizer steps up to this checkpoint."""
-    first_step: int = 0
+    first_step: int = Field(default=0, ge=0, le=_MOST_STEPS)
     """The step from which the learning rate's schedule counts; above 0 from the second phase of training on."""
     lora: bool
     load_in_4bit: bool = False

@@ -110,13 +110,13 @@ def export_checkpoint(checkpoint: Path, target: Path, form: ExportFormat = "hf")
     if form == "gguf":
         _export_gguf(checkpoint, target)
         return
-    state = verify(checkpoint)
-    if form == "peft" and not state.lora:
-        raise BackendError(
-            f"{checkpoint} has all weights and no LoRA adapter, which the format peft would write",
-            hint="use the format hf; to train an adapter, set `lora` of the LLM",
-        )
     with export_folder(target) as folder:
+        state = verify(checkpoint)
+        if form == "peft" and not state.lora:
+            raise BackendError(
+                f"{checkpoint} has all weights and no LoRA adapter, which the format peft would write",
+                hint="use the format hf; to train an adapter, set `lora` of the LLM",
+            )
         if form == "peft":
             _copy_adapter(checkpoint, folder)
         elif state.lora:

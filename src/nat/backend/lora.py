@@ -184,6 +184,7 @@ class Adapters:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Adapter .* was active which is now deleted")  # none is
             self._peft.delete_adapter(adapter.loaded.adapter)
+        self.base.linears.forget()  # the sampler keeps copies of its matrices
 
     def activate(self, adapter: Adapter | None) -> None:
         """Activate this adapter; None means the base alone."""

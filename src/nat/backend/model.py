@@ -1,7 +1,7 @@
 """A loaded model, which the sampler and the learner share: an update is served without copying a weight."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +10,8 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from nat.backend.attention import HeadShape, PackedBatch, RowByRow, packed_logits
+from nat.backend.attention import HeadShape, PackedBatch, RowByRow, head_logits, hidden_states, packed_logits
+from nat.backend.fixed_shapes import FixedShapes, at_least
 from nat.backend.packed_linear import PackedLinears
 from nat.backend.tokenizer import ChatTokenizer
 
@@ -55,6 +56,10 @@ class LoadedModel:
     """peft's key of the adapter, if there is one."""
     plain: PlainPath | None = None
     """How the model is computed if it cannot take packed rows."""
+    shapes: FixedShapes | None = None
+    """In `deterministic`, what the sampler's products and attention are padded to."""
+    no_graphs: list[str] = field(default_factory=list)
+    """Why its decode steps are no CUDA graphs, once that was found; the adapters of a model share it."""
 
     @property
     def notice(self) -> str | None:
@@ -75,6 +80,10 @@ class LoadedModel:
     @property
     def dtype(self) -> torch.dtype:
         return self.model.dtype
+
+    @property
+    def trains_adapter(self) -> bool:
+        return self.peft is not None
 
     @property
     def vocab_size(self) -> int:
@@ -112,8 +121,19 @@ class LoadedModel:
 
     def sampler_logits(self, batch: PackedBatch | RowByRow, keep_K: Tensor) -> Tensor:
         """Logits [K, V] after the tokens at the packed indices `keep_K`, as the sampler computes them; no gradients."""
+        rows_K = keep_K if self.shapes is None else at_least(keep_K)
         with self.linears.in_use():
-            return packed_logits(self.model, batch, keep_K)
+            return packed_logits(self.model, batch, rows_K)[: len(keep_K)]
+
+    def sampler_states(self, batch: PackedBatch) -> Tensor:
+        """Hidden states [T, N] of all tokens, from which `sampler_head` gives the same logits."""
+        with self.linears.in_use():
+            return hidden_states(self.model, batch)
+
+    def sampler_head(self, states_KN: Tensor) -> Tensor:
+        """Logits [K, V] of hidden states."""
+        with self.linears.in_use():
+            return head_logits(self.model, states_KN)
 
     def trainable_parameters(self) -> dict[str, torch.nn.Parameter]:
         """The weights to train, all or only the adapter's, under names without the adapter's key."""

@@ -6,15 +6,18 @@ It also keeps the time that chat templates write, which must not change when a r
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from time import monotonic, sleep
+from typing import IO
 
 from nat.errors import BackendError
 from nat.files import storage_failure, write_text
 
 LOCK = ".lock"
 TEMPLATE_TIME = "template_time.txt"
+_LOOK_SECONDS = 0.1
 _SHOWN = 40
 """Characters of a file that is wrong."""
 
@@ -43,11 +46,11 @@ def template_time(folder: Path | None, *, resume: bool) -> str:
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[None]:
+def claimed(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
     """Lock the folder for this process; the system releases the lock however the process ends.
 
     Raises:
-        BackendError: another process has locked it, or it cannot be written to.
+        BackendError: another process has locked it for `patience` seconds, or it cannot be written to.
 
     """
     try:
@@ -60,15 +63,25 @@ def claimed(folder: Path) -> Iterator[None]:
             hint="choose another --output_dir" if known is None else known.hint,
         ) from error
     with lock as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(file, patience):
             file.seek(0)
             raise BackendError(
                 f"{folder} is in use by another server, process {file.read().strip() or '(starting)'}",
                 hint="stop that server, or choose another --output_dir",
-            ) from None
+            )
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
+
+
+def _locked(file: IO[str], patience: float) -> bool:
+    """Lock a file, at once or within `patience` seconds; False if another process has it longer."""
+    deadline = monotonic() + patience
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if monotonic() >= deadline:
+            return False
+        sleep(_LOOK_SECONDS)

@@ -22,6 +22,7 @@ from nat.backend.products import (
     has_onednn,
     onednn_has_bfloat16,
     onednn_is_faster,
+    usual_packer,
     with_mkl,
     with_onednn,
 )
@@ -38,12 +39,22 @@ class PackedLinears:
     Weights that change in place are not noticed: call `forget`. Those that are exchanged as a whole are.
     """
 
-    def __init__(self, model: nn.Module, wide: nn.Module | None = None, lean: Sequence[LeanLayer] = ()) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        wide: nn.Module | None = None,
+        lean: Sequence[LeanLayer] = (),
+        *,
+        deterministic: bool = False,
+    ) -> None:
         """Does nothing on other devices than a CPU, and for other precisions than float32 and bfloat16.
 
         The layer `wide` computes in float32, whatever its weights are in. While the weights are in use, each `lean`
-        layer computes in place of its own, and its siblings are one product.
+        layer computes in place of its own, and its siblings are one product. With `deterministic`, what computes a
+        product depends neither on a time nor on the number of its tokens.
         """
+        self.state = object()
+        """Another one after copies were dropped: what was recorded reads memory that is free."""
         self._lean = lean
         self._merged: dict[Siblings, Product] = {}
         for layer in lean:
@@ -53,10 +64,12 @@ class PackedLinears:
         ]
         inside = {module for group in groups for module in group}
         groups += [(module,) for module in model.modules() if is_plain_linear(module) and module not in inside]
+        smallest = 0 if deterministic else SMALLEST_PACKED  # MKL's small products follow from the number of threads
         self._weights = [
-            _Weights(group, packer)
+            _Weights(group, packer, by_tokens=not deterministic)
             for group in groups
-            if _size(group) >= SMALLEST_PACKED and (packer := _packer(group[0].weight, wide=group[0] is wide))
+            if _size(group) >= smallest
+            and (packer := _packer(group[0].weight, wide=group[0] is wide, deterministic=deterministic))
         ]
 
     @contextmanager
@@ -79,6 +92,7 @@ class PackedLinears:
 
     def forget(self) -> None:
         """Drop the copies of weights that training changes; the next use makes them again."""
+        self.state = object()
         for weights in self._weights:
             if weights.forget():
                 self._merged.pop(weights.modules, None)
@@ -89,9 +103,11 @@ class PackedLinears:
 class _Weights:
     """The weights of linear layers that take the same input, reordered as one."""
 
-    def __init__(self, modules: tuple[nn.Linear, ...], packer: Packer) -> None:
+    def __init__(self, modules: tuple[nn.Linear, ...], packer: Packer, *, by_tokens: bool) -> None:
+        """`by_tokens` allows another product for many tokens, if that is faster."""
         self.modules = modules
         self.packer = packer
+        self._by_tokens = by_tokens and packer is with_onednn and modules[0].weight.dtype == torch.float32
         self.forwards: Sequence[tuple[nn.Module, Product]] = ()
         """What each layer computes while they are in use; empty until they are reordered."""
         self._sources: list[int] = []
@@ -108,7 +124,7 @@ class _Weights:
         weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs if bias is not None]
         one = len(pairs) == 1
         product = self.packer(weights[0] if one else torch.cat(weights), torch.cat(biases) if biases else None)
-        if self.packer is with_onednn and weights[0].dtype == torch.float32 and not onednn_is_faster():
+        if self._by_tokens and not onednn_is_faster():
             product = _by_tokens(product, pairs)
         self._sources = self._addresses()
         self.forwards = [(self.modules[0], product)] if one else _parts(self.modules, product)
@@ -195,11 +211,11 @@ def _size(modules: Sequence[nn.Linear]) -> int:
     return sum(module.weight.numel() for module in modules)
 
 
-def _packer(weight: Tensor, *, wide: bool) -> Packer | None:
+def _packer(weight: Tensor, *, wide: bool, deterministic: bool) -> Packer | None:
     if weight.device.type != "cpu" or weight.dtype not in {torch.float32, torch.bfloat16}:
         return None
     if weight.dtype == torch.float32:
-        return fastest_packer()
+        return usual_packer() if deterministic else fastest_packer()
     if wide:
         return _with_onednn_in_float32 if has_onednn() else None
     return with_onednn if onednn_has_bfloat16() else None

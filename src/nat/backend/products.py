@@ -57,6 +57,11 @@ def fastest_packer() -> Packer | None:
     return with_mkl if has_mkl else with_onednn if has_onednn() else None
 
 
+def usual_packer() -> Packer | None:
+    """The layout for float32 where a trial must not choose it."""
+    return with_onednn if has_onednn() else None
+
+
 @cache
 def onednn_is_faster() -> bool:
     """Whether oneDNN computes products of many tokens in float32 faster than torch's own operator."""

@@ -15,7 +15,7 @@ from fastapi import APIRouter
 
 from nat.backend.sampling import SamplingEngine
 from nat.backend.server.service import AnswerMemory
-from nat.backend.training.jobs import JobTable
+from nat.backend.training.job_table import JobTable
 from nat.wire.serving import ServeOptions
 
 

@@ -22,7 +22,9 @@ from functools import partial
 import torch
 
 from nat.backend.cores import FreeCores
+from nat.backend.devices import chosen_device, device_count
 from nat.backend.ended_thread import in_ended_thread
+from nat.backend.fixed_shapes import repeat_sums
 from nat.backend.forecast import Forecaster, check_capacity
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.worker import Worker
@@ -39,10 +41,11 @@ from nat.backend.tokenizer import ChatOptions
 from nat.backend.training.checkpoints import Checkpoint, Checkpoints, restore
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner
-from nat.backend.training.ledger import LEDGER, JobLedger
+from nat.backend.training.ledger import JobLedger
 from nat.backend.training.mismatch import OWN_PROBE, Probe
+from nat.backend.training.ranks import Ranks
 from nat.backend.training.reference import Reference
-from nat.backend.vllm.opening import choose_probe, vllm_engine
+from nat.backend.vllm.opening import choose_probe, vllm_engine, vllm_place
 from nat.errors import BackendError
 from nat.files import remove_unfinished
 from nat.http.asgi import App
@@ -51,6 +54,7 @@ from nat.http.server import Server, bind, port_of, signals_raised, stop_on_signa
 from nat.processor_time import LOOK_SECONDS, Patience
 from nat.secrets import new_key, unredacted
 from nat.wire.hosts import host_names
+from nat.wire.ledger import LEDGER
 from nat.wire.model_folder import writes_time
 from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, NOTICE, READY, ServeOptions
 
@@ -59,13 +63,18 @@ logger = logging.getLogger(__name__)
 _LAST_GRACE_SECONDS = 10.0
 """Seconds without work, after which this process ends if its parent has."""
 _LAST_BOUND_SECONDS = 170.0
-"""Seconds for this process to end after its parent, which waits ten seconds longer."""
+"""Seconds for this process to end after its parent, which waits ten seconds longer.
+
+A backend of the same run, which goes on after its parent was killed, waits so long for the folder.
+"""
 
 
 def serve(options: ServeOptions) -> None:
     """Serve until the process is stopped."""
     if options.threads is not None:
         torch.set_num_threads(options.threads)
+    if options.deterministic:
+        repeat_sums()
     with ExitStack() as stack:
         stack.enter_context(signals_raised())
         if options.exit_with_parent:
@@ -77,7 +86,8 @@ def serve(options: ServeOptions) -> None:
             for name, port in options.ports.items()
         }
         if options.output_dir is not None:
-            stack.enter_context(claimed(options.output_dir))
+            patience = _LAST_BOUND_SECONDS if options.resume and options.exit_with_parent else 0.0
+            stack.enter_context(claimed(options.output_dir, patience=patience))
         endpoint = Endpoint({name: port_of(listener) for name, listener in listeners.items()}, _api_key(options))
         opened = stack.enter_context(opener_of(options)(options, endpoint))
         app = create_app(
@@ -148,34 +158,52 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
     found = None
     if options.output_dir is not None:
         checkpoints = Checkpoints(options.output_dir / CHECKPOINTS, keep_last=options.keep_last)
-        found = _resumed(checkpoints, options)
+        found = resumed(checkpoints, options)
         remove_unfinished(options.output_dir / EXPORTS)
     check_capacity(options)
     loaded = _load(options, found)
-    for notice in notices_of(loaded) if options.exit_with_parent else ():
-        message = f"{options.name}: {notice}"
-        print(json.dumps({"event": NOTICE, "message": message}), flush=True)  # noqa: T201 - for the parent
+    notices = [*([] if checkpoints is None else checkpoints.notices), *notices_of(loaded)]
+    for notice in notices:
+        _tell(options, notice)
     version = f"{options.name}@{found.state.step if found else 0}"
     with ExitStack() as stack:
+        if (ranks := _ranks(options, loaded)) is not None:
+            stack.callback(ranks.stop)
+            ranks.start()
         if options.engine == "vllm":
             vllm = stack.enter_context(vllm_engine(options, loaded, version=version))
             probe = Probe(vllm.score, choose_probe)
-            jobs = None if checkpoints is None else _jobs(options, vllm, checkpoints, found, probe)
+            jobs = _jobs(options, vllm, checkpoints, found, probe=probe, ranks=ranks)
             stack.callback((vllm if jobs is None else jobs).close)
             vllm.start()
-            yield _opened(options, vllm, jobs)
+            yield opened(options, vllm, jobs, sampler=vllm_place(vllm.places))
         else:
             limits = EngineLimits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, loaded.device)
-            cores = FreeCores(torch.get_num_threads(), fixed=options.threads is not None)
+            cores = FreeCores(torch.get_num_threads(), fixed=options.threads is not None or options.deterministic)
             worker = Worker(Engine(loaded, policy_version=version, limits=limits), free_threads=cores.threads)
-            jobs = None if checkpoints is None else _jobs(options, worker, checkpoints, found, OWN_PROBE)
+            jobs = _jobs(options, worker, checkpoints, found, probe=OWN_PROBE, ranks=ranks)
             stack.callback((worker if jobs is None else jobs).close)
-            yield _opened(options, worker, jobs)
+            yield opened(options, worker, jobs)
 
 
-def _opened(options: ServeOptions, engine: SamplingEngine, jobs: TrainingJobs | None) -> Opened:
-    forecaster = Forecaster(options, engine, None if jobs is None else jobs.learner)
+def opened(options: ServeOptions, engine: SamplingEngine, jobs: TrainingJobs | None, *, sampler: str = "") -> Opened:
+    """The routes of training and sampling; accepted jobs that no checkpoint has are trained first."""
+    if jobs is not None and (lost := jobs.take_up()):
+        notice = (
+            f"the weights lack the updates of {', '.join(lost)}: the checkpoints that had them are damaged, and their "
+            f"batches are gone; training goes on from step {jobs.learner.step} without them"
+        )
+        logger.warning("%s", notice)
+        _tell(options, notice)
+    forecaster = Forecaster(options, engine, None if jobs is None else jobs.learner, sampler=sampler)
     return Opened(engine, [training_router(jobs, forecaster)], jobs=jobs)
+
+
+def _tell(options: ServeOptions, notice: str) -> None:
+    """Tell the parent's user, if there is a parent."""
+    if options.exit_with_parent:
+        event = {"event": NOTICE, "message": f"{options.name}: {notice}"}
+        print(json.dumps(event), flush=True)  # noqa: T201 - for the parent
 
 
 def _api_key(options: ServeOptions) -> str:
@@ -183,13 +211,14 @@ def _api_key(options: ServeOptions) -> str:
         return options.api_key.get_secret_value()
     if options.well_known_key is not None:
         return options.well_known_key
-    key = new_key()
+    key = options.key_prefix + new_key()
     text = f"No API key was given (set {API_KEY_VARIABLE}); for this run it is {key}"
     print(text, file=unredacted(sys.stderr))
     return key
 
 
-def _resumed(checkpoints: Checkpoints, options: ServeOptions) -> Checkpoint | None:
+def resumed(checkpoints: Checkpoints, options: ServeOptions) -> Checkpoint | None:
+    """The checkpoint to go on from; BackendError if there are some, and the options do not say to resume."""
     if not options.resume and (numbers := checkpoints.numbers()):
         raise BackendError(
             f"{checkpoints.folder} holds checkpoints of an earlier run, up to step {numbers[-1]}",
@@ -203,7 +232,6 @@ def _resumed(checkpoints: Checkpoints, options: ServeOptions) -> Checkpoint | No
 
 def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
     """Load the starting model, or the full weights of a checkpoint; an adapter is restored afterwards."""
-    lora = None if options.lora_rank is None else LoraSettings(options.lora_rank, options.lora_alpha)
     resumed = found.path if found is not None and not found.state.lora else None
     return in_ended_thread(
         partial(
@@ -211,10 +239,11 @@ def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
             resumed or options.model,
             dtype=options.dtype,
             device=options.device,
-            lora=lora,
+            lora=_lora(options),
             load_in_4bit=options.load_in_4bit,
             max_seq_length=options.max_seq_length,
             seed=options.seed,
+            deterministic=options.deterministic,
             verified=resumed is not None,
             chats=ChatOptions(
                 options.chat_template_kwargs,
@@ -225,21 +254,64 @@ def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
     )
 
 
+def _lora(options: ServeOptions) -> LoraSettings | None:
+    return None if options.lora_rank is None else LoraSettings(options.lora_rank, options.lora_alpha)
+
+
+def _ranks(options: ServeOptions, loaded: LoadedModel) -> Ranks | None:
+    """The other ranks of the learner; None if there is no learner, or it has one device."""
+    count = device_count(options.devices, chosen_device(options.device))
+    if options.output_dir is None or count == 1:
+        return None
+    load = partial(
+        load_model,
+        options.model,  # a checkpoint, which `loaded` may come from, is deleted before a rank is started again
+        dtype="bfloat16" if loaded.dtype == torch.bfloat16 else "float32",
+        lora=_lora(options),
+        load_in_4bit=options.load_in_4bit,
+        max_seq_length=loaded.max_seq_length,
+        plain_because=None if loaded.plain is None else loaded.plain.why,
+    )
+    return Ranks(load, loaded.device.type, count, logs=options.output_dir / "ranks")
+
+
 def _jobs(
-    options: ServeOptions, engine: SamplingEngine, checkpoints: Checkpoints, found: Checkpoint | None, probe: Probe
-) -> TrainingJobs:
-    assert options.output_dir is not None, "the options require a folder for checkpoints"
+    options: ServeOptions,
+    engine: SamplingEngine,
+    checkpoints: Checkpoints | None,
+    found: Checkpoint | None,
+    *,
+    probe: Probe,
+    ranks: Ranks | None,
+) -> TrainingJobs | None:
+    if checkpoints is None or options.output_dir is None:
+        return None
     loaded = engine.loaded
     longest = loaded.max_seq_length
+    phase = None if found is None else checkpoints.phase_of(found)
     reference = Reference(
         loaded,
-        lambda: load_model(options.model, dtype=options.dtype, device=options.device, max_seq_length=longest).model,
+        lambda: (
+            load_model(
+                phase or options.model,
+                dtype=options.dtype,
+                device=options.device,
+                max_seq_length=longest,
+                deterministic=options.deterministic,
+            ).model
+        ),
     )
-    learner = Learner(loaded, reference, probe)
+    learner = Learner(loaded, reference, probe, ranks)
     if found is not None:
-        restore(found, loaded, learner)
+        restore(found, loaded, learner, phase)
     known = found.state.jobs if found is not None else ()
     ledger = JobLedger(checkpoints.folder / LEDGER, step=learner.step, jobs=known)
     return TrainingJobs(
-        engine, learner, checkpoints, ledger, output_dir=options.output_dir, save_every=options.save_every
+        engine,
+        learner,
+        checkpoints,
+        ledger,
+        output_dir=options.output_dir,
+        save_every=options.save_every,
+        runs_programs=options.exit_with_parent,
     )

@@ -43,8 +43,8 @@ class Builder(ABC):
 
     @property
     @abstractmethod
-    def llm_only_serves(self) -> bool:
-        """For build functions of LLMs: True if trainer adapters name what they train, and this is none of it."""
+    def trained_llms(self) -> set[str]:
+        """The keys of the LLMs that trainer adapters refer to and train."""
 
     @property
     @abstractmethod

@@ -7,6 +7,7 @@ text are converted into each other, so that a workflow for one can be called wit
 
 import inspect
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any, get_origin, get_type_hints
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
@@ -34,7 +35,11 @@ class TypeConverter:
         wanted = hints.pop("return", None)
         if wanted is None or len(hints) != 1:
             raise TypeError(f"the converter {converter!r} needs one annotated argument and an annotated return")
-        self._converters.append((next(iter(hints.values())), wanted, converter))
+        self.add(next(iter(hints.values())), wanted, converter)
+
+    def add(self, source: Any, target: Any, converter: Converter) -> None:
+        """Register a converter under these types."""
+        self._converters.append((source, target, converter))
 
     def convert(self, value: Any, to_type: Any) -> Any:
         """The value as `to_type`, or TypeError."""
@@ -94,56 +99,17 @@ def _seen(value: Any) -> str:
     return f"{excerpt(repr(value), 120)} ({type(value).__name__})"
 
 
-def _request_to_text(request: ChatRequest) -> str:
-    return request.last_user_text
-
-
-def _text_to_request(text: str) -> ChatRequest:
-    return ChatRequest.from_string(text)
-
-
-def _either_to_text(either: ChatRequestOrMessage) -> str:
-    return either.request.last_user_text
-
-
-def _text_to_either(text: str) -> ChatRequestOrMessage:
-    return ChatRequestOrMessage(input_message=text)
-
-
-def _either_to_request(either: ChatRequestOrMessage) -> ChatRequest:
-    return either.request
-
-
-def _response_to_text(response: ChatResponse) -> str:
-    return response.text
-
-
-def _text_to_response(text: str) -> ChatResponse:
-    return ChatResponse.from_string(text)
-
-
-def _chunk_to_text(chunk: ChatResponseChunk) -> str:
-    return chunk.text
-
-
-def _text_to_chunk(text: str) -> ChatResponseChunk:
-    return ChatResponseChunk.from_string(text)
-
-
-CHAT_CONVERTERS = (
-    _request_to_text,
-    _text_to_request,
-    _either_to_text,
-    _text_to_either,
-    _either_to_request,
-    _response_to_text,
-    _text_to_response,
-    _chunk_to_text,
-    _text_to_chunk,
-)
-
-GLOBAL_CONVERTER = TypeConverter(CHAT_CONVERTERS)
+GLOBAL_CONVERTER = TypeConverter()
 """Converters for the whole process; plug-ins add theirs through `GlobalTypeConverter`."""
+
+GLOBAL_CONVERTER.add(ChatRequest, str, attrgetter("last_user_text"))
+GLOBAL_CONVERTER.add(str, ChatRequest, ChatRequest.from_string)
+GLOBAL_CONVERTER.add(ChatRequestOrMessage, str, attrgetter("request.last_user_text"))
+GLOBAL_CONVERTER.add(str, ChatRequestOrMessage, lambda text: ChatRequestOrMessage(input_message=text))
+GLOBAL_CONVERTER.add(ChatRequestOrMessage, ChatRequest, attrgetter("request"))
+for each in (ChatResponse, ChatResponseChunk):
+    GLOBAL_CONVERTER.add(each, str, attrgetter("text"))
+    GLOBAL_CONVERTER.add(str, each, each.from_string)
 
 
 class GlobalTypeConverter:

@@ -104,11 +104,12 @@ class WorkflowBuilder(EvalBuilder):
         return self._llm_name
 
     @property
-    def llm_only_serves(self) -> bool:
+    def trained_llms(self) -> set[str]:
         group = ComponentGroup.TRAINER_ADAPTERS
-        adapters = [self._components.config(group, name, TypedBaseModel) for name in self._components.names(group)]
-        trained = {name for adapter in adapters for name in trained_llms(adapter)}
-        return bool(trained) and self._llm_name not in trained
+        adapters = {
+            name: self._components.config(group, name, TypedBaseModel) for name in self._components.names(group)
+        }
+        return set[str]().union(*(trained_llms(adapters, name) for name in adapters))
 
     @property
     def llm_names(self) -> list[str]:
@@ -227,6 +228,11 @@ class WorkflowBuilder(EvalBuilder):
 
     def get_max_concurrency(self) -> int:
         return self._eval_general.max_concurrency
+
+    @property
+    def outage_timeout(self) -> float:
+        """`eval.general.outage_timeout`, in seconds."""
+        return self._eval_general.outage_timeout
 
     def get_output_dir(self) -> Path:
         return self._eval_general.report_dir

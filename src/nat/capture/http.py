@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Generator, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from nat.capture.library import httpx
@@ -11,6 +12,7 @@ from nat.capture.request import is_call_route
 from nat.capture.response import ResponseFilter
 from nat.capture.sdk import SDKAsyncClient, SDKClient
 from nat.capture.tap import Attempt, Tap
+from nat.capture.waiting import Call, sent, sent_blocking
 from nat.errors import describe_error
 
 _OF_THE_BODY = frozenset({b"content-length", b"content-encoding", b"transfer-encoding"})
@@ -27,10 +29,10 @@ class CapturingAsyncClient(SDKAsyncClient):
         attempt = self._tap.open(request.url.path, await request.aread()) if _is_call(request) else None
         if attempt is None:
             return await super().send(request, stream=stream, **options)
-        exchange = _Exchange(attempt, request, stream=stream)
+        exchange, send = _Exchange(attempt, request, stream=stream), super().send
         with _failure_recorded(attempt):
             for each in exchange.requests():
-                exchange.response = await super().send(each, stream=stream, **options)
+                exchange.response = await sent(exchange.call, partial(send, each, stream=stream, **options))
         return exchange.recorded()
 
 
@@ -45,10 +47,10 @@ class CapturingClient(SDKClient):
         attempt = self._tap.open(request.url.path, request.read()) if _is_call(request) else None
         if attempt is None:
             return super().send(request, stream=stream, **options)
-        exchange = _Exchange(attempt, request, stream=stream)
+        exchange, send = _Exchange(attempt, request, stream=stream), super().send
         with _failure_recorded(attempt):
             for each in exchange.requests():
-                exchange.response = super().send(each, stream=stream, **options)
+                exchange.response = sent_blocking(exchange.call, partial(send, each, stream=stream, **options))
         return exchange.recorded()
 
 
@@ -62,6 +64,11 @@ class _Exchange:
         self._attempt = attempt
         self._request = request
         self._stream = stream
+
+    @property
+    def call(self) -> Call:
+        """The call, for those who wait for its server."""
+        return Call(self._attempt.server, hash(self._attempt.body))
 
     def requests(self) -> Iterator[httpx.Request]:
         """The request, and once more without a field that the server refused."""

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from nat.capture.interning import Interner
+from nat.wire.sampling import target_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,12 @@ class ReplacedSampling:
 
     temperature: float
     model: str | None = None
-    """Only calls of this LLM (its key in the YAML, or a name of the model); None for all calls."""
+    """Only calls of this LLM (its key in the YAML, or a name of the model), or of several; None for all calls."""
+
+    @property
+    def names(self) -> set[str]:
+        """Of the LLMs; empty for all."""
+        return target_names(self.model)
 
 
 class RolloutCapture:

@@ -22,6 +22,9 @@ class Address:
     host: str
     port: int
 
+    def __str__(self) -> str:
+        return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
 
 def address_of(url: str) -> Address | None:
     """The address that a URL leads to; None if it names none."""

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from pydantic_core import to_json
 
 from nat.capture.library import httpx
-from nat.http.answers import MAX_ANSWER_BYTES, UNCOMPRESSED, BoundedChunks
+from nat.http.answers import MAX_ANSWER_BYTES, TEXT, UNCOMPRESSED, BoundedChunks
 
 _CONNECTIONS = httpx.Limits(max_connections=1000, max_keepalive_connections=200)
 """As many as a whole epoch may have in flight; httpx's own 100 would queue rollouts unseen."""
@@ -37,7 +37,7 @@ class SDKAsyncClient(httpx.AsyncClient):
         options |= {"stream": True, "follow_redirects": False}
         client = self._loops.of_running_loop()
         response = await (super().send(request, **options) if client is None else client.send(request, **options))
-        response.stream = _SDKChunks(response, self._most)
+        response.stream, response.encoding = _SDKChunks(response, self._most), TEXT
         try:
             if response.has_redirect_location:
                 await response.aclose()
@@ -60,7 +60,7 @@ class SDKClient(httpx.Client):
     def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
         request.headers.update(UNCOMPRESSED)
         response = super().send(request, **options | {"stream": True, "follow_redirects": False})
-        response.stream = _SDKChunks(response, self._most)
+        response.stream, response.encoding = _SDKChunks(response, self._most), TEXT
         try:
             if response.has_redirect_location:
                 response.close()

@@ -38,6 +38,9 @@ class FailedCall(BaseModel):
     error: str
     """The message of the server or of the connection."""
 
+    def __str__(self) -> str:
+        return self.error if self.status is None else f"Error code: {self.status} - {self.error}"
+
 
 @dataclass(frozen=True, slots=True)
 class CallTimes:

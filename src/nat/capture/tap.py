@@ -116,6 +116,12 @@ class Attempt:
         self.body = self._complete(token_ids=tap.server_knows_token_ids)
 
     @property
+    def server(self) -> str:
+        """The LLM and the address of its server, for people."""
+        address = "" if self._tap.server is None else f" at {self._tap.server}"
+        return f"LLM '{self._tap.llm_name or self._request.model}'{address}"
+
+    @property
     def headers(self) -> dict[str, str]:
         """Headers to add to the request."""
         capture = self._capture
@@ -179,8 +185,8 @@ class Attempt:
             policy = replace(policy, token_ids=False)
         fields, chat = self._request.fields, self._request.chat
         own = missing_defaults(fields, chat=chat, defaults=self._tap.defaults, seed=self._seed(policy))
-        names = {None, self._tap.llm_name, self._request.model, self._requested_model}  # of the call's LLM
-        if policy.replaced is not None and policy.replaced.model in names:
+        names = {self._tap.llm_name, self._request.model, self._requested_model}  # of the call's LLM
+        if policy.replaced is not None and (names & policy.replaced.names or not policy.replaced.names):
             own |= replaced({**fields, **own}, policy.replaced.temperature)
         self._sampling = read_sampling({**fields, **own})
         ours = recording_fields({**fields, **own}, chat=chat, policy=policy)
@@ -238,6 +244,7 @@ class Attempt:
             policy_version=policy_version,
             broken_prefix=choice.broken_prefix,
             lost_call=choice.lost_call,
+            engines=choice.engines,
         )
 
     def _push(self, steps: Iterable[IntermediateStepPayload]) -> None:

@@ -15,12 +15,23 @@ class ConsoleLog(logging.StreamHandler):  # type: ignore[type-arg] # generic for
 
     show: Show | None = None
 
+    def format(self, record: logging.LogRecord) -> str:
+        """A message may quote what a model wrote, which must not control the terminal."""
+        return _printable(super().format(record))
+
     def emit(self, record: logging.LogRecord) -> None:
         """A warning is a message for people; of errors, the place and the traceback are shown as well."""
         if self.show is None:
             super().emit(record)
         else:
-            self.show(record.getMessage() if record.levelno <= logging.WARNING else self.format(record))
+            is_message = record.levelno <= logging.WARNING
+            self.show(_printable(record.getMessage()) if is_message else self.format(record))
+
+
+def _printable(text: str) -> str:
+    from nat.reports.text import printable  # noqa: PLC0415 - heavy; `nat --help` logs nothing
+
+    return printable(text)
 
 
 def configure(level: str) -> None:

@@ -3,6 +3,9 @@
 Coroutines run on uvloop where it is installed. Ctrl-C, SIGTERM and SIGHUP cancel the command, and its cleanup runs.
 Code that blocks the event loop at that moment is interrupted after a few seconds, since nothing can be cancelled before
 it returns. A second signal, or a cleanup that hangs, kills the command's child processes and ends the process at once.
+
+A command with a `Preemption` can go on later: after SIGTERM its cleanup has the seconds of the grace and no more, and a
+further SIGTERM changes nothing, since service managers repeat it.
 """
 
 import asyncio
@@ -19,6 +22,7 @@ from typing import Any, TypeVar
 from nat.builder.child_processes import kill_children
 from nat.errors import WorkflowError
 from nat.processor_time import LOOK_SECONDS, Patience
+from nat.runs.preemption import Preemption
 
 T = TypeVar("T")
 
@@ -39,28 +43,25 @@ _SHOW_CURSOR = "\x1b[?25h"
 class Interrupted(KeyboardInterrupt):
     """A signal ended the command."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, exit_code: int) -> None:
         super().__init__(_reason(number))
         self.number = number
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code that shells report for a process that a signal ended."""
-        return _EXIT_CODE_BASE + self.number
+        self.exit_code = exit_code
 
 
 class SignalHandler:
     """Handles the signals of one command."""
 
-    def __init__(self) -> None:
+    def __init__(self, preemption: Preemption | None = None) -> None:
         self.number: int | None = None
-        self._cancel: Callable[[str], None] = lambda _: None
+        self._preemption = preemption
+        self._cancel: Callable[[str], object] = lambda _: None
         self._noticed = threading.Event()
         self._closed = threading.Event()
         self._interrupts = False
         self._terminals = [stream for stream in (sys.stdout, sys.stderr) if stream.isatty()]
 
-    def on_first(self, cancel: Callable[[str], None]) -> None:
+    def on_first(self, cancel: Callable[[str], object]) -> None:
         """Call `cancel` with the reason, from the signal handler, at the first signal."""
         self._cancel = cancel
 
@@ -76,33 +77,58 @@ class SignalHandler:
         """The signal handler; it runs on the main thread, between two instructions of any code."""
         if self.number is None:
             self.number = number
+            if (preemption := self._preempted_by(number)) is not None:
+                preemption.begin()
             self._leave_terminal(number)
             self._cancel(_reason(number))
             threading.Thread(target=self._enforce, args=(number,), daemon=True, name="signals").start()
         elif self._interrupts:
             self._interrupts = False
-            raise Interrupted(number)
-        else:
+            raise self.interrupted(number)
+        elif self.number != number or self._preempted_by(number) is None:
             self._end_at_once(number, "a second signal arrived")
+
+    def interrupted(self, number: int) -> Interrupted:
+        """The error that ends the command after this signal."""
+        return Interrupted(number, self._exit_code(number))
+
+    def _preempted_by(self, number: int) -> Preemption | None:
+        """What this signal begins, if it is the one after which the command goes on later."""
+        return self._preemption if signal.Signals(number).name == "SIGTERM" else None
+
+    def _exit_code(self, number: int) -> int:
+        """The exit code of a preemption, else the one that shells report for a process that a signal ended."""
+        preemption = self._preempted_by(number)
+        return preemption.exit_code if preemption is not None and preemption.begun else _EXIT_CODE_BASE + number
 
     def _enforce(self, number: int) -> None:
         """Interrupt code that blocks the event loop; end the process if the cleanup hangs."""
-        while not (self._noticed.wait(_NOTICE_SECONDS) or self._closed.is_set()):
+        preemption = self._preempted_by(number)
+        if preemption is None:
+            patience, notice = Patience(os.getpid(), _CLEANUP_SECONDS, _CLEANUP_BOUND_SECONDS), _NOTICE_SECONDS
+        else:
+            grace = preemption.seconds_left
+            patience, notice = Patience(os.getpid(), grace, grace), min(_NOTICE_SECONDS, grace / 4)
+        while not (self._noticed.wait(notice) or self._closed.is_set()):
             self._interrupts = True
             main = threading.main_thread().ident
             assert main is not None, "the main thread runs"
             signal.pthread_kill(main, number)
-        patience = Patience(os.getpid(), _CLEANUP_SECONDS, _CLEANUP_BOUND_SECONDS)
+            self._end_if(patience, number)
         while not self._closed.wait(LOOK_SECONDS):
-            if patience.ended():
-                self._end_at_once(number, f"the cleanup did not end: {patience}")
+            self._end_if(patience, number)
+
+    def _end_if(self, patience: Patience, number: int) -> None:
+        """End the process once its cleanup has had its time."""
+        if patience.ended():
+            self._end_at_once(number, f"the cleanup did not end: {patience}")
 
     def _end_at_once(self, number: int, why: str) -> None:
         kill_children()
         with suppress(OSError, ValueError):
             cursor = _SHOW_CURSOR if self._terminals else ""
             os.write(sys.stderr.fileno(), f"{cursor}Ended at once: {why}.\n".encode())
-        os._exit(_EXIT_CODE_BASE + number)
+        os._exit(self._exit_code(number))
 
     def _leave_terminal(self, number: int) -> None:
         """After a hang-up the terminal is gone, and writing to it would fail in the middle of the cleanup."""
@@ -114,9 +140,9 @@ class SignalHandler:
 
 
 @contextmanager
-def handled_signals() -> Iterator[SignalHandler]:
+def handled_signals(preemption: Preemption | None = None) -> Iterator[SignalHandler]:
     """Handle the signals inside the block; an ignored one (`nohup`) stays ignored."""
-    signals = SignalHandler()
+    signals = SignalHandler(preemption)
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return
@@ -143,10 +169,11 @@ def _reason(number: int) -> str:
     return f"interrupted by {signal.Signals(number).name}"
 
 
-def run(coroutine: Coroutine[Any, Any, T], *, keep_stdout: bool = False) -> T:
+def run(coroutine: Coroutine[Any, Any, T], *, keep_stdout: bool = False, preemption: Preemption | None = None) -> T:
     """Like `asyncio.run`, but SystemExit and KeyboardInterrupt in a task of user code end only that task.
 
-    With `keep_stdout`, what the agent and its framework print goes to stderr, so that `--json` prints JSON alone.
+    With `keep_stdout`, what the agent and its framework print goes to stderr, so that `--json` prints JSON alone. With
+    `preemption`, SIGTERM begins it; it cancels nothing if that is completed.
 
     Raises:
         Interrupted: Ctrl-C, SIGTERM or SIGHUP cancelled the coroutine, and its cleanup has run.
@@ -155,10 +182,16 @@ def run(coroutine: Coroutine[Any, Any, T], *, keep_stdout: bool = False) -> T:
     """
     gc.set_threshold(*_COLLECT_AFTER)
     printing = redirect_stdout(sys.stderr) if keep_stdout else nullcontext()
-    with printing, handled_signals() as signals, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with printing, handled_signals(preemption) as signals, asyncio.Runner(loop_factory=_loop_factory()) as runner:
         loop = runner.get_loop()
         task = loop.create_task(coroutine)
-        signals.on_first(lambda reason: _cancel_soon(loop, task, signals, reason))
+
+        def cancel(reason: str) -> None:
+            signals.noticed()
+            if preemption is None or not preemption.completed:
+                task.cancel(reason)
+
+        signals.on_first(lambda reason: loop.call_soon_threadsafe(cancel, reason))
         try:
             return _result(loop, task)
         except asyncio.CancelledError:
@@ -167,20 +200,12 @@ def run(coroutine: Coroutine[Any, Any, T], *, keep_stdout: bool = False) -> T:
                     "code of the configuration's components cancelled the command",
                     hint="look for a CancelledError that is raised although nothing was cancelled",
                 ) from None
-            raise Interrupted(signals.number) from None
+            raise signals.interrupted(signals.number) from None
         except SystemExit as error:
             raise WorkflowError(
                 f"code of the configuration's components called sys.exit({error.code!r})",
                 hint="raise an exception that says what is wrong; only the command itself may end the process",
             ) from error
-
-
-def _cancel_soon(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T], signals: SignalHandler, reason: str) -> None:
-    def cancel() -> None:
-        signals.noticed()
-        task.cancel(reason)
-
-    loop.call_soon_threadsafe(cancel)
 
 
 def _result(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T]) -> T:

@@ -4,11 +4,14 @@ A command's module is imported when the command runs, so that `nat --help` is qu
 """
 
 import logging
+import os
 import signal
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import entry_points, version
 from io import TextIOWrapper
+from itertools import pairwise
 
 import click
 
@@ -18,8 +21,12 @@ DISTRIBUTION = "nat-finetuning-harness"
 EXIT_FAILED = 1
 EXIT_SIGNAL = 128
 """Plus the number of the signal that ended the command, as in shells."""
+EXIT_GOES_ON = 75
+"""EX_TEMPFAIL: SIGTERM ended a run, which goes on with `--resume`."""
 _LAST_SECONDS = 5.0
 """Time for running threads to delay the exit of an interrupted command."""
+_LAST_SECONDS_OF_GRACE = 1.0
+"""Likewise, if the command has only some seconds."""
 _OVERRIDE = {"-o", "--override"}
 
 _COMMANDS = {
@@ -28,6 +35,7 @@ _COMMANDS = {
     "finetune": ("nat.cli.commands.finetune:finetune_command", "Train the model inside a workflow."),
     "probe": ("nat.cli.commands.probe:probe_command", "Tell whether training has a signal; train nothing."),
     "diagnose": ("nat.cli.commands.diagnose:diagnose_command", "Say why a run's reward is flat, and what to change."),
+    "replay": ("nat.cli.commands.replay:replay_command", "Train a recorded update again, and find what differs."),
     "runs": ("nat.cli.commands.runs:runs_command", "Look at runs, compare them, export their models."),
     "ui": ("nat.cli.commands.ui:ui_command", "Look at runs in a browser."),
     "export": ("nat.cli.commands.export:export_command", "The same as `nat runs export`."),
@@ -105,18 +113,26 @@ def cli(log_level: str) -> None:
 
 
 def run_cli() -> None:
-    """Run the command line; a `NatError` becomes text and exit code 1, a signal exit code 128 plus its number."""
+    """Run the command line; a `NatError` becomes text and exit code 1, a signal exit code 128 plus its number or 75."""
+    if command_of(sys.argv) == "finetune" and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(EXIT_GOES_ON))  # until the command handles it: nothing began
     from nat.secrets import keep_files_private, redact_output  # noqa: PLC0415 - as below
 
     keep_files_private()
     _prepare_output()
     redact_output()
     code = exit_code(sys.argv[1:])
-    if code > EXIT_SIGNAL:
+    if code > EXIT_SIGNAL or code == EXIT_GOES_ON:
         from nat.cli.event_loop import exit_within  # noqa: PLC0415 - keeps what `--help` imports to click alone
 
-        exit_within(_LAST_SECONDS, code)
+        exit_within(_LAST_SECONDS_OF_GRACE if code == EXIT_GOES_ON else _LAST_SECONDS, code)
     sys.exit(code)
+
+
+def command_of(argv: Sequence[str]) -> str | None:
+    """The command's name, before anything is parsed; `argv` begins with the program."""
+    words = (word for before, word in pairwise(argv) if before != "--log-level" and not word.startswith("-"))
+    return next(words, None)
 
 
 def _prepare_output() -> None:
@@ -178,7 +194,8 @@ def _interrupted(error: BaseException) -> int:
     from nat.cli.event_loop import Interrupted  # noqa: PLC0415 - keeps what `--help` imports to click alone
 
     cause = error.__cause__  # click raises Abort for every KeyboardInterrupt
-    number = cause.number if isinstance(cause, Interrupted) else signal.SIGINT
+    signaled = cause if isinstance(cause, Interrupted) else None
+    number = signal.SIGINT if signaled is None else signaled.number
     by = "" if number == signal.SIGINT else f" by {signal.Signals(number).name}"
     click.secho(f"Interrupted{by}.", fg="yellow", err=True)
-    return EXIT_SIGNAL + number
+    return EXIT_SIGNAL + number if signaled is None else signaled.exit_code

@@ -45,8 +45,8 @@ class LineProgress(RunProgress):
         self._clock = clock
         self._num_epochs = 0
         self._began: tuple[int, float] | None = None
-        """The first epoch, and when its rollouts began."""
-        self._epoch = 0
+        """The first epoch that this process plays from its beginning, and when its rollouts began."""
+        self._epoch: int | None = None
 
     def __enter__(self) -> Self:
         self._open.enter_context(self._lines.checked())
@@ -69,8 +69,9 @@ class LineProgress(RunProgress):
         self._lines.line(str(phase))
 
     def epoch_started(self, epoch: int, num_epochs: int) -> None:  # noqa: ARG002 - the protocol's signature
+        if self._epoch is not None or not self.goes_on:
+            self._began = self._began or (epoch, self._clock())
         self._epoch = epoch
-        self._began = self._began or (epoch, self._clock())
 
     def rollouts_started(self, phase: Phase, total: int | None) -> None:
         what = "held-out rollouts" if phase is Phase.VALIDATION else f"{self._place(self._epoch)}  rollouts"
@@ -103,16 +104,17 @@ class LineProgress(RunProgress):
     def warning(self, text: str) -> None:
         """The log shows it."""
 
-    def _place(self, epoch: int) -> str:
-        return f"epoch {epoch_number(epoch)}/{self._num_epochs}"
+    def _place(self, epoch: int | None) -> str:
+        return f"epoch {epoch_number(epoch or 0)}/{self._num_epochs}"
 
     def _left(self, record: EpochRecord) -> str:
-        """How long the other epochs take, validations between them included."""
+        """How long the other epochs take, validations between them included; nothing before one was played whole."""
         left = self._num_epochs - epoch_number(record.epoch)
-        if self._began is None or left <= 0:
+        first, at = self._began or (record.epoch + 1, 0.0)
+        done = epoch_number(record.epoch) - first
+        if done <= 0 or left <= 0:
             return ""
-        first, at = self._began
-        return f"  about {duration(max(1.0, (self._clock() - at) / (epoch_number(record.epoch) - first) * left))} left"
+        return f"  about {duration(max(1.0, (self._clock() - at) / done * left))} left"
 
 
 class LiveProgress(RunProgress):

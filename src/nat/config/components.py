@@ -155,10 +155,12 @@ def references_of(config: BaseModel) -> list[ComponentRef]:
     return [ref for _, ref in _references(config, ())]
 
 
-def trained_llms(adapter: BaseModel) -> set[str]:
-    """The LLMs that a trainer adapter's config refers to, without those that it only asks."""
-    refs = references_of(adapter)
-    return {str(r) for r in refs if r.component_group is ComponentGroup.LLMS and not isinstance(r, UntrainedLLMRef)}
+def trained_llms(adapters: Mapping[str, BaseModel], name: str) -> set[str]:
+    """The LLMs that a trainer adapter's config refers to, or the adapters in it; without those that it only asks."""
+    refs = references_of(adapters[name]) if name in adapters else []
+    own = {str(r) for r in refs if r.component_group is ComponentGroup.LLMS and not isinstance(r, UntrainedLLMRef)}
+    inner = {str(r) for r in refs if r.component_group is ComponentGroup.TRAINER_ADAPTERS} - {name}
+    return own.union(*(trained_llms(adapters, each) for each in inner))
 
 
 def judges_of(evaluator: BaseModel) -> set[str]:

@@ -5,7 +5,7 @@ has stays, key by key. What does not follow stays away: commands that train noth
 `missing_components` says what to write.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from itertools import chain, count
 from typing import Any, TypeVar
 
@@ -24,6 +24,9 @@ NAMES = {"trainer_adapter": "weights", "trajectory_builder": "rollouts", "traine
 The section of these components is the key with an `s`.
 """
 
+ROLES, TEAM = "trainer_adapters", "team"
+"""The key of `finetuning` with an adapter for each role, and the name of the component that this is short for."""
+
 C = TypeVar("C", bound=TypedBaseModel)
 Complete = Callable[[Tree], Tree]
 """Adds the keys that follow to a component."""
@@ -34,6 +37,7 @@ def with_defaults(tree: Tree, catalog: Catalog) -> Tree:
     if not isinstance(tree.get("finetuning"), dict):
         return tree
     adapters = _adapters_of_llms(tree, catalog)
+    tree = _with_roles(tree, adapters)
     llm = _trained_llm(tree, [name for name, usual in adapters.items() if usual is not None])
 
     def adapter(raw: Tree) -> Tree:
@@ -45,6 +49,28 @@ def with_defaults(tree: Tree, catalog: Catalog) -> Tree:
     builder, trainer = _usual_of_adapter(tree, catalog)
     tree = _with_part(tree, "trajectory_builder", lambda raw: _typed(raw, builder))
     return _with_part(tree, "trainer", lambda raw: _typed(raw, trainer))
+
+
+def _with_roles(tree: Tree, adapters: Mapping[str, str | None]) -> Tree:
+    """The tree with `finetuning.trainer_adapters`, adapters by role, as the component that trains them all.
+
+    The name of an LLM stands for the usual adapter of that LLM, whose model gets the LLM's name.
+    """
+    roles = tree["finetuning"].get(ROLES)
+    if not isinstance(roles, dict) or not roles or tree["finetuning"].get("trainer_adapter") is not None:
+        return tree
+    roles = {role: own if isinstance(own, dict) else {"adapter": own} for role, own in roles.items()}
+    section, llms = _mapping(tree.get("trainer_adapters")), _mapping(tree.get("llms"))
+    for own in roles.values():
+        name = str(own.get("adapter"))
+        llm = str(_mapping(section.get(name)).get("llm") or name)
+        if (usual := adapters.get(llm)) is not None:
+            section[name] = {"_type": usual, "llm": llm, **_mapping(section.get(name))}
+            llms[llm] = {**llms[llm], "model_name": llms[llm].get("model_name") or llm}
+    finetuning = {key: value for key, value in tree["finetuning"].items() if key != ROLES}
+    team = {"_type": "team_trainer_adapter", "roles": roles}
+    parts = {"finetuning": finetuning | {"trainer_adapter": TEAM}, "trainer_adapters": {**section, TEAM: team}}
+    return {**tree, **parts, "llms": llms}
 
 
 def _adapters_of_llms(tree: Tree, catalog: Catalog) -> dict[str, str | None]:

@@ -27,7 +27,8 @@ def places_of(tree: Tree, catalog: Catalog) -> dict[str, list[KeyPath]]:
 
 def _components(tree: Tree, catalog: Catalog) -> Iterator[tuple[KeyPath, type[BaseModel]]]:
     """Each component whose type is registered, with the class of its configuration."""
-    named = {(*path, str(name)): group for path, group in NAMED_SECTIONS.items() for name in value_at(tree, path) or ()}
+    sections = ((path, group, value_at(tree, path)) for path, group in NAMED_SECTIONS.items())
+    named = {(*p, str(name)): group for p, group, own in sections if isinstance(own, dict) for name in own}
     for path, group in {**named, **SINGLE_SECTIONS}.items():
         name = TypedBaseModel.discriminator(value_at(tree, path))
         if catalog.components[group].has(name):

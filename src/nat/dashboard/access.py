@@ -1,8 +1,9 @@
-"""Who may read the pages: whoever opens the link with the key. And what a page may do: nothing but show itself."""
+"""Who may use the pages: whoever opens the link with the key. And what a page may do: nothing but show itself."""
 
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode
+
+from starlette.requests import cookie_parser
 
 from nat.http.asgi import App, Message, Receive, Scope, Send, header
 from nat.http.guards import same_key
@@ -22,6 +23,7 @@ _HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
+_READING = {"GET", "HEAD"}
 _REFUSED = b"This page needs the link that `nat ui` has printed, with its key.\n"
 
 
@@ -47,7 +49,7 @@ class Access:
         if given is not None and self._is_key(given):
             rest = urlencode([(name, value) for name, value in query if name != KEY])
             await _send(guarded, HTTPStatus.SEE_OTHER, b"", *self._entry(scope["raw_path"], rest))
-        elif self._is_key(self._kept(scope)):
+        elif self._is_key(self._kept(scope)) and (scope["method"] in _READING or _from_own_page(scope)):
             await self._app(scope, receive, guarded)
         else:
             await _send(guarded, HTTPStatus.FORBIDDEN, _REFUSED, (b"content-type", b"text/plain; charset=utf-8"))
@@ -55,18 +57,23 @@ class Access:
     def _entry(self, path: bytes, query: str) -> tuple[tuple[bytes, bytes], ...]:
         """Headers that keep the key and lead to the same page without it, so that it stays out of the history."""
         cookie = f"{self._cookie}={self._key}; HttpOnly; SameSite=Lax; Path=/"
-        own = b"/" + path.lstrip(b"/")  # `//host` would lead elsewhere
+        own = b"/" + path.lstrip(b"/\\")  # `//host` would lead elsewhere, and browsers read `\` as `/`
         return (b"location", own + (f"?{query}".encode() if query else b"")), (b"set-cookie", cookie.encode())
 
     def _kept(self, scope: Scope) -> str:
-        try:
-            morsel = SimpleCookie(header(scope, b"cookie").decode("latin-1")).get(self._cookie)
-        except CookieError:
-            return ""
-        return "" if morsel is None else morsel.value
+        # The standard library's parser stops at a cookie of another local program that has, for example, brackets.
+        return cookie_parser(header(scope, b"cookie").decode("latin-1")).get(self._cookie, "")
 
     def _is_key(self, given: str) -> bool:
         return same_key(given.encode("utf-8", "replace"), self._key.encode())
+
+
+def _from_own_page(scope: Scope) -> bool:
+    """Whether a browser says that the request is of a page of this server.
+
+    It sends the cookie for pages of other ports of this host, too. The server has checked the host's name.
+    """
+    return header(scope, b"origin") == b"http://" + header(scope, b"host")
 
 
 async def _send(send: Send, status: HTTPStatus, body: bytes, *headers: tuple[bytes, bytes]) -> None:

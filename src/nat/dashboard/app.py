@@ -1,4 +1,4 @@
-"""The application behind `nat ui`: its pages, each read from a journal when it is asked for. It changes nothing."""
+"""The application behind `nat ui`: its pages, each read from a journal when it is asked for. It changes no run."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -12,6 +12,8 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from nat.dashboard.chat import ChatDesk
+from nat.dashboard.chat_pages import ChatPages
 from nat.dashboard.rendering import STATIC, render
 from nat.dashboard.runs import Runs, slug_of
 from nat.dashboard.views import (
@@ -23,20 +25,22 @@ from nat.dashboard.views import (
     epoch_view,
     held_out_rows,
     in_bin,
+    outcomes_of,
     paged,
     progress_of,
     rewards_view,
     rollout_view,
-    rollouts_of,
     tokens_view,
 )
 from nat.errors import JournalError
 from nat.reports.charts import two_curves
 from nat.reports.comparison import compare_runs
 from nat.reports.overview import overviews
+from nat.reports.rollouts import whole
 from nat.runs.journal import reading
 from nat.runs.liveness import ShownState
 from nat.runs.records import Phase, after_epoch
+from nat.runs.token_mismatch import of_rollout
 
 _ON_PAGE = 200
 """Rollouts in a list."""
@@ -44,12 +48,13 @@ _LAZY = 20_000
 """Rollouts from which on the histogram is read after the page is shown."""
 _SIDE_BY_SIDE = 8
 """Generations of an example on a page."""
-_LIVE = {ShownState.RUNNING, ShownState.RUNNING_OR_KILLED}
+_LIVE = {ShownState.RUNNING, ShownState.RUNNING_OR_INTERRUPTED}
 
 
-def create_app(root: Path | None) -> Starlette:
-    """The pages about the runs below a folder; without one, about those that the user knows."""
-    pages = Pages(Runs(root))
+def create_app(root: Path | None, desk: ChatDesk) -> Starlette:
+    """The pages about the runs below a folder; without one, about those that the user knows. `desk` has their chats."""
+    known = Runs(root)
+    pages = Pages(known)
     run = "/runs/{slug}"
     played = run + "/{phase}/{epoch}"
     routes: list[tuple[str, Callable[[Request], Response]]] = [
@@ -68,6 +73,7 @@ def create_app(root: Path | None) -> Starlette:
     ]
     return Starlette(
         routes=[
+            *ChatPages(known, desk).routes(),  # first, since `chat` is no phase of a run
             *(Route(path, handler, methods=["GET"]) for path, handler in routes),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
@@ -189,9 +195,10 @@ class Pages:
         phase, epoch = _played(request)
         name = request.query_params.get("id", "")
         with reading(folder) as journal:
-            records = rollouts_of(journal, phase, epoch, name)
-        page = paged(_number(request, "page", 1), _SIDE_BY_SIDE, len(records))
-        views = [rollout_view(record, phase) for record in records[page.begin : page.begin + page.size]]
+            outcomes = outcomes_of(journal, phase, epoch, name)
+            page = paged(_number(request, "page", 1), _SIDE_BY_SIDE, len(outcomes))
+            shown = outcomes[page.begin : page.begin + page.size]
+            views = [rollout_view(record, phase) for record in whole(journal, phase, epoch, shown)]
         here: dict[str, Any] = {"links": links, "phase": phase, "epoch": epoch, "example": name}
         return _html("example.html", where=epoch_title(phase, epoch), views=views, page=page, **here)
 
@@ -200,21 +207,25 @@ class Pages:
         phase, epoch = _played(request)
         name, generation = request.query_params.get("id", ""), _number(request, "generation", 0)
         with reading(folder) as journal:
-            records = rollouts_of(journal, phase, epoch, name)
-            generations = [record.generation for record in records]
-            record = next((each for each in records if each.generation == generation), records[0])
-            tokens = tokens_view(journal, record, request.query_params.get("colour"))
-            metrics = next((each.metrics for each in journal.each_epoch() if each.epoch == epoch), {})
+            outcomes = outcomes_of(journal, phase, epoch, name)
+            chosen = next((each for each in outcomes if each.generation == generation), outcomes[0])
+            trained = journal.epoch(epoch) if phase is Phase.TRAIN else None
+            packed = journal.mismatch(epoch, chosen.example_id) if phase is Phase.TRAIN else None
+            records = list(whole(journal, phase, epoch, [chosen] if packed is None else outcomes))
+            record = next(each for each in records if each.generation == chosen.generation)
+            tokens = tokens_view(
+                journal, record, request.query_params.get("colour"), of_rollout(records, record, packed)
+            )
         return _html(
             "rollout.html",
             view=rollout_view(record, phase),
             tokens=tokens,
-            mismatch=metrics.get("train/logprob_diff_mean") if phase is Phase.TRAIN else None,
+            mismatch=None if trained is None else trained.metrics.get("train/logprob_diff_mean"),
             where=epoch_title(phase, epoch),
             links=links,
             phase=phase,
             epoch=epoch,
-            beside=_beside(generations, record.generation),
+            beside=_beside([each.generation for each in outcomes], record.generation),
         )
 
     def compare(self, request: Request) -> Response:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from nat.data_models.score import is_score
 from nat.reports.charts import Chart
@@ -16,6 +16,8 @@ STATIC = Path(__file__).parent / "static"
 MOST_CHARS = 20_000
 """Characters of a text that a page shows."""
 _SHADES = 10
+_LABEL_CHARS = 200
+"""Characters of a series' name in a picture."""
 
 
 def render(template: str, *, most_chars: int = MOST_CHARS, **values: Any) -> str:
@@ -24,10 +26,15 @@ def render(template: str, *, most_chars: int = MOST_CHARS, **values: Any) -> str
 
 
 def _visible(value: Any) -> Any:
-    """Every printed value passes here, before it is escaped; markup is only what templates made."""
+    """Every printed value passes here, before it is escaped; markup is only what templates made.
+
+    Whatever a journal has as a name or a message, no page has more than `MOST_CHARS` of it.
+    """
     if value is None:
         return ""
-    return printable(str(value)) if isinstance(value, str) and not isinstance(value, Markup) else value
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return printable(value if len(value) <= MOST_CHARS else f"{value[:MOST_CHARS]}…")
 
 
 def number(value: float | None) -> str:
@@ -42,15 +49,16 @@ def shade(value: float | None, low: float, high: float) -> str:
     return f"g{round(_SHADES * (value - low) / (high - low)) if high > low else _SHADES // 2}"
 
 
-def chart_json(chart: Chart) -> str:
-    """What the browser draws, as JSON of ASCII alone."""
+def chart_json(chart: Chart) -> Markup:
+    """What the browser draws, as JSON of ASCII alone, escaped and never cut."""
     series = [
         {
-            "label": printable(each.label),
+            "label": printable(one_line(each.label, _LABEL_CHARS)),
             "mark": each.mark.value,
             "values": _plain(each.values),
             "low": _plain(each.low),
             "high": _plain(each.high),
+            "notes": [printable(one_line(note, _LABEL_CHARS)) for note in each.notes],
         }
         for each in chart.series
     ]
@@ -62,7 +70,7 @@ def chart_json(chart: Chart) -> str:
         "lanes": list(chart.lanes),
         "links": list(chart.links),
     }
-    return json.dumps(drawn, separators=(",", ":"))
+    return escape(json.dumps(drawn, separators=(",", ":")))
 
 
 def _plain(values: Any) -> list[float | None]:

@@ -9,15 +9,13 @@ from nat.dashboard.rendering import STATIC, render
 from nat.dashboard.views import epoch_title, held_out_rows, rollout_view, run_view
 from nat.finetuning.diagnosis.gather import findings_in
 from nat.reports.charts import histogram_chart, spread
-from nat.reports.rollouts import RolloutChoice, chosen
+from nat.reports.rollouts import RolloutChoice, chosen, whole
 from nat.runs.journal import Journal
 from nat.runs.outcomes import histogram
 from nat.runs.records import Phase
-from nat.runs.rollouts import RolloutRecord
 
 MOST_BYTES = 2_000_000
-_SHOWN = 2
-"""Rollouts of the highest and of the lowest reward."""
+_SHOWN = RolloutChoice(best=2, worst=2, failed=1)
 _MOST_CHARS = 4000
 _ROWS = 100
 """Rows of a table of epochs or examples."""
@@ -27,6 +25,7 @@ def report_html(journal: Journal) -> str:
     """The page, of less than `MOST_BYTES`: rollouts that would make it larger are left out."""
     view, played, validations = run_view(journal), journal.played(Phase.TRAIN), journal.validations()
     last = played[-1] if played else None
+    outcomes = [] if last is None else journal.outcomes(Phase.TRAIN, last)
     script, style = _script(), _style()
     values = {
         "view": view,
@@ -35,7 +34,7 @@ def report_html(journal: Journal) -> str:
         "rows": spread(held_out_rows(validations[0], validations[-1]), _ROWS) if len(validations) > 1 else [],
         "before": validations[0] if validations else None,
         "after": validations[-1] if validations else None,
-        "histogram": None if last is None else histogram_chart(histogram(journal.outcomes(Phase.TRAIN, last))),
+        "histogram": histogram_chart(histogram(outcomes)),
         "last": None if last is None else epoch_title(Phase.TRAIN, last),
         "links": None,
         "script": Markup(script),  # noqa: S704 - files of ours, and no file of a run
@@ -43,28 +42,13 @@ def report_html(journal: Journal) -> str:
         "policy": f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; base-uri 'none'; "
         "form-action 'none'",
     }
-    shown = [] if last is None else [rollout_view(each, Phase.TRAIN) for each in _extremes(journal, last)]
+    records = whole(journal, Phase.TRAIN, last or 0, chosen(outcomes, _SHOWN))
+    shown = [rollout_view(each, Phase.TRAIN) for each in records]
     while True:
         page = render("report.html", most_chars=_MOST_CHARS, rollouts=shown, **values)
         if not shown or len(page.encode()) < MOST_BYTES:
             return page
         shown = shown[:-1]
-
-
-def _extremes(journal: Journal, epoch: int) -> list[RolloutRecord]:
-    """Rollouts of the highest and of the lowest reward, and one that failed; only these are read whole."""
-    outcomes = {(each.example_id, each.generation): each for each in journal.outcomes(Phase.TRAIN, epoch)}
-    stubs = [
-        RolloutRecord(example_id=each.example_id, generation=each.generation, reward=each.reward)
-        for each in outcomes.values()
-    ]
-    wanted = chosen(stubs, RolloutChoice(best=_SHOWN, worst=_SHOWN, failed=1))
-    return [
-        record
-        for stub in wanted
-        for record in journal.rollouts(Phase.TRAIN, epoch, stub.example_id)
-        if record.generation == stub.generation
-    ]
 
 
 def _script() -> str:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 from urllib.parse import urlencode
 
@@ -289,9 +290,11 @@ def rollout_view(record: RolloutRecord, phase: Phase) -> RolloutView:
     )
 
 
-def tokens_view(journal: Journal, record: RolloutRecord, wanted: str | None) -> TokensView:
-    """Its tokens, coloured as wanted if the journal has what it takes."""
-    colours = colours_of(record.rows)
+def tokens_view(
+    journal: Journal, record: RolloutRecord, wanted: str | None, mismatch: Sequence[float | None] = ()
+) -> TokensView:
+    """Its tokens, coloured as wanted if the journal has what it takes; `mismatch` as `of_rollout` gives it."""
+    colours, gaps = colours_of(record.rows, mismatch), iter(mismatch)
     colour = next((each for each in colours if each.value == wanted), colours[0])
     problem, pieces = None, None
     try:
@@ -300,7 +303,12 @@ def tokens_view(journal: Journal, record: RolloutRecord, wanted: str | None) -> 
         problem = error.message
     rows = [
         TokenRow(
-            row_tokens(row, pieces and pieces(row.token_ids[:_TOKENS_SHOWN]), _TOKENS_SHOWN),
+            row_tokens(
+                row,
+                pieces and pieces(row.token_ids[:_TOKENS_SHOWN]),
+                _TOKENS_SHOWN,
+                list(islice(gaps, row.num_sampled)),
+            ),
             len(row.token_ids),
             row.num_sampled,
         )
@@ -309,14 +317,14 @@ def tokens_view(journal: Journal, record: RolloutRecord, wanted: str | None) -> 
     return TokensView(rows, colours, colour, problem)
 
 
-def rollouts_of(journal: Journal, phase: Phase, epoch: int, example_id: str) -> list[RolloutRecord]:
+def outcomes_of(journal: Journal, phase: Phase, epoch: int, example_id: str) -> list[Outcome]:
     """The generations of an example.
 
     Raises:
         JournalError: there are none.
 
     """
-    found = list(journal.rollouts(phase, epoch, example_id))
+    found = journal.outcomes(phase, epoch, [example_id])
     if not found:
         raise JournalError(f"{epoch_title(phase, epoch)} has no rollout of that example", hint="choose one of its page")
     return found

@@ -29,23 +29,27 @@ EvalDatasetBaseConfig = DatasetBaseConfig
 EvalDatasetBaseConfigT = TypeVar("EvalDatasetBaseConfigT", bound=DatasetBaseConfig)
 
 
-class EvalDatasetJsonConfig(DatasetBaseConfig, name="json"):
+class EvalDatasetFileConfig(DatasetBaseConfig):
+    """A file whose rows follow from its contents, so that it need not be read again while it stays as it is."""
+
+
+class EvalDatasetJsonConfig(EvalDatasetFileConfig, name="json"):
     """A JSON list of objects."""
 
 
-class EvalDatasetJsonlConfig(DatasetBaseConfig, name="jsonl"):
+class EvalDatasetJsonlConfig(EvalDatasetFileConfig, name="jsonl"):
     """One JSON object per line."""
 
 
-class EvalDatasetCsvConfig(DatasetBaseConfig, name="csv"):
+class EvalDatasetCsvConfig(EvalDatasetFileConfig, name="csv"):
     """A header and rows of cells; every cell is text."""
 
 
-class EvalDatasetParquetConfig(DatasetBaseConfig, name="parquet"):
+class EvalDatasetParquetConfig(EvalDatasetFileConfig, name="parquet"):
     """A parquet table; needs the extra `parquet`."""
 
 
-class EvalDatasetXlsConfig(DatasetBaseConfig, name="xls"):
+class EvalDatasetXlsConfig(EvalDatasetFileConfig, name="xls"):
     """The first sheet of an Excel workbook (`.xlsx`), whose first row names the columns; needs the extra `xls`."""
 
 

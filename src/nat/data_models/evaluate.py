@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
 
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.evaluator import EvaluatorBaseConfig
+from nat.data_models.ray_rollouts import RayRollouts
 
 
 class EvalModel(BaseModel):
@@ -80,12 +81,17 @@ class EvalGeneralConfig(EvalModel):
     """Time limit of a rollout in seconds; null for no limit."""
     scoring_timeout: float | None = Field(default=300.0, gt=0)
     """Time limit in seconds for the score of an answer; null for no limit."""
+    outage_timeout: float = Field(default=600.0, ge=0)
+    """Seconds that calls wait for an LLM's server that refuses connections or has no capacity; then the evaluation or
+    the run ends. Time limits stand still meanwhile. 0: calls do not wait, and fail after the LLM's `max_retries`."""
     output_dir: Path = Path(".tmp/nat/eval")
     """Folder of the reports."""
     output: EvalOutputConfig | None = None
     """Further options of the reports."""
     dataset: SerializeAsAny[DatasetBaseConfig] | None = None
     """The dataset that the workflow runs on."""
+    rollouts: RayRollouts | None = None
+    """Play the rollouts of `nat eval` in processes of a Ray cluster; `nat finetune` has `finetuning.rollouts`."""
 
     @property
     def report_dir(self) -> Path:

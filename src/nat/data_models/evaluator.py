@@ -50,8 +50,8 @@ class EvalInputItem(BaseModel):
     """The expected answer from the dataset."""
     output_obj: Any = None
     """The answer of the workflow."""
-    expected_trajectory: list[IntermediateStep] = []
-    trajectory: list[IntermediateStep] = []
+    expected_trajectory: list[IntermediateStep] = Field(default_factory=list)
+    trajectory: list[IntermediateStep] = Field(default_factory=list)
     """The steps of the run, in order."""
     full_dataset_entry: Any = None
     """The whole row."""
@@ -73,17 +73,13 @@ class EvalInput(BaseModel):
 
 
 class ComparisonFacts(BaseModel):
-    """What a score took that compares generations, and how the order mattered; an epoch adds these up.
+    """Of a score that compares generations, how the order mattered; an epoch adds these up.
 
     A group's numbers are spread evenly over its scores, so they need not be whole.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True)  # earlier releases recorded the judge's calls here, too
 
-    calls: float = 0.0
-    """Calls of the judge."""
-    prompt_tokens: float = 0.0
-    completion_tokens: float = 0.0
     reused: float = 0.0
     """Groups that had been judged before."""
     pairs: float = 0.0
@@ -120,6 +116,8 @@ class EvalOutputItem(BaseModel):
     """Traceback of the error, if the evaluator raised one; written to `failures.txt` only."""
     timed_out: bool = Field(default=False, exclude=True)
     """True if there is no score because of a time limit."""
+    scoring: tuple[float, float] | None = Field(default=None, exclude=True, repr=False)
+    """When its scoring began and ended, in seconds since 1970."""
     step_rewards: dict[int | str, float] | None = None
     """Rewards of single steps, by the number of an LLM call (from 0, or -1 for the last) or by a step's UUID. With
     `finetuning.reward_function.credit` they are trained on instead of the score, which is still reported."""

@@ -17,6 +17,7 @@ from pydantic import (
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import EvaluatorRef, TrainerAdapterRef, TrainerRef, TrajectoryBuilderRef
 from nat.data_models.llm_usage import PriceConfig
+from nat.data_models.ray_rollouts import RayRollouts
 from nat.data_models.tracker import TrackerConfig, TrackerName
 from nat.secrets import excerpt
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
@@ -364,7 +365,8 @@ class FinetuneConfig(FinetuneModel):
     target_functions: list[str] = ["<workflow>"]
     """Train only LLM calls that these functions make, or preference pairs of candidates that they push."""
     target_model: str | None = None
-    """Train only calls of this LLM (its key under `llms`, or its model name); null: the adapter's."""
+    """Train only calls of this LLM (its key under `llms`, or its model name), or of several, separated by commas; null:
+    the adapter's."""
     sampling_in_training: SamplingInTraining | None = None
     """Sampling of the target model in training rollouts; null keeps the agent's settings."""
     curriculum_learning: CurriculumLearningConfig = CurriculumLearningConfig()
@@ -374,9 +376,9 @@ class FinetuneConfig(FinetuneModel):
     phases: list[PhaseConfig] = []
     """Phases, which train the same model one after the other. Each has a `name` and `num_epochs`, and may have its own
     `trajectory_builder`, `trainer_adapter`, `trainer` and `curriculum_learning`."""
-    max_staleness: int = Field(default=0, ge=0, le=1)
-    """Updates by which the weights of a rollout may be older than those that its training begins with. With 1, the
-    rollouts of the next epoch are played while the backend trains; older ones are left out."""
+    max_staleness: int = Field(default=0, ge=0, le=8)
+    """Updates by which the weights of a rollout may be older than those that its training begins with. The rollouts of
+    so many epochs are played ahead while the backend trains; older ones are left out."""
     output_dir: Path = Path(".tmp/nat/finetuning")
     """Parent of the runs' folders."""
     run_configuration: FinetuneRunConfig | None = None
@@ -393,6 +395,8 @@ class FinetuneConfig(FinetuneModel):
     """Prices of LLMs, and the most that a run may spend; null counts tokens alone."""
     guards: GuardsConfig = GuardsConfig()
     """Thresholds of checks that end a run that cannot learn, or warn."""
+    rollouts: RayRollouts | None = None
+    """Play rollouts in processes of a Ray cluster; null plays them in this process, or at an endpoint."""
     trackers: dict[TrackerName, SerializeAsAny[TrackerConfig]] = {}
     """Where the run is shown as well, by name."""
 
@@ -410,6 +414,17 @@ class FinetuneConfig(FinetuneModel):
     def total_epochs(self) -> int:
         """Epochs of all phases."""
         return sum(phase.num_epochs for phase in self.phases) or self.num_epochs
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_other_roles(cls, section: Any) -> Any:
+        """What `with_defaults` could not read as roles is left."""
+        if isinstance(section, dict) and "trainer_adapters" in section:
+            if (roles := section["trainer_adapters"]) and isinstance(roles, dict):
+                raise ValueError("trainer_adapter and trainer_adapters: both are set; the second trains several LLMs")
+            given = excerpt(str(roles), 60)
+            raise ValueError(f"trainer_adapters: expected an LLM for each role, such as {{planner: llm}}, got {given}")
+        return section
 
     @model_validator(mode="after")
     def _phases_fit(self) -> Self:

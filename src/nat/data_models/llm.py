@@ -61,6 +61,11 @@ class LLMBaseConfig(TypedBaseModel):
         return USUAL_CONCURRENCY
 
     @property
+    def repeats_bits(self) -> bool:
+        """Whether an answer's log probabilities are promised to the bit, whatever else the server does."""
+        return False
+
+    @property
     def openai_endpoint(self) -> ModelEndpoint | None:
         """Where requests are sent; None for an LLM with another API."""
         return None

@@ -6,7 +6,7 @@ from pathlib import Path
 from nat.builder.builder import Builder
 from nat.builder.dataset_loader import DatasetLoaderInfo
 from nat.data_models.component_ref import ComponentGroup
-from nat.data_models.dataset_handler import EvalDatasetCustomConfig
+from nat.data_models.dataset_handler import EvalDatasetCustomConfig, EvalDatasetFileConfig
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import ANY_FAILURE, DatasetError, NatError, describe_error
@@ -15,6 +15,31 @@ from nat.eval.table import rows_of
 from nat.registry.catalog import current_catalog
 
 logger = logging.getLogger(__name__)
+
+KnownItems = dict[str, tuple[object, list[EvalInputItem]]]
+"""The items of files that were read, by file and options, each with the state that the file had."""
+
+
+async def items_of(config: DatasetBaseConfig, builder: Builder, known: KnownItems) -> list[EvalInputItem]:
+    """The dataset's items, read once while its file stays as it is, which are not to be changed.
+
+    A function of the user's, or a plug-in's loader of another kind, is asked each time: it may give others.
+    """
+    if config.file_path is None or not isinstance(config, EvalDatasetFileConfig):
+        return await load_items(config, builder)
+    state, key = _state(Path(config.file_path)), config.model_dump_json()
+    if key not in known or known[key][0] != state:
+        known[key] = state, await load_items(config, builder)
+    return known[key][1]
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """Changes with the file; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 async def load_items(config: DatasetBaseConfig, builder: Builder) -> list[EvalInputItem]:

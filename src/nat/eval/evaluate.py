@@ -5,6 +5,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
+from time import time
 
 from nat.builder.builder import EvalBuilder
 from nat.builder.context import own_steps
@@ -13,18 +14,27 @@ from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig, EvalGeneralConfig
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput
-from nat.data_models.llm_usage import usage_of_steps
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.data_models.score import is_score
-from nat.errors import ANY_FAILURE, EvaluationError
+from nat.errors import ANY_FAILURE, EvaluationError, first_error
 from nat.eval.comparison import compared
 from nat.eval.dataset import check_expected_answers, repeat_items
-from nat.eval.dataset_source import load_items, select_dataset
+from nat.eval.dataset_source import items_of, select_dataset
 from nat.eval.eval_callbacks import EvalCallbackManager, build_eval_result
 from nat.eval.report import check_writable, write_reports
 from nat.eval.result_path import WHOLE, JsonPath, answer_of, compile_path
-from nat.eval.scoring import canceled_from_outside, scoring_limit, unscored, validate_output
+from nat.eval.scoring import (
+    average,
+    canceled_from_outside,
+    keep_scores,
+    scores_kept,
+    scoring_limit,
+    timed,
+    unscored,
+    validate_output,
+)
 from nat.eval.usage_stats import usage_of
+from nat.rollout.keeping import Keeper, PassKeeper
 from nat.rollout.rollout import Rollout
 from nat.rollout.session import WorkflowSession, current_pass, current_session, opened_session
 from nat.secrets import excerpt
@@ -32,6 +42,8 @@ from nat.secrets import excerpt
 __all__ = ["EvaluationRun", "EvaluationRunConfig", "EvaluationRunOutput"]
 
 logger = logging.getLogger(__name__)
+
+_KEEPS_NOTHING = Keeper(known={}, keep=lambda *_: None)
 
 
 def chosen_examples(ids: Sequence[str]) -> Collection[str]:
@@ -85,18 +97,20 @@ class EvaluationRun:
             check_writable(session.config.eval.general.report_dir, "eval.general.output_dir")
         dataset = select_dataset(session.config.eval.general.dataset, self.config.dataset)
         evaluators = {name: session.builder.get_evaluator(name) for name in session.config.eval.evaluators}
-        items = repeat_items(await load_items(dataset, session.builder), self.config.reps)
+        known = await items_of(dataset, session.builder, session.known_items)
+        items = repeat_items(known, self.config.reps)
         check_expected_answers(items, dataset, session.config.eval.evaluators)
         chosen = chosen_examples([str(item.id) for item in items])
-        items = [item for item in items if str(item.id) in chosen]
+        items = [item.model_copy(deep=True) for item in items if str(item.id) in chosen]
         callbacks = await self._callbacks(session.builder)
         await _announce(callbacks, session.config, dataset, items, job_id)
         session.announce(len(items))
         with callbacks.evaluation_context():
-            played = await _play_all(session, items, pass_index, path, callbacks)
+            kept = (current_pass().keeper or _KEEPS_NOTHING).of_pass(pass_index)
+            played = await _play_all(session, items, kept, path, callbacks)
             answered = [item for _, item, failure in played if failure is None]
-            with own_steps() as steps:
-                results = await _score_all(evaluators, answered, session.config.eval.general, callbacks)
+            with own_steps() as kept.steps:
+                results = await _score_all(evaluators, answered, session.config.eval.general, callbacks, kept)
         if session.phase == "eval":  # a run knows more of its rollouts, and completes their traces itself
             session.traces.evaluated((rollout.item_id for rollout, _, _ in played), results)
         failures = [failure for _, _, failure in played if failure is not None]
@@ -111,7 +125,7 @@ class EvaluationRun:
                 for r, _, _ in played
             ],
             usage_stats=usage_of(all_items),
-            judge_usage=usage_of_steps(steps),
+            judge_usage=kept.judge_usage(),
         )
         if self.config.write_output:
             output = write_reports(output, self.config, session.config, dataset, job_id)
@@ -182,14 +196,20 @@ Played = tuple[Rollout, EvalInputItem, RolloutFailure | None]
 async def _play_all(
     session: WorkflowSession,
     items: Sequence[EvalInputItem],
-    pass_index: int,
+    kept: PassKeeper,
     path: JsonPath | None,
     callbacks: EvalCallbackManager,
 ) -> list[Played]:
     """One rollout per item, with the concurrency of the session; a cancellation ends all of them."""
+    number = kept.number
 
     async def play(item: EvalInputItem) -> Played:
-        rollout = await session.run(item, seed=session.seed_of(item.id, pass_index), generation=pass_index)
+        if (rollout := kept.rollout(item)) is None:
+            seed = session.seed_of(item.id, number)
+            rollout = await session.run(item, seed=seed, generation=number, interrupted=kept.keep_interrupted)
+            kept.keep_rollout(rollout)
+        else:
+            session.ended(rollout)
         played, failure = _played(item, rollout, path)
         if failure is None and callbacks.has_callbacks:
             [usage] = usage_of([played]).usage_stats_items.values()
@@ -197,7 +217,7 @@ async def _play_all(
             await callbacks.call("a_on_usage_stats", item=played, usage_stats_item=usage)
         return rollout, played, failure
 
-    async with asyncio.TaskGroup() as tasks:
+    async with first_error(), asyncio.TaskGroup() as tasks:
         rollouts = [tasks.create_task(play(item), name=f"rollout {item.id}") for item in items]
     return [rollout.result() for rollout in rollouts]
 
@@ -227,15 +247,16 @@ async def _score_all(
     items: list[EvalInputItem],
     config: EvalGeneralConfig,
     callbacks: EvalCallbackManager,
+    kept: PassKeeper,
 ) -> list[tuple[str, EvalOutput]]:
     """Each evaluator's scores of the items that have an answer; all evaluators at the same time."""
 
     async def score(name: str, evaluator: EvaluatorInfo) -> EvalOutput:
-        output = await score_items(name, evaluator, items, config)
+        output = await score_items(name, evaluator, items, config, kept)
         await callbacks.call("a_on_evaluator_score", eval_output=output, evaluator_name=name)
         return output
 
-    async with asyncio.TaskGroup() as tasks:
+    async with first_error(), asyncio.TaskGroup() as tasks:
         scored = [
             tasks.create_task(score(name, evaluator), name=f"evaluator {name}")
             for name, evaluator in evaluators.items()
@@ -244,17 +265,32 @@ async def _score_all(
 
 
 async def score_items(
-    name: str, evaluator: EvaluatorInfo, items: list[EvalInputItem], config: EvalGeneralConfig
+    name: str,
+    evaluator: EvaluatorInfo,
+    items: list[EvalInputItem],
+    config: EvalGeneralConfig,
+    kept: PassKeeper | None = None,
 ) -> EvalOutput:
     """The scores of one evaluator, within its time; if it fails, no item has a score.
 
-    One that compares generations scores them together with those of the other passes of this context.
+    One that compares generations scores them together with those of the other passes of this context. Those that `kept`
+    has are not asked for again.
     """
+    keeper, together = kept or _KEEPS_NOTHING.of_pass(0), evaluator.config.compares_generations
 
     async def score(given: list[EvalInputItem]) -> EvalOutput:
-        return await _scored(name, evaluator, given, config)
+        known = keeper.scores(name, given, together=together)
+        open_examples = {item.example for item in given if str(item.id) not in known}
+        rest = [item for item in given if str(item.id) not in known or (together and item.example in open_examples)]
+        with scores_kept(lambda scores: keeper.keep_scores(name, scores, together=together)):
+            output = await _scored(name, evaluator, rest, config)
+        if not known:
+            return output
+        scores = known | {str(item.id): item for item in output.eval_output_items}
+        found = [scores[str(item.id)] for item in given]
+        return EvalOutput(average_score=average(found), eval_output_items=found)
 
-    return await (compared(name, items, score) if evaluator.config.compares_generations else score(items))
+    return await (compared(name, items, score) if together else score(items))
 
 
 async def _scored(
@@ -262,7 +298,7 @@ async def _scored(
 ) -> EvalOutput:
     if not items:
         return EvalOutput(average_score=None, eval_output_items=[])
-    limit = None
+    limit, begun = None, time()
     try:
         async with scoring_limit(config, len(items)) as limit:
             output: object = await evaluator.evaluate_fn(EvalInput(eval_input_items=items))
@@ -270,11 +306,17 @@ async def _scored(
         if canceled_from_outside():
             raise
         if limit is not None and limit.expired:
-            return EvalOutput(average_score=None, eval_output_items=[limit.late(item) for item in items])
-        logger.debug("evaluator '%s' failed", name, exc_info=error)
-        failed = [unscored(item.id, error) for item in items]
+            failed = [limit.late(item) for item in items]
+        else:
+            logger.debug("evaluator '%s' failed", name, exc_info=error)
+            failed = [unscored(item.id, error) for item in items]
+        failed = timed(failed, begun)
+        keep_scores(failed)
         return EvalOutput(average_score=None, eval_output_items=failed)
     if not isinstance(output, EvalOutput):
         wrong = f"the evaluator returned {excerpt(repr(output), 80)}, not an EvalOutput"
         return EvalOutput(average_score=None, eval_output_items=[unscored(item.id, wrong) for item in items])
-    return validate_output(output, items)
+    valid = validate_output(output, items)
+    scores = timed(valid.eval_output_items, begun)
+    keep_scores(scores)
+    return valid.model_copy(update={"eval_output_items": scores})

@@ -5,7 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.evaluator import EvalOutputItem
-from nat.data_models.rollout_failure import NO_SCORE, SCORED_TOO_LATE, TIMED_OUT, FailureCount, FirstFailure, counted
+from nat.data_models.rollout_failure import (
+    CALLS_FAILED,
+    NO_SCORE,
+    SCORED_TOO_LATE,
+    TIMED_OUT,
+    FailureCount,
+    FirstFailure,
+    counted,
+)
 
 FAILURES_NAME = "failures.txt"
 
@@ -110,6 +118,10 @@ _OF_SCORES = {
 }
 _WORKFLOW = "Fix the workflow: the traceback is in failures.txt, and `nat run` plays one input."
 _EVALUATOR = "Fix the evaluator: the traceback is in failures.txt, and `nat eval` runs it on the same dataset."
+_CALLS = (
+    "Correct what the error names, and let the agent raise the errors of its calls: one that catches them and answers "
+    "hides why it fails."
+)
 _DEADLINE = "Raise eval.general.item_timeout, lower eval.general.max_concurrency, or shorten the episodes."
 _SCORING_DEADLINE = "Find out what the evaluator waits for, or raise eval.general.scoring_timeout."
 
@@ -120,6 +132,8 @@ def remedy_of(cause: str, error: str | None) -> str:
         return _DEADLINE
     if cause.startswith(SCORED_TOO_LATE):
         return _SCORING_DEADLINE
+    if cause == CALLS_FAILED:
+        return known_remedy(error) or _CALLS
     if cause.startswith(NO_SCORE):
         return _known(error, _OF_SCORES) or known_remedy(error) or _EVALUATOR
     return known_remedy(error) or _WORKFLOW

@@ -2,16 +2,18 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
+from time import time
 
+from nat.capture.outages import Deadline, deadline
 from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.score import is_score, mean, score_problem
-from nat.errors import ANY_FAILURE, describe_error, traceback_of
+from nat.errors import ANY_FAILURE, NatError, describe_error, traceback_of
 
 
 def average(items: Iterable[EvalOutputItem]) -> float | None:
@@ -66,6 +68,11 @@ def _no_numbers(items: Sequence[EvalOutputItem]) -> bool:
 SCORING_TIMEOUT = "eval.general.scoring_timeout"
 
 
+def whole_time(per_answer: float | None, answers: int, at_a_time: int) -> float | None:
+    """Seconds for so many answers."""
+    return None if per_answer is None else per_answer * math.ceil(answers / at_a_time)
+
+
 @dataclass(frozen=True)
 class ScoringTime:
     """The time limit of one evaluator for `answers`."""
@@ -73,20 +80,20 @@ class ScoringTime:
     per_answer: float | None
     answers: int
     at_a_time: int
-    _whole: asyncio.Timeout
+    _whole: Deadline
 
     @property
     def whole(self) -> float | None:
         """Seconds for all answers, if `at_a_time` of them are scored in parallel."""
-        return None if self.per_answer is None else self.per_answer * math.ceil(self.answers / self.at_a_time)
+        return whole_time(self.per_answer, self.answers, self.at_a_time)
 
     @property
     def expired(self) -> bool:
-        return self._whole.expired()
+        return self._whole.expired
 
     def each(self) -> float | None:
         """Seconds for one score; the caller applies them to each score, so the limit for all is removed."""
-        self._whole.reschedule(None)
+        self._whole.lift()
         return self.per_answer
 
     def late(self, item: EvalInputItem) -> EvalOutputItem:
@@ -101,13 +108,12 @@ _current: ContextVar[ScoringTime | None] = ContextVar("nat_scoring_time", defaul
 @asynccontextmanager
 async def scoring_limit(config: EvalGeneralConfig, answers: int) -> AsyncIterator[ScoringTime]:
     """Cancel the block with TimeoutError when its time is over."""
-    async with asyncio.timeout(None) as timer:
-        time = ScoringTime(config.scoring_timeout, answers, config.max_concurrency, timer)
-        if time.whole is not None:
-            timer.reschedule(asyncio.get_running_loop().time() + time.whole)
-        token = _current.set(time)
+    whole = whole_time(config.scoring_timeout, answers, config.max_concurrency)
+    async with deadline(whole) as timer:
+        limit = ScoringTime(config.scoring_timeout, answers, config.max_concurrency, timer)
+        token = _current.set(limit)
         try:
-            yield time
+            yield limit
         finally:
             _current.reset(token)
 
@@ -123,20 +129,77 @@ def canceled_from_outside() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+KeepScores = Callable[[Sequence[EvalOutputItem]], None]
+
+
+@dataclass
+class _Kept:
+    """The scores of an evaluator, each kept once."""
+
+    keep: KeepScores
+    seen: set[str] = field(default_factory=set)
+    error: NatError | None = None
+    """Why the first one could not be kept that could not."""
+
+    def add(self, scores: Sequence[EvalOutputItem]) -> None:
+        new = [score for score in scores if str(score.id) not in self.seen]
+        self.seen.update(str(score.id) for score in new)
+        try:
+            self.keep(new)
+        except NatError as error:
+            self.error = self.error or error
+
+
+_kept: ContextVar[_Kept | None] = ContextVar("nat_kept_scores", default=None)
+
+
+@contextmanager
+def scores_kept(keep: KeepScores) -> Iterator[None]:
+    """Inside the block, `keep` gets each score of an evaluator once, as soon as it is known.
+
+    An error of `keep` is raised at the end of the block: inside of it, it would be one of the evaluator. Until then,
+    nothing more is scored.
+    """
+    kept = _Kept(keep)
+    token = _kept.set(kept)
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+    if kept.error is not None:
+        raise kept.error
+
+
+def keep_scores(scores: Sequence[EvalOutputItem]) -> None:
+    """Keep scores that are known before their evaluator ends, so that a run that is killed does not ask again."""
+    if (kept := _kept.get()) is not None:
+        kept.add(scores)
+
+
 async def scored_within(
     seconds: float | None, items: Sequence[EvalInputItem], score: Callable[[], Awaitable[Sequence[EvalOutputItem]]]
 ) -> Sequence[EvalOutputItem]:
     """What `score` returns; if it fails or takes longer, each item without a score and with the reason."""
-    timer = asyncio.timeout(seconds)
+    if (kept := _kept.get()) is not None and kept.error is not None:
+        return [unscored(item.id, kept.error) for item in items]
+    timer, begun = None, time()
     try:
-        async with timer:
-            return await score()
+        async with deadline(seconds) as timer:
+            scores = timed(await score(), begun)
     except (*ANY_FAILURE, asyncio.CancelledError) as error:  # the boundary of user code
         if canceled_from_outside():
             raise
-        if timer.expired():
+        if timer is not None and timer.expired:
             return [timed_out(item, f"no score within {seconds:g} s ({SCORING_TIMEOUT})") for item in items]
         return [unscored(item.id, error) for item in items]
+    keep_scores(scores)
+    return scores
+
+
+def timed(items: Sequence[EvalOutputItem], begun: float) -> list[EvalOutputItem]:
+    """Items whose scoring began then and ends now, if nobody measured that of the item alone."""
+    span = begun, time()
+    return [item if item.scoring else item.model_copy(update={"scoring": span}) for item in items]
 
 
 def timed_out(item: EvalInputItem, error: str) -> EvalOutputItem:

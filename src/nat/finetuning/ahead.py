@@ -1,36 +1,71 @@
-"""Play the rollouts of the next epoch while the backend trains on the last one."""
+"""Play the rollouts of later epochs, in turn, while the backend trains on earlier ones."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from nat.data_models.finetuning import TrajectoryCollection
 from nat.finetuning.run_context import Stopwatch
+from nat.runs.rollouts import RolloutRecord
+
+
+@dataclass(frozen=True)
+class CollectedRollouts:
+    """All rollouts of an epoch."""
+
+    trajectories: TrajectoryCollection
+    records: Sequence[RolloutRecord]
+    seconds: float
+    """In which they were played."""
+
+
+Play = Callable[[], Awaitable[CollectedRollouts]]
 
 
 class RolloutsAhead:
-    """The rollouts of one epoch in a task of their own; their error is raised where they are taken."""
+    """The epochs that were admitted and not taken, the oldest first; an error is raised where its epoch is taken."""
 
-    def __init__(self, epoch: int, play: Callable[[], Awaitable[TrajectoryCollection]]) -> None:
-        self._watch = Stopwatch()
-        self._seconds: float | None = None
-        self._task = asyncio.create_task(self._timed(play), name=f"rollouts of epoch {epoch}")
+    def __init__(self) -> None:
+        self._tasks: deque[asyncio.Task[CollectedRollouts]] = deque()
+        self._ended = 0.0
+        self._watch: Stopwatch | None = None
+
+    def __len__(self) -> int:
+        return len(self._tasks)
 
     @property
     def seconds(self) -> float:
-        """Seconds that the rollouts have taken so far, or took."""
-        return self._watch.total if self._seconds is None else self._seconds
+        """Seconds in which rollouts were played so far."""
+        return self._ended + (0.0 if self._watch is None else self._watch.total)
 
-    async def collected(self) -> TrajectoryCollection:
-        """Wait for the trajectories; canceling the wait cancels the rollouts."""
-        return await self._task
+    def admit(self, epoch: int, play: Play) -> None:
+        """Play an epoch as soon as those before it are played."""
+        before = self._tasks[-1] if self._tasks else None
+        self._tasks.append(asyncio.create_task(self._played(play, before), name=f"rollouts of epoch {epoch}"))
+
+    async def take(self) -> CollectedRollouts:
+        """Wait for the oldest epoch; canceling the wait cancels its rollouts."""
+        return await self._tasks.popleft()
+
+    async def finish(self) -> None:
+        """Wait for all epochs, which can be taken afterwards."""
+        for task in self._tasks:
+            await task
 
     async def abandon(self) -> None:
-        """Cancel the rollouts, and wait for their end; an error of theirs is dropped."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        """Cancel the rollouts, and wait for their end; errors of theirs are dropped."""
+        tasks, self._tasks = self._tasks, deque()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _timed(self, play: Callable[[], Awaitable[TrajectoryCollection]]) -> TrajectoryCollection:
+    async def _played(self, play: Play, before: asyncio.Task[CollectedRollouts] | None) -> CollectedRollouts:
+        if before is not None:
+            await asyncio.wait({before})
+            before.result()  # an epoch after a failed one is not played
+        self._watch = Stopwatch()
         try:
             return await play()
         finally:
-            self._seconds = self._watch.total
+            self._ended, self._watch = self.seconds, None

@@ -29,8 +29,9 @@ def answer_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
     scored = [record for own in groups for record in own]
     rewards = [record.reward or 0.0 for record in scored]
     low, high = min(rewards, default=0.0), max(rewards, default=0.0)
+    solved = max(1.0, high) if equal([low, high]) else high  # a score that all have, below 1, may be the lowest
     found = {
-        "rollout/answer_shown": _share(_solved_as_shown(own, high) for own in groups),
+        "rollout/answer_shown": _share(_solved_as_shown(own, solved) for own in groups),
         "rollout/output_alone": _share(map(_output_does_not_depend, groups)),
         "rollout/stopped_inside": _share(map(_stopped_inside, scored)),
         "rollout/tool_errors": _share(_ERROR.match(text) is not None for text in _results_of_tools(scored)),

@@ -10,14 +10,16 @@ from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, TrainerA
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.summary import path_in_run
 from nat.runs.records import BestEpoch, BestMeasure
-from nat.wire.serving import CHECKPOINTS, NEWEST_CHECKPOINT
+from nat.wire.serving import CHECKPOINTS, LLMS, NEWEST_CHECKPOINT
 
 logger = logging.getLogger(__name__)
 
 BEST_MODEL = "best_model"
 """Folder in the run's folder that the best model is exported to."""
+LAST_MODEL = "model"
+"""Likewise, of the weights at the end of a run that has completed."""
 SECONDS_AFTER_INTERRUPT = 12.0
-"""Time to export it after Ctrl-C or SIGTERM, for which a user waits; the message has the command that exports it."""
+"""Time to export it after Ctrl-C, for which a user waits; the message has the command that exports it."""
 
 
 async def keep_if_best(
@@ -31,11 +33,11 @@ async def keep_if_best(
     if score is None or (best is not None and score <= best.score):
         return
     kept = await adapter.keep_best() if epoch > 0 and isinstance(adapter, CheckpointKeeper) else None
-    folder = None if kept is None or kept.path is None else Path(kept.path)
-    path = path_in_run(folder, run.journal.run_dir)
-    record = BestEpoch(
-        epoch=epoch, score=score, measure=measure, weights=None if kept is None else kept.name, checkpoint=path
-    )
+    record = BestEpoch(epoch=epoch, score=score, measure=measure)
+    if kept is not None:
+        folder, *others = (each and path_in_run(Path(each), run.journal.run_dir) for each in (kept.path, *kept.others))
+        found = {"weights": kept.name, "checkpoint": folder, "others": others}
+        record = record.model_copy(update=found)
     run.append(record)
     logger.info("Best so far: %s", record)
 
@@ -77,11 +79,12 @@ def saved_results(run_dir: Path, trained_llm: str | None, best: BestEpoch | None
     if not run_dir.is_dir():
         return []
     lines = [f"Results so far are in {run_dir}"]
-    newest = run_dir / CHECKPOINTS / NEWEST_CHECKPOINT
-    if newest.is_dir():
-        option = f"-o llms.{trained_llm or '<name>'}.model"
-        path = newest.parent / newest.resolve().name
-        lines.append(f"Newest checkpoint: {path}; it loads as a model: `{option} {path}`")
+    of_llms = {path.name: path for path in sorted((run_dir / LLMS).glob("*"))}
+    for llm, folder in {trained_llm or "<name>": run_dir, **of_llms}.items():
+        newest = folder / CHECKPOINTS / NEWEST_CHECKPOINT
+        if newest.is_dir():
+            path = newest.parent / newest.resolve().name
+            lines.append(f"Newest checkpoint: {path}; it loads as a model: `-o llms.{llm}.model {path}`")
     if best is not None:
         lines.append(f"Best model: {best_text(best, run_dir)}")
     return lines
@@ -91,6 +94,10 @@ def best_text(best: BestEpoch, run_dir: Path) -> str:
     """Describe the best model: its score, its path, and the command that exports it as a plain model."""
     if best.epoch == 0:
         return f"the one that the run started from ({best})"
+    if best.others:
+        own = [run_dir / each for each in (best.checkpoint, *best.others) if each]
+        commands = [f"`nat runs export {folder.parent.parent}`" for folder in own]
+        return f"{best.weights} ({best}); as plain models: {' and '.join(commands)}"
     if best.checkpoint is not None:
         return f"{run_dir / best.checkpoint} ({best}); as a plain model: `nat runs export {run_dir}`"
     return f"{best.weights or 'not kept, as the adapter keeps no checkpoints'} ({best})"

@@ -1,5 +1,6 @@
 """Check everything about a run that can be checked without training, and plan what it will take."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from math import ceil
 from pathlib import Path
@@ -10,10 +11,12 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model
 from nat.config.components import references_of
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.finetuning import BudgetConfig, FinetuneRunConfig
+from nat.data_models.ray_rollouts import RayRollouts
 from nat.errors import ConfigError
 from nat.finetuning.events import Observer, StepBegun
 from nat.finetuning.expected_load import expected_load
 from nat.finetuning.health import check_health
+from nat.finetuning.identity import check_resumed, identity_of
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.plan import Plan, resolve
 from nat.finetuning.proposals import Proposal, proposals
@@ -21,6 +24,8 @@ from nat.finetuning.runtime import LOADING, build_stages, warnings_of
 from nat.finetuning.stage import Stage
 from nat.finetuning.verdict import smallest_improvement
 from nat.finetuning.workflow_sessions import opened_remote
+from nat.rollout.workers import Workers
+from nat.runs.journal import reading
 from nat.runs.records import Phase
 from nat.sizing.forecast import ForecastRequest, TrainingForecast, fitting_text, misfit_text
 from nat.sizing.load import EpochSeconds, RolloutLoad, epoch_seconds
@@ -54,6 +59,10 @@ class FinetunePlan(BaseModel):
     num_generations: int | None
     """Rollouts of each example in an epoch; None if the builder does not say."""
     max_concurrency: int
+    rollouts: RayRollouts | None = None
+    """Where they are played; None for this process or an endpoint."""
+    nodes: dict[str, int] = {}
+    """How many of these processes have started on each machine, by its address."""
     num_held_out: int | None
     """Examples of the validation dataset; None without one."""
     validation_interval: int | None
@@ -77,6 +86,8 @@ class FinetunePlan(BaseModel):
     """Likewise, if half of the examples change for better or worse."""
     proposals: list[Proposal] = []
     """Values of settings that follow from what was seen."""
+    finished_epochs: int | None = None
+    """Of the run that would go on; null for a new run. All other numbers are those of the whole run."""
     phase: str | None = None
     """Name of the phase of training that this is the plan of; null for a run without phases."""
     phases: "list[FinetunePlan]" = []
@@ -85,7 +96,10 @@ class FinetunePlan(BaseModel):
     @model_serializer(mode="wrap")
     def _without_phases(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
-        return {name: value for name, value in fields.items() if value or name not in {"phase", "phases", "budget"}}
+        absent = {"phase", "phases", "budget", "nodes"} | (
+            {"finished_epochs"} if self.finished_epochs is None else set()
+        )
+        return {name: value for name, value in fields.items() if value or name not in absent}
 
     @property
     def num_validations(self) -> int:
@@ -105,18 +119,29 @@ class FinetunePlan(BaseModel):
         return epoch_seconds(speed, self.load, self.rollouts_per_epoch, steps)
 
 
-async def dry_run(given: FinetuneRunConfig, *, observe: Observer = lambda _event: None) -> FinetunePlan:
+async def dry_run(
+    given: FinetuneRunConfig,
+    *,
+    resume: Path | None = None,
+    accept_changes: bool = False,
+    observe: Observer = lambda _event: None,
+) -> FinetunePlan:
     """Resolve the configuration, read the datasets, build every component and ask the backend for a forecast.
 
+    With `resume`, a run's folder, the plan is that of going on with it.
     Raises what `run_finetuning` would raise before its first rollout, and ConfigError if training does not fit into the
     memory that is free. Leaves no files but the measured speed, in the user's cache.
     """
     plan = await resolve(given)
+    if resume is not None:
+        identity = await asyncio.to_thread(identity_of, plan)
+        check_resumed(resume, plan, identity, accept_changes=accept_changes)
     load = expected_load(plan)
     observe(StepBegun(LOADING))
     async with AsyncExitStack() as stack:
         builder = await stack.enter_async_context(plan.opened())
-        await opened_remote(stack, plan, builder)
+        remote = await opened_remote(stack, plan, builder)
+        nodes = remote.nodes if isinstance(remote, Workers) else {}
         stages = await build_stages(plan, builder)
         for components, stage in zip(stages, plan.stages, strict=True):
             await components.adapter.initialize(stage.finetuning)
@@ -133,7 +158,7 @@ async def dry_run(given: FinetuneRunConfig, *, observe: Observer = lambda _event
         ]
     for forecast in forecasts:
         if forecast is not None and not forecast.fits:
-            finding = f"llms.{plan.trained_llm}: {misfit_text(forecast)} (rollouts: {load.basis})"
+            finding = f"llms.{', '.join(plan.students)}: {misfit_text(forecast)} (rollouts: {load.basis})"
             raise ConfigError([finding], hint=fitting_text(forecast.fitting))
     trained, measured = plan.trained_llm, forecasts[0]
     said = None if trained is None or measured is None else providers[trained].advice(measured)
@@ -147,12 +172,14 @@ async def dry_run(given: FinetuneRunConfig, *, observe: Observer = lambda _event
             warnings=warnings,
             load=load,
             forecast=forecast,
+            nodes=nodes,
             proposals=proposals(plan, stage, load, forecast),
             smallest_improvement=smallest_improvement(held_out),
             smallest_with_changes=smallest_improvement(held_out, changed=CHANGED),
         )
         for stage, forecast in zip(plan.stages, forecasts, strict=True)
     ]
+    plans[0] = plans[0].model_copy(update={"finished_epochs": _finished(resume)})
     if not plan.finetuning.phases:
         return plans[0]
     once: dict[str, Any] = {
@@ -164,6 +191,14 @@ async def dry_run(given: FinetuneRunConfig, *, observe: Observer = lambda _event
     }
     of_phases = [plan.model_copy(update=once) for plan in plans]
     return plans[0].model_copy(update={"num_epochs": plan.finetuning.total_epochs, "phases": of_phases})
+
+
+def _finished(run_dir: Path | None) -> int | None:
+    """Epochs that a run has finished."""
+    if run_dir is None:
+        return None
+    with reading(run_dir) as journal:
+        return journal.num_epochs()
 
 
 def _plan(plan: Plan, stage: Stage, **found: Any) -> FinetunePlan:
@@ -182,6 +217,7 @@ def _plan(plan: Plan, stage: Stage, **found: Any) -> FinetunePlan:
         num_generations=stage.num_generations,
         rollouts_per_epoch=plan.num_rollouts(stage).get(Phase.TRAIN),
         max_concurrency=config.eval.general.max_concurrency,
+        rollouts=config.finetuning.rollouts,
         num_held_out=plan.num_held_out,
         validation_interval=given.validation_interval if given.validation_dataset else None,
         output_dir=finetuning.output_dir,
@@ -200,7 +236,7 @@ async def forecast_of(plan: Plan, stage: Stage, load: RolloutLoad, adapter: Trai
     request = ForecastRequest(
         workload=load.workload(rollouts, at_a_time=plan.config.eval.general.max_concurrency),
         num_rollouts=rollouts,
-        overlap=bool(stage.finetuning.max_staleness),
+        overlap=stage.finetuning.max_staleness,
         probe_seconds=PROBE_SECONDS,
     )
     return await adapter.forecast(request)

@@ -24,13 +24,14 @@ from nat.finetuning.summary import compared, summarise
 from nat.finetuning.validation import no_verdict, validate
 from nat.finetuning.verdict import Comparison
 from nat.runs.journal import Journal
+from nat.runs.preemption import Preempted, resume_command
 from nat.runs.records import RunState, ValidationRecord, after_epoch
 from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
 
 SECONDS_AFTER_INTERRUPT = 6.0
-"""Time for a validation after Ctrl-C or SIGTERM, for which a user waits; what is missing can be played later."""
+"""Time for a validation after Ctrl-C, for which a user waits; what is missing can be played later."""
 
 _CANNOT_BE_JUDGED = (BackendUnreachable, EvaluationError, JournalError, StorageError, OSError)
 """After these errors, a validation would fail as well."""
@@ -64,7 +65,8 @@ def _not_judged(journal: Journal, epochs: int, *, interrupted: bool) -> str | No
         return "a job of the next epoch was under way, which may have changed them"
     seconds = journal.validations()[-1].seconds
     if interrupted and seconds > SECONDS_AFTER_INTERRUPT:
-        return f"the last validation took {seconds:.0f} s, and an interrupted run has {SECONDS_AFTER_INTERRUPT:g} s"
+        most = f"{SECONDS_AFTER_INTERRUPT:g} s"
+        return f"after Ctrl-C, no validation begins that may take more than {most}; the last one took {seconds:.1f} s"
     return None
 
 
@@ -84,12 +86,15 @@ async def _judged(trainer: Trainer, epochs: int, run: RunContext, limit: float |
 
 
 async def summarised(error: BaseException, run: RunContext, llm: str | None, *, seconds: float) -> list[str]:
-    """Write the summary of a run that ended by an error; returns it for people: verdict, saved results, causes."""
-    journal, run_dir = run.journal, run.journal.run_dir
+    """Write the summary of a run that ended by an error; returns it for people: verdict, saved results, causes.
+
+    That of a run that was preempted has no plot and no causes, which take time.
+    """
+    journal, run_dir, preempted = run.journal, run.journal.run_dir, isinstance(error, Preempted)
     try:
         best, epochs, validations = journal.best(), journal.epochs(), journal.validations()
         judged = validations[-1].epoch if validations else 0
-        causes = await findings_of(run_dir, ended=True)
+        causes = [] if preempted else await findings_of(run_dir, ended=True)
         comparison = _comparison(validations, judged)
         summary = summarise(
             run.run_id,
@@ -109,7 +114,10 @@ async def summarised(error: BaseException, run: RunContext, llm: str | None, *, 
             phases=journal.phases(),
             budget=budget_of(journal),
         )
-        await run.record_summary(summary)
+        if preempted:
+            run.append(summary)
+        else:
+            await run.record_summary(summary)
         run.write_files()
     except (OSError, NatError) as second:  # the journal may be gone, and the run may have ended because of that
         if not isinstance(second, JournalError):
@@ -117,7 +125,9 @@ async def summarised(error: BaseException, run: RunContext, llm: str | None, *, 
         return saved_results(run_dir, llm, None)
     verdict = [] if comparison is None else [f"Verdict {after_epoch(judged)}: {comparison.sentence}"]
     news = [cause for cause in causes if cause.seen not in str(error)]
-    return [*verdict, *saved_results(run_dir, llm, best), *explanation(news, run_dir)]
+    can_go_on = isinstance(error, CancelledError | BackendUnreachable)
+    goes_on = [f"Go on with the run: {resume_command(run_dir)}"] if can_go_on else []
+    return [*verdict, *saved_results(run_dir, llm, best), *explanation(news, run_dir), *goes_on]
 
 
 def _comparison(validations: Sequence[ValidationRecord], judged: int) -> Comparison | None:
@@ -140,6 +150,8 @@ def end_after(error: BaseException, run: RunContext) -> None:
 
 def _state_after(error: BaseException) -> RunState:
     """How a run ends by this error."""
+    if isinstance(error, Preempted):
+        return RunState.INTERRUPTED
     return RunState.CANCELED if isinstance(error, CancelledError | KeyboardInterrupt) else RunState.FAILED
 
 

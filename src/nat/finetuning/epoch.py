@@ -1,9 +1,13 @@
 """The records of an epoch and of its training job, built from rollouts and statuses. Pure."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from nat.data_models.finetuning import (
     BudgetConfig,
@@ -19,9 +23,11 @@ from nat.finetuning.metrics import PRICE, epoch_metrics
 from nat.finetuning.rollout_statistics import success_by_example
 from nat.finetuning.trajectories.calls import token_logprobs
 from nat.finetuning.trajectories.groups import has_signal, rollout_key, statistics_of
-from nat.runs.records import EpochRecord, JobRecord, count_of, epoch_number
-from nat.runs.rollouts import LeftOutCause, RolloutRecord, tally, usage_by_purpose
+from nat.runs.records import EpochRecord, JobRecord, PurposeUsage, count_of, epoch_number
+from nat.runs.rollouts import LeftOutCause, RolloutRecord, scoring_spans, tally, usage_by_purpose
 from nat.wire.training import JobStatus
+
+_USAGE = TypeAdapter(PurposeUsage)
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,7 @@ def epoch_record(
     seconds: float,
     stages: Mapping[str, float],
     job: Mapping[str, float],
+    usage_of_job: PurposeUsage | None = None,
     budget: BudgetConfig | None = None,
 ) -> EpochRecord:
     """The record of an epoch with at least one trajectory; without any, a guard has ended the run."""
@@ -93,7 +100,7 @@ def epoch_record(
     every, kept = statistics_of(groups), statistics_of(trained)
     if every is None:
         raise ValueError(f"epoch {epoch_number(played.epoch)} has no trajectory, so it has no record")
-    counts, usage = tally(played.records), usage_by_purpose(played.records)
+    counts, usage = tally(played.records), usage_by_purpose(played.records) | (usage_of_job or {})
     price = {} if budget is None else {PRICE: price_of([*usage.values()], budget.prices)}
     return EpochRecord(
         epoch=played.epoch,
@@ -120,6 +127,8 @@ def epoch_record(
         seconds=seconds,
         examples=success_by_example(played.records),
         usage=usage,
+        policy_versions=dict(sum((Counter(record.policy_versions) for record in played.records), Counter())),
+        scoring=scoring_spans(played.records),
         metrics=epoch_metrics(
             played.records,
             groups,
@@ -148,6 +157,7 @@ def submitted_job(ref: TrainingJobRef, played: PlayedEpoch, at: datetime) -> Job
         num_groups=len(played.chosen.trajectories),
         num_trajectories=sum(map(len, played.chosen.trajectories)),
         num_rows=len(rows),
+        began_with=(ref.metadata or {}).get("began_with"),
         submitted_at=at,
     )
 
@@ -182,6 +192,13 @@ def _sampled_tokens(chosen: TrajectoryCollection) -> int:
 def reported_metrics(status: TrainingJobStatus) -> dict[str, float]:
     """The finite numbers of `metadata["metrics"]`; a plug-in's backend may send anything."""
     return finite_numbers((status.metadata or {}).get("metrics"))
+
+
+def reported_usage(status: TrainingJobStatus) -> PurposeUsage:
+    """The calls that training made, from `metadata["usage"]`; nothing if it is no such record."""
+    with suppress(ValidationError):
+        return _USAGE.validate_python((status.metadata or {}).get("usage"))
+    return {}
 
 
 def finite_numbers(metrics: Any) -> dict[str, float]:

@@ -35,6 +35,8 @@ class RunBegun:
     run_id: str
     run_dir: Path
     num_epochs: int
+    goes_on: bool = False
+    """Whether an earlier process has begun it; the next epoch may then be partly done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -21,11 +21,14 @@ from nat.runs.recorded_config import config_of, value_at
 from nat.runs.records import EpochRecord, Phase
 from nat.runs.rollouts import RolloutRecord
 from nat.sizing.load import RolloutLoad, assumed_load, different_tokens
+from nat.wire.sampling import target_names
 
 _LOOKED_AT = 5
 """Newest runs in which the workflow is looked for."""
-_DECISIVE = ("model", "model_name", "max_tokens")
-"""Keys of the LLM that decide how many tokens a rollout takes, the last one only if it cuts answers off."""
+_DECISIVE = ("model", "model_name")
+"""Keys of an LLM that decide how many tokens a rollout takes; `max_tokens` does only if it cuts answers off."""
+_ANY = "*"
+"""Stands for the LLM of a run that does not name it."""
 _CUT = 0.05
 """Share of rollouts with a cut-off answer, above which the longest answer is not known."""
 
@@ -33,16 +36,17 @@ _CUT = 0.05
 def expected_load(plan: Plan) -> RolloutLoad:
     """The load of a rollout of the training dataset."""
     target = plan.finetuning.target_model
-    *wanted, limit = _workflow(plan.config_text, target)
+    wanted, limits = _workflow(plan.config_text, target)
+    limit = _limit(limits)
     for folder in list_runs(plan.finetuning.output_dir)[:_LOOKED_AT]:
         try:
             with reading(folder) as journal:
-                *workflow, max_tokens = _workflow(journal.info().config_text, target)
+                workflow, then = _workflow(journal.info().config_text, target)
                 epochs = [epoch for epoch in journal.each_epoch() if epoch.played]
                 if workflow != wanted or not epochs:
                     continue
                 rollouts = journal.rollouts(Phase.TRAIN, epochs[-1].epoch)
-                found = load_of(rollouts, f"run {folder.name}", max_tokens=max_tokens)
+                found = load_of(rollouts, f"run {folder.name}", max_tokens=_limit(then))
                 if found is not None and found.holds_with(limit):
                     return found.model_copy(update=_of_epochs(epochs))
         except JournalError:
@@ -51,14 +55,15 @@ def expected_load(plan: Plan) -> RolloutLoad:
         probed = RolloutLoad.model_validate_json(_probe_file(plan, wanted).read_bytes())
         if probed.holds_with(limit):
             return probed
-    return assumed_load(plan.longest_example, limit, key=f"llms.{target}.max_tokens")
+    return assumed_load(plan.longest_example, limits)
 
 
 def remember_probe(plan: Plan, load: RolloutLoad) -> None:
     """Keep the load of a probe for the next plan of the same file; a home that cannot be written has no memory."""
-    *workflow, limit = _workflow(plan.config_text, plan.finetuning.target_model)
+    workflow, limits = _workflow(plan.config_text, plan.finetuning.target_model)
+    load = load.model_copy(update={"max_tokens": _limit(limits)})
     with suppress(OSError, RuntimeError):  # RuntimeError: the user has no home
-        write_text(_probe_file(plan, workflow), load.model_copy(update={"max_tokens": limit}).model_dump_json() + "\n")
+        write_text(_probe_file(plan, workflow), load.model_dump_json() + "\n")
 
 
 def load_of(records: Iterable[RolloutRecord], where: str, **known: float | None) -> RolloutLoad | None:
@@ -105,7 +110,14 @@ def _probe_file(plan: Plan, workflow: Sequence[Any]) -> Path:
     return user_state() / "probes" / f"{name}.json"
 
 
-def _workflow(config_text: str, target: str | None) -> tuple[Any, ...]:
-    """What decides the load of a rollout, of a resolved configuration."""
+def _workflow(config_text: str, target: str | None) -> tuple[list[Any], dict[str, int | None]]:
+    """What decides the load of a rollout, of a resolved configuration, and `max_tokens` of its trained LLMs."""
     config = config_of(config_text)
-    return (config.get("workflow"), *(value_at(config, "llms", target, key) for key in _DECISIVE))
+    names = sorted(target_names(target)) or [_ANY]
+    decisive = [value_at(config, "llms", name, key) for name in names for key in _DECISIVE]
+    return [config.get("workflow"), *decisive], {name: value_at(config, "llms", name, "max_tokens") for name in names}
+
+
+def _limit(limits: Mapping[str, int | None]) -> int | None:
+    """The highest limit; None if an answer has none."""
+    return max(filter(None, limits.values())) if all(limits.values()) else None

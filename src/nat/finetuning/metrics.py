@@ -12,12 +12,14 @@ from types import MappingProxyType
 
 from nat.data_models.evaluator import ComparisonFacts
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
+from nat.data_models.llm_usage import LLMUsage
 from nat.finetuning import rollout_statistics as statistics
 from nat.finetuning.answer_statistics import LOST_CALLS, answer_metrics
 from nat.finetuning.trajectories.groups import has_signal, mean_reward, reward_spread
 from nat.runs.records import RELATIVE
-from nat.runs.rollouts import RolloutRecord
+from nat.runs.rollouts import RolloutRecord, usage_by_purpose
 from nat.runs.scores_beside import BESIDE, BESIDE_STD
+from nat.runs.waiting import WAITING_FOR_ROLLOUTS, WAITING_FOR_WEIGHTS
 from nat.wire.rewards import equal
 
 PREFIXES = ("train/", "rollout/", "reward/", "val/", "time/", "drift/", "cost/")
@@ -94,8 +96,10 @@ EPOCH: Mapping[str, str] = {
     "drift/untempered_calls": "Trained calls whose log probabilities are at another temperature than their sampling.",
     "drift/policy_versions": "Different weights that sampled the answers of the rollouts with rows; 1 is ideal.",
     "drift/staleness": "Updates between the weights that sampled an answer and those that its job began with; mean of "
-    "the answers. Only with `max_staleness`, as the next.",
+    "the answers. Only with `max_staleness`, as the next three.",
+    "drift/staleness_max": "The highest of them.",
     STALE_ROWS: "Share of the rows with an answer from earlier weights than those that the job began with.",
+    "drift/dropped_groups": "Groups with a rollout that was left out because an answer was older than `max_staleness`.",
     "train/submitted_groups": "Groups submitted to the job; `filtered_groups`.",
     "train/submitted_rollouts": "Rollouts submitted to the job.",
     "train/submitted_rows": "Rows submitted to the job.",
@@ -104,7 +108,12 @@ EPOCH: Mapping[str, str] = {
     "time/rollout": "Seconds of the rollouts and their scoring.",
     "time/submit": "Seconds until the backend had accepted the job.",
     "time/train": "Seconds until the job ended.",
-    "time/overlapped": "Of these, the seconds in which the rollouts of the next epoch were played (`max_staleness`).",
+    "time/overlapped": "Of these, the seconds in which rollouts of later epochs were played (`max_staleness`).",
+    WAITING_FOR_WEIGHTS: "Of these, the seconds in which no rollouts were played, because all that `max_staleness` "
+    "allows had been.",
+    WAITING_FOR_ROLLOUTS: "Seconds in which the learner waited for the rollouts of the epoch (`max_staleness`).",
+    "time/away": "Seconds of the epoch in which calls waited for a server that was away "
+    "(`eval.general.outage_timeout`).",
     f"{LOGGED}<name>": "What a trainer that keeps no records gave to its `log_progress`, if it is a number.",
 }
 """Description of each metric."""
@@ -244,12 +253,10 @@ def comparison_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
     known = [record.comparison for record in records if record.comparison is not None]
     if not known:
         return {}
-    total = sum(known, ComparisonFacts())
+    total, judge = sum(known, ComparisonFacts()), usage_by_purpose(records).get("judge", {})
     metrics = {
         RELATIVE: 1.0,
-        "cost/judge_calls": round(total.calls, 6),
-        "cost/judge_prompt_tokens": round(total.prompt_tokens, 6),
-        "cost/judge_completion_tokens": round(total.completion_tokens, 6),
+        **{f"cost/judge_{name}": round(count, 6) for name, count in sum(judge.values(), LLMUsage())},
         "cost/judge_reused": round(total.reused, 6),
     }
     if total.position_bias is not None:

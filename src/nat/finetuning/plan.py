@@ -22,7 +22,8 @@ from nat.finetuning.plan_rules import (
     settings_warnings,
     shared_examples,
 )
-from nat.finetuning.stage import Stage, stages_of, trained_llm
+from nat.finetuning.stage import Stage, stages_of, students_of, trained_llm
+from nat.rollout.ray_workers import check_installed
 from nat.runs.records import Phase
 from nat.runs.tracker import tracker_findings
 
@@ -54,13 +55,19 @@ class Plan:
         return self.config.finetuning
 
     @property
+    def students(self) -> tuple[str, ...]:
+        """The LLMs that are trained, where they are known."""
+        return students_of(self.stages)
+
+    @property
     def trained_llm(self) -> str | None:
-        """The LLM that is trained, where it is known."""
+        """The LLM that is trained; None if it is not known, or there are several."""
         return trained_llm(self.stages)
 
     def opened(self, run_dir: Path | None = None) -> AbstractAsyncContextManager[WorkflowBuilder]:
         """The components of the run, which may write files to `run_dir`; the workflow is among them if it runs here."""
-        return WorkflowBuilder.from_config(self.config, run_dir, workflow=self.given.endpoint is None)
+        here = self.given.endpoint is None and self.finetuning.rollouts is None
+        return WorkflowBuilder.from_config(self.config, run_dir, workflow=here)
 
     def num_rollouts(self, stage: Stage) -> dict[Phase, int]:
         """Rollouts of an epoch and of a validation, where they are known."""
@@ -75,12 +82,12 @@ def configured(given: FinetuneRunConfig) -> tuple[Config, FinetuneRunConfig]:
     """The whole configuration and the run's own settings; their finetuning sections are not checked.
 
     Settings that the caller set replace the ones under `finetuning.run_configuration`. Without a `target_model`
-    the LLM that the adapter trains is the target: answers of other models must not be trained on.
+    the LLMs that the adapter trains are the target: answers of other models must not be trained on.
     """
     config = _loaded(given)
     if (own := config.finetuning.run_configuration) is not None:
         given = own.model_copy(update={name: getattr(given, name) for name in given.model_fields_set})
-    target = config.finetuning.target_model or trained_llm(stages_of(config))
+    target = config.finetuning.target_model or ", ".join(students_of(stages_of(config))) or None
     finetuning = config.finetuning.model_copy(update={"run_configuration": given, "target_model": target})
     return config.model_copy(update={"finetuning": finetuning}), given
 
@@ -139,6 +146,7 @@ async def resolve(given: FinetuneRunConfig) -> Plan:
     check_settings(config, given, stages_of(config))
     if findings := tracker_findings(config.finetuning.trackers):
         raise ConfigError(findings)
+    check_installed(config.finetuning.rollouts)
     config = await pinned(config)
     stages = stages_of(config)
     check_writable(config.finetuning.output_dir, "finetuning.output_dir")

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nat.config.components import judges_of, trained_llms
+from nat.config.components import judges_of
 from nat.config.defaults import missing_components
 from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig
@@ -15,8 +15,9 @@ from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError, did_you_mean, one_of
 from nat.finetuning.interfaces.trainer_adapter import Recipe
 from nat.finetuning.sampling import block_finding, block_sampling
-from nat.finetuning.stage import Stage, trained_llm
+from nat.finetuning.stage import Stage, students_of
 from nat.finetuning.trajectories.calls import WHOLE_WORKFLOW
+from nat.wire.sampling import target_names
 
 
 def check_settings(config: Config, given: FinetuneRunConfig, stages: Sequence[Stage]) -> None:
@@ -29,6 +30,8 @@ def check_settings(config: Config, given: FinetuneRunConfig, stages: Sequence[St
             hint="set `finetuning.enabled: true`",
         )
     findings = settings_findings(config, stages, held_out=given.validation_dataset is not None)
+    if config.finetuning.rollouts is not None and given.endpoint is not None:
+        findings.append("finetuning.rollouts: rollouts are played at --endpoint; leave out one of the two")
     if findings:
         raise ConfigError(findings, source=source)
 
@@ -54,12 +57,17 @@ def settings_findings(config: Config, stages: Sequence[Stage], *, held_out: bool
             "finetuning.export_best: without a validation dataset, no weights have a score of their own when "
             "max_staleness is above 0: the next weights are trained while they play. Give --validation_dataset"
         )
+    if finetuning.max_staleness and (exact := [name for name, llm in config.llms.items() if llm.repeats_bits]):
+        findings.append(
+            f"finetuning.max_staleness: {finetuning.max_staleness}, but llms.{exact[0]} is deterministic, and which of "
+            "two weights answers a call is a matter of time. Set max_staleness to 0, or leave out deterministic"
+        )
     return findings
 
 
 def judge_findings(config: Config, stages: Sequence[Stage]) -> list[str]:
     """Evaluators that ask the model that is trained."""
-    trained = {name for stage in stages if stage.adapter is not None for name in trained_llms(stage.adapter)}
+    trained = {name for stage in stages for name in stage.students}
     return [
         f"eval.evaluators.{name}: its judge '{judge}' is the model that is trained, so the scores would change with "
         "each update. Name another key of `llms`; it may be a second one with the same model"
@@ -177,7 +185,7 @@ def recipe_warnings(stage: Stage, recipe: Recipe) -> list[str]:
 
 def settings_warnings(config: Config, given: FinetuneRunConfig, stages: Sequence[Stage]) -> list[str]:
     """Likely mistakes in the settings, in whole sentences."""
-    found = unlimited_answers(trained_llm(stages), config.llms)
+    found = [text for name in students_of(stages) for text in unlimited_answers(name, config.llms)]
     held_out = given.validation_dataset is not None
     if not held_out and any(stage.reward_compares for stage in stages):
         found.append(
@@ -228,7 +236,7 @@ def _unknown_model(config: Config, stages: Sequence[Stage]) -> list[str]:
     blocks = [llm.model_dump() for llm in config.llms.values()]
     known = {str(block[key]) for block in blocks for key in ("model_name", "model") if block.get(key)}
     of_adapters = {text for stage in stages if stage.adapter is not None for text in _texts(stage.adapter.model_dump())}
-    if name is None or name in {*config.llms, *known, *of_adapters}:
+    if name is None or target_names(name) <= {*config.llms, *known, *of_adapters}:
         return []
     suggestion = did_you_mean(name, {*config.llms, *known})
     text = f"finetuning.target_model: '{name}' is not under `llms`.{suggestion} Known are: {one_of(config.llms)}."

@@ -17,11 +17,15 @@ from nat.secrets import redact_json
 class RunProgress:
     """Observes a run; override the methods to display its progress. Called from the run's event loop."""
 
+    goes_on = False
+    """Whether an earlier process has begun the run; known when the run has started."""
+
     def __call__(self, event: Event) -> None:  # noqa: C901 - a method for each kind of event
         match event:
             case StepBegun():
                 self.step_started(event.what)
             case RunBegun():
+                self.goes_on = event.goes_on
                 self.run_started(event.run_id, event.run_dir, event.num_epochs)
             case TrainingPhase():
                 self.phase_started(event)

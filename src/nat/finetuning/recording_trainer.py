@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import ExitStack
+from hashlib import sha256
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -49,6 +50,8 @@ class RecordingTrainer(Trainer):
         if self._context is None:
             self._context = self._resources.enter_context(open_run(run_config, text))
             self._resources.callback(self._end_own_run)
+        if self.run_prefix:  # the same when the run goes on, so that a server finds its jobs
+            self._run_id = f"{self.run_prefix}{sha256(self._context.run_id.encode()).hexdigest()[:8]}"
         logger.info("%s initialized with run ID: %s", self.title, self.run_id)
 
     async def cleanup(self) -> None:

@@ -6,10 +6,11 @@ Rollouts are compared with others of the same example only, since examples diffe
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, takewhile
+from itertools import chain, groupby, takewhile
 from math import inf, log, sqrt
 from operator import attrgetter
 from statistics import fmean
+from sys import intern
 from typing import Any
 
 from nat.data_models.score import mean
@@ -165,28 +166,34 @@ def share_without_calls(records: Iterable[RolloutRecord]) -> float | None:
     return fmean(record.num_calls == 0 for record in ended) if ended else None
 
 
-def unseen_words(records: Iterable[RolloutRecord], known: Iterable[RolloutRecord]) -> float | None:
-    """Share of the examples' words that no other example of `known` has, averaged over the examples of `records`.
+def unseen_words(
+    held_out: Iterable[RolloutRecord], known: Iterable[RolloutRecord]
+) -> tuple[float | None, float | None]:
+    """Share of the words of a held-out example that no other example of `known` has, averaged over the examples.
 
-    With the same rollouts twice, it is the share that is usual between examples of one distribution.
+    The second share is that of the examples of `known` themselves: what is usual between those of one distribution.
     """
-    own, others = _words_by_example(records), _words_by_example(known)
-    holders = Counter(word for words in others.values() for word in words)
-    shares = [
-        fmean(holders[word] - (word in others.get(example, ())) <= 0 for word in words)
-        for example, words in own.items()
-        if words
-    ]
-    return fmean(shares) if shares else None
+    others = _words_by_example(known)
+    holders = Counter(chain.from_iterable(others.values()))
+
+    def share(examples: Mapping[str, Sequence[str]]) -> float | None:
+        shares = []
+        for example, words in examples.items():
+            own = set(others.get(example, ()))
+            shares += [sum(holders[word] <= (word in own) for word in words) / len(words)] if words else []
+        return fmean(shares) if shares else None
+
+    return share(_words_by_example(held_out)), share(others)
 
 
-def _words_by_example(records: Iterable[RolloutRecord]) -> dict[str, set[str]]:
-    """The words of each example's first messages, up to the model's first answer."""
-    found: dict[str, set[str]] = {}
+def _words_by_example(records: Iterable[RolloutRecord]) -> dict[str, Sequence[str]]:
+    """The different words of each example's first messages, up to the model's first answer."""
+    found: dict[str, Sequence[str]] = {}
     for record in records:
         if record.example_id not in found:
             prompt = takewhile(lambda message: message.get("role") != "assistant", record.messages)
-            found[record.example_id] = {word for each in prompt for word in str(each.get("content")).lower().split()}
+            words = {intern(word) for each in prompt for word in str(each.get("content")).lower().split()}
+            found[record.example_id] = tuple(words)  # a set would take six times the memory
     return found
 
 

@@ -11,21 +11,25 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from uuid import uuid4
 
 from nat.data_models.finetuning import FinetuneConfig
 from nat.data_models.rollout_failure import FailureCount
 from nat.errors import describe_error
 from nat.eval.comparison import FirstAnswers
 from nat.eval.failures import FAILURES_NAME
+from nat.files import remove_unfinished
 from nat.finetuning.events import Event, Observer, Said, StateChanged, Warned
 from nat.finetuning.run_log import RunLog
-from nat.runs.folder import create_run_folder, new_run_id, write_files
+from nat.rollout.keeping import Keeper
+from nat.runs.folder import create_run_folder, next_run_id, trajectories_folder, write_files
 from nat.runs.index import remember_run
 from nat.runs.journal import Journal
 from nat.runs.liveness import marked_alive
 from nat.runs.log_file import log_kept
+from nat.runs.own_files import check_own_files
 from nat.runs.plot import PLOT_NAME, draw_run
 from nat.runs.records import (
     EpochRecord,
@@ -36,6 +40,7 @@ from nat.runs.records import (
     ValidationRecord,
     after_epoch,
 )
+from nat.runs.tracker import FOLDER as TRACKERS
 from nat.secrets import redacted_logs
 
 logger = logging.getLogger(__name__)
@@ -60,6 +65,8 @@ class RunContext:
     plotter: Plotter = draw_run
     planned: Mapping[Phase, int] = field(default_factory=dict)
     """Number of rollouts of an epoch and of a validation, if known beforehand."""
+    goes_on: bool = False
+    """Whether an earlier process has begun it."""
     explained: set[str] = field(default_factory=set)
     """Causes of a flat reward that the run has warned of."""
     phase: TrainingPhase | None = None
@@ -81,6 +88,11 @@ class RunContext:
         """The finished epochs of the phase."""
         return [epoch for epoch in self.journal.each_epoch() if epoch.epoch >= self.first_epoch]
 
+    @property
+    def unplayed_epochs(self) -> int:
+        """Epochs of earlier phases that trained on a file."""
+        return sum(not each.played for each in islice(self.journal.each_epoch(), self.first_epoch))
+
     def begin_phase(self) -> None:
         """Record and report the phase, if there is one."""
         if self.phase is not None:
@@ -89,6 +101,15 @@ class RunContext:
 
     first_answers: FirstAnswers = field(default_factory=dict)
     """For evaluators that compare: the held-out answers from before training."""
+
+    def keeper(self, phase: Phase, epoch: int) -> Keeper:
+        """Keeps what these rollouts finish, and knows what an earlier process has finished.
+
+        Failures count as finished once the epoch was submitted: the job has trained without them.
+        """
+        journal = self.journal
+        submitted = phase is Phase.TRAIN and bool(journal.jobs(epoch))
+        return Keeper(journal.kept(phase, epoch), partial(journal.keep, phase, epoch), with_failures=submitted)
 
     def num_rollouts(self, phase: Phase) -> int | None:
         """Rollouts of an epoch or a validation; None if the number is not known."""
@@ -179,24 +200,50 @@ def open_run(
     config: FinetuneConfig,
     config_text: str,
     *,
+    resume: Path | None = None,
     planned: Mapping[Phase, int] | None = None,
     observers: Sequence[Observer] = (),
     now: Callable[[], datetime] = utc_now,
     plotter: Plotter = draw_run,
 ) -> Iterator[RunContext]:
-    """Open a new run: create its folder under `output_dir` and its journal, and close them at the end."""
-    run_id = new_run_id(now(), uuid4().hex[:4])
-    run_dir = create_run_folder(config.output_dir, run_id)
+    """Open a new run: create its folder under `output_dir` and its journal, and close them at the end.
+
+    With `resume`, a run's folder, that run goes on.
+
+    Raises:
+        JournalError: another process trains it, it would write to files elsewhere, or it cannot go on.
+
+    """
+    if resume is None:
+        run_dir = create_run_folder(config.output_dir, next_run_id(config.output_dir, now()))
+        remember_run(run_dir)  # before it can be killed: who goes on with it knows that it is theirs
+    else:
+        check_own_files(run_dir := resume)
     with (
         marked_alive(run_dir),
-        Journal.create(run_dir, run_id, config_text, created_at=now()) as journal,
+        Journal.create(run_dir, run_dir.name, config_text, created_at=now())
+        if resume is None
+        else Journal.open(run_dir) as journal,
         log_kept(run_dir),
         redacted_logs(),
         in_run(
-            RunContext(run_id, RunLog(journal, observers, guards=config.guards), now, plotter, planned or {})
+            RunContext(
+                journal.info().run_id,  # jobs are found by it, wherever the folder was copied to
+                RunLog(journal, observers, guards=config.guards),
+                now,
+                plotter,
+                planned or {},
+                goes_on=resume is not None,
+            )
         ) as run,
     ):
-        remember_run(run_dir)
+        if resume is not None:
+            for folder in (run_dir, trajectories_folder(run_dir), run_dir / TRACKERS):
+                remove_unfinished(folder)
+            journal.record_config(config_text)
+            run.write_files()
+            run.append(StateChanged(RunState.RUNNING, now(), None))
+            remember_run(run_dir)
         yield run
 
 

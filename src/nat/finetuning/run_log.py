@@ -4,10 +4,19 @@ from collections.abc import Sequence
 
 from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.events import Event, Observer, RolloutsPlayed, StateChanged
-from nat.finetuning.training_state import TrainingState
-from nat.runs.folder import append_metrics, files_due, write_files, write_rollouts
+from nat.finetuning.training_state import state_to_go_on_from
+from nat.runs.folder import append_metrics, files_due, write_files, write_rollouts, write_trajectories
 from nat.runs.journal import Journal
-from nat.runs.records import BestEpoch, EpochRecord, JobRecord, RunState, RunSummary, TrainingPhase, ValidationRecord
+from nat.runs.records import (
+    BestEpoch,
+    EpochRecord,
+    JobRecord,
+    Phase,
+    RunState,
+    RunSummary,
+    TrainingPhase,
+    ValidationRecord,
+)
 
 
 class RunLog:
@@ -16,12 +25,12 @@ class RunLog:
     def __init__(
         self, journal: Journal, observers: Sequence[Observer] = (), *, guards: GuardsConfig | None = None
     ) -> None:
-        """Begin with an empty journal."""
+        """Begin with an empty journal, or go on from what it has."""
         self.journal = journal
-        self.state = TrainingState()
-        self._observers = (self._write_files, *observers)
         self.guards = guards or GuardsConfig()
         """They decide which epochs the state keeps."""
+        self.state = state_to_go_on_from(journal, self.guards)
+        self._observers = (self._write_files, *observers)
 
     def append(self, event: Event) -> None:
         """Keep the event, and tell the observers in their order.
@@ -30,6 +39,8 @@ class RunLog:
             JournalError: it cannot be kept; nobody hears of it then.
 
         """
+        if isinstance(event, StateChanged) and event.state is RunState.COMPLETED:
+            write_files(self.journal)  # before that is kept: nobody goes on with a completed run for its files
         self._keep(event)
         self.state = self.state.after(event, self.guards)
         for observe in self._observers:
@@ -60,9 +71,11 @@ class RunLog:
         match event:
             case RolloutsPlayed():
                 write_rollouts(self.journal, event.phase, event.epoch)
+            case JobRecord() if event.taught:
+                write_trajectories(self.journal, Phase.TRAIN, event.epoch)
             case EpochRecord() if files_due(event.epoch + 1):
                 write_files(self.journal)
             case EpochRecord():
                 append_metrics(self.journal.run_dir, event)
-            case StateChanged() if event.state is not RunState.RUNNING:
+            case StateChanged() if event.state not in {RunState.RUNNING, RunState.COMPLETED}:
                 write_files(self.journal)

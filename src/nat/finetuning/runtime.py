@@ -1,5 +1,6 @@
 """One finetuning run, from its configuration to its summary."""
 
+import asyncio
 import logging
 from asyncio import CancelledError
 from collections.abc import Callable, Sequence
@@ -19,13 +20,15 @@ from nat.data_models.finetuning import (
 )
 from nat.errors import BackendError, ConfigError, RunFailed
 from nat.finetuning import guards
-from nat.finetuning.best_model import export_best, export_best_after
+from nat.finetuning.best_model import LAST_MODEL, export_best, export_best_after
 from nat.finetuning.budget import budget_of
 from nat.finetuning.diagnosis.fall import broken_by_update
 from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.ending import SECONDS_AFTER_INTERRUPT, end_after, judge_after, summarised
 from nat.finetuning.events import Observer, RunBegun, StepBegun
+from nat.finetuning.finished_epochs import seconds_of, statuses_of
 from nat.finetuning.health import check_health, dead_server
+from nat.finetuning.identity import check_resumed, identity_of
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TakesOver, TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
@@ -45,14 +48,16 @@ from nat.finetuning.workflow_sessions import open_sessions
 from nat.rollout.server_watch import watched_servers
 from nat.rollout.session import rollouts_open
 from nat.rollout.traces import Traces, opened_traces
+from nat.runs.find import newest_if_unfinished
 from nat.runs.plot import draw_run
+from nat.runs.preemption import Preempted, Preemption, resume_command
 from nat.runs.records import RunState, RunSummary, TrainingPhase
 
 logger = logging.getLogger(__name__)
 
 LOADING = "loading the model and building the workflow"
-MODEL_NAME = "model"
-"""Folder in the run's folder that the trained model is exported to."""
+_SECONDS_TO_CLOSE = 2.0
+"""Of the grace, for what comes after the trackers."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +70,17 @@ class RunResult:
     summary: RunSummary
     comparison: Comparison | None
     """Held-out scores before and after; None without a validation dataset."""
-    trained_llm: str | None
-    """Key of the trained LLM; None if the adapter's configuration names none."""
+    trained_llms: tuple[str, ...]
+    """Keys of the trained LLMs; none if the adapter's configuration names none."""
     served_model: ServedModel | None = None
     """The trained model, if its server keeps it."""
     no_verdict: str | None = None
     """Why the held-out examples were not played with the trained model."""
+
+    @property
+    def trained_llm(self) -> str | None:
+        """Key of the trained LLM; None if it is not known, or there are several."""
+        return self.trained_llms[0] if len(self.trained_llms) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -82,27 +92,35 @@ class RunComponents:
     trainer: Trainer
     adapter: TrainerAdapter
 
-    async def begin(self, finetuning: FinetuneConfig, *, after: "RunComponents") -> None:
-        """Initialize the components; with another adapter `after` it, go on with the weights that it has trained."""
+    async def begin(self, finetuning: FinetuneConfig, *, after: "RunComponents | None") -> None:
+        """Initialize the components; with another adapter `after` it, go on with the weights that it has trained.
+
+        Without `after`, the backend has begun this stage already.
+        """
         if finetuning.phase is not None:  # a trainer of several phases is bound to one of them
             await self.trainer.bind_components(self.trajectories, self.adapter)
         await self.trainer.initialize(finetuning)
         await check_health(self.adapter)
         await self.builder.probe_llms()
-        if after.adapter is not self.adapter and isinstance(self.adapter, TakesOver):
+        if after is not None and after.adapter is not self.adapter and isinstance(self.adapter, TakesOver):
             await self.adapter.take_over(after.adapter)
 
 
 async def run_finetuning(
     given: FinetuneRunConfig,
     *,
+    resume: Path | None = None,
+    accept_changes: bool = False,
     progress: Observer | None = None,
     now: Callable[[], datetime] = utc_now,
     plotter: Plotter = draw_run,
+    preemption: Preemption | None = None,
 ) -> RunResult:
     """Train the model inside a workflow, and report whether it improved.
 
-    A run that fails or is cancelled leaves a complete journal with its state and the reason.
+    A run that fails, is cancelled or killed leaves a whole journal. With `resume`, its folder, it goes on: finished
+    epochs, rollouts, scores and updates stay. It must be the same run, unless you `accept_changes`. If `preemption` has
+    begun when it is cancelled, it does nothing that could be done later.
 
     Raises:
         ConfigError: the configuration is wrong or incomplete.
@@ -111,29 +129,55 @@ async def run_finetuning(
         RunFailed: the run cannot learn.
 
     """
-    plan, watch = await resolve(given), Stopwatch()
+    plan, watch, preemption = await resolve(given), Stopwatch(), preemption or Preemption()
+    identity = await asyncio.to_thread(identity_of, plan)
+    check_resumed(resume, plan, identity, accept_changes=accept_changes)
     planned = plan.num_rollouts(plan.stages[0])
     trackers = Trackers(plan.finetuning.trackers)
     tracing, name = plan.config.general.telemetry.tracing, plan.config.workflow.type
+    beside = newest_if_unfinished(plan.finetuning.output_dir) if resume is None else None
     async with opened_traces(tracing, workflow=name) as traces:
         observers = (RolloutTraces(traces), *(() if progress is None else (progress,)), trackers)
         with open_run(
-            plan.finetuning, plan.config_text, planned=planned, observers=observers, now=now, plotter=plotter
+            plan.finetuning,
+            plan.config_text,
+            resume=resume,
+            planned=planned,
+            observers=observers,
+            now=now,
+            plotter=plotter,
         ) as run:
+            watch = Stopwatch(already=watch.total + seconds_of(run.journal))
+            if beside is not None:
+                run.say(f"There is an unfinished run; this command goes on with it: {resume_command(beside)}")
+            if resume is not None:
+                done, total = run.journal.num_epochs(), plan.finetuning.total_epochs
+                run.say(f"Going on with a run that has {done} of {total} epochs.")
             try:
-                result = await _run(plan, run, watch, traces)
+                run.journal.record_identity(identity)
+                result = await _run(plan, run, watch, traces, preemption)
             except BaseException as error:
-                end_after(error, run)
-                for line in await summarised(error, run, plan.trained_llm, seconds=watch.total):
+                cause = preemption.cause(error)
+                end_after(cause, run)
+                for line in await summarised(cause, run, plan.trained_llm, seconds=watch.total):
                     run.warn(line)
-                in_time = SECONDS_AFTER_INTERRUPT if isinstance(error, CancelledError) else SECONDS_AT_END
-                for line in await trackers.end(in_time):
+                for line in await trackers.end(_seconds_for_trackers(cause, preemption)):
                     run.warn(line)
-                raise
+                if cause is error:
+                    raise
+                raise cause from error
             run.end(RunState.COMPLETED)
+            preemption.completed = True
             for line in await trackers.end(SECONDS_AT_END):
                 run.warn(line)
             return result
+
+
+def _seconds_for_trackers(cause: BaseException, preemption: Preemption) -> float:
+    """How long the end of the run waits for them; what they lack can be sent later."""
+    if isinstance(cause, Preempted):
+        return min(SECONDS_AT_END, max(0.0, preemption.seconds_left - _SECONDS_TO_CLOSE))
+    return SECONDS_AFTER_INTERRUPT if isinstance(cause, CancelledError) else SECONDS_AT_END
 
 
 async def build_stages(plan: Plan, builder: WorkflowBuilder) -> list[RunComponents]:
@@ -183,7 +227,7 @@ async def build_components(finetuning: FinetuneConfig, builder: WorkflowBuilder)
     return RunComponents(builder=builder, trajectories=trajectories, trainer=trainer, adapter=adapter)
 
 
-async def _run(plan: Plan, run: RunContext, watch: Stopwatch, traces: Traces) -> RunResult:
+async def _run(plan: Plan, run: RunContext, watch: Stopwatch, traces: Traces, preemption: Preemption) -> RunResult:
     """Build once, train and export; summarise when everything is closed."""
     exports_best = plan.finetuning.export_best
     run.append(StepBegun(LOADING))
@@ -193,20 +237,22 @@ async def _run(plan: Plan, run: RunContext, watch: Stopwatch, traces: Traces) ->
         stages = await build_stages(plan, builder)
         begun = stages[:1]
         try:
-            async with watched_servers(builder, rollouts_open):
+            async with watched_servers(builder, rollouts_open, answered=run.journal.num_epochs() > 0):
                 statuses = await _trained(stages, plan, run, begun)
             components = stages[-1]
             run.append(StepBegun("saving the results"))
-            model = await components.adapter.export_model(MODEL_NAME)
+            model = await components.adapter.export_model(LAST_MODEL)
             served = await components.adapter.served_model()
             best = await export_best(components.adapter, run) if exports_best else None
             reason = None if plan.num_held_out is None else no_verdict(components.trainer)
         except BaseException as error:
-            trainer, adapter = begun[-1].trainer, begun[-1].adapter
-            dead = await dead_server(error, plan.given, builder, adapter)
-            await judge_after(dead or error, trainer, run)
-            if exports_best:
-                await export_best_after(error, adapter, run)
+            dead = None
+            if not preemption.begun:
+                trainer, adapter = begun[-1].trainer, begun[-1].adapter
+                dead = await dead_server(error, plan.given, builder, adapter)
+                await judge_after(dead or error, trainer, run)
+                if exports_best:
+                    await export_best_after(error, adapter, run)
             await _clean_up_after(error, _trainers(stages))
             if dead is not None and dead is not error:
                 raise dead from error
@@ -225,17 +271,22 @@ async def _trained(
     The last of `begun` is always the stage that the run is in.
     """
     statuses: list[TrainingJobStatus] = []
-    total = plan.finetuning.total_epochs
-    for components, stage in zip(stages, plan.stages, strict=True):
+    total, known = plan.finetuning.total_epochs, run.journal.phases()
+    for number, (components, stage) in enumerate(zip(stages, plan.stages, strict=True)):
+        if number < len(known) - 1:  # an earlier process has trained it
+            statuses += statuses_of(run.journal, run.run_id, len(statuses), known[number + 1].first_epoch)
+            continue
         now = _in_phase(plan, stage, run, first_epoch=len(statuses))
         with in_run(now):
-            await components.begin(stage.finetuning, after=begun[-1])
+            begins = number >= len(known)
+            await components.begin(stage.finetuning, after=begun[-1] if begins else None)
             begun.append(components)
-            if not statuses:
-                run.append(RunBegun(run.run_id, run.journal.run_dir, total))
+            if number == max(0, len(known) - 1):
+                run.append(RunBegun(run.run_id, run.journal.run_dir, total, run.goes_on))
                 for text in warnings_of(stages, plan):
                     run.warn(text)
-            now.begin_phase()
+            if begins:
+                now.begin_phase()
             statuses += await _trained_in_stage(components, stage, now, validates=plan.num_held_out is not None)
     return statuses
 
@@ -349,4 +400,4 @@ async def _result(
     )
     summary = await run.record_summary(summary)
     logger.info("Finetuning completed successfully!")
-    return RunResult(run.run_id, journal.run_dir, statuses, summary, comparison, plan.trained_llm, served)
+    return RunResult(run.run_id, journal.run_dir, statuses, summary, comparison, plan.students, served)

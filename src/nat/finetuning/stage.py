@@ -25,6 +25,8 @@ class Stage:
     adapter: TrainerAdapterConfig | None
     reward: EvaluatorBaseConfig | None
     """The evaluator whose score is the reward; None if it is not set or not there."""
+    students: tuple[str, ...] = ()
+    """The LLMs that the adapter trains, as far as it refers to them."""
 
     @property
     def num_generations(self) -> int | None:
@@ -40,8 +42,7 @@ class Stage:
     @property
     def trained(self) -> str | None:
         """The LLM that the adapter refers to; None unless it refers to exactly one."""
-        llms = set() if self.adapter is None else trained_llms(self.adapter)
-        return llms.pop() if len(llms) == 1 else None
+        return self.students[0] if len(self.students) == 1 else None
 
     @property
     def reward_compares(self) -> bool:
@@ -60,6 +61,7 @@ def stages_of(config: Config) -> tuple[Stage, ...]:
             builder=config.trajectory_builders.get(str(own.trajectory_builder)),
             adapter=config.trainer_adapters.get(str(own.trainer_adapter)),
             reward=None if own.reward_function is None else evaluators.get(own.reward_function.name),
+            students=tuple(sorted(trained_llms(config.trainer_adapters, str(own.trainer_adapter)))),
         )
         for number, own in enumerate(config.finetuning.each_phase)
     )
@@ -70,7 +72,13 @@ def playing_stage(stages: Sequence[Stage]) -> Stage | None:
     return next((stage for stage in stages if stage.builder is None or stage.builder.plays), None)
 
 
+def students_of(stages: Sequence[Stage]) -> tuple[str, ...]:
+    """The LLMs that all stages train; none unless it is the same ones."""
+    llms = {stage.students for stage in stages}
+    return llms.pop() if len(llms) == 1 else ()
+
+
 def trained_llm(stages: Sequence[Stage]) -> str | None:
     """The LLM that all stages train; None unless it is exactly one."""
-    llms = {stage.trained for stage in stages}
-    return llms.pop() if len(llms) == 1 else None
+    students = students_of(stages)
+    return students[0] if len(students) == 1 else None

@@ -9,6 +9,9 @@ from nat.finetuning.metrics import STALE_ROWS
 from nat.finetuning.trajectories.groups import rollout_key
 from nat.runs.rollouts import LeftOutCause, RolloutRecord
 
+SEPARATOR = ", "
+"""Between the versions of several models."""
+
 
 @dataclass(frozen=True)
 class PolicyVersions:
@@ -26,10 +29,18 @@ class PolicyVersions:
         return PolicyVersions(first | dict(self.ages))
 
     def updated(self, version: str | None) -> "PolicyVersions":
-        """With the version after an update; None if the backend does not name it."""
-        if version is None or self.ages.get(version) == 0:
-            return self
-        return PolicyVersions({known: age + 1 for known, age in self.ages.items()} | {version: 0})
+        """With the version after an update; None if the backend does not name it.
+
+        Several models name theirs as `a@1, b@4`, and each update makes the versions of its own model older.
+        """
+        ages, updated = self.ages, version.split(SEPARATOR) if version else []
+        for new in updated:
+            current = [known for known, age in ages.items() if age == 0]
+            if new not in current:
+                alone = len(updated) == 1 and len(current) < 2  # noqa: PLR2004 - then its first name may be any
+                own = ages if alone else [known for known in ages if _model(known) == _model(new)] or ages
+                ages = {known: age + (known in own) for known, age in ages.items()} | {new: 0}
+        return PolicyVersions(ages)
 
     def staleness(self, version: str) -> int | None:
         """Updates between these weights and the current ones; None if the version is not known."""
@@ -40,7 +51,10 @@ class PolicyVersions:
         return max((self.ages.get(version, 0) for version in record.policy_versions), default=0)
 
     def metrics(self, records: Sequence[RolloutRecord]) -> dict[str, float]:
-        """Mean staleness of the answers, and share of stale rows; nothing if no version is known."""
+        """Mean and highest staleness of the answers, share of stale rows, and groups with a rollout that is too old.
+
+        Nothing if no version is known.
+        """
         usable = [record for record in records if record.rows and record.left_out is None]
         ages = [
             self.ages[version]
@@ -56,7 +70,17 @@ class PolicyVersions:
             for record in usable
             for row in record.rows
         ]
-        return {"drift/staleness": fmean(ages), STALE_ROWS: fmean(stale)}
+        dropped = {record.example_id for record in records if record.left_out is LeftOutCause.TOO_STALE}
+        return {
+            "drift/staleness": fmean(ages),
+            "drift/staleness_max": float(max(ages)),
+            STALE_ROWS: fmean(stale),
+            "drift/dropped_groups": float(len(dropped)),
+        }
+
+
+def _model(version: str) -> str:
+    return version.rpartition("@")[0]
 
 
 def without_stale(

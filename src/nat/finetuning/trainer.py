@@ -7,10 +7,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from nat.capture.outages import current_outages
 from nat.capture.policy import stable_seed
 from nat.data_models.finetuning import (
     FinetuneConfig,
@@ -23,13 +25,15 @@ from nat.data_models.finetuning import (
 )
 from nat.errors import NoLearningSignal, NoTrajectories, RunFailed
 from nat.finetuning import curriculum, guards
-from nat.finetuning.ahead import RolloutsAhead
+from nat.finetuning.ahead import CollectedRollouts, RolloutsAhead
 from nat.finetuning.alarms import alarms
 from nat.finetuning.best_model import keep_if_best
 from nat.finetuning.budget import exceeded
+from nat.finetuning.curriculum import CurriculumState
 from nat.finetuning.diagnosis.fall import broken_by_update
-from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, reported_metrics, with_signal
+from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, reported_metrics, reported_usage, with_signal
 from nat.finetuning.events import EpochBegun, RolloutsBegun
+from nat.finetuning.finished_epochs import NOTHING_SUBMITTED, nothing_submitted, statuses_of
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.progress import append_epoch_metrics
@@ -41,12 +45,11 @@ from nat.finetuning.staleness import without_stale
 from nat.finetuning.training_state import TrainingState
 from nat.finetuning.trajectories.groups import records_of, statistics_of
 from nat.finetuning.validation import plateaued, validate
+from nat.rollout.session import in_pass
 from nat.runs.records import BestMeasure, EpochRecord, Finding, JobRecord, Phase, epoch_number
 from nat.runs.rollouts import tally
 
 logger = logging.getLogger(__name__)
-
-NOTHING_SUBMITTED = "no group had a difference in reward, so nothing was submitted"
 
 _CANCEL_SECONDS = 2.0
 """Time that the job of an interrupted run may take to end."""
@@ -55,7 +58,7 @@ _CANCEL_SECONDS = 2.0
 class EpochTrainer(RecordingTrainer):
     """Runs epochs one after the other: the rollouts of an epoch are played with the weights of all epochs before it.
 
-    With `max_staleness`, they are played while the job of the epoch before trains, so without the weights of that one.
+    With `max_staleness`, they are played while jobs of as many epochs before train, so without the weights of those.
     It may be initialized for each phase of a run, and numbers its epochs through.
     """
 
@@ -70,13 +73,26 @@ class EpochTrainer(RecordingTrainer):
     def _forget_epochs(self) -> None:
         """Set what is known of the epochs of a phase to its beginning."""
         self._statuses = []
-        self._ahead: RolloutsAhead | None = None
+        self._ahead = RolloutsAhead()
+        self._bounded = False
+        """Whether `max_staleness` alone keeps the next epoch from being played."""
         self._waited = 0.0
         """Seconds that a validation waited for the rollouts of the next epoch."""
+        self._away = 0.0
+        """Seconds in which servers were away before the epoch began."""
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
         await super().initialize(run_config)
         self._forget_epochs()
+
+    def _go_on(self) -> str | None:
+        """Restore what finished epochs of the phase have led to; returns why no further one is needed, if so."""
+        journal, state = self.context.journal, self._state
+        self.trajectory_builder.go_on_from(journal)
+        self._statuses = statuses_of(journal, self.run_id, self.context.first_epoch)
+        if state.curriculum is not None:
+            self._curriculum_state = {name: state.curriculum[name] for name in CurriculumState.model_fields}
+        return self._judge(state.kept) if self._statuses else None
 
     async def run(self, num_epochs: int) -> list[TrainingJobStatus]:
         """Run all epochs; stop early if a job fails, by `early_stopping`, or if every rollout has the highest reward.
@@ -88,18 +104,18 @@ class EpochTrainer(RecordingTrainer):
         run_id, first = self.run_id, self.context.first_epoch
         last = first + num_epochs
         total = self.context.total_epochs or last
-        found: str | None = None
+        found = self._go_on()
         logger.info("Starting finetuning run with %d epochs", num_epochs)
         try:
-            for epoch in range(first, last):
+            for epoch in range(first + len(self._statuses), last) if found is None else ():
                 await self._validate_if_due(epoch)
                 found = self._out_of_budget()
                 if found is not None or self._reached_a_plateau():
                     break
                 self.context.append(EpochBegun(epoch, total))
                 ref = await self.run_epoch(epoch, run_id)
-                if ref is not None and self._may_play_ahead(epoch + 1, last):
-                    self._ahead = RolloutsAhead(epoch + 1, partial(self._collect, epoch + 1, run_id))
+                if ref is not None:
+                    self._play_ahead(epoch, last, run_id)
                 status = await self._trained(ref)
                 self._statuses.append(status)
                 if status.status is not TrainingStatusEnum.COMPLETED:
@@ -110,8 +126,7 @@ class EpochTrainer(RecordingTrainer):
                 if found is not None:
                     break
         finally:
-            if self._ahead is not None:
-                await self._ahead.abandon()
+            await self._ahead.abandon()
         if found is None:
             limits = self.run_config.guards.model_copy(update={"epochs_without_signal": max(1, len(self._statuses))})
             found = self._check_signal(self.context.epochs(), limits)
@@ -130,13 +145,15 @@ class EpochTrainer(RecordingTrainer):
         """
         config, adapter = self.run_config, self.trainer_adapter
         self._watch, self._waited = Stopwatch(already=self._waited), 0.0
+        self._away = _seconds_away()
         logger.info("Starting epoch %d for run %s", epoch_number(epoch), run_id)
         try:
-            collected = await self._played_rollouts(epoch, run_id)
+            played = await self._played_rollouts(epoch, run_id)
         except NoTrajectories:
             record_rollouts(self.context, epoch, self.trajectory_builder.rollouts(run_id))
             raise
-        known = self.trajectory_builder.rollouts(run_id) or records_of(collected)
+        collected = played.trajectories
+        known = played.records or records_of(collected)
         staleness: dict[str, float] = {}
         if config.max_staleness:
             versions = self._state.versions_before(known)
@@ -189,7 +206,7 @@ class EpochTrainer(RecordingTrainer):
             return trajectory_collection
         selection, state = curriculum.select(
             trajectory_collection.trajectories,
-            curriculum.CurriculumState.model_validate(self._curriculum_state),
+            CurriculumState.model_validate(self._curriculum_state),
             config,
             epoch=epoch - self.context.first_epoch,
             rng=Random(stable_seed(self.run_config.seed, "curriculum", epoch)),  # noqa: S311 - a choice, not a secret
@@ -216,55 +233,67 @@ class EpochTrainer(RecordingTrainer):
         if output_dir is not None:
             append_epoch_metrics(Path(output_dir), epoch, metrics)
 
+    def _play_ahead(self, epoch: int, last: int, run_id: str) -> None:
+        """Admit the epochs that may be played while this one trains: each misses one more of the updates before it."""
+        later = epoch + 1 + len(self._ahead)
+        while self._may_play_ahead(later, last) and later <= epoch + self.run_config.max_staleness:
+            self._ahead.admit(later, partial(self._collect, later, run_id))
+            later += 1
+        self._bounded = self._may_play_ahead(later, last)
+
     def _may_play_ahead(self, epoch: int, last: int) -> bool:
         """True if this epoch will take place, whatever the validation before it finds."""
         config = self.run_config
         stops = config.early_stopping is not None and self._validation_is_due(epoch)
         bounded = config.budget is not None and config.budget.limit is not None
-        return config.max_staleness > 0 and epoch < last and not (stops or bounded)
+        return epoch < last and not (stops or bounded)
 
-    async def _played_rollouts(self, epoch: int, run_id: str) -> TrajectoryCollection:
-        """The trajectories of this epoch, which may have been played ahead."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is None:
-            with self._watch.timing("rollout"):
-                return await self._collect(epoch, run_id)
-        try:
-            collected = await ahead.collected()
-        finally:
-            self._watch.stages["rollout"] = ahead.seconds
-        return collected
+    async def _played_rollouts(self, epoch: int, run_id: str) -> CollectedRollouts:
+        """The rollouts of this epoch, which may have been played ahead."""
+        played = await (self._ahead.take() if self._ahead else self._collect(epoch, run_id))
+        self._watch.stages["rollout"] = played.seconds
+        if self.run_config.max_staleness:
+            self._watch.stages["waiting_for_rollouts"] = self._watch.total
+        return played
 
-    async def _collect(self, epoch: int, run_id: str) -> TrajectoryCollection:
-        builder, context = self.trajectory_builder, self.context
+    async def _collect(self, epoch: int, run_id: str) -> CollectedRollouts:
+        builder, context, watch = self.trajectory_builder, self.context, Stopwatch()
         context.append(RolloutsBegun(Phase.TRAIN, context.num_rollouts(Phase.TRAIN)))
         meta = {"epoch": epoch, "run_id": run_id, "trainer_config": self.trainer_config.model_dump(mode="json")}
-        async with abandoned_on_error(builder, run_id):
-            await builder.start_run(run_id, meta=meta)
-            collected = await builder.finalize(run_id, meta=meta)
+        first = (epoch - context.unplayed_epochs) * builder.passes_per_epoch
+        with in_pass(numbers=count(first), keeper=context.keeper(Phase.TRAIN, epoch)):
+            async with abandoned_on_error(builder, run_id):
+                await builder.start_run(run_id, meta=meta)
+                collected = await builder.finalize(run_id, meta=meta)
         guards.check_rewards(collected)
         guards.check_credit(self.run_config.reward_function, collected)
         groups = collected.trajectories
-        count = sum(map(len, groups))
-        logger.info("Collected %d trajectories in %d groups for epoch %d", count, len(groups), epoch_number(epoch))
-        return collected
+        trajectories = sum(map(len, groups))
+        text = "Collected %d trajectories in %d groups for epoch %d"
+        logger.info(text, trajectories, len(groups), epoch_number(epoch))
+        return CollectedRollouts(collected, builder.rollouts(run_id), watch.total)
 
     async def _trained(self, ref: TrainingJobRef | None) -> TrainingJobStatus:
         """The final status of the epoch's job."""
         if ref is None:
             logger.warning("Epoch %d: %s", epoch_number(self._played.epoch), NOTHING_SUBMITTED)
-            done, run_id = TrainingStatusEnum.COMPLETED, self._played.run_id
-            return TrainingJobStatus(run_id=run_id, backend="none", status=done, message=NOTHING_SUBMITTED)
+            return nothing_submitted(self._played.run_id)
+        played_before = self._ahead.seconds
         with self._watch.timing("train"):
             try:
                 status = await self.trainer_adapter.wait_until_complete(ref)
             except asyncio.CancelledError:
                 await self._record_canceled(ref)
                 raise
-        if self._ahead is not None:
-            self._watch.stages["overlapped"] = min(self._ahead.seconds, self._watch.stages["train"])
-        record_finished(self.context, self._job, self._played, status)
+        if self._ahead:
+            trained = self._watch.stages["train"]
+            self._watch.stages["overlapped"] = overlapped = min(self._ahead.seconds - played_before, trained)
+            self._watch.stages["waiting_for_weights"] = (trained - overlapped) * self._bounded
+        await self._record_finished(status, ref)
         return status
+
+    async def _record_finished(self, status: TrainingJobStatus, ref: TrainingJobRef) -> None:
+        await record_finished(self.context, self._job, self._played, status, adapter=self.trainer_adapter, ref=ref)
 
     async def _record_canceled(self, ref: TrainingJobRef) -> None:
         """Record how the job of an interrupted run ended, which says what the weights are, if it ends soon."""
@@ -273,10 +302,12 @@ class EpochTrainer(RecordingTrainer):
         if job.cancel():
             await asyncio.wait({job}, timeout=_CANCEL_SECONDS / 2)
         elif not job.cancelled() and job.exception() is None:
-            record_finished(self.context, self._job, self._played, job.result())
+            await self._record_finished(job.result(), ref)
 
     async def _finish_epoch(self, status: TrainingJobStatus) -> str | None:
         """Record the epoch, then let the guards judge; returns how the run has solved its examples, if it has."""
+        if (away := _seconds_away() - self._away) > 0:
+            self._watch.stages["away"] = away
         record = epoch_record(
             self._played,
             phase=None if self.context.phase is None else self.context.phase.name,
@@ -285,6 +316,7 @@ class EpochTrainer(RecordingTrainer):
             seconds=self._watch.total,
             stages=self._watch.stages,
             job=reported_metrics(status),
+            usage_of_job=reported_usage(status),
             budget=self.run_config.budget,
         )
         self.log_progress(record.epoch, record.model_dump(mode="json"))
@@ -332,10 +364,9 @@ class EpochTrainer(RecordingTrainer):
 
     async def _validate_if_due(self, epoch: int) -> None:
         if self._validation_is_due(epoch):
-            if self._ahead is not None:  # the two would share the builder
-                waiting = Stopwatch()
-                await self._ahead.collected()
-                self._waited = waiting.total
+            waiting = Stopwatch()
+            await self._ahead.finish()  # the two would share the builder
+            self._waited = waiting.total
             await validate(self, epoch, self.context)
 
     def _validation_is_due(self, epoch: int) -> bool:
@@ -377,3 +408,9 @@ class EpochTrainer(RecordingTrainer):
         text += f"in the last {config.patience} validations (best: {max(scores):.4f})"
         self.context.end_early(text)
         return True
+
+
+def _seconds_away() -> float:
+    """In which a server that calls wait for was away, so far."""
+    outages = current_outages()
+    return 0.0 if outages is None else outages.seconds

@@ -1,6 +1,6 @@
 """What the epochs of a run have shown so far, as a fold of its events. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -52,15 +52,29 @@ class TrainingState:
 
 
 def state_of(journal: Journal, guards: GuardsConfig) -> TrainingState:
-    """The state after all that a journal has, so that a run can go on from it."""
+    """The state after all that a journal has."""
+    return _after(events_of(journal), guards)
+
+
+def state_to_go_on_from(journal: Journal, guards: GuardsConfig) -> TrainingState:
+    """The state after the finished epochs of a journal.
+
+    What the open epoch has done happens again: its finished rollouts are known, and so is its job.
+    """
+    done = journal.num_epochs()
+    events = events_of(journal)
+    return _after((e for e in events if not (isinstance(e, RolloutsPlayed | JobRecord) and e.epoch >= done)), guards)
+
+
+def _after(events: Iterable[Event], guards: GuardsConfig) -> TrainingState:
     state = TrainingState()
-    for event in events_of(journal):
+    for event in events:
         state = state.after(event, guards)
     return state
 
 
 def events_of(journal: Journal) -> Iterator[Event]:
-    """The events that a journal keeps, in the order of the run."""
+    """The events that a journal keeps, in the order of the run; those of rollouts have no texts and tokens."""
     phases = {phase.first_epoch: phase for phase in journal.phases()}
     validations = {record.epoch: record for record in journal.validations()}
     epochs = {record.epoch: record for record in journal.each_epoch()}
@@ -71,7 +85,7 @@ def events_of(journal: Journal) -> Iterator[Event]:
     for epoch in sorted({*phases, *validations, *epochs, *jobs, *played}):
         yield from filter(None, (validations.get(epoch), phases.get(epoch)))
         if epoch in played:
-            yield RolloutsPlayed(Phase.TRAIN, epoch, list(journal.rollouts(Phase.TRAIN, epoch)))
+            yield RolloutsPlayed(Phase.TRAIN, epoch, list(journal.sampled(Phase.TRAIN, epoch)))
         yield from jobs.get(epoch, ())
         if epoch in epochs:
             yield epochs[epoch]

@@ -23,10 +23,14 @@ from nat.finetuning.trajectories.credit import credit_warnings
 from nat.finetuning.trajectories.groups import example_id, group_by_example, has_signal
 from nat.finetuning.trajectories.outcome import failed, scored, unscored, unscored_by, with_facts
 from nat.rollout.session import Choose, current_pass, in_pass
-from nat.runs.rollouts import RolloutRecord
+from nat.runs.journal import Journal
+from nat.runs.records import Phase
+from nat.runs.rollouts import LeftOutCause, RolloutRecord
 
 logger = logging.getLogger(__name__)
 
+_TRAINABLE = {None, *(str(cause) for cause in LeftOutCause if cause.by_choice), str(LeftOutCause.TOO_STALE)}
+"""Why a rollout that has a trajectory was left out."""
 
 ExampleChoice = Literal["in_turn", "by_spread"]
 
@@ -69,6 +73,17 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         self.evaluation_runs: dict[str, list[asyncio.Task[EvaluationRunOutput]]] = {}
         self._known: dict[str, Spread] = {}
         self._rollouts: dict[str, list[RolloutRecord]] = {}
+        self.passes_per_epoch = self.num_generations * (1 + trajectory_builder_config.max_refills)
+
+    def go_on_from(self, journal: Journal) -> None:
+        self._known = {}
+        by_spread = self.trajectory_builder_config.choose_examples == "by_spread"
+        for epoch in range(journal.num_epochs() if by_spread else 0):
+            rewards: dict[str, list[float]] = {}
+            for outcome in journal.outcomes(Phase.TRAIN, epoch):
+                if outcome.reward is not None and outcome.left_out in _TRAINABLE:
+                    rewards.setdefault(outcome.example_id, []).append(outcome.reward)
+            self._known = observed(self._known, rewards, epoch)
 
     @property
     def num_generations(self) -> int:
@@ -138,8 +153,14 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         trajectories: list[Trajectory] = []
         for generation, output in enumerate(outputs):
             outcomes = [outcome async for outcome in self._outcomes(output, generation, metadata)]
-            self._rollouts[run_id] += with_facts([record for record, _ in outcomes], output, self._reward_name)
-            trajectories += [trajectory for _, trajectory in outcomes if trajectory is not None]
+            records = with_facts([record for record, _ in outcomes], output, self._reward_name)
+            self._rollouts[run_id] += records
+            for record, (_, trajectory) in zip(records, outcomes, strict=True):
+                if trajectory is None:
+                    continue
+                if record.scores_beside:
+                    trajectory.metadata = {**(trajectory.metadata or {}), "scores_beside": record.scores_beside}
+                trajectories.append(trajectory)
         return trajectories
 
     async def abandon(self, run_id: str) -> None:

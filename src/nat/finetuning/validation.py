@@ -43,13 +43,18 @@ async def validate(trainer: Trainer, epoch: int, run: RunContext) -> ValidationR
         if metrics.get("error"):
             raise EvaluationError(f"validation {after_epoch(epoch)} failed: {metrics['error']}")
         known = run.journal.validation(epoch) or _keep(run, epoch, _mean(metrics))
-        await keep_if_best(
-            trainer.trainer_adapter, run, epoch=epoch, score=known.avg_reward, measure=BestMeasure.HELD_OUT
-        )
+        await _keep_if_best(trainer, run, known)
         await _warn(trainer, epoch, run)
+    elif epoch == run.journal.num_epochs():  # a process may have been killed before it kept these weights
+        await _keep_if_best(trainer, run, known)
     if files_due(epoch):
         run.write_files()
     return known
+
+
+async def _keep_if_best(trainer: Trainer, run: RunContext, validation: ValidationRecord) -> None:
+    score, measure = validation.avg_reward, BestMeasure.HELD_OUT
+    await keep_if_best(trainer.trainer_adapter, run, epoch=validation.epoch, score=score, measure=measure)
 
 
 async def _warn(trainer: Trainer, epoch: int, run: RunContext) -> None:

@@ -15,9 +15,11 @@ from nat.finetuning.events import Observer, RolloutDone
 from nat.finetuning.plan import Plan
 from nat.finetuning.run_context import RunContext
 from nat.rollout.loop_watch import watched_loop
+from nat.rollout.ray_workers import ray_workers
 from nat.rollout.remote import open_remote
 from nat.rollout.session import Remote, WorkflowSession, using_session
 from nat.rollout.traces import Traces
+from nat.rollout.workers import Workers
 
 
 async def open_sessions(
@@ -27,13 +29,14 @@ async def open_sessions(
     remote = await opened_remote(stack, plan, builder)
     _use(stack, training_session(plan, builder, remote, traces), run)
     if (file := plan.given.validation_config_file) is not None:
-        held_out = await _validation_session(stack, Path(file), plan.config, builder, remote, traces=traces)
+        there = remote if isinstance(remote, Remote) else None
+        held_out = await _validation_session(stack, Path(file), plan.config, builder, there, traces=traces)
         _use(stack, held_out, run)
     stack.enter_context(watched_loop())
 
 
 def training_session(
-    plan: Plan, builder: EvalBuilder, remote: Remote | None, traces: Traces | None = None
+    plan: Plan, builder: EvalBuilder, remote: Remote | Workers | None, traces: Traces | None = None
 ) -> WorkflowSession:
     """The session of training rollouts.
 
@@ -52,8 +55,8 @@ def training_session(
     )
 
 
-async def opened_remote(stack: AsyncExitStack, plan: Plan, builder: Builder) -> Remote | None:
-    """The workflow at the run's endpoint; None for a workflow in this process.
+async def opened_remote(stack: AsyncExitStack, plan: Plan, builder: Builder) -> Remote | Workers | None:
+    """The workflow at the run's endpoint, or in processes of its own; None for a workflow in this process.
 
     Raises:
         ConfigError: the trained model is served by this process, where the remote workflow cannot reach it.
@@ -62,6 +65,8 @@ async def opened_remote(stack: AsyncExitStack, plan: Plan, builder: Builder) -> 
 
     """
     url, trained = plan.given.endpoint, plan.trained_llm
+    if plan.finetuning.rollouts is not None:
+        return await stack.enter_async_context(ray_workers(plan.finetuning.rollouts, plan.config, builder))
     if url is None:
         return None
     if trained is not None and type((await builder.get_llm_provider(trained)).config) is not type(

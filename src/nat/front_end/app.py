@@ -11,11 +11,11 @@ from nat.builder.function import Function
 from nat.builder.tool import inlined
 from nat.front_end.conversion import INPUT_KEY
 from nat.front_end.routes import ChatRoutes, GenerateRoutes
-from nat.front_end.workflow import ServedWorkflow
 from nat.http.errors import ApiError
 from nat.http.guards import Guard, KeyCheck, OriginCheck
 from nat.http.metrics import InProgress, ServerMetrics
 from nat.http.starlette import add_error_handlers, add_metrics
+from nat.rollout.served import ServedWorkflow
 from nat.wire.rollout import KEY_VARIABLE, PROTOCOL_VERSION, ROLLOUT_HEADER
 
 CHAT_BODY: JsonSchemaValue = {

@@ -24,13 +24,13 @@ from nat.front_end.conversion import (
     wrapped,
 )
 from nat.front_end.stream import Emit, Stream
-from nat.front_end.workflow import ServedWorkflow, failure_error
 from nat.http.asgi import cancel_on_disconnect
 from nat.http.errors import ApiError
 from nat.http.limits import model_named, parse_json, read_body
 from nat.http.outcome import outcome_of
 from nat.http.sse import DONE, event
 from nat.rollout.rollout import Rollout
+from nat.rollout.served import ServedWorkflow, failure_error
 from nat.rollout.step_lines import StepEncoder, plain_line
 from nat.wire.rollout import PROTOCOL_VERSION, ROLLOUT_HEADER, RolloutOptions
 

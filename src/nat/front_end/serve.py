@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from nat.config.load import load_config
 from nat.front_end.app import create_app
 from nat.front_end.options import FrontEndOptions
-from nat.front_end.workflow import opened_workflow
 from nat.http.guards import HostNames
 from nat.http.server import Server, bind, stop_on_signals, url_of
+from nat.rollout.served import opened_workflow
 from nat.wire.hosts import host_names
 
 OnReady = Callable[[str], None]
@@ -25,7 +26,7 @@ async def serve(
     """
     key = None if options.api_key is None else options.api_key.get_secret_value()
     with bind(options.host, options.port, command="nat serve") as listener:
-        async with opened_workflow(config_file, override) as served:
+        async with opened_workflow(load_config(config_file, override)) as served:
             names = HostNames(options.host, host_names(options.allowed_hosts))
             name = served.function.config.name or config_file.stem
             app = create_app(served, name=name, api_key=key, allowed_hosts=names.allowed)

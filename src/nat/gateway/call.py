@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from nat.capture.outages import deadline
 from nat.gateway.dialects import AnswerStream, Body, BrokenOrder, Dialect, DialectMemory
 from nat.gateway.retries import Sent
 from nat.gateway.upstream import Upstream
@@ -45,7 +46,7 @@ class GatewayCall:
         """
         chat = self.upstream.adapted(self.route.dialect.to_chat(self.request, self.memory))
         try:
-            async with asyncio.timeout(self.upstream.timeout):
+            async with deadline(self.upstream.timeout):
                 await (self._stream(chat, sender, keep) if chat.get("stream") else self._whole(chat, sender, keep))
         except TimeoutError as error:
             message = f"no answer within {self.upstream.timeout:g} s, the `timeout` of the LLM"

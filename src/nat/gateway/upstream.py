@@ -11,6 +11,7 @@ from nat.capture.http import CapturingAsyncClient
 from nat.capture.library import httpx
 from nat.capture.response import UnreadableAnswer, error_text, read_completion
 from nat.capture.tap import Tap
+from nat.capture.waiting import retry_after
 from nat.gateway.dialects import Body
 from nat.gateway.dialects.content import count_at
 from nat.gateway.transport import PlainTransport
@@ -111,12 +112,14 @@ class Upstream:
                 if response.is_success:
                     return response
                 await response.aread()
-                failure, wait = _upstream_error(response), _retry_after(response)
+                failure, wait = _upstream_error(response), retry_after(response)
                 if response.status_code < _SERVER_ERROR and response.status_code not in _RETRIED:
                     raise failure
             if retries == self._max_retries:
                 raise failure
-            await asyncio.sleep(min(_FIRST_WAIT_SECONDS * 2**retries, _LONGEST_WAIT_SECONDS) if wait is None else wait)
+            if wait is None or wait > _LONGEST_WAIT_SECONDS:
+                wait = min(_FIRST_WAIT_SECONDS * 2**retries, _LONGEST_WAIT_SECONDS)
+            await asyncio.sleep(wait)
             retries += 1
 
 
@@ -168,15 +171,3 @@ def _upstream_error(response: httpx.Response) -> ApiError:
     if not response.is_error:
         return ApiError(f"the model server answers with status {response.status_code}", status=502)
     return ApiError(error_text(response.content), status=response.status_code)
-
-
-def _retry_after(response: httpx.Response) -> float | None:
-    """Seconds to wait as the server requests; None if it requests none, or too many."""
-    for header, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        try:
-            seconds = float(response.headers[header]) * unit
-        except (KeyError, ValueError):
-            continue
-        if 0 <= seconds <= _LONGEST_WAIT_SECONDS:
-            return seconds
-    return None

@@ -10,6 +10,9 @@ MAX_ANSWER_BYTES = 256 * 2**20
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
 """Header of a request: some bytes of a compressed answer can become gigabytes."""
 
+TEXT = "utf-8"
+"""Of all answers, whatever they say: Python has codecs that decompress, such as zlib, and others that fail."""
+
 
 class BoundedChunks:
     """The body of a response, as its stream; a subclass adds the library's base classes and its error."""

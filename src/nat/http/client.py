@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 from pydantic_core import from_json
 
-from nat.http.answers import MAX_ANSWER_BYTES, UNCOMPRESSED, BoundedChunks
+from nat.http.answers import MAX_ANSWER_BYTES, TEXT, UNCOMPRESSED, BoundedChunks
 
 
 class DirectAsyncClient(httpx.AsyncClient):
@@ -24,7 +24,7 @@ class DirectAsyncClient(httpx.AsyncClient):
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
         request.headers.update(UNCOMPRESSED)
         response = await super().send(request, stream=True, **options)
-        response.stream = _Bounded(response, self._most)
+        response.stream, response.encoding = _Bounded(response, self._most), TEXT
         try:
             if not stream:
                 await response.aread()
@@ -44,7 +44,7 @@ class DirectClient(httpx.Client):
     def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
         request.headers.update(UNCOMPRESSED)
         response = super().send(request, stream=True, **options)
-        response.stream = _Bounded(response, self._most)
+        response.stream, response.encoding = _Bounded(response, self._most), TEXT
         try:
             if not stream:
                 response.read()

@@ -6,7 +6,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from nat.http.errors import ApiError
 from nat.http.limits import ConnectionLimits
@@ -24,7 +24,9 @@ class Connection(HttpToolsProtocol):
         self._visitor = Visitor()
         self._deadline: LoopTimer | None = None
         self._unread: LoopTimer | None = None
-        self._in_head = self._in_body = False
+        self._in_head = self._in_body = self._upgrades = False
+        self._running: RequestResponseCycle | None = None
+        """The request that is answered; `cycle` is the last one that came, which may wait behind it."""
         self._piece_bytes = self._head_bytes = self._fields_bytes = self._received = self._credited = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -40,6 +42,9 @@ class Connection(HttpToolsProtocol):
         self._stop_timer()
         self.resume_writing()
         super().connection_lost(exc)
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         """Parse in pieces, so that the limits hold whatever the size of a read."""
@@ -73,8 +78,14 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._stop_timer()
         self._in_head, self._in_body, self._head_bytes = False, True, -self._piece_bytes
+        # The parser takes what follows such headers for the next request, not for a body.
+        self._upgrades = self.parser.should_upgrade() and any(name in _OF_BODIES for name, _ in self.headers)
+        if self._upgrades:
+            raise ValueError("a body after an upgrade")  # the parser ends with it
         self._expect_body()
         super().on_headers_complete()
+        if not self.pipeline:
+            self._running = self.cycle
 
     def on_chunk_header(self) -> None:
         """Not the size of a chunk counts, but what stands beside it."""
@@ -91,6 +102,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        self._running = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
         if self._in_head and self._deadline is None and not self.transport.is_closing():
             self._expect_head()  # of the next request, which began before this response ended
@@ -99,7 +111,7 @@ class Connection(HttpToolsProtocol):
         if self._fields_bytes > self._limits.head_bytes:
             self._refuse_head()
         else:
-            self._refuse(HTTPStatus.BAD_REQUEST, msg)
+            self._refuse(HTTPStatus.BAD_REQUEST, _NO_UPGRADE if self._upgrades else msg)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -178,6 +190,8 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
 
+_OF_BODIES = (b"content-length", b"transfer-encoding")
+_NO_UPGRADE = "this server speaks HTTP/1.1 only: send a request with a body without the header Upgrade"
 _MIN_WAIT_SECONDS = 0.01
 _PIECE_BYTES = 2**14
 _CHUNK_HEAD_BYTES = 16

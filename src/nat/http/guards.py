@@ -80,7 +80,7 @@ class KeyCheck:
     paths: str = "/"
     """Paths that begin with this need the key."""
     basic: bool = False
-    """Also accept the key as the password of Basic authentication."""
+    """Also accept the key as the password of Basic authentication, or in `X-API-Key`."""
 
     def __post_init__(self) -> None:
         if not self.api_key:
@@ -92,11 +92,11 @@ class KeyCheck:
             return None
         presented = bearer_token(scope)
         if presented is None:
-            presented = _basic_password(scope) if self.basic else b""
+            presented = (_basic_password(scope) or header(scope, b"x-api-key")) if self.basic else b""
         if same_key(presented, self.api_key.encode()):
             key_accepted(scope)
             return None
-        seen = "another key" if header(scope, b"authorization") else "no Authorization header"
+        seen = "another key" if presented or header(scope, b"authorization") else "no Authorization header"
         message = f"this server needs its API key {self.hint}; got {seen}"
         return ApiError(message, status=HTTPStatus.UNAUTHORIZED, code="invalid_api_key")
 

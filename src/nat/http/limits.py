@@ -11,7 +11,7 @@ from http import HTTPStatus
 
 from pydantic_core import from_json
 
-from nat.http.asgi import App, Message, Receive, Scope, Send, Sender, header
+from nat.http.asgi import App, Message, Receive, Scope, Send, Sender, header, headers
 from nat.http.errors import ApiError, ClientDisconnected
 from nat.secrets import excerpt
 
@@ -26,8 +26,13 @@ MAX_OBJECTS = 100_000
 """Objects and lists in a request to a model or a workflow; parsing them blocks all others for half a second."""
 MAX_VALUES = 2_000_000
 """Commas in such a request, also inside texts; no context has as many token ids."""
+MAX_KEYS = 500_000
+"""Colons in such a request, also inside texts; an object with as many different keys takes a quarter of a second."""
 MAX_BATCH_VALUES = 2**24
 """Values, objects and lists in a batch; parsing as many numbers takes about a second."""
+
+_KEYS_OF_OBJECT = 4
+"""Keys for each object or list of a batch; a rollout of one row has 14 for five of them."""
 
 MAX_MODEL_CHARS = 1000
 """Characters of a model's name, which each event of a stream repeats."""
@@ -62,10 +67,11 @@ async def read_body(
     """Read the whole body; the error gives `reason` for the limit.
 
     Raises:
-        ApiError: 413; before anything is read, if the size is announced.
+        ApiError: 413; before anything is read, if the size is announced. 415 for a compressed body.
         ClientDisconnected: before the body had come.
 
     """
+    check_encoding(scope)
     announced = header(scope, b"content-length")
     if announced.isdigit() and int(announced) > max_bytes:
         raise _too_large(max_bytes, reason, code)
@@ -79,6 +85,19 @@ async def read_body(
             raise _too_large(max_bytes, reason, code)
         if not message.get("more_body"):
             return bytes(body)
+
+
+def check_encoding(scope: Scope) -> None:
+    """Refuse a compressed body: some bytes of it can become gigabytes.
+
+    Raises:
+        ApiError: 415.
+
+    """
+    encodings = b", ".join(headers(scope, b"content-encoding")).decode("latin-1")
+    if encodings.lower() not in {"", "identity"}:
+        message = f"the body is compressed (Content-Encoding: {excerpt(encodings, 100)}); send it as it is"
+        raise ApiError(message, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
 
 
 def _too_large(max_bytes: int, reason: str = "", code: str | None = None) -> ApiError:
@@ -124,6 +143,7 @@ def check_request(body: bytes) -> None:
     """
     _check(_objects(body), MAX_OBJECTS, "brackets and braces that open")
     _check(body.count(b","), MAX_VALUES, "commas")
+    _check(body.count(b":"), MAX_KEYS, "colons")
 
 
 def check_batch(body: bytes, *, max_objects: int = MAX_BATCH_VALUES) -> None:
@@ -135,6 +155,7 @@ def check_batch(body: bytes, *, max_objects: int = MAX_BATCH_VALUES) -> None:
     """
     _check(_objects(body), max_objects, "brackets and braces that open")
     _check(_objects(body) + body.count(b","), MAX_BATCH_VALUES, "values")
+    _check(body.count(b":"), min(_KEYS_OF_OBJECT * max_objects, MAX_BATCH_VALUES), "colons")
 
 
 def _objects(body: bytes) -> int:

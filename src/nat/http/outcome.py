@@ -7,6 +7,9 @@ from nat.http.asgi import Scope
 
 _STATE = "nat.outcome"
 DISCONNECTED = "client disconnected"
+OTHER = "other status"
+"""Of a server behind this one: 529 and 520 have no name in HTTP, and each name is a label."""
+_PHRASES = {status.value: status.phrase.lower() for status in HTTPStatus}
 _NO_ANSWER = (0, 499)
 """No status, and the one that proxies log for a client that had disconnected."""
 
@@ -36,4 +39,6 @@ def cause_of(status: int) -> str | None:
     """Why a request with this status failed; None if it did not."""
     if status in _NO_ANSWER:
         return DISCONNECTED
-    return HTTPStatus(status).phrase.lower() if status >= HTTPStatus.BAD_REQUEST else None
+    if status < HTTPStatus.BAD_REQUEST:
+        return None
+    return _PHRASES.get(status, OTHER)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import signal
 import socket
 import threading
@@ -34,10 +35,12 @@ def bind(host: str, port: int, *, command: str, option: str = "--port") -> socke
     try:
         return bound_socket(host, port)
     except OSError as error:
+        elsewhere = isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL
+        of_host = "set --host to an address of this machine; 0.0.0.0 means all of them"
         raise ConfigError(
             [f"--host {host} {option} {port}: cannot listen there: {error.strerror or error}"],
             source=f"the options of `{command}`",
-            hint=f"choose another {option}; 0 takes a free one",
+            hint=of_host if elsewhere else f"choose another {option}; 0 takes a free one",
         ) from error
 
 

@@ -14,12 +14,15 @@ import nat.plugins.frameworks.register
 import nat.plugins.llms.nim
 import nat.plugins.llms.register
 import nat.plugins.local.adapter
+import nat.plugins.local.command
 import nat.plugins.local.llm
 import nat.plugins.offline.builder
 import nat.plugins.openpipe.register
 import nat.plugins.relative_judge.evaluator
 import nat.plugins.service.register
+import nat.plugins.team
 import nat.plugins.telemetry
+import nat.plugins.tinker.register
 import nat.plugins.trackers.comet
 import nat.plugins.trackers.mlflow
 import nat.plugins.trackers.tensorboard

@@ -44,6 +44,8 @@ class Series:
     low: Values = ()
     """Lower ends of intervals, if it has them."""
     high: Values = ()
+    notes: Sequence[str] = ()
+    """A word for each value, where there is room."""
 
 
 @dataclass(frozen=True)
@@ -165,9 +167,17 @@ class _Stage:
     lane: str
     begin: float
     end: float
+    note: str = ""
+    """The weights that it was played with, or that it made."""
+    age: int = 0
+    """Updates since these weights were the current ones."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.lane}, weights of {self.age} update{'s' * (self.age > 1)} ago" if self.age else self.lane
 
 
-_LANES = ("validations", "updates", "hand-over", "rollouts and scoring")
+_LANES = ("validations", "updates", "hand-over", "scoring", "rollouts and scoring")
 
 
 def time_chart(
@@ -184,7 +194,9 @@ def time_chart(
     start = begun.timestamp() if begun is not None and len(shown) == len(epochs) else stages[0].begin
     lanes = [lane for lane in _LANES if any(stage.lane == lane for stage in stages)]
     whole = max(stage.end for stage in stages) - min(stage.begin for stage in stages)
-    spent = {lane: sum(stage.end - stage.begin for stage in stages if stage.lane == lane) for lane in lanes}
+    labels = sorted({(lanes.index(stage.lane), -stage.age, stage.label) for stage in stages})
+    names = dict.fromkeys(name for place, _, label in labels for name in (label, lanes[place]))
+    spent = {name: sum(each.end - each.begin for each in stages if name in (each.lane, each.label)) for name in names}
     idle = whole - _covered(stages)
     rows = [(lane, f"{seconds:,.1f}", f"{seconds / whole:.0%}" if whole else "") for lane, seconds in spent.items()]
     part = "" if len(shown) == len(epochs) else f"The last {len(shown)} epochs. "
@@ -194,7 +206,7 @@ def time_chart(
         f"{f'{idle / whole:.0%}' if whole else 'none'} of {whole:,.1f} s is in no lane.",
         x_label="seconds",
         x=[],
-        series=[_lane(place, lane, stages, start) for place, lane in enumerate(lanes)],
+        series=[_lane(place, label, stages, start) for place, _, label in labels],
         header=("lane", "seconds", "share of the time"),
         rows=[*reversed(rows), ("in no lane", f"{idle:,.1f}", f"{idle / whole:.0%}" if whole else "")],
         y_range=(-0.6, len(lanes) - 0.4),
@@ -202,36 +214,74 @@ def time_chart(
     )
 
 
-def _lane(place: int, lane: str, stages: Sequence[_Stage], start: float) -> Series:
+def _lane(place: int, label: str, stages: Sequence[_Stage], start: float) -> Series:
     """A lane's spans: `low` and `high` have their begin and end, in seconds."""
-    own = [stage for stage in stages if stage.lane == lane]
+    own = [stage for stage in stages if stage.label == label]
     return Series(
-        lane,
+        label,
         [float(place)] * len(own),
         Mark.LANE,
         [round(stage.begin - start, 3) for stage in own],
         [round(stage.end - start, 3) for stage in own],
+        [stage.note for stage in own],
     )
 
 
 def _stages(
     epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord], jobs: Sequence[JobRecord]
 ) -> Iterable[_Stage]:
-    """Epochs record how long their stages took, jobs when they were submitted."""
+    """Epochs record how long their stages took, jobs when they were submitted.
+
+    Rollouts that were played ahead began after those before them, beside the job that replaced their weights.
+    """
     by_epoch = {job.epoch: job for job in jobs}
+    ahead = {epoch.epoch + 1 for epoch in epochs if "time/overlapped" in epoch.metrics}
+    played = float("-inf")
     for epoch in epochs:
         job, spent = by_epoch.get(epoch.epoch), epoch.metrics
         ended = (job and job.finished_at) or epoch.timestamp
         trains = job.submitted_at.timestamp() if job else ended.timestamp() - spent.get("time/train", 0.0)
         hands_over = trains - spent.get("time/submit", 0.0)
-        yield _Stage("rollouts and scoring", hands_over - spent.get("time/rollout", 0.0), hands_over)
+        end, before = hands_over, by_epoch.get(epoch.epoch - 1)
+        earlier = [each for each in jobs if each.policy_version and each.epoch < epoch.epoch]
+        made = [str(each.policy_version) for each in earlier]
+        if before is not None and epoch.epoch in ahead:
+            weights = zip([*epochs[0].policy_versions, *made], earlier, strict=False)
+            replaced = [each for version, each in weights if version in epoch.policy_versions]
+            begin = max(played, min(each.submitted_at.timestamp() for each in [*replaced, before]))
+            end = min(end, begin + spent.get("time/rollout", 0.0))
+        played = end
+        begin = end - spent.get("time/rollout", 0.0)
+        yield from _rollouts(begin, end, epoch.policy_versions, [*epochs[0].policy_versions, *made], before)
+        yield from (_Stage("scoring", *span) for span in epoch.scoring)
         yield _Stage("hand-over", hands_over, trains)
-        yield _Stage("updates", trains, max(trains, ended.timestamp()))
+        new = _short("→", job.policy_version if job else None)
+        yield _Stage("updates", trains, max(trains, ended.timestamp()), new)
     first = epochs[0].epoch if epochs else 0
     for record in validations:
         if record.epoch >= first:
             at = record.timestamp.timestamp()
             yield _Stage("validations", at - record.seconds, at)
+            yield from (_Stage("scoring", *span) for span in record.scoring)
+
+
+def _rollouts(
+    begin: float, end: float, played: Iterable[str], known: Sequence[str], before: JobRecord | None
+) -> Iterable[_Stage]:
+    """The rollouts of an epoch, parted where the job before has replaced their weights; `known` has those so far."""
+    order = [*dict.fromkeys(reversed(known))]
+    ages = {version: order.index(version) if version in order else 0 for version in played}
+    old = {version: age for version, age in ages.items() if age}
+    switch = before.finished_at.timestamp() if before and before.finished_at else begin
+    if begin < switch < end and 0 < len(old) < len(ages):
+        yield _Stage(_LANES[-1], begin, switch, _short("", *old), max(old.values()))
+        begin, ages = switch, {version: 0 for version in ages if version not in old}
+    yield _Stage(_LANES[-1], begin, end, _short("", *ages), max(ages.values(), default=0))
+
+
+def _short(before: str, *versions: str | None) -> str:
+    """The names of weights without that of the model."""
+    return " ".join([before + version[max(0, version.rfind("@")) :] for version in versions if version])
 
 
 def _covered(stages: Sequence[_Stage]) -> float:

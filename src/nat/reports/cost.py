@@ -8,7 +8,11 @@ from nat.finetuning.budget import price
 from nat.runs.records import EpochRecord, Purpose, ValidationRecord
 
 Row = tuple[str, str]
-_PURPOSES: Sequence[tuple[Purpose, str]] = (("rollout", "rollouts"), ("judge", "evaluators"))
+_PURPOSES: Sequence[tuple[Purpose, str]] = (
+    ("rollout", "rollouts"),
+    ("judge", "evaluators"),
+    ("teacher", "the teacher"),
+)
 
 
 def calls_rows(

@@ -85,15 +85,23 @@ def _held_out(validations: Sequence[ValidationRecord]) -> tuple[float | None, fl
     return before, after
 
 
-def trained_llm(config: dict[str, Any]) -> dict[str, Any]:
-    """The block of the LLM that the trainer adapter names, or else of the only one; empty if it is not clear."""
+def trained_llms(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The blocks of the LLMs that the trainer adapter names, or else of the only one; none if it is not clear."""
     llms = value_at(config, "llms") or {}
     adapters = [value_at(config, "finetuning", "trainer_adapter"), *_of_phases(config, "trainer_adapter")]
-    name = next((found for each in adapters if (found := value_at(config, "trainer_adapters", each, "llm"))), None)
+    roles = [each for name in adapters for each in (value_at(config, "trainer_adapters", name, "roles") or {}).values()]
+    adapters += [value_at(role, "adapter") for role in roles]
+    names = [value_at(config, "trainer_adapters", each, "llm") for each in adapters]
     only = next(iter(llms)) if isinstance(llms, dict) and len(llms) == 1 else None
-    name = name or value_at(config, "finetuning", "target_model") or only
-    found = value_at(config, "llms", name)
-    return found if isinstance(found, dict) else {}
+    names = [name for name in names if name] or [value_at(config, "finetuning", "target_model") or only]
+    found = {str(name): value_at(config, "llms", name) for name in names}
+    return {name: block for name, block in found.items() if isinstance(block, dict)}
+
+
+def trained_llm(config: dict[str, Any]) -> dict[str, Any]:
+    """The block of the trained LLM; empty if it is not known, or if several are that begin as different models."""
+    blocks = list(trained_llms(config).values())
+    return blocks[0] if blocks and all(block.get("model") == blocks[0].get("model") for block in blocks) else {}
 
 
 def trained_model(config: dict[str, Any]) -> str | None:

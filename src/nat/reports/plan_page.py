@@ -20,6 +20,8 @@ _SHORT = 10.0
 def plan_text(plan: FinetunePlan) -> str:
     """The plan on a page."""
     rows = [*_phases(plan), *_verdict(plan)] if plan.phases else [*_what(plan), *_work(plan), *_verdict(plan)]
+    if plan.finished_epochs is not None:
+        rows.insert(0, ("Goes on", f"after {plan.finished_epochs} finished epochs; what follows is the whole run"))
     rows.append(("Output", str(plan.output_dir)))
     rows += proposal_rows([each for own in plan.phases or [plan] for each in own.proposals])
     rows += [("Warning", text) for text in plan.warnings]
@@ -60,6 +62,7 @@ def _model(plan: FinetunePlan) -> Iterator[Row]:
 def _update(plan: FinetunePlan) -> Iterator[Row]:
     if (found := plan.forecast) is not None:
         steps = "1 optimizer step" if found.optimizer_steps == 1 else f"{found.optimizer_steps} optimizer steps"
+        yield from (("Place", text) for text in found.places)
         yield "Update", f"{steps} with a learning rate of {found.learning_rate:.2g}, in {found.dtype} on {found.device}"
 
 
@@ -69,7 +72,11 @@ def _amounts(plan: FinetunePlan) -> Iterator[Row]:
     if count is None:
         yield "Rollouts", "chosen by the builder"
         return
-    yield "Rollouts", f"{count} per epoch, from {plan.num_examples} examples, {plan.max_concurrency} at a time"
+    place = "" if (ray := plan.rollouts) is None else f", in {ray.workers} processes on Ray ({ray.ray})"
+    if plan.nodes:
+        place += ": " + ", ".join(f"{number} on {node}" for node, number in plan.nodes.items())
+    examples = f"{count} per epoch, from {plan.num_examples} examples"
+    yield "Rollouts", f"{examples}, {plan.max_concurrency} at a time{place}"
     in_all = plan.num_epochs * count + plan.held_out_rollouts
     held_out = f" and {plan.held_out_rollouts:,} of validations" if plan.num_held_out else ""
     yield "", f"{in_all:,} in all: {plan.num_epochs * count:,} of epochs{held_out}"
@@ -95,12 +102,15 @@ def _memory(plan: FinetunePlan) -> Iterator[Row]:
         yield "Memory", "not known: the model's configuration lacks the sizes of its layers"
         return
     yield "Memory", f"{'predicted, at the peak':<28}" + "".join(f"{each.title:>{_CELL}}" for each in found.memory)
-    for part in PARTS:
+    for part in dict.fromkeys([*PARTS, *(name for each in found.memory for name in each.parts)]):
         if any(part in each.parts for each in found.memory):
             yield "", _cells(part, [bytes_text(each.parts.get(part, 0)) for each in found.memory])
     yield "", _cells("together", [bytes_text(each.total) for each in found.memory])
     if any(each.host for each in found.memory):
         yield "", _cells("and in the host's memory", [bytes_text(each.host) for each in found.memory])
+    for name, card in found.cards.items():
+        fits = "does not fit" if name in found.full_cards else "fits"
+        yield "", f"{name} trains, too: {bytes_text(card.needs)} of {bytes_text(card.room)}, which {fits}"
     where = "the GPU" if found.device == "cuda" else "the machine"
     if found.available is None or found.capacity is None:
         yield "", f"{where} does not tell how much it has"

@@ -1,16 +1,16 @@
 """Rollouts as a person reads a conversation: messages, tool calls, the score, and what was trained."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from nat.reports.conversation import ShownTurn, conversations, number_text, outcome_text, reasoning_text
-from nat.reports.rollouts import RolloutChoice, chosen, trained_tokens
+from nat.reports.rollouts import trained_tokens
 from nat.reports.text import indented, one_line, printable, table
 from nat.runs.records import Phase, after_epoch, epoch_number
-from nat.runs.rollouts import RolloutRecord
+from nat.runs.rollouts import Outcome, RolloutRecord
 from nat.wire.training import TrainingRow
 
 _MESSAGE_CHARS = 4000
@@ -27,38 +27,38 @@ class PlayedRollouts:
     run_id: str
     phase: Phase
     epoch: int
-    records: Sequence[RolloutRecord]
+    outcomes: Sequence[Outcome]
+    """Of all of them."""
+    records: Iterable[RolloutRecord]
+    """Those to show, one at a time."""
 
     @property
     def title(self) -> str:
         where = (
             f"epoch {epoch_number(self.epoch)}" if self.phase is Phase.TRAIN else f"held-out {after_epoch(self.epoch)}"
         )
-        rewards = [record.reward for record in self.records if record.reward is not None]
-        missing = len(self.records) - len(rewards)
+        rewards = [each.reward for each in self.outcomes if each.reward is not None]
+        missing = len(self.outcomes) - len(rewards)
         mean = f", mean reward {sum(rewards) / len(rewards):.3f}" if rewards else ""
         failed = f", {missing} without a reward (--failed {missing} shows them)" if missing else ""
-        return f"run {self.run_id}, {where}: {len(self.records)} rollouts{mean}{failed}"
+        return f"run {self.run_id}, {where}: {len(self.outcomes)} rollouts{mean}{failed}"
 
 
-def rollouts_page(played: PlayedRollouts, choice: RolloutChoice, row_text: RowText | None = None) -> str:
-    """The chosen rollouts in full; if none is chosen, a line for each rollout of the epoch."""
-    if not choice.any:
+def rollouts_page(played: PlayedRollouts, *, whole: bool, row_text: RowText | None = None) -> str:
+    """The rollouts in full, or a line for each of them."""
+    if not whole:
         return printable("\n\n".join([played.title, _index(played)]))
-    pages = [rollout_text(record, played.phase, row_text) for record in chosen(played.records, choice)]
+    pages = [rollout_text(record, played.phase, row_text) for record in played.records]
     return "\n\n\n".join([printable(played.title), *(pages or ["No rollout is of this kind."])])
 
 
-def rollouts_record(
-    played: PlayedRollouts, choice: RolloutChoice, row_text: RowText | None = None
-) -> dict[str, JsonValue]:
-    """The chosen rollouts, or all; with `row_text` also their rows, as tokens and as text."""
-    records = chosen(played.records, choice) if choice.any else played.records
+def rollouts_record(played: PlayedRollouts, row_text: RowText | None = None) -> dict[str, JsonValue]:
+    """The rollouts in full; with `row_text` also their rows, as tokens and as text."""
     return {
         "run_id": played.run_id,
         "phase": played.phase.value,
         "epoch": played.epoch,
-        "rollouts": [_record(record, row_text) for record in records],
+        "rollouts": [_record(record, row_text) for record in played.records],
     }
 
 

@@ -1,12 +1,12 @@
 """The rollouts of one epoch or validation: choose some of them, and find which answers were trained."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nat.errors import JournalError, did_you_mean
 from nat.runs.journal import Journal
 from nat.runs.records import Phase, after_epoch, epoch_number
-from nat.runs.rollouts import RolloutRecord
+from nat.runs.rollouts import Outcome, RolloutRecord
 from nat.wire.training import TrainingRow
 
 _LISTED = 10
@@ -28,15 +28,10 @@ class RolloutChoice:
         return bool(self.worst or self.best or self.failed or self.examples)
 
 
-def played(journal: Journal, phase: Phase, epoch: int) -> list[RolloutRecord]:
-    """The rollouts of an epoch, or of the validation after so many epochs.
-
-    Raises:
-        JournalError: it was not played; the message has those that were.
-
-    """
-    check_played(journal, phase, epoch)
-    return list(journal.rollouts(phase, epoch))
+def whole(journal: Journal, phase: Phase, epoch: int, outcomes: Iterable[Outcome]) -> Iterator[RolloutRecord]:
+    """The records of these rollouts, one at a time."""
+    for each in outcomes:
+        yield from journal.rollouts(phase, epoch, each.example_id, each.generation)
 
 
 def check_played(journal: Journal, phase: Phase, epoch: int) -> None:
@@ -54,7 +49,7 @@ def check_played(journal: Journal, phase: Phase, epoch: int) -> None:
     )
 
 
-def chosen(records: Sequence[RolloutRecord], choice: RolloutChoice) -> list[RolloutRecord]:
+def chosen(outcomes: Sequence[Outcome], choice: RolloutChoice) -> list[Outcome]:
     """The rollouts to show: the worst first, then the best, the failed, and those of the examples; each once.
 
     Of equal rewards, first generations come first, so that few rollouts show many examples.
@@ -63,7 +58,7 @@ def chosen(records: Sequence[RolloutRecord], choice: RolloutChoice) -> list[Roll
         JournalError: there is no such example; the message has some that there are.
 
     """
-    ids = {record.example_id for record in records}
+    ids = {each.example_id for each in outcomes}
     if unknown := [name for name in choice.examples if name not in ids]:
         listed = ", ".join(sorted(ids, key=lambda name: (len(name), name))[:_LISTED])
         more = f" and {len(ids) - _LISTED} more" if len(ids) > _LISTED else ""
@@ -72,13 +67,13 @@ def chosen(records: Sequence[RolloutRecord], choice: RolloutChoice) -> list[Roll
             f"{did_you_mean(unknown[0], ids)}",
             hint="give the id of an example that was played in this epoch",
         )
-    scored = [(each.reward, each.generation, place) for place, each in enumerate(records) if each.reward is not None]
+    scored = [(each.reward, each.generation, place) for place, each in enumerate(outcomes) if each.reward is not None]
     lowest = sorted(scored)
     highest = sorted((-reward, generation, place) for reward, generation, place in scored)
     places = [place for _, _, place in (*lowest[: choice.worst], *highest[: choice.best])]
-    places += [place for place, record in enumerate(records) if record.reward is None][: choice.failed]
-    places += [place for place, record in enumerate(records) if record.example_id in choice.examples]
-    return [records[place] for place in dict.fromkeys(places)]
+    places += [place for place, each in enumerate(outcomes) if each.reward is None][: choice.failed]
+    places += [place for place, each in enumerate(outcomes) if each.example_id in choice.examples]
+    return [outcomes[place] for place in dict.fromkeys(places)]
 
 
 def trained_tokens(record: RolloutRecord, phase: Phase) -> int:

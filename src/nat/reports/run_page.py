@@ -32,6 +32,7 @@ from nat.runs.records import (
     total_of,
 )
 from nat.runs.scores_beside import scores_beside
+from nat.runs.waiting import waiting_of
 
 _STAGES = {
     "rollouts": "time/rollout",
@@ -56,6 +57,8 @@ class RunReport(SparseRecord):
     epochs: list[EpochRecord]
     validations: list[ValidationRecord]
     rollouts: int
+    under_way: int = 0
+    """Rollouts that were being played when the run ended; `--resume` plays them again."""
     failures: list[FailureCount]
     left_out: dict[str, int]
     """Training rollouts that were not trained on, by cause."""
@@ -86,6 +89,7 @@ def run_report(journal: Journal) -> RunReport:
         epochs=epochs,
         validations=validations,
         rollouts=num_rollouts(epochs, validations),
+        under_way=journal.num_under_way(),
         failures=total_of(epochs, validations),
         left_out=dict(left_out.most_common()),
         best=best,
@@ -128,6 +132,9 @@ def run_page(report: RunReport) -> str:
     if run.model:
         rows.append(("Model", run.model + (f", trained by {report.algorithm}" if report.algorithm else "")))
     rows.append(("Epochs", _epochs(report)))
+    if report.under_way:
+        text = f"{report.under_way} when it ended; --resume plays {'it' if report.under_way == 1 else 'them'} again"
+        rows.append(("Under way", text))
     rows += [("" if place else "Phases", str(phase)) for place, phase in enumerate(run.phases)]
     if report.epochs:
         rewards = [epoch.avg_reward for epoch in played_epochs(report.epochs)]
@@ -144,7 +151,7 @@ def run_page(report: RunReport) -> str:
     rows += _left_out(report)
     rows += calls_rows(report.epochs, report.validations, report.budget)
     if report.seconds:
-        rows.append(("Time", _times(report.seconds)))
+        rows += _time(report)
     if report.summary is not None and report.summary.causes:
         rows.append(("Cause", f"{report.summary.causes[0].title}: {report.summary.causes[0].seen}"))
     if report.summary is not None and report.summary.next_step:
@@ -161,10 +168,11 @@ def _why_none(report: RunReport) -> str:
 
 
 def _state(run: RunOverview) -> str:
-    text = {
-        ShownState.KILLED: "killed: its process has ended without recording why; the journal ends there",
-        ShownState.RUNNING_OR_KILLED: "running or killed: a release without the run's lock began it",
-    }.get(run.state, str(run.state))
+    text = str(run.state)
+    if run.state is ShownState.INTERRUPTED and run.finished_at is None:
+        text += ": its process has ended without recording why; the journal ends there"
+    elif run.state is ShownState.RUNNING_OR_INTERRUPTED:
+        text += ": a release without the run's lock began it"
     return text + (f": {' '.join(run.message.split())}" if run.message else "")
 
 
@@ -193,6 +201,11 @@ def _left_out(report: RunReport) -> list[tuple[str, str]]:
     failures = {each.cause for each in report.failures}
     texts = [f"{count} x {cause}" for cause, count in report.left_out.items() if cause not in failures]
     return [("" if place else "Left out", text) for place, text in enumerate(texts)]
+
+
+def _time(report: RunReport) -> list[tuple[str, str]]:
+    waiting = waiting_of(epoch.metrics for epoch in report.epochs)
+    return [("Time", _times(report.seconds)), *([("", str(waiting))] if waiting else [])]
 
 
 def _times(seconds: dict[str, float]) -> str:

@@ -95,7 +95,11 @@ class RemoteWorkflow:
 
         """
         capture = current_capture() or RolloutCapture(CapturePolicy())
-        options = _options(capture.policy)
+        context = Context.get()
+        item_id, _, generation = (context.workflow_run_id or "#0").rpartition("#")
+        options = rollout_options(
+            capture.policy, item_id=item_id, generation=int(generation), seed=context.rollout_seed
+        )
         answer = _RemoteAnswer(self.endpoint, StepDecoder(capture.interner))
         request = self._http.build_request(
             "POST",
@@ -230,14 +234,13 @@ def check_redirected(endpoint: str, calls: Sequence[LLMCall], redirects: Sequenc
     )
 
 
-def _options(policy: CapturePolicy) -> RolloutOptions:
-    """The options that the current rollout would have in this process."""
-    context, redirects = Context.get(), current_redirects()
-    item_id, _, generation = (context.workflow_run_id or "#0").rpartition("#")
+def rollout_options(policy: CapturePolicy, *, item_id: str, generation: int, seed: int | None) -> RolloutOptions:
+    """The options that a rollout has in this process, for another one."""
+    redirects = current_redirects()
     return RolloutOptions(
         item_id=item_id,
-        generation=int(generation),
-        seed=context.rollout_seed,
+        generation=generation,
+        seed=seed,
         call_seed=policy.seed,
         logprobs=policy.logprobs,
         token_ids=policy.token_ids,

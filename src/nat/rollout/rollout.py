@@ -3,13 +3,14 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from nat.builder.context import ContextState, RuntimeTypeEnum
 from nat.builder.intermediate_step_manager import OnNext
+from nat.capture.outages import deadline as time_limit
 from nat.capture.policy import CapturePolicy, capturing, stable_seed
 from nat.capture.steps import failed_calls
 from nat.data_models.evaluator import EvalInputItem
@@ -49,6 +50,10 @@ class Rollout:
         return self.error is not None
 
 
+OnInterrupted = Callable[[Rollout], None]
+"""Called with what a rollout had done when its run ended; it is no failure, and is played again."""
+
+
 class Invocable(Protocol):
     """The workflow, or any other function."""
 
@@ -66,6 +71,7 @@ async def run_rollout(
     deadline_option: str = ITEM_TIMEOUT,
     runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.EVALUATE,
     on_step: OnNext | None = None,
+    interrupted: OnInterrupted | None = None,
 ) -> Rollout:
     """Run the workflow and return the record, also of a failure; only a cancellation from outside is raised.
 
@@ -82,22 +88,29 @@ async def run_rollout(
     if on_step is not None:
         state.intermediate_step_manager.subscribe(on_step)
     started_at, began = datetime.now(UTC), time.monotonic()
-    with state.active(), capturing(policy):
-        output, error = await _attempt(workflow, item, generation, deadline, deadline_option)
-    # Steps that a thread adds after the deadline are not part of the record.
-    state.intermediate_step_manager.complete()
-    if error is not None:
-        error = _with_failed_call(error, steps)
-    return Rollout(
-        item_id=str(item.id),
-        generation=generation,
-        output=output,
-        steps=steps,
-        error=error,
-        seed=seed,
-        started_at=started_at,
-        seconds=time.monotonic() - began,
-    )
+
+    def recorded(output: Any, error: RolloutFailure | None) -> Rollout:
+        # Steps that a thread adds after the deadline are not part of the record.
+        state.intermediate_step_manager.complete()
+        return Rollout(
+            item_id=str(item.id),
+            generation=generation,
+            output=output,
+            steps=steps,
+            error=error,
+            seed=seed,
+            started_at=started_at,
+            seconds=time.monotonic() - began,
+        )
+
+    try:
+        with state.active(), capturing(policy):
+            output, error = await _attempt(workflow, item, generation, deadline, deadline_option)
+    except asyncio.CancelledError:
+        if interrupted is not None:
+            interrupted(recorded(None, interruption(item, generation)))
+        raise
+    return recorded(output, None if error is None else _with_failed_call(error, steps))
 
 
 async def _attempt(
@@ -107,11 +120,10 @@ async def _attempt(
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     cancellations = task.cancelling()
-    began = time.monotonic()
     output: Any = None
     raised: BaseException | None = None
     try:
-        async with asyncio.timeout(deadline) as timer:
+        async with time_limit(deadline) as limit:
             output = await workflow.ainvoke(item.input_obj)
     except asyncio.CancelledError as error:
         if task.cancelling() > cancellations:
@@ -120,18 +132,24 @@ async def _attempt(
     except ANY_FAILURE as error:  # the boundary of one rollout: its failure is a record
         raised = error
     # The timer does not fire while code blocks the event loop, so the clock decides.
-    if timer.expired() or (deadline is not None and time.monotonic() - began > deadline):
+    if limit.expired or limit.is_over:
         message = f"no answer within {deadline:g} s ({deadline_option})"
-        return None, _failure(item, generation, "timeout", "TimeoutError", message)
+        return None, failure_of(item, generation, "timeout", "TimeoutError", message)
     if raised is not None:
         logger.debug("the workflow failed on item %s", item.id, exc_info=raised)
         cause = _innermost(raised)
-        failure = _failure(item, generation, "raised", type(cause).__name__, redact(str(cause)))
+        failure = failure_of(item, generation, "raised", type(cause).__name__, redact(str(cause)))
         return None, failure.model_copy(update={"traceback": traceback_of(raised)})
     return output, None
 
 
-def _failure(item: EvalInputItem, generation: int, kind: Any, error_type: str, message: str) -> RolloutFailure:
+def interruption(item: EvalInputItem, generation: int) -> RolloutFailure:
+    """Why a rollout that was under way when its run ended has no output."""
+    return failure_of(item, generation, "raised", "Interrupted", "the run ended while it was played")
+
+
+def failure_of(item: EvalInputItem, generation: int, kind: Any, error_type: str, message: str) -> RolloutFailure:
+    """The failure of an item's rollout."""
     return RolloutFailure(item_id=str(item.id), generation=generation, kind=kind, type=error_type, message=message)
 
 

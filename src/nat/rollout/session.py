@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -17,11 +18,14 @@ from nat.capture.policy import CapturePolicy, ReplacedSampling
 from nat.config.load import load_config
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem, EvalOutput
+from nat.rollout.keeping import Keeper
 from nat.rollout.loop_watch import watched_loop
+from nat.rollout.ray_workers import check_installed, ray_workers
 from nat.rollout.remote import ENDPOINT_TIMEOUT, RemoteWorkflow, open_remote
-from nat.rollout.rollout import ITEM_TIMEOUT, Invocable, Rollout, held_out_seed, run_rollout, training_seed
+from nat.rollout.rollout import ITEM_TIMEOUT, OnInterrupted, Rollout, held_out_seed, run_rollout, training_seed
 from nat.rollout.server_watch import watched_servers
 from nat.rollout.traces import Traces, opened_traces
+from nat.rollout.workers import Play, Workers
 
 Overrides = tuple[tuple[str, str], ...]
 Phase = Literal["train", "validation", "eval"]
@@ -63,7 +67,7 @@ class WorkflowSession:
         override: Overrides = (),
         training: bool = False,
         runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.EVALUATE,
-        remote: Remote | None = None,
+        remote: Remote | Workers | None = None,
         replaced: ReplacedSampling | None = None,
         traces: Traces | None = None,
     ) -> None:
@@ -74,8 +78,7 @@ class WorkflowSession:
         self.config = config
         self.builder = builder
         self.seed = config.finetuning.seed
-        self._workflow: Invocable = Workflow(builder.get_workflow()) if remote is None else remote.workflow
-        self._endpoint = None if remote is None else remote.workflow.endpoint
+        self._endpoint = remote.workflow.endpoint if isinstance(remote, Remote) else None
         self._config_file = config_file
         self._override = override
         self._training = training
@@ -83,11 +86,24 @@ class WorkflowSession:
         self._runtime_type = runtime_type
         self.traces = traces or Traces()
         self._slots = asyncio.Semaphore(config.eval.general.max_concurrency)
-        self._deadline, self._deadline_option = _deadline(config, remote)
+        self._play: Play = remote.play if isinstance(remote, Workers) else self._player(remote)
         self._passes = itertools.count()
         self._listeners: list[tuple[OnRollout, OnPass | None]] = []
+        self.known_items: dict[str, tuple[object, list[EvalInputItem]]] = {}
+        """Of datasets that were read, with the state that each file had; not to be changed."""
         self.num_open = 0
         """Rollouts that are being played."""
+
+    def _player(self, remote: Remote | None) -> Play:
+        """Play in this process, or at a URL."""
+        deadline, option = _deadline(self.config, remote)
+        return partial(
+            run_rollout,
+            Workflow(self.builder.get_workflow()) if remote is None else remote.workflow,
+            deadline=deadline,
+            deadline_option=option,
+            runtime_type=self._runtime_type,
+        )
 
     @property
     def phase(self) -> Phase:
@@ -110,7 +126,7 @@ class WorkflowSession:
 
     def begin_pass(self) -> int:
         """The number of a training pass, counted from 0; other passes have the number 0."""
-        return next(self._passes) if self.phase == "train" else 0
+        return next(current_pass().numbers or self._passes) if self.phase == "train" else 0
 
     def seed_of(self, item_id: str, pass_index: int) -> int:
         """The seed of an item's rollout: a new one in each training pass, the same one in all other passes."""
@@ -118,7 +134,14 @@ class WorkflowSession:
             return training_seed(self.seed, pass_index, item_id)
         return held_out_seed(self.seed, item_id)
 
-    async def run(self, item: EvalInputItem, *, seed: int | None, generation: int = 0) -> Rollout:
+    async def run(
+        self,
+        item: EvalInputItem,
+        *,
+        seed: int | None,
+        generation: int = 0,
+        interrupted: OnInterrupted | None = None,
+    ) -> Rollout:
         """Run one rollout as soon as there is a free slot; its failure is part of the record."""
         policy = CapturePolicy()
         if self._training:
@@ -127,22 +150,19 @@ class WorkflowSession:
         async with self._slots:
             self.num_open += 1
             try:
-                rollout = await run_rollout(
-                    self._workflow,
-                    item,
-                    seed=seed,
-                    generation=generation,
-                    policy=policy,
-                    deadline=self._deadline,
-                    deadline_option=self._deadline_option,
-                    runtime_type=self._runtime_type,
+                rollout = await self._play(
+                    item, seed=seed, generation=generation, policy=policy, interrupted=interrupted
                 )
             finally:
                 self.num_open -= 1
         self.traces.ended(rollout, item.input_obj, is_judged=self._runtime_type is RuntimeTypeEnum.EVALUATE)
+        self.ended(rollout)
+        return rollout
+
+    def ended(self, rollout: Rollout) -> None:
+        """Tell the listeners that a rollout has ended, now or in an earlier process."""
         for on_rollout, _ in tuple(self._listeners):
             on_rollout(rollout)
-        return rollout
 
     def announce(self, rollouts: int) -> None:
         """Tell the listeners that a pass of `rollouts` rollouts begins."""
@@ -173,6 +193,10 @@ class Pass:
     """Chooses the examples to play; None for all."""
     comparison: PassComparison | None = None
     """Scores its answers together with others."""
+    numbers: Iterator[int] | None = None
+    """Numbers of the training passes from here on, which decide their seeds; None counts those of a session."""
+    keeper: Keeper | None = None
+    """Keeps what its passes finish."""
 
 
 _USUAL = Pass()
@@ -234,12 +258,17 @@ async def opened_session(
     async with AsyncExitStack() as stack:
         tracing = opened_traces(config.general.telemetry.tracing, workflow=config.workflow.type)
         traces = await stack.enter_async_context(tracing)
-        remote = None
+        remote: Remote | Workers | None = None
         if endpoint is not None:
             opened = await stack.enter_async_context(open_remote(endpoint, trains=False))
             remote = Remote(opened, timeout=endpoint_timeout)
-        builder = await stack.enter_async_context(WorkflowBuilder.from_config(config, workflow=remote is None))
+        rollouts = config.eval.general.rollouts if endpoint is None else None
+        check_installed(rollouts)
+        here = endpoint is None and rollouts is None
+        builder = await stack.enter_async_context(WorkflowBuilder.from_config(config, workflow=here))
         await builder.probe_llms()
+        if rollouts is not None:
+            remote = await stack.enter_async_context(ray_workers(rollouts, config, builder))
         stack.enter_context(watched_loop())
         session = WorkflowSession(
             config,
@@ -250,7 +279,8 @@ async def opened_session(
             remote=remote,
             traces=traces,
         )
-        await stack.enter_async_context(watched_servers(builder, lambda: session.num_open > 0))
+        waits = runtime_type is RuntimeTypeEnum.EVALUATE
+        await stack.enter_async_context(watched_servers(builder, lambda: session.num_open > 0, waits=waits))
         yield session
 
 

@@ -4,6 +4,7 @@ Requests with rollout options get whole steps: with the function, the span and, 
 and response. The two steps of a call repeat the conversation four times; it is sent once and restored on decoding.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -29,8 +30,10 @@ _REMOTE = "remote"
 class StepEncoder:
     """Encodes whole steps; the START of a call is held back until its END, which follows at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, lighter: Callable[[LLMCall], LLMCall] = lambda call: call) -> None:
+        """`lighter` leaves out of a call's record what the decoder's `whole` puts back."""
         self._start: IntermediateStep | None = None
+        self._lighter = lighter
 
     def encode(self, step: IntermediateStep) -> bytes:
         """The lines that are complete now."""
@@ -45,7 +48,9 @@ class StepEncoder:
         bare = start.payload.model_copy(update={"data": None, "metadata": None})
         metadata = step.payload.metadata
         assert isinstance(metadata, TraceMetadata), "the END of a recorded call has its record in the metadata"
-        lighter = metadata.model_copy(update={"chat_inputs": None, "tools_schema": []})
+        assert metadata.llm_call is not None, "likewise"
+        call = self._lighter(metadata.llm_call)
+        lighter = metadata.model_copy(update={"chat_inputs": None, "tools_schema": [], "llm_call": call})
         end = step.payload.model_copy(update={"metadata": lighter})
         return _line(start, bare, begins_call=True) + _line(step, end)
 
@@ -70,8 +75,9 @@ def plain_line(step: IntermediateStep) -> bytes:
 class StepDecoder:
     """Decodes the lines of one rollout; repeated messages are shared objects."""
 
-    def __init__(self, interner: Interner) -> None:
+    def __init__(self, interner: Interner, whole: Callable[[LLMCall], None] = lambda _: None) -> None:
         self._interner = interner
+        self._whole = whole
         self._starts: dict[str, IntermediateStepPayload] = {}
 
     def decode(self, content: bytes) -> IntermediateStep:
@@ -102,6 +108,7 @@ class StepDecoder:
 
     def _restore(self, end: IntermediateStepPayload, metadata: TraceMetadata, call: LLMCall) -> None:
         """Restore the conversation in the two steps of a call from its record."""
+        self._whole(call)
         self._share(call)
         start = self._starts.pop(end.UUID, None)
         if start is None:

@@ -1,16 +1,19 @@
-"""Find the folders of runs on this machine, by path, id, the beginning of an id, or `latest`. Reads names only.
+"""Find the folders of runs on this machine, by path, id, the beginning of an id, or `latest`.
 
 Runs that were started in the current folder, or lie in it, come before the others of the user.
 """
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from nat.errors import JournalError, did_you_mean
 from nat.runs.folder import LATEST
 from nat.runs.index import started_runs
-from nat.runs.journal import JOURNAL_NAME
+from nat.runs.journal import JOURNAL_NAME, reading
+from nat.runs.liveness import is_alive
+from nat.runs.records import RunState
 
 RUNS_ROOT = Path(".tmp")
 """Where runs are looked for first: the default `finetuning.output_dir` and those of the examples lie below it."""
@@ -41,6 +44,31 @@ def known_runs() -> tuple[list[Path], list[Path]]:
         else:
             elsewhere.append(run.run_dir)
     return _newest_first(here.values()), _newest_first(elsewhere)
+
+
+def newest_unfinished(root: Path | None = None) -> Path | None:
+    """The newest run below `root`, or of this folder, that has not completed and that no process trains."""
+    return next(filter(_waits, _runs_of(root)), None)
+
+
+def newest_if_unfinished(root: Path | None = None, *, trained: bool = False) -> Path | None:
+    """The newest run of all, if it is such a one, or with `trained` one that a process trains."""
+    return next(filter(_is_unfinished if trained else _waits, _runs_of(root)[:1]), None)
+
+
+def _runs_of(root: Path | None) -> list[Path]:
+    return known_runs()[0] if root is None else list_runs(root)
+
+
+def _waits(run_dir: Path) -> bool:
+    """True if the run has not completed, and no process trains it."""
+    return _is_unfinished(run_dir) and not is_alive(run_dir)
+
+
+def _is_unfinished(run_dir: Path) -> bool:
+    with suppress(JournalError), reading(run_dir) as journal:
+        return journal.info().state is not RunState.COMPLETED
+    return False
 
 
 def _newest_first(runs: Iterable[Path]) -> list[Path]:

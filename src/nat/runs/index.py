@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from nat.files import user_state, write_text
+from nat.files import UNFINISHED, user_state, write_text
 from nat.runs.journal import JOURNAL_NAME
 
 logger = logging.getLogger(__name__)
@@ -32,11 +32,23 @@ def remember_run(run_dir: Path) -> None:
         logger.info("`latest` means this run only below its output folder: %s", error)
 
 
+def started_in(run_dir: Path) -> Path | None:
+    """The folder in which this user has started a run; None if that is not known, or gone."""
+    found = (run.started_in for run in started_runs() if run.run_dir == run_dir.resolve())
+    return next((folder for folder in found if folder.is_dir()), None)
+
+
 def started_runs() -> list[StartedRun]:
     """The runs that are still there."""
     found = []
     with suppress(OSError, RuntimeError):
-        for entry in (user_state() / "runs").iterdir():
+        entries = (user_state() / "runs").iterdir()
+        for entry in (path for path in entries if not path.name.startswith(UNFINISHED)):
             with suppress(OSError, ValidationError):
                 found.append(StartedRun.model_validate_json(entry.read_bytes()))
     return [run for run in found if (run.run_dir / JOURNAL_NAME).is_file()]
+
+
+def started_here(run_dir: Path) -> bool:
+    """True if this user has started the run, or gone on with it, on this machine."""
+    return any(run.run_dir == run_dir.resolve() for run in started_runs())

@@ -8,26 +8,28 @@ lose the last transactions when the power fails, and a training job that was sub
 would be trained twice; a commit costs one fsync, and there are a few of them in an epoch.
 """
 
-import errno
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from random import Random
+from typing import Self, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from nat.data_models.rollout_failure import FirstFailure
+from nat.data_models.rollout_failure import UNDER_WAY, FirstFailure
 from nat.errors import JournalError, findings_of
-from nat.files import storage_failure
 from nat.runs.earlier import row_with_spans, with_answers
+from nat.runs.journal_file import JournalFile, damaged
 from nat.runs.packed_rows import pack_rows, unpack_rows
 from nat.runs.records import (
     BestEpoch,
     EpochRecord,
     JobRecord,
     Phase,
+    RunIdentity,
     RunInfo,
     RunState,
     RunSummary,
@@ -42,8 +44,14 @@ from nat.wire.training import TrainingRow
 M = TypeVar("M", bound=BaseModel)
 
 JOURNAL_NAME = "journal.sqlite"
+_OF_SAMPLING = ("example_id", "generation", "policy_versions", "untrainable_calls", "untempered_calls")
+"""Fields of a rollout's record, which has those that are not empty."""
 SCHEMA_VERSION = 4
-"""Stored in SQLite's `user_version`; a journal of an unknown version is refused."""
+"""Stored in SQLite's `user_version`; a journal of an unknown version is refused.
+
+The index `outcomes` came later: in journals without it, all of that is read as well, but more slowly. The tables `kept`
+and `mismatches` came later, too.
+"""
 _ROWS_IN_RECORDS = 2
 """The earliest version that is read: its rollouts have no column for the rows, which are in the records."""
 
@@ -52,40 +60,40 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE rollouts (
     phase TEXT NOT NULL, epoch INTEGER NOT NULL, example_id TEXT NOT NULL, generation INTEGER NOT NULL,
     record TEXT NOT NULL, rows BLOB, PRIMARY KEY (phase, epoch, example_id, generation));
+CREATE INDEX outcomes ON rollouts (
+    phase, epoch, length(example_id), example_id, generation, json_extract(record, '$.reward', '$.left_out'));
 CREATE TABLE jobs (id TEXT PRIMARY KEY, epoch INTEGER NOT NULL, record TEXT NOT NULL);
 CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, record TEXT NOT NULL);
 CREATE TABLE validations (epoch INTEGER PRIMARY KEY, record TEXT NOT NULL);
 CREATE TABLE failures (way TEXT PRIMARY KEY, record TEXT NOT NULL);
 """
 
-_ERRNO = {"FULL": errno.ENOSPC, "IOERR": errno.EIO, "READONLY": errno.EACCES, "CANTOPEN": errno.EACCES}
-"""The system's error codes behind SQLite's."""
-_BUSY_SECONDS = 30.0
-"""How long a writer waits for another writer before it fails."""
+_KEPT = """
+CREATE TABLE IF NOT EXISTS kept (
+    phase TEXT NOT NULL, epoch INTEGER NOT NULL, pass INTEGER NOT NULL, evaluator TEXT NOT NULL, item TEXT NOT NULL,
+    record BLOB NOT NULL, PRIMARY KEY (phase, epoch, pass, evaluator, item))
+"""
+
+_MISMATCHES = """
+CREATE TABLE IF NOT EXISTS mismatches (
+    epoch INTEGER NOT NULL, example_id TEXT NOT NULL, differences BLOB NOT NULL, PRIMARY KEY (epoch, example_id))
+"""
+"""Only journals of backends that report it have this table, and none of earlier releases."""
+
 _PHASE = "phase/"
 """Names of the facts about phases begin with it."""
-_TABLES = ("facts", "rollouts", "jobs", "epochs", "validations", "failures")
-_MOST_STEPS = 10**8
-"""SQLite's steps for a query of a reader, a few seconds: some ten for each row that it looks at."""
-_MEANINGS = {
-    "interrupted": "a query does not end",
-    "prohibited": "it has a view in place of a table",
-    "not authorized": "it has a view in place of a table",
-}
-"""What SQLite's words mean here."""
-_SURE_BYTES = 2**26
-"""A reader accepts values of this size from any file, so that a running run may add them meanwhile."""
+_TABLES = ("facts", "rollouts", "jobs", "epochs", "validations", "failures", "mismatches", "kept")
+_FACTS = TypeAdapter(tuple[float | str | None, str | None])
+"""What a rollout came to, as the index has it."""
 
 
 class Journal:
     """An open journal; a context manager that closes it. Use it from the thread that opened it."""
 
-    def __init__(self, run_dir: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, run_dir: Path, file: JournalFile, *, version: int = SCHEMA_VERSION) -> None:
         self.run_dir = run_dir
-        self._path = run_dir / JOURNAL_NAME
-        self._connection = connection
-        self._identity = _identity(self._path)
-        self._version = SCHEMA_VERSION
+        self._file = file
+        self._version = version
 
     @classmethod
     def create(cls, run_dir: Path, run_id: str, config_text: str, *, created_at: datetime) -> Self:
@@ -93,12 +101,10 @@ class Journal:
         path = run_dir / JOURNAL_NAME
         if path.exists():
             raise JournalError(f"{path} exists already", hint="Give the new run another id.")
-        path.touch(mode=0o600)  # SQLite gives its other files the same mode
-        journal = cls(run_dir, _connect(path, "rwc"))
-        journal._connection.execute("PRAGMA journal_mode=WAL")
+        journal = cls(run_dir, JournalFile.create(path))
         info = RunInfo(run_id=run_id, created_at=created_at, state=RunState.RUNNING, config_text=config_text)
-        with journal._transaction() as connection:
-            for statement in _SCHEMA.split(";"):
+        with journal._file.transaction() as connection:
+            for statement in (*_SCHEMA.split(";"), _KEPT):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
             _insert(connection, "facts", "info", info)
@@ -117,24 +123,18 @@ class Journal:
             raise JournalError(
                 f"no {JOURNAL_NAME} in {run_dir}", hint="Name the folder of a run, e.g. <output_dir>/latest."
             )
-        try:
-            connection = _connect(path, "ro" if read_only else "rw")
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if read_only:
-                _distrust(connection, path)
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # some of SQLite's messages quote the damage
-            raise JournalError(f"{path} cannot be read: {error}", hint="Restore the file from a copy.") from error
+        file, version = JournalFile.open(path, tables=_TABLES, read_only=read_only)
         earliest = _ROWS_IN_RECORDS if read_only else SCHEMA_VERSION
         if not earliest <= version <= SCHEMA_VERSION:
-            connection.close()
+            file.close()
             does = f"reads versions {earliest} to" if read_only else "writes version"
             raise JournalError(
                 f"{path} has schema version {version}; this program {does} {SCHEMA_VERSION}",
                 hint="Read it with the release that wrote it. Version 0 means that the run was killed as it began.",
             )
-        journal = cls(run_dir, connection)
-        journal._version = version
-        return journal
+        if not read_only:
+            file.connection.execute(_KEPT)
+        return cls(run_dir, file, version=version)
 
     def __enter__(self) -> Self:
         return self
@@ -143,7 +143,7 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        self._connection.close()
+        self._file.close()
 
     # Writing. A record replaces an earlier one with the same key, so a repeated step is not counted twice.
 
@@ -162,7 +162,7 @@ class Journal:
             example_id, text = without_surrogates(record.example_id), _line(rest, exclude_defaults=True)
             return phase.value, epoch, example_id, record.generation, text, rows
 
-        with self._transaction() as connection:
+        with self._file.transaction() as connection:
             cursor = connection.executemany(
                 "INSERT OR REPLACE INTO rollouts VALUES (?, ?, ?, ?, ?, ?)", map(row, records)
             )
@@ -171,15 +171,50 @@ class Journal:
             return cursor.rowcount
 
     def record_job(self, record: JobRecord) -> None:
-        with self._transaction() as connection:
+        """Write the job, how far its tokens were from the sampler, and what a teacher has said of them."""
+        with self._file.transaction() as connection:
             row = (record.id, record.epoch, _line(record))
             connection.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", row)
+            if record.mismatch:
+                connection.execute(_MISMATCHES)
+                rows = [(record.epoch, without_surrogates(name), packed) for name, packed in record.mismatch.items()]
+                connection.executemany("INSERT OR REPLACE INTO mismatches VALUES (?, ?, ?)", rows)
+            taught = [
+                (pack_rows(rows), Phase.TRAIN.value, record.epoch, without_surrogates(name), generation)
+                for (name, generation), rows in record.taught.items()
+            ]
+            key = "phase = ? AND epoch = ? AND example_id = ? AND generation = ?"
+            connection.executemany(f"UPDATE rollouts SET rows = ? WHERE {key}", taught)  # noqa: S608 - our own words
 
     def record_epoch(self, record: EpochRecord) -> None:
-        self._put("epochs", record.epoch, record)
+        """Record an epoch; what was kept of its rollouts is not needed any more."""
+        with self._file.transaction() as connection:
+            _insert(connection, "epochs", record.epoch, record)
+            _forget_kept(connection, Phase.TRAIN, record.epoch)
 
     def record_validation(self, record: ValidationRecord) -> None:
-        self._put("validations", record.epoch, record)
+        """Record a validation; what was kept of its rollouts is not needed any more.
+
+        Of the one before training it stays until `forget_kept`, since later answers may be compared with these.
+        """
+        with self._file.transaction() as connection:
+            _insert(connection, "validations", record.epoch, record)
+            if record.epoch > 0:
+                _forget_kept(connection, Phase.VALIDATION, record.epoch)
+
+    def keep(self, phase: Phase, epoch: int, records: Mapping[tuple[int, str, str], bytes]) -> None:
+        """Keep what passes have finished until their epoch is recorded, by pass, evaluator and item; all or nothing.
+
+        It survives a crash of the process. One of the machine may lose it, until the next record of another kind.
+        """
+        with self._file.transaction(synchronous="NORMAL") as connection:
+            rows = [(phase.value, epoch, *map(without_surrogates, key), each) for key, each in records.items()]
+            connection.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+    def forget_kept(self, phase: Phase, epoch: int) -> None:
+        """Forget what was kept of these rollouts."""
+        with self._file.transaction() as connection:
+            _forget_kept(connection, phase, epoch)
 
     def record_summary(self, summary: RunSummary) -> None:
         self._put("facts", "summary", summary)
@@ -187,6 +222,13 @@ class Journal:
     def record_phase(self, phase: TrainingPhase) -> None:
         """Record that a phase of training begins."""
         self._put("facts", f"{_PHASE}{phase.first_epoch:08d}", phase)
+
+    def record_identity(self, identity: RunIdentity) -> None:
+        self._put("facts", "identity", identity)
+
+    def record_config(self, config_text: str) -> None:
+        """Record the configuration that the run goes on with, in place of the one before."""
+        self._put("facts", "info", self.info().model_copy(update={"config_text": config_text}))
 
     def record_best(self, best: BestEpoch) -> None:
         self._put("facts", "best", best)
@@ -198,38 +240,44 @@ class Journal:
         self._put("facts", "info", info)
 
     def _put(self, table: str, key: int | str, record: BaseModel) -> None:
-        with self._transaction() as connection:
+        with self._file.transaction() as connection:
             _insert(connection, table, key, record)
 
     # Reading.
 
     def info(self) -> RunInfo:
-        return self._read(RunInfo, self._fact("info") or "null")
+        return self._fact(RunInfo, "info") or self._read(RunInfo, "null")
+
+    def identity(self) -> RunIdentity | None:
+        """What the run depends on, as it was when it began."""
+        return self._fact(RunIdentity, "identity")
 
     def summary(self) -> RunSummary | None:
-        text = self._fact("summary")
-        return None if text is None else self._read(RunSummary, text)
+        return self._fact(RunSummary, "summary")
 
     def phases(self) -> list[TrainingPhase]:
         """The phases of training that have begun, in order; empty in a run without phases."""
-        rows = self._select("SELECT record FROM facts WHERE name GLOB ? ORDER BY name", f"{_PHASE}*")
+        rows = self._file.select("SELECT record FROM facts WHERE name GLOB ? ORDER BY name", f"{_PHASE}*")
         return [self._read(TrainingPhase, text) for (text,) in rows]
 
     def best(self) -> BestEpoch | None:
         """The best weights so far."""
-        text = self._fact("best")
-        return None if text is None else self._read(BestEpoch, text)
+        return self._fact(BestEpoch, "best")
 
     def epochs(self) -> list[EpochRecord]:
         return list(self.each_epoch())
 
+    def epoch(self, epoch: int) -> EpochRecord | None:
+        """The record of an epoch, if it has finished."""
+        return self._one(EpochRecord, "SELECT record FROM epochs WHERE epoch = ?", epoch)
+
     def num_epochs(self) -> int:
         """Finished epochs."""
-        return sum(1 for _ in self._select("SELECT epoch FROM epochs"))
+        return sum(1 for _ in self._file.select("SELECT epoch FROM epochs"))
 
     def each_epoch(self, first: int = 0) -> Iterator[EpochRecord]:
         """One at a time from the `first` on, since those of a long run take megabytes."""
-        rows = self._select("SELECT record FROM epochs WHERE epoch >= ? ORDER BY epoch", first)
+        rows = self._file.select("SELECT record FROM epochs WHERE epoch >= ? ORDER BY epoch", first)
         return (self._read(EpochRecord, text) for (text,) in rows)
 
     def validations(self) -> list[ValidationRecord]:
@@ -237,41 +285,117 @@ class Journal:
 
     def each_validation(self, first: int = 0) -> Iterator[ValidationRecord]:
         """Those after `first` epochs and later."""
-        rows = self._select("SELECT record FROM validations WHERE epoch >= ? ORDER BY epoch", first)
+        rows = self._file.select("SELECT record FROM validations WHERE epoch >= ? ORDER BY epoch", first)
         return (self._read(ValidationRecord, text) for (text,) in rows)
 
     def validation(self, epoch: int) -> ValidationRecord | None:
         """The validation after `epoch` epochs, if there was one."""
-        row = next(self._select("SELECT record FROM validations WHERE epoch = ?", epoch), None)
-        return None if row is None else self._read(ValidationRecord, row[0])
+        return self._one(ValidationRecord, "SELECT record FROM validations WHERE epoch = ?", epoch)
 
     def jobs(self, epoch: int | None = None) -> list[JobRecord]:
         """All of them, or those of an epoch."""
         own, values = ("", ()) if epoch is None else ("WHERE epoch = ?", (epoch,))
-        rows = self._select(f"SELECT record FROM jobs {own} ORDER BY rowid", *values)  # noqa: S608 - our own words
+        rows = self._file.select(f"SELECT record FROM jobs {own} ORDER BY rowid", *values)  # noqa: S608 - our own words
         return [self._read(JobRecord, text) for (text,) in rows]
+
+    def job(self, job_id: str) -> JobRecord | None:
+        """One of them, if the run has submitted it."""
+        rows = self._file.select("SELECT record FROM jobs WHERE id = ?", job_id)
+        return next((self._read(JobRecord, text) for (text,) in rows), None)
+
+    def each_job_backwards(self) -> Iterator[JobRecord]:
+        """One at a time, the last one first."""
+        rows = self._file.select("SELECT record FROM jobs ORDER BY rowid DESC")
+        return (self._read(JobRecord, text) for (text,) in rows)
+
+    def mismatch(self, epoch: int, example_id: str) -> bytes | None:
+        """The differences of an example's trained tokens (`nat.runs.token_mismatch`); None if they are not known."""
+        if self._lacks("mismatches"):
+            return None
+        query = "SELECT differences FROM mismatches WHERE epoch = ? AND example_id = ?"
+        row = next(self._file.select(query, epoch, example_id), None)
+        return row[0] if row is not None and isinstance(row[0], bytes) else None
+
+    def _lacks(self, table: str) -> bool:
+        """True for a table that came later than the journal."""
+        query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+        return next(self._file.select(query, table), None) is None
 
     def failures(self) -> list[FirstFailure]:
         """The first rollout of each kind of failure, in the order of time."""
-        return [self._read(FirstFailure, text) for text in self._texts("failures", "rowid")]
+        rows = self._file.select("SELECT record FROM failures ORDER BY rowid")
+        return [self._read(FirstFailure, text) for (text,) in rows]
 
     def played(self, phase: Phase) -> list[int]:
         """The epochs that have rollouts, ascending."""
-        rows = self._select("SELECT DISTINCT epoch FROM rollouts WHERE phase = ? ORDER BY epoch", phase.value)
+        rows = self._file.select("SELECT DISTINCT epoch FROM rollouts WHERE phase = ? ORDER BY epoch", phase.value)
         return [self._number(epoch) for (epoch,) in rows]
 
-    def rollouts(self, phase: Phase, epoch: int, example_id: str | None = None) -> Iterator[RolloutRecord]:
-        """One at a time, by example and generation, to save memory; with `example_id` those of this example."""
-        for text, packed in self._rollouts(phase, epoch, example_id):
+    def kept(self, phase: Phase, epoch: int) -> dict[tuple[int, str, str], bytes]:
+        """What was kept of an epoch or validation, by pass, evaluator and item."""
+        query = "SELECT pass, evaluator, item, record FROM kept WHERE phase = ? AND epoch = ?"
+        rows = self._file.select(query, phase.value, epoch)
+        return {(number, name, item): record for number, name, item, record in rows}
+
+    def num_under_way(self) -> int:
+        """Rollouts that were being played when the run ended, and were not played again since."""
+        if self._lacks("kept"):
+            return 0
+        query = """
+            SELECT COUNT(*) FROM (
+                SELECT phase, epoch, pass, item FROM kept WHERE evaluator = ?
+                EXCEPT SELECT phase, epoch, pass, item FROM kept WHERE evaluator = '')
+        """
+        [(count,)] = self._file.select(query, UNDER_WAY)
+        return self._number(count)
+
+    def rollouts(
+        self, phase: Phase, epoch: int, example_id: str | None = None, generation: int | None = None
+    ) -> Iterator[RolloutRecord]:
+        """One at a time, by example and generation, to save memory; of all examples and generations, or of one."""
+        for text, packed in self._rollouts(phase, epoch, example_id, generation):
             if self._version < SCHEMA_VERSION:
                 yield self._earlier(text, packed)
             else:
                 record = self._read(RolloutRecord, text)
                 yield record if packed is None else record.model_copy(update={"rows": self._unpacked(packed)})
 
+    def trained_rollouts(self, epoch: int) -> Iterator[RolloutRecord]:
+        """Those that an epoch was trained on, in the order in which they were recorded."""
+        query = "SELECT example_id, generation FROM rollouts WHERE phase = ? AND epoch = ? ORDER BY rowid"
+        for example_id, generation in self._file.select(query, Phase.TRAIN.value, epoch):
+            record = next(self.rollouts(Phase.TRAIN, epoch, example_id, generation))
+            if record.left_out is None:
+                yield record
+
+    def some_rollouts(self, phase: Phase, epoch: int, most: int) -> Iterator[RolloutRecord]:
+        """Like `rollouts`; of an epoch that has more than `most`, about so many: all of some examples."""
+        examples = self.examples(phase, epoch)
+        total = sum(count for _, count in examples)
+        if total <= most:
+            yield from self.rollouts(phase, epoch)
+            return
+        number = max(1, len(examples) * most // total)
+        drawn = Random(epoch).sample(range(len(examples)), number)  # noqa: S311 - no secret; a dataset may have a rhythm
+        own = (self.rollouts(phase, epoch, examples[place][0]) for place in sorted(drawn))
+        yield from islice(chain.from_iterable(own), most)
+
+    def prompts(self, phase: Phase, epoch: int) -> Iterator[RolloutRecord]:
+        """The first rollout of each example, with nothing but its messages; in no order."""
+        rows = self._file.select(
+            "SELECT json_object('example_id', example_id, 'generation', generation, "
+            "'messages', json(coalesce(json_extract(record, '$.messages'), '[]'))) FROM ("
+            "SELECT example_id AS name, min(generation) AS first FROM rollouts WHERE phase = ?1 AND epoch = ?2 "
+            "GROUP BY name) CROSS JOIN rollouts "
+            "ON phase = ?1 AND epoch = ?2 AND example_id = name AND generation = first",
+            phase.value,
+            epoch,
+        )
+        return (self._read(RolloutRecord, text) for (text,) in rows)
+
     def examples(self, phase: Phase, epoch: int) -> list[tuple[str, int]]:
         """The examples of an epoch in the order of `rollouts`, each with its number of rollouts."""
-        rows = self._select(
+        rows = self._file.select(
             "SELECT example_id, count(*) FROM rollouts WHERE phase = ? AND epoch = ? GROUP BY example_id "
             "ORDER BY length(example_id), example_id",
             phase.value,
@@ -285,14 +409,29 @@ class Journal:
         With `examples`, at most some hundreds, those of these examples.
         """
         among = "" if examples is None else f"AND example_id IN ({', '.join('?' * len(examples))}) "
-        rows = self._select(
+        rows = self._file.select(
             "SELECT example_id, generation, json_extract(record, '$.reward', '$.left_out') FROM rollouts "  # noqa: S608 - our own names
             f"WHERE phase = ? AND epoch = ? {among}ORDER BY length(example_id), example_id, generation",
             phase.value,
             epoch,
             *(examples or ()),
         )
-        return [_outcome(example_id, self._number(generation), facts) for example_id, generation, facts in rows]
+        try:
+            return [_outcome(example_id, self._number(generation), facts) for example_id, generation, facts in rows]
+        except ValueError as error:
+            raise self._file.damaged(error) from error
+
+    def sampled(self, phase: Phase, epoch: int) -> Iterator[RolloutRecord]:
+        """Like `rollouts`, without texts and tokens: only how and by which weights the answers were sampled."""
+        if self._version < SCHEMA_VERSION:
+            yield from self.rollouts(phase, epoch)
+            return
+        fields = ", ".join(f"'{name}', json_extract(record, '$.{name}')" for name in _OF_SAMPLING)
+        order = "length(example_id), example_id, generation"
+        without_nulls = f"json_patch('{{}}', json_object({fields}))"
+        query = f"SELECT {without_nulls} FROM rollouts WHERE phase = ? AND epoch = ? ORDER BY {order}"  # noqa: S608 - our own names
+        for (text,) in self._file.select(query, phase.value, epoch):
+            yield self._read(RolloutRecord, text)
 
     def rollout_lines(self, phase: Phase, epoch: int) -> Iterator[str]:
         """Like `rollouts`, each as one line of JSON, of a journal that this release wrote."""
@@ -308,111 +447,47 @@ class Journal:
             found = with_answers(record, [len(row.spans) for row in rows]) | {"rows": []}
             return RolloutRecord.model_validate(found).model_copy(update={"rows": rows})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _damaged(self._path, error) from error
+            raise self._file.damaged(error) from error
 
-    def _rollouts(self, phase: Phase, epoch: int, example_id: str | None = None) -> Iterator[tuple[str, bytes | None]]:
+    def _rollouts(
+        self, phase: Phase, epoch: int, example_id: str | None = None, generation: int | None = None
+    ) -> Iterator[tuple[str, bytes | None]]:
         """Records and packed rows. Shorter ids come first, so that row 2 is before row 10."""
         rows = "NULL" if self._version == _ROWS_IN_RECORDS else "rows"
-        one = "" if example_id is None else "AND example_id = ? "
-        return self._select(
-            f"SELECT record, {rows} FROM rollouts WHERE phase = ? AND epoch = ? {one}"  # noqa: S608 - our own names
-            "ORDER BY length(example_id), example_id, generation",
-            phase.value,
-            epoch,
-            *(() if example_id is None else (example_id,)),
-        )
+        key = {"phase": phase.value, "epoch": epoch, "example_id": example_id, "generation": generation}
+        given = {column: value for column, value in key.items() if value is not None}
+        # Of one example, SQLite would scan the whole index `outcomes` for the longer order.
+        order = "length(example_id), example_id, generation" if example_id is None else "generation"
+        where = " AND ".join(f"{column} = ?" for column in given)
+        return self._file.select(f"SELECT record, {rows} FROM rollouts WHERE {where} ORDER BY {order}", *given.values())  # noqa: S608 - our own names
 
     def _unpacked(self, rows: bytes) -> list[TrainingRow]:
         try:
             return unpack_rows(rows)
         except ValueError as error:
-            raise _damaged(self._path, error) from error
+            raise self._file.damaged(error) from error
 
-    def _fact(self, name: str) -> str | None:
-        row = next(self._select("SELECT record FROM facts WHERE name = ?", name), None)
-        return None if row is None else str(row[0])
+    def _fact(self, kind: type[M], name: str) -> M | None:
+        return self._one(kind, "SELECT record FROM facts WHERE name = ?", name)
 
-    def _texts(self, table: str, order: str) -> Iterator[str]:
-        return (text for (text,) in self._select(f"SELECT record FROM {table} ORDER BY {order}"))  # noqa: S608 - our own names
-
-    def _select(self, query: str, *values: str | int) -> Iterator[Any]:
-        """The rows of a query.
-
-        Raises:
-            JournalError: they are damaged, or more than the file holds: its pages form a loop.
-
-        """
-        try:
-            yield from self._checked(self._connection.execute(query, values))
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # some of SQLite's messages quote the damage
-            raise _damaged(self._path, error) from error
-
-    def _checked(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-        given, held = 0, 0
-        for row in rows:
-            given += sum(len(value) if isinstance(value, str | bytes) else 1 for value in row)
-            if given > held and given > (held := _size(self._path)):
-                raise _damaged(self._path, ValueError("a query gives more than the whole file holds"))
-            yield row
+    def _one(self, kind: type[M], query: str, *values: str | int) -> M | None:
+        row = next(self._file.select(query, *values), None)
+        return None if row is None else self._read(kind, str(row[0]))
 
     def _read(self, kind: type[M], text: str) -> M:
         try:
             return kind.model_validate_json(text)
         except ValidationError as error:
             raise JournalError(
-                f"{self._path} has a record that this release cannot read: {findings_of(error)[0]}",
+                f"{self._file.path} has a record that this release cannot read: {findings_of(error)[0]}",
                 hint="read it with the release that wrote it",
             ) from error
 
     def _number(self, key: object) -> int:
         """A number of a key: SQLite keeps a text in a column of numbers, too."""
         if not isinstance(key, int):
-            raise _damaged(self._path, ValueError("an epoch or a generation is no number"))
+            raise self._file.damaged(ValueError("an epoch or a generation is no number"))
         return key
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit all writes of the block, or none of them if it fails.
-
-        Raises:
-            JournalError: the file is gone, or cannot be written.
-
-        """
-        self._check_in_place()
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            yield self._connection
-            self._connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            self._roll_back()
-            raise self._not_written(error) from error
-        except BaseException:
-            self._roll_back()
-            raise
-
-    def _roll_back(self) -> None:
-        if self._connection.in_transaction:  # SQLite ends some by itself, such as on a full disk
-            self._connection.execute("ROLLBACK")
-
-    def _check_in_place(self) -> None:
-        """SQLite would continue to write to a deleted file, and all of it would be lost."""
-        try:
-            here = _identity(self._path)
-        except FileNotFoundError:
-            here = None
-        if here != self._identity:
-            raise JournalError(
-                f"{self._path} was deleted, moved or replaced during the run",
-                hint="Do not change a run's folder before the run has ended. This run's results cannot be recorded.",
-            )
-
-    def _not_written(self, error: sqlite3.OperationalError) -> JournalError:
-        code = error.sqlite_errorname.split("_")[1]  # SQLITE_IOERR_WRITE is an I/O error, too
-        failure = storage_failure(OSError(_ERRNO.get(code, 0), ""))
-        return JournalError(
-            f"{self._path} cannot be written: {error}",
-            hint=failure.hint if failure else "check whether another process has locked the file",
-        )
 
 
 @contextmanager
@@ -426,66 +501,8 @@ def reading(run_dir: Path) -> Iterator[Journal]:
     try:
         with Journal.open(run_dir, read_only=True) as journal:
             yield journal
-    except OverflowError as error:  # from an impossible count
-        raise _damaged(run_dir / JOURNAL_NAME, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> JournalError:
-    seen = str(error)
-    reason = next((meaning for words, meaning in _MEANINGS.items() if words in seen), seen)
-    return JournalError(
-        f"{path} is damaged: {reason}",
-        hint="restore the file from a copy; the other files of the folder were derived from it and may be whole",
-    )
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    """Device and inode: the file's identity, whatever its name."""
-    found = path.stat()
-    return found.st_dev, found.st_ino
-
-
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?mode={mode}"
-    if mode == "ro" and not _has_log(path):
-        uri += "&immutable=1"  # else SQLite would create its log and index, and leave them there
-    connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
-    try:
-        connection.execute("PRAGMA synchronous=FULL")
-    except sqlite3.DatabaseError:
-        connection.close()
-        raise
-    return connection
-
-
-def _distrust(connection: sqlite3.Connection, path: Path) -> None:
-    """Let queries read stored values only, and end: a journal from elsewhere may compute values, without an end.
-
-    Raises:
-        DatabaseError: a table has a computed column.
-
-    """
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(_size(path), _SURE_BYTES))
-    connection.set_progress_handler(lambda: 1, _MOST_STEPS)
-    for table in _TABLES:
-        if any(hidden for *_, hidden in connection.execute(f"PRAGMA table_xinfo({table})")):
-            raise sqlite3.DatabaseError(f"its table {table} has a computed column")
-    connection.set_authorizer(lambda *access: sqlite3.SQLITE_OK if access[-1] is None else sqlite3.SQLITE_DENY)
-
-
-def _has_log(path: Path) -> bool:
-    """True if the write-ahead log has transactions: the run is going on, or was killed."""
-    log = _log(path)
-    return log.exists() and log.stat().st_size > 0
-
-
-def _log(path: Path) -> Path:
-    return path.with_name(f"{path.name}-wal")
-
-
-def _size(path: Path) -> int:
-    """Bytes of the journal with its log."""
-    return sum(file.stat().st_size for file in (path, _log(path)) if file.exists())
+    except (OverflowError, ValidationError) as error:  # from an impossible count
+        raise damaged(run_dir / JOURNAL_NAME, error) from error
 
 
 def _line(record: BaseModel, *, exclude_defaults: bool = False) -> str:
@@ -494,16 +511,24 @@ def _line(record: BaseModel, *, exclude_defaults: bool = False) -> str:
 
 
 def _outcome(example_id: str, generation: int, facts: str) -> Outcome:
-    """An outcome; `facts` is a JSON list of its reward and cause, and a reward of NaN is a text there."""
-    reward, left_out = parse_json(facts)
-    known = isinstance(reward, int | float)
-    return Outcome(str(example_id), generation, float(reward) if known else None, left_out and str(left_out))
+    """An outcome; `facts` is a JSON list of its reward and cause, and a reward of NaN is a text there.
+
+    Raises:
+        ValueError: it is not, as an index may hold anything.
+
+    """
+    reward, left_out = _FACTS.validate_json(facts)
+    return Outcome(str(example_id), generation, None if isinstance(reward, str) else reward, left_out)
 
 
 def _rows_json(rows: list[TrainingRow]) -> str:
     """A JSON object with the rows alone."""
     record = RolloutRecord(example_id="", generation=0, rows=rows)
     return record.model_dump_json(include={"rows"}, exclude_defaults=True)
+
+
+def _forget_kept(connection: sqlite3.Connection, phase: Phase, epoch: int) -> None:
+    connection.execute("DELETE FROM kept WHERE phase = ? AND epoch = ?", (phase.value, epoch))
 
 
 def _insert(connection: sqlite3.Connection, table: str, key: int | str, record: BaseModel) -> None:

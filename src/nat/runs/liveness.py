@@ -1,23 +1,27 @@
 """Whether a run's process still lives: it holds a lock on a file in the run's folder, which ends with the process."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
+from nat.errors import JournalError
 from nat.runs.records import RunState
 
 LOCK_NAME = ".run.lock"
+_TRIES, _PAUSE = 5, 0.05
+"""Times, and seconds between them: who only looks whether a run is alive holds the lock for a moment."""
 
 
 class ShownState(StrEnum):
     """A run's state as far as it can be known from outside."""
 
     RUNNING = "running"
-    KILLED = "killed"
-    """The journal says `running`, and no process holds the run's lock."""
-    RUNNING_OR_KILLED = "running or killed"
+    INTERRUPTED = "interrupted"
+    """The journal says so; or it says `running`, and no process holds the run's lock."""
+    RUNNING_OR_INTERRUPTED = "running or interrupted"
     """The same, but the release that began the run made no lock."""
     COMPLETED = "completed"
     FAILED = "failed"
@@ -27,11 +31,29 @@ class ShownState(StrEnum):
 
 @contextmanager
 def marked_alive(run_dir: Path) -> Iterator[None]:
-    """Hold the run's lock; the file stays, and its first line is the process's number."""
+    """Hold the run's lock; the file stays, and its first line is the process's number.
+
+    Raises:
+        JournalError: another process holds it.
+
+    """
     import fcntl  # noqa: PLC0415 - POSIX only; elsewhere `nat` trains nothing
 
-    with (run_dir / LOCK_NAME).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with (run_dir / LOCK_NAME).open("a+") as file:
+        for left in reversed(range(_TRIES)):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if left:
+                    time.sleep(_PAUSE)
+                    continue
+                file.seek(0)
+                raise JournalError(
+                    f"the run {run_dir.name} is going on, in process {file.readline().strip() or 'unknown'}",
+                    hint="wait for its end, or stop that process first",
+                ) from None
+        file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
@@ -58,4 +80,4 @@ def shown_state(state: RunState, *, alive: bool | None) -> ShownState:
     """The journal's state, unless it says that a run goes on whose process has ended."""
     if state is not RunState.RUNNING or alive:
         return ShownState(state.value)
-    return ShownState.RUNNING_OR_KILLED if alive is None else ShownState.KILLED
+    return ShownState.RUNNING_OR_INTERRUPTED if alive is None else ShownState.INTERRUPTED

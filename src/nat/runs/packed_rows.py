@@ -1,8 +1,8 @@
-"""Training rows as bytes: 4 for each token id and 4 for each log probability, then zlib.
+"""Training rows as bytes: 4 for each token id, 4 for each log probability and 4 for that of a teacher, then zlib.
 
 Nothing is lost: log probabilities that are no float32 numbers take 8 bytes. The bytes begin with one line of JSON, a
-`_Head` for each row; the arrays of the rows follow, little-endian. Rows of version 3 of the journal and before have one
-more array, with a byte for each token that tells whether it was sampled.
+`_Head` for each row; the arrays of the rows follow, little-endian, and then those of the teacher. Rows of version 3 of
+the journal and before have one more array, with a byte for each token that tells whether it was sampled.
 """
 
 import struct
@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Sequence
 from io import BytesIO
 from itertools import islice
+from math import inf
 from typing import Any
 
 from pydantic import BaseModel, Field, TypeAdapter
@@ -23,6 +24,8 @@ _LARGEST = 2**28
 """Bytes of a rollout's unpacked rows, 28 million tokens; a few damaged bytes can stand for gigabytes."""
 _IDS, _LOGPROBS = ("i", "q"), ("f", "d")
 """The `struct` formats of the arrays, the smallest first."""
+_APART = {"logprobs", "teacher_logprobs"}
+"""Fields of spans that are in arrays."""
 
 
 class _Head(BaseModel):
@@ -33,6 +36,8 @@ class _Head(BaseModel):
     logprobs: str = Field(pattern="^[fd]$")
     spans: list[dict[str, Any]] | None = None
     """Of each span all but its log probabilities; None in rows of earlier versions."""
+    teacher: str | None = Field(default=None, pattern="^[fd]$")
+    """None if no teacher has scored the row."""
     returns: list[dict[str, Any]] | None = None
     temperatures: list[dict[str, Any]] | None = None
     policy_versions: list[dict[str, Any]] | None = None
@@ -43,19 +48,25 @@ _HEADS = TypeAdapter(list[_Head])
 
 def pack_rows(rows: Sequence[TrainingRow]) -> bytes | None:
     """Give the bytes of the rows, or None if a token id has more than 64 bits, or a span no log probabilities."""
-    heads, arrays = [], []
+    heads, arrays, last = [], [], []
     try:
         for row in rows:
             if any(span.logprobs is None for span in row.spans):
                 return None
             ids, id_bytes = _packed(row.token_ids, _IDS)
             logprobs, logprob_bytes = _packed([x for span in row.spans for x in span.logprobs or ()], _LOGPROBS)
-            spans = [span.model_dump(exclude={"logprobs"}, exclude_defaults=True) for span in row.spans]
-            heads.append(_Head(num_tokens=len(row.token_ids), ids=ids, logprobs=logprobs, spans=spans))
+            of_teacher, teacher_bytes = _packed_of_teacher(row)
+            spans = [
+                span.model_dump(exclude=_APART if of_teacher else {"logprobs"}, exclude_defaults=True)
+                for span in row.spans
+            ]
+            sizes = {"num_tokens": len(row.token_ids), "ids": ids, "logprobs": logprobs, "teacher": of_teacher}
+            heads.append(_Head(**sizes, spans=spans))
             arrays += [id_bytes, logprob_bytes]
+            last.append(teacher_bytes)
     except struct.error:
         return None
-    return zlib.compress(b"\n".join([_HEADS.dump_json(heads, exclude_defaults=True), b"".join(arrays)]), _LEVEL)
+    return zlib.compress(b"\n".join([_HEADS.dump_json(heads, exclude_defaults=True), b"".join(arrays + last)]), _LEVEL)
 
 
 def unpack_rows(packed: bytes) -> list[TrainingRow]:
@@ -70,27 +81,47 @@ def unpack_rows(packed: bytes) -> list[TrainingRow]:
         file = BytesIO(unzipping.decompress(packed, _LARGEST))
         if not unzipping.eof:
             raise ValueError(f"they end early, or have more than {_LARGEST} bytes")
-        return [_row(head, file) for head in _HEADS.validate_json(file.readline())]
+        heads = _HEADS.validate_json(file.readline())
+        rows = [_row(head, file) for head in heads]
+        for row, head in zip(rows, heads, strict=True):
+            if head.teacher is not None:
+                _add_teacher(row["spans"], head.teacher, file)
+        return [TrainingRow.model_validate(row) for row in rows]
     except (TypeError, KeyError, zlib.error, struct.error, StopIteration) as error:
         raise ValueError(f"the packed rows are damaged: {error}") from error
 
 
-def _row(head: _Head, file: BytesIO) -> TrainingRow:
+def _row(head: _Head, file: BytesIO) -> dict[str, Any]:
+    """A row without what a teacher said."""
     token_ids = list(_read(file, head.num_tokens, head.ids))
     if head.spans is None:
         return _earlier_row(head, token_ids, file)
     sizes = [span["stop"] - span["start"] for span in head.spans]
     logprobs = iter(_read(file, sum(sizes), head.logprobs))
     spans = [span | {"logprobs": list(islice(logprobs, size))} for span, size in zip(head.spans, sizes, strict=True)]
-    return TrainingRow.model_validate({"token_ids": token_ids, "spans": spans})
+    return {"token_ids": token_ids, "spans": spans}
 
 
-def _earlier_row(head: _Head, token_ids: list[float], file: BytesIO) -> TrainingRow:
+def _packed_of_teacher(row: TrainingRow) -> tuple[str | None, bytes]:
+    """What the teacher said of all tokens; infinity, which no log probability is, stands for nothing."""
+    if not row.spans or any(span.teacher_logprobs is None for span in row.spans):
+        return None, b""
+    values = [inf if x is None else x for span in row.spans for x in span.teacher_logprobs or ()]
+    return _packed(values, _LOGPROBS)
+
+
+def _add_teacher(spans: list[dict[str, Any]], code: str, file: BytesIO) -> None:
+    for span in spans:
+        values = _read(file, span["stop"] - span["start"], code)
+        span["teacher_logprobs"] = [None if value == inf else value for value in values]
+
+
+def _earlier_row(head: _Head, token_ids: list[float], file: BytesIO) -> dict[str, Any]:
     sampled = file.read(head.num_tokens)
     given = iter(_read(file, sum(sampled), head.logprobs))
     logprobs = [next(given) if one else None for one in sampled]
     counted = head.model_dump(include={"returns", "temperatures", "policy_versions"})
-    return TrainingRow.model_validate(row_with_spans({"token_ids": token_ids, "logprobs": logprobs, **counted}))
+    return row_with_spans({"token_ids": token_ids, "logprobs": logprobs, **counted})
 
 
 def _packed(values: Sequence[float], formats: tuple[str, str]) -> tuple[str, bytes]:

@@ -24,7 +24,7 @@ from nat.data_models.llm_usage import LLMUsage
 from nat.data_models.rollout_failure import FailureCount, total
 from nat.data_models.score import is_score, mean
 from nat.runs.shortened import ShortenedUpdates
-from nat.wire.training import JobStatus
+from nat.wire.training import JobStatus, TrainingRow
 
 
 def epoch_number(epoch: int) -> int:
@@ -48,8 +48,8 @@ class RunRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
-Purpose = Literal["rollout", "judge"]
-"""Who called an LLM: the agent, or an evaluator."""
+Purpose = Literal["rollout", "judge", "teacher"]
+"""Who called an LLM: the agent, an evaluator, or training that imitates it."""
 PurposeUsage = dict[Purpose, dict[str, LLMUsage]]
 """What calls took, by purpose and LLM."""
 
@@ -60,7 +60,7 @@ class SparseRecord(RunRecord):
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
-        sparse = {"phase", "phases", "copies", "usage", "steps", "budget", "cost"}
+        sparse = {"phase", "phases", "copies", "usage", "steps", "budget", "cost", "policy_versions", "scoring"}
         return {name: value for name, value in fields.items() if value or name not in sparse}
 
 
@@ -77,9 +77,11 @@ class TrainingPhase(RunRecord):
 
 
 class RunState(StrEnum):
-    """Life of a run; all but the first are final. A killed process leaves `running` behind."""
+    """Life of a run. A killed process leaves `running` behind; `--resume` makes any of the others that again."""
 
     RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    """SIGTERM ended its process, which left it to be gone on with."""
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELED = "canceled"
@@ -104,6 +106,8 @@ class JobRecord(SparseRecord):
     num_rows: int = Field(default=0, ge=0)
     tokens_trained: int = Field(default=0, ge=0)
     """Sampled tokens that carried loss, as the job reports them; else those that were submitted."""
+    began_with: str | None = None
+    """The weights that it trains, of a server that knows no job's id: if it has others later, the job has trained."""
     policy_version: str | None = None
     """The weights that it produced."""
     metrics: dict[str, float] = {}
@@ -113,6 +117,11 @@ class JobRecord(SparseRecord):
     """The algorithm and the settings that the backend used; None if it does not report them."""
     message: str | None = None
     """Why it failed, or the backend's message."""
+    mismatch: Mapping[str, bytes] = Field(default={}, exclude=True, repr=False)
+    """By example, how far the learner was from the sampler (`nat.runs.token_mismatch`); the journal keeps it apart."""
+    taught: Mapping[tuple[str, int], list[TrainingRow]] = Field(default={}, exclude=True, repr=False)
+    """By example and generation, the rows as they were sent, if a teacher has scored them; the journal keeps them in
+    place of those of the rollouts' records."""
     submitted_at: AwareDatetime
     finished_at: AwareDatetime | None = None
 
@@ -167,6 +176,10 @@ class EpochRecord(SparseRecord):
     """Mean score of each example that has one."""
     usage: PurposeUsage = {}
     """Calls and tokens, as far as servers report them."""
+    policy_versions: dict[str, int] = {}
+    """Answers of its rollouts by the weights that sampled them, as far as servers name them."""
+    scoring: list[tuple[float, float]] = []
+    """When rollouts were scored, in seconds since 1970; absent if that took no time."""
     metrics: dict[str, float] = {}
     """All other metrics, under the prefixes train/ rollout/ reward/ time/ drift/."""
 
@@ -205,6 +218,8 @@ class ValidationRecord(SparseRecord):
     """Why examples have no score, with the most common error of each cause."""
     seconds: float = Field(default=0.0, ge=0)
     usage: PurposeUsage = {}
+    """As that of an epoch."""
+    scoring: list[tuple[float, float]] = []
     """As that of an epoch."""
 
     @property
@@ -294,6 +309,12 @@ class BestEpoch(RunRecord):
     """The backend's name for them; None if it did not keep them."""
     checkpoint: str | None = None
     """The checkpoint's folder, relative to the run's folder if it lies there; None if there is none."""
+    others: list[str] = []
+    """Likewise, the checkpoints of further models that the run trains; absent from files if there are none."""
+
+    @model_serializer(mode="wrap")
+    def _without_others(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in serialize(self).items() if name != "others" or value}
 
     def __str__(self) -> str:
         return f"{self.measure} {self.score:.3f} {after_epoch(self.epoch)}"
@@ -366,7 +387,7 @@ class RunSummary(SparseRecord):
     epochs: int = Field(ge=0)
     state: RunState = RunState.COMPLETED
     ended_early: str | None = None
-    """Why the run failed, was canceled, or ended before its last epoch; None if it did not."""
+    """Why the run failed, was interrupted or canceled, or ended before its last epoch; None if it did not."""
     seconds: float = Field(ge=0)
     rollouts: int = Field(default=0, ge=0)
     """Rollouts in training and validation, the failed ones included."""
@@ -418,7 +439,14 @@ class RunInfo(RunRecord):
     created_at: AwareDatetime
     state: RunState
     message: str | None = None
-    """Why it failed, was canceled, or ended before its last epoch."""
+    """Why it failed, was interrupted or canceled, or ended before its last epoch."""
     finished_at: AwareDatetime | None = None
     config_text: str
     """The resolved configuration as YAML, secrets left out."""
+
+
+class RunIdentity(RunRecord):
+    """What a run depends on besides its configuration."""
+
+    parts: dict[str, str]
+    """Digests of data, models and code, and versions, by what they are of."""

@@ -22,6 +22,7 @@ class LeftOutCause(StrEnum):
 
     FAILED = rollout_failure.RAISED
     TIMED_OUT = rollout_failure.TIMED_OUT
+    CALLS_FAILED = rollout_failure.CALLS_FAILED
     NO_SCORE = rollout_failure.NO_SCORE
     SCORED_TOO_LATE = rollout_failure.SCORED_TOO_LATE
     NO_TARGET_FUNCTION = "no LLM call came from a target function"
@@ -45,7 +46,13 @@ class LeftOutCause(StrEnum):
 
 
 _FAILURES = frozenset(
-    {LeftOutCause.FAILED, LeftOutCause.TIMED_OUT, LeftOutCause.NO_SCORE, LeftOutCause.SCORED_TOO_LATE}
+    {
+        LeftOutCause.FAILED,
+        LeftOutCause.TIMED_OUT,
+        LeftOutCause.CALLS_FAILED,
+        LeftOutCause.NO_SCORE,
+        LeftOutCause.SCORED_TOO_LATE,
+    }
 )
 
 
@@ -138,7 +145,7 @@ class RolloutRecord(BaseModel):
     scores_beside: dict[str, float] = {}
     """Scores by evaluators that are not the reward, by their names; those that gave it none are absent."""
     comparison: ComparisonFacts | None = None
-    """Set if the score compares the generations of an example; what it took."""
+    """Set if the score compares the generations of an example."""
     num_calls: int | None = Field(default=0, ge=0)
     """LLM calls, those of other functions and models included; None if the builder keeps no records of its rollouts."""
     num_failed_calls: int = Field(default=0, ge=0)
@@ -165,12 +172,17 @@ class RolloutRecord(BaseModel):
     """Calls whose temperature is not that of their log probabilities: by function, then by option."""
     policy_versions: dict[str, int] = {}
     """Answers of the target by policy version; empty if the server does not send it."""
+    engines: dict[str, int] = {}
+    """Answers of the target by the engines that they were sent to, such as `1`, or `0, 1` after a failure of engine 0;
+    empty if the server has one."""
     usage: dict[str, LLMUsage] = {}
     """What its LLM calls took, by LLM."""
     judge_usage: dict[str, LLMUsage] = {}
     """Its share of what the evaluators' own calls took."""
     seed: int | None = None
     seconds: float = Field(default=0.0, ge=0)
+    scoring: tuple[float, float] | None = None
+    """When the evaluators began and ended to score it, in seconds since 1970; None if they took less than 10 ms."""
 
     def threads(self) -> Iterator[tuple[ConversationRecord, list[dict[str, Any]]]]:
         """Each conversation with its messages."""
@@ -229,6 +241,17 @@ def usage_by_purpose(records: Iterable[RolloutRecord]) -> PurposeUsage:
     own, judged = added(record.usage for record in every), added(record.judge_usage for record in every)
     found: PurposeUsage = {"rollout": own, "judge": judged}
     return {purpose: used for purpose, used in found.items() if used}
+
+
+def scoring_spans(records: Iterable[RolloutRecord]) -> list[tuple[float, float]]:
+    """When at least one rollout was scored, to a millisecond; pauses of less than 0.1 s count."""
+    found: list[tuple[float, float]] = []
+    for begin, end in sorted(record.scoring for record in records if record.scoring is not None):
+        if found and begin <= found[-1][1] + 0.1:
+            found[-1] = found[-1][0], max(found[-1][1], round(end, 3))
+        else:
+            found.append((round(begin, 3), round(end, 3)))
+    return found
 
 
 def tally(records: Iterable[RolloutRecord]) -> RolloutTally:

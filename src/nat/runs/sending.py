@@ -5,7 +5,9 @@ journal is closed while the tracker works, which may take long.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from math import isfinite
@@ -17,8 +19,9 @@ from pydantic import ValidationError
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.tracker import TrackerConfig
 from nat.errors import JournalError, findings_of
-from nat.files import write_text
+from nat.files import remove_unfinished, write_text
 from nat.registry.catalog import current_catalog
+from nat.runs.folder import checked_name
 from nat.runs.journal import Journal, reading
 from nat.runs.plot import mean_interval
 from nat.runs.recorded_config import config_of
@@ -30,6 +33,7 @@ from nat.runs.records import (
     RunState,
     RunSummary,
     ValidationRecord,
+    count_of,
 )
 from nat.runs.rollouts import RolloutRecord
 from nat.runs.tracker import FOLDER, Artifact, Point, RolloutTable, TrackedRun, Tracker
@@ -49,6 +53,8 @@ class Sent(RunRecord):
     """The run's id in the tracker; None before it has begun there."""
     epochs: int = 0
     """It has all epochs before this one, with their steps and rollouts."""
+    steps: int = 0
+    """The number of the last optimizer step that it has."""
     validations: int = 0
     """It has all validations before this epoch."""
     ended: RunState | None = None
@@ -86,7 +92,7 @@ class Sending:
                 give(tracker)
                 self.sent = sent
                 progress()
-        if self.sent.ended is not None:
+        if last:
             self._tracker = None
             self._keep()
         elif tracker.flush():
@@ -98,7 +104,8 @@ class Sending:
         tracker = asyncio.run(self._built())
         with reading(self.run_dir) as journal:
             info = journal.info()
-        run = TrackedRun(info.run_id, self.run_dir, config_of(info.config_text), info.created_at, self._kept.tracker_id)
+        run_id = checked_name(info.run_id)  # names files of trackers, and the journal may be of others
+        run = TrackedRun(run_id, self.run_dir, config_of(info.config_text), info.created_at, self._kept.tracker_id)
         self.sent = self._kept.model_copy(update={"tracker_id": tracker.started(run)})
         self._keep()
         self._tracker = tracker
@@ -119,6 +126,33 @@ class Sending:
             self._kept = self.sent
 
 
+@contextmanager
+def only_sender(run_dir: Path) -> Iterator[None]:
+    """Keep other commands from sending the run meanwhile, which would send everything twice.
+
+    Raises:
+        JournalError: another command is sending it, or `trackers` leads out of the run's folder.
+
+    """
+    import fcntl  # noqa: PLC0415 - POSIX only; elsewhere `nat` trains nothing
+
+    folder = run_dir / FOLDER
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise JournalError(f"{folder} is no folder of the run", hint="delete it to send the run again")
+    folder.mkdir(exist_ok=True)
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            message = f"another command is sending the run {run_dir.name}"
+            raise JournalError(message, hint="wait until it has ended") from error
+        remove_unfinished(folder)  # of a run that was killed after its end, with which no other command goes on
+        yield
+    finally:
+        os.close(opened)
+
+
 def read_sent(run_dir: Path, name: str) -> Sent:
     """What a tracker has of a run.
 
@@ -126,14 +160,16 @@ def read_sent(run_dir: Path, name: str) -> Sent:
         JournalError: the file is damaged.
 
     """
+    path = _file(run_dir, name)
+    again = "delete it to send the run again"
+    if path.exists() and not path.is_file():  # a FIFO would block
+        raise JournalError(f"{path} cannot be read: it is no file", hint=again)
     try:
-        return Sent.model_validate_json(_file(run_dir, name).read_bytes())
+        return Sent.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return Sent()
     except ValidationError as error:
-        raise JournalError(
-            f"{_file(run_dir, name)} cannot be read: {findings_of(error)[0]}", hint="delete it to send the run again"
-        ) from error
+        raise JournalError(f"{path} cannot be read: {findings_of(error)[0]}", hint=again) from error
 
 
 def _file(run_dir: Path, name: str) -> Path:
@@ -147,9 +183,12 @@ def due(journal: Journal, sent: Sent, rows: int, *, last: bool) -> Iterator[Due]
         table = _table(journal, Phase.VALIDATION, validation.epoch, rows)
         yield Due(partial(_give_validation, validation, table), sent)
     for epoch in journal.each_epoch(sent.epochs):
-        sent = sent.model_copy(update={"epochs": epoch.epoch + 1, "ended": None})
-        table, jobs = _table(journal, Phase.TRAIN, epoch.epoch, rows), journal.jobs(epoch.epoch)
-        yield Due(partial(_give_epoch, epoch, jobs, table), sent)
+        points, steps = list[Point](), sent.steps
+        for job in journal.jobs(epoch.epoch):
+            points += step_points(job, steps)
+            steps = points[-1].number if points else steps
+        sent = sent.model_copy(update={"epochs": epoch.epoch + 1, "steps": steps, "ended": None})
+        yield Due(partial(_give_epoch, epoch, points, _table(journal, Phase.TRAIN, epoch.epoch, rows)), sent)
     if last and sent.ended != (state := journal.info().state):
         table = _table(journal, Phase.TRAIN, sent.epochs, rows)  # of an epoch that was not finished
         end = partial(_give_end, journal.summary(), table, list(_artifacts(journal)), state)
@@ -162,10 +201,9 @@ def _give_validation(record: ValidationRecord, table: RolloutTable | None, track
         tracker.rollouts(table)
 
 
-def _give_epoch(record: EpochRecord, jobs: list[JobRecord], table: RolloutTable | None, tracker: Tracker) -> None:
-    for job in jobs:
-        for point in step_points(job):
-            tracker.step(point)
+def _give_epoch(record: EpochRecord, steps: list[Point], table: RolloutTable | None, tracker: Tracker) -> None:
+    for point in steps:
+        tracker.step(point)
     if table is not None:
         tracker.rollouts(table)
     tracker.epoch(Point(record.epoch, epoch_metrics(record), record.timestamp))
@@ -188,25 +226,38 @@ def _give_end(
 
 
 def epoch_metrics(record: EpochRecord) -> dict[str, float]:
-    """The numbers of an epoch: the fields of the record, its metrics, and the calls and tokens of each LLM."""
+    """The numbers of an epoch: the fields of the record, its metrics, and the calls and tokens of each LLM.
+
+    Trackers make a group of what has a common prefix, and some a group for each name without one.
+    """
+    fields = record.model_dump(exclude=_NO_METRICS | {"avg_reward"})
+    grouped = {f"epoch/{name}": value for name, value in fields.items()}
     calls = {
         f"cost/{purpose}/{name}/{field}": count
         for purpose, used in record.usage.items()
         for name, each in used.items()
         for field, count in each
     }
-    return _finite(record.model_dump(exclude=_NO_METRICS) | record.metrics | calls)
+    return _finite({"avg_reward": record.avg_reward} | grouped | record.metrics | calls)
 
 
-def step_points(job: JobRecord) -> list[Point]:
-    """The optimizer steps of a job, numbered through the run."""
+def step_points(job: JobRecord, after: int = 0) -> list[Point]:
+    """The optimizer steps of a job, numbered through the run: as the backend counts them, and all after `after`.
+
+    A job of several models has the steps of one after the other, under `<role>/<metric>`.
+    """
     at = job.finished_at or job.submitted_at
-    steps = [step for step in job.steps if step.get("grad_norm") != 0]  # the others changed no weight
-    first = round(job.metrics.get("policy_step", len(steps))) - len(steps)
+    steps = [step for step in job.steps if 0 not in (value for name, value in step.items() if _is_norm(name))]
+    first = max(after, count_of(job.metrics, "policy_step", len(steps)) - len(steps))
     return [
         Point(first + place, {f"step/{name}": value for name, value in _finite(step).items()}, at)
         for place, step in enumerate(steps, start=1)
     ]
+
+
+def _is_norm(name: str) -> bool:
+    """Zero where a step changed no weight."""
+    return name.rpartition("/")[2] == "grad_norm"
 
 
 def validation_metrics(record: ValidationRecord) -> dict[str, float]:
@@ -251,7 +302,7 @@ def _row(record: RolloutRecord) -> dict[str, str | float | int | None]:
         "left_out": None if record.left_out is None else str(record.left_out),
         "error": _cell(record.error),
         "completion_tokens": record.completion_tokens,
-        "seconds": record.seconds,
+        "seconds": round(record.seconds, 3),
     }
 
 
@@ -260,11 +311,13 @@ def _cell(text: str | None) -> str | None:
 
 
 def _artifacts(journal: Journal) -> Iterator[Artifact]:
-    """The plot and the models that the run has kept, where they exist."""
+    """The plot and the models that the run has kept, where they exist; a file outside the run's folder is not its."""
     summary, best = journal.summary(), journal.best()
     named: dict[str, str | None] = {"checkpoint": None if best is None else best.checkpoint}
     if summary is not None:
         named |= {"plot": summary.plot, "model": summary.model, "best_model": summary.best_model}
     for name, place in named.items():
-        if place is not None and (path := journal.run_dir.absolute() / place).exists():
+        if place is None or not (path := journal.run_dir.absolute() / place).exists():
+            continue
+        if path.is_dir() or path.resolve().is_relative_to(journal.run_dir.resolve()):  # trackers upload files
             yield Artifact(name, path)

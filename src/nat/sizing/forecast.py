@@ -16,8 +16,8 @@ class ForecastRequest(WireModel):
     workload: Workload
     num_rollouts: Count
     """Rollouts of an update."""
-    overlap: bool = False
-    """Whether requests are answered during an update."""
+    overlap: int = 0
+    """Copies of the trained weights beside those that answer requests during an update; 0 if requests wait."""
     probe_seconds: float = Field(default=0.0, ge=0, le=60)
     """Bound of the time that measuring the speed takes; 0 measures nothing."""
 
@@ -49,6 +49,14 @@ class Speed(WireModel):
     """Of an optimizer step on all trained weights."""
 
 
+class Card(WireModel):
+    """Another GPU that trains; bytes."""
+
+    needs: int
+    """By prediction."""
+    room: int
+
+
 class TrainingForecast(WireModel):
     """The backend's answer; without sizes in the model's configuration there is no memory."""
 
@@ -67,14 +75,32 @@ class TrainingForecast(WireModel):
     """Bytes of the whole machine, or of its GPU."""
     host_available: int | None = None
     """Beside a GPU, likewise of the host's memory; None on a CPU."""
+    place: str = "cpu"
+    """The device that `memory` is about: a CPU, or the first GPU that trains."""
+    cards: dict[str, Card] = Field(default_factory=dict)
+    """The GPUs that train beside it, by name."""
+    places: tuple[str, ...] = ()
+    """What runs where, in sentences."""
     fitting: tuple[FittingSettings, ...] = ()
     """Other settings that fit, if these do not."""
     speed: Speed | None = None
 
     @property
     def fits(self) -> bool:
-        """False if the prediction is more than the backend may take, of the device or of the host beside a GPU."""
-        return not self.memory or self.memory[0].fits(self.available, self.host_available)
+        """False if the prediction is more than the backend may take, of a device or of the host beside a GPU."""
+        return not self.memory or (self.memory[0].fits(self.available, self.host_available) and not self.full_cards)
+
+    @property
+    def all_cards(self) -> dict[str, Card]:
+        """Also the device that `memory` is about."""
+        needs = self.memory[0].total if self.memory else 0
+        room = needs if self.capacity is None else self.capacity
+        return {self.place: Card(needs=needs, room=room), **self.cards}
+
+    @property
+    def full_cards(self) -> list[str]:
+        """The further cards that have less than training takes there."""
+        return [name for name, card in self.cards.items() if card.needs > card.room]
 
     @property
     def impossible(self) -> bool:
@@ -86,6 +112,9 @@ def misfit_text(forecast: TrainingForecast) -> str:
     """Why training does not fit, in a sentence."""
     needed, room = forecast.memory[0], forecast.capacity if forecast.impossible else forecast.available
     begin = f"training {needed.title} takes"
+    for card in forecast.full_cards:
+        needs, has = (bytes_text(size) for size in (forecast.cards[card].needs, forecast.cards[card].room))
+        return f"{begin} {needs} on {card}, by prediction, which has {has}"
     if room is None or needed.total <= room:
         assert forecast.host_available is not None, "without it nothing is known not to fit"
         return (

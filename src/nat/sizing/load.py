@@ -1,6 +1,6 @@
 """What an epoch asks of sampler and learner, and how long they take for it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from math import ceil
@@ -79,17 +79,27 @@ class EpochSeconds:
         return self.rollouts + self.training
 
 
-def assumed_load(prompt_characters: int, max_tokens: int | None, *, key: str) -> RolloutLoad:
-    """The load of a rollout that makes one call, whose prompt is the longest example; `key` is that of `max_tokens`."""
-    prompt, answer = ceil(prompt_characters / CHARACTERS_PER_TOKEN), max_tokens or ASSUMED_ANSWER
-    limit = f"the {answer} tokens of {key}" if max_tokens else f"{ASSUMED_ANSWER} tokens ({key} is not set)"
+def assumed_load(prompt_characters: int, limits: Mapping[str, int | None]) -> RolloutLoad:
+    """The load of a rollout that calls each trained LLM once; `limits` has their `max_tokens`.
+
+    All prompts are as long as the longest example.
+    """
+    prompt = ceil(prompt_characters / CHARACTERS_PER_TOKEN)
+    answers = [limit or ASSUMED_ANSWER for limit in limits.values()]
+    bounds = (
+        f"the {limit} tokens of llms.{name}.max_tokens"
+        if limit
+        else f"{ASSUMED_ANSWER} tokens (llms.{name}.max_tokens is not set)"
+        for name, limit in limits.items()
+    )
+    calls = "one call per rollout" if len(limits) == 1 else f"one call of each of {', '.join(limits)} per rollout"
     return RolloutLoad(
-        calls=1,
-        row_tokens=prompt + answer,
-        sampled_tokens=answer,
-        longest_row=prompt + answer,
-        basis=f"assumed, since nothing was played: one call per rollout, with the longest example as its prompt "
-        f"({CHARACTERS_PER_TOKEN} characters per token) and an answer of {limit}",
+        calls=len(answers),
+        row_tokens=prompt * len(answers) + sum(answers),
+        sampled_tokens=sum(answers),
+        longest_row=prompt + max(answers),
+        basis=f"assumed, since nothing was played: {calls}, with the longest example as its prompt "
+        f"({CHARACTERS_PER_TOKEN} characters per token) and an answer of {', '.join(bounds)}",
         assumed=True,
     )
 

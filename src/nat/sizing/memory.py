@@ -22,7 +22,7 @@ from nat.wire.training import GradientCheckpointing, WireModel
 
 DType = Literal["float32", "bfloat16"]
 Device = Literal["cpu", "cuda"]
-WEIGHTS, SAMPLER, GRADIENTS, OPTIMIZER, UNDO, ACTIVATIONS, CACHE, PROCESS = (
+WEIGHTS, SAMPLER, GRADIENTS, OPTIMIZER, UNDO, ACTIVATIONS, CACHE, PROCESS, RANKS = (
     "weights",
     "sampler's reordered weights",
     "gradients",
@@ -31,8 +31,9 @@ WEIGHTS, SAMPLER, GRADIENTS, OPTIMIZER, UNDO, ACTIVATIONS, CACHE, PROCESS = (
     "activations",
     "keys and values",
     "process",
+    "further ranks of the learner",
 )
-PARTS = (WEIGHTS, SAMPLER, GRADIENTS, OPTIMIZER, UNDO, ACTIVATIONS, CACHE, PROCESS)
+PARTS = (WEIGHTS, SAMPLER, GRADIENTS, OPTIMIZER, UNDO, ACTIVATIONS, CACHE, PROCESS, RANKS)
 DEFAULT_RANK = 16
 """Rank of LoRA where the configuration trains all weights, and a plan compares."""
 MOST = 10**15
@@ -82,8 +83,10 @@ class Setup:
     optimizer_offload: bool = False
     has_reference: bool = False
     """Whether the update compares with the starting weights."""
-    overlap: bool = False
-    """Whether a second copy of the weights is trained while the first one samples."""
+    overlap: int = 0
+    """Further copies of the weights, of which one is trained while the first one samples."""
+    ranks: int = 1
+    """Devices, or processes on a CPU, that compute an update."""
 
     @property
     def cpu(self) -> bool:
@@ -284,6 +287,13 @@ class _Sizes:
         room = rules.CHECKPOINTED_SHARE * max(0.0, self.free - taken)
         return min(kept, max(least, room))
 
+    def backward(self, taken: float) -> float:
+        """What a forward and backward pass take, with `taken` bytes in use besides."""
+        setup = self.setup
+        heap = _HEAP["cuda" if not setup.cpu else "full" if setup.full else "LoRA"]
+        decoded = _DECODED * self.shape.linear_weights if setup.cpu and setup.load_in_4bit else 0
+        return self.activations(taken) * heap + self.head + decoded
+
     @property
     def head(self) -> float:
         """Logits of the scored tokens, and the gradient of the output layer before it is added."""
@@ -335,15 +345,13 @@ def predict(shape: ModelShape, setup: Setup, workload: Workload, *, free: float 
     process = _PROCESS_BYTES[setup.device]
     kept_moments = 0.0 if setup.optimizer_offload and not setup.cpu else sizes.moments
     optimizer = sizes.masters + kept_moments
-    always = {WEIGHTS: sizes.weights, OPTIMIZER: optimizer, PROCESS: process}
+    others = (setup.ranks - 1) * predict_rank(shape, setup, workload, free=free) if setup.cpu else 0
+    always = {WEIGHTS: sizes.weights, OPTIMIZER: optimizer, PROCESS: process, RANKS: others}
     slots = {CACHE: sizes.slots}
     stays = {SAMPLER: 0 if setup.full and not setup.overlap else sizes.packed}
     undo = sizes.undo if setup.cpu else 0.0
     taken = sum(always.values()) + sizes.slots + stays[SAMPLER]
-    heap = _HEAP["cuda" if not setup.cpu else "full" if setup.full else "LoRA"]
-    backward = sizes.activations(taken) * heap + sizes.head
-    if setup.cpu and setup.load_in_4bit:
-        backward += _DECODED * shape.linear_weights
+    backward = sizes.backward(taken)
     sampling = {**always, SAMPLER: sizes.packed, CACHE: sizes.slots + sizes.prefixes, ACTIVATIONS: sizes.sampling_step}
     learning = {**always, **slots, **stays, GRADIENTS: sizes.gradients, ACTIVATIONS: backward}
     ending = {**always, **slots, SAMPLER: sizes.packed, GRADIENTS: sizes.gradients, UNDO: undo}
@@ -354,3 +362,11 @@ def predict(shape: ModelShape, setup: Setup, workload: Workload, *, free: float 
     host = 0.0 if setup.cpu else max(sizes.converted, sizes.undo + (sizes.moments - kept_moments))
     parts = {name: ceil(highest[name]) for name in PARTS if highest.get(name)}
     return PredictedMemory(title=setup.title, parts=parts, total=sum(parts.values()), host=ceil(host))
+
+
+def predict_rank(shape: ModelShape, setup: Setup, workload: Workload, *, free: float | None = None) -> int:
+    """The most memory of each further rank of the learner: a copy of the model, and the gradients of its passes."""
+    own = replace(setup, embedded=False, has_reference=False, overlap=0)
+    sizes = _Sizes(shape, own, workload, free)
+    kept = sizes.weights + sizes.masters + sizes.gradients + _PROCESS_BYTES[setup.device]
+    return ceil(max(kept + sizes.backward(kept), sizes.loaded + _PROCESS_BYTES[setup.device]))

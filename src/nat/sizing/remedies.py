@@ -49,6 +49,8 @@ def _after(begin: str, changes: Iterator[_Change]) -> Iterator[_Change]:
 
 
 def _single(setup: Setup, workload: Workload) -> Iterator[_Change]:
+    if setup.cpu and setup.ranks > 1:
+        yield "devices: 1", replace(setup, ranks=1), workload
     smaller: dict[str, Any] = {
         "gradient_checkpointing": True,
         "micro_batch_tokens": min(setup.micro_batch_tokens, _SMALL_MICRO_BATCH),

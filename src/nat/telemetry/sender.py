@@ -97,7 +97,7 @@ class SpanQueue:
     def _attempt(self, spans: list[Span]) -> tuple[int, str | None]:
         """How many spans were not taken, and the error that kept all of them; None for none."""
         try:
-            return self._exporter.send(spans), None
+            return min(max(0, self._exporter.send(spans)), len(spans)), None  # a server may report any number
         except ANY_FAILURE as error:  # the boundary of an exporter: the run goes on without it
             return len(spans), describe_error(error)
 

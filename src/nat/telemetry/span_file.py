@@ -18,7 +18,7 @@ class SpanFile:
         self._max_files = max_files
         self._path = path / f"{project}_export.log" if max_bytes is not None and not path.suffix else path
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        if begin_anew:
+        if begin_anew and not self._path.is_fifo():  # opening one waits for its reader
             self._path.write_bytes(b"")
 
     def send(self, spans: list[Span]) -> int:

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 from pydantic_core import from_json
@@ -114,13 +114,24 @@ def _check_names(listing: Path, names: Iterable[str], ending: str = "") -> None:
 
 
 def _num_values(path: Path) -> int:
-    """Values of all tensors in a safetensors file, which begins with the length of a JSON header and the header."""
+    """Values of all tensors in a safetensors file."""
+    header, _ = tensor_entries(path)
+    return sum(math.prod(entry["shape"]) for entry in header.values())
+
+
+def tensor_entries(path: Path) -> tuple[dict[str, Any], int]:
+    """What a safetensors file says of each tensor, and where their bytes begin: after a JSON header and its length.
+
+    Raises:
+        ValueError: the file has no such header.
+
+    """
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > path.stat().st_size:
             raise ValueError(f"{path} announces a header of {length} bytes, more than the file has")
         header = from_json(file.read(length))
-    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+    return {name: entry for name, entry in header.items() if name != "__metadata__"}, 8 + length
 
 
 class FileSum(WireModel):

@@ -50,7 +50,7 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 
 _MOST_KEYS = 100
 """Most keys of one object; more would only make the error's list of unknown fields long."""
-_LONGEST_STOP = 1000
+LONGEST_STOP = 1000
 
 
 def _as_list(value: object) -> object:
@@ -142,7 +142,7 @@ class SamplingRequest(ApiModel):
     max_tokens: int | None = Field(default=None, ge=1)
     """New tokens per choice, by default as many as the context has room for."""
     stop: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=_LONGEST_STOP)]],
+        list[Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]],
         BeforeValidator(_as_list),
         Field(max_length=16),
     ] = []

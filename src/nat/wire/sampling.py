@@ -93,6 +93,11 @@ def read_sampling(fields: Mapping[str, Any]) -> Sampling:
     return Sampling(temperature or 1.0, tuple(f"{name}={_short(fields[name])}" for name in untrainable))
 
 
+def target_names(target_model: str | None) -> set[str]:
+    """The names in a `finetuning.target_model`, which commas separate; none means any model."""
+    return {name.strip() for name in (target_model or "").split(",")} - {""}
+
+
 def replaced(fields: Mapping[str, Any], temperature: float) -> dict[str, Any]:
     """The fields to set so that the answer comes from the model's own distribution at this temperature."""
     untrainable = {name: known[0] for name, known in NEUTRAL.items() if not _is_neutral(fields.get(name), known)}

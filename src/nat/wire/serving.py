@@ -7,10 +7,12 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -29,8 +31,8 @@ logger = logging.getLogger(__name__)
 
 API_KEY_VARIABLE = "NAT_BACKEND_API_KEY"
 """Environment variable of the key; unlike an option, it is not in process lists."""
-KEY_VARIABLES = {"api_key": API_KEY_VARIABLE, "vllm_api_key": "VLLM_API_KEY"}
-"""The options that are keys, and their environment variables; vLLM's own clients read the second, too."""
+KEY_VARIABLES = {"api_key": API_KEY_VARIABLE, "vllm_api_key": "VLLM_API_KEY", "tinker_api_key": "TINKER_API_KEY"}
+"""The options that are keys, and their environment variables; clients of vLLM and Tinker read theirs, too."""
 READY, FAILED, NOTICE = "ready", "failed", "notice"
 """Events of the backend's process: one line of JSON on stdout, `ready` with its ports or `failed` with the reason, and
 before it `notice`, what a user should know."""
@@ -50,6 +52,8 @@ LOCAL_PACKAGES = (
 """Packages that the backend imports; the extra `local` installs them."""
 CHECKPOINTS, EXPORTS = "checkpoints", "exports"
 """Folders inside the output folder."""
+LLMS = "llms"
+"""In the folder of a run that trains several LLMs: the output folder of each one's backend, by its key."""
 NEWEST_CHECKPOINT = "latest"
 """In CHECKPOINTS, a link to the newest checkpoint."""
 BEST_CHECKPOINT = "best"
@@ -58,6 +62,11 @@ PROTOCOLS = "nat.backend.protocols"
 """Entry-point group of further protocols of the backend; each value is a class of options."""
 SERVER_URL = "^https?://[^/]"
 """Pattern of a server's address."""
+
+
+def output_place(llm: str, *, several: bool) -> str:
+    """Where the backend of a trained LLM writes, in the run's folder; `several` if the run trains others, too."""
+    return f"{LLMS}/{llm}" if several else ""
 
 
 def check_words(text: str | None) -> str | None:
@@ -104,11 +113,15 @@ def _one_error(value: Any, validated: ValidatorFunctionWrapHandler) -> Any:
     try:
         return validated(value)
     except ValidationError:
-        raise ValueError("expected a number of updates, at least 1, or 'auto'") from None
+        raise ValueError("expected a number, at least 1, or 'auto'") from None
 
 
-SaveEvery = Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], WrapValidator(_one_error)]
-"""Updates between checkpoints; with `auto`, the backend chooses by how long they take."""
+def _joined(value: Any) -> Any:
+    return ",".join(value) if isinstance(value, list) and all(isinstance(each, str) for each in value) else value
+
+
+NumberOrAuto = Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], WrapValidator(_one_error)]
+"""With `auto`, the backend chooses."""
 
 
 class BackendOptions(BaseModel):
@@ -120,10 +133,15 @@ class BackendOptions(BaseModel):
     """What samples: the backend's own engine, or vLLM in a process of its own."""
     vllm_command: str | None = None
     """With engine vllm: the command that starts vLLM, such as `/opt/vllm/bin/vllm serve`; default: `vllm serve`."""
-    vllm_url: str | None = Field(default=None, pattern=SERVER_URL)
-    """With engine vllm: a vLLM server that you run on this machine, in place of one that the backend starts."""
+    vllm_url: Annotated[str | None, BeforeValidator(_joined)] = Field(default=None, pattern=SERVER_URL)
+    """With engine vllm: a vLLM server that you run on this machine, in place of one that the backend starts; several as
+    a list, or separated by commas."""
     vllm_api_key: SecretStr | None = None
     """With vllm_url: key of that server; better set as the environment variable VLLM_API_KEY."""
+    replicas: int = Field(default=1, ge=1)
+    """With engine vllm: vLLM servers that the backend starts, each with GPUs (on a CPU, cores) of its own."""
+    tensor_parallel: int = Field(default=1, ge=1)
+    """With engine vllm: GPUs of each server that the backend starts, among which the model is split."""
     vllm_args: str | None = None
     """With engine vllm: further arguments of `vllm serve`, in one string."""
     vllm_sleep: Literal["never", "training", "auto"] = "never"
@@ -133,6 +151,9 @@ class BackendOptions(BaseModel):
     """Where the model runs: `cpu`, `cuda`, `cuda:1` for the second GPU, `mps` for Apple's; `auto`: a GPU if there is
     one. With engine vllm, `cuda` is a GPU that both share; one with a number is the learner's alone, and vLLM gets the
     others."""
+    devices: NumberOrAuto = 1
+    """Devices that compute an update, each with a copy of the model: `auto` means all GPUs that the backend sees, and
+    one CPU; on a CPU, a number of processes. With engine vllm, vLLM gets the GPUs that are left."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the served weights; `auto`: bfloat16 on GPUs, and from 100 M weights on CPUs with fast bfloat16."""
     max_seq_length: int | None = Field(default=None, ge=8)
@@ -154,14 +175,29 @@ class BackendOptions(BaseModel):
     with one; default: the tokenizer's, else found in the chat template."""
     seed: int = 0
     """Seed of the adapters' initial weights."""
-    save_every: SaveEvery = 1
+    deterministic: bool = False
+    """Give each token the same log probability, to the bit, whatever is sampled beside it, so that a run is repeated
+    exactly on machines of the same kind; on CPUs, with engine embedded. It is slower, and `auto` means float32."""
+    save_every: NumberOrAuto = 1
     """Updates between checkpoints; one is also written at the end. `auto`: as few as keep checkpoints of more than a
     second to a tenth of the time; then a kill can lose a completed update."""
     keep_last: int = Field(default=2, ge=1)
     """Number of newest checkpoints to keep."""
 
+    @property
+    def vllm_urls(self) -> list[str]:
+        """The addresses of vLLM servers that the user runs."""
+        return [url.strip() for url in (self.vllm_url or "").split(",") if url.strip()]
+
     _words = field_validator("vllm_command", "vllm_args")(check_words)
     _known_device = field_validator("device")(check_device)
+
+    @model_validator(mode="after")
+    def _one_or_several_devices(self) -> Self:
+        alone = self.deterministic or self.device == "mps" or self.device.startswith("cuda:")
+        if self.devices != 1 and alone:
+            raise ValueError("devices: deterministic, mps and a GPU with a number train on one; leave devices out")
+        return self
 
 
 class ServeOptions(BackendOptions):
@@ -177,6 +213,8 @@ class ServeOptions(BackendOptions):
     """`module:function` of a `nat.backend.protocol.Open`; imported in the backend's process only."""
     well_known_key: ClassVar[str | None] = None
     """Default key, if clients of the protocol expect a certain one; otherwise a key is generated."""
+    key_prefix: ClassVar[str] = ""
+    """How keys must begin for the protocol's clients."""
 
     model: Path
     """Directory of a Hugging Face checkpoint (config.json, safetensors, tokenizer and chat template), or OWNER/NAME."""
@@ -213,6 +251,9 @@ class ServeOptions(BackendOptions):
         if self.load_in_4bit and self.lora_rank is None:
             raise ValueError("load_in_4bit: weights of four bits cannot be trained; set lora_rank, or leave it out")
         check_engine(self, load_in_4bit=self.load_in_4bit)
+        idle = sorted({"deterministic", "devices"} & self.model_dump(exclude_defaults=True).keys())
+        if idle and self.switch:
+            raise ValueError(f"{', '.join(idle)}: no effect with {self.switch}; leave it out")
         return self
 
     @property
@@ -230,6 +271,34 @@ class ServeOptions(BackendOptions):
         return self.api_key is None and self.well_known_key is not None
 
 
+class AdapterServeOptions(ServeOptions):
+    """Options of a protocol whose clients train adapters of their own on one base model."""
+
+    max_models: int = Field(default=16, ge=1)
+    """With inference_port or protocol: largest number of models in memory, each with its optimizer."""
+
+    @model_validator(mode="after")
+    def _fit_adapters(self) -> Self:
+        if self.engine != "embedded":
+            raise ValueError(
+                f"engine {self.engine}: {self.switch} serves several models that this process trains and samples; "
+                "leave it out"
+            )
+        if idle := sorted(self.model_fields_set.intersection({"save_every", "keep_last"})):
+            raise ValueError(
+                f"{', '.join(idle)}: no effect with {self.switch}, whose clients say what to save and what to delete; "
+                "leave it out"
+            )
+        return self
+
+
+_ADDRESS = r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#:\[\]\x00-\x1f]+)(:\d{1,5})?(/[^\s?#\x00-\x1f]*)?"
+_OF_STARTED = {"replicas", "tensor_parallel", "vllm_command", "vllm_args", "vllm_startup_timeout"}
+"""Options of the vLLM servers that a backend starts."""
+OF_VLLM = _OF_STARTED | {"vllm_url", "vllm_api_key", "vllm_sleep"}
+"""Options that have no effect on the embedded engine."""
+
+
 def check_engine(options: BackendOptions, *, load_in_4bit: bool) -> None:
     """Refuse options that the engine does not use or cannot have, and a URL with a login.
 
@@ -240,19 +309,23 @@ def check_engine(options: BackendOptions, *, load_in_4bit: bool) -> None:
 
     """
     if options.engine == "embedded":
-        chosen = "engine embedded"
-        unused = {"vllm_command", "vllm_url", "vllm_api_key", "vllm_args", "vllm_startup_timeout", "vllm_sleep"}
+        chosen, unused = "engine embedded", OF_VLLM
     elif options.vllm_url is None:
         chosen, unused = "engine vllm without vllm_url", {"kv_cache_mb", "prefix_cache_mb", "vllm_api_key"}
     else:
         chosen = "vllm_url, where the server has its own settings"
-        unused = {"kv_cache_mb", "prefix_cache_mb", "max_num_seqs", "vllm_command", "vllm_args", "vllm_startup_timeout"}
+        unused = _OF_STARTED | {"kv_cache_mb", "prefix_cache_mb", "max_num_seqs"}
     if idle := sorted(unused & options.model_dump(exclude_defaults=True).keys()):
         raise ValueError(f"{', '.join(idle)}: no effect with {chosen}; leave it out")
     if options.vllm_sleep != "never" and options.device.startswith("cuda:"):
         raise ValueError(f"vllm_sleep: no effect with device {options.device}, which vLLM does not use; leave it out")
     if options.vllm_url is not None and "@" in options.vllm_url:
         raise ValueError("vllm_url has a login; leave it out, and set vllm_api_key")
+    _check_several(options, options.vllm_urls)
+    if options.deterministic and options.engine != "embedded":
+        raise ValueError("deterministic: vLLM's batches are its own, and their bits are not promised; leave it out")
+    if options.deterministic and options.device not in {"auto", "cpu"}:
+        raise ValueError(f"deterministic: not on {options.device}, where sums depend on the batch; set device to cpu")
     if load_in_4bit and options.engine != "embedded":
         raise ValueError(
             "load_in_4bit: vLLM would sample from the base weights before they are rounded to four bits, and disagree "
@@ -260,22 +333,35 @@ def check_engine(options: BackendOptions, *, load_in_4bit: bool) -> None:
         )
 
 
+def _check_several(options: BackendOptions, urls: list[str]) -> None:
+    if wrong := [url for url in urls if re.fullmatch(_ADDRESS, url) is None]:
+        raise ValueError(f"vllm_url: expected http://HOST:PORT or https://HOST/PATH, got {wrong[0]!r}")
+    if len({url.rstrip("/").removesuffix("/v1") for url in urls}) < len(urls):
+        raise ValueError("vllm_url: a server is there twice; name each once")
+    if options.vllm_sleep != "never" and (options.replicas > 1 or len(urls) > 1):
+        raise ValueError("vllm_sleep: several vLLM servers do not sleep; leave it out")
+
+
 def handover(options: ServeOptions, secrets: Iterable[str] = ()) -> bytes:
     """The line that a parent sends through a pipe, since a process's environment and arguments can be read.
 
-    It has the given options with their keys, and `secrets`, further values that the backend's log must redact.
+    It has the given options with their keys and the name of their class, and `secrets`, further values that the
+    backend's log must redact.
     """
-    keys = {name: key.get_secret_value() for name in KEY_VARIABLES if (key := getattr(options, name)) is not None}
-    sent = {"options": options.model_dump(exclude_unset=True) | keys, "secrets": list(secrets)}
+    keys = {name: value.get_secret_value() for name, value in options if isinstance(value, SecretStr)}
+    kind = f"{type(options).__module__}:{type(options).__qualname__}"
+    given = options.model_dump(exclude_unset=True) | keys
+    sent = {"class": kind, "options": given, "secrets": list(secrets)}
     return json.dumps(sent, default=str).encode() + b"\n"
 
 
 def received(line: bytes) -> ServeOptions:
-    """The options of a handover, by the class of their protocol; its keys and secrets are redacted from here on."""
+    """The options of a handover; its keys and secrets are redacted from here on."""
     sent = json.loads(line)
     options: dict[str, Any] = sent["options"]
-    known_secrets.remember([*(options.get(name, "") for name in KEY_VARIABLES), *sent["secrets"]])
-    return options_class(options).model_validate(options)
+    known_secrets.remember([*(options.get(name) or "" for name in KEY_VARIABLES), *sent["secrets"]])
+    kind: type[ServeOptions] = resolve_name(sent["class"])
+    return kind.model_validate(options)
 
 
 def environment_keys(given: Collection[str], environment: Mapping[str, str]) -> dict[str, str]:
@@ -305,13 +391,16 @@ def options_class(given: Collection[str]) -> type[ServeOptions]:
     """The class that checks these options: that of the protocol that one of them chooses, or `ServeOptions`.
 
     Raises:
-        ValueError: an option of a protocol is given without the one that chooses the protocol.
+        ValueError: an option of a protocol is given without the one that chooses the protocol, or two choose one each.
 
     """
     installed = protocols()
+    if len(switches := [protocol.switch for protocol in installed if protocol.switch in given]) > 1:
+        raise ValueError(f"{' and '.join(switches)}: a server has one protocol; leave all but one out")
     chosen = next((protocol for protocol in installed if protocol.switch in given), ServeOptions)
     for protocol in installed:
         own = protocol.model_fields.keys() - chosen.model_fields.keys() - {protocol.switch}
         if idle := sorted(own.intersection(given)):
-            raise ValueError(f"{', '.join(idle)}: no effect without {protocol.switch}; leave it out")
+            owners = [each.switch for each in installed if each.model_fields.keys() >= set(idle)]
+            raise ValueError(f"{', '.join(idle)}: no effect without {' or '.join(owners)}; leave it out")
     return chosen

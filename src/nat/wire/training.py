@@ -4,7 +4,9 @@ Options have TRL's names where TRL has them. Jobs are idempotent: the client cho
 job once, however often it is sent.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
+from itertools import islice
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
@@ -20,6 +22,8 @@ PolicyLoss = Literal["clip", "cispo"]
 Compares = Literal["group", "batch", "nothing"]
 Aggregation = Literal["token_mean", "seq_mean", "constant"]
 GradientCheckpointing = Literal["auto", True, False]
+FILE_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+"""Pattern of a name that a client chooses and that files get."""
 _LARGEST = 2**31 - 1
 """Of a count: larger ones are slips, and do not fit into a float."""
 _MOVED = {
@@ -99,6 +103,11 @@ class TrainingRow(WireModel):
         """Number of tokens to learn from, which the policy sampled or somebody else wrote."""
         return sum(span.size for span in self.spans)
 
+    @property
+    def taught(self) -> bool:
+        """True if a teacher has scored it."""
+        return any(span.teacher_logprobs is not None for span in self.spans)
+
 
 class TrainingRollout(WireModel):
     """One run of the agent: its rows share one reward, and together count as one rollout."""
@@ -130,6 +139,21 @@ class TrainingGroup(WireModel):
 
     id: str
     rollouts: Several[TrainingRollout] = Field(min_length=1)
+
+
+def rows_of(groups: Iterable[TrainingGroup]) -> list[TrainingRow]:
+    """The rows of all rollouts, in their order."""
+    return [row for group in groups for rollout in group.rollouts for row in rollout.rows]
+
+
+def with_rows(groups: Iterable[TrainingGroup], rows: Iterable[TrainingRow]) -> list[TrainingGroup]:
+    """The groups with other rows, as many and in the order of `rows_of`."""
+    rest = iter(rows)
+
+    def own(rollout: TrainingRollout) -> TrainingRollout:
+        return rollout.model_copy(update={"rows": list(islice(rest, len(rollout.rows)))})
+
+    return [group.model_copy(update={"rollouts": [own(each) for each in group.rollouts]}) for group in groups]
 
 
 class TrainingConfig(WireModel):
@@ -258,15 +282,34 @@ class ResolvedTraining(WireModel):
     """Every setting of `TrainingConfig` that the algorithm uses; a factor of the algorithm's own has its name."""
 
 
+class TrainerProgram(WireModel):
+    """A program of the user's, which takes the place of the optimizer steps."""
+
+    arguments: list[str] = Field(min_length=1)
+    """The program and its arguments."""
+    timeout: float = Field(gt=0, le=_LARGEST)
+    """Seconds after which it is ended."""
+
+
 class TrainingJob(WireModel):
     """One request for an update."""
 
-    id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+    id: str = Field(pattern=f"^{FILE_NAME}$")
     groups: Several[TrainingGroup] = Field(min_length=1)
     config: TrainingConfig = TrainingConfig()
     serve_meanwhile: bool = False
     """Answer requests during the update with the weights before it, which takes a second copy of the trained weights;
     without it, requests wait."""
+    earlier_weights: int = Field(default=1, ge=1, le=8)
+    """Updates back to which the weights are kept then, with which tokens that they sampled are compared."""
+    program: TrainerProgram | None = None
+    """What trains; None for the learner. Only a backend that the harness started runs programs."""
+
+    @model_validator(mode="after")
+    def _one_set_of_weights(self) -> Self:
+        if self.program is not None and self.serve_meanwhile:
+            raise ValueError("serve_meanwhile has no effect with a program; leave one of them out")
+        return self
 
 
 class JobStatus(StrEnum):
@@ -287,7 +330,13 @@ class JobFailure(WireModel):
     """Why a job failed, for the user."""
 
     type: Literal[
-        "gradient_zero", "gradient_not_finite", "weights_unchanged", "logprob_mismatch", "invalid_batch", "internal"
+        "gradient_zero",
+        "gradient_not_finite",
+        "weights_unchanged",
+        "logprob_mismatch",
+        "invalid_batch",
+        "program_failed",
+        "internal",
     ]
     message: str
     hint: str
@@ -310,10 +359,23 @@ class JobState(WireModel):
     failure: JobFailure | None = None
 
 
+class TokenMismatch(WireModel):
+    """How far the learner was from the sampler before an update, token by token."""
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    differences: bytes | None
+    """The learner's log probability less the sampler's, as a little-endian float16 for each token of the job's spans in
+    their order; NaN where a token was not trained or not sampled. None if they are not known, or no longer."""
+    gradients: bytes | None = None
+    """The derivative of the loss by each token's log probability, summed over the optimizer steps, as a little-endian
+    float32; NaN where a token was not trained. Only if the request asks for it."""
+
+
 class ExportRequest(WireModel):
     """Request to write the current weights as a Hugging Face directory."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+    name: str = Field(pattern=f"^{FILE_NAME}$")
     """Name of a folder in `exports/` of the backend's output folder, without path separators."""
 
 

@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+ZYGOTE_KILLED = 99
+"""Exit code when the zygote has ended before its child; a test has killed it."""
 PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -109,7 +111,7 @@ def _stand(zygote: socket.socket, signals: _Signals) -> NoReturn:
         ready, _, _ = select.select([signals.came, zygote], [], [])
         if zygote in ready:
             status = zygote.recv(64)
-            _end(int(status) if status else 1)
+            _end(int(status) if status else ZYGOTE_KILLED)
         for number in signals.read():
             with suppress(OSError):  # the child has ended meanwhile
                 zygote.send(b"%d" % number)

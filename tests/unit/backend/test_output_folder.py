@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -30,6 +32,24 @@ def test_a_folder_belongs_to_one_process(tmp_path):
         first.communicate()
     with claimed(folder):
         assert (folder / LOCK).read_text() == f"{os.getpid()}\n"
+
+
+def test_a_patient_process_gets_the_folder_of_one_that_ends(tmp_path):
+    """Such as the backend of a run that goes on while that of before saves its weights."""
+    held, ends = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with claimed(tmp_path):
+            held.set()
+            ends.wait(30)
+
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(hold)
+        assert held.wait(30)
+        threading.Timer(0.2, ends.set).start()
+        with claimed(tmp_path, patience=30):
+            assert ends.is_set()
+        first.result()
 
 
 @pytest.mark.parametrize(("place", "seen"), [("file", "File exists"), ("file/out", "Not a directory")])

@@ -168,21 +168,48 @@ def suppress_end(call):
 
 
 async def test_resume_skips_a_damaged_checkpoint(tmp_path, source, loaded, caplog):
-    """The log reports the damage; the earlier job is known, and the lost one is trained again."""
-    config = TrainingConfig(learning_rate=1e-3, max_logprob_difference=100)
-    job = TrainingJob(id="job-1", groups=random_groups(loaded), config=config)
+    """The log reports the damage; the earlier job is known, and the lost one is trained again, though nobody sends it.
+
+    The weights are those that were damaged. A batch is dropped when two checkpoints have it.
+    """
     options = {"output_dir": tmp_path, "served_model_name": "me"}
     async with opened(source, **options) as http:
-        for number in (1, 2):
-            text = job.model_copy(update={"id": f"job-{number}"}).model_dump_json()
-            assert (await http.post("/v1/training/jobs", content=text)).status_code == 200
-            await http.get(f"/v1/training/jobs/job-{number}", params={"wait": 60})
-    flip_a_bit(tmp_path / "checkpoints" / "step_000002" / "model.safetensors")
+        await train_jobs(http, loaded, 2)
+    weights = tmp_path / "checkpoints" / "step_000002" / "model.safetensors"
+    right = weights.read_bytes()
+    flip_a_bit(weights)
     async with opened(source, **options, resume=True) as http:
-        assert (await http.get("/health")).json()["policy_version"] == "me@1"
         assert (await http.get("/v1/training/jobs/job-1")).json()["status"] == "completed"
-        assert (await http.get("/v1/training/jobs/job-2")).status_code == 404
+        state = (await http.get("/v1/training/jobs/job-2", params={"wait": 60})).json()
+        assert (state["status"], state["policy_version"]) == ("completed", "me@2")
     assert "step_000002 is damaged: model.safetensors has another checksum" in caplog.text
+    assert weights.read_bytes() == right
+    assert [path.name for path in (tmp_path / "checkpoints" / "accepted_jobs").iterdir()] == ["00000002-job-2.json"]
+
+
+async def train_jobs(http, loaded, count):
+    """One after the other."""
+    config = TrainingConfig(learning_rate=1e-3, max_logprob_difference=100)
+    job = TrainingJob(id="job-1", groups=random_groups(loaded), config=config)
+    for number in range(1, count + 1):
+        text = job.model_copy(update={"id": f"job-{number}"}).model_dump_json()
+        assert (await http.post("/v1/training/jobs", content=text)).status_code == 200
+        await http.get(f"/v1/training/jobs/job-{number}", params={"wait": 60})
+
+
+async def test_updates_that_are_lost_are_named(tmp_path, source, loaded, caplog):
+    """If the two newest checkpoints are damaged, the last update is trained again, and the one before it cannot be."""
+    options = {"output_dir": tmp_path, "served_model_name": "me", "keep_last": 3}
+    async with opened(source, **options) as http:
+        await train_jobs(http, loaded, 3)
+    for step in (2, 3):
+        flip_a_bit(tmp_path / "checkpoints" / f"step_{step:06d}" / "model.safetensors")
+    async with opened(source, **options, resume=True) as http:
+        assert (await http.get("/v1/training/jobs/job-2")).status_code == 404
+        state = (await http.get("/v1/training/jobs/job-3", params={"wait": 60})).json()
+        assert (state["status"], state["policy_version"]) == ("completed", "me@2")
+    assert "the weights lack the updates of job-2: the checkpoints that had them are damaged" in caplog.text
+    assert "training goes on from step 1 without them" in caplog.text
 
 
 async def test_a_full_disk_has_its_own_remedy(source, loaded, tmp_path):

@@ -286,21 +286,21 @@ class TrainingConfig(TrainerAdapterConfig, name="training"):
 
 
 @pytest.mark.parametrize(
-    ("adapters", "serving"),
+    ("adapters", "trained"),
     [
         ([], set()),
         ([TrainingConfig()], set()),
-        ([TrainingConfig(llm="student")], {"teacher", "judge"}),
-        ([TrainingConfig(llm="student", teacher="teacher")], {"teacher", "judge"}),
-        ([TrainingConfig(llm="student", teacher="teacher"), TrainingConfig(llm="judge")], {"teacher"}),
+        ([TrainingConfig(llm="student")], {"student"}),
+        ([TrainingConfig(llm="student", teacher="teacher")], {"student"}),
+        ([TrainingConfig(llm="student", teacher="teacher"), TrainingConfig(llm="judge")], {"student", "judge"}),
     ],
 )
-async def test_only_named_llms_are_trained(adapters, serving):
-    """Where trainer adapters name the LLMs that they train, the others only serve; otherwise any may be trained."""
+async def test_only_named_llms_are_trained(adapters, trained):
+    """Trainer adapters name the LLMs that they train, beside those that they ask."""
     async with WorkflowBuilder() as builder:
         for number, adapter in enumerate(adapters):
             await builder.add_trainer_adapter(str(number), adapter)
-        assert {name for name in ("student", "teacher", "judge") if builder._for_llm(name).llm_only_serves} == serving
+        assert builder.trained_llms == trained
 
 
 async def test_without_its_workflow_only_requested_functions_are_built(log):

@@ -1,6 +1,7 @@
 """Clients for the OpenAI SDK: where requests go, and how much of an answer is read."""
 
 import asyncio
+import zlib
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -11,7 +12,7 @@ from fakes.openai_server import OpenAIServer
 from fakes.proxy import RecordingProxy
 from nat.capture.http import CapturingAsyncClient, CapturingClient
 from nat.capture.library import httpx
-from nat.capture.sdk import SDKAsyncClient
+from nat.capture.sdk import SDKAsyncClient, SDKClient
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
 
@@ -101,3 +102,15 @@ async def test_an_endless_answer_is_not_read_to_its_end(steps, tap, status, stre
         client.send(client.build_request("POST", URL, json=BODY), stream=stream).read()
     assert len(errors(steps)) == 2
     assert all("larger than 3000 bytes" in error for error in errors(steps))
+
+
+@pytest.mark.parametrize("charset", ["zlib", "hex", "undefined"])
+async def test_a_refusal_is_utf_8_whatever_it_says(charset):
+    """A codec that decompresses, or is for no text, is not used; the SDK reports the status."""
+    headers, body = {"Content-Type": f"text/plain; charset={charset}"}, zlib.compress(b"x" * 10**6)
+    transport = httpx.MockTransport(lambda _request: httpx.Response(400, content=body, headers=headers))
+    with pytest.raises(APIStatusError) as error:
+        await chat(SDKAsyncClient(transport=transport), "http://server.example/v1")
+    assert error.value.response.text == body.decode(errors="replace")
+    with pytest.raises(APIStatusError):
+        await asyncio.to_thread(blocking_chat, SDKClient(transport=transport), "http://server.example/v1")

@@ -72,6 +72,7 @@ def test_a_call_is_recorded_exactly():
         "policy_version": "p@1",
         "broken_prefix": None,
         "lost_call": None,
+        "engines": None,
     }
     assert tokens_of_call(call)
 
@@ -270,7 +271,7 @@ def test_a_reported_temperature_is_recorded():
 AGENTS_OWN = {"temperature": 0, "top_p": 0.9, "logit_bias": {"5": 1}, "max_tokens": 7}
 
 
-@pytest.mark.parametrize("target", [None, "player", "m"])
+@pytest.mark.parametrize("target", [None, "player", "m", "other, player"])
 def test_sampling_is_replaced_on_request_of_the_rollout(target):
     """Neutral values replace the agent's and the LLM's, so that answers are sampled from the model's distribution."""
     rig = Rig(defaults={"top_k": 20, "presence_penalty": 0.5})

@@ -30,6 +30,19 @@ def test_the_console_gets_what_was_asked_for(monkeypatch):
     assert said("error", StringIO(), monkeypatch) == ["a line of error"]
 
 
+def test_a_message_cannot_control_the_terminal(monkeypatch):
+    """A warning may quote a model; escapes and reversed text are shown as such, by the log and by a live view."""
+    shown, quoted = [], "boom \x1b[31m\u202e"
+    for stream in (StringIO(), Terminal()):
+        monkeypatch.setattr(sys, "stderr", stream)
+        console_log.configure("warning")
+        with console_log.shown_by(shown.append):
+            logging.getLogger("nat.module").warning("%s", quoted)
+        if not stream.isatty():
+            assert stream.getvalue().endswith("boom \\x1b[31m\\u202e\n")
+    assert shown == ["boom \\x1b[31m\\u202e"]
+
+
 def test_other_handlers_get_info_at_every_level(monkeypatch):
     """The file in a run's folder is complete even if the console shows errors only."""
     monkeypatch.setattr(sys, "stderr", StringIO())

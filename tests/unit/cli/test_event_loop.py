@@ -2,11 +2,13 @@
 
 import signal
 import threading
+import time
 
 import pytest
 
 from fakes.processes import DEADLINE, Processes, first_line
 from nat.cli import event_loop
+from nat.runs.preemption import EXIT_CODE
 
 COMMAND = """
 import asyncio, os, signal, subprocess, sys, threading, time, click
@@ -14,6 +16,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the backg
 from nat.builder.child_processes import known_child
 from nat.cli import event_loop
 from nat.cli.main import cli, run_cli
+from nat.runs.preemption import Preemption
+
+preemption = {preemption}
 
 def say(text):
     print(text, flush=True)
@@ -23,7 +28,7 @@ async def body():
 
 @click.command("body")
 def command():
-    event_loop.run(body())
+    event_loop.run(body(), preemption=preemption)
 
 cli._targets["body"] = ("__main__:command", "")
 sys.argv[1:] = ["body"]
@@ -31,10 +36,11 @@ run_cli()
 """
 
 
-def started(processes: Processes, body: str, **options):
-    """A command with this coroutine that has reported that it is ready."""
+def started(processes: Processes, body: str, *, grace: float | None = None, **options):
+    """A command with this coroutine that has reported that it is ready; with `grace` it can go on later."""
     indented = "\n".join(f"    {line}" for line in body.strip().splitlines())
-    process = processes.start("-c", COMMAND.replace("{body}", indented), **options)
+    command = COMMAND.replace("{preemption}", "None" if grace is None else f"Preemption({grace})")
+    process = processes.start("-c", command.replace("{body}", indented), **options)
     first_line(process)
     return process
 
@@ -110,6 +116,83 @@ def test_a_second_signal_ends_the_cleanup(number):
         code, _, err = ended(process)  # which reads until the child, too, has closed its end of the pipe
     assert code == 128 + number
     assert "Ended at once" in err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, EXIT_CODE), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+def test_sigterm_alone_says_that_a_command_can_go_on(number, code):
+    """A restart policy reads EX_TEMPFAIL; what a user ended keeps the exit code of its signal."""
+    with Processes() as processes:
+        process = started(processes, CLEANS_UP, grace=20)
+        process.send_signal(number)
+        found, out, _ = ended(process)
+    assert (found, out) == (code, "cleaned up\n")
+
+
+REPEATED = """
+try:
+    say("ready")
+    await asyncio.sleep(1000)
+finally:
+    say("cleans up")
+    await asyncio.sleep(0.5)
+    say("cleaned up")
+"""
+
+
+def test_a_repeated_sigterm_leaves_the_grace(tmp_path):
+    """Service managers send it to the process, to its group and to its control group."""
+    with Processes() as processes:
+        process = started(processes, REPEATED, grace=20)
+        process.send_signal(signal.SIGTERM)
+        first_line(process)
+        process.send_signal(signal.SIGTERM)
+        code, out, _ = ended(process)
+    assert (code, out) == (EXIT_CODE, "cleaned up\n")
+
+
+def test_ctrl_c_ends_the_grace():
+    """Who does not want to wait need not."""
+    with Processes() as processes:
+        process = started(processes, HANGS, grace=100)
+        process.send_signal(signal.SIGTERM)
+        first_line(process)
+        process.send_signal(signal.SIGINT)
+        assert ended(process)[0] == 130
+
+
+WORKS = """
+say("ready")
+child = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+with known_child(child.pid):
+    try:
+        await asyncio.sleep(1000)
+    finally:
+        while True:
+            await asyncio.sleep(0)
+"""
+
+
+@pytest.mark.parametrize("body", [HANGS, WORKS, "say('ready')\nwhile True:\n  try: time.sleep(9)\n  except: pass"])
+def test_the_grace_ends_on_the_clock(body):
+    """However much there is to do: SIGKILL would come next; the command and its children end with the same code."""
+    with Processes() as processes:
+        process = started(processes, body, grace=1)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        code, _, err = ended(process)
+    assert code == EXIT_CODE
+    assert time.monotonic() - begun < 10
+    assert "Ended at once: the cleanup did not end" in err
+
+
+def test_a_completed_command_is_not_cancelled():
+    """What follows its end ends as well, and nothing need go on."""
+    body = "preemption.completed = True\nsay('ready')\nawait asyncio.sleep(0.5)\nsay('sent')"
+    with Processes() as processes:
+        process = started(processes, body, grace=20)
+        process.send_signal(signal.SIGTERM)
+        code, out, _ = ended(process)
+    assert (code, out) == (0, "sent\n")
 
 
 @pytest.mark.parametrize("blocking", ["time.sleep(1000)", "sys.stdin.read()"])

@@ -2,13 +2,14 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 
 import click
 import pytest
 
-from nat.cli.main import LazyGroup, exit_code
+from nat.cli.main import LazyGroup, command_of, exit_code
 
 
 def test_an_error_is_its_text_and_exit_code_1(tmp_path, capsys):
@@ -53,6 +54,21 @@ def test_an_override_with_an_equals_sign_is_an_error(arguments, capsys):
     """The error shows the right form; otherwise the next option would be taken for the value."""
     assert exit_code(["validate", *arguments]) == 2
     assert "`-o finetuning.num_epochs 3`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["finetune", "--resume"], "finetune"),
+        (["--log-level", "info", "finetune"], "finetune"),
+        (["--log-level=info", "finetune"], "finetune"),
+        (["run", "--input", "finetune"], "run"),
+        (["--help"], None),
+    ],
+)
+def test_the_command_is_known_before_anything_is_parsed(arguments, command):
+    """Only SIGTERM of `nat finetune` says that it goes on; a word that another command is given changes nothing."""
+    assert command_of(["nat", *arguments]) == command
 
 
 def test_interrupt_is_exit_code_130(monkeypatch, capsys):
@@ -167,3 +183,11 @@ def test_prints_and_log_lines_come_in_order_through_a_pipe():
     )
     numbers = re.findall(r"\b([1-6]) (?:printed|logged|on stderr|written)", shown.stdout)
     assert numbers == ["1", "2", "3", "4", "5", "6"]
+
+
+@pytest.mark.parametrize(("command", "code"), [("finetune", 75), ("eval", -signal.SIGTERM)])
+def test_a_signal_before_the_command_has_begun(command, code):
+    """A run that SIGTERM ends while modules are imported goes on later, as one that it ends at any other time."""
+    program = f"import os, sys; from nat.cli import main; sys.argv = ['nat', {command!r}]; "
+    program += "main.exit_code = lambda _: os.kill(os.getpid(), 15); main.run_cli()"
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == code  # noqa: S603 - ours

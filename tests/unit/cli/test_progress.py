@@ -11,6 +11,7 @@ from fakes.run_records import epoch_record, job_record, validation_record
 from nat.cli import console_log
 from nat.cli.progress import LineProgress, LiveProgress, console_progress
 from nat.data_models.rollout_failure import FailureCount
+from nat.finetuning.events import RunBegun
 from nat.runs.records import Phase
 
 FAILURES = [FailureCount(cause="the workflow raised an error", count=64, error="KeyError: 'city'")]
@@ -81,6 +82,19 @@ def test_an_epochs_line_says_how_long_the_others_take():
         view.epoch_finished(epoch_record(epoch=epoch))
     ends = [line.rpartition("  ")[2] for line in text_of(output).splitlines()[1:]]
     assert ends == ["about 2 min 0 s left", "about 1 min 0 s left", "0.0 s"]
+
+
+def test_the_rest_of_a_run_that_goes_on_is_told_by_whole_epochs():
+    """The first epoch of a process may have been almost done by an earlier one."""
+    output, now = console(terminal=False), [0.0]
+    view = LineProgress(output, clock=lambda: now[0])
+    view(RunBegun("r", Path("runs/x"), 4, goes_on=True))
+    for epoch, seconds in ((1, 0.1), (2, 60.0), (3, 60.0)):
+        view.epoch_started(epoch, 4)
+        now[0] += seconds
+        view.epoch_finished(epoch_record(epoch=epoch))
+    ends = [line.rpartition("  ")[2] for line in text_of(output).splitlines()[1:]]
+    assert ends == ["0.0 s", "about 1 min 0 s left", "0.0 s"]
 
 
 def test_a_long_epoch_says_every_half_minute_how_far_it_is():

@@ -204,3 +204,52 @@ def test_any_tree_keeps_what_it_says(tree):
             if isinstance(raw, dict) and TypedBaseModel.discriminator(raw) is not None:
                 now = {str(key): value for key, value in completed[f"{part}s"].items()}
                 assert now[str(name)].items() >= raw.items()
+
+
+SEVERAL = """
+llms:
+  planner: {_type: local, model: m, model_name: planner}
+  worker: {_type: local, model: m, model_name: small}
+  judge: {_type: openai, model_name: gpt}
+trajectory_builders: {rollouts: {_type: local_traj_builder}}
+trainer_adapters:
+  planner: {_type: local_trainer_adapter, llm: planner}
+  weights: {_type: local_trainer_adapter, llm: worker, training: {algorithm: rloo}}
+  team:
+    _type: team_trainer_adapter
+    roles: {plan: {adapter: planner}, work: {adapter: weights, reward: brevity}}
+trainers: {trainer: {_type: local_trainer}}
+eval: {evaluators: {brevity: {_type: exact_match}}}
+finetuning: {enabled: true, trainer: trainer, trajectory_builder: rollouts, trainer_adapter: team}
+"""
+
+
+def test_roles_are_short_for_a_component():
+    """`finetuning.trainer_adapters` names an LLM or an adapter for each role; models of one folder get other names."""
+    tree = parse_yaml(SEVERAL)
+    del tree["trajectory_builders"], tree["trainers"], tree["llms"]["planner"]["model_name"]
+    tree["trainer_adapters"] = {"weights": {"llm": "worker", "training": {"algorithm": "rloo"}}}
+    roles = {"plan": "planner", "work": {"adapter": "weights", "reward": "brevity"}}
+    tree["finetuning"] = {"enabled": True, "trainer_adapters": roles}
+    assert parse_config(tree) == parse_config(parse_yaml(SEVERAL))
+
+
+def test_a_role_without_an_adapter_is_an_error():
+    """The message names what there is."""
+    tree = short({"trainer_adapters": {"plan": "planer"}})
+    with pytest.raises(ConfigError, match="planer"):
+        parse_config(tree)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"trainer_adapters": {}}, r"expected an LLM for each role, such as \{planner: llm\}, got \{\}"),
+        ({"trainer_adapters": "student"}, r"expected an LLM for each role, such as \{planner: llm\}, got student"),
+        ({"trainer_adapters": {"a": "student"}, "trainer_adapter": "b"}, "trainer_adapter and trainer_adapters: both"),
+    ],
+)
+def test_roles_that_are_none_are_an_error(given, message):
+    """It says what roles are, not that the key is unknown."""
+    with pytest.raises(ConfigError, match=message):
+        parse_config(short(given))

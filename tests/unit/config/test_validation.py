@@ -20,7 +20,7 @@ from nat.registry.decorators import register_function
 from nat.registry.discovery import discover_components
 
 SET_BY_THE_RUN = {"type", "reward"}
-URLS = {"url", "entity_host", "datastore_host"}
+URLS = {"base_url", "url", "entity_host", "datastore_host"}
 
 
 def findings_of(tree) -> list[str]:

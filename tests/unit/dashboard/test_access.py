@@ -13,7 +13,7 @@ KEY = "sk-nat-right"
 
 @pytest.fixture
 def browser():
-    app = Starlette(routes=[Route("/{path:path}", lambda _: PlainTextResponse("page"))])
+    app = Starlette(routes=[Route("/{path:path}", lambda _: PlainTextResponse("page"), methods=["GET", "POST"])])
     transport = httpx.ASGITransport(Access(app, KEY, port=8000))
     return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
@@ -27,11 +27,24 @@ async def test_the_link_gives_a_cookie_and_leads_to_the_page_without_the_key(bro
         assert (await browser.get("/runs/a")).text == "page"
 
 
-async def test_the_link_leads_nowhere_else(browser):
-    """`//host` in the path would be another server."""
+@pytest.mark.parametrize("start", [b"//", b"/\\", b"/\\/"])
+async def test_the_link_leads_nowhere_else(start):
+    """`//host` in the path would be another server, and browsers read a backslash as a slash."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    path = {"raw_path": start + b"example.org/x", "query_string": f"key={KEY}".encode()}
+    await Access(None, KEY, port=8000)({"type": "http", "headers": [], **path}, None, send)
+    assert dict(sent[0]["headers"])[b"location"] == b"/example.org/x"
+
+
+async def test_cookies_of_other_programs_do_not_hide_the_key(browser):
+    """Browsers send what other servers of this host have set, and nobody checks its form."""
     async with browser:
-        response = await browser.get(f"http://127.0.0.1//example.org/x?key={KEY}")
-        assert response.headers["location"] == "/example.org/x"
+        response = await browser.get("/", headers={"cookie": f'seen=["a"]; {{"b": 1}}; [x]=1; nat_ui_8000={KEY}'})
+        assert response.text == "page"
 
 
 @pytest.mark.parametrize("query", ["", "?key=", "?key=wrong", "?key=%ff", f"?other={KEY}"])
@@ -42,6 +55,26 @@ async def test_without_the_key_there_is_nothing(browser, query, cookie):
         response = await browser.get(f"/{query}", headers={"cookie": cookie})
         assert response.status_code == 403
         assert "page" not in response.text.split()[2:]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize(
+    "origin", [None, "null", "http://127.0.0.1:9000", "http://localhost", "https://127.0.0.1", "http://example.org"]
+)
+async def test_only_an_own_page_may_change_something(browser, method, origin):
+    """Browsers send the cookie for pages of other ports of this host, too; a form of theirs is refused."""
+    async with browser:
+        headers = {} if origin is None else {"origin": origin}
+        response = await browser.request(method, "/", headers={"cookie": f"nat_ui_8000={KEY}", **headers})
+        assert response.status_code == 403
+
+
+async def test_an_own_page_needs_the_key(browser):
+    """Its origin alone opens nothing."""
+    async with browser:
+        own = {"origin": "http://127.0.0.1"}
+        for cookie, status in (("nat_ui_8000=wrong", 403), (f"nat_ui_8000={KEY}", 200)):
+            assert (await browser.post("/", headers={"cookie": cookie, **own})).status_code == status
 
 
 async def test_every_response_forbids_what_pages_do_not_need(browser):

@@ -11,6 +11,7 @@ from fakes.attacks import TEXTS, TITLE, add_attacks
 from fakes.run_records import NOON, epoch_record
 from fakes.runs_on_disk import CONFIG, EVIL, make_run
 from nat.dashboard.app import create_app
+from nat.dashboard.chat import ChatDesk
 from nat.dashboard.runs import slug_of
 from nat.runs.journal import Journal
 from nat.runs.liveness import LOCK_NAME
@@ -18,7 +19,7 @@ from nat.runs.records import RunState
 
 
 def client(root):
-    return httpx.AsyncClient(transport=httpx.ASGITransport(create_app(root)), base_url="http://127.0.0.1")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(create_app(root, ChatDesk())), base_url="http://127.0.0.1")
 
 
 async def page(root, path, status=200):
@@ -153,6 +154,15 @@ async def test_a_run_that_was_killed_says_so_and_shows_what_it_has(tmp_path):
     assert "Its process has ended without recording why" in text
     assert "Training reward 0.300 → 0.500" in text
     assert "every 2s" not in text
+
+
+async def test_a_run_that_was_preempted_says_by_what(tmp_path):
+    """Its process has recorded why it ended."""
+    run_dir = make_run(tmp_path, "run-1", state=RunState.INTERRUPTED, message="interrupted by SIGTERM")
+    text = await page(tmp_path, f"/runs/{slug_of(run_dir)}")
+    assert '<span class="state interrupted">interrupted</span>' in text
+    assert "interrupted by SIGTERM" in text
+    assert "without recording why" not in text
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,17 @@
 """The report: one file that needs nothing else."""
 
+import json
 import re
 from base64 import b64encode
 from hashlib import sha256
+from html import unescape
 
-from fakes.attacks import TITLE, add_attacks
+from fakes.attacks import TITLE, WORD, add_attacks
+from fakes.run_records import epoch_record
 from fakes.runs_on_disk import make_run
 from nat.dashboard.report_file import MOST_BYTES, report_html
-from nat.runs.journal import reading
+from nat.runs.journal import Journal, reading
+from nat.runs.scores_beside import BESIDE
 
 
 def report(run_dir):
@@ -46,6 +50,19 @@ def test_hostile_rollouts_are_text_and_do_not_make_it_large(tmp_path):
     assert len(text.encode()) < MOST_BYTES
     assert not set(text) & set("\x00\x1b\u202e")
     assert f"<script>document.title='{TITLE}'" not in text
+
+
+def test_names_of_a_megabyte_do_not_make_it_large(tmp_path):
+    """Names and messages are cut like texts; what is drawn is whole, however many points it has."""
+    run_dir = make_run(tmp_path, "run-1", message=WORD)
+    with Journal.open(run_dir) as journal:
+        for epoch in range(1000):
+            metrics = {"train/approx_kl": 0.01, f"{BESIDE}{WORD}": 1 / 3}
+            journal.record_epoch(epoch_record(epoch, 1 / (epoch + 2), metrics=metrics if epoch < 2 else {}))
+    text = report(run_dir)
+    assert len(text.encode()) < MOST_BYTES
+    rewards, *_ = (json.loads(unescape(found)) for found in re.findall('data-chart="([^"]*)"', text))
+    assert len(rewards["x"]) == 1001  # with the validation before training
 
 
 def test_a_run_without_an_epoch_has_one(tmp_path):

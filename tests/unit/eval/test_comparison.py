@@ -25,7 +25,7 @@ class Ranks:
         for item in given:
             others = [other.output_obj for other in given if other.example == item.example and other is not item]
             score = sum(other < item.output_obj for other in others) / len(others) if others else None
-            facts = ComparisonFacts(calls=1)
+            facts = ComparisonFacts(reused=1)
             scored.append(EvalOutputItem(id=item.id, score=score, reasoning="r", error="alone", comparison=facts))
         return EvalOutput(average_score=None, eval_output_items=scored)
 
@@ -82,8 +82,21 @@ async def test_held_out_answers_are_compared_with_those_from_before_training():
         with comparing(AgainstFirst(first, before_training=False)):
             after = await compared("judge", items({"a": 3, "b": 1, "c": 2}), score)
         assert scores(after) == {"a": 1, "b": 0, "c": 0.5}
-    assert after.eval_output_items[0].comparison.calls == 2
+    assert after.eval_output_items[0].comparison.reused == 2
     assert after.eval_output_items[0].reasoning == {"before": 0.0, "after": 1.0, "why": "r"}
+
+
+async def test_a_preference_has_the_time_of_its_scoring():
+    """The comparison's own; waiting for other passes is no scoring."""
+
+    async def score(given):
+        items = [EvalOutputItem(id=item.id, score=0.5, reasoning=None, scoring=(1.0, 2.0)) for item in given]
+        return EvalOutput(average_score=None, eval_output_items=items)
+
+    first, item = {}, EvalInputItem(id="a", input_obj="", expected_output_obj=None)
+    for before in (True, False):
+        output = await AgainstFirst(first, before_training=before).score("judge", [item], score)
+    assert [result.scoring for result in output.eval_output_items] == [(1.0, 2.0)]
 
 
 async def test_an_answer_without_one_from_before_has_no_score():
@@ -118,6 +131,6 @@ async def test_without_other_passes_an_evaluation_compares_its_own_repetitions()
 @pytest.mark.parametrize("pairs", [0.0, 4.0])
 def test_facts_add_up(pairs):
     """The parts of a group's scores sum to the group; without pairs there is no bias to speak of."""
-    facts = ComparisonFacts(calls=2, pairs=pairs, for_first=pairs)
+    facts = ComparisonFacts(reused=2, pairs=pairs, for_first=pairs)
     assert sum((facts.shared_by(4) for _ in range(4)), ComparisonFacts()) == facts
     assert facts.position_bias == (0.5 if pairs else None)

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from nat.data_models.rollout_failure import NO_SCORE, RAISED, TIMED_OUT
+from nat.data_models.rollout_failure import CALLS_FAILED, NO_SCORE, RAISED, TIMED_OUT
 from nat.data_models.score import score_problem
 from nat.errors import EvaluationError
 from nat.eval.failures import remedy_of
@@ -45,6 +45,8 @@ def refused_judgement() -> str:
         (RAISED, "OpenAIError: Missing credentials. Please pass an `api_key`", "builder.get_llm"),
         (RAISED, "KeyError: 'city'", "Fix the workflow"),
         (TIMED_OUT, "TimeoutError: no answer within 5 s", "item_timeout"),
+        (CALLS_FAILED, "Error code: 400 - this model's context has 128 tokens", "longer than the model's"),
+        (CALLS_FAILED, "Error code: 400 - messages.0.role: unknown", "let the agent raise the errors of its calls"),
     ],
 )
 def test_each_error_has_its_own_remedy(cause, error, remedy):

@@ -47,6 +47,14 @@ def test_an_answer_in_the_prompt_counts_where_it_is_always_found(prompt, reward,
     assert found == (None if expected is None else expected / 2)
 
 
+@pytest.mark.parametrize(("reward", "share"), [(0.0, None), (0.4, None), (1.0, 1.0)])
+def test_a_score_that_all_rollouts_have_counts_as_solved_from_one_on(reward, share):
+    """Nothing higher was seen, so 0 for all is not the highest score: such examples are not solved."""
+    messages = [{"role": "user", "content": "He lives in Rome."}]
+    records = [said("x", reward, generation=n, messages=messages) for n in range(2)]
+    assert answer_metrics(records).get("rollout/answer_shown") == share
+
+
 def test_an_output_that_does_not_follow_the_model_is_seen():
     """Different rows, one output."""
     rows = [row_of([1, last], [None, -0.5]) for last in (2, 3)]

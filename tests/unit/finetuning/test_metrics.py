@@ -4,6 +4,7 @@ from fakes.run_records import rollout_record
 from fakes.training_rows import row_of
 from nat.data_models.evaluator import ComparisonFacts
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
+from nat.data_models.llm_usage import LLMUsage
 from nat.finetuning.metrics import (
     EPOCH,
     comparison_metrics,
@@ -150,8 +151,14 @@ def test_the_metrics_are_those_of_the_reference():
     )
     first, second = [said("x", 0.0), said("y", 1.0)], [said("z", 1.0)]
     first[0].metadata = {"calls_without_logprobs": 3}
-    seconds = {"epoch": 9.0, "rollout": 4.0, "submit": 1.0, "train": 3.0, "overlapped": 2.0}
-    staleness = {"drift/staleness": 0.5, "drift/stale_rows": 1.0}
+    seconds = {"epoch": 9.0, "rollout": 4.0, "submit": 1.0, "train": 3.0, "overlapped": 2.0, "away": 0.5}
+    seconds |= {"waiting_for_rollouts": 1.5, "waiting_for_weights": 1.0}
+    staleness = {
+        "drift/staleness": 0.5,
+        "drift/staleness_max": 2.0,
+        "drift/stale_rows": 1.0,
+        "drift/dropped_groups": 1.0,
+    }
     metrics = epoch_metrics(records, [first, second], [first], seconds=seconds, job={}, staleness=staleness)
     expected = {
         "reward/mean": 2 / 3,
@@ -190,8 +197,7 @@ def test_the_metrics_are_those_of_the_reference():
         "drift/untrainable_calls": 2.0,
         "drift/untempered_calls": 1.0,
         "drift/policy_versions": 2.0,
-        "drift/staleness": 0.5,
-        "drift/stale_rows": 1.0,
+        **staleness,
         "train/submitted_groups": 1.0,
         "train/submitted_rollouts": 2.0,
         "train/submitted_rows": 2.0,
@@ -201,6 +207,9 @@ def test_the_metrics_are_those_of_the_reference():
         "time/submit": 1.0,
         "time/train": 3.0,
         "time/overlapped": 2.0,
+        "time/waiting_for_rollouts": 1.5,
+        "time/waiting_for_weights": 1.0,
+        "time/away": 0.5,
     }
     assert metrics == pytest.approx(expected)
     compared = comparison_metrics([played(comparison=ComparisonFacts(pairs=1))])
@@ -213,8 +222,10 @@ def test_the_metrics_are_those_of_the_reference():
 
 def test_an_epoch_adds_up_what_its_comparisons_took():
     """Calls and tokens are sums; bias and flips are shares of the pairs that were judged in both orders."""
-    facts = ComparisonFacts(calls=2, prompt_tokens=100, completion_tokens=10, pairs=28, for_first=14, flipped=7)
-    records = [played(comparison=facts.shared_by(8)) for _ in range(8)] + [played(comparison=ComparisonFacts(reused=1))]
+    facts = ComparisonFacts(pairs=28, for_first=14, flipped=7)
+    took = {"judge": LLMUsage(calls=2, prompt_tokens=100, completion_tokens=10) * (1 / 8)}
+    records = [played(comparison=facts.shared_by(8), judge_usage=took) for _ in range(8)]
+    records.append(played(comparison=ComparisonFacts(reused=1)))
     assert comparison_metrics(records) == pytest.approx(
         {
             "reward/relative": 1.0,

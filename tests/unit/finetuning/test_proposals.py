@@ -4,7 +4,6 @@ import pytest
 
 from fakes.finetuning_project import FinetuningProject
 from fakes.forecasts import FORECAST, SPEED
-from fakes.processes import refused_port
 from nat.finetuning.plan import resolve
 from nat.finetuning.proposals import proposals
 from nat.sizing.load import RolloutLoad
@@ -26,7 +25,7 @@ ENOUGH_STEPS = FORECAST.model_copy(update={"optimizer_steps": 20})
 class Server:
     """An address that nobody asks."""
 
-    base_url = f"http://127.0.0.1:{refused_port()}/v1"
+    base_url = "http://127.0.0.1:9/v1"
 
 
 @pytest.fixture

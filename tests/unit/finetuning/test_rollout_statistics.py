@@ -117,9 +117,9 @@ def test_trained_tokens_are_a_share_of_all_sampled_ones():
 
 
 def test_unseen_words_leave_the_example_itself_out():
-    """With the same rollouts twice, the share is that between examples; answers of the model do not count."""
+    """The second share is that between the known examples; answers of the model do not count."""
     known = [said(text, "answer", 1.0) for text in ("add 1 2", "add 3 4")]
-    assert statistics.unseen_words(known, known) == pytest.approx(2 / 3)
-    assert statistics.unseen_words([said("add 1 3", "other", 1.0)], known) == 0.0
-    assert statistics.unseen_words([said("sing a song", "answer", 1.0)], known) == 1.0
-    assert statistics.unseen_words([], known) is None
+    assert statistics.unseen_words(known, known) == pytest.approx((2 / 3, 2 / 3))
+    assert statistics.unseen_words([said("add 1 3", "other", 1.0)], known)[0] == 0.0
+    assert statistics.unseen_words([said("sing a song", "answer", 1.0)], known)[0] == 1.0
+    assert statistics.unseen_words([], []) == (None, None)

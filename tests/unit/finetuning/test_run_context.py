@@ -1,8 +1,15 @@
 from dataclasses import replace
+from datetime import timedelta
 
-from fakes.run_records import epoch_record
+import pytest
+
+from fakes.run_records import NOON, epoch_record
 from nat.data_models.finetuning import FinetuneConfig
+from nat.errors import JournalError
+from nat.files import UNFINISHED
 from nat.finetuning.run_context import open_run
+from nat.runs.find import newest_if_unfinished
+from nat.runs.liveness import LOCK_NAME
 from nat.runs.records import TrainingPhase
 
 
@@ -26,3 +33,54 @@ def test_a_phase_is_recorded_as_it_begins(tmp_path, caplog):
         replace(run, phase=phase).begin_phase()
         assert run.journal.phases() == [phase]
     assert "Phase play: epoch 11" in caplog.text
+
+
+def test_a_run_goes_on_with_whole_files(tmp_path):
+    """A killed process leaves files that it was writing, and files without the last record."""
+    with open_run(FinetuneConfig(output_dir=tmp_path), "{}") as run:
+        run.journal.record_epoch(epoch_record(0))
+        run_dir = run.journal.run_dir
+    left = [run_dir / folder / f"{UNFINISHED}1-file.json" for folder in (".", "trajectories", "trackers")]
+    for file in left:
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    with open_run(FinetuneConfig(output_dir=tmp_path), "{}", resume=run_dir):
+        assert not any(file.exists() for file in left)
+        assert len((run_dir / "training_metrics.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_copied_run_keeps_its_id(tmp_path):
+    """Jobs are found by it, so that a batch is trained once, whatever the folder is called now."""
+    with open_run(FinetuneConfig(output_dir=tmp_path), "{}") as run:
+        run_dir, run_id = run.journal.run_dir, run.run_id
+    copied = run_dir.rename(tmp_path / "copied")
+    with open_run(FinetuneConfig(output_dir=tmp_path), "{}", resume=copied) as run:
+        assert run.run_id == run_id != "copied"
+
+
+def test_the_newest_run_is_the_one_that_began_last(tmp_path):
+    """Also after the clock was set back: `--resume=auto` goes on with that one."""
+    (tmp_path / "99999999-999999-ffff").mkdir()  # is none of ours
+    ids = []
+    for hours in (0, 1, 2):
+        at = NOON - timedelta(hours=hours)
+        with open_run(FinetuneConfig(output_dir=tmp_path), "{}", now=lambda at=at: at) as run:
+            ids.append(run.run_id)
+            assert run.journal.info().created_at == at
+    assert ids == sorted(set(ids))
+    assert newest_if_unfinished(tmp_path) == tmp_path / ids[-1]
+
+
+def test_a_run_writes_to_no_file_elsewhere(tmp_path):
+    """A folder that somebody gave has a link in place of a file that is truncated, so the run does not go on."""
+    with open_run(FinetuneConfig(output_dir=tmp_path), "{}") as run:
+        run_dir = run.journal.run_dir
+    (own := tmp_path / "own.txt").write_text("mine")
+    (run_dir / LOCK_NAME).unlink()
+    (run_dir / LOCK_NAME).symlink_to(own)
+    with (
+        pytest.raises(JournalError, match=f"would write to {LOCK_NAME}"),
+        open_run(FinetuneConfig(output_dir=tmp_path), "{}", resume=run_dir),
+    ):
+        pass
+    assert own.read_text() == "mine"

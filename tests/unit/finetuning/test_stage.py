@@ -108,7 +108,7 @@ def test_phases_of_two_models_have_no_trained_llm():
 def test_phases_of_different_kinds_of_adapters_are_refused():
     """They keep the weights in places of their own, even if both name the same LLM."""
     first, second = stages(("play", "student"), ("play", "other"))
-    second = replace(second, adapter=LocalTrainerAdapterConfig(llm="student"))
+    second = replace(second, adapter=LocalTrainerAdapterConfig(llm="student"), students=("student",))
     (finding,) = phase_findings([first, second])
     assert "trains student by local_trainer_adapter, but the phase 'p0' trains student by test_adapter" in finding
 

@@ -33,14 +33,34 @@ def test_an_update_without_new_weights_makes_nothing_older(versions, version):
     assert (versions.staleness("m@2"), versions.staleness("m@1")) == (0, 1)
 
 
-def test_metrics_are_means_over_answers_and_rows(versions):
-    """Each answer counts its staleness once; a row is stale if any of its answers is."""
+def test_an_update_makes_only_its_own_model_older():
+    """Of several models, each has versions of its own; one that was not trained stays current."""
+    versions = PolicyVersions().beginning_with([rollout_record(policy_versions={"a@0": 1, "b@0": 1})])
+    versions = versions.updated("a@4, b@2").updated("a@8").updated("a@8, b@4")
+    assert dict(versions.ages) == {"a@0": 2, "a@4": 1, "a@8": 0, "b@0": 2, "b@2": 1, "b@4": 0}
+
+
+def test_a_server_may_name_its_first_weights_in_any_way():
+    """Each update makes them older; so does that of a model which no answer had named before."""
+    first = PolicyVersions().beginning_with([rollout_record(policy_versions={"base": 1})])
+    assert first.updated("m@1").updated("m@2").staleness("base") == 2
+    assert PolicyVersions({"a@0": 0}).updated("a@1, b@1").staleness("a@0") == 2
+
+
+def test_metrics_are_of_answers_rows_and_groups(versions):
+    """Each answer counts once; a row is stale if any answer is; a group counts once however many it lost."""
     records = [
         rollout_record("a", policy_versions={"m@1": 1, "m@2": 1}, rows=[row("m@1", "m@2")]),
         rollout_record("b", policy_versions={"m@2": 2}, rows=[row("m@2"), row("m@2")]),
         rollout_record("c", policy_versions={"m@0": 9}, rows=[row("m@0")], left_out=LeftOutCause.TOO_STALE),
     ]
-    assert versions.metrics(records) == {"drift/staleness": 0.25, "drift/stale_rows": pytest.approx(1 / 3)}
+    records.append(records[-1].model_copy(update={"generation": 1}))
+    assert versions.metrics(records) == {
+        "drift/staleness": 0.25,
+        "drift/staleness_max": 1.0,
+        "drift/stale_rows": pytest.approx(1 / 3),
+        "drift/dropped_groups": 1.0,
+    }
     assert versions.metrics([rollout_record("d", rows=[row("who@1")], policy_versions={"who@1": 1})]) == {}
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from fakes.llm_steps import call, steps, user
+from fakes.llm_steps import call, failed_steps, steps, user
 from nat.data_models.evaluate_runtime import EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.finetuning import FinetuneConfig, RewardFunctionConfig
@@ -60,6 +60,19 @@ async def collected(builder, **fields):
     await ready(builder, **fields)
     await builder.start_run("r", meta={"epoch": 3, "trainer_config": {}})
     return await builder.finalize("r", meta={"epoch": 3, "trainer_config": {}})
+
+
+async def test_a_rollout_records_when_it_was_scored():
+    """From the first evaluator's beginning to the last one's end; what took no time is absent."""
+    prepared = output([item("a"), item("b")], {"a": 1.0, "b": 0.0})
+    others = [("a", (100.0, 102.0)), ("b", (100.0, 100.001))]
+    scored = [EvalOutputItem(id=name, score=1.0, reasoning=None, scoring=span) for name, span in others]
+    later = [EvalOutputItem(id="a", score=None, reasoning=None, error="late", scoring=(101.0, 105.0))]
+    prepared.evaluation_results[0] = ("other", EvalOutput(average_score=None, eval_output_items=scored))
+    prepared.evaluation_results.append(("third", EvalOutput(average_score=None, eval_output_items=later)))
+    builder = Scripted(prepared)
+    await collected(builder)
+    assert [record.scoring for record in builder.rollouts("r")] == [(100.0, 105.0), None]
 
 
 async def test_scores_by_other_evaluators_are_recorded_beside_the_reward():
@@ -165,6 +178,20 @@ async def test_left_out_rollouts_are_recorded_with_their_cause():
         "silent": LeftOutCause.NO_LOGPROBS,
     }
     assert {(record.seed, record.seconds) for record in builder.rollouts("r")} == {(11, 0.5)}
+
+
+async def test_a_rollout_without_an_answer_of_its_model_has_failed():
+    """An agent that catches the errors of its calls and answers all the same is no success: the last error is told."""
+    swallowed, retried = item("swallowed"), item("retried")
+    swallowed.trajectory = [*failed_steps("no route"), *failed_steps("its context has 128 tokens", status=400)]
+    retried.trajectory = [*failed_steps("busy", status=503), *retried.trajectory]
+    builder = Scripted(output([swallowed, retried], {"swallowed": 1.0, "retried": 1.0}))
+    await collected(builder)
+    lost, answered = builder.rollouts("r")
+    assert (lost.left_out, lost.reward) == (LeftOutCause.CALLS_FAILED, None)
+    assert lost.error == "Error code: 400 - its context has 128 tokens"
+    assert (answered.left_out, answered.reward, answered.num_failed_calls) == (None, 1.0, 1)
+    assert LeftOutCause.CALLS_FAILED.failure
 
 
 async def test_a_record_has_the_policy_version_of_each_answer():

@@ -45,6 +45,19 @@ async def test_an_epoch_is_validated_once(run):
     assert trainer.asked == 1
 
 
+async def test_a_validation_of_a_killed_process_keeps_the_best_weights(run):
+    """Its record may be there without that of the best weights, which are still the current ones."""
+    trainer = OwnValidation(avg_reward=0.75)
+    run.append(validation_record(1))
+    run.journal.record_epoch(epoch_record(0))
+    await validate(trainer, 1, run)
+    assert (run.journal.best().epoch, run.journal.best().score) == (1, 0.5)
+    run.append(validation_record(0, {"x": 1.0}))
+    await validate(trainer, 0, run)
+    assert run.journal.best().epoch == 1
+    assert trainer.asked == 0
+
+
 async def test_an_error_is_never_a_score(run):
     """A validation that returns zeros and an `error` is an error, not a score."""
     with pytest.raises(EvaluationError, match="validation after epoch 2 failed: judge is down"):

@@ -170,6 +170,14 @@ async def test_errors_of_the_server_reach_the_agent_in_openais_shape():
     assert [failed.status for failed in failed_calls(rollout.steps)] == [400]
 
 
+async def test_a_status_that_http_does_not_know_reaches_the_agent():
+    """Servers and proxies answer 529 and 520 when they are overloaded."""
+    async with gateway([Refuse(529, "overloaded")]) as gate, gate.rollout() as rollout, client_of(rollout) as client:
+        with pytest.raises(openai.InternalServerError, match="overloaded") as caught:
+            await client.chat.completions.create(**ASK)
+    assert caught.value.status_code == 529
+
+
 async def test_the_gateway_retries_as_the_llm_configures():
     """The gateway retries up to `max_retries`, and records the call once."""
     replies = [Refuse(503, headers={"retry-after-ms": "1"}), HangUp(), Say("at last")]

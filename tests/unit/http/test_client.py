@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import zlib
 from collections.abc import AsyncIterator, Iterator
 
 import httpx
@@ -95,3 +96,13 @@ async def test_a_compressed_answer_is_refused():
         with pytest.raises(httpx.RemoteProtocolError, match=r"compressed \(gzip\)"):
             await client.send(request)
     assert request.headers["Accept-Encoding"] == "identity"
+
+
+@pytest.mark.parametrize("charset", ["zlib", "hex", "undefined", "\0"])
+async def test_an_answer_is_utf_8_whatever_it_says(charset):
+    """A codec that decompresses, or is for no text, is not used."""
+    said, body = {"Content-Type": f"text/plain; charset={charset}"}, zlib.compress(b"x" * 10**6)
+    async with DirectAsyncClient(transport=answering(content=body, headers=said)) as client:
+        assert (await client.get(URL)).text == body.decode(errors="replace")
+    with DirectClient(transport=answering(content=body, headers=said)) as client:
+        assert client.get(URL).text == body.decode(errors="replace")

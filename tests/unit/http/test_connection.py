@@ -37,7 +37,14 @@ def application(told):
 
         return StreamingResponse(pieces())
 
+    async def wait(request):
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        told.append("gone")
+        return PlainTextResponse("")
+
     app = Starlette()
+    app.add_route("/wait", wait)
     app.add_route("/length", length, methods=["POST"])
     app.add_route("/flood", flood)
     app.add_route("/health", lambda _: PlainTextResponse("fine"))
@@ -154,6 +161,39 @@ async def test_chunks_do_not_count_as_headers():
         reader, writer = await connect()
         writer.write(POST + b"transfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 2000 + b"0\r\n\r\n")
         assert (await reader.readuntil(b"2000")).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("size", [b"content-length: 48\r\n", b"transfer-encoding: chunked\r\n"])
+async def test_the_body_of_an_upgrade_is_no_request(size):
+    """The parser takes a body after `Upgrade` for the next request, which a proxy would not have checked."""
+    async with served() as connect:
+        reader, writer = await connect()
+        writer.write(POST + size + b"connection: upgrade\r\nupgrade: h2c\r\n\r\n" + HEALTH)
+        status, message = await read_response(reader)
+        assert (status, message.endswith("without the header Upgrade")) == (400, True)
+        assert await healthy(connect)
+
+
+async def test_an_upgrade_without_a_body_is_ignored():
+    """A client that would rather speak another protocol gets its answer in this one."""
+    async with served() as connect:
+        reader, writer = await connect()
+        writer.write(HEALTH[:-2] + b"connection: upgrade\r\nupgrade: h2c\r\n\r\n")
+        assert (await asyncio.wait_for(reader.readuntil(b"fine"), 30)).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("first", [b"", HEALTH])
+async def test_all_requests_of_a_client_end_with_its_connection(first):
+    """A request that is answered while the next one waits behind it learns that its client has gone."""
+    told = []
+    async with served(told) as connect:
+        reader, writer = await connect()
+        writer.write(first + b"GET /wait HTTP/1.1\r\nhost: localhost\r\n\r\n" + HEALTH * 2)
+        if first:
+            await asyncio.wait_for(reader.readuntil(b"fine"), 30)
+        await asyncio.sleep(0.2)
+        writer.transport.abort()
+    assert told == ["gone"]
 
 
 async def test_trailers_are_no_headers():

@@ -9,7 +9,16 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 
 from nat.http.errors import ApiError
-from nat.http.limits import MAX_BATCH_VALUES, MAX_OBJECTS, MAX_VALUES, HeldBodies, check_batch, check_request
+from nat.http.limits import (
+    MAX_BATCH_VALUES,
+    MAX_KEYS,
+    MAX_OBJECTS,
+    MAX_VALUES,
+    HeldBodies,
+    check_batch,
+    check_request,
+    read_body,
+)
 
 
 def test_a_request_may_have_as_many_values_as_a_conversation():
@@ -27,6 +36,29 @@ def test_a_batch_may_have_a_value_per_token():
         check_batch(most)
         with pytest.raises(ApiError, match=f"at most {MAX_BATCH_VALUES}"):
             check_batch(most + b"[" + kind)
+
+
+def test_the_keys_of_an_object_are_limited():
+    """Millions of different keys in one object take seconds to parse, in which nobody else is answered."""
+    check_request(b":" * MAX_KEYS)
+    with pytest.raises(ApiError, match=f"at most {MAX_KEYS}"):
+        check_request(b":" * (MAX_KEYS + 1))
+    check_batch(b":" * 4000, max_objects=1000)
+    with pytest.raises(ApiError, match="4001 colons; at most 4000"):
+        check_batch(b":" * 4001, max_objects=1000)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate, br", "identity, gzip"])
+async def test_a_compressed_body_is_refused(coding):
+    """Some bytes can become gigabytes, so bodies are read as they are, and the error says so."""
+    scope = {"type": "http", "headers": [(b"content-encoding", coding.encode())]}
+    with pytest.raises(ApiError, match=f"Content-Encoding: {coding}.; send it as it is") as refused:
+        await read_body(scope, unread)
+    assert refused.value.status == 415
+
+
+async def unread():
+    raise AssertionError("nothing is read of it")
 
 
 def served(told, answering):

@@ -28,6 +28,8 @@ class Scripted:
                 await sender.json(200, {})
             case "/refused":
                 await sender.json(401, {})
+            case "/overloaded":
+                await sender.json(529, {})
             case "/broken_off":
                 outcome.model, outcome.cause, outcome.generated_tokens = "small", "the reason", 2
                 await sender.json(200, {})
@@ -60,7 +62,12 @@ async def test_an_answer_counts_its_tokens_and_its_time(client):
 
 @pytest.mark.parametrize(
     ("path", "cause"),
-    [("/refused", "unauthorized"), ("/broken_off", "the reason"), ("/bug", "internal server error")],
+    [
+        ("/refused", "unauthorized"),
+        ("/overloaded", "other status"),
+        ("/broken_off", "the reason"),
+        ("/bug", "internal server error"),
+    ],
 )
 async def test_a_failure_counts_by_its_cause(client, path, cause):
     """A status names the cause, unless the response had begun; the time of a failure is no latency of an answer."""

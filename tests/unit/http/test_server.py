@@ -5,6 +5,8 @@ import signal
 import pytest
 
 from fakes.processes import DEADLINE, Processes, first_line
+from nat.errors import ConfigError
+from nat.http.server import bind
 
 SERVER = """
 import signal
@@ -32,3 +34,9 @@ def test_a_signal_stops_the_server(number):
         process.send_signal(number)
         assert process.communicate(timeout=DEADLINE) == ("closed\n", "")
     assert process.returncode == 0
+
+
+def test_an_address_of_another_machine_is_not_the_port_s_fault():
+    """No other port would help, so the remedy is about the host."""
+    with pytest.raises(ConfigError, match=r"(?s)--host 192\.0\.2\.1 --port 0: .*set --host to an address"):
+        bind("192.0.2.1", 0, command="test")

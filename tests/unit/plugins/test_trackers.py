@@ -1,11 +1,15 @@
 """The built-in trackers as components; `conformance/trackers` tests them with their packages."""
 
+import posixpath
+import re
+
 import pytest
 from conformance.environments import PROJECT
 
 from nat.config.load import dump_resolved, parse_config
 from nat.data_models.component_ref import ComponentGroup
 from nat.errors import ConfigError
+from nat.plugins.trackers.mlflow import accepted_name
 from nat.plugins.trackers.tensorboard import TensorBoardConfig
 from nat.plugins.trackers.wandb import WandbConfig
 from nat.registry.catalog import current_catalog
@@ -61,3 +65,19 @@ def test_a_wrong_tracker_is_named_by_its_place(trackers, words):
     with pytest.raises(ConfigError) as caught:
         tracked(trackers)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("odd", ["a|b", "a$b", "a//b", "../x", "/abs", "x/..", "x\ny", "\x00", "\ud800", "n" * 10_000])
+def test_mlflow_gets_names_that_it_accepts(odd):
+    """Characters, parts of a path and lengths that it refuses are replaced; different names stay different."""
+    found = accepted_name(odd)
+    assert re.fullmatch(r"[\w./ :-]{1,250}", found)
+    assert posixpath.normpath(found) == found
+    assert not found.startswith(("/", ".."))
+    assert found != accepted_name(f"{odd}.")
+
+
+def test_mlflow_gets_other_names_as_they_are():
+    """Those of all metrics of the project, and of evaluators in any script."""
+    for name in ("train/grad_norm", "reward/beside_ü b:1", "llms.student.model"):
+        assert accepted_name(name) == name

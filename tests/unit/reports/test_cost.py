@@ -7,7 +7,11 @@ from nat.reports.cost import calls_rows
 
 USED = {"student": LLMUsage(calls=1500, prompt_tokens=40_000, completion_tokens=2_000)}
 JUDGED = {"judge": LLMUsage(calls=10, prompt_tokens=1_000_000)}
-EPOCHS = [epoch_record(0, usage={"rollout": USED}), epoch_record(1, usage={"rollout": USED, "judge": JUDGED})]
+TAUGHT = {"big": LLMUsage(calls=3, prompt_tokens=900, completion_tokens=3)}
+EPOCHS = [
+    epoch_record(0, usage={"rollout": USED}),
+    epoch_record(1, usage={"rollout": USED, "judge": JUDGED, "teacher": TAUGHT}),
+]
 VALIDATIONS = [validation_record().model_copy(update={"usage": {"rollout": USED}})]
 
 
@@ -17,6 +21,7 @@ def test_calls_have_a_row_for_each_purpose_and_llm():
     assert calls_rows(EPOCHS, VALIDATIONS, budget) == [
         ("Calls", "training, rollouts: 3,000 of student, 80,000 + 4,000 tokens"),
         ("", "training, evaluators: 10 of judge, 1,000,000 + 0 tokens, 2.5"),
+        ("", "training, the teacher: 3 of big, 900 + 3 tokens"),
         ("", "held-out, rollouts: 1,500 of student, 40,000 + 2,000 tokens"),
         ("Cost", "2.5 of 10"),
     ]
@@ -24,5 +29,5 @@ def test_calls_have_a_row_for_each_purpose_and_llm():
 
 def test_a_run_without_prices_has_no_cost():
     """Runs of earlier releases have no calls either."""
-    assert [name for name, _ in calls_rows(EPOCHS, [], None)] == ["Calls", ""]
+    assert [name for name, _ in calls_rows(EPOCHS, [], None)] == ["Calls", "", ""]
     assert calls_rows([epoch_record()], [], None) == []

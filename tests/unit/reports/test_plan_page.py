@@ -5,10 +5,13 @@ from pathlib import Path
 from fakes.forecasts import FORECAST, SPEED
 from nat.data_models.finetuning import BudgetConfig
 from nat.data_models.llm_usage import PriceConfig
+from nat.data_models.ray_rollouts import RayRollouts
 from nat.finetuning.dry_run import FinetunePlan
 from nat.finetuning.proposals import Proposal
 from nat.reports.plan_page import plan_text
+from nat.sizing.forecast import Card
 from nat.sizing.load import RolloutLoad
+from nat.sizing.memory import PredictedMemory
 
 LOAD = RolloutLoad(calls=2.5, row_tokens=300, sampled_tokens=100, longest_row=400, basis="in run r", seconds=4)
 PLAN = FinetunePlan(
@@ -71,6 +74,25 @@ def test_memory_of_all_weights_and_of_adapters():
     assert "longest row here (400 planned) does not fit 2,048 tokens" in found
     assert "the machine has 16.0 GB, of which 9.0 GB are free for this" in found
     assert not any(line.startswith("activations") for line in found)
+
+
+def test_what_goes_where():
+    """The devices of the learner and of what samples, those of each role, and the machines that play rollouts."""
+    several = FORECAST.model_copy(
+        update={
+            "places": ("one: trains on cuda:0; samples on cuda:0", "other: trains on cuda:1; samples on cuda:1"),
+            "memory": [PredictedMemory(title="LoRA, rank 16", parts={"one": 8 * 10**9}, total=8 * 10**9)],
+            "cards": {"cuda:1": Card(needs=5 * 10**9, room=4 * 10**9)},
+        }
+    )
+    rollouts = RayRollouts(workers=3)
+    found = lines(forecast=several, rollouts=rollouts, nodes={"10.0.0.1": 1, "10.0.0.2": 2})
+    at = found.index("Place one: trains on cuda:0; samples on cuda:0")
+    assert found[at + 1] == "Place other: trains on cuda:1; samples on cuda:1"
+    assert "one 8.0 GB" in found
+    assert "cuda:1 trains, too: 5.0 GB of 4.0 GB, which does not fit" in found
+    played = "in 3 processes on Ray (auto): 1 on 10.0.0.1, 2 on 10.0.0.2"
+    assert f"Rollouts 80 per epoch, from 50 examples, 4 at a time, {played}" in found
 
 
 def test_no_time_before_a_rollout_was_played():

@@ -8,16 +8,20 @@ from fakes.run_records import rollout_record
 from fakes.runs_on_disk import EVIL, conversation, make_run, thread, training_rollouts
 from nat.errors import JournalError
 from nat.reports.rollout_page import PlayedRollouts, rollout_text, rollouts_page, rollouts_record
-from nat.reports.rollouts import RolloutChoice, chosen, played
+from nat.reports.rollouts import RolloutChoice, check_played, chosen
 from nat.runs.journal import reading
 from nat.runs.records import Phase
-from nat.runs.rollouts import AnswerRecord, Beginning
+from nat.runs.rollouts import AnswerRecord, Beginning, Outcome
 
 RECORDS = training_rollouts()
 
 
+def outcomes(records):
+    return [Outcome(each.example_id, each.generation, each.reward, each.left_out) for each in records]
+
+
 def ids(choice):
-    return [(record.example_id, record.generation) for record in chosen(RECORDS, choice)]
+    return [(each.example_id, each.generation) for each in chosen(outcomes(RECORDS), choice)]
 
 
 def test_worst_and_best_are_by_reward():
@@ -36,7 +40,7 @@ def test_each_rollout_is_shown_once():
 def test_equal_rewards_show_many_examples():
     """Of equal rewards the first generation of each example comes first."""
     records = [rollout_record(name, generation) for name in "xy" for generation in range(3)]
-    assert [r.example_id for r in chosen(records, RolloutChoice(worst=2))] == ["x", "y"]
+    assert [r.example_id for r in chosen(outcomes(records), RolloutChoice(worst=2))] == ["x", "y"]
 
 
 def test_an_unknown_example_lists_the_known():
@@ -45,18 +49,18 @@ def test_an_unknown_example_lists_the_known():
     with pytest.raises(
         JournalError, match=r"no rollout of example 'row_3' there; .* and 2 more\. Did you mean 'row-3'\?"
     ):
-        chosen(records, RolloutChoice(examples=("row_3",)))
+        chosen(outcomes(records), RolloutChoice(examples=("row_3",)))
 
 
 def test_an_epoch_that_was_not_played_lists_those_that_were(tmp_path):
     """Epochs are counted from 1, as in the progress."""
     with reading(make_run(tmp_path, "run-1", solved=(2, 6))) as journal:
-        assert len(played(journal, Phase.TRAIN, 0)) == 5
+        check_played(journal, Phase.TRAIN, 0)
         with pytest.raises(
             JournalError,
             match="no rollouts of epoch 3; it has epochs 1 to 1 and held-out examples before training, after epoch 1",
         ):
-            played(journal, Phase.TRAIN, 2)
+            check_played(journal, Phase.TRAIN, 2)
 
 
 def test_a_conversation_reads_from_top_to_bottom():
@@ -108,12 +112,12 @@ def test_a_hostile_model_cannot_control_the_terminal():
         update={"messages": [*hostile.messages, {"role": EVIL, "name": EVIL, "content": [EVIL]}]}
     )
     hostile = hostile.model_copy(update={"conversations": [thread(3, 1)]})
-    shown = PlayedRollouts("run-1", Phase.TRAIN, 0, [hostile])
-    for choice in (RolloutChoice(), RolloutChoice(worst=1)):
-        page = rollouts_page(shown, choice, lambda _: EVIL)
+    shown = PlayedRollouts("run-1", Phase.TRAIN, 0, outcomes([hostile]), [hostile])
+    for whole in (False, True):
+        page = rollouts_page(shown, whole=whole, row_text=lambda _: EVIL)
         assert not [char for char in page if char in "\x1b\x07\u202e\x9b\r"]
-        assert sum(line.startswith("── example") for line in page.splitlines()) == (1 if choice.any else 0)
-    text = json.dumps(rollouts_record(shown, RolloutChoice(worst=1)))
+        assert sum(line.startswith("── example") for line in page.splitlines()) == (1 if whole else 0)
+    text = json.dumps(rollouts_record(shown))
     assert text.isascii()
     assert json.loads(text)["rollouts"][0]["output"] == f"a{EVIL}"
 
@@ -158,7 +162,7 @@ def test_lengths_are_not_guessed():
 
 def test_without_a_wish_every_rollout_has_a_line():
     """With its reward, its trained tokens, and why it was left out."""
-    page = rollouts_page(PlayedRollouts("run-1", Phase.TRAIN, 0, RECORDS), RolloutChoice())
+    page = rollouts_page(PlayedRollouts("run-1", Phase.TRAIN, 0, outcomes(RECORDS), RECORDS), whole=False)
     assert page.splitlines()[0] == (
         "run run-1, epoch 1: 5 rollouts, mean reward 0.625, 1 without a reward (--failed 1 shows them)"
     )

@@ -85,7 +85,13 @@ def test_a_killed_run_says_so(tmp_path):
     folder = make_run(tmp_path, "run-1", state=RunState.RUNNING)
     with marked_alive(folder):
         assert "State     running\n" in page_of(folder)
-    assert "killed: its process has ended without recording why" in page_of(folder)
+    assert "interrupted: its process has ended without recording why" in page_of(folder)
+
+
+def test_a_preempted_run_says_by_what(tmp_path):
+    """Its process has recorded why it ended."""
+    folder = make_run(tmp_path, "run-1", state=RunState.INTERRUPTED, message="interrupted by SIGTERM")
+    assert "State     interrupted: interrupted by SIGTERM\n" in page_of(folder)
 
 
 def test_a_long_run_shows_some_epochs(tmp_path):

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from fakes.runs_on_disk import make_run
 from nat.errors import JournalError
-from nat.runs.find import find_run, known_runs, list_runs
+from nat.runs.find import find_run, known_runs, list_runs, newest_if_unfinished, newest_unfinished
 from nat.runs.index import remember_run
 from nat.runs.journal import JOURNAL_NAME
+from nat.runs.liveness import marked_alive
+from nat.runs.records import RunState
 
 OLD, NEW, OTHER = "20260314-092653-5a1f", "20260314-120000-77aa", "20260313-080000-0c0c"
 
@@ -163,3 +166,22 @@ def test_a_deleted_run_is_skipped(places, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "a")
     (places["disk"] / JOURNAL_NAME).unlink()
     assert find_run("latest").name == OTHER
+
+
+@pytest.mark.parametrize("state", [state for state in RunState if state is not RunState.COMPLETED])
+def test_a_run_is_unfinished_until_it_has_completed(tmp_path, state):
+    """However it ended, it can go on; a process that trains it is going on with it already, and none begins anew."""
+    run = make_run(tmp_path, "20260101-000000-aaaa", state=state)
+    assert newest_unfinished(tmp_path) == newest_if_unfinished(tmp_path) == run
+    with marked_alive(run):
+        assert newest_unfinished(tmp_path) is newest_if_unfinished(tmp_path) is None
+        assert newest_if_unfinished(tmp_path, trained=True) == run
+
+
+def test_only_the_newest_run_is_worth_a_word(tmp_path):
+    """What failed long ago was followed by a run that completed."""
+    old = make_run(tmp_path, "20260101-000000-aaaa", state=RunState.FAILED)
+    make_run(tmp_path, "20260102-000000-bbbb")
+    assert newest_unfinished(tmp_path) == old
+    assert newest_if_unfinished(tmp_path) is None
+    assert newest_if_unfinished(tmp_path / "missing") is None

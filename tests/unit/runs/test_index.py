@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nat.files import UNFINISHED
 from nat.runs.index import StartedRun, remember_run, started_runs
 from nat.runs.journal import JOURNAL_NAME
 
@@ -37,6 +38,7 @@ def test_damaged_entries_are_skipped(state):
     """Whatever lies in the folder, the runs beside it are found."""
     remember_run(run_folder("good"))
     (state / "empty").touch()
+    (state / f"{UNFINISHED}1-good").write_bytes((state / "good").read_bytes())
     (state / "binary").write_bytes(b"\xff{")
     (state / "folder").mkdir()
     [run] = started_runs()

@@ -1,8 +1,5 @@
 import json
-import os
-import re
 import sqlite3
-import struct
 import subprocess
 import sys
 import textwrap
@@ -12,11 +9,11 @@ import pytest
 
 from fakes.run_records import NOON, epoch_record, job_record, rollout_record, validation_record
 from fakes.training_rows import row_of
+from nat.data_models.rollout_failure import UNDER_WAY
 from nat.errors import JournalError
-from nat.runs.folder import create_run_folder
-from nat.runs.journal import JOURNAL_NAME, Journal, reading
+from nat.runs.journal import JOURNAL_NAME, Journal, _outcome, reading
 from nat.runs.records import Phase, RunState, RunSummary
-from nat.runs.rollouts import AnswerRecord, LeftOutCause
+from nat.runs.rollouts import AnswerRecord, LeftOutCause, RolloutRecord
 from nat.wire.training import JobStatus
 
 
@@ -49,6 +46,7 @@ def test_records_are_read_back_by_another_process(journal):
     with reopened(journal) as read:
         assert list(read.rollouts(Phase.TRAIN, 0)) == [rollout]
         assert read.epochs() == [epoch]
+        assert (read.epoch(epoch.epoch), read.epoch(9)) == (epoch, None)
         assert read.validations() == [validation]
         assert read.jobs() == [job]
         assert read.summary() == summary
@@ -73,6 +71,77 @@ def test_the_same_key_again_replaces(journal):
     assert [r.reward for r in journal.rollouts(Phase.TRAIN, 0)] == [1.0]
     assert [e.avg_reward for e in journal.epochs()] == [1.0]
     assert [j.status for j in journal.jobs()] == [JobStatus.COMPLETED]
+
+
+def test_what_is_kept_of_rollouts_goes_with_their_record(journal):
+    """In one step; that of the validation before training only when it is asked for, since others compare with it."""
+    for phase, epoch in ((Phase.TRAIN, 0), (Phase.TRAIN, 1), (Phase.VALIDATION, 0), (Phase.VALIDATION, 1)):
+        journal.keep(phase, epoch, {(0, "", "x"): b"rollout"})
+    journal.record_epoch(epoch_record(0))
+    journal.record_validation(validation_record(0))
+    journal.record_validation(validation_record(1))
+    assert [len(journal.kept(Phase.TRAIN, epoch)) for epoch in (0, 1)] == [0, 1]
+    assert [len(journal.kept(Phase.VALIDATION, epoch)) for epoch in (0, 1)] == [1, 0]
+    journal.forget_kept(Phase.VALIDATION, 0)
+    assert not journal.kept(Phase.VALIDATION, 0)
+
+
+def test_rollouts_under_way_are_counted_until_they_are_played(journal):
+    """Those of an epoch that was recorded since are none; a journal of an earlier release has none."""
+    journal.keep(Phase.TRAIN, 0, {(0, UNDER_WAY, name): b"rollout" for name in "xy"})
+    journal.keep(Phase.TRAIN, 1, {(0, UNDER_WAY, name): b"rollout" for name in "xyz"})
+    assert journal.num_under_way() == 5
+    journal.keep(Phase.TRAIN, 1, {(0, "", "x"): b"rollout", (1, "", "y"): b"rollout", (0, "win", "y"): b"score"})
+    assert journal.num_under_way() == 4
+    journal.record_epoch(epoch_record(0))
+    assert journal.num_under_way() == 2
+    journal._file.connection.execute("DROP TABLE kept")
+    assert journal.num_under_way() == 0
+
+
+def test_a_job_is_kept_with_the_mismatch_of_its_tokens(journal):
+    """As bytes of their own, twice as once; a journal without any has no table of them."""
+    done = job_record(status=JobStatus.COMPLETED, epoch=3)
+    assert journal.mismatch(3, "a") is None
+    journal.record_job(done)
+    assert journal.mismatch(3, "a") is None
+    for differences in (b"12", b"34"):
+        journal.record_job(done.model_copy(update={"mismatch": {"a": differences, "b\udcff": b""}}))
+    with reopened(journal) as read:
+        assert read.jobs() == [done]
+        found = [read.mismatch(epoch, name) for epoch, name in ((3, "a"), (3, "b\\udcff"), (3, "c"), (2, "a"))]
+    assert found == [b"34", b"", None, None]
+
+
+def test_a_job_is_kept_with_what_its_teacher_said(journal):
+    """In the rows of its rollouts, which stay in their order; the journal of a job without a teacher is as it was."""
+    row = row_of([1, 2, 3], [None, -0.5, -0.25])
+    records = [rollout_record(name, rows=[row]) for name in ("b", "a\udcff")]
+    journal.record_rollouts(Phase.TRAIN, 3, records)
+    scored = row.model_copy(update={"spans": [row.spans[0].model_copy(update={"teacher_logprobs": [-0.1, None]})]})
+    done = job_record(status=JobStatus.COMPLETED, epoch=3)
+    for taught in ({}, {("b", 0): [scored]}):
+        journal.record_job(done.model_copy(update={"taught": taught}))
+        assert [each.rows for each in journal.trained_rollouts(3)] == [[scored] if taught else [row], [row]]
+    assert journal.jobs() == [done]
+
+
+def test_the_mismatch_of_a_long_run_takes_two_bytes_for_a_token(journal):
+    """Beside little for each example."""
+    tokens, size = 8 * 500, journal_size(journal)
+    for epoch in range(20):
+        examples = {f"example {number}": bytes(range(250)) * (2 * tokens // 250) for number in range(8)}
+        journal.record_job(job_record(f"job-{epoch}", epoch=epoch).model_copy(update={"mismatch": examples}))
+    assert journal_size(journal) - size < 2.2 * 20 * 8 * tokens
+
+
+def journal_size(journal: Journal) -> int:
+    """Bytes, once the write-ahead log is in the file."""
+    run_dir = journal.run_dir
+    with sqlite3.connect(run_dir / JOURNAL_NAME) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    return (run_dir / JOURNAL_NAME).stat().st_size
 
 
 def test_the_first_failure_of_each_kind_is_kept(journal):
@@ -133,12 +202,6 @@ def test_the_state_has_the_end_of_a_run(journal):
     assert (journal.info().message, journal.info().finished_at) == (None, None)
 
 
-def test_commits_are_synced_to_the_disk(journal):
-    """With synchronous=FULL in WAL mode, a committed record survives a power cut."""
-    assert journal._connection.execute("PRAGMA synchronous").fetchone() == (2,)
-    assert journal._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-
-
 def test_a_journal_is_never_begun_twice(journal):
     """A second run in the same folder would mix two histories."""
     with pytest.raises(JournalError, match="exists already"):
@@ -156,7 +219,7 @@ def test_an_invalid_journal_is_refused_with_the_reason(tmp_path):
 
 def test_a_journal_of_another_version_is_refused(journal):
     """An unknown schema would be read wrongly."""
-    journal._connection.execute("PRAGMA user_version=99")
+    journal._file.connection.execute("PRAGMA user_version=99")
     with pytest.raises(JournalError, match="schema version 99; this program reads versions 2 to 4"):
         reopened(journal)
 
@@ -180,7 +243,7 @@ EARLIER_RECORD = {
 
 def test_a_journal_with_rows_in_its_records_is_read(journal):
     """The earliest version: the last answers of the assistant are the sampled ones; nothing is written to it."""
-    connection = journal._connection
+    connection = journal._file.connection
     connection.execute("ALTER TABLE rollouts DROP COLUMN rows")
     text = json.dumps(EARLIER_RECORD | {"rows": [EARLIER_ROW]})
     connection.execute("INSERT INTO rollouts VALUES ('train', 0, 'a', 0, ?)", (text,))
@@ -207,8 +270,8 @@ def test_a_journal_with_rows_in_its_records_is_read(journal):
 def test_damage_of_an_earlier_journal_is_an_error(journal, damage):
     """The file is named, and what is wrong with it."""
     text = json.dumps(EARLIER_RECORD | damage)
-    journal._connection.execute("INSERT INTO rollouts VALUES ('train', 0, 'a', 0, ?, NULL)", (text,))
-    journal._connection.execute("PRAGMA user_version=3")
+    journal._file.connection.execute("INSERT INTO rollouts VALUES ('train', 0, 'a', 0, ?, NULL)", (text,))
+    journal._file.connection.execute("PRAGMA user_version=3")
     with reopened(journal) as read, pytest.raises(JournalError, match=r"journal\.sqlite"):
         list(read.rollouts(Phase.TRAIN, 0))
 
@@ -266,33 +329,6 @@ def test_kill_9_loses_no_committed_record(tmp_path, acknowledged):
         assert file.read_bytes().endswith(b"\n")
 
 
-def test_the_journal_is_private_to_its_owner(tmp_path, monkeypatch):
-    """The database and its side files are closed to others, whatever the umask."""
-    mask = os.umask(0)
-    try:
-        run_dir = create_run_folder(tmp_path, "run")
-        with Journal.create(run_dir, "run", "", created_at=NOON):
-            modes = {path.name: oct(path.stat().st_mode & 0o777) for path in [run_dir, *run_dir.iterdir()]}
-    finally:
-        os.umask(mask)
-    files = dict.fromkeys(["journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"], "0o600")
-    assert modes == {"run": "0o700", **files}
-
-
-def files_of(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def test_reading_a_finished_run_changes_no_file(journal):
-    """SQLite would leave its log and index behind, were it not told that nobody writes."""
-    journal.close()
-    before = files_of(journal.run_dir)
-    with reading(journal.run_dir) as read:
-        assert read.info().run_id == "run-1"
-        assert files_of(journal.run_dir) == before
-    assert files_of(journal.run_dir) == before
-
-
 def test_reading_a_running_run_sees_its_last_record(journal):
     """What is committed is visible at once, also while the run writes on."""
     with reading(journal.run_dir) as read:
@@ -302,22 +338,9 @@ def test_reading_a_running_run_sees_its_last_record(journal):
         assert (read.played(Phase.TRAIN), read.played(Phase.VALIDATION)) == ([0], [])
 
 
-def test_a_damaged_page_is_an_error_with_a_remedy(journal):
-    """Damage behind the beginning of the file is found when it is read, not when the file is opened."""
-    journal.record_rollouts(
-        Phase.TRAIN, 0, [rollout_record(str(n), messages=[{"role": "user"}] * 99) for n in range(99)]
-    )
-    journal.close()
-    path = journal.run_dir / JOURNAL_NAME
-    whole = path.read_bytes()
-    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
-    with pytest.raises(JournalError, match=r"is damaged: .*\n.*restore the file"), reading(journal.run_dir) as read:
-        read.info()
-
-
 def test_a_record_of_another_release_is_an_error(journal):
     """A field that this release does not know is named, instead of a traceback."""
-    journal._connection.execute("""UPDATE facts SET record = json_set(record, '$.mood', 'good')""")
+    journal._file.connection.execute("""UPDATE facts SET record = json_set(record, '$.mood', 'good')""")
     journal.close()
     with (
         pytest.raises(JournalError, match=r"cannot read: mood: .*\n.*release that wrote it"),
@@ -330,22 +353,11 @@ def test_a_record_of_another_release_is_an_error(journal):
 def test_damaged_rows_are_an_error_with_a_remedy(journal, rows):
     """In reports and in the files that are derived from the journal."""
     journal.record_rollouts(Phase.TRAIN, 0, [rollout_record("a")])
-    journal._connection.execute("UPDATE rollouts SET rows = ?", (rows,))
+    journal._file.connection.execute("UPDATE rollouts SET rows = ?", (rows,))
     journal.close()
     for read in (Journal.rollouts, Journal.rollout_lines):
         with pytest.raises(JournalError, match=r"is damaged: .*\n.*restore"), reading(journal.run_dir) as opened:
             list(read(opened, Phase.TRAIN, 0))
-
-
-def test_damage_that_sqlite_quotes_is_an_error_with_a_remedy(journal):
-    """SQLite quotes a damaged name, which then need not be UTF-8."""
-    journal.close()
-    path = journal.run_dir / JOURNAL_NAME
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA journal_mode=DELETE")
-    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE rollouts", b"CREATE TABLX \xbe\xfellouts"))
-    with pytest.raises(JournalError, match=r"cannot be read|is damaged"), reading(journal.run_dir) as read:
-        read.num_epochs()
 
 
 def test_a_count_beyond_all_numbers_is_damage(journal):
@@ -369,87 +381,6 @@ def test_a_text_in_place_of_a_number_is_damage(journal, column):
         everything()
 
 
-ENDLESS = """
-WITH RECURSIVE counted(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM counted) SELECT n AS epoch, record FROM counted, old
-"""
-
-
-@pytest.mark.parametrize("view", [ENDLESS, "SELECT 1 AS epoch, 'x' AS record"])
-def test_a_view_in_place_of_a_table_is_refused(journal, view):
-    """A journal of somebody else's may have one that never ends, or gives gigabytes."""
-    journal.record_epoch(epoch_record())
-    journal._connection.execute("ALTER TABLE epochs RENAME TO old")
-    journal._connection.execute(f"CREATE VIEW epochs AS {view}")
-    journal.close()
-    with (
-        pytest.raises(JournalError, match="is damaged: it has a view in place of a table"),
-        reading(journal.run_dir) as r,
-    ):
-        r.epochs()
-
-
-def test_a_computed_column_is_refused(journal):
-    """It takes no space in the file, and could fill the memory."""
-    large = "record TEXT AS (printf('%.*c', 900000000, 'x'))"
-    journal._connection.execute("DROP TABLE epochs")
-    journal._connection.execute(f"CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, {large})")
-    journal.close()
-    with pytest.raises(JournalError, match="its table epochs has a computed column"), reading(journal.run_dir):
-        pass
-
-
-def test_of_two_journals_the_damaged_one_is_named(journal, tmp_path):
-    """`nat runs compare` reads two at a time."""
-    (tmp_path / "whole").mkdir()
-    Journal.create(tmp_path / "whole", "run-2", "", created_at=NOON).close()
-    journal._connection.execute("INSERT INTO epochs VALUES (1, '{}')")
-    journal._connection.execute("DROP TABLE jobs")
-    journal.close()
-    for read in (Journal.epochs, Journal.jobs):
-        named = re.escape(f"{journal.run_dir / JOURNAL_NAME} ")
-        with pytest.raises(JournalError, match=named), reading(journal.run_dir) as one, reading(tmp_path / "whole"):
-            read(one)
-
-
-def test_pages_that_form_a_loop_end(journal):
-    """A page that is its own child many times over would give the same rows for years."""
-    journal.record_epoch(epoch_record())
-    (size,) = journal._connection.execute("PRAGMA page_size").fetchone()
-    (root,) = journal._connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'epochs'").fetchone()
-    (last,) = journal._connection.execute("PRAGMA page_count").fetchone()
-    journal._connection.execute("PRAGMA journal_mode=DELETE")
-    journal.close()
-    path = journal.run_dir / JOURNAL_NAME
-    pages = bytearray(path.read_bytes())
-    leaf = pages[(root - 1) * size : root * size]
-    pages[(root - 1) * size : root * size] = parent_page(size, last + 1)
-    for number in range(last + 2, last + 10):
-        pages += parent_page(size, number)
-    struct.pack_into(">I", pages, 28, last + 9)  # the number of pages
-    path.write_bytes(pages + leaf)
-    with pytest.raises(JournalError, match="more than the whole file holds"), reading(journal.run_dir) as read:
-        read.epochs()
-    with pytest.raises(JournalError, match="more than the whole file holds"), reading(journal.run_dir) as read:
-        read.num_epochs()
-
-
-def parent_page(size: int, child: int, cells: int = 400) -> bytes:
-    """An inner page of a table's tree, all of whose cells name one child."""
-    starts = [size - 5 * (n + 1) for n in range(cells)]
-    head = struct.pack(">BHHHBI", 5, 0, cells, starts[-1], 0, child) + struct.pack(f">{cells}H", *starts)
-    return head.ljust(size - 5 * cells, b"\0") + struct.pack(">IB", child, 1) * cells
-
-
-def test_a_journal_is_read_while_it_grows(journal):
-    """What a run adds meanwhile is not more than its file holds."""
-    with Journal.open(journal.run_dir, read_only=True) as read:
-        epochs = read.each_epoch()
-        for number in range(50):
-            journal.record_epoch(epoch_record(number, metrics={f"train/{n}": 0.5 for n in range(100)}))
-        assert len(list(epochs)) == 50
-        assert read.num_epochs() == 50
-
-
 def test_outcomes_are_read_without_texts(journal):
     """In the order of the rollouts, of all examples or of some; a reward that is no number is none."""
     records = [
@@ -466,3 +397,62 @@ def test_outcomes_are_read_without_texts(journal):
     assert journal.examples(Phase.TRAIN, 0) == [("b", 2), ("a2", 1), ("a10", 1)]
     assert [each.generation for each in journal.rollouts(Phase.TRAIN, 0, "b")] == [0, 1]
     assert journal.outcomes(Phase.VALIDATION, 0) == []
+
+
+def test_how_rollouts_were_sampled_is_read_without_texts(journal):
+    """A run that goes on needs no more of its finished rollouts, of which there may be gigabytes."""
+    facts = {"policy_versions": {"me@1": 2}, "untrainable_calls": {"f": {"top_p=0.5": 1}}}
+    whole = rollout_record("b", 1, reward=0.25).model_copy(update=facts)
+    journal.record_rollouts(Phase.TRAIN, 0, [whole, rollout_record("a", 0)])
+    assert list(journal.sampled(Phase.TRAIN, 0)) == [
+        RolloutRecord(example_id="a", generation=0, policy_versions=rollout_record("a", 0).policy_versions),
+        RolloutRecord(example_id="b", generation=1, **facts),
+    ]
+
+
+def test_outcomes_come_from_their_index_or_without_it(journal):
+    """No text of a rollout is read for them; journals that have no index yet give the same."""
+    journal.record_rollouts(Phase.TRAIN, 0, [rollout_record(f"e{n}", reward=n / 16) for n in range(12)])
+    query = "EXPLAIN QUERY PLAN SELECT example_id, json_extract(record, '$.reward', '$.left_out') FROM rollouts "
+    plan = journal._file.connection.execute(f"{query} WHERE phase = 'train' AND epoch = 0 ORDER BY length(example_id)")
+    assert ["INDEX outcomes" in step for *_, step in plan] == [True]
+    found = journal.outcomes(Phase.TRAIN, 0)
+    journal._file.connection.execute("DROP INDEX outcomes")
+    assert [each.reward for each in found] == [n / 16 for n in range(12)]
+    assert journal.outcomes(Phase.TRAIN, 0) == found
+
+
+@pytest.mark.parametrize("facts", [None, 7, "[1]", '[true, "x", 3]', "[[], null]"])
+def test_facts_of_an_index_that_are_none_are_damage(facts):
+    """An index of a journal from elsewhere may hold anything."""
+    with pytest.raises(ValueError, match="validation error"):
+        _outcome("a", 0, facts)
+
+
+def test_of_many_rollouts_some_examples_are_read(journal):
+    """The same ones each time, each with all of its generations; of few rollouts all are read."""
+    records = [rollout_record(f"e{n}", generation) for n in range(50) for generation in range(4)]
+    journal.record_rollouts(Phase.TRAIN, 0, records)
+    assert len(list(journal.some_rollouts(Phase.TRAIN, 0, 200))) == 200
+    some = list(journal.some_rollouts(Phase.TRAIN, 0, 40))
+    assert some == list(journal.some_rollouts(Phase.TRAIN, 0, 40))
+    names = [record.example_id for record in some]
+    assert [names.count(name) for name in set(names)] == [4] * 10
+    assert len(list(journal.some_rollouts(Phase.TRAIN, 0, 3))) == 3
+
+
+def test_the_prompts_of_an_epoch_are_those_of_first_rollouts(journal):
+    """One for each example, with its messages alone."""
+    asked = [{"role": "user", "content": "What?"}]
+    records = [
+        rollout_record("b", 3, messages=[], reward=0.0),
+        rollout_record("b", 2, messages=asked, output="4"),
+        rollout_record("a10", 0, reward=None),
+    ]
+    journal.record_rollouts(Phase.TRAIN, 0, records)
+    found = {each.example_id: each for each in journal.prompts(Phase.TRAIN, 0)}
+    assert found == {
+        name: rollout_record(name, n, reward=None, messages=m) for name, n, m in (("b", 2, asked), ("a10", 0, []))
+    }
+    (one,) = journal.rollouts(Phase.TRAIN, 0, "b", 3)
+    assert (one.generation, one.reward) == (3, 0.0)

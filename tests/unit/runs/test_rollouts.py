@@ -1,5 +1,5 @@
 from fakes.run_records import rollout_record
-from nat.runs.rollouts import LeftOutCause, RolloutTally, tally
+from nat.runs.rollouts import LeftOutCause, RolloutTally, scoring_spans, tally
 
 
 def test_a_tally_counts_causes_errors_and_names():
@@ -27,5 +27,11 @@ def test_left_out_by_choice_is_not_unusable():
     records = [rollout_record(left_out=cause) for cause in LeftOutCause]
     counts = tally(records)
     assert counts.num_usable == 2
-    assert counts.num_failed == 4
+    assert counts.num_failed == 5
     assert RolloutTally().num_usable == 0
+
+
+def test_scoring_that_overlaps_is_one_span():
+    """Pauses of less than a tenth of a second are none; times are to a millisecond."""
+    spans = [(5.0, 6.0), (1.00004, 2.0), (1.5, 1.7), (2.05, 3.0), None]
+    assert scoring_spans(rollout_record(scoring=span) for span in spans) == [(1.0, 3.0), (5.0, 6.0)]

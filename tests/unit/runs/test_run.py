@@ -150,7 +150,7 @@ def test_a_run_that_trains_shows_what_it_has_now(begun):
         assert (len(run.rollouts()), run.state) == (1, ShownState.RUNNING)
         begun.record_rollouts(Phase.TRAIN, 1, [rollout_record("a")])
         assert len(run.rollouts()) == 2
-    assert run.state is ShownState.KILLED
+    assert run.state is ShownState.INTERRUPTED
 
 
 def test_a_copied_run_is_read_without_a_trace(folder, tmp_path):

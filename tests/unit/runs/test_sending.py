@@ -1,5 +1,6 @@
 """A run is sent from its journal, each part once."""
 
+import os
 from datetime import timedelta
 from math import inf, nan
 
@@ -18,6 +19,7 @@ from nat.runs.sending import (
     Sent,
     due,
     epoch_metrics,
+    only_sender,
     read_sent,
     step_points,
     validation_metrics,
@@ -96,6 +98,18 @@ def test_a_run_that_goes_on_after_its_end_ends_again(tracker, config, run_dir):
     assert tracker.given("ended") == [RunState.COMPLETED]
 
 
+def test_a_run_that_goes_on_is_begun_once(tracker, config, run_dir):
+    """Its tracker goes on from the end that it was told, also while there is nothing new."""
+    Sending("mine", config, run_dir).send(last=True)
+    tracker.calls.clear()
+    with Journal.open(run_dir) as journal:
+        journal.set_state(RunState.RUNNING, at=NOON)
+    sending = Sending("mine", config, run_dir)
+    sending.send()
+    sending.send()
+    assert len(tracker.given("started")) == 1
+
+
 def test_only_what_was_stored_counts_as_sent(tracker, config, run_dir):
     """A process that is killed before the tracker has stored what it got sends that again."""
 
@@ -143,7 +157,7 @@ def test_the_journal_is_closed_while_the_tracker_works(tracker, config, run_dir)
     def checkpoint(method, _argument):
         if method == "epoch":
             with Journal.open(run_dir) as journal:
-                assert journal._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+                assert journal._file.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
 
     tracker.before = checkpoint
     assert Sending("mine", config, run_dir).send().epochs == 3
@@ -169,10 +183,10 @@ def test_tables_are_bounded(run_dir, rows):
 
 
 def test_a_table_has_conversations_and_causes(run_dir):
-    """A row says what was asked and answered, its reward, and why it was left out; long texts are cut."""
+    """A row says what was asked and answered, its reward, and why it was left out; long texts and numbers are cut."""
     with Journal.open(run_dir) as journal:
         (first, *_) = journal.rollouts(Phase.TRAIN, 0)
-        journal.record_rollouts(Phase.TRAIN, 2, [first.model_copy(update={"output": "x" * 5000})])
+        journal.record_rollouts(Phase.TRAIN, 2, [first.model_copy(update={"output": "x" * 5000, "seconds": 0.56603})])
     tracker = FakeTracker()
     with reading(run_dir) as journal:
         for give, _ in due(journal, Sent(epochs=2, validations=9), 99, last=False):
@@ -182,6 +196,7 @@ def test_a_table_has_conversations_and_causes(run_dir):
     assert rows[0]["conversation"] == "user: What is 2 + 2?\nassistant: 4"
     assert (rows[0]["example_id"], rows[0]["generation"], rows[0]["reward"]) == ("a", 0, 1.0)
     assert len(rows[0]["output"]) < 4100
+    assert rows[0]["seconds"] == 0.566
     assert {row["left_out"] for row in rows} > {None, "its group has no difference in reward"}
     assert "KeyError: 'city'" in {row["error"] for row in rows}
 
@@ -217,13 +232,56 @@ def test_plot_and_models_are_artifacts_where_they_exist(tmp_path):
     }
 
 
+@pytest.mark.parametrize("place", ["../secret", "{}", "plot.png"])
+def test_a_file_outside_the_run_is_no_artifact(tmp_path, place):
+    """A tracker uploads files, and the journal of a run from elsewhere may name any file, or a link to one."""
+    run_dir, secret = make_run(tmp_path, "run-1"), tmp_path / "secret"
+    secret.touch()
+    (run_dir / "plot.png").symlink_to(secret)
+    summary = RunSummary(run_id="run-1", epochs=3, seconds=1, tokens_trained=0, plot=place.format(secret))
+    with Journal.open(run_dir) as journal:
+        journal.record_summary(summary)
+    tracker = FakeTracker()
+    with reading(run_dir) as journal:
+        for give, _ in due(journal, Sent(epochs=3, validations=4), 0, last=True):
+            give(tracker)
+    assert tracker.given("artifact") == []
+
+
+def test_an_id_that_is_a_path_is_refused(tracker, config, tmp_path):
+    """Trackers make files of that name."""
+    run_dir = tmp_path / "copied"
+    run_dir.mkdir()
+    Journal.create(run_dir, "../../elsewhere", "", created_at=NOON).close()
+    with pytest.raises(JournalError, match="cannot name a run's folder"):
+        Sending("mine", config, run_dir).send(last=True)
+    assert tracker.calls == []
+
+
+def test_what_is_no_file_cannot_say_what_was_sent(run_dir):
+    """A FIFO would block, and a device has no end."""
+    (run_dir / "trackers").mkdir()
+    os.mkfifo(run_dir / "trackers" / "mine.json")
+    with pytest.raises(JournalError, match="it is no file"):
+        read_sent(run_dir, "mine")
+
+
+def test_trackers_that_lead_elsewhere_are_not_written_to(run_dir, tmp_path):
+    """A run from elsewhere may have a link to any folder."""
+    (run_dir / "trackers").symlink_to(tmp_path)
+    with pytest.raises(JournalError, match="is no folder of the run"), only_sender(run_dir):
+        pass
+
+
 def test_an_epoch_has_the_names_of_its_record_and_metrics():
-    """Fields and metrics keep their names; what is no finite number is left out."""
+    """Metrics keep their names, and fields but the mean reward are one group; what is no finite number is left out."""
     metrics = epoch_metrics(epoch_record(2, metrics={"train/loss": 0.5, "train/bad": nan, "reward/mean": inf}))
     assert metrics["avg_reward"] == 0.5
     assert metrics["train/loss"] == 0.5
-    assert "filtered_avg_reward" not in metrics
-    assert not {"epoch", "timestamp", "train/bad", "reward/mean"} & metrics.keys()
+    assert metrics["epoch/num_trajectories"] == 192
+    assert [name for name in metrics if "/" not in name] == ["avg_reward"]
+    absent = {"epoch/epoch", "epoch/timestamp", "epoch/filtered_avg_reward", "train/bad", "reward/mean"}
+    assert not absent & metrics.keys()
 
 
 def test_an_epoch_has_the_calls_of_each_llm():
@@ -252,6 +310,26 @@ def test_steps_are_numbered_through_the_run():
     job = job_record(status=JobStatus.COMPLETED, steps=steps, metrics={"policy_step": 7.0}, finished_at=done)
     points = step_points(job)
     assert [(p.number, p.metrics["step/loss"], p.at) for p in points] == [(6, 0.5, done), (7, 0.25, done)]
+
+
+@pytest.mark.parametrize("told", [nan, inf, -1.0])
+def test_steps_count_from_one_where_the_backend_gives_no_count(told):
+    """No number of a backend ends the sending."""
+    assert [
+        point.number for point in step_points(job_record(steps=[{"loss": 0.5}], metrics={"policy_step": told}))
+    ] == [1]
+
+
+def test_steps_of_several_models_have_numbers_of_their_own(tracker, config, run_dir):
+    """Their backends count each for itself; no number comes twice, and a step that changed no weight has none."""
+    with Journal.open(run_dir) as journal:
+        for epoch in range(2):
+            steps = [{"plan/loss": 0.5, "plan/grad_norm": 1.0}, {"plan/grad_norm": 0.0}, {"work/grad_norm": 2.0}]
+            facts = {"steps": steps, "metrics": {"policy_step": 1.0 + epoch}, "epoch": epoch}
+            journal.record_job(job_record(f"job-{epoch}", JobStatus.COMPLETED, **facts))
+    sent = Sending("mine", config, run_dir).send()
+    assert [point.number for method, point in tracker.calls if method == "step"] == [1, 2, 3, 4]
+    assert sent.steps == 4
 
 
 def test_steps_of_an_epoch_come_before_it(tracker, config, run_dir):

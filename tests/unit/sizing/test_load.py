@@ -19,12 +19,19 @@ def test_an_epoch_has_so_many_tokens():
 
 def test_before_the_first_run_the_longest_example_is_the_prompt():
     """Four characters are a token, and an answer has `max_tokens`."""
-    load = assumed_load(401, 20, key="llms.m.max_tokens")
+    load = assumed_load(401, {"m": 20})
     assert (load.assumed, load.calls, load.row_tokens, load.sampled_tokens) == (True, 1, 121, 20)
     assert "an answer of the 20 tokens of llms.m.max_tokens" in load.basis
-    unset = assumed_load(0, None, key="llms.m.max_tokens")
+    unset = assumed_load(0, {"m": None})
     assert unset.sampled_tokens == ASSUMED_ANSWER
     assert "an answer of 256 tokens (llms.m.max_tokens is not set)" in unset.basis
+
+
+def test_each_of_several_trained_models_is_called_once():
+    """With its own limit."""
+    load = assumed_load(400, {"plan": 8, "work": 20})
+    assert (load.calls, load.row_tokens, load.sampled_tokens, load.longest_row) == (2, 228, 28, 120)
+    assert "one call of each of plan, work per rollout" in load.basis
 
 
 def test_equal_beginnings_count_once():

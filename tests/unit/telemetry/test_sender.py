@@ -158,3 +158,12 @@ def test_spans_that_a_server_refuses_are_lost(caplog, refuses):
     sender.add(*made(1, 2, 3))
     sender.close()
     assert lost(caplog)[1:] == ([f"general.telemetry.tracing.picky: {refuses} of 3 spans were lost"] if refuses else [])
+
+
+@pytest.mark.parametrize(("refuses", "lost_at_the_end"), [(-1, []), (2**63 - 1, ["2 of 2"])])
+def test_a_server_cannot_refuse_more_than_it_got(caplog, refuses, lost_at_the_end):
+    """Whatever number it reports, the count at the end is of spans that were sent."""
+    sender = SpanQueue("here", Kept(refuses=refuses), BatchConfig(**SOON))
+    sender.add(*made(1, 2))
+    sender.close()
+    assert [text for text in ("2 of 2", "-1 of") if any(text in message for message in lost(caplog))] == lost_at_the_end

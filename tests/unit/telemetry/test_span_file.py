@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 from fakes.made_spans import root
@@ -47,3 +48,10 @@ def test_old_files_are_deleted_at_the_start_if_wished(tmp_path):
         (tmp_path / name).touch()
     file_at(tmp_path / "s.jsonl", max_bytes=10, max_files=1).clean_up()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.jsonl", "s_3.jsonl"]
+
+
+def test_a_fifo_is_not_emptied(tmp_path):
+    """Opening one waits for its reader, and the command would not begin."""
+    os.mkfifo(tmp_path / "spans")
+    file_at(tmp_path / "spans", begin_anew=True).close()
+    assert (tmp_path / "spans").is_fifo()

@@ -36,6 +36,12 @@ def test_options_of_a_protocol_need_its_switch(name):
         options_class({"model", name})
 
 
+def test_a_server_has_one_protocol():
+    """Options that choose one each are an error that names both, not an unknown key."""
+    with pytest.raises(ValueError, match="inference_port and protocol: a server has one protocol"):
+        options_class({"model", "inference_port", "protocol"})
+
+
 def test_a_handover_has_the_options_with_their_keys():
     """What was given arrives, in the class of its protocol; the rest keeps its default, and secrets are redacted."""
     given = ArtServeOptions(model=Path("model"), inference_port=0, resume=True, api_key="key-of-a-server-1")
@@ -64,6 +70,27 @@ def test_a_wrong_save_every_is_one_error():
         with pytest.raises(ValidationError) as error:
             options(save_every=wrong)
         assert [(found["loc"], found["msg"]) for found in error.value.errors()] == [
-            (("save_every",), "Value error, expected a number of updates, at least 1, or 'auto'")
+            (("save_every",), "Value error, expected a number, at least 1, or 'auto'")
         ]
     assert (options(save_every="3").save_every, options(save_every="auto").save_every) == (3, "auto")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"devices": 0}, "expected a number, at least 1, or 'auto'"),
+        ({"devices": 2, "device": "cuda:1"}, "devices: .* a GPU with a number train on one"),
+        ({"devices": "auto", "device": "mps"}, "devices: .* mps .* train on one"),
+        ({"devices": 2, "deterministic": True}, "devices: deterministic, .* train on one"),
+    ],
+)
+def test_devices_that_cannot_train_together_are_refused(options, expected):
+    """The message names the options."""
+    with pytest.raises(ValidationError, match=expected):
+        ServeOptions(model="m", **options)
+
+
+def test_an_option_of_two_protocols_names_both():
+    """Either of their switches gives it its effect."""
+    with pytest.raises(ValueError, match=r"max_models: no effect without inference_port or protocol; leave it out"):
+        options_class({"model", "max_models"})

@@ -23,8 +23,10 @@ _TRAINED = {"trained_groups": TRAINED_GROUPS, "trained_tokens": TRAINED_TOKENS}
 class ArtJob:
     """Runs `work` at once; never raises."""
 
-    def __init__(self, ref: TrainingJobRef, work: Work, *, seconds: float) -> None:
+    def __init__(self, ref: TrainingJobRef, work: Work, *, seconds: float, done: str | None = None) -> None:
+        """`done` says how a job without gradient steps has trained; by default it has not."""
         self.ref = ref
+        self._without_steps = done
         self._lines: list[dict[str, float]] = []
         self._seconds = seconds
         self._final: TrainingJobStatus | None = None
@@ -80,10 +82,10 @@ class ArtJob:
 
     def _done(self, version: str | None) -> TrainingJobStatus:
         steps = sum(bool(line.get(STEPS, line.get(NEW_STEPS, 1))) for line in self._lines)
-        text = "Training completed successfully."
+        text = self._without_steps or "Training completed successfully."
         metrics = mean_metrics(self._lines)
         trained = {name: metrics[theirs] for name, theirs in _TRAINED.items() if theirs in metrics}
-        if not steps:
+        if not (steps or self._without_steps):
             text += " The server found nothing to train on and made no gradient step."
             trained = dict.fromkeys(_TRAINED, 0.0)
         return self._make_status(

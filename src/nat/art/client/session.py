@@ -102,12 +102,12 @@ class ArtSession:
         async for metrics in self._client.train(train_body(self._model, groups, self._training)):
             report(metrics)
         await self._ask_for_newest()
-        return await self._version()
+        return await self.version()
 
     async def served_model(self) -> ServedModel:
         """The newest weights, and the options with which the run's YAML calls them."""
         return ServedModel(
-            name=await self._version(),
+            name=await self.version(),
             base_url=self._inference.base_url,
             overrides=tuple((f"llms.{key}.model_name", self._served) for key in self._trained),
         )
@@ -117,7 +117,8 @@ class ArtSession:
         self._best_step = await self._client.step(self._body)
         return f"{self._backend.name}@{self._best_step}"
 
-    async def _version(self) -> str:
+    async def version(self) -> str:
+        """The name of the newest weights."""
         return f"{self._backend.name}@{await self._client.step(self._body)}"
 
     async def _served_name(self) -> str:

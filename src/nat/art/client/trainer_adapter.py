@@ -26,6 +26,7 @@ from nat.errors import BackendError, ConfigError
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint, TrainerAdapter
 from nat.finetuning.progress import append_progress
+from nat.finetuning.run_context import current_run
 from nat.registry.decorators import register_trainer_adapter
 
 logger = logging.getLogger(__name__)
@@ -114,13 +115,22 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         groups, left_out = art_groups(trajectories, trained=self._session.trained_names)
         for reason in left_out:
             logger.warning("A trajectory is left out: %s", reason)
-        job_id = trajectories.job_id or f"{run_id}-{uuid4().hex[:8]}"
-        ref = TrainingJobRef(run_id=run_id, backend=BACKEND_NAME, metadata={"job_id": job_id})
+        job_id, now = trajectories.job_id or f"{run_id}-{uuid4().hex[:8]}", await self._session.version()
+        before = _begun_with(job_id) or now
+        ref = TrainingJobRef(run_id=run_id, backend=BACKEND_NAME, metadata={"job_id": job_id, "began_with": before})
 
         async def work(report: Report) -> str:
             return await self._session.train(groups, report)
 
-        self._jobs[job_id] = ArtJob(ref, work, seconds=self._config.timeout)
+        async def known(_: Report) -> str:
+            return now
+
+        if now == before:
+            job = ArtJob(ref, work, seconds=self._config.timeout)
+        else:
+            logger.warning("%s was trained before the run ended: the server has %s, not %s", job_id, now, before)
+            job = ArtJob(ref, known, seconds=self._config.timeout, done=f"Trained from {before} before the run ended.")
+        self._jobs[job_id] = job
         for old in [key for key, job in self._jobs.items() if not job.active][:-KEPT_JOBS]:
             del self._jobs[old]
         return ref
@@ -173,6 +183,12 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         if not found:
             raise ValueError(f"No training job found with run_id {ref.run_id}")
         return found[-1]
+
+
+def _begun_with(job_id: str) -> str | None:
+    """The weights with which the run began this job, if it did: an ART server knows no jobs, and trains one twice."""
+    job = None if (run := current_run()) is None else run.journal.job(job_id)
+    return None if job is None else job.began_with
 
 
 def _check_correction(training: ARTTrainingConfig, max_staleness: int) -> None:

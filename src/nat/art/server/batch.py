@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from nat.art.server.advantages import WeightedAdvantage, balanced, group_advantages, weighted
 from nat.art.server.served_answers import ServedAnswers
 from nat.art.server.training_config import training_config
-from nat.art.server.trajectories import HistoryReader, sampled_tokens
+from nat.art.server.trajectories import HistoryReader, TrajectoryRows, sampled_tokens
 from nat.art.wire import (
     TRAINED_GROUPS,
     TRAINED_TOKENS,
@@ -55,13 +55,9 @@ class _Trajectory:
     group: int
     reward: float
     advantage: float
-    truncated: bool
     rows: list[TrainingRow]
-    too_long: list[int]
-    """Lengths of the rows that are left out."""
-    answers: int
-    retokenized: int
-    untrainable: Counter[str]
+    """Those that are not too long."""
+    found: TrajectoryRows
 
     @property
     def trained_tokens(self) -> int:
@@ -71,7 +67,7 @@ class _Trajectory:
         return TrainingRollout(
             reward=self.reward,
             rows=self.rows,
-            truncated=self.truncated,
+            truncated=self.found.truncated,
             advantage=signal.advantage,
             weight=signal.weight,
         )
@@ -101,11 +97,11 @@ def make_art_batch(
         for number, group in enumerate(groups)
         for trajectory in _with_signal(number, group, reader, fits, dev)
     ]
-    too_long = [length for trajectory in read for length in trajectory.too_long]
+    too_long = [length for t in read for row in t.found.rows if (length := len(row.token_ids)) > fits]
     if too_long:
         seen = len(too_long), max(too_long), fits
         logger.warning("%d rows of the batch are left out: the longest has %d tokens, at most %d fit", *seen)
-    untrainable = sum((t.untrainable for t in read), Counter[str]())
+    untrainable = sum((t.found.untrainable for t in read), Counter[str]())
     kept = [trajectory for trajectory in read if trajectory.rows]
     _check_sampling(untrainable, any_left=bool(kept))
     training_groups = _grouped(kept, weighted([t.advantage for t in kept], [t.trained_tokens for t in kept]))
@@ -124,8 +120,8 @@ def make_art_batch(
             "data/step_num_groups_submitted": len(groups),
             TRAINED_GROUPS: len(training_groups),
             TRAINED_TOKENS: sum(t.trained_tokens for t in kept),
-            "data/step_num_answers": sum(t.answers for t in read),
-            "data/step_num_retokenized_answers": sum(t.retokenized for t in read),
+            "data/step_num_answers": sum(t.found.answers for t in read),
+            "data/step_num_retokenized_answers": sum(t.found.retokenized for t in read),
             "data/step_num_too_long_rows": len(too_long),
             "data/step_num_untrainable_answers": untrainable.total(),
         },
@@ -175,17 +171,7 @@ def _with_signal(
         where = f"trajectory_groups.{number}.trajectories.{index}"
         found = reader.rows(trajectory, where=where)
         rows = [row for row in found.rows if len(row.token_ids) <= max_length]
-        yield _Trajectory(
-            group=number,
-            reward=trajectory.reward,
-            advantage=advantage,
-            truncated=found.truncated,
-            rows=rows,
-            too_long=[len(row.token_ids) for row in found.rows if len(row.token_ids) > max_length],
-            answers=found.answers,
-            retokenized=found.retokenized,
-            untrainable=found.untrainable,
-        )
+        yield _Trajectory(number, trajectory.reward, advantage, rows, found)
 
 
 def _grouped(kept: Sequence[_Trajectory], signals: Sequence[WeightedAdvantage]) -> list[TrainingGroup]:

@@ -8,10 +8,8 @@ the start, are read from their checkpoint when a request names them.
 import asyncio
 import logging
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import NamedTuple
 
 from nat.art.options import ArtServeOptions
 from nat.art.server.batch import ArtBatch
@@ -20,15 +18,13 @@ from nat.art.server.prepared_model import PreparedModel
 from nat.art.server.store import ModelKey, ModelReference, Store, artifact, key_of, parse, version
 from nat.art.server.training_call import TrainingCall
 from nat.art.wire import ArtModel, InternalModelConfig, Serving
-from nat.backend.checkpoint_folder import verify
-from nat.backend.inference.engine import Engine, EngineLimits
-from nat.backend.inference.worker import EnginePool, Worker
-from nat.backend.lora import Adapter, Adapters, LoraSettings
+from nat.backend.inference.engine import Engine
+from nat.backend.inference.worker import Worker
+from nat.backend.lora import LoraSettings
 from nat.backend.model import LoadedModel
+from nat.backend.models import Models
 from nat.backend.training.checkpoints import Checkpoints, resume
-from nat.backend.training.jobs import JobTable
-from nat.backend.training.learner import Learner
-from nat.backend.training.reference import Reference
+from nat.backend.training.job_table import JobTable
 from nat.errors import ModelBusy, ModelNotPrepared, ModelNotServed, NameRefused, TooManyModels
 from nat.files import remove_folder
 from nat.wire.training import JobState
@@ -37,16 +33,9 @@ logger = logging.getLogger(__name__)
 
 MAX_BASE_NAMES = 100
 """Names that clients have for the base model; the oldest are dropped."""
-MAX_OLD = 2
-"""Old weights that stay loaded although no request uses them."""
 
 
-class _OldWeights(NamedTuple):
-    adapter: Adapter
-    engine: Engine
-
-
-class ArtModels(EnginePool):
+class ArtModels(Models):
     """All weights on one base model, with their names, steps and training calls.
 
     Clients' requests call it on the event loop; only `prepare` and `remove` wait for the model thread, to which the
@@ -57,19 +46,14 @@ class ArtModels(EnginePool):
         self, base: LoadedModel, options: ArtServeOptions, *, free_threads: Callable[[], int] | None = None
     ) -> None:
         """Serve a base model that has no adapter yet."""
-        self.base = base
-        """The model that all of them are trained on: its tokenizer and limits."""
+        super().__init__(base, options)
         self._options = options
-        self._limits = EngineLimits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, base.device)
-        self._adapters = Adapters(base)
-        super().__init__(self._new_engine(None, options.name))
         self._store = Store(options.output_dir)
         self.jobs = JobTable()
         """The updates of all models."""
         self._base_names = {options.name: None}
         self._models: dict[ModelKey, PreparedModel] = {}
         self._by_name: dict[str, PreparedModel] = {}
-        self._old: OrderedDict[tuple[ModelKey, int], _OldWeights] = OrderedDict()
         self.worker = Worker(self._engine, self, free_threads=free_threads)
 
     def register(self, model: ArtModel) -> None:
@@ -78,7 +62,7 @@ class ArtModels(EnginePool):
         if not model.trainable or model.base_model is None or self.knows(model.base_model):
             return
         if model.base_model.rpartition("/")[2] != served:
-            logger.warning("%s requests the base model %s; here it is %s", key, model.base_model, served)
+            logger.warning("%s requests the base model %r; here it is %s", key, model.base_model, served)
         self._base_names[model.base_model] = None
         if len(self._base_names) > MAX_BASE_NAMES:
             del self._base_names[list(self._base_names)[1]]  # the first one is the server's own
@@ -211,20 +195,14 @@ class ArtModels(EnginePool):
             raise ModelNotServed(f"model {name!r} is not served here", hint="GET /v1/models lists all names")
         return self._old_engine(*stored)
 
-    def engines(self) -> list[Engine]:
-        newest = (model.engine for model in list(self._models.values()))  # other threads look, too
-        return [self._engine, *newest, *(old.engine for old in list(self._old.values()))]
+    def trained(self) -> list[Engine]:
+        return [model.engine for model in list(self._models.values())]
 
     def _key(self, model: ArtModel) -> ModelKey:
         key = key_of(model)
         if key.name == self._options.name:
             raise NameRefused(f"name {key.name!r} is that of the base model; choose another one")
         return key
-
-    def _new_engine(self, adapter: Adapter | None, policy_version: str) -> Engine:
-        """Make an engine that activates this adapter before it computes."""
-        activate = self._adapters.activate
-        return Engine(self.base, policy_version=policy_version, limits=self._limits, activate=lambda: activate(adapter))
 
     def _serve(self, model: PreparedModel) -> None:
         other = self._by_name.get(model.key.name)
@@ -249,7 +227,7 @@ class ArtModels(EnginePool):
         adapters = self._adapters
         adapter = adapters.create(lora, seed=self._options.seed) if found is None else adapters.load(found.path)
         try:
-            learner = Learner(adapter.loaded, Reference(adapter.loaded, lambda: adapter.loaded.model))
+            learner = self.new_learner(adapter)
             if found is None:
                 checkpoints.save(adapter.loaded, learner, [], number=0)
             else:
@@ -263,7 +241,7 @@ class ArtModels(EnginePool):
             self.jobs.add_ended(state)
         step = 0 if found is None else found.number
         logger.info("%s is served from step %d on", key, step)
-        engine = self._new_engine(adapter, version(key.name, step))
+        engine = self.new_engine(adapter, version(key.name, step))
         prepared = PreparedModel(key, adapter, learner, engine, checkpoints, step)
         self._serve(prepared)
         return prepared
@@ -271,8 +249,7 @@ class ArtModels(EnginePool):
     def _drop(self, key: ModelKey) -> None:
         """Stop answering to a model's names, free its weights and delete its files, while nothing runs."""
         remove_folder(self._store.folder(key))
-        for place in [place for place in self._old if place[0] == key]:
-            self._adapters.remove(self._old.pop(place).adapter)
+        self.forget_folders(self._store.folder(key))
         if (model := self._models.pop(key, None)) is not None:  # it may be gone by another request
             self._adapters.remove(model.adapter)
             if self._by_name[key.name] is model:
@@ -295,22 +272,13 @@ class ArtModels(EnginePool):
         return None if found is None else (key, checkpoints, found.number)
 
     def _old_engine(self, key: ModelKey, checkpoints: Checkpoints, step: int) -> Engine:
-        """The engine of a checkpoint's weights; the least recently used that no request waits for are dropped."""
-        place = (key, step)
-        idle = [place for place, old in self._old.items() if not old.engine.requests]
-        for unused in idle[: max(0, len(self._old) - MAX_OLD + (place not in self._old))]:
-            self._adapters.remove(self._old.pop(unused).adapter)
-        if place not in self._old:
-            checkpoint = checkpoints.find(step)
-            if checkpoint is None:
-                raise ModelNotServed(
-                    f"{key} has no checkpoint of step {step} (any more)", hint="GET /v1/models lists all names"
-                )
-            verify(checkpoint.path)
-            adapter = self._adapters.load(checkpoint.path)
-            self._old[place] = _OldWeights(adapter, self._new_engine(adapter, version(key.name, step)))
-        self._old.move_to_end(place)
-        return self._old[place].engine
+        """The engine of a checkpoint's weights."""
+        checkpoint = checkpoints.find(step)
+        if checkpoint is None:
+            raise ModelNotServed(
+                f"{key} has no checkpoint of step {step} (any more)", hint="GET /v1/models lists all names"
+            )
+        return self.kept_engine(checkpoint.path, version(key.name, step))
 
 
 def _check_idle(model: PreparedModel) -> None:

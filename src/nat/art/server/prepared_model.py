@@ -9,7 +9,7 @@ from nat.backend.algorithms.registry import resolve
 from nat.backend.inference.engine import Engine
 from nat.backend.lora import Adapter
 from nat.backend.training.checkpoints import Checkpoints
-from nat.backend.training.jobs import Job
+from nat.backend.training.job_table import Job
 from nat.backend.training.learner import Learner, OnStep, Report
 from nat.wire.training import JobState
 

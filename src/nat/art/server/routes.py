@@ -23,6 +23,7 @@ from nat.art.wire import (
 )
 from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.http.errors import ApiError
+from nat.secrets import excerpt
 
 logger = logging.getLogger(__name__)
 
@@ -90,8 +91,8 @@ class _ArtRoutes:
 
     async def prepare(self, http: Request) -> Response:
         request = await read(http, _PREPARE)
-        self._warn_of_other_server(request)
         await self._models.prepare(request.model)
+        self._warn_of_other_server(request)
         serving = self._models.serving(request.model).model_dump(mode="json")
         return JSONResponse(
             [inference_url(http.headers.get("host", ""), self._host, self._inference_port), self._api_key],
@@ -118,7 +119,8 @@ class _ArtRoutes:
         rows, steps = history.read(self._models.folder(model)), self._models.steps(model)
         best = history.best_step(rows, benchmark, smoothing=smoothing, steps=steps)
         if best is None:
-            logger.info("no step of %s has a value of %s, so only the newest is kept", model.name, benchmark)
+            seen = excerpt(repr(benchmark), 100)
+            logger.info("no step of %s has a value of %s, so only the newest is kept", model.name, seen)
         await self._models.delete(model, [] if best is None else [best])
         return JSONResponse(None)
 

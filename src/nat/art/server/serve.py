@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from socket import gethostname
-
-import torch
 
 from nat.art.options import API_KEY, ArtServeOptions
 from nat.art.server.experimental import experimental_router
@@ -14,30 +11,15 @@ from nat.art.server.routes import control_router, inference_url
 from nat.art.server.served_answers import ServedAnswers
 from nat.art.server.serverless import serverless_router
 from nat.art.server.submissions import Submissions
-from nat.backend.cores import FreeCores
-from nat.backend.ended_thread import in_ended_thread
-from nat.backend.path_checks import load_checked_model
+from nat.backend.models import free_threads, load_base
 from nat.backend.protocol import Endpoint, Opened
-from nat.backend.tokenizer import ChatOptions
 from nat.wire.hosts import is_everywhere
 
 
 @contextmanager
 def open_art(options: ArtServeOptions, endpoint: Endpoint) -> Iterator[Opened]:
     """Load the base model; clients' adapters are made or restored on request."""
-    loaded = in_ended_thread(
-        partial(
-            load_checked_model,
-            options.model,
-            dtype=options.dtype,
-            device=options.device,
-            load_in_4bit=options.load_in_4bit,
-            max_seq_length=options.max_seq_length,
-            chats=ChatOptions(options.chat_template_kwargs, options.response_template),
-        )
-    )
-    cores = FreeCores(torch.get_num_threads(), fixed=options.threads is not None)
-    models = ArtModels(loaded, options, free_threads=cores.threads)
+    models = ArtModels(load_base(options), options, free_threads=free_threads(options))
     try:
         served = ServedAnswers()
         submissions = Submissions(models, served)

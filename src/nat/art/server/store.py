@@ -11,10 +11,11 @@ from pathlib import Path
 from nat.art.wire import ArtModel
 from nat.backend.training.checkpoints import Checkpoint, Checkpoints, Layout
 from nat.errors import NameRefused
+from nat.wire.training import FILE_NAME
 
 LAYOUT = Layout(prefix="", digits=4, tokenizer=True)
 """ART's own names of checkpoints; each has a tokenizer, so that it loads by itself."""
-_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_FOLDER = re.compile(FILE_NAME)
 _ARTIFACT = re.compile(r"wandb-artifact:///[^/]+/([^/]+)/([^/:]+)(?::(?:step([0-9]{1,9})|latest))?")
 _STEP = re.compile(r"[0-9]{1,9}")
 

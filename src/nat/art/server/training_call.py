@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from nat.art.server.batch import ArtBatch
 from nat.art.wire import JOB_ID_HEADER, NEW_STEPS, STEPS
 from nat.backend.failures import explained
-from nat.backend.training.jobs import Job
+from nat.backend.training.job_table import Job
 from nat.errors import NatError, TrainingFailed, UpdateCanceled
 from nat.wire.training import JobStatus
 

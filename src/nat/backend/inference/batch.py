@@ -13,6 +13,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
 from nat.backend.attention import PackedRows, PaddedQueries, Window, planned_length, similar
+from nat.backend.fixed_shapes import FixedShapes
 from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.prefix_cache import KeyValues
 from nat.backend.inference.scheduler import Chunk
@@ -31,12 +32,14 @@ class StepBatch:
     """
 
     def __init__(self, cache: SlotCache, decoding: list[Chunk], prefill: list[Chunk], device: torch.device) -> None:
-        self._cache = cache
+        """If the cache has `shapes`, a token's numbers do not depend on other chunks; then no chunk may have a node."""
+        self.cache = cache
         self._decoding = decoding
-        continuing = [c for c in prefill if c.start > 0 and c.node is None]
+        self._shapes = shapes = cache.shapes
+        continuing = [c for c in prefill if (c.start > 0 or shapes is not None) and c.node is None]
         buckets = [[continuing[i] for i in alike] for alike in similar((len(c.token_ids), c.end) for c in continuing)]
         continued = [c for bucket in buckets for c in bucket]
-        fresh = [c for c in prefill if c.start == 0 and c.node is None]
+        fresh = [c for c in prefill if c.start == 0 and c.node is None] if shapes is None else []
         shared = sorted((c for c in prefill if c.node is not None), key=lambda c: c.start)
         chunks = [*decoding, *continued, *fresh, *shared]
         sizes = [len(c.token_ids) for c in chunks]
@@ -44,14 +47,13 @@ class StepBatch:
         in_slots = chunks[: len(chunks) - len(shared)]
         if in_slots:
             longest = max(c.cell + len(c.token_ids) for c in in_slots)
-            cache.reserve(1 + max(c.slot for c in in_slots), planned_length(longest, device))
-        table = np.empty((4, sum(sizes)), dtype=np.int64)
-        table[0] = [token for c in chunks for token in c.token_ids]
-        table[1] = [position for c in chunks for position in range(c.start, c.end)]
-        table[2] = np.repeat([c.slot for c in chunks], sizes)
-        table[3] = table[1] - np.repeat([c.start - c.cell for c in chunks], sizes)
+            cache.reserve(1 + max(c.slot for c in in_slots), self._num_keys(longest, device))
         self._in_slots = sum(sizes[: len(in_slots)])
-        self.token_ids_T, self.position_ids_T, slots_T, cells_T = torch.from_numpy(table).to(device)
+        self._unused = 0 if shapes is None else shapes.rows(sum(sizes)) - sum(sizes)
+        """Tokens at the end that are computed for the number of rows alone."""
+        table_4T = _table(chunks)
+        self.table_4T = (F.pad(table_4T, (0, self._unused)) if self._unused else table_4T).to(device)
+        self.token_ids_T, self.position_ids_T, slots_T, cells_T = self.table_4T
         self._slots_T, self._cells_T = slots_T[: self._in_slots], cells_T[: self._in_slots]
         self.last_K = torch.from_numpy(np.cumsum(sizes) - 1).to(device)
         """Packed index of the last token of each chunk, in `order`."""
@@ -65,7 +67,9 @@ class StepBatch:
         self._continued = []
         at = len(decoding)
         for bucket in buckets:
-            self._continued.append(_Continued(bucket, at, device))
+            self._continued.append(
+                _Continued(bucket, at, device, self._num_keys(max(c.end for c in bucket), device), shapes)
+            )
             at += sum(len(c.token_ids) for c in bucket)
         beginning = [*fresh, *(c for c in shared if c.start == 0)]
         self._fresh = PackedRows.of([c.token_ids for c in beginning], device) if beginning else None
@@ -77,12 +81,34 @@ class StepBatch:
                 self._after_nodes.append(AfterNodes(c, at, device))
                 at += len(c.token_ids)
         longest = max((c.cell + 1 for c in decoding), default=0)
-        self._longest = planned_length(longest, device) if decoding else 0
-        self._sees_all = len(decoding) == 1 and self._longest == longest
+        self.longest = self._num_keys(longest, device) if decoding else 0
+        """Keys that each decoding sequence reads."""
+        self._sees_all = len(decoding) == 1 and self.longest == longest and shapes is None
         """One sequence sees all keys but those outside of a window."""
         self._masks: dict[Window, Tensor | None] = {}
         self._reads_nodes = any(c.node is not None for c in decoding)
         self._spans: dict[Window, Spans] = {}
+
+    @property
+    def only_decodes(self) -> bool:
+        """Whether each sequence gets one token and has all its keys and values in its slot."""
+        return len(self._decoding) == len(self.order) and not self._reads_nodes
+
+    def repeatable(self, count: int) -> "StepBatch":
+        """The same step for `count` sequences, which `refill` turns into another one with as many keys.
+
+        Those that are missing are computed, too, in the slots after the last one, which must be free.
+        """
+        step = StepBatch(self.cache, _filled(self.order, count), [], self.last_K.device)
+        step._sees_all = False  # a later step does not
+        return step
+
+    def refill(self, step: "StepBatch") -> None:
+        """Write the tokens of another step, and where they go, to the memory of this one.
+
+        What is after them is from an earlier step, and goes to the free slots.
+        """
+        self.table_4T[:, : len(step.order)].copy_(step.table_4T)
 
     def outputs_of(self, chunks: Iterable[Chunk]) -> Tensor:
         """The packed indices of all tokens of some chunks, chunk by chunk."""
@@ -96,7 +122,7 @@ class StepBatch:
         """Store the new keys and values, then attend; [T, H, D]."""
         parts = []
         if self._in_slots:
-            keys, values = self._cache.layer(layer, key_GTD, value_GTD)
+            keys, values = self.cache.layer(layer, key_GTD, value_GTD)
             keys[self._slots_T, :, self._cells_T] = key_GTD[:, : self._in_slots].transpose(0, 1)
             values[self._slots_T, :, self._cells_T] = value_GTD[:, : self._in_slots].transpose(0, 1)
             if self._decoding:
@@ -109,6 +135,8 @@ class StepBatch:
             parts.append(self._fresh.attend(layer, *new_tokens, scale=scale, window=window))
         for chunk in self._after_nodes:
             parts.append(chunk.attend(layer, query_HTD, *self.computed[chunk.slot][layer], scale, window))
+        if self._unused:
+            parts.append(parts[0].new_zeros(self._unused, *parts[0].shape[1:]))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _decode(  # noqa: PLR0917 - attention's own arguments
@@ -118,23 +146,28 @@ class StepBatch:
         heads, batch, size = query_HBD.shape
         groups = keys.shape[1]
         query_BGRD = query_HBD.transpose(0, 1).reshape(batch, groups, heads // groups, size)
-        own = keys[:batch, :, : self._longest], values[:batch, :, : self._longest]
+        if self._shapes is not None:
+            query_BGRD = F.pad(query_BGRD, (0, 0, 0, self._shapes.rows(heads // groups) - heads // groups))
+        own = keys[:batch, :, : self.longest], values[:batch, :, : self.longest]
         mask = self._decode_mask(window, query_HBD.dtype)
         if self._reads_nodes:
             if window not in self._spans:
                 self._spans[window] = Spans(self._decoding, window, query_HBD.device)
             out = self._spans[window].attend(layer, query_BGRD, *own, mask=mask, scale=scale)
-        elif _many_in_bfloat16(own[0]):
+        elif self._shapes is None and _many_in_bfloat16(own[0]):
             out = _by_products(query_BGRD, *own, mask, scale)
         else:
             out = F.scaled_dot_product_attention(query_BGRD, *own, attn_mask=mask, scale=scale)
-        return out.reshape(batch, heads, values.shape[-1])
+        return out[:, :, : heads // groups].reshape(batch, heads, values.shape[-1])
+
+    def _num_keys(self, length: int, device: torch.device) -> int:
+        return planned_length(length, device) if self._shapes is None else self._shapes.keys(length)
 
     def _decode_mask(self, window: Window, dtype: torch.dtype) -> Tensor | None:
         """Additive mask [B, 1, 1, L], made once per step and window; None if each sequence sees all keys."""
         if window not in self._masks:
             ends_B1 = self._cells_T[: len(self._decoding)].unsqueeze(-1)
-            key_L = torch.arange(self._longest, device=ends_B1.device)
+            key_L = torch.arange(self.longest, device=ends_B1.device)
             hidden_BL = key_L > ends_B1
             if window is not None:
                 hidden_BL |= key_L <= ends_B1 - window
@@ -146,17 +179,36 @@ class StepBatch:
 class _Continued:
     """Chunks of similar size whose sequences have earlier tokens in the cache."""
 
-    def __init__(self, chunks: Sequence[Chunk], start: int, device: torch.device) -> None:
+    def __init__(
+        self, chunks: Sequence[Chunk], start: int, device: torch.device, num_keys: int, shapes: FixedShapes | None
+    ) -> None:
         """`start` is the packed index of their first token."""
         tokens = np.arange(start, start + sum(len(chunk.token_ids) for chunk in chunks))
-        self._queries = PaddedQueries(tokens, [(chunk.start, chunk.end) for chunk in chunks], device)
+        least = 1 if shapes is None else shapes.rows(1)
+        self._queries = PaddedQueries(tokens, [(chunk.start, chunk.end) for chunk in chunks], device, least)
         self._slots = torch.tensor([chunk.slot for chunk in chunks], device=device)
-        self._length = planned_length(max(chunk.end for chunk in chunks), device)
+        self._length = num_keys
 
     def attend(self, query_HTD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: Window) -> Tensor:
         """Attention output of the chunks' tokens; keys and values are those of all slots."""
         key, value = (x[:, :, : self._length].index_select(0, self._slots) for x in (keys, values))
         return self._queries.attend(query_HTD.transpose(0, 1), key, value, scale=scale, window=window)
+
+
+def _filled(chunks: Sequence[Chunk], count: int) -> list[Chunk]:
+    """One token of each of `count` sequences; those after the given ones are made up."""
+    return [*chunks, *(Chunk(slot, 0, [0]) for slot in range(len(chunks), count))]
+
+
+def _table(chunks: Sequence[Chunk]) -> Tensor:
+    """Ids, positions, slots and cells in them of all tokens."""
+    sizes = [len(c.token_ids) for c in chunks]
+    table = np.empty((4, sum(sizes)), dtype=np.int64)
+    table[0] = [token for c in chunks for token in c.token_ids]
+    table[1] = [position for c in chunks for position in range(c.start, c.end)]
+    table[2] = np.repeat([c.slot for c in chunks], sizes)
+    table[3] = table[1] - np.repeat([c.start - c.cell for c in chunks], sizes)
+    return torch.from_numpy(table)
 
 
 def _many_in_bfloat16(key: Tensor) -> bool:

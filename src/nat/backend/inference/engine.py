@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from nat.backend.inference.batch import StepBatch
+from nat.backend.inference.graphs import DecodeGraphs
 from nat.backend.inference.kv_budget import KvBudget
 from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.plain import PlainBatch, batch_of, slots_of
@@ -45,6 +46,8 @@ class EngineLimits:
     """Memory for the keys and values of running sequences; others wait, and are computed again if they had begun."""
     short_tokens: int | None = None
     """Prompts up to this length are copied to each sequence's own keys and values; None chooses by the model."""
+    graphs: bool = True
+    """Whether steps without prompts may be CUDA graphs, on a device that has them."""
 
     @classmethod
     def of(
@@ -85,7 +88,7 @@ class Engine:
         self.draining = False
         """True while an update waits: requests that have begun finish, the others wait for the new weights."""
         plain = loaded.plain
-        short = (limits.short_tokens if plain is None else None) or _short_tokens(loaded)
+        short = _short_tokens(loaded, limits.short_tokens)
         step_tokens = sampling_step_tokens(loaded.widest, cpu=loaded.device.type == "cpu")
         if plain is not None and plain.continues != "chunks":  # each part of a prompt would compute it all again
             step_tokens = max(step_tokens, loaded.max_seq_length)
@@ -97,6 +100,7 @@ class Engine:
             max_scored_tokens=max(1, MAX_LOGITS // loaded.vocab_size),
         )
         self._cache = slots_of(loaded, limits.max_num_seqs)
+        self._graphs = DecodeGraphs(loaded, limits.max_num_seqs) if limits.graphs and loaded.shapes is None else None
         self._prefixes = PrefixCache(limits.prefix_cache_bytes)
         self._short = short
         """Longer prompts are computed into the prefix cache; decoding copies what they do not share to their slots."""
@@ -149,6 +153,8 @@ class Engine:
     def release(self) -> None:
         """Free the cache's memory while nothing runs; it grows again as needed."""
         assert not self._scheduler.running, "running sequences need the cache"
+        if self._graphs is not None:
+            self._graphs.clear()
         self._cache = slots_of(self.loaded, self._scheduler.max_num_seqs)
         self.forget()
 
@@ -183,7 +189,10 @@ class Engine:
         scored = [(running[chunk.slot], chunk) for chunk in plan.prefill if running[chunk.slot].to_score]
         if scored:
             keep_K = torch.cat([keep_K, batch.outputs_of(chunk for _, chunk in scored)])
-        logits_KV = self.loaded.sampler_logits(batch, keep_K)
+        if self._graphs is not None and self._graphs.takes(batch, len(running)):
+            logits_KV = self._graphs.logits(batch)
+        else:
+            logits_KV = self.loaded.sampler_logits(batch, keep_K)
         if scored:
             score(logits_KV[len(keep_K) - sum(len(chunk.token_ids) for _, chunk in scored) :], scored)
         for chunk in batch.order:
@@ -328,12 +337,16 @@ class Engine:
         self._cache.reserve(len(self._scheduler.running), 0)  # frees what has left the plain path
 
 
-def _short_tokens(loaded: LoadedModel) -> int:
+def _short_tokens(loaded: LoadedModel, wanted: int | None) -> int:
     """Elsewhere than on a CPU all prompts are copied, since attention is called for each node of the prefix cache.
 
-    On the plain path, nothing is anywhere else than in slots.
+    On the plain path, nothing is anywhere else than in slots; nor is it where a token's bits may not depend on others.
     """
-    if loaded.device.type != "cpu" or loaded.plain is not None:
+    if loaded.plain is not None or loaded.shapes is not None:
+        return loaded.max_seq_length
+    if wanted:
+        return wanted
+    if loaded.device.type != "cpu":
         return loaded.max_seq_length
     return max(1, _COPIED_BYTES // loaded.layer_token_bytes)
 

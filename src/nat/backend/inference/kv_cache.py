@@ -5,29 +5,37 @@ The tensors grow in slots and in length as needed. Shapes: S slots, G key/value 
 
 from torch import Tensor
 
+from nat.backend.fixed_shapes import FixedShapes
+
 _LENGTH_STEP = 64
 
 
 class SlotCache:
     """Keys and values of all slots; each layer is allocated when the model first passes its keys and values."""
 
-    def __init__(self, max_slots: int | None = None) -> None:
-        """Grows to `max_slots` and no further; None: as far as asked."""
+    def __init__(self, max_slots: int | None = None, shapes: FixedShapes | None = None) -> None:
+        """Grows to `max_slots` and no further; None: as far as asked. With `shapes`, steps compute in these."""
         self._max_slots = max_slots
+        self.shapes = shapes
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
         self._slots = 0
         self._length = 0
+        self.state = object()
+        """Another one after the tensors were exchanged for larger ones."""
 
     def reserve(self, slots: int, length: int) -> None:
         """Make room for a step's slots and for the longest of them, and keep what is in them.
 
         The tensors grow by half at least. As they grow, they shrink in the other direction if less than half is needed.
         """
+        if self.shapes is not None:
+            length = self.shapes.keys(length)
         if slots <= self._slots and length <= self._length:
             return
         most = self._max_slots or self._slots + slots
         self._slots = max(slots, min(most, _enough(self._slots, slots)))
         self._length = -(-_enough(self._length, length) // _LENGTH_STEP) * _LENGTH_STEP
+        self.state = object()
         for layer, (keys, values) in self._layers.items():
             self._layers[layer] = (self._resized(keys), self._resized(values))
 

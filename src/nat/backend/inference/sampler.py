@@ -75,11 +75,11 @@ def _sample(logits_BV: Tensor, sequences: list[Sequence]) -> Sampled:
         logits_BN, ids_BN = logits_BV.topk(min(most, logits_BV.shape[-1]))
         pairs = zip(ids_BN.tolist(), logprobs(logits_BN), sequences, strict=True)
         alternatives = [list(zip(ids, values, strict=True))[: s.params.top_logprobs] for ids, values, s in pairs]
-    return Sampled(
-        token_ids_B1.flatten().tolist(),
-        [value for (value,) in logprobs(logits_BV.gather(-1, token_ids_B1))],
-        alternatives,
-    )
+    values = [value for (value,) in logprobs(logits_BV.gather(-1, token_ids_B1))]
+    for row, s in enumerate(sequences):
+        if s.params.untempered and s.params.temperature not in {0.0, 1.0}:
+            values[row] = float(logits_BV[row].log_softmax(-1)[token_ids_B1[row]])
+    return Sampled(token_ids_B1.flatten().tolist(), values, alternatives)
 
 
 def _weights(logits_BV: Tensor, largest_B1: Tensor, scales_B1: Tensor | float) -> Tensor:

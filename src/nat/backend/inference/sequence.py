@@ -32,6 +32,10 @@ class SamplingParams:
     top_logprobs: int = 0
     """How many most likely tokens to report at each position."""
     ignore_eos: bool = False
+    stop_token_ids: frozenset[int] = frozenset()
+    """Tokens besides the model's own that end the sequence."""
+    untempered: bool = False
+    """Report log probabilities at temperature 1, whatever the temperature."""
     prompt_logprobs: int | None = None
     """How many most likely tokens to report at each position of the prompt, beside its own; None scores no prompt."""
 
@@ -48,7 +52,7 @@ class Sequence:
     """Updated token by token if stop strings or a stream need it."""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    """Log probability of each sampled token at the request's temperature; at temperature 0, that at 1."""
+    """Log probability of each sampled token at the request's temperature; at 0, or `untempered`, that at 1."""
     top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
     prompt_scores: list[list[ScoredToken]] = field(default_factory=list)
     """For each token of the prompt after the first: its score, and those of the most likely others."""
@@ -61,6 +65,8 @@ class Sequence:
     """Leading tokens of the prompt that came from the prefix cache."""
     node: Node | None = None
     """The last node of the prefix cache that it reads; its slot holds the tokens after it, or all without a node."""
+    engines: list[int] = field(default_factory=list)
+    """Where several engines sample: the numbers of those that it was sent to; the last one has finished it."""
     prefill_ids: list[int] = field(init=False)
     """What is computed before the next token is sampled: the prompt, and the tokens before an interruption."""
 
@@ -80,7 +86,7 @@ class Sequence:
         self.logprobs.append(logprob)
         if self.params.top_logprobs:
             self.top_logprobs.append(alternatives)
-        ended = token_id in eos_token_ids and not self.params.ignore_eos
+        ended = token_id in self.params.stop_token_ids or (token_id in eos_token_ids and not self.params.ignore_eos)
         if ended or (self.text is not None and self.text.push(token_id)):
             self.finish_reason = "stop"
         elif len(self.token_ids) >= self.params.max_tokens:
@@ -165,6 +171,8 @@ class Request:
     stream: bool = False
     model: str = ""
     """Name of the requested weights; empty for those that the backend started with."""
+    session: str = ""
+    """Requests with the same one share a beginning; empty for none."""
     policy_version: str | None = None
     """Set when the first sequence starts: `name@step` of the weights that answer."""
 

@@ -15,7 +15,7 @@ from nat.backend.server.completions import CompletionRoute
 from nat.backend.server.metrics import BackendCollector
 from nat.backend.server.service import AnswerMemory, Service
 from nat.backend.server.tokens import TokenRoutes
-from nat.backend.training.jobs import JobTable
+from nat.backend.training.job_table import JobTable
 from nat.errors import (
     AlgorithmError,
     BackendError,
@@ -40,7 +40,7 @@ from nat.wire.serving import Health
 
 OPENAI_PATHS = "/v1/"
 """Path prefix on which the OpenAI SDKs send their key."""
-_KEY_HINT = "as a bearer token, or as the password of Basic authentication (http://any:KEY@host)"
+_KEY_HINT = "as a bearer token, in X-API-Key, or as the password of Basic authentication (http://any:KEY@host)"
 _STATUSES: dict[type[BackendError], HTTPStatus] = {
     AlgorithmError: HTTPStatus.BAD_REQUEST,
     BatchRefused: HTTPStatus.BAD_REQUEST,

@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from nat.http.asgi import EVENT_STREAM, JSON
 from nat.http.errors import ApiError, from_validation
-from nat.http.limits import MAX_BATCH_VALUES, check_batch, check_request, read_body
+from nat.http.limits import MAX_BATCH_VALUES, check_batch, check_encoding, check_request, read_body
 from nat.http.sse import DONE, event
 
 logger = logging.getLogger(__name__)
@@ -40,9 +40,10 @@ class IgnoredFields:
 
     def log(self, names: set[str]) -> None:
         """Log the names that are new, as long as there are few: clients choose them."""
-        if (new := names - self._logged) and len(self._logged) < _MOST_IGNORED:
-            self._logged |= new
-            shown = ", ".join(repr(name[:_LONGEST_NAME]) for name in sorted(new))
+        new = sorted({name[:_LONGEST_NAME] for name in names} - self._logged)[: _MOST_IGNORED - len(self._logged)]
+        if new:
+            self._logged.update(new)
+            shown = ", ".join(map(repr, new))
             logger.warning("requests have fields that this server does not know and ignores: %s", shown)
 
 
@@ -81,9 +82,11 @@ async def read_batch(http: Request, kind: TypeAdapter[T], *, max_objects: int = 
     """The checked body of a batch, up to the server's limit.
 
     Raises:
-        ApiError: 413 if it has more than `max_objects` objects and lists, 422 with the first findings.
+        ApiError: 415 if it is compressed, 413 if it has more than `max_objects` objects and lists, 422 with the first
+            findings.
 
     """
+    check_encoding(http.scope)
     content = await http.body()
     check_batch(content, max_objects=max_objects)
     return await _read(kind, content)

@@ -15,7 +15,7 @@ from nat.backend.server.bodies import chunk_event, event_stream, read_chat
 from nat.backend.server.continuation import Chat, Continuations, Prompt
 from nat.backend.server.generation import complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter
-from nat.backend.server.service import Service, add_stop, usage_of
+from nat.backend.server.service import Service, add_end, usage_of
 from nat.backend.tokenizer import ChatNotRendered, template_message
 from nat.backend.words.calls import Call
 from nat.backend.words.reader import AnswerReader
@@ -168,7 +168,7 @@ class _ChatWriter:
         choice = ChatChoice(index=sequence.index, message=message, logprobs=None, finish_reason=finish_reason)
         self._add_tokens(choice, sequence.token_ids, sequence.logprobs, sequence.top_logprobs)
         self._add_lost(choice, reader)
-        add_stop(choice, sequence)
+        add_end(choice, sequence)
         return choice
 
     def _opening(self, request: Request) -> bytes:
@@ -198,7 +198,7 @@ class _ChatWriter:
         choice = ChatChoice(index=delta.index, delta=message, logprobs=None, finish_reason=finish_reason)
         self._add_tokens(choice, delta.token_ids, delta.logprobs, delta.top_logprobs)
         if delta.finish_reason is not None:
-            add_stop(choice, request.sequences[delta.index])
+            add_end(choice, request.sequences[delta.index])
             self._add_lost(choice, reader)
         return chunk_event(self._answer("chat.completion.chunk", request, [choice]))
 

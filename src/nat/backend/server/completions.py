@@ -11,7 +11,7 @@ from nat.backend.inference.sequence import Delta, Request
 from nat.backend.server.bodies import chunk_event, event_stream, read_chat
 from nat.backend.server.generation import complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter, Ranked
-from nat.backend.server.service import Service, add_stop, usage_of
+from nat.backend.server.service import Service, add_end, usage_of
 from nat.http.errors import ApiError
 from nat.wire.openai_requests import CompletionRequest
 from nat.wire.openai_responses import TextChoice, TextCompletion
@@ -79,7 +79,7 @@ class _TextWriter:
                 choice.prompt_token_ids = s.prompt_ids
             if self._body.prompt_logprobs is not None:
                 choice.prompt_logprobs = self._logprobs.prompt(s.prompt_scores)
-            add_stop(choice, s)
+            add_end(choice, s)
             choices.append(choice)
         answer = self._answer(request, choices)
         answer.usage = usage_of(request.sequences)
@@ -101,7 +101,7 @@ class _TextWriter:
                         choice.prompt_token_ids = request.sequences[at].prompt_ids
                     first.discard(at)
                     if delta.finish_reason is not None:
-                        add_stop(choice, request.sequences[at])
+                        add_end(choice, request.sequences[at])
                     parts.append(chunk_event(self._answer(request, [choice])))
                 yield b"".join(parts)
         if self._body.stream_options.include_usage:

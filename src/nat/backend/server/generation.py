@@ -12,6 +12,7 @@ from nat.errors import ModelNotServed
 from nat.http.asgi import Scope, cancel_on_disconnect
 from nat.http.errors import ApiError
 from nat.http.outcome import DISCONNECTED, cause_of, outcome_of
+from nat.wire.openai_requests import SESSION_HEADER
 
 
 class _Feed:
@@ -51,6 +52,25 @@ async def complete(engine: SamplingEngine, sequences: list[Sequence], http: Http
     return request
 
 
+async def answered(engine: SamplingEngine, sequences: list[Sequence], *, model: str) -> Request:
+    """Wait until all sequences are finished, whoever is connected; canceling the task cancels the request.
+
+    Raises:
+        ApiError: sampling failed.
+
+    """
+    feed = _Feed()
+    request = Request(sequences, feed, model=model)
+    engine.submit(request)
+    try:
+        if isinstance(error := await feed.queue.get(), ApiError):
+            raise error
+    finally:
+        if not request.finished:
+            engine.cancel(request)
+    return request
+
+
 def start_stream(
     engine: SamplingEngine, sequences: list[Sequence], http: HttpRequest, *, model: str
 ) -> tuple[Request, AsyncIterator[list[Delta]]]:
@@ -63,7 +83,7 @@ def _submitted(
     engine: SamplingEngine, sequences: list[Sequence], http: HttpRequest, *, model: str, stream: bool = False
 ) -> tuple[Request, _Feed]:
     feed = _Feed()
-    request = Request(sequences, feed, stream=stream, model=model)
+    request = Request(sequences, feed, stream=stream, model=model, session=http.headers.get(SESSION_HEADER, ""))
     engine.submit(request)
     outcome_of(http.scope).model = model.partition("@")[0]  # each update has a name of its own
     return request, feed

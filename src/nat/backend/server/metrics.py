@@ -7,7 +7,7 @@ from prometheus_client.registry import Collector
 
 from nat.backend.inference.sequence import Request
 from nat.backend.sampling import SamplingEngine
-from nat.backend.training.jobs import JobTable
+from nat.backend.training.job_table import JobTable
 from nat.http.asgi import Scope
 from nat.http.metrics import gauge, running_gauge, waiting_gauge
 from nat.http.outcome import outcome_of

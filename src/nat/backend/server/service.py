@@ -225,8 +225,10 @@ class Service:
         return wanted or room
 
 
-def add_stop(choice: ChatChoice | TextChoice, sequence: Sequence) -> None:
-    """Report the stop string that has ended a sequence, if one has."""
+def add_end(choice: ChatChoice | TextChoice, sequence: Sequence) -> None:
+    """Report the stop string that has ended a sequence, if one has, and which of several engines have sampled it."""
+    if sequence.engines:
+        choice.engines = sequence.engines
     if sequence.stop_reason is not None:
         choice.stop_reason = sequence.stop_reason
 

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nat.backend.forecast import Forecaster
-from nat.backend.model import LoadedModel
 from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.backend.server.threads import PromptThreads
 from nat.backend.texts import tokenized
+from nat.backend.training.batch import batch_findings
 from nat.backend.training.jobs import TrainingJobs
 from nat.http.asgi import Receive
 from nat.http.errors import ApiError, ClientDisconnected, first_of
@@ -37,6 +37,7 @@ def training_router(jobs: TrainingJobs | None, forecaster: Forecaster) -> APIRou
     routes = _TrainingRoutes(jobs, forecaster)
     router.add_route("/v1/training/jobs", routes.submit, methods=["POST"])
     router.add_route("/v1/training/jobs/{job_id}", routes.state, methods=["GET"])
+    router.add_route("/v1/training/jobs/{job_id}/mismatch", routes.mismatch, methods=["GET"])
     router.add_route("/v1/training/jobs/{job_id}/cancel", routes.cancel, methods=["POST"])
     router.add_route("/v1/training/tokenize", routes.tokenize, methods=["POST"])
     router.add_route("/v1/training/resolve", routes.resolve, methods=["POST"])
@@ -78,13 +79,19 @@ class _TrainingRoutes:
         job_id = http.path_params["job_id"]
         return json_answer(_known(job_id, await self._jobs.wait(job_id, min(wait, MAX_WAIT_SECONDS))))
 
+    async def mismatch(self, http: Request) -> Response:
+        job_id = http.path_params["job_id"]
+        _known(job_id, self._jobs.get(job_id))
+        return json_answer(self._jobs.mismatch(job_id, gradients="gradients" in http.query_params))
+
     async def cancel(self, http: Request) -> Response:
         job_id = http.path_params["job_id"]
         return json_answer(_known(job_id, self._jobs.cancel(job_id)))
 
     async def resolve(self, http: Request) -> Response:
         """Resolve settings, also in a backend that only serves: `--dry_run` and `nat probe` check them there."""
-        return json_answer(self._forecaster.resolve(await read(http, _CONFIG)).report())
+        config = await read(http, _CONFIG)
+        return json_answer((await asyncio.to_thread(self._forecaster.resolve, config)).report())
 
     async def begin_phase(self, http: Request) -> Response:
         return json_answer(await self._jobs.begin_phase(await read(http, _CONFIG)))
@@ -98,7 +105,7 @@ class _TrainingRoutes:
 
     async def tokenize(self, http: Request) -> Response:
         """Turn conversations into the rows of a job; one that takes too long is a problem of its own."""
-        request = await read_batch(http, _TEXTS)
+        request = await read_batch(http, _TEXTS, max_objects=MAX_JOB_OBJECTS)
         found = []
         for conversation in request.conversations:
             if await http.is_disconnected():
@@ -124,24 +131,6 @@ class _TrainingRoutes:
         if self._open_jobs is None:
             raise ApiError("this backend was started without --output_dir, so it serves only", status=409)
         return self._open_jobs
-
-
-def batch_findings(job: TrainingJob, loaded: LoadedModel) -> list[str]:
-    """Findings that make a batch unusable for this model, each with its place."""
-    findings = []
-    sampled = 0
-    for g, group in enumerate(job.groups):
-        for r, rollout in enumerate(group.rollouts):
-            for n, row in enumerate(rollout.rows):
-                place = f"groups.{g}.rollouts.{r}.rows.{n}"
-                sampled += row.num_sampled
-                if len(row.token_ids) > loaded.max_seq_length:
-                    findings.append(f"{place}: {len(row.token_ids)} tokens; the context has {loaded.max_seq_length}")
-                if (outside := next((t for t in row.token_ids if not 0 <= t < loaded.vocab_size), None)) is not None:
-                    findings.append(f"{place}.token_ids: {outside} is outside the vocabulary of {loaded.vocab_size}")
-    if not sampled:
-        findings.append("groups: no row has a span, so there is nothing to train on")
-    return findings
 
 
 def _known(job_id: str, state: JobState | None) -> JobState:

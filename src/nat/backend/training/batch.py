@@ -15,11 +15,13 @@ from typing import TypeVar
 
 from nat.backend.algorithms.advantages import BatchAdvantages, Returns, batch_advantages
 from nat.backend.algorithms.registry import Resolved
+from nat.backend.model import LoadedModel
 from nat.errors import UpdateRejected
 from nat.preferences.pairs import PairRule
 from nat.preferences.parting import Marked, first_parting, marked_tokens
 from nat.preferences.skips import SkipCause
-from nat.wire.training import Span, TrainingGroup, TrainingRollout, TrainingRow
+from nat.secrets import excerpt
+from nat.wire.training import Span, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
 
 T = TypeVar("T")
 
@@ -171,7 +173,7 @@ def _check_logprobs(groups: Sequence[TrainingGroup], name: str) -> None:
         for number, rollout in enumerate(group.rollouts):
             if any(span.logprobs is None for row in rollout.rows for span in row.spans):
                 raise UpdateRejected(
-                    f"rollout {number} of the group {group.id!r} has tokens without a log probability, "
+                    f"{_named(group, number)} has tokens without a log probability, "
                     f"which {name!r} needs of each token that it trains",
                     kind="invalid_batch",
                     hint="train demonstrations with sft, and preferences with dpo or kto",
@@ -187,11 +189,15 @@ def _check_teacher(groups: Sequence[TrainingGroup], resolved: Resolved) -> None:
             if any((span.teacher_logprobs is not None) != wanted for row in rollout.rows for span in row.spans):
                 seen = "no teacher_logprobs, which" if wanted else "teacher_logprobs, which only distill uses; it is"
                 raise UpdateRejected(
-                    f"rollout {number} of the group {group.id!r} has spans with {seen} "
+                    f"{_named(group, number)} has spans with {seen} "
                     + (f"{name!r} learns from" if wanted else f"to be trained by {name!r}"),
                     kind="invalid_batch",
                     hint="name a `teacher` in the trainer adapter with algorithm distill, and none with others",
                 )
+
+
+def _named(group: TrainingGroup, number: int) -> str:
+    return f"rollout {number} of the group {excerpt(repr(group.id), 100)}"  # clients choose the id
 
 
 def _pairs(usable: Sequence[tuple[int, int, TrainingRollout]], rule: PairRule) -> tuple[list[Pair], int]:
@@ -296,3 +302,21 @@ def _of_tokens(spans: Sequence[Span], values: Sequence[T], usual: T) -> list[T] 
     if all(value == usual for value in values):
         return None
     return [value for span, value in zip(spans, values, strict=True) for _ in range(span.size)]
+
+
+def batch_findings(job: TrainingJob, loaded: LoadedModel) -> list[str]:
+    """Findings that make a batch unusable for this model, each with its place."""
+    findings = []
+    sampled = 0
+    for g, group in enumerate(job.groups):
+        for r, rollout in enumerate(group.rollouts):
+            for n, row in enumerate(rollout.rows):
+                place = f"groups.{g}.rollouts.{r}.rows.{n}"
+                sampled += row.num_sampled
+                if len(row.token_ids) > loaded.max_seq_length:
+                    findings.append(f"{place}: {len(row.token_ids)} tokens; the context has {loaded.max_seq_length}")
+                if (outside := next((t for t in row.token_ids if not 0 <= t < loaded.vocab_size), None)) is not None:
+                    findings.append(f"{place}.token_ids: {outside} is outside the vocabulary of {loaded.vocab_size}")
+    if not sampled:
+        findings.append("groups: no row has a span, so there is nothing to train on")
+    return findings

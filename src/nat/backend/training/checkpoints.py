@@ -5,7 +5,7 @@ and a manifest. A run that resumes from it continues as if it had never stopped.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from nat.backend.model import LoadedModel
 from nat.backend.training.learner import Learner
 from nat.errors import BackendError, CheckpointDamaged
 from nat.files import remove_folder, remove_unfinished, replace_link, replacing_folder
-from nat.wire.model_folder import STATE
+from nat.wire.model_folder import MANIFEST, STATE
 from nat.wire.serving import BEST_CHECKPOINT, NEWEST_CHECKPOINT
 from nat.wire.training import JobState
 
@@ -71,6 +71,10 @@ class Checkpoints:
         self.folder = folder
         self._keep_last = keep_last
         self._layout = layout
+        self.notices: list[str] = []
+        """What the user has to know about the checkpoints that were opened."""
+        self._phase: int | None = None
+        """The checkpoint with whose weights the phase began; None in the first phase, which began with the model's."""
 
     def open(self) -> Checkpoint | None:
         """Give the newest undamaged checkpoint, and delete folders that a crash left unfinished.
@@ -88,10 +92,13 @@ class Checkpoints:
             path = self.folder / self._layout.name(number)
             try:
                 found = Checkpoint(path, number, verify(path))
+                self._check_manifest(found)
             except CheckpointDamaged as error:
                 damaged.append((number, error))
             else:
                 self._set_aside(damaged, found)
+                self._point_to(path)
+                self._phase = found.state.first_step or None
                 return found
         if damaged:
             seen = "\n".join(f"  {self._layout.name(number)}: {'; '.join(error.findings)}" for number, error in damaged)
@@ -101,10 +108,35 @@ class Checkpoints:
             )
         return None
 
+    def _check_manifest(self, found: Checkpoint) -> None:
+        """Raise if the checkpoint has lost its manifest: releases that wrote none made no older one that has it."""
+        if (found.path / MANIFEST).is_file():
+            return
+        older = (self.folder / self._layout.name(number) for number in self._folders() if number < found.number)
+        if any((path / MANIFEST).is_file() for path in older):
+            raise CheckpointDamaged(found.path, [f"{MANIFEST} is missing"])
+
     def newest(self) -> Checkpoint | None:
         """Give the newest checkpoint with all of its files, None if there is none; checksums are not compared."""
         whole = (found for number in reversed(self._folders()) if (found := self.find(number)) is not None)
         return next(whole, None)
+
+    def phase_of(self, checkpoint: Checkpoint) -> Path | None:
+        """The folder of the weights that the checkpoint's phase began with; None in the first phase.
+
+        Raises:
+            BackendError: it is not there, or damaged.
+
+        """
+        if not (number := checkpoint.state.first_step):
+            return None
+        path = self.folder / self._layout.name(number)
+        try:
+            verify(path)
+        except CheckpointDamaged as error:
+            seen = f"{path}, with whose weights the phase of {checkpoint.path.name} began, is missing or damaged"
+            raise BackendError(f"{seen}: {'; '.join(error.findings)}", hint="restore the folder from a copy") from error
+        return path
 
     def find(self, number: int) -> Checkpoint | None:
         """Give the checkpoint of this number, None if a file is missing or truncated."""
@@ -117,6 +149,16 @@ class Checkpoints:
     def numbers(self) -> list[int]:
         """Numbers of the checkpoints, ascending."""
         return [number for number in self._folders() if (self.folder / self._layout.name(number) / STATE).is_file()]
+
+    def fallback_step(self) -> int:
+        """The number of the checkpoint from which training goes on if the newest is damaged; 0 if there is none yet.
+
+        If only one is kept, its own number: nothing goes on without it.
+        """
+        numbers = self.numbers()
+        if self._keep_last == 1:
+            return max(numbers, default=0)
+        return numbers[-2] if len(numbers) > 1 else 0
 
     def _folders(self) -> list[int]:
         """Numbers of all checkpoint folders, unreadable ones included."""
@@ -131,36 +173,35 @@ class Checkpoints:
             aside = path.with_name(f"{path.name}{DAMAGED}")
             remove_folder(aside)
             path.replace(aside)
-            logger.warning(
-                "%s; it is now %s, and training continues from %s", error.message, aside.name, instead.path.name
-            )
-        if damaged:
-            replace_link(self.folder / NEWEST_CHECKPOINT, instead.path.name)
+            self._warn(f"{error.message}; it is now {aside.name}, and training continues from {instead.path.name}")
         best = self.folder / BEST_CHECKPOINT
         if best.is_symlink() and not best.exists():
-            logger.warning("the best checkpoint, %s, is damaged or missing, too", best.readlink())
-            best.unlink()
+            self._warn(f"the best checkpoint, {best.readlink()}, is damaged or missing, too")
+            again = [self._layout.name(number) for number, _ in damaged] if self._keep_last != 1 else []
+            if again != [best.readlink().name]:  # else its update is trained again, and it is there again
+                best.unlink()
+
+    def _warn(self, notice: str) -> None:
+        logger.warning("%s", notice)
+        self.notices.append(notice)
+
+    def _point_to(self, newest: Path) -> None:
+        """Have the link name this checkpoint, which it may not after a crash."""
+        link = self.folder / NEWEST_CHECKPOINT
+        if not link.is_symlink() or str(link.readlink()) != newest.name:
+            replace_link(link, newest.name)
 
     def save(self, loaded: LoadedModel, learner: Learner, jobs: list[JobState], *, number: int | None = None) -> Path:
         """Write a checkpoint, point `latest` to it, and delete the oldest ones; its number defaults to the step."""
         target = self.folder / self._layout.name(learner.step if number is None else number)
-        with replacing_folder(target) as folder:
-            if loaded.peft is None:
-                write_model(loaded, folder)
-            else:
-                write_adapter(loaded, folder)
-                if self._layout.tokenizer:
-                    loaded.tokenizer.hf.save_pretrained(folder)
-            tensors = learner.optimizer.state()
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / OPTIMIZER)
-            lora, quantized = loaded.peft is not None, is_quantized(loaded.model)
-            first, unused = learner.first_step, set() if learner.first_step else {"first_step"}
-            state = CheckpointState(step=learner.step, first_step=first, lora=lora, load_in_4bit=quantized, jobs=jobs)
-            (folder / STATE).write_text(state.model_dump_json(indent=1, exclude=unused))
-            write_manifest(folder, "checkpoint")
+        self._write(target, loaded, learner, jobs)
         replace_link(self.folder / NEWEST_CHECKPOINT, target.name)
+        self._phase = learner.first_step or None
         self._prune()
         return target
+
+    def _write(self, target: Path, loaded: LoadedModel, learner: Learner, jobs: list[JobState]) -> None:
+        write_checkpoint(target, loaded, learner, jobs, tokenizer=self._layout.tokenizer)
 
     def keep_best(self, number: int) -> Path:
         """Keep this checkpoint as the best, in place of the one that was kept before."""
@@ -173,7 +214,8 @@ class Checkpoints:
         if self._keep_last is not None:
             best = self.folder / BEST_CHECKPOINT
             kept = self._layout.number(best.readlink().name) if best.is_symlink() else None
-            self.delete(number for number in self.numbers()[: -self._keep_last] if number != kept)
+            # That of the phase's beginning is the reference of the KL term.
+            self.delete(number for number in self.numbers()[: -self._keep_last] if number not in {kept, self._phase})
 
     def delete(self, numbers: Iterable[int]) -> None:
         """Delete checkpoints atomically: a concurrent reader sees each of them whole or not at all."""
@@ -181,18 +223,56 @@ class Checkpoints:
             remove_folder(self.folder / self._layout.name(number))
 
 
-def restore(checkpoint: Checkpoint, loaded: LoadedModel, learner: Learner) -> None:
-    """Load adapter, optimizer state and step; full weights are loaded with the model from the folder."""
+def write_checkpoint(
+    target: Path,
+    loaded: LoadedModel,
+    learner: Learner,
+    jobs: list[JobState],
+    *,
+    tokenizer: bool = False,
+    more: Mapping[str, str] | None = None,
+) -> None:
+    """Write weights, optimizer and state to a folder at once; `more` has texts by the names of further files."""
+    with replacing_folder(target) as folder:
+        if loaded.peft is None:
+            write_model(loaded, folder)
+        else:
+            write_adapter(loaded, folder)
+            if tokenizer:
+                loaded.tokenizer.hf.save_pretrained(folder)
+        tensors = learner.optimizer.state()
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / OPTIMIZER)
+        lora, quantized = loaded.peft is not None, is_quantized(loaded.model)
+        first, unused = learner.first_step, set() if learner.first_step else {"first_step"}
+        state = CheckpointState(step=learner.step, first_step=first, lora=lora, load_in_4bit=quantized, jobs=jobs)
+        (folder / STATE).write_text(state.model_dump_json(indent=1, exclude=unused))
+        for name, text in (more or {}).items():
+            (folder / name).write_text(text)
+        write_manifest(folder, "checkpoint")
+
+
+def restore(checkpoint: Checkpoint, loaded: LoadedModel, learner: Learner, phase: Path | None = None) -> None:
+    """Load adapter, optimizer state and step; full weights are loaded with the model from the folder.
+
+    An adapter at the `phase`'s beginning is the reference again.
+    """
     if checkpoint.state.lora != (loaded.peft is not None):
         was, now = ("a LoRA adapter", "all weights") if checkpoint.state.lora else ("all weights", "a LoRA adapter")
         raise BackendError(
             f"{checkpoint.path} was made by training {was}, but this run trains {now}",
             hint="resume with the LoRA options of the first start, or choose another output folder",
         )
+    if phase is not None and loaded.peft is not None:
+        _load_adapter(phase, loaded)
+        learner.reference.begin_here()
     if loaded.peft is not None:
-        weights = load_file(checkpoint.path / ADAPTER_WEIGHTS)
-        set_peft_model_state_dict(loaded.peft, weights, adapter_name=loaded.adapter)
+        _load_adapter(checkpoint.path, loaded)
     resume(checkpoint, loaded, learner)
+
+
+def _load_adapter(folder: Path, loaded: LoadedModel) -> None:
+    assert loaded.peft is not None, "an adapter is trained"
+    set_peft_model_state_dict(loaded.peft, load_file(folder / ADAPTER_WEIGHTS), adapter_name=loaded.adapter)
 
 
 def resume(checkpoint: Checkpoint, loaded: LoadedModel, learner: Learner) -> None:

@@ -73,11 +73,11 @@ def check_weights_arrived(new: Difference, old: Difference) -> None:
         )
 
 
-def check_finite(norm: float, *, tokens: int, rollouts: int) -> None:
-    """Raise if the gradient is not finite."""
+def check_finite(norm: float, *, over: str = "") -> None:
+    """Raise if the gradient is not finite; `over` says of what it is."""
     if not math.isfinite(norm):
         raise UpdateRejected(
-            f"the gradient is not finite (norm {norm}) over {tokens} tokens of {rollouts} rollouts",
+            f"the gradient is not finite (norm {norm}){over}",
             kind="gradient_not_finite",
             hint="lower the learning rate, check the rewards for extreme values, or train in float32",
         )
@@ -90,7 +90,12 @@ def check_gradient(steps: int, *, rows: int, with_advantage: float, clipped: flo
     """
     if steps:
         return
-    if clipped >= with_advantage:
+    if with_advantage == 0:
+        hint = (
+            "the batch asks for no change: with algorithm: distill, name a teacher that answers otherwise than the "
+            "student; with rewards of your own for steps or tokens, let them differ"
+        )
+    elif clipped >= with_advantage:
         hint = (
             "the model is too far from the weights that sampled: lower the learning rate, num_iterations or "
             "steps_per_batch, or raise epsilon"
@@ -106,9 +111,8 @@ def check_gradient(steps: int, *, rows: int, with_advantage: float, clipped: flo
             "cancel each other out), and that the update before did not break the model: see its approx_kl"
         )
     raise UpdateRejected(
-        f"the gradient is exactly zero over {rows} rows of groups whose rewards do differ: {with_advantage:.0%} of "
-        f"the tokens have an advantage, {clipped:.0%} are outside of the clip range, and the entropy per token is "
-        f"{entropy:.3g}",
+        f"the gradient is exactly zero over {rows} rows: {with_advantage:.0%} of the tokens have an advantage, "
+        f"{clipped:.0%} are outside of the clip range, and the entropy per token is {entropy:.3g}",
         kind="gradient_zero",
         hint=hint,
     )
@@ -127,4 +131,15 @@ def check_weights_moved(change: float, *, moved: bool, learning_rate: float, gra
             f"no weight changed, with learning rate {learning_rate:g} and gradient norm {grad_norm:.3g}",
             kind="weights_unchanged",
             hint="raise the learning rate: a step smaller than the precision of the weights rounds to nothing",
+        )
+
+
+def check_delivered(*, moved: bool) -> None:
+    """Raise if a program left the weights as they were."""
+    if not moved:
+        raise UpdateRejected(
+            "the trainer program left the weights as they were: no weight changed",
+            kind="weights_unchanged",
+            hint="check that it trains the model at NAT_MODEL (and the adapter at NAT_ADAPTER), raise its learning "
+            "rate, and save to NAT_OUTPUT after the last step",
         )

@@ -1,169 +1,49 @@
-"""Training jobs: one at a time on the model thread, each trained once, with its state and its end.
+"""Training jobs: one at a time on the model thread, each trained once.
 
-With `save_every` of 1, a job is completed when its checkpoint is on disk, so an acknowledged job survives a kill.
+An acknowledged job survives a kill: its batch is on disk until a checkpoint has its weights.
 """
 
 import asyncio
 import logging
 import threading
-from collections import Counter
-from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from hashlib import sha256
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
 from nat.backend.algorithms.registry import Resolved
 from nat.backend.export import export_model
-from nat.backend.failures import explained
 from nat.backend.sampling import SamplingEngine
+from nat.backend.training.accepted_jobs import ACCEPTED, AcceptedJobs, digest_of
+from nat.backend.training.batch import Row, batch_findings
 from nat.backend.training.checkpoints import Checkpoints
-from nat.backend.training.learner import Learner, OnStep, Report, resolved_for
-from nat.backend.training.ledger import JobLedger, TrainedJob
+from nat.backend.training.elsewhere import ProgramUpdate
+from nat.backend.training.job_table import Job, JobTable
+from nat.backend.training.learner import Learner, Report
+from nat.backend.training.ledger import JobLedger
+from nat.backend.training.loss import ByRow
+from nat.backend.training.mismatch import token_gradients, token_mismatch
 from nat.backend.training.saving import Saving
 from nat.backend.training.weight_pair import WeightPair
-from nat.errors import EngineFailed, TooManyJobs, TrainingFailed, UpdateCanceled, UpdateRejected
-from nat.wire.serving import EXPORTS, SaveEvery
+from nat.errors import AlgorithmError, TooManyJobs
+from nat.wire.ledger import TrainedJob
+from nat.wire.serving import EXPORTS, NumberOrAuto
 from nat.wire.training import (
     ExportedModel,
-    JobFailure,
     JobState,
     JobStatus,
     ResolvedTraining,
     SavedCheckpoint,
+    TokenMismatch,
     TrainingConfig,
     TrainingJob,
 )
 
 logger = logging.getLogger(__name__)
 
-KEPT_JOBS = 100
-"""Ended jobs that a table keeps."""
 MAX_WAITING_JOBS = 16
 MAX_WAITING_TOKENS = 2**24
 """Of all jobs that wait; they take about a gigabyte."""
-Work = Callable[[Report], JobState]
-"""Trains and saves; returns the state of the completed job."""
-
-
-@dataclass
-class Job:
-    """A job: its current state, and how to stop it and wait for it."""
-
-    state: JobState
-    digest: str | None = None
-    """Digest of the request; None for a job that only a checkpoint knows."""
-    finished: Future[None] = field(default_factory=Future)
-    _canceled: threading.Event = field(default_factory=threading.Event)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def run(self, work: Work) -> None:
-        """Do the work on the model thread; a failure becomes the job's state."""
-        if not self._start():
-            return
-        try:
-            done = work(self._report)
-        except UpdateCanceled:
-            self._become(JobStatus.CANCELED)
-        except (TrainingFailed, EngineFailed) as error:
-            logger.warning("job %s failed: %s", self.state.id, error)
-            self._become(JobStatus.FAILED, failure=_failure(error))
-        except Exception as error:  # the boundary of a job: its failure becomes its state
-            logger.exception("job %s failed", self.state.id)
-            self._become(JobStatus.FAILED, failure=_internal(error))
-        else:
-            self._enter(done)
-
-    def stop(self) -> None:
-        """Cancel the job: at once if it waits, at its next micro-batch if it runs."""
-        with self._lock:
-            self._canceled.set()
-            if self.state.status is JobStatus.PENDING:
-                self._become(JobStatus.CANCELED)
-
-    def completed(self, metrics: dict[str, float], policy_version: str) -> JobState:
-        """The state of the job once it is completed."""
-        done = {"status": JobStatus.COMPLETED, "progress": 100.0, "metrics": metrics, "policy_version": policy_version}
-        return self.state.model_copy(update=done)
-
-    def _start(self) -> bool:
-        """Begin, unless the job was canceled while it waited."""
-        with self._lock:
-            if self.state.status is JobStatus.PENDING:
-                self._become(JobStatus.RUNNING)
-            return self.state.status is JobStatus.RUNNING
-
-    def _report(self, percent: float) -> None:
-        if self._canceled.is_set():
-            raise UpdateCanceled(f"job {self.state.id} was canceled")
-        self.state = self.state.model_copy(update={"progress": min(percent, 100.0)})
-
-    def _become(self, status: JobStatus, *, failure: JobFailure | None = None) -> None:
-        self._enter(self.state.model_copy(update={"status": status, "failure": failure}))
-
-    def _enter(self, state: JobState) -> None:
-        """Change the state; a final one wakes the waiting callers."""
-        self.state = state
-        if state.status.final:
-            self.finished.set_result(None)
-
-
-class JobTable:
-    """The jobs of one backend that have not ended, and the newest that have; safe from any thread."""
-
-    def __init__(self) -> None:
-        self._jobs: dict[str, Job] = {}
-        self.ended = Counter({status: 0 for status in JobStatus if status.final})
-        """Jobs that this process ran, by how they ended."""
-
-    def add_ended(self, state: JobState, digest: str | None = None) -> Job:
-        """Add a job that ended earlier."""
-        job = Job(state, digest)
-        job.finished.set_result(None)
-        return self._keep(job)
-
-    def add(self, job_id: str, digest: str | None = None) -> Job:
-        """Add a new job, which waits for its turn."""
-        job = Job(JobState(id=job_id, status=JobStatus.PENDING), digest)
-        job.finished.add_done_callback(lambda _: self.ended.update([job.state.status]))
-        return self._keep(job)
-
-    def find(self, job_id: str) -> Job | None:
-        return self._jobs.get(job_id)
-
-    def get(self, job_id: str) -> JobState | None:
-        job = self.find(job_id)
-        return None if job is None else job.state
-
-    async def wait(self, job_id: str, seconds: float) -> JobState | None:
-        """Give the state once it is final, at the latest after `seconds`; None for an unknown job."""
-        job = self.find(job_id)
-        if job is None:
-            return None
-        await asyncio.wait([asyncio.wrap_future(job.finished)], timeout=seconds)
-        return job.state
-
-    def cancel(self, job_id: str) -> JobState | None:
-        """Cancel a job at its next micro-batch; one that has ended does not change."""
-        job = self.find(job_id)
-        if job is None:
-            return None
-        job.stop()
-        return job.state
-
-    def stop(self) -> None:
-        """Cancel all jobs that have not ended."""
-        for job in list(self._jobs.values()):
-            job.stop()
-
-    def _keep(self, job: Job) -> Job:
-        """Add the job, and remove the oldest of those that have ended."""
-        self._jobs[job.state.id] = job
-        ended = [job_id for job_id, known in list(self._jobs.items()) if known.state.status.final]
-        for job_id in ended[:-KEPT_JOBS]:
-            del self._jobs[job_id]
-        return job
 
 
 class TrainingJobs(JobTable):
@@ -177,10 +57,14 @@ class TrainingJobs(JobTable):
         ledger: JobLedger,
         *,
         output_dir: Path,
-        save_every: SaveEvery = 1,
+        save_every: NumberOrAuto = 1,
+        runs_programs: bool = False,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """`save_every` counts jobs; with `auto`, checkpoints of large models take a tenth of the time at most."""
+        """`save_every` counts jobs; with `auto`, checkpoints of large models take a tenth of the time at most.
+
+        Jobs name the program that trains them only if this process `runs_programs`, as its parent's user.
+        """
         super().__init__()
         self.loaded = engine.loaded
         self.learner = learner
@@ -188,11 +72,43 @@ class TrainingJobs(JobTable):
         self._checkpoints = checkpoints
         self._ledger = ledger
         self._output_dir = output_dir
-        self._saving = Saving(lambda done: checkpoints.save(self.loaded, learner, done), save_every, clock=clock)
+        self._runs_programs = runs_programs
+        self._accepted = AcceptedJobs(checkpoints.folder / ACCEPTED)
+        self._saving = Saving(self._save, save_every, clock=clock)
         self._pair: WeightPair | None = None
+        self._compared = "", TokenMismatch(differences=None)
+        """The id of the job that was compared last, and its tokens."""
         self._waiting: dict[str, TrainingJob] = {}
         """The batches of the jobs that wait; a canceled job's is dropped at once."""
         self._submitting = threading.Lock()
+        self._closing = False
+
+    def take_up(self) -> list[str]:
+        """Queue the jobs that were accepted before this process began and are not in the checkpoint's weights.
+
+        Gives the jobs that were trained, but are neither in these weights nor can be trained again.
+        """
+        self._forget_saved()
+        accepted = set(self._accepted)
+        lost = [job_id for job_id in self._ledger.removed if job_id not in accepted]
+        for job_id in self._accepted:
+            if job_id in self._ledger:
+                continue
+            job = self._accepted.read(job_id)
+            if job is None or job.program is not None:  # a folder of others must not start one; the harness sends it
+                self._accepted.remove(job_id)
+                continue
+            try:
+                resolved, found = self.learner.resolved(job.config), batch_findings(job, self.loaded)
+            except AlgorithmError as error:
+                resolved, found = None, [error.message]
+            if resolved is None or found:  # the folder may be of others, or the model another one
+                logger.warning("job %s, which was accepted, cannot be trained and is forgotten: %s", job_id, found[0])
+                self._accepted.remove(job_id)
+                continue
+            logger.info("training job %s, which was accepted before the backend ended", job_id)
+            self._queue(job, resolved, digest_of(job))
+        return lost
 
     def find(self, job_id: str) -> Job | None:
         """Find a job of this process, or one from the ledger."""
@@ -205,16 +121,19 @@ class TrainingJobs(JobTable):
         """Queue a job; a known id is not queued again.
 
         Raises:
-            AlgorithmError: the settings name no algorithm, or contradict it.
+            AlgorithmError: the settings name no algorithm, or contradict it; or no programs are run here.
             TooManyJobs: too many jobs wait, or too large ones.
             ValueError: the id is known, but of another batch.
 
         """
-        resolved, digest = resolved_for(job.config, self.loaded), _digest(job)
+        resolved, digest = self.learner.resolved(job.config), digest_of(job)
+        if job.program is not None and not self._runs_programs:
+            raise AlgorithmError("this backend runs no programs: only the one that `nat finetune` starts does")
         with self._submitting:
             known = self.find(job.id)
             if known is None:
                 self._check_room(job)
+                self._accepted.add(job)
                 return self._queue(job, resolved, digest)
         if known.digest not in {None, digest}:
             raise ValueError(f"job {job.id!r} is known with another batch or configuration; choose a new id")
@@ -227,10 +146,17 @@ class TrainingJobs(JobTable):
         return state
 
     def close(self) -> None:
-        """Stop all jobs and the engine, and save weights that no checkpoint has."""
+        """Stop all jobs and the engine, and save weights that no checkpoint has; jobs go on when it starts again."""
+        self._closing = True
         self.stop()
         self._engine.close()
         self._saving.close()
+
+    def mismatch(self, job_id: str, *, gradients: bool = False) -> TokenMismatch:
+        """How far the learner was from the sampler before a job; only that of the last job is kept."""
+        trained, found = self._compared
+        found = found if trained == job_id else TokenMismatch(differences=None)
+        return found if gradients else found.model_copy(update={"gradients": None})
 
     async def export(self, name: str) -> ExportedModel:
         """Write the current weights to the exports folder, between two jobs.
@@ -242,7 +168,7 @@ class TrainingJobs(JobTable):
         target = self._output_dir.resolve() / EXPORTS / name
 
         def write() -> ExportedModel:
-            adapter = export_model(self.loaded, target)
+            adapter = self._export(target)
             return ExportedModel(
                 path=str(target),
                 adapter_path=None if adapter is None else str(adapter),
@@ -250,6 +176,9 @@ class TrainingJobs(JobTable):
             )
 
         return await asyncio.wrap_future(self._engine.run_exclusive(write))
+
+    def _export(self, target: Path) -> Path | None:
+        return export_model(self.loaded, target)
 
     async def keep_best(self) -> SavedCheckpoint:
         """Keep a checkpoint of the current weights as the best so far, between two jobs."""
@@ -271,11 +200,12 @@ class TrainingJobs(JobTable):
             AlgorithmError: the settings name no algorithm, or contradict it.
 
         """
-        resolved = resolved_for(config, self.loaded)
+        resolved = self.learner.resolved(config)
 
         def begin() -> None:
             self._saving.finish()
             self.learner.begin_phase(resolved)
+            self._saving.save()
 
         await asyncio.wrap_future(self._engine.run_exclusive(begin))
         return resolved.report()
@@ -292,9 +222,26 @@ class TrainingJobs(JobTable):
 
     def _queue(self, request: TrainingJob, resolved: Resolved, digest: str) -> JobState:
         job = self.add(request.id, digest)
+        job.finished.add_done_callback(lambda _: self._ended(job.state))
         self._waiting[request.id] = request
         self._engine.run_exclusive(lambda: self._begin(job, resolved), beside=request.serve_meanwhile)
         return job.state
+
+    def _ended(self, state: JobState) -> None:
+        if state.status is not JobStatus.COMPLETED and state.id not in self._ledger and not self._closing:
+            self._accepted.remove(state.id)  # of one in the ledger, only the checkpoint has failed
+
+    def _save(self, done: list[JobState]) -> None:
+        """Save the weights, which all jobs of the ledger made: the next one is trained after this has ended."""
+        self._checkpoints.save(self.loaded, self.learner, done)
+        self._forget_saved()
+
+    def _forget_saved(self) -> None:
+        """Drop the batches that would not be trained again if the newest checkpoint were damaged."""
+        step = self._checkpoints.fallback_step()
+        for job_id in self._accepted:
+            if (trained := self._ledger.find(job_id)) is not None and trained.step <= step:
+                self._accepted.remove(job_id)
 
     def _begin(self, job: Job, resolved: Resolved) -> None:
         request = self._waiting.pop(job.state.id, None)
@@ -304,13 +251,21 @@ class TrainingJobs(JobTable):
     def _train(self, request: TrainingJob, resolved: Resolved, job: Job, report: Report) -> JobState:
         self._saving.finish()
         steps: list[dict[str, float]] = []
+
+        def compared(rows: Sequence[Row], start: ByRow, gradients: ByRow) -> None:
+            found = token_mismatch(request.groups, rows, start), token_gradients(request.groups, rows, gradients)
+            self._compared = request.id, TokenMismatch(differences=found[0], gradients=found[1])
+
+        update = partial(self.learner.update, request.groups, resolved, on_step=steps.append, on_compared=compared)
+        if request.program is not None:
+            program = ProgramUpdate(request, request.program, resolved, self.loaded, self._output_dir)
+            update = partial(update, program=program)
         with self._engine.updating():
             if request.serve_meanwhile:
-                metrics = self._update_beside(request, resolved, report, steps.append)
+                metrics = self._update_beside(update, report, kept=request.earlier_weights)
             else:
                 self._pair = None
-                report = self._sharing(report)
-                metrics = self.learner.update(request.groups, resolved, report=report, on_step=steps.append)
+                metrics = update(report=self._sharing(report))
             self._engine.serve(f"{self._engine.policy_version.rpartition('@')[0]}@{self.learner.step}")
         if self._pair is not None:
             self._pair.version = self._engine.policy_version
@@ -320,15 +275,14 @@ class TrainingJobs(JobTable):
         self._saving.completed(done)
         return done
 
-    def _update_beside(
-        self, request: TrainingJob, resolved: Resolved, report: Report, on_step: OnStep
-    ) -> dict[str, float]:
+    def _update_beside(self, update: Callable[..., dict[str, float]], report: Report, kept: int) -> dict[str, float]:
         """Train a second copy of the weights, and answer requests with the first one between micro-batches."""
         if self._pair is None:
             self._pair = WeightPair(
                 self.loaded.trainable_parameters(),
                 version=self._engine.policy_version,
                 finish_begun=self._engine.finish_begun,
+                kept=kept,
             )
         pair = self._pair
 
@@ -337,7 +291,7 @@ class TrainingJobs(JobTable):
             with pair.serving():
                 self._engine.sample()
 
-        return self.learner.update(request.groups, resolved, report=answer_requests, on_step=on_step, pair=pair)
+        return update(report=answer_requests, pair=pair)
 
     def _sharing(self, report: Report) -> Report:
         def reported(percent: float) -> None:
@@ -347,25 +301,5 @@ class TrainingJobs(JobTable):
         return reported
 
 
-def _digest(job: TrainingJob) -> str:
-    """Digest of a request, rollout by rollout, so that other threads may run in between."""
-    digest = sha256(job.model_dump_json(exclude={"groups"}).encode())
-    for group in job.groups:
-        digest.update(group.model_dump_json(exclude={"rollouts"}).encode())
-        for rollout in group.rollouts:
-            digest.update(rollout.model_dump_json().encode())
-    return digest.hexdigest()
-
-
 def _num_tokens(job: TrainingJob) -> int:
     return sum(len(row.token_ids) for group in job.groups for rollout in group.rollouts for row in rollout.rows)
-
-
-def _failure(error: TrainingFailed | EngineFailed) -> JobFailure:
-    kind = error.kind if isinstance(error, UpdateRejected) else "internal"
-    return JobFailure.model_validate({"type": kind, "message": error.message, "hint": error.hint or ""})
-
-
-def _internal(error: Exception) -> JobFailure:
-    found = explained(error)
-    return JobFailure(type="internal", message=found.message, hint=found.hint)

@@ -7,23 +7,22 @@ gives the log probabilities of the start. Those of rows that come later are comp
 the sampler's, even if the ratio of the loss does not use them.
 
 With a `WeightPair`, requests are answered from one copy of the weights while the other is trained, so a batch may come
-from the weights of one update ago. Its tokens are compared with the weights that sampled them.
+from earlier weights. Its tokens are compared with the weights that sampled them.
 
 Policy and reference score each token at the temperature that it was sampled at, as the sampler does. Log probabilities
 of other weights or other tokens fail a check in checks.py.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from math import sqrt
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from math import isfinite, isnan, nan, sqrt
 from random import Random
 from statistics import fmean
 from time import perf_counter
 
 import torch
-from transformers import PreTrainedModel
 
 from nat.backend.algorithms.registry import Resolved, resolve
 from nat.backend.devices import widest_dtype
@@ -31,9 +30,9 @@ from nat.backend.memory import return_pages_if_short
 from nat.backend.model import LoadedModel
 from nat.backend.training.agreement import Agreement, Moved
 from nat.backend.training.batch import Batch, Row, make_batch, sampled_tokens_per_rollout
-from nat.backend.training.checkpointing import Checkpointing
 from nat.backend.training.checks import (
     Difference,
+    check_delivered,
     check_finite,
     check_gradient,
     check_sampler_logprobs,
@@ -41,21 +40,23 @@ from nat.backend.training.checks import (
 )
 from nat.backend.training.completions import Completion, completions_of, mismatched, sequence_slopes
 from nat.backend.training.fast_linear import use_fastest_products
-from nat.backend.training.loss import AnchorTable, ByRow, Loss, by_row, joined, micro_batch_loss, rollout_weights
+from nat.backend.training.loss import AnchorTable, ByRow, joined, rollout_weights
 from nat.backend.training.metrics import TokenSums, batch_metrics, difference_metrics
-from nat.backend.training.micro_batch import MicroBatch, make_micro_batch, optimizer_steps, pack
+from nat.backend.training.micro_batch import optimizer_steps
 from nat.backend.training.mismatch import (
     OWN_PROBE,
     Probe,
-    compared_tokens,
     drawn_rows,
     earlier_difference,
     policy_shift,
+    sampler_difference,
 )
-from nat.backend.training.optimizer import MasterAdamW, learning_rate_at, usual_learning_rate
+from nat.backend.training.optimizer import Change, MasterAdamW, learning_rate_at, usual_learning_rate
+from nat.backend.training.passes import Passes, StepShare, Task
+from nat.backend.training.ranks import Ranks
 from nat.backend.training.reference import Reference
 from nat.backend.training.weight_pair import WeightPair
-from nat.sizing.rules import micro_batch_tokens
+from nat.errors import BatchRefused
 from nat.wire.training import TrainingConfig, TrainingGroup
 
 logger = logging.getLogger(__name__)
@@ -70,15 +71,19 @@ _MOST_ATTEMPTS = 5
 
 Report = Callable[[float], None]
 """Takes the percentage that is done; an exception from it cancels the update and restores the weights."""
+OnCompared = Callable[[Sequence[Row], ByRow, ByRow], None]
+"""Takes the rows of an update, once all steps are done, with the learner's log probabilities at its start, and with the
+gradient of the loss at each log probability, summed over the steps."""
 OnStep = Callable[[dict[str, float]], None]
-"""Takes the metrics of one optimizer step, right after it; `num_gradient_steps` counts the steps of the update."""
+"""Takes the metrics of one optimizer step, right after it; `num_gradient_steps` counts the steps of the update, and
+`advantage_mean` has the sign that `advantage_size` lacks."""
 
 
 @dataclass(frozen=True)
 class _Earlier:
-    """Tokens of a batch that the weights before the last update sampled."""
+    """Tokens of a batch that the weights before the last updates sampled."""
 
-    version: str
+    versions: Collection[str]
     seen: Difference
     """How far those weights are from the sampler's log probabilities, on some of the rows."""
 
@@ -89,7 +94,23 @@ class _Callbacks:
 
     report: Report
     on_step: OnStep
+    on_compared: OnCompared
     earlier: _Earlier | None
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """What came of the steps that a program took elsewhere."""
+
+    weights: Mapping[str, torch.Tensor]
+    """All trained weights, by name."""
+    steps: Sequence[dict[str, float]]
+    """Metrics of each optimizer step, as far as it told them."""
+    metrics: Mapping[str, float]
+
+
+Elsewhere = Callable[[Sequence[Row], ByRow, ByRow, Report], Delivered]
+"""Trains on rows, with the policy's log probabilities and the reference's, if these are needed."""
 
 
 @dataclass
@@ -98,12 +119,12 @@ class _Update:
 
     resolved: Resolved
     watchers: _Callbacks
-    sums: TokenSums
+    total: StepShare
+    """Of all steps."""
     num_steps: int
     completions: Sequence[Completion] = ()
     anchors: AnchorTable = field(default_factory=AnchorTable)
     steps_done: int = 0
-    packed_tokens: int = 0
     passes: int = 0
     passes_done: int = 0
 
@@ -115,24 +136,29 @@ class _Update:
 class Learner:
     """Trains a loaded model; `step` counts its optimizer steps over all updates."""
 
-    def __init__(self, policy: LoadedModel, reference: Reference, probe: Probe = OWN_PROBE) -> None:
+    def __init__(
+        self, policy: LoadedModel, reference: Reference, probe: Probe = OWN_PROBE, ranks: Ranks | None = None
+    ) -> None:
         self._policy = policy
-        self._reference = reference
-        self._agreement = Agreement(policy, probe, self._score)
-        use_fastest_products(policy.model)
-        self._checkpointing = Checkpointing(policy.model)
-        self._enough_tokens = micro_batch_tokens(policy.widest, cpu=policy.device.type == "cpu")
+        self.reference = reference
+        use_fastest_products(policy.model, deterministic=policy.shapes is not None)
         self.optimizer = MasterAdamW(policy.trainable_parameters())
+        self._passes = Passes(policy, self.optimizer, ranks)
+        self._agreement = Agreement(policy, probe, self._passes.score)
         self.step = 0
         self.first_step = 0
         """The step from which warmup and decay of the learning rate count."""
+
+    def resolved(self, config: TrainingConfig) -> Resolved:
+        """Give the settings that an update uses; AlgorithmError if they name no algorithm, or contradict it."""
+        return resolved_for(config, self._policy)
 
     def begin_phase(self, resolved: Resolved) -> None:
         """Go on with another algorithm: fresh optimizer state and schedule, the current weights as reference."""
         self.optimizer.forget()
         self.first_step = self.step
         if _needs_reference(resolved):
-            self._reference.begin_here()
+            self.reference.begin_here()
 
     def update(
         self,
@@ -141,12 +167,15 @@ class Learner:
         *,
         report: Report = lambda _: None,
         on_step: OnStep = lambda _: None,
+        on_compared: OnCompared = lambda _rows, _start, _gradients: None,
         pair: WeightPair | None = None,
+        program: Elsewhere | None = None,
     ) -> dict[str, float]:
         """Train on one batch and give its metrics; a batch without any signal changes nothing.
 
         If a step fails, all steps of the update are undone, also those that `on_step` has seen. With a `pair`, its
-        second copy is trained, and `report` may put the served one in place.
+        second copy is trained, and `report` may put the served one in place. A `program` takes the steps elsewhere; its
+        weights are used as they are, without the bound `max_kl`.
 
         Raises:
             UpdateRejected: a check failed; weights, optimizer state and step are as before.
@@ -161,9 +190,12 @@ class Learner:
                 self._policy.linears.forget()  # the update needs their memory, and makes them worthless
                 return_pages_if_short()  # what sampling and the last update have left in pieces would add to its peak
             earlier = None if pair is None else self._earlier(batch.rows, resolved, pair)
-            watchers = _Callbacks(report, on_step, earlier)
+            watchers = _Callbacks(report, on_step, on_compared, earlier)
             with nullcontext() if pair is None else pair.training(), self.all_or_nothing():
-                metrics |= self._train(batch, resolved, watchers)
+                if program is None:
+                    metrics |= self._train(batch, resolved, watchers)
+                else:
+                    metrics |= self._train_elsewhere(program, batch, resolved, watchers)
                 if pair is not None:
                     pair.finish_requests()
             if pair is not None:
@@ -174,15 +206,48 @@ class Learner:
 
     def rehearse(self, rows: Sequence[Row], resolved: Resolved) -> float:
         """Give the seconds of a forward and backward pass over a micro-batch of these rows; nothing changes."""
-        choice, batch = resolved.config.gradient_checkpointing, self._micro_batch(rows, {})
+        choice, batch = resolved.config.gradient_checkpointing, self._passes.micro_batch(rows, {})
         started = perf_counter()
         try:
-            with self._checkpointing.forward(choice, self._num_tokens(batch)):
-                scores = batch.scores(self._policy.model)
+            scores = self._passes.forward(batch, choice)
             scores.logprobs_K.mean().backward()  # type: ignore[no-untyped-call]  # torch declares it without types
             return perf_counter() - started
         finally:
             self.optimizer.zero_grad()
+
+    def accumulate(
+        self,
+        rows: Sequence[Row],
+        resolved: Resolved,
+        *,
+        gradient: bool = True,
+        advance: Callable[[], None] = lambda: None,
+    ) -> tuple[float, ByRow]:
+        """Add the gradient of a loss over some rows to that of the next `apply`; gives the loss and log probabilities.
+
+        The loss is the sum over all tokens of the rows, each with the weight of its row. If a pass fails, or
+        BatchRefused is raised as the loss is not finite, the gradient is as before.
+        """
+        task = Task(dict.fromkeys((row.rollout for row in rows), 1.0), AnchorTable(), resolved, earlier_versions=())
+        with self.optimizer.keeping_gradient(), torch.set_grad_enabled(gradient):
+            share = self._passes.gradient(self._passes.pack(rows, resolved.config), task, advance)
+            if not isfinite(loss := float(share.loss)):
+                raise BatchRefused(f"the loss of the batch is {loss}", hint="send smaller advantages or weights")
+        return loss, share.start
+
+    def apply(self, config: TrainingConfig, learning_rate: float, *, max_norm: float) -> dict[str, float]:
+        """Take one step along the accumulated gradient, and drop it.
+
+        Raises:
+            UpdateRejected: a check failed; weights, optimizer state and step are as before.
+
+        """
+        self.optimizer.configure(config)
+        with self.all_or_nothing():
+            norm = self.optimizer.clip(max_norm)
+            check_finite(norm)
+            change = self._take_step(learning_rate, norm, must_move=norm > 0 and learning_rate > 0)
+        return {"grad_norm": norm, "learning_rate": learning_rate, "update_ratio": change.norm / change.size}
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
@@ -197,17 +262,23 @@ class Learner:
             raise
 
     def _earlier(self, rows: list[Row], resolved: Resolved, pair: WeightPair) -> _Earlier | None:
-        """Check some of the rows that the weights of one update ago sampled, against those weights."""
-        config, version = resolved.config, pair.earlier_version
-        own = [row for row in rows if version is not None and version in (row.policy_versions or ())]
-        if version is None or not own:
-            return None
-        drawn = drawn_rows(own, Random(f"{config.seed}/{self.step}/earlier"))  # noqa: S311 - a sample, not a secret
-        with pair.earlier():
-            scored = self._scores(self._policy_weights, self._pack(drawn, config), lambda: None)
-        seen = earlier_difference(drawn, version, scored)
-        check_sampler_logprobs(seen, self._agreement.allowed(config.max_logprob_difference), earlier_version=version)
-        return _Earlier(version, seen)
+        """Check some of the rows that the weights before the last updates sampled, against those weights."""
+        config, total = resolved.config, Difference(mean=0.0, largest=0.0, tokens=0)
+        of_rows = {version for row in rows for version in row.policy_versions or ()}
+        versions = [version for version in pair.earlier_weights if version in of_rows]
+        lost = sorted(version for version in of_rows if version is not None and pair.lost(version))
+        if lost:
+            logger.info("tokens of the weights %s are not compared: they were gone with a restart", ", ".join(lost))
+        for version in versions:
+            own = [row for row in rows if version in (row.policy_versions or ())]
+            drawn = drawn_rows(own, Random(f"{config.seed}/{self.step}/earlier"))  # noqa: S311 - a sample, not a secret
+            with pair.earlier(version):
+                scored = self._passes.score(drawn, config)
+            seen = earlier_difference(drawn, version, scored)
+            allowed = self._agreement.allowed(config.max_logprob_difference)
+            check_sampler_logprobs(seen, allowed, earlier_version=version)
+            total = seen.joined(total)
+        return _Earlier([*versions, *lost], total) if versions or lost else None
 
     def _train(self, batch: Batch, resolved: Resolved, watchers: _Callbacks) -> dict[str, float]:
         rows, config, earlier = batch.rows, resolved.config, watchers.earlier
@@ -217,17 +288,18 @@ class Learner:
         needs_reference = _needs_reference(resolved)
         all_before = config.kl_penalty_coef > 0 or by_sequence
         in_first = {row.index for row in steps[0]}
-        before = self._pack(rows if all_before else [row for row in rows if row.index not in in_first], config)
-        packed = self._pack(rows, config) if needs_reference else []
-        update = _Update(resolved, watchers, TokenSums(self._policy.device), len(steps))
+        before = self._passes.pack(rows if all_before else [row for row in rows if row.index not in in_first], config)
+        packed = self._passes.pack(rows, config) if needs_reference else []
+        update = _Update(resolved, watchers, StepShare(TokenSums(self._policy.device)), len(steps))
         if by_sequence:
             update.completions = completions_of(rows, batch.pairs, resolved)
-        update.passes = len(before) + len(packed) + sum(len(self._pack(step, config)) for step in steps)
-        update.anchors.start = self._scores(self._policy_weights, before, update.advance)
-        update.anchors.reference = self._scores(self._reference.model, packed, update.advance)
+        update.passes = len(before) + len(packed) + sum(len(self._passes.pack(step, config)) for step in steps)
+        update.anchors.start = self._passes.scores(self._passes.policy, before, update.advance)
+        update.anchors.reference = self._passes.scores(self.reference.model, packed, update.advance)
         self.optimizer.configure(config)
         outcomes = [self._optimizer_step(step, update) for step in steps]
-        sums = update.sums
+        watchers.on_compared(rows, update.anchors.start, update.total.gradients)
+        sums = update.total.sums
         check_gradient(
             update.steps_done,
             rows=len(rows),
@@ -237,9 +309,10 @@ class Learner:
         )
         names = dict.fromkeys(name for outcome in outcomes for name in outcome)
         means = {name: fmean(outcome[name] for outcome in outcomes if name in outcome) for name in names}
+        unseen = isnan(means["update_ratio"])  # where a server has the weights
         check_weights_moved(
-            means["update_ratio"],
-            moved=means["update_ratio"] > 0 or self.step - self.first_step < config.warmup_steps,
+            0.0 if unseen else means["update_ratio"],
+            moved=unseen or means["update_ratio"] > 0 or self.step - self.first_step < config.warmup_steps,
             learning_rate=means["learning_rate"],
             grad_norm=means["grad_norm"],
         )
@@ -257,13 +330,42 @@ class Learner:
             **moved.metrics,
             **served,
             "usual_learning_rate": _learning_rate_for(self._policy) * resolved.algorithm.usual_rate,
-            "packed_tokens": update.packed_tokens / config.num_iterations,
+            "packed_tokens": update.total.packed_tokens / config.num_iterations,
             "optimizer_steps": update.steps_done,
             "skipped_steps": len(steps) - update.steps_done,
         }
 
+    def _train_elsewhere(
+        self, program: Elsewhere, batch: Batch, resolved: Resolved, watchers: _Callbacks
+    ) -> dict[str, float]:
+        """Take over the weights that a program makes of the batch, under the checks of our own updates."""
+        resolved = replace(resolved, config=resolved.config.model_copy(update={"max_kl": None}))
+        rows, config = batch.rows, resolved.config
+        self._agreement.measure_rounding(rows, config)
+        packed = self._passes.pack(rows, config)
+        update = _Update(resolved, watchers, StepShare(TokenSums(self._policy.device)), num_steps=1)
+        update.anchors.start = self._passes.scores(self._passes.policy, packed)
+        if _needs_reference(resolved):
+            update.anchors.reference = self._passes.scores(self.reference.model, packed)
+        seen = sampler_difference(rows, update.anchors.start)
+        check_sampler_logprobs(seen, self._agreement.allowed(config.max_logprob_difference))
+        delivered = program(rows, update.anchors.start, update.anchors.reference, watchers.report)
+        change = self.optimizer.replace(delivered.weights)
+        check_delivered(moved=change.moved)
+        update.steps_done = max(1, len(delivered.steps))
+        self.step += update.steps_done
+        self._policy.linears.forget()
+        moved = self._move_within_reach(rows, update)
+        served = self._agreement.served(rows, moved, update.anchors.start, config)
+        for step in delivered.steps:
+            watchers.on_step(step)
+        unknown = {index: torch.full_like(values, nan) for index, values in update.anchors.start.items()}
+        watchers.on_compared(rows, update.anchors.start, unknown)
+        ours = {"update_ratio": change.norm / change.size, "optimizer_steps": update.steps_done}
+        return {**delivered.metrics, **difference_metrics(seen), **moved.metrics, **served, **ours}
+
     def _optimizer_step(self, rows: list[Row], update: _Update) -> dict[str, float]:
-        resolved, config, sums = update.resolved, update.resolved.config, TokenSums(self._policy.device)
+        resolved, config = update.resolved, update.resolved.config
         if config.kl_penalty_coef > 0:
             update.anchors.penalise(rows, config.kl_penalty_coef)
         of_sequences = self._compare_completions(rows, update) if update.completions else {}
@@ -271,28 +373,40 @@ class Learner:
         weights_R = rollout_weights(torch.tensor(list(tokens.values())), resolved)
         weights = dict(zip(tokens, weights_R.tolist(), strict=True))
         self.optimizer.zero_grad()
-        losses = [self._accumulate(self._micro_batch(part, weights), update, sums) for part in self._pack(rows, config)]
+        earlier = update.watchers.earlier
+        task = Task(weights, update.anchors, resolved, () if earlier is None else earlier.versions)
+        share = self._passes.gradient(self._passes.pack(rows, config), task, update.advance)
+        update.total += share
+        update.anchors.start |= share.start
         norm = self.optimizer.clip(config.max_grad_norm)
-        check_sampler_logprobs(update.sums.sampler_difference, self._agreement.allowed(config.max_logprob_difference))
+        check_sampler_logprobs(
+            update.total.sums.sampler_difference, self._agreement.allowed(config.max_logprob_difference)
+        )
         factor = resolved.algorithm.learning_rate_factor(len(tokens), resolved.options)
         learning_rate = learning_rate_at(config, self.step - self.first_step) * factor
         outcome = {
-            "loss": float(sum(loss.total for loss in losses)),
-            "policy_loss": float(sum(loss.policy for loss in losses)),
+            "loss": float(share.loss),
+            "policy_loss": float(share.policy),
             "grad_norm": norm,
             "update_ratio": 0.0,
             "learning_rate": learning_rate,
             **of_sequences,
         }
-        check_finite(norm, tokens=sum(tokens.values()), rollouts=len(tokens))
+        check_finite(norm, over=f" over {sum(tokens.values())} tokens of {len(tokens)} rollouts")
         if norm > 0:  # else AdamW would move the weights by its momentum alone
-            change = self.optimizer.step(learning_rate)
-            check_weights_moved(change.norm, moved=change.moved, learning_rate=learning_rate, grad_norm=norm)
-            outcome["update_ratio"] = change.norm / change.size
-            self.step += 1
+            outcome |= self._take_step(learning_rate, norm).metrics
             update.steps_done += 1
-        update.watchers.on_step(sums.means() | outcome | {"num_gradient_steps": float(update.num_steps)})
+        of_step = {"num_gradient_steps": float(update.num_steps), "advantage_mean": share.sums.advantage_mean}
+        update.watchers.on_step(share.sums.means() | outcome | of_step)
         return outcome
+
+    def _take_step(self, learning_rate: float, norm: float, *, must_move: bool = True) -> Change:
+        """Update the weights; raises UpdateRejected if they are not finite, or none has changed that must."""
+        change = self.optimizer.step(learning_rate)
+        moved = change.moved or not must_move
+        check_weights_moved(change.norm, moved=moved, learning_rate=learning_rate, grad_norm=norm)
+        self.step += 1
+        return change
 
     def _compare_completions(self, rows: list[Row], update: _Update) -> dict[str, float]:
         """Set the slopes of a sequence loss over the completions of an optimizer step; gives its value and metrics."""
@@ -300,7 +414,7 @@ class Learner:
         completions = [each for each in update.completions if each.parts[0].row in own]
         current = anchors.start
         if update.steps_done:
-            current = self._score(rows, config)
+            current = self._passes.score(rows, config)
         metrics = {}
         if update.resolved.algorithm.needs_mismatched:
             metrics["mismatched_kl"] = self._mismatched_kl(rows, completions, config)
@@ -311,66 +425,12 @@ class Learner:
     def _mismatched_kl(self, rows: list[Row], completions: Sequence[Completion], config: TrainingConfig) -> float:
         """The mean over completions of log π - log π_ref of answers to other prompts."""
         others = mismatched(rows, completions, longest=self._policy.max_seq_length)
-        packed = self._pack(others, config)
+        packed = self._passes.pack(others, config)
         current, reference = (
-            self._scores(weights, packed, lambda: None) for weights in (self._policy_weights, self._reference.model)
+            self._passes.scores(weights, packed) for weights in (self._passes.policy, self.reference.model)
         )
         difference_K = joined(current, others) - joined(reference, others)
         return float(difference_K.sum(dtype=widest_dtype(difference_K.device))) / len(completions)
-
-    def _pack(self, rows: Sequence[Row], config: TrainingConfig) -> list[list[Row]]:
-        return pack(rows, config.micro_batch_tokens, self._enough_tokens, shares=self._policy.plain is None)
-
-    def _micro_batch(self, rows: Sequence[Row], weights: Mapping[int, float]) -> MicroBatch:
-        batch = make_micro_batch(rows, weights, self._policy.device)
-        self._checkpointing.check_room(self._num_tokens(batch))
-        return batch
-
-    def _num_tokens(self, batch: MicroBatch) -> int:
-        """Tokens that a pass over the micro-batch computes."""
-        return len(batch.packed.token_ids_T) if self._policy.plain is None else batch.packed.num_row_tokens
-
-    def _accumulate(self, batch: MicroBatch, update: _Update, sums: TokenSums) -> Loss:
-        """Add the gradient of one micro-batch; gives its share of the loss."""
-        num_tokens = self._num_tokens(batch)
-        with self._checkpointing.forward(update.resolved.config.gradient_checkpointing, num_tokens):
-            scores = batch.scores(self._policy.model)
-        if not all(row.index in update.anchors.start for row in batch.rows):
-            update.anchors.start |= by_row(batch.rows, scores.logprobs_K.detach())
-        loss, values = micro_batch_loss(scores, batch, update.anchors.of(batch.rows), update.resolved)
-        loss.total.backward()  # type: ignore[no-untyped-call]  # torch declares it without types
-        earlier = update.watchers.earlier
-        compared_K = compared_tokens(batch.rows, None if earlier is None else earlier.version)
-        for each in (sums, update.sums):
-            each.add(values, None if compared_K is None else compared_K.to(self._policy.device))
-        update.packed_tokens += num_tokens
-        update.advance()
-        return Loss(loss.total.detach(), loss.policy)
-
-    def _policy_weights(self) -> AbstractContextManager[PreTrainedModel]:
-        return nullcontext(self._policy.model)
-
-    @torch.no_grad()
-    def _scores(
-        self,
-        weights: Callable[[], AbstractContextManager[PreTrainedModel]],
-        micro_batches: Sequence[Sequence[Row]],
-        advance: Callable[[], None],
-    ) -> ByRow:
-        """Score all sampled tokens; gives log probabilities by row.
-
-        The weights are in place for one micro-batch at a time, because `advance` may answer requests with others.
-        """
-        found: ByRow = {}
-        for rows in micro_batches:
-            batch = self._micro_batch(rows, {})
-            with weights() as model:
-                found |= by_row(rows, batch.scores(model).logprobs_K)
-            advance()
-        return found
-
-    def _score(self, rows: Sequence[Row], config: TrainingConfig) -> ByRow:
-        return self._scores(self._policy_weights, self._pack(rows, config), lambda: None)
 
     def _move_within_reach(self, rows: list[Row], update: _Update) -> Moved:
         """Measure on random rows how far the policy moved; beyond `max_kl`, go back along the way that it came.
@@ -383,9 +443,9 @@ class Learner:
         drawn = drawn_rows(sampled, Random(f"{config.seed}/{self.step}/kl"))  # noqa: S311 - a sample, not a secret
         if not drawn:
             return Moved({})
-        packed, share, shortened = self._pack(drawn, config), 1.0, 0
+        packed, share, shortened = self._passes.pack(drawn, config), 1.0, 0
         while True:
-            after = self._scores(self._policy_weights, packed, lambda: None)
+            after = self._passes.scores(self._passes.policy, packed)
             shift = policy_shift(drawn, update.anchors.start, after, advantages=advantages)
             if config.max_kl is None or not shift.unasked > config.max_kl or shortened == _MOST_ATTEMPTS:
                 steps = update.steps_done
@@ -416,4 +476,4 @@ def resolved_for(config: TrainingConfig, policy: LoadedModel) -> Resolved:
 
 
 def _learning_rate_for(policy: LoadedModel) -> float:
-    return usual_learning_rate(policy.width, lora=policy.peft is not None)
+    return usual_learning_rate(policy.width, lora=policy.trains_adapter)

@@ -5,24 +5,11 @@ later steps, because its weights do not include those jobs. Only the offset of e
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from nat.wire.training import JobState, WireModel
-
-LEDGER = "jobs.jsonl"
-
-
-class TrainedJob(WireModel):
-    """One line of the ledger."""
-
-    step: int
-    """Optimizer steps up to and including this job."""
-    digest: str | None = None
-    """Digest of the request; None for a job that comes from a checkpoint of an older release."""
-    state: JobState
+from nat.wire.ledger import TrainedJob, trained_jobs
+from nat.wire.training import JobState
 
 
 class JobLedger:
@@ -30,14 +17,17 @@ class JobLedger:
 
     def __init__(self, path: Path, *, step: int = 0, jobs: Iterable[JobState] = ()) -> None:
         """Resume from a checkpoint of this step that contains these jobs."""
+        self.removed: list[str] = []
+        """Jobs that were trained after this step, and are not in the weights."""
         self._path = path
         self._places: dict[str, int] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         self._size = 0
-        for place, end, trained in list(self._lines()):
-            if trained.step > step:
-                break
+        for place, end, trained in list(trained_jobs(path)):
+            if self.removed or trained.step > step:
+                self.removed.append(trained.state.id)
+                continue
             self._places[trained.state.id] = place
             self._size = end
         os.truncate(path, self._size)
@@ -56,6 +46,9 @@ class JobLedger:
         self._places[trained.state.id] = self._size
         self._size += len(line)
 
+    def __contains__(self, job_id: str) -> bool:
+        return job_id in self._places
+
     def find(self, job_id: str) -> TrainedJob | None:
         """Read a job's line."""
         place = self._places.get(job_id)
@@ -64,15 +57,3 @@ class JobLedger:
         with self._path.open("rb") as file:
             file.seek(place)
             return TrainedJob.model_validate_json(file.readline())
-
-    def _lines(self) -> Iterator[tuple[int, int, TrainedJob]]:
-        """Each line with its start and end, up to a line that a crash cut short."""
-        place = 0
-        with self._path.open("rb") as file:
-            for line in file:
-                try:
-                    trained = TrainedJob.model_validate_json(line)
-                except ValidationError:
-                    return
-                yield place, place + len(line), trained
-                place += len(line)

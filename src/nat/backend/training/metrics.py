@@ -5,6 +5,8 @@ The sums stay on the device until the end, so that metrics never make the device
 Shapes: K sampled tokens of a micro-batch.
 """
 
+from typing import Self
+
 import torch
 from torch import Tensor
 
@@ -35,6 +37,7 @@ class TokenSums:
         terms = {
             "entropy": values.entropy_K,
             "advantage_size": values.advantages_K.abs(),
+            "advantage": values.advantages_K,
             "with_advantage": values.advantages_K != 0,
             "clip_fraction_low": values.clipped_low_K,
             "clip_fraction_high": values.clipped_high_K,
@@ -55,6 +58,15 @@ class TokenSums:
         self._num_compared += len(gap_K)
         self._count += len(values.logprobs_K)
 
+    def __iadd__(self, other: Self) -> Self:
+        """Add the sums of other tokens."""
+        for name, value in other._sums.items():
+            self._sums[name] = self._sums.get(name, self._zero) + value
+        self._largest = torch.maximum(self._largest, other._largest)
+        self._num_compared += other._num_compared
+        self._count += other._count
+        return self
+
     @property
     def sampler_difference(self) -> Difference:
         """How far the learner at the start of the update is from the sampler with the same weights."""
@@ -67,6 +79,11 @@ class TokenSums:
         return float(self._sums["with_advantage"]) / self._count
 
     @property
+    def advantage_mean(self) -> float:
+        """Mean advantage of the tokens."""
+        return float(self._sums["advantage"]) / self._count
+
+    @property
     def clipped(self) -> float:
         """Share of the tokens that were clipped."""
         return float(self._sums["clip_fraction_low"] + self._sums["clip_fraction_high"]) / self._count
@@ -76,7 +93,7 @@ class TokenSums:
 
         What compares with the sampler is a mean over sampled tokens, and missing where there are none.
         """
-        apart = {"with_advantage", "logprob_diff_mean"}
+        apart = {"advantage", "with_advantage", "logprob_diff_mean"}
         sums = {name: float(value) for name, value in self._sums.items() if name not in apart}
         sampled, kl, weight, weight_squared = map(sums.pop, ("sampled", "sampler_kl", "weight", "weight_squared"))
         found = {name: value / self._count for name, value in sums.items()}

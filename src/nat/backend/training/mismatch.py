@@ -7,9 +7,10 @@ Shapes: K sampled tokens of a row.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from itertools import groupby
+from math import ceil, inf, nan
 from random import Random
 from typing import NamedTuple
 
@@ -24,9 +25,10 @@ from nat.backend.training.batch import Row
 from nat.backend.training.checks import Difference
 from nat.backend.training.loss import ByRow, joined, k3
 from nat.backend.training.micro_batch import known, logprob_tensor, shared_prefix, temperature_tensor
+from nat.wire.training import TrainingGroup
 
-SamplerScore = Callable[[LoadedModel, Sequence[Row]], ByRow]
-"""Scores rows on the sampler's path."""
+SamplerScore = Callable[[LoadedModel, Sequence[Row]], Sequence[ByRow]]
+"""Scores rows on the path of each sampler."""
 
 _MAX_ROWS = 8
 _MAX_TOKENS = 1024
@@ -37,6 +39,7 @@ _TOGETHER = 4
 """Rows of a group of which all but the first cost little."""
 _MOST_DRAWN, _MOST_DRAWN_TOKENS = 32, 512
 """Bounds on rows beyond that share."""
+_LARGEST_HALF = torch.finfo(torch.float16).max
 
 
 def probe_rows(rows: Sequence[Row]) -> list[Row]:
@@ -139,24 +142,63 @@ def difference(rows: Sequence[Row], one: ByRow, other: ByRow) -> Difference:
     return _difference((_joined(rows, one) - _joined(rows, other)).abs())
 
 
+def farthest(rows: Sequence[Row], scores: Sequence[ByRow], learned: ByRow) -> ByRow:
+    """Of several samplers' log probabilities, those that differ most from the learner's."""
+    return max(scores, key=lambda each: torch.tensor(difference(rows, learned, each).mean).nan_to_num(nan=inf).item())
+
+
+def sampler_difference(rows: Sequence[Row], start: ByRow) -> Difference:
+    """Compare the sampler's log probabilities with those of the weights at an update's start, where both are."""
+    of_sampler, cpu = [logprob for row in rows for logprob in row.sampler_logprobs], torch.device("cpu")
+    return _difference((_joined(rows, start) - logprob_tensor(of_sampler, cpu)).abs()[known(of_sampler, cpu)])
+
+
 def earlier_difference(rows: Sequence[Row], version: str, scored: ByRow) -> Difference:
     """Compare the sampler's log probabilities with `scored`, on the tokens that the weights of this version sampled."""
     of_sampler, cpu = [logprob for row in rows for logprob in row.sampler_logprobs], torch.device("cpu")
     gap_K = (_joined(rows, scored) - logprob_tensor(of_sampler, cpu)).abs()
-    return _difference(gap_K[sampled_by(rows, version) & known(of_sampler, cpu)])
+    return _difference(gap_K[sampled_by(rows, {version}) & known(of_sampler, cpu)])
 
 
-def sampled_by(rows: Sequence[Row], version: str) -> Tensor:
-    """Tell for each sampled token if the weights of this version sampled it; gives bool [K]."""
-    return torch.tensor([each == version for row in rows for each in row.policy_versions or [None] * len(row.targets)])
+def token_mismatch(groups: Sequence[TrainingGroup], rows: Sequence[Row], start: ByRow) -> bytes | None:
+    """The learner's log probabilities before an update less the sampler's; None if no token has both.
+
+    Gives a little-endian float16 for each token of the groups' spans in their order, and NaN where one is missing.
+    Tokens from earlier weights differ by what was learned since, too.
+    """
+    sampled = torch.tensor([nan if x is None else x for row in rows for x in row.sampler_logprobs], dtype=torch.float64)
+    gap_K = _of_all_tokens(groups, rows, _joined(rows, start) - sampled)
+    if gap_K.isnan().all():
+        return None
+    return gap_K.clamp(-_LARGEST_HALF, _LARGEST_HALF).half().numpy().astype("<f2").tobytes()
 
 
-def compared_tokens(rows: Sequence[Row], earlier_version: str | None) -> Tensor | None:
+def token_gradients(groups: Sequence[TrainingGroup], rows: Sequence[Row], gradients: ByRow) -> bytes:
+    """The gradient at each token's log probability, laid out likewise, as little-endian float32."""
+    return _of_all_tokens(groups, rows, _joined(rows, gradients)).float().numpy().astype("<f4").tobytes()
+
+
+def _of_all_tokens(groups: Sequence[TrainingGroup], rows: Sequence[Row], values_K: Tensor) -> Tensor:
+    """Lay out the values of the rows' tokens over all tokens of the groups' spans, in their order; NaN elsewhere."""
+    sizes = [sum(row.num_sampled for row in rollout.rows) for group in groups for rollout in group.rollouts]
+    found = [torch.full((size,), nan, dtype=torch.float64) for size in sizes]
+    parts = torch.split(values_K, [len(row.targets) for row in rows])
+    for number, own in groupby(zip(rows, parts, strict=True), key=lambda each: each[0].rollout):
+        found[number] = torch.cat([part for _, part in own])
+    return torch.cat(found)
+
+
+def sampled_by(rows: Sequence[Row], versions: Collection[str]) -> Tensor:
+    """Tell for each sampled token if weights of these versions sampled it; gives bool [K]."""
+    return torch.tensor([each in versions for row in rows for each in row.policy_versions or [None] * len(row.targets)])
+
+
+def compared_tokens(rows: Sequence[Row], earlier_versions: Collection[str]) -> Tensor | None:
     """Tell for each token if the weights at the start of the update sampled it; gives bool [K], or None for all."""
     sampled_K = known([logprob for row in rows for logprob in row.sampler_logprobs], torch.device("cpu"))
-    if earlier_version is None:
+    if not earlier_versions:
         return None if sampled_K.all() else sampled_K
-    return sampled_K & ~sampled_by(rows, earlier_version)
+    return sampled_K & ~sampled_by(rows, earlier_versions)
 
 
 def _difference(gap: Tensor) -> Difference:
@@ -263,8 +305,8 @@ def _step(loaded: LoadedModel, batch: StepBatch | PlainBatch, slots: Sequence[Ro
 class Probe:
     """How an update is proven to be served: what sampler and learner both score after it."""
 
-    score: SamplerScore = served_logprobs
-    """Scores on the sampler's path, after it has taken over the weights."""
+    score: SamplerScore = lambda loaded, rows: [served_logprobs(loaded, rows)]
+    """Scores on the path of each sampler, after it has taken over the weights."""
     choose: Callable[[Sequence[Row]], list[Row]] = probe_rows
     """Chooses tokens from the rows of the batch."""
 

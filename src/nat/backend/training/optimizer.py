@@ -8,7 +8,7 @@ first step, so the first gradient is computed without them.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -83,6 +83,13 @@ class Change(NamedTuple):
     """Norm of the weights before the step."""
     moved: bool
     """True if a master copy changed; small steps add up there before the model's precision shows them."""
+    grad_norm: float | None = None
+    """Norm of the gradient, if only the step has shown it."""
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        found = {} if self.grad_norm is None else {"grad_norm": self.grad_norm}
+        return found | {"update_ratio": self.norm / self.size}
 
 
 class MasterAdamW:
@@ -115,6 +122,27 @@ class MasterAdamW:
         for master in self._masters.values():
             master.grad = None
 
+    def with_gradient(self) -> list[str]:
+        """Names of the weights that have a gradient."""
+        return [name for name, master in self._masters.items() if master.grad is not None]
+
+    def gradients(self, names: Sequence[str]) -> list[Tensor]:
+        """The gradients of these weights, to change in place; those that have none get zeros."""
+        for master in (masters := [self._masters[name] for name in names]):
+            master.grad = torch.zeros_like(master) if master.grad is None else master.grad
+        return [master.grad for master in masters if master.grad is not None]
+
+    @contextmanager
+    def keeping_gradient(self) -> Iterator[None]:
+        """Restore the gradient that was there if the block fails."""
+        kept = {name: master.grad.clone() for name, master in self._masters.items() if master.grad is not None}
+        try:
+            yield
+        except BaseException:
+            for name, master in self._masters.items():
+                master.grad = kept.get(name)
+            raise
+
     def clip(self, max_norm: float) -> float:
         """Scale the gradient down to `max_norm`; gives its norm before clipping (0 if there is no gradient)."""
         return float(nn.utils.clip_grad_norm_(self._masters.values(), max_norm))
@@ -133,6 +161,22 @@ class MasterAdamW:
                 in_pieces = 0
         norm, size, moved = (torch.stack(values) for values in zip(*changes, strict=True))
         return Change(float(norm.norm()), float(size.norm()), moved=bool(moved.any()))
+
+    @torch.no_grad()
+    def replace(self, weights: Mapping[str, Tensor]) -> Change:
+        """Put these weights, which another trainer made, in place of all; AdamW begins anew with them."""
+        changes = []
+        for name, parameter in self._parameters.items():
+            master = self._masters[name]
+            before = master.detach().clone()
+            self._keep(name, before)
+            master.copy_(weights[name])
+            if master is not parameter:
+                _round(master, parameter)
+            changes.append((_distance(master, before), _norm(before)))
+        self.forget()
+        norm, size = (float(torch.stack(values).norm()) for values in zip(*changes, strict=True))
+        return Change(norm, size, moved=norm > 0)
 
     def _step(self, name: str, learning_rate: float) -> tuple[Tensor, Tensor, Tensor]:
         """Update one parameter; gives the norm of its change, its norm before, and whether its master moved."""

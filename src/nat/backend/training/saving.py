@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from time import perf_counter
 
-from nat.wire.serving import SaveEvery
+from nat.wire.serving import NumberOrAuto
 from nat.wire.training import JobState
 
 _SHARE = 0.1
@@ -28,7 +28,7 @@ class Saving:
     def __init__(
         self,
         save: Callable[[list[JobState]], object],
-        save_every: SaveEvery,
+        save_every: NumberOrAuto,
         *,
         clock: Callable[[], float] = perf_counter,
     ) -> None:

@@ -1,7 +1,7 @@
 """Two copies of the trained weights: one answers requests while the other is trained.
 
 The tensors that answer requests stay at their place in memory, so what refers to them stays valid. A parameter points
-to one of its two copies at a time. Only the model thread uses a pair.
+to one of its copies at a time. Only the model thread uses a pair.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +14,7 @@ Weights = Mapping[str, Tensor]
 
 
 class WeightPair:
-    """The served weights, and a second copy: the weights in training, or after an update those before it."""
+    """The served weights, and further copies: the weights in training, and those before the last updates."""
 
     def __init__(
         self,
@@ -22,16 +22,25 @@ class WeightPair:
         *,
         version: str,
         finish_begun: Callable[[], None] = lambda: None,
+        kept: int = 1,
     ) -> None:
-        """`finish_begun` finishes all requests that have begun."""
+        """`finish_begun` finishes all requests that have begun; `kept` updates can be looked back."""
         self._parameters = dict(parameters)
         self._served = {name: parameter.data for name, parameter in self._parameters.items()}
-        self._second = {name: torch.empty_like(data) for name, data in self._served.items()}
+        self._second: Weights = {}
         self._finish_begun = finish_begun
+        self._kept = kept
+        self._first = version
         self.version = version
         """Version of the served weights; the owner sets it after an update."""
-        self.earlier_version: str | None = None
-        """Version of the weights before the last update; None if that update failed or there was none."""
+        self.earlier_weights: dict[str, Weights] = {}
+        """The weights before the last updates by version, the oldest first; a failed update loses the oldest."""
+
+    def lost(self, version: str) -> bool:
+        """Whether a process that has ended served these weights, so that there is nothing to compare with."""
+        (own, first), (name, step) = (each.rpartition("@")[::2] for each in (self._first, version))
+        late = name == own and first.isdigit() and step.isdigit() and int(step) < int(first)
+        return late and len(self.earlier_weights) < self._kept
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -39,18 +48,21 @@ class WeightPair:
 
         If the block fails, the served weights do not change.
         """
-        self.earlier_version = None
+        known = self.earlier_weights
+        oldest = known.pop(next(iter(known))) if len(known) >= self._kept else None
+        self._second = second = oldest or {name: torch.empty_like(data) for name, data in self._served.items()}
         with torch.no_grad():
             for name, served in self._served.items():
-                self._second[name].copy_(served)
-        with self._placed(self._second, then=self._served):
+                second[name].copy_(served)
+        with self._placed(second, then=self._served):
             yield
         with torch.no_grad():
             for name, served in self._served.items():
                 before = served.clone()
-                served.copy_(self._second[name])
-                self._second[name].copy_(before)
-        self.earlier_version = self.version
+                served.copy_(second[name])
+                second[name].copy_(before)
+        known.pop(self.version, None)  # an update that moved nothing left it
+        known[self.version] = second
 
     def finish_requests(self) -> None:
         """Finish the requests that have begun with the served weights, at the end of `training`."""
@@ -64,10 +76,9 @@ class WeightPair:
             yield
 
     @contextmanager
-    def earlier(self) -> Iterator[None]:
-        """Put the weights of `earlier_version` in place for the time of the block, between two updates."""
-        assert self.earlier_version is not None, "there was no update"
-        with self._placed(self._second, then=self._served):
+    def earlier(self, version: str) -> Iterator[None]:
+        """Put these of the `earlier_weights` in place for the time of the block, between two updates."""
+        with self._placed(self.earlier_weights[version], then=self._served):
             yield
 
     @contextmanager

@@ -70,7 +70,7 @@ def check_server(control: Control, *, context: int) -> str:
             f"vLLM has no route {GENERATE}, which takes and gives token ids", hint="start it with --enable-scale-out"
         )
     models = control.get("/v1/models")
-    if models.is_error:
+    if not models.is_success:
         hint = (
             "set vllm_api_key, or VLLM_API_KEY, to the key of that server"
             if models.status_code == HTTPStatus.UNAUTHORIZED
@@ -114,10 +114,10 @@ def dtype_name(loaded: LoadedModel) -> str:
     return str(loaded.dtype).removeprefix("torch.")
 
 
-def probe_row(loaded: LoadedModel) -> Row:
+def probe_row(loaded: LoadedModel, tokens: int = _PROBE_TOKENS) -> Row:
     """A short row of tokens from all over the vocabulary."""
     last = loaded.vocab_size - 1
-    ids = [last * number // _PROBE_TOKENS for number in range(min(_PROBE_TOKENS, loaded.max_seq_length - 1))]
+    ids = [last * number // tokens for number in range(min(tokens, loaded.max_seq_length - 1))]
     count = len(ids) - 1
     return Row(
         index=0,
@@ -132,14 +132,14 @@ def probe_row(loaded: LoadedModel) -> Row:
     )
 
 
-def check_probe(loaded: LoadedModel, row: Row, served: ByRow) -> None:
-    """Compare the log probabilities of vLLM's model with those of the loaded one.
+def check_probe(loaded: LoadedModel, row: Row, served: ByRow, known: ByRow | None = None) -> None:
+    """Compare the log probabilities of vLLM's model with those that are `known`, or else of the loaded one.
 
     Raises:
         EngineNotStarted: they differ.
 
     """
-    seen = difference([row], served_logprobs(loaded, [row]), served)
+    seen = difference([row], known or served_logprobs(loaded, [row]), served)
     allowed = _ALLOWED.get(loaded.dtype, _ALLOWED_ROUNDED)
     if not seen.mean <= allowed:
         raise EngineNotStarted(

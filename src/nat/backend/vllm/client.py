@@ -102,7 +102,7 @@ async def generate(http: httpx.AsyncClient, request: Generate, explain: Explain)
         response = await http.post(GENERATE, content=_json(request), headers=_JSON)
     except httpx.TransportError as error:
         raise await asyncio.to_thread(explain, error) from error
-    if response.is_error:
+    if not response.is_success:
         raise _unanswered(response)
     return _generated(response.content)
 
@@ -116,7 +116,7 @@ async def stream(http: httpx.AsyncClient, request: Generate, explain: Explain) -
     """
     try:
         async with http.stream("POST", GENERATE, content=_json(request), headers=_JSON) as response:
-            if response.is_error:
+            if not response.is_success:
                 await response.aread()
                 raise _unanswered(response)
             async for line in response.aiter_lines():

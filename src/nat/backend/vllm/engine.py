@@ -7,7 +7,7 @@
 While the learner trains, vLLM goes on answering with the old weights. For the hand-over, new requests are held, begun
 ones finish, vLLM loads the weights, and a probe compares it with the learner. `serve` confirms the new version; without
 it, vLLM gets back the weights that the learner has restored. After a failed load no request is sent: our own vLLM is
-started again, and a server of the user's ends this one.
+started again, and a server of the user's ends this one. Of several engines, `fleet` calls and renews those that fail.
 """
 
 import asyncio
@@ -15,10 +15,9 @@ import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-import httpx
 import torch
 
 from nat.backend.inference.sequence import EngineLoad, Request
@@ -26,19 +25,20 @@ from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.loss import ByRow
 from nat.backend.vllm.checks import check_probe, check_server, probe_row
-from nat.backend.vllm.client import Control, refused
+from nat.backend.vllm.client import CONTROL_SECONDS, Control, refused
+from nat.backend.vllm.fleet import Fleet, Replica
 from nat.backend.vllm.gate import Gate
-from nat.backend.vllm.hand_over import SLEEP, WAKE_UP, HandOver
+from nat.backend.vllm.hand_over import SLEEP, WAKE_UP, GiveAll, HandOver
 from nat.backend.vllm.sampling import Caller
-from nat.backend.vllm.server import VllmServer
+from nat.backend.vllm.server import OwnServer, VllmServer
 from nat.backend.vllm.sleep import Sleeps, release_cached
 from nat.backend.vllm.wire import Served
-from nat.errors import BackendError, EngineFailed, EngineStopped, WeightsReplaced, describe_error
+from nat.errors import BackendError, EngineFailed, EngineNotStarted, EngineStopped, WeightsReplaced, describe_error
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Make = Callable[[Control, str], HandOver | None]
+Make = Callable[[GiveAll, str], HandOver | None]
 """Makes what hands weights over, from control calls and vLLM's name of the base model; None if nothing is trained."""
 
 
@@ -50,7 +50,7 @@ class VllmEngine:
     def __init__(
         self,
         loaded: LoadedModel,
-        server: VllmServer,
+        servers: Sequence[VllmServer],
         make_hand_over: Make,
         *,
         version: str,
@@ -59,8 +59,6 @@ class VllmEngine:
         """Start nothing yet; `start` follows once the learner's weights are those to serve."""
         self.loaded = loaded
         self.policy_version = version
-        self._server = server
-        self._control = Control(server.address, server.explain)
         self._make_hand_over = make_hand_over
         self.hand_over: HandOver | None = None
         """Gives vLLM the learner's weights; made by `start`, and None if nothing is trained."""
@@ -74,8 +72,8 @@ class VllmEngine:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="vllm", daemon=True)
         self._thread.start()
-        self._gate, self._http = self._await(_opened(server))
-        self._caller = Caller(self._http, loaded, server.explain)
+        self._gate, self._fleet = self._await(_opened(servers, self._none_left))
+        self._caller = Caller(self._fleet, loaded)
         self._requests: dict[Request, asyncio.Task[None]] = {}  # for the event loop only
         threads = torch.get_num_threads()
         self._learner = ThreadPoolExecutor(1, "model", initializer=lambda: torch.set_num_threads(threads))
@@ -87,14 +85,21 @@ class VllmEngine:
             EngineFailed: it does not start, is of a wrong version, lacks a route, or computes something else.
 
         """
-        self._server.watch(self._fail)
-        self._server.start()
+        if (sole := self._fleet.sole) is not None:
+            sole.server.watch(self._fail)
+        self._fleet.start()
         beginning = self._learner.submit(self._begin)
         try:
             beginning.result()
         except BaseException:
-            self._server.stop()  # so that a call that still waits for it ends, too
+            self._fleet.stop()  # so that a call that still waits for it ends, too
             raise
+        self._loop.call_soon_threadsafe(self._fleet.tend, self._bring_back)
+
+    @property
+    def places(self) -> list[str]:
+        """Where each engine samples."""
+        return [each.server.place for each in self._fleet.replicas]
 
     def names(self) -> list[str]:
         """The model's plain name, which always means the newest weights, and `name@step`."""
@@ -142,8 +147,8 @@ class VllmEngine:
         finally:
             self._settle()
 
-    def score(self, loaded: LoadedModel, rows: Sequence[Row]) -> ByRow:
-        """Hand the learner's weights over, then score rows by the path that answers requests.
+    def score(self, loaded: LoadedModel, rows: Sequence[Row]) -> list[ByRow]:
+        """Hand the learner's weights over, then have each engine score rows by the path that answers requests.
 
         Raises:
             EngineFailed: vLLM did not take them over, or does not answer.
@@ -155,7 +160,7 @@ class VllmEngine:
         self._wake_up()
         self._pending = True
         self.hand_over.load()
-        return self._await(self._caller.score(rows, self.hand_over.served))
+        return self._scored(rows, self.hand_over.served)
 
     def serve(self, version: str) -> None:
         """Answer with the weights that were handed over, under this version."""
@@ -176,24 +181,57 @@ class VllmEngine:
         if self._loop.is_closed():
             return
         self._failure = self._failure or BackendError("the backend was shut down before it had answered")
+        self._await(self._fleet.rest())
         self._await(self._fail_requests())  # a hand-over waits for them
         self._learner.shutdown(cancel_futures=True)
-        self._await(self._http.aclose())
-        self._server.stop()
-        self._control.close()
+        self._await(self._fleet.close())
+        self._fleet.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def _begin(self) -> None:
-        """On the model thread: check the server, hand over the weights, compare both models."""
-        base = check_server(self._control, context=self.loaded.max_seq_length)
-        self._served = Served(base)
-        self.hand_over = self._make_hand_over(self._control, base)
+        """On the model thread: check the servers, hand over the weights, compare all models."""
+        bases = set[str]()
+        self._give_all(lambda control: bases.add(check_server(control, context=self.loaded.max_seq_length)))
+        if len(bases) > 1:
+            found = ", ".join(sorted(bases))
+            hint = "start all of them with the same --served-model-name"
+            raise EngineNotStarted(f"the engines name their model differently: {found}", hint=hint)
+        self._served = Served(*bases)
+        self.hand_over = self._make_hand_over(self._give_all, self._served.model)
         if self.hand_over is not None:
             self._load(self.hand_over)
         row = probe_row(self.loaded)
-        check_probe(self.loaded, row, self._await(self._caller.score([row], self._served)))
+        for scored in self._scored([row], self._served):
+            check_probe(self.loaded, row, scored)
+        for failure in (each.failure for each in self._fleet.replicas if each.failure):
+            raise failure
+
+    def _give_all(self, use: Callable[[Control], None]) -> None:
+        """Make control calls at all engines, side by side; one that fails leaves, and if it is the only one, raises."""
+        self._await(self._fleet.every(lambda replica: asyncio.to_thread(replica.give, use)))
+
+    def _scored(self, rows: Sequence[Row], served: Served) -> list[ByRow]:
+        return self._await(self._fleet.every(lambda replica: self._caller.score(rows, served, replica)))
+
+    async def _bring_back(self, replica: Replica) -> None:
+        """Take an engine in again: it gets the weights that are served, and must score as another one does."""
+        with suppress(WeightsReplaced):  # one that hangs is not to hold the gate, for which an update waits
+            await self._caller.score([probe_row(self.loaded, 2)], self._served, replica, seconds=30.0)
+        async with self._gate.passing(), asyncio.timeout(CONTROL_SECONDS):
+            if (hand_over := self.hand_over) is not None:
+                await asyncio.to_thread(replica.give, hand_over.renew)
+            row = probe_row(self.loaded)
+            own = await self._caller.score([row], self._served, replica)
+            for peer in self._fleet.live[:1]:
+                check_probe(self.loaded, row, own, await self._caller.score([row], self._served, peer))
+            replica.failure = None
+
+    def _none_left(self, failure: EngineFailed) -> None:
+        """Servers of the user's that are not trained may come back."""
+        if self.hand_over is not None or any(isinstance(each.server, OwnServer) for each in self._fleet.replicas):
+            self._fail(failure)
 
     def _settle(self) -> None:
         """Restore what no `serve` has confirmed, then let requests in."""
@@ -221,9 +259,12 @@ class VllmEngine:
             self._asleep = False
 
     def _command(self, path: str, **query: str) -> None:
-        response = self._control.post(path, **query)
-        if response.is_error:
-            raise refused(response)
+        def command(control: Control) -> None:
+            response = control.post(path, **query)
+            if not response.is_success:
+                raise refused(response)
+
+        self._give_all(command)
 
     def _restore(self) -> None:
         hand_over = self.hand_over
@@ -236,7 +277,7 @@ class VllmEngine:
         except Exception:  # with the weights of a failed update it must not answer, whatever went wrong
             logger.exception("vLLM cannot go back to the weights before the update")
             try:
-                self._server.restart()
+                self._fleet.restart()
                 hand_over.reset()
                 self._load(hand_over)
             except EngineFailed as error:
@@ -273,8 +314,8 @@ class VllmEngine:
         except BaseExceptionGroup as group:
             error = group.exceptions[0]
             trained = self.hand_over is not None  # otherwise a server of the user's may come back
-            end = await self._caller.death() if trained and isinstance(error, EngineFailed) else None
-            end = error if isinstance(error, WeightsReplaced) else end
+            end = await self._fleet.death() if trained and isinstance(error, EngineFailed) else None
+            end = error if isinstance(error, WeightsReplaced) and self._fleet.sole else end
             if end is not None:  # no answer can be right any more
                 self._fail(end)
             request.listener.on_failed(self._failure or error)
@@ -306,6 +347,6 @@ class VllmEngine:
         await asyncio.gather(*self._requests.values(), return_exceptions=True)
 
 
-async def _opened(server: VllmServer) -> tuple[Gate, httpx.AsyncClient]:
+async def _opened(servers: Sequence[VllmServer], on_none_left: Callable[[EngineFailed], None]) -> tuple[Gate, Fleet]:
     """What belongs to the event loop."""
-    return Gate(), server.address.async_client()
+    return Gate(), Fleet(servers, on_none_left)

@@ -3,6 +3,7 @@
 import logging
 import os
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from nat.backend.devices import chosen_device, device_count
 from nat.backend.ended_thread import in_ended_thread
 from nat.backend.forecast import share_for_vllm
 from nat.backend.memory import total_bytes
@@ -17,10 +19,9 @@ from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.mismatch import probe_rows, thinned
 from nat.backend.vllm.checks import check_updates, dtype_name
-from nat.backend.vllm.client import Control
 from nat.backend.vllm.engine import VllmEngine
 from nat.backend.vllm.folders import folder_with_room, private_folder, weights_folder
-from nat.backend.vllm.hand_over import AdapterHandOver, HandOver, WeightsHandOver
+from nat.backend.vllm.hand_over import AdapterHandOver, GiveAll, HandOver, WeightsHandOver
 from nat.backend.vllm.server import OwnServer, ServerAtUrl, VllmServer
 from nat.backend.vllm.sleep import release_cached, sleep_rule
 from nat.backend.vllm.weights import must_untie, write_weights
@@ -36,7 +37,8 @@ _IN_PARTS = "which can prefill a prompt in parts; on a CPU, a seed then ends vLL
 _REFUSED_ON_CPU = {**_REFUSED, "--enable-chunked-prefill": _IN_PARTS, "--long-prefill-token-threshold": _IN_PARTS}
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM takes for --max-lora-rank."""
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_VISIBLE, _CORES = "CUDA_VISIBLE_DEVICES", "VLLM_CPU_OMP_THREADS_BIND"
+_PARALLEL = ("--tensor-parallel-size", "-tp")
 _PROBE_TOKENS = 64
 """Tokens that are scored after an update, each by a request of its own."""
 
@@ -59,12 +61,14 @@ def vllm_engine(options: ServeOptions, loaded: LoadedModel, *, version: str) -> 
         with weights_folder(place) as weights, weights_folder(disk) as first:
             sleeps = sleep_rule(options.vllm_sleep, loaded.device)
 
-            def hand_over(control: Control, base: str) -> HandOver | None:
+            def hand_over(give_all: GiveAll, base: str) -> HandOver | None:
                 if not trained:
                     return None
                 lora = loaded.peft is not None
-                check_updates(control, lora=lora, sleeps=sleeps is not None)
-                return (AdapterHandOver if lora else WeightsHandOver)(control, loaded, base, weights)
+                give_all(lambda control: check_updates(control, lora=lora, sleeps=sleeps is not None))
+                if lora:
+                    return AdapterHandOver(give_all, loaded, base, weights)
+                return WeightsHandOver(give_all, loaded, base, weights, keeps=len(servers) > 1)
 
             path = options.model  # a checkpoint, which `loaded` may come from, is deleted before vLLM is restarted
             if trained and options.vllm_url is None and must_untie(loaded):
@@ -72,8 +76,8 @@ def vllm_engine(options: ServeOptions, loaded: LoadedModel, *, version: str) -> 
                 path.mkdir()
                 in_ended_thread(partial(write_weights, loaded, path))
                 loaded.tokenizer.hf.save_pretrained(path)
-            server = _server(options, loaded, path, private)
-            yield VllmEngine(loaded, server, hand_over, version=version, sleeps=sleeps)
+            servers = _servers(options, loaded, path, private)
+            yield VllmEngine(loaded, servers, hand_over, version=version, sleeps=sleeps)
 
 
 def choose_probe(rows: Sequence[Row]) -> list[Row]:
@@ -81,10 +85,10 @@ def choose_probe(rows: Sequence[Row]) -> list[Row]:
     return thinned(probe_rows(rows), _PROBE_TOKENS)
 
 
-def _server(options: ServeOptions, loaded: LoadedModel, path: Path, private: Path) -> VllmServer:
-    if options.vllm_url is not None:
+def _servers(options: ServeOptions, loaded: LoadedModel, path: Path, private: Path) -> Sequence[VllmServer]:
+    if options.vllm_urls:
         key = options.vllm_api_key
-        return ServerAtUrl(options.vllm_url, None if key is None else key.get_secret_value())
+        return [ServerAtUrl(url, None if key is None else key.get_secret_value()) for url in options.vllm_urls]
     if (path / ADAPTER_CONFIG).is_file():
         raise EngineNotStarted(
             f"{path} is an adapter, which vLLM cannot start with",
@@ -95,22 +99,74 @@ def _server(options: ServeOptions, loaded: LoadedModel, path: Path, private: Pat
             "vLLM does not run on Apple's GPU, where the learner is", hint="use engine embedded, or set device to cpu"
         )
     command = shlex.split(options.vllm_command or "") or _COMMAND.split()
-    cards = own_cards(options.device, torch.cuda.device_count(), os.environ.get(_VISIBLE))
-    added = [*([] if cards else memory_arguments(options, loaded)), *shlex.split(options.vllm_args or "")]
+    learners = device_count(options.devices, chosen_device(options.device))
+    if loaded.device.type == "cpu":
+        cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else range(os.cpu_count() or 1)
+        every, shared = cores_of_engines(options, cores), False
+    else:
+        every, shared = cards_of_engines(options, torch.cuda.device_count(), os.environ.get(_VISIBLE), learners)
+    added = [*(memory_arguments(options, loaded) if shared else []), *shlex.split(options.vllm_args or "")]
     refused = _REFUSED_ON_CPU if loaded.device.type == "cpu" else _REFUSED
+    if options.replicas > 1 or options.tensor_parallel > 1:
+        refused = {**refused, **dict.fromkeys(_PARALLEL, "which tensor_parallel says for each engine")}
     for name in (word.partition("=")[0].replace("_", "-") for word in added):
         if name in refused:
             raise EngineNotStarted(f"vllm_args has {name}, {refused[name]}", hint="leave it out")
     # `vllm serve` takes the model as a positional argument only; the module `api_server` knows no such argument.
     model = [str(path)] if command[-1] == "serve" else ["--model", str(path)]
-    return OwnServer(
-        command,
-        [*model, *serve_arguments(options, loaded), *added],
-        log_path=(options.output_dir or private) / LOG,
-        timeout=options.vllm_startup_timeout,
-        folder=private,
-        variables=cards,
-    )
+    arguments = [*model, *serve_arguments(options, loaded), *added]
+    logs, servers = options.output_dir or private, list[VllmServer]()
+    for number, variables in enumerate(every):
+        log, folder = (LOG, private) if len(every) == 1 else (f"vllm_{number}.log", private / f"{number}")
+        folder.mkdir(exist_ok=True)
+        start = partial(OwnServer, command, arguments, timeout=options.vllm_startup_timeout)
+        servers.append(start(log_path=logs / log, folder=folder, variables=variables))
+    return servers
+
+
+def cores_of_engines(options: ServeOptions, cores: Sequence[int]) -> list[dict[str, str]]:
+    """The variables that give each engine on a CPU cores of its own; by itself, each of several takes the same ones."""
+    count, each = options.replicas, len(cores) // options.replicas
+    if options.tensor_parallel > 1:
+        raise EngineNotStarted("tensor_parallel: an engine on a CPU is not split", hint="leave it out")
+    if each == 0:
+        raise EngineNotStarted(
+            f"replicas {count}: this process may use {len(cores)} cores, and each engine takes at least one",
+            hint=f"set replicas to at most {len(cores)}",
+        )
+    if count == 1 or _CORES in os.environ:
+        return [{}] * count
+    return [{_CORES: ",".join(map(str, cores[at * each : (at + 1) * each]))} for at in range(count)]
+
+
+def cards_of_engines(
+    options: ServeOptions, count: int, visible: str | None, learners: int
+) -> tuple[list[dict[str, str]], bool]:
+    """The variables that give each engine its GPUs, and whether one of these learns, too."""
+    each, own = options.tensor_parallel, own_cards(options.device, count, visible, learners)
+    needed = options.replicas * each
+    if needed == 1:
+        return [own], not own
+    names = (own.get(_VISIBLE) or visible or ",".join(map(str, range(count)))).split(",")[:count]
+    if not own and needed < len(names):
+        own, names = {_VISIBLE: "others"}, names[1:]
+    if needed > len(names):
+        raise EngineNotStarted(
+            f"replicas {options.replicas} with tensor_parallel {each} take {needed} GPUs; vLLM can have {len(names)}",
+            hint=f"lower one of them or devices, or let this process see more GPUs ({_VISIBLE})",
+        )
+    return [{_VISIBLE: ",".join(names[at : at + each])} for at in range(0, needed, each)], not own
+
+
+def vllm_place(places: Sequence[str]) -> str:
+    """Where vLLM's engines sample, for people; the place of each is an address or what its variables say."""
+    return f"vLLM samples {' and '.join(map(_where, places))}"
+
+
+def _where(place: str) -> str:
+    name, _, value = place.partition("=")
+    known = {"": "on the first of these", _VISIBLE: f"on GPU {value}", _CORES: f"on cores {value}"}
+    return known.get(name, f"at {place}")
 
 
 def memory_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
@@ -135,18 +191,21 @@ def memory_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
     return ["--gpu-memory-utilization", f"{share:.2f}"]
 
 
-def own_cards(device: str, count: int, visible: str | None) -> dict[str, str]:
+def own_cards(device: str, count: int, visible: str | None, learners: int = 1) -> dict[str, str]:
     """The variable that leaves vLLM all GPUs but the learner's, if `device` has its number; else they share the first.
+
+    If several GPUs learn, the first `learners` ones, vLLM gets the others; if all do, it shares the first.
 
     Raises:
         EngineNotStarted: there is no other GPU.
 
     """
     kind, _, number = device.partition(":")
-    if not number:
+    if not number and (learners == 1 or learners >= count):
         return {}
     names = (visible or ",".join(map(str, range(count)))).split(",")[:count]
-    others = [name for at, name in enumerate(names) if at != int(number)]
+    own = {int(number)} if number else set(range(learners))
+    others = [name for at, name in enumerate(names) if at not in own]
     if not others:
         raise EngineNotStarted(
             f"device {device} is the learner's alone, and there is no other GPU for vLLM",
@@ -173,6 +232,8 @@ def serve_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
         arguments += ["--enforce-eager", "--block-size", "32", "--no-enable-chunked-prefill"]
     elif options.vllm_sleep != "never":  # vLLM's CPU build has the routes of the sleep mode, but not the option
         arguments.append("--enable-sleep-mode")
+    if options.tensor_parallel > 1:
+        arguments += ["--tensor-parallel-size", str(options.tensor_parallel)]
     if loaded.peft is not None and options.output_dir is not None:
         rank = options.lora_rank or 0
         most = next((most for most in _RANKS if most >= rank), None)

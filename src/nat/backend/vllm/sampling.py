@@ -3,57 +3,62 @@
 import asyncio
 from collections.abc import Sequence as Sequence_
 from contextlib import aclosing
+from functools import partial
+from itertools import islice
 from time import perf_counter
 
-import httpx
 import torch
 
 from nat.backend.inference.sequence import Delta, FinishReason, Request, Sequence
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.loss import ByRow
-from nat.backend.vllm.client import HEALTH, Explain, generate, replaced, stream
+from nat.backend.vllm.client import generate, replaced, stream
+from nat.backend.vllm.fleet import Fleet, Replica
 from nat.backend.vllm.wire import Generated, SampledLogprob, Served, VllmChoice, request_for, score_request
-from nat.errors import EngineFailed
+from nat.errors import BackendError, EngineFailed, EngineStopped, WeightsReplaced
 
+SCORE_SECONDS = 300.0
+"""In which the few tokens of a comparison must be scored, beside answers that have begun."""
 _FINISHED: dict[str | None, FinishReason] = {"stop": "stop", "length": "length"}
 
 
 class Caller:
-    """Calls vLLM for one model: all parts of a request share the connection pool."""
+    """Calls the engines for one model."""
 
-    def __init__(self, http: httpx.AsyncClient, loaded: LoadedModel, explain: Explain) -> None:
-        self._http = http
+    def __init__(self, fleet: Fleet, loaded: LoadedModel) -> None:
+        self._fleet = fleet
         self._loaded = loaded
-        self._explain = explain
 
     async def answer(self, request: Request, served: Served) -> None:
         """Sample all sequences of a request; its listener gets the deltas."""
         async with asyncio.TaskGroup() as group:
             for sequence in request.sequences:
-                group.create_task(self._sample(request, sequence, served))
+                sample = partial(self._sample, request, sequence, served)
+                group.create_task(self._fleet.sent(sample, request.session))
 
-    async def score(self, rows: Sequence_[Row], served: Served) -> ByRow:
+    async def score(
+        self, rows: Sequence_[Row], served: Served, replica: Replica, *, seconds: float = SCORE_SECONDS
+    ) -> ByRow:
         """Score the sampled tokens of each row, each by one request; log probabilities [K] by row."""
-        async with asyncio.TaskGroup() as group:
-            tasks = {
-                row.index: [
-                    group.create_task(self._score(row.input_ids[: position + 1], target, temperature, served))
-                    for position, target, temperature in zip(row.positions, row.targets, row.sampled_at, strict=True)
-                ]
-                for row in rows
-            }
-        return {index: torch.tensor([task.result() for task in scores]) for index, scores in tasks.items()}
-
-    async def death(self) -> EngineFailed | None:
-        """Why vLLM cannot answer any more; None if it can, so that a failure was one request's own."""
+        asked = [
+            self._score(row.input_ids[: position + 1], target, temperature, served, replica)
+            for row in rows
+            for position, target, temperature in zip(row.positions, row.targets, row.sampled_at, strict=True)
+        ]
         try:
-            (await self._http.get(HEALTH)).raise_for_status()
-        except httpx.HTTPError as error:
-            return await asyncio.to_thread(self._explain, error)
-        return None
+            async with asyncio.timeout(seconds):
+                found = iter(await asyncio.gather(*asked))
+        except TimeoutError:
+            lost = f"vLLM did not score {len(asked)} tokens within {seconds:.0f} s"
+            raise EngineStopped(lost, hint="look at its log; it may hang though it says that it is well") from None
+        return {row.index: torch.tensor(list(islice(found, len(row.targets)))) for row in rows}
 
-    async def _sample(self, request: Request, sequence: Sequence, served: Served) -> None:
+    async def _sample(self, request: Request, sequence: Sequence, served: Served, replica: Replica) -> None:
+        """Sample a sequence, or what another engine has left of it."""
+        begun = len(sequence.token_ids)
+        if self._fleet.sole is None:
+            sequence.engines.append(replica.number)
         # Stop strings are found in our own text, so the tokens are needed one by one.
         streamed = request.stream or bool(sequence.params.stop)
         body = request_for(
@@ -64,21 +69,26 @@ class Caller:
             stream=streamed,
         )
         if not streamed:
-            self._add(sequence, await generate(self._http, body, self._explain), served)
-            return
-        async with aclosing(stream(self._http, body, self._explain)) as parts:  # type: ignore[type-var]
+            self._add(sequence, await generate(replica.http, body, replica.explain), served)
+            if sequence.finish_reason is not None:
+                return
+            raise _unfinished(sequence)
+        async with aclosing(stream(replica.http, body, replica.explain)) as parts:  # type: ignore[type-var]
             async for part in parts:
-                new = self._add(sequence, part, served)
+                try:
+                    new = self._add(sequence, part, served)
+                except WeightsReplaced as error:
+                    if len(sequence.token_ids) == begun or self._fleet.sole is not None:
+                        raise
+                    self._fleet.leave(replica, error)
+                    raise BackendError("an answer has tokens of other weights: " + error.message) from error
                 if new and sequence.first_token_at is None:
                     sequence.first_token_at = perf_counter()
                 if new and request.stream:
                     request.listener.on_deltas([Delta.newest(sequence, new)])
                 if sequence.finish_reason is not None:
                     return
-        raise EngineFailed(
-            f"vLLM's stream ended after {len(sequence.token_ids)} tokens without a finish reason",
-            hint="look at the end of vLLM's log",
-        )
+        raise _unfinished(sequence)
 
     def _add(self, sequence: Sequence, generated: Generated, served: Served) -> int:
         """Add new tokens to a sequence; returns how many it took, and sets the finish reason after the last one."""
@@ -93,7 +103,7 @@ class Caller:
             )
         _check_weights(choice, served)
         before = len(sequence.token_ids)
-        for token_id, entry in zip(choice.token_ids, _logprobs(choice), strict=True):
+        for token_id, entry in zip(choice.token_ids, _logprobs(choice, self._loaded.vocab_size), strict=True):
             best = sorted(((top.token_id, top.logprob) for top in entry.top_logprobs), key=lambda pair: -pair[1])
             alternatives = best[: sequence.params.top_logprobs]
             sequence.add(token_id, entry.logprob, alternatives, self._loaded.eos_token_ids)
@@ -103,12 +113,14 @@ class Caller:
             sequence.finish_reason = _FINISHED.get(choice.finish_reason)
         return len(sequence.token_ids) - before
 
-    async def _score(self, prompt_ids: list[int], token_id: int, temperature: float, served: Served) -> float:
+    async def _score(
+        self, prompt_ids: list[int], token_id: int, temperature: float, served: Served, replica: Replica
+    ) -> float:
         request = score_request(prompt_ids, token_id, temperature, model=served.model)
-        generated = await generate(self._http, request, self._explain)
+        generated = await generate(replica.http, request, replica.explain)
         for choice in generated.choices:
             _check_weights(choice, served)
-        entries = [entry for choice in generated.choices for entry in _logprobs(choice)]
+        entries = [entry for choice in generated.choices for entry in _logprobs(choice, self._loaded.vocab_size)]
         scored = [top.logprob for entry in entries for top in (entry, *entry.top_logprobs) if top.token_id == token_id]
         if not scored:
             raise EngineFailed(
@@ -125,7 +137,14 @@ def _check_weights(choice: VllmChoice, served: Served) -> None:
         raise replaced(f"it has answered with weights named {', '.join(sorted(found))}, and was given {served.stamp}")
 
 
-def _logprobs(choice: VllmChoice) -> Sequence_[SampledLogprob]:
+def _unfinished(sequence: Sequence) -> EngineFailed:
+    return EngineFailed(
+        f"vLLM's answer ended after {len(sequence.token_ids)} tokens without a finish reason",
+        hint="look at the end of vLLM's log",
+    )
+
+
+def _logprobs(choice: VllmChoice, vocab_size: int) -> Sequence_[SampledLogprob]:
     """The log probability of each new token."""
     found = choice.logprobs.content if choice.logprobs is not None else []
     if len(found) != len(choice.token_ids):
@@ -133,4 +152,12 @@ def _logprobs(choice: VllmChoice) -> Sequence_[SampledLogprob]:
             f"vLLM reported {len(found)} log probabilities for {len(choice.token_ids)} tokens",
             hint="another version of vLLM may answer in another format",
         )
+    for token_id, entry in zip(choice.token_ids, found, strict=True):
+        ids = [token_id, *(top.token_id for top in entry.top_logprobs)]
+        if entry.token_id != token_id or not all(0 <= each < vocab_size for each in ids):
+            raise EngineFailed(
+                f"vLLM reported token {token_id}, the log probability of {entry.token_id}, and as others {ids[1:]}; "
+                f"wanted is one token, and all of the vocabulary of {vocab_size}",
+                hint="it must serve the very model that is trained here, and report token ids",
+            )
     return found

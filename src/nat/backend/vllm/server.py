@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
 import httpx
 
 from nat.backend.vllm.client import HEALTH, VllmAddress
 from nat.backend.vllm.guard import GRACE_SECONDS, KILLED
 from nat.errors import EngineFailed, EngineNotStarted, EngineOutOfMemory, EngineStopped
+from nat.files import last_lines
 from nat.secrets import excerpt
 
 logger = logging.getLogger(__name__)
@@ -58,46 +58,12 @@ _NOT_PASSED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "VLLM_API_KEY")
 """Variables that would select our Python environment in vLLM's, or have it require a key on its private socket."""
 
 
-class VllmServer(Protocol):
-    """A server that can be started, watched and stopped."""
-
-    @property
-    def address(self) -> VllmAddress: ...
-
-    def start(self) -> None:
-        """Wait until it answers.
-
-        Raises:
-            EngineFailed: it does not start, or not in time.
-
-        """
-        ...
-
-    def restart(self) -> None:
-        """Start it again with the weights of its first start.
-
-        Raises:
-            EngineFailed: it cannot be started from here, or does not start.
-
-        """
-        ...
-
-    def watch(self, on_end: Callable[[EngineFailed], None]) -> None:
-        """Call `on_end`, from another thread, when it ends although nobody stopped it."""
-        ...
-
-    def explain(self, error: httpx.HTTPError) -> EngineFailed:
-        """Say why it does not answer."""
-        ...
-
-    def stop(self) -> None: ...
-
-
 class ServerAtUrl:
-    """A server that the user runs."""
+    """A server that the user runs, with the methods of `OwnServer`."""
 
     def __init__(self, url: str, api_key: str | None) -> None:
         self.address = VllmAddress(url.rstrip("/").removesuffix("/v1"), api_key=api_key)
+        self.place = self.address.base_url
 
     def start(self) -> None:
         """Check that it answers."""
@@ -144,6 +110,7 @@ class OwnServer:
     ) -> None:
         """`folder` is this user's alone, with a path short enough for a socket; `variables` are the environment's."""
         self._variables = variables
+        self.place = " ".join(f"{name}={value}" for name, value in variables.items())
         self._socket = folder / "vllm.sock"
         self.address = VllmAddress("http://vllm", socket=str(self._socket))
         self._command = [*command, *arguments, "--uds", str(self._socket)]
@@ -154,6 +121,12 @@ class OwnServer:
         self._on_end: Callable[[EngineFailed], None] = lambda _: None
 
     def start(self) -> None:
+        """Wait until it answers.
+
+        Raises:
+            EngineFailed: it does not start, or not in time.
+
+        """
         if shutil.which(self._command[0]) is None:
             raise EngineNotStarted(
                 f"there is no executable {self._command[0]!r}",
@@ -176,11 +149,13 @@ class OwnServer:
         threading.Thread(target=self._wait, args=(self._process,), name="vllm watch", daemon=True).start()
 
     def restart(self) -> None:
+        """Start it again with the weights of its first start; raises as `start` does."""
         logger.warning("restarting vLLM")
         self.stop()
         self.start()
 
     def watch(self, on_end: Callable[[EngineFailed], None]) -> None:
+        """Call `on_end`, from another thread, when it ends although nobody stopped it."""
         self._on_end = on_end
 
     def explain(self, error: httpx.HTTPError) -> EngineFailed:
@@ -191,7 +166,8 @@ class OwnServer:
             return self._ended(process.wait(_END_SECONDS))
         except subprocess.TimeoutExpired:
             return EngineStopped(
-                f"vLLM does not answer: {error!r}; the end of its log:\n{_end(self._log())}", hint="start the run again"
+                f"vLLM does not answer: {error!r}; the end of its log:\n{last_lines(self._log(), _TAIL_LINES)}",
+                hint="start the run again",
             )
 
     def stop(self) -> None:
@@ -220,7 +196,8 @@ class OwnServer:
                 time.sleep(_POLL_SECONDS)
         self.stop()
         raise EngineNotStarted(
-            f"vLLM was not ready within {self._timeout:.0f} s; the end of its log:\n{_end(self._log(), _START_LINES)}",
+            f"vLLM was not ready within {self._timeout:.0f} s; the end of its log:\n"
+            f"{last_lines(self._log(), _START_LINES)}",
             hint="raise vllm_startup_timeout, or startup_timeout of the LLM, if it was still loading",
         )
 
@@ -241,9 +218,9 @@ class OwnServer:
         how = "was killed (SIGKILL)" if code == KILLED else f"ended with exit code {code}"
         cause = f" ({excerpt(causes[-1][0], _SHOWN_CHARS)})" if causes else ""
         if causes and not starting:  # what follows is how its other processes ended
-            tail = f"its log up to there:\n{_end(log[: causes[-1].end()])}"
+            tail = f"its log up to there:\n{last_lines(log[: causes[-1].end()], _TAIL_LINES)}"
         else:
-            tail = f"the end of its log:\n{_end(log, _START_LINES if starting else _TAIL_LINES)}"
+            tail = f"the end of its log:\n{last_lines(log, _START_LINES if starting else _TAIL_LINES)}"
         message = f"vLLM {how}{' before it was ready' if starting else ''}{cause}; {tail}"
         if any(text in cause for text in _OUT_OF_MEMORY):
             return EngineOutOfMemory(message, hint=_MEMORY_HINT)
@@ -262,8 +239,7 @@ class OwnServer:
             return log.read().decode(errors="replace")
 
 
-def _end(log: str, lines: int = _TAIL_LINES) -> str:
-    return "\n".join(f"    {line}" for line in log.splitlines()[-lines:]) or "    (the log is empty)"
+VllmServer = ServerAtUrl | OwnServer
 
 
 def _is_healthy(http: httpx.Client) -> bool:

@@ -1,11 +1,12 @@
 """What vLLM's route `/inference/v1/generate` takes and answers, as far as it is used here. Token ids, no text."""
 
 from collections.abc import Sequence as Sequence_
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from nat.backend.inference.sequence import Sequence
+from nat.wire.numbers import Logprob
 
 GENERATE = "/inference/v1/generate"
 _SEED_BITS = (1 << 63) - 1
@@ -49,12 +50,13 @@ class VllmLogprob(BaseModel):
     """A token and its log probability, at the temperature of the request."""
 
     token_id: int
-    logprob: float
+    logprob: Annotated[float, Field(le=1.0)]
 
 
 class SampledLogprob(VllmLogprob):
     """The sampled token, and alternatives to it in no certain order."""
 
+    logprob: Logprob
     top_logprobs: list[VllmLogprob] = []
 
 
@@ -104,18 +106,18 @@ class Generated(BaseModel):
 
 
 def request_for(sequence: Sequence, *, model: str, eos: Sequence_[int], vocab_size: int, stream: bool) -> Generate:
-    """The request that samples a sequence."""
-    params = sequence.params
+    """The request that samples a sequence, or what is left of it: with another seed, whose draws are independent."""
+    params, done = sequence.params, len(sequence.token_ids)
     # vLLM lists the sampled token first, so one more alternative is needed for as many others.
     logprobs = min(params.top_logprobs + 1, vocab_size) if params.top_logprobs else 0
     return Generate(
         model=model,
-        token_ids=sequence.prompt_ids,
+        token_ids=sequence.prompt_ids + sequence.token_ids,
         sampling_params=VllmSampling(
-            max_tokens=params.max_tokens,
+            max_tokens=params.max_tokens - done,
             temperature=params.temperature,
             top_p=params.top_p,
-            seed=params.seed & _SEED_BITS,
+            seed=(params.seed + done) & _SEED_BITS,
             logprobs=logprobs,
             stop_token_ids=[] if params.ignore_eos else list(eos),
             ignore_eos=params.ignore_eos,

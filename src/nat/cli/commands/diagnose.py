@@ -45,4 +45,5 @@ def _record(diagnosis: Diagnosis) -> dict[str, Any]:
     causes = [finding.model_dump(mode="json") for finding in diagnosis.findings]
     window = diagnosis.window
     shortened = {"shortened": window.shortened.model_dump()} if window.shortened else {}
-    return {"healthy": diagnosis.healthy, "learned": window.has_learned, "causes": causes, **shortened}
+    waiting = {"waiting": window.waiting.model_dump()} if window.waiting else {}
+    return {"healthy": diagnosis.healthy, "learned": window.has_learned, "causes": causes, **shortened, **waiting}

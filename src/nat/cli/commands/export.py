@@ -18,7 +18,7 @@ from nat.plugins.local.export import export_checkpoint
 from nat.runs.find import find_run
 from nat.runs.journal import JOURNAL_NAME, reading
 from nat.wire.model_folder import MANIFEST, STATE, ExportFormat
-from nat.wire.serving import BEST_CHECKPOINT, CHECKPOINTS, EXPORTS, NEWEST_CHECKPOINT
+from nat.wire.serving import BEST_CHECKPOINT, CHECKPOINTS, EXPORTS, LLMS, NEWEST_CHECKPOINT
 
 _LAST = "last"
 """Another word for the newest checkpoint."""
@@ -94,6 +94,11 @@ def found_checkpoint(folder: Path, name: str | None) -> Path:
     name = NEWEST_CHECKPOINT if name == _LAST else name
     wanted = [BEST_CHECKPOINT, NEWEST_CHECKPOINT] if name is None else [name]
     found = next((checkpoints / each for each in wanted if (checkpoints / each).is_dir()), None)
+    if found is None and (models := sorted((folder / LLMS).glob("*"))):
+        raise BackendError(
+            f"{folder} has trained several models: {', '.join(path.name for path in models)}",
+            hint=f"export each by its own folder: `nat runs export {models[0]}`",
+        )
     if found is None or found.resolve().parent != checkpoints.resolve():
         if name in {None, BEST_CHECKPOINT}:
             _check_that_no_other_is_better(folder)

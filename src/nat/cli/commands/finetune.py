@@ -1,33 +1,47 @@
 """`nat finetune`: train the model inside a workflow, and report whether it improved."""
 
 import json
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
+from pydantic import ValidationError
 from rich.console import Console
 
 from nat.cli import event_loop
-from nat.cli.commands.options import rollout_options
+from nat.cli.commands.options import Seconds, optional_config_file, rollout_options, trust_option
 from nat.cli.progress import console_progress
 from nat.cli.steps import StepProgress, shown_steps
+from nat.config.load import load_config
 from nat.data_models.finetuning import FinetuneRunConfig, ServedModel
+from nat.errors import ConfigError, JournalError, findings_of
 from nat.eval.failures import remedy_of
-from nat.finetuning.best_model import best_text
+from nat.finetuning.best_model import LAST_MODEL, best_text
 from nat.finetuning.diagnosis.report import explanation
 from nat.finetuning.dry_run import dry_run as make_plan
 from nat.finetuning.runtime import RunResult, run_finetuning
 from nat.reports.plan_page import plan_text
 from nat.reports.text import labelled, printable
+from nat.runs.find import find_run, newest_if_unfinished, newest_unfinished
+from nat.runs.index import started_here, started_in
+from nat.runs.journal import reading
 from nat.runs.plot import duration
+from nat.runs.preemption import DEFAULT_GRACE, Preemption
+from nat.runs.recorded_config import config_of, finetuning_value
 from nat.runs.records import RunSummary
 from nat.runs.rollouts import LeftOutCause
+from nat.secrets import REDACTED
 
+NEWEST, AUTO = "newest", "auto"
+"""Words that --resume takes in place of a run."""
 _TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 @click.command("finetune")
-@rollout_options
+@partial(rollout_options, config_file=optional_config_file)
 @click.option("--validation_dataset", help="Held-out examples, scored before, during and after training.")
 @click.option(
     "--validation_interval",
@@ -42,33 +56,155 @@ _TIMES = "\N{MULTIPLICATION SIGN}"
     help="Another YAML for validations; the trained model replaces its LLM of the same key.",
 )
 @click.option(
+    "--resume",
+    metavar="[RUN]",
+    is_flag=False,
+    flag_value=NEWEST,
+    help="Go on with an unfinished run: a folder, an id, or by default the newest one that was started in this folder, "
+    "with --config_file that of its output directory; `auto` means the newest run of all, or a new one if that has "
+    "completed.",
+)
+@click.option(
+    "--accept_changes",
+    is_flag=True,
+    help="Go on although configuration, data, model, code or versions differ from those that the run began with.",
+)
+@trust_option
+@click.option(
+    "--grace",
+    type=Seconds(),
+    default=DEFAULT_GRACE,
+    show_default=True,
+    help="Seconds from SIGTERM to the end of the process; give the service manager a few more.",
+)
+@click.option(
     "--dry_run", is_flag=True, help="Check everything that can be checked without training, and print the plan."
 )
 @click.pass_context
 def finetune_command(
-    context: click.Context, /, *, config_file: Path, dry_run: bool, as_json: bool, **_options: object
+    context: click.Context,
+    /,
+    *,
+    config_file: Path | None,
+    resume: str | None,
+    accept_changes: bool,
+    trust: bool,
+    grace: float,
+    dry_run: bool,
+    as_json: bool,
+    **_options: object,
 ) -> None:
     """Train the model inside a workflow, and report whether it improved."""
-    given = run_config(context, config_file)
+    options = set_options(context)
+    run_dir = None if resume is None else _run_to_resume(resume, options)
+    if run_dir is None and config_file is None:
+        none = "There is no unfinished run that was started in this folder, and to begin one: m" if resume else "M"
+        raise click.UsageError(f"{none}issing option '--config_file'.")
+    given = FinetuneRunConfig(**options) if run_dir is None else as_begun(run_dir, options, trust=trust)
     if dry_run:
         with shown_steps() as steps:
-            plan = event_loop.run(make_plan(given, observe=StepProgress(steps)), keep_stdout=as_json)
+            planned = make_plan(given, resume=run_dir, accept_changes=accept_changes, observe=StepProgress(steps))
+            plan = event_loop.run(planned, keep_stdout=as_json)
         click.echo(plan.model_dump_json() if as_json else plan_text(plan))
         return
-    result = event_loop.run(_train(given, quiet=as_json), keep_stdout=as_json)
-    click.echo(result_record(result) if as_json else summary_text(result, config_file))
+    preemption = Preemption(grace)
+    training = _train(given, run_dir, preemption, accept_changes=accept_changes, quiet=as_json)
+    result = event_loop.run(training, keep_stdout=as_json, preemption=preemption)
+    click.echo(result_record(result) if as_json else summary_text(result, Path(str(given.config_file))))
 
 
 def run_config(context: click.Context, config_file: Path) -> FinetuneRunConfig:
+    """The options that the command line sets, with this file."""
+    return FinetuneRunConfig(**set_options(context) | {"config_file": config_file})
+
+
+def set_options(context: click.Context) -> dict[str, Any]:
     """The options that the command line sets; the YAML decides the others."""
-    names = FinetuneRunConfig.model_fields.keys() & context.params.keys() - {"config_file"}
-    options = {n: context.params[n] for n in names if context.get_parameter_source(n) is not ParameterSource.DEFAULT}
-    return FinetuneRunConfig(config_file=config_file, **options)
+    names = FinetuneRunConfig.model_fields.keys() & context.params.keys()
+    return {n: context.params[n] for n in names if context.get_parameter_source(n) is not ParameterSource.DEFAULT}
 
 
-async def _train(given: FinetuneRunConfig, *, quiet: bool) -> RunResult:
+def _run_to_resume(name: str, options: Mapping[str, Any]) -> Path | None:
+    """The folder of the run; None if `auto` finds none.
+
+    Raises:
+        JournalError: there is no such run.
+
+    """
+    if name not in (NEWEST, AUTO):
+        return find_run(name)
+    file = options.get("config_file")
+    root = None if file is None else load_config(file, options.get("override", ())).finetuning.output_dir
+    found = newest_if_unfinished(root, trained=True) if name == AUTO else newest_unfinished(root)
+    if found is None and name == NEWEST:
+        where = "that were started in this folder" if root is None else f"below {root}"
+        raise JournalError(
+            f"there is no unfinished run among those {where}",
+            hint="name the run's folder or its id: `--resume RUN`; `nat runs list` shows all runs",
+        )
+    return found
+
+
+def as_begun(
+    run_dir: Path, options: Mapping[str, Any], *, trust: bool = False, instead: str = ", or give --config_file"
+) -> FinetuneRunConfig:
+    """The options that a run began with, and those that the command line sets now.
+
+    Raises:
+        ConfigError: what it began with is of somebody whom the user does not `trust`, or its YAML is not there;
+            `instead` is what helps besides its folder. Or a value was a secret.
+
+    """
+    with reading(run_dir) as journal:
+        recorded = finetuning_value(config_of(journal.info().config_text), "run_configuration") or {}
+    try:
+        given = FinetuneRunConfig.model_validate({**recorded, **options})
+    except (ValidationError, TypeError) as error:
+        seen = findings_of(error)[0] if isinstance(error, ValidationError) else error
+        raise JournalError(
+            f"the run {run_dir.name} has not recorded the options that it began with: {seen}",
+            hint="begin a new run with its YAML: `nat finetune --config_file FILE`",
+        ) from error
+    if not trust and not started_here(run_dir) and (unseen := _unseen(recorded, given, options)):
+        raise ConfigError(
+            [f"--{key}: {value}" for key, value in unseen.items()],
+            source=f"options that come from {run_dir}, a run that you have not started here",
+            hint="a YAML and its options run code: read them, and add --trust, or give your own on the command line",
+        )
+    secret = [key for key, text in given.override if REDACTED in text]
+    if secret:
+        raise ConfigError(
+            [f"{key}: its value was a secret, which the run has not recorded" for key in secret],
+            hint="give all of the run's `-o KEY VALUE` again",
+        )
+    if not isinstance(given.config_file, Path) or not given.config_file.is_file():
+        begun = started_in(run_dir)
+        folder = "the folder in which it was started" if begun is None else f"{begun}, where it was started"
+        raise ConfigError(
+            [f"--config_file: the run began with {given.config_file}, which is not there"],
+            hint=f"go to {folder}{instead}",
+        )
+    return given
+
+
+def _unseen(recorded: Mapping[str, Any], given: FinetuneRunConfig, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The recorded options that go on, and that neither the command line nor its YAML has."""
+    own = None
+    if (file := options.get("config_file")) is not None:
+        own = load_config(file, options.get("override", ())).finetuning.run_configuration
+    known = {} if own is None else own.model_dump(mode="json", exclude_unset=True)
+    fields = FinetuneRunConfig.model_fields.items()
+    goes_on = {key for key, field in fields if getattr(given, key) != field.default} & recorded.keys() - options.keys()
+    return {key: recorded[key] for key in recorded if key in goes_on and known.get(key) != recorded[key]}
+
+
+async def _train(
+    given: FinetuneRunConfig, resume: Path | None, preemption: Preemption, *, accept_changes: bool, quiet: bool
+) -> RunResult:
     with console_progress(Console(stderr=quiet)) as progress:
-        return await run_finetuning(given, progress=progress)
+        return await run_finetuning(
+            given, resume=resume, accept_changes=accept_changes, progress=progress, preemption=preemption
+        )
 
 
 def summary_text(result: RunResult, config_file: Path) -> str:
@@ -95,7 +231,7 @@ def summary_text(result: RunResult, config_file: Path) -> str:
         rows.append(("Plot", str(run_dir / summary.plot)))
     if summary.model is not None:
         model = run_dir / summary.model
-        rows += [("Model", str(model)), ("Use it", use_command(result.trained_llm, model, config_file))]
+        rows += [("Model", str(model)), ("Use it", use_command(result.trained_llms, model, config_file))]
     rows += _best(summary, run_dir)
     if result.served_model is not None:
         served = result.served_model
@@ -140,10 +276,11 @@ def _failed(summary: RunSummary, run_dir: Path) -> list[tuple[str, str]]:
     return [*rows, ("Tracebacks", str(run_dir / (summary.failures_file or "")))]
 
 
-def use_command(llm: str | None, model: Path, config_file: Path) -> str:
-    """The command that runs the same workflow with the trained model."""
-    key = llm or "<name>"
-    return f"nat run --config_file={config_file} -o llms.{key}.model {model} --input '…'"
+def use_command(llms: Sequence[str], model: Path, config_file: Path) -> str:
+    """The command that runs the same workflow with the trained model; with several, their folders lie in `model`."""
+    models = {llm: model / llm / LAST_MODEL for llm in llms} if len(llms) > 1 else {(*llms, "<name>")[0]: model}
+    options = "".join(f" -o llms.{llm}.model {path}" for llm, path in models.items())
+    return f"nat run --config_file={config_file}{options} --input '…'"
 
 
 def served_command(served: ServedModel, config_file: Path) -> str:

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +35,19 @@ class Amount(click.FloatRange):
         return number
 
 
+class Seconds(Amount):
+    """A number of seconds above 0, with or without the unit behind it."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Refuse what is no duration."""
+        seconds = super().convert(value.removesuffix("s") if isinstance(value, str) else value, param, ctx)
+        if not 0 < seconds < math.inf:
+            self.fail(f"expected seconds above 0, got {value!r}", param, ctx)
+        return seconds
+
+
 def dotted_key(text: str) -> str:
     """Refuse `KEY=VALUE` in one word, which would make the next option the value."""
     key, equals, value = text.partition("=")
@@ -60,11 +73,29 @@ def json_path(_context: click.Context, _option: click.Parameter, text: str) -> s
     return text
 
 
-config_file_option = click.option(
+class _UnlessResumed(click.Option):
+    """An option that is required unless a run goes on, which knows its own."""
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        required, self.required = self.required, "resume" not in opts
+        try:
+            return super().handle_parse_result(ctx, opts, args)
+        finally:
+            self.required = required
+
+
+_config_file = partial(
+    click.option,
     "--config_file",
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The YAML that describes the workflow.",
+)
+config_file_option = _config_file()
+optional_config_file = _config_file(
+    cls=_UnlessResumed, help="The YAML that describes the workflow; a run that goes on knows its own."
 )
 
 _dataset_option = click.option(
@@ -79,7 +110,7 @@ _result_json_path_option = click.option(
     help="JSON path of the answer in the workflow's output.",
 )
 
-_override_option = click.option(
+override_option = click.option(
     "-o",
     "--override",
     type=(dotted_key, str),
@@ -117,6 +148,12 @@ _endpoint_timeout_option = click.option(
     help="Seconds that a rollout at --endpoint may take.",
 )
 
+trust_option = click.option(
+    "--trust",
+    is_flag=True,
+    help="Run the YAML and the code that the run's folder names, although you have not started the run here.",
+)
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
@@ -136,13 +173,13 @@ def override_options(command: Command) -> Command:
             context.set_parameter_source("override", ParameterSource.COMMANDLINE)
         command(*arguments, **options)
 
-    return _override_option(import_option(merged))
+    return override_option(import_option(merged))
 
 
-def rollout_options(command: Command) -> Command:
+def rollout_options(command: Command, *, config_file: Callable[[Command], Command] = config_file_option) -> Command:
     """The options of every command that plays a dataset."""
     options = (
-        config_file_option,
+        config_file,
         _dataset_option,
         _result_json_path_option,
         _endpoint_option,

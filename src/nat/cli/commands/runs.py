@@ -14,7 +14,7 @@ from nat.files import write_text
 from nat.reports.comparison import compare_runs, comparison_page
 from nat.reports.overview import list_page, overviews
 from nat.reports.rollout_page import PlayedRollouts, rollouts_page, rollouts_record
-from nat.reports.rollouts import RolloutChoice, played
+from nat.reports.rollouts import RolloutChoice, check_played, chosen, whole
 from nat.reports.run_page import run_page, run_report
 from nat.reports.token_text import row_text, tokenizer_of
 from nat.runs.find import find_run, known_runs, list_runs
@@ -85,12 +85,15 @@ def show_command(
             report = run_report(journal)
             click.echo(json.dumps(_plain(report)) if as_json else run_page(report))
             return
-        rollouts = _rollouts(journal, epoch, validation)
+        rollouts = _rollouts(journal, epoch, validation, choice)
         tokenizer = tokenizer_of(journal) if tokens else None
-    text = None if tokenizer is None else lambda row: row_text(row, tokenizer)
-    click.echo(
-        json.dumps(rollouts_record(rollouts, choice, text)) if as_json else rollouts_page(rollouts, choice, text)
-    )
+        text = None if tokenizer is None else lambda row: row_text(row, tokenizer)
+        page = (
+            json.dumps(rollouts_record(rollouts, text))
+            if as_json
+            else rollouts_page(rollouts, whole=choice.any, row_text=text)
+        )
+    click.echo(page)
 
 
 def _check_choice(epoch: int | None, validation: int | None, *, wants_rollouts: bool) -> None:
@@ -102,9 +105,13 @@ def _check_choice(epoch: int | None, validation: int | None, *, wants_rollouts: 
         )
 
 
-def _rollouts(journal: Journal, epoch: int | None, validation: int | None) -> PlayedRollouts:
+def _rollouts(journal: Journal, epoch: int | None, validation: int | None, choice: RolloutChoice) -> PlayedRollouts:
     phase, number = (Phase.VALIDATION, validation or 0) if epoch is None else (Phase.TRAIN, epoch - 1)
-    return PlayedRollouts(journal.info().run_id, phase, number, played(journal, phase, number))
+    check_played(journal, phase, number)
+    outcomes, records = journal.outcomes(phase, number), journal.rollouts(phase, number)
+    if choice.any:
+        records = whole(journal, phase, number, chosen(outcomes, choice))
+    return PlayedRollouts(journal.info().run_id, phase, number, outcomes, records)
 
 
 @runs_command.command("compare")

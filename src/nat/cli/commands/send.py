@@ -20,7 +20,7 @@ from nat.runs.find import find_run
 from nat.runs.journal import reading
 from nat.runs.liveness import is_alive
 from nat.runs.recorded_config import config_of, value_at
-from nat.runs.sending import Sending
+from nat.runs.sending import Sending, only_sender
 from nat.runs.tracker import tracker_findings
 from nat.secrets import REDACTED
 
@@ -69,8 +69,9 @@ def send_command(
     configs = {name: tracker_config(recorded, name, given) for name in names}
     if findings := tracker_findings(configs):
         raise ConfigError(findings, source="the environment")
-    for name, config in configs.items():
-        _send(name, config, run_dir)
+    with only_sender(run_dir):
+        for name, config in configs.items():
+            _send(name, config, run_dir)
 
 
 def tracker_config(recorded: Mapping[str, Any], name: str, settings: Mapping[str, Any]) -> TrackerConfig:

@@ -21,7 +21,7 @@ def ui_command(folder: Path | None, port: int) -> None:
     """Look at the runs below DIR in a browser, while they train and afterwards.
 
     Without DIR, those of the current folder, or else all that you started. The pages are for this machine and for
-    whoever has the link; they change nothing.
+    whoever has the link; they change no run.
     """
     check_installed("nat ui", *_NEEDED, extra="ui")
     from nat.dashboard.serve import serve  # noqa: PLC0415 - its libraries come with the extra `ui` only

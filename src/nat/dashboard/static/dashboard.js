@@ -27,6 +27,16 @@
     return { fill, stroke: null, clip: null };
   };
 
+  // The weights of a span stand on it if it is wide enough.
+  const writeNotes = (spec) => (plot) => {
+    const { ctx } = plot;
+    Object.assign(ctx, { fillStyle: colour("--card"), textAlign: "center", textBaseline: "middle", font: `${11 * devicePixelRatio}px sans-serif` });
+    for (const lane of spec.series) lane.notes.forEach((note, place) => {
+      const [left, right] = [lane.low[place], lane.high[place]].map((at) => plot.valToPos(at, "x", true));
+      if (ctx.measureText(note).width < right - left) ctx.fillText(note, (left + right) / 2, plot.valToPos(lane.values[0], "y", true));
+    });
+  };
+
   const dataOf = (spec) => {
     if (spec.lanes.length) return lanesOf(spec);
     const columns = spec.series.flatMap((each) => (each.low.length ? [each.values, each.high, each.low] : [each.values]));
@@ -82,7 +92,8 @@
       width: Math.max(200, box.clientWidth),
       height: small || lanes ? 160 : 230,
       cursor: { y: false, drag: { x: !bars, y: false } },
-      legend: { show: !lanes && !small },
+      legend: { show: !small && (!lanes || spec.series.length > spec.lanes.length), live: !lanes },
+      hooks: lanes ? { draw: [writeNotes(spec)] } : {},
       scales: {
         x: { time: false, range: (_, low, high) => lanes ? reach : (low === high ? [low - 1, high + 1] : [low - pad, high + pad]) },
         y: { range },
@@ -123,6 +134,9 @@
     });
     document.body.addEventListener("htmx:afterSwap", () => {
       for (const each of tables()) if (opened.includes(each.firstElementChild.textContent)) each.open = true;
+    });
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.target.closest("form.chat")?.requestSubmit();
     });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => [...drawn.keys()].forEach(draw));
   };

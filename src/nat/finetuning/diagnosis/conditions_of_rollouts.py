@@ -269,8 +269,8 @@ def _other_functions(window: Window) -> bool:
     "prints what is sent.",
 )
 def prompt_not_sent(window: Window, _bound: float) -> Seen | None:
-    unsent = window.facts.unsent
-    return Seen(1.0, f"no call of the last epoch has the text of {', '.join(unsent)}") if unsent else None
+    unsent, read = window.facts.unsent, len(window.facts.last_rollouts)
+    return Seen(1.0, f"no call of {read} rollouts has the text of {', '.join(unsent)}") if unsent else None
 
 
 @condition(

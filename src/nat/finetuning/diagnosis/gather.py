@@ -33,11 +33,18 @@ _SENTENCES = 64
 _LEAST = 15
 """Characters of a part of a prompt by which it is known."""
 
+MOST_READ = 2000
+"""Rollouts of an epoch that are read whole: a share over so many has a standard error of at most 1.1 %."""
+
+
+MOST_EPOCHS = 500
+"""Epochs by which a run that goes on is judged, so that memory and time do not grow with it; its end judges all."""
+
 
 async def findings_of(run_dir: Path, *, ended: bool) -> Sequence[Finding]:
     """The causes that the run's journal shows, read beside the event loop; none if it cannot be judged.
 
-    Of a run that goes on, those of its current phase.
+    Of a run that goes on, those of the last `MOST_EPOCHS` epochs of its current phase.
     """
 
     def read() -> Sequence[Finding]:
@@ -60,10 +67,13 @@ def findings_in(journal: Journal) -> Sequence[Finding]:
 
 
 def _findings(journal: Journal, *, ended: bool) -> Sequence[Finding]:
-    if (phases := diagnose_phases(journal, ended=ended)) and ended:
+    if not ended:
+        first = max([journal.num_epochs() - MOST_EPOCHS, *(phase.first_epoch for phase in journal.phases()[-1:])])
+        return diagnose_run(journal, ended=False, first=max(0, first)).findings
+    if phases := diagnose_phases(journal, ended=True):
         found = [_named(finding, phase) for phase, diagnosis in phases for finding in diagnosis.findings]
         return sorted(found, key=lambda finding: -finding.share)
-    return phases[-1][1].findings if phases else diagnose_run(journal, ended=ended).findings
+    return diagnose_run(journal, ended=True).findings
 
 
 def diagnose_phases(journal: Journal, *, ended: bool) -> list[tuple[TrainingPhase, Diagnosis]]:
@@ -90,12 +100,12 @@ def diagnose_run(journal: Journal, *, ended: bool, first: int = 0, end: int | No
     def inside(epoch: int) -> bool:
         return first <= epoch and (end is None or epoch < end)
 
-    epochs = [_completed(epoch, journal) for epoch in journal.each_epoch() if inside(epoch.epoch)]
-    validations = [record for record in journal.validations() if inside(record.epoch) or record.epoch == end]
-    unfinished = list(journal.rollouts(Phase.TRAIN, done)) if end is None else []
-    last = unfinished or (list(journal.rollouts(Phase.TRAIN, done - 1)) if epochs else [])
+    epochs = [_completed(epoch, journal) for epoch in journal.each_epoch(first) if inside(epoch.epoch)]
+    validations = [record for record in journal.each_validation(first) if inside(record.epoch) or record.epoch == end]
+    unfinished = _some_rollouts(journal, done) if end is None else []
+    last = unfinished or (_some_rollouts(journal, done - 1) if epochs else [])
     unseen, usual = _unseen(journal, validations, first)
-    training = next((job.training for job in reversed(journal.jobs()) if job.training and inside(job.epoch)), {})
+    training = next((job.training for job in journal.each_job_backwards() if job.training and inside(job.epoch)), {})
     info = journal.info()
     config = config_of(info.config_text)
     functions, model = (finetuning_value(config, f"target_{kind}") for kind in ("functions", "model"))
@@ -167,7 +177,7 @@ def _completed(epoch: EpochRecord, journal: Journal) -> EpochRecord:
     """The epoch with the numbers that earlier releases did not record."""
     if epoch.examples:
         return epoch
-    records = list(journal.rollouts(Phase.TRAIN, epoch.epoch))
+    records = _some_rollouts(journal, epoch.epoch)
     update = {"examples": success_by_example(records), "metrics": score_metrics(records) | epoch.metrics}
     return epoch.model_copy(update=update)
 
@@ -176,9 +186,12 @@ def _unseen(journal: Journal, validations: Sequence[ValidationRecord], first: in
     """Shares of unseen words, of the held-out examples and between those in training."""
     if len(validations) < 2:  # noqa: PLR2004 - held-out scores are compared from two on
         return None, None
-    held_out: list[RolloutRecord] = list(journal.rollouts(Phase.VALIDATION, validations[0].epoch))
-    played = list(journal.rollouts(Phase.TRAIN, first))
-    return unseen_words(held_out, played), unseen_words(played, played)
+    held_out = journal.prompts(Phase.VALIDATION, validations[0].epoch)
+    return unseen_words(held_out, journal.prompts(Phase.TRAIN, first))
+
+
+def _some_rollouts(journal: Journal, epoch: int) -> list[RolloutRecord]:
+    return list(journal.some_rollouts(Phase.TRAIN, epoch, MOST_READ))
 
 
 def guards_of(config: Mapping[str, Any]) -> GuardsConfig:

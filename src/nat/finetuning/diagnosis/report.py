@@ -20,9 +20,10 @@ def explanation(findings: Sequence[Finding], run_dir: Path) -> list[str]:
 def diagnosis_text(diagnosis: Diagnosis) -> str:
     """All causes with their numbers, in the order of likelihood."""
     window = diagnosis.window
-    trend, shortened = window.trend, window.shortened
+    trend, shortened, waiting = window.trend, window.shortened, window.waiting
     facts = "" if trend is None else f" The mean reward was {trend}."
     facts += f"\n\nShortened: {shortened}." if shortened else ""
+    facts += f"\n\nWaiting: {waiting}." if waiting else ""
     if diagnosis.healthy:
         judged = "has learned" if window.has_learned else "has no number out of its healthy range"
         return f"Healthy: the run {judged}.{facts}"

@@ -20,6 +20,7 @@ from nat.finetuning.verdict import Comparison, compare
 from nat.runs.records import EpochRecord, ValidationRecord, Verdict
 from nat.runs.rollouts import LeftOutCause, RolloutTally, tally
 from nat.runs.shortened import ShortenedUpdates, shortened_updates
+from nat.runs.waiting import Waiting, waiting_of
 from nat.wire.rewards import equal
 from nat.wire.training import Compares
 
@@ -210,6 +211,11 @@ class Window:
     def shortened(self) -> ShortenedUpdates | None:
         """The updates that `max_kl` shortened."""
         return shortened_updates(epoch.metrics for epoch in self.updated)
+
+    @property
+    def waiting(self) -> Waiting | None:
+        """How long rollouts and learner waited for each other."""
+        return waiting_of(epoch.metrics for epoch in self.epochs)
 
     @cached_property
     def relative(self) -> bool:

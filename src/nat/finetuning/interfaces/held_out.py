@@ -14,11 +14,11 @@ from nat.eval.dataset import copies, repetitions
 from nat.eval.failures import remedy_of
 from nat.finetuning.events import RolloutsBegun, RolloutsPlayed
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
-from nat.finetuning.run_context import Stopwatch, current_run, utc_now
+from nat.finetuning.run_context import RunContext, Stopwatch, current_run, utc_now
 from nat.finetuning.trajectories import outcome
 from nat.rollout.session import in_pass
 from nat.runs.records import Phase, ValidationRecord, after_epoch
-from nat.runs.rollouts import RolloutRecord, tally, usage_by_purpose
+from nat.runs.rollouts import RolloutRecord, scoring_spans, tally, usage_by_purpose
 from nat.wire.json import without_surrogates
 
 logger = logging.getLogger(__name__)
@@ -48,13 +48,9 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
     watch = Stopwatch()
     if run is not None:
         run.append(RolloutsBegun(Phase.VALIDATION, run.num_rollouts(Phase.VALIDATION)))
-    builder.run_config = training.model_copy(update={"run_configuration": held_out})
-    try:
-        against = None if run is None else AgainstFirst(run.first_answers, before_training=epoch == 0)
-        with in_pass(held_out=True, comparison=against):
-            output = await builder.run_eval()
-    finally:
-        builder.run_config = training
+        if epoch > 0 and not run.first_answers and run.journal.kept(Phase.VALIDATION, 0):
+            await _played(builder, held_out, run, 0)  # what these answers are compared with, after a resume
+    output = await _played(builder, held_out, run, epoch)
     records = held_out_records(output, training.reward_function.name if training.reward_function else None)
     if run is not None:
         run.append(RolloutsPlayed(Phase.VALIDATION, epoch, records))
@@ -69,12 +65,33 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
         failures=list(tally(records).failures),
         seconds=watch.total,
         usage=usage_by_purpose(records),
+        scoring=scoring_spans(records),
     )
     if run is not None:
         run.record_validation(validation)
+        if not run.first_answers:  # else later answers are compared with these
+            run.journal.forget_kept(Phase.VALIDATION, 0)
         if epoch == 0 and not any(record.num_calls for record in records):
             run.warn(_NO_CALLS.format(len(records)))
     return _metrics(validation)
+
+
+async def _played(
+    builder: TrajectoryBuilder, held_out: FinetuneRunConfig, run: RunContext | None, epoch: int
+) -> EvaluationRunOutput:
+    """One pass over the held-out examples; what an earlier process has finished of it is not played again."""
+    training, changes = builder.run_config, dict[str, Any](held_out=True, comparison=None)
+    if run is not None:
+        keeper = changes["keeper"] = run.keeper(Phase.VALIDATION, epoch)
+        changes["comparison"] = AgainstFirst(run.first_answers, before_training=epoch == 0)
+        if run.journal.validation(epoch) is not None:  # other weights must not answer what is missing
+            changes["choose"] = keeper.items.intersection
+    builder.run_config = training.model_copy(update={"run_configuration": held_out})
+    try:
+        with in_pass(**changes):
+            return await builder.run_eval()
+    finally:
+        builder.run_config = training
 
 
 def scores_by_example(records: Sequence[RolloutRecord]) -> dict[str, float | None]:

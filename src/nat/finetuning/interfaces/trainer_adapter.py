@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,6 +15,7 @@ from nat.data_models.finetuning import (
     TrainingJobStatus,
     TrajectoryCollection,
 )
+from nat.runs.token_mismatch import RowMismatch
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.training import Compares
 
@@ -34,7 +35,7 @@ class Recipe(BaseModel):
 class TrainerAdapter(ABC):
     """Abstract: submits trajectories as training jobs and reports their status."""
 
-    drops_equal_groups: ClassVar[bool] = False
+    drops_equal_groups: bool = False
     """True if groups of equal rewards need not be submitted, since training would give them an advantage of zero; else
     the adapter gets all groups that the curriculum has left."""
     recipe: Recipe = Recipe()
@@ -79,6 +80,13 @@ class TrainerAdapter(ABC):
         """
         raise NotImplementedError
 
+    async def token_mismatch(self, ref: TrainingJobRef) -> Sequence[RowMismatch]:  # noqa: ARG002 - for those who override it
+        """How far the learner was from the sampler in the rows of a job; empty if the backend does not report it.
+
+        Called once for each completed job, before the next one is submitted.
+        """
+        return ()
+
     @abstractmethod
     def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
         """Save metrics of a job in a place of the adapter's choice."""
@@ -110,6 +118,8 @@ class KeptCheckpoint(BaseModel):
     """Name of the weights in the backend, such as `my_model@20`."""
     path: str | None = None
     """The checkpoint's folder; None if only the backend can read it."""
+    others: tuple[str, ...] = ()
+    """The folders of further models' checkpoints, if the adapter trains several."""
 
 
 @runtime_checkable

@@ -13,6 +13,7 @@ from nat.data_models.score import score_problem
 from nat.errors import ANY_FAILURE, ConfigError, EvaluationError
 from nat.eval.evaluate import EvaluationRun
 from nat.finetuning.interfaces.lifecycle import check_ready
+from nat.runs.journal import Journal
 from nat.runs.rollouts import RolloutRecord
 
 logger = logging.getLogger(__name__)
@@ -20,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 class TrajectoryBuilder(ABC):
     """Abstract: plays the workflow on the dataset and returns trajectories with rewards, grouped by example."""
+
+    passes_per_epoch: int = 2**10
+    """At most so many passes over the dataset has an epoch; the seeds of each epoch begin that much later."""
 
     def __init__(self, trajectory_builder_config: TrajectoryBuilderConfig) -> None:
         self.trajectory_builder_config = trajectory_builder_config
@@ -84,6 +88,9 @@ class TrajectoryBuilder(ABC):
 
     async def abandon(self, run_id: str) -> None:  # noqa: B027 - optional
         """Called when a run stops between `start_run` and the end of `finalize`: cancel what is still running."""
+
+    def go_on_from(self, journal: Journal) -> None:  # noqa: B027 - optional
+        """Called after `initialize`: learn what a builder remembers of the epochs that the run has finished."""
 
     def rollouts(self, run_id: str) -> Sequence[RolloutRecord]:  # noqa: ARG002 - for those who override it
         """All rollouts of the last `finalize`, including those left out; empty if the builder keeps no records."""

@@ -40,6 +40,7 @@ class DPOTrajectoryBuilder(TrajectoryBuilder):
     """
 
     trajectory_builder_config: DPOTrajectoryBuilderConfig
+    passes_per_epoch = 1
 
     def __init__(self, trajectory_builder_config: DPOTrajectoryBuilderConfig) -> None:
         super().__init__(trajectory_builder_config)

@@ -15,6 +15,7 @@ from nat.data_models.llm_call import LLMCall
 from nat.runs.rollouts import LeftOutCause
 from nat.wire.numbers import is_logprob
 from nat.wire.rows import CallTokens
+from nat.wire.sampling import target_names
 
 WHOLE_WORKFLOW = "<workflow>"
 """The target function that stands for all calls of the rollout, whichever function made them."""
@@ -121,15 +122,17 @@ class Target:
 
     functions: Sequence[str]
     model: str | None = None
-    """An LLM's key in the YAML, or a name of the model, as the agent or the request gave it; None for any."""
+    """An LLM's key in the YAML, or a name of the model, as the agent or the request gave it, or several of these,
+    separated by commas; None for any."""
 
     def select(self, seen: Sequence[SeenCall]) -> Selection:
         """Select the calls that can be trained on, or say why there is none."""
         of_function = [s for s in seen if WHOLE_WORKFLOW in self.functions or s.function in self.functions]
         if not of_function:
             return Selection(cause=LeftOutCause.NO_TARGET_FUNCTION)
+        names = target_names(self.model)
         of_model = [
-            s for s in of_function if self.model in (None, s.call.llm_name, s.call.model, s.call.requested_model)
+            s for s in of_function if not names or names & {s.call.llm_name, s.call.model, s.call.requested_model}
         ]
         if not of_model:
             return Selection(cause=LeftOutCause.NO_TARGET_MODEL)

@@ -22,6 +22,7 @@ from nat.runs.rollouts import LeftOutCause, RolloutRecord
 from nat.wire.training import TrainingRow
 
 _FAILURES = {"raised": LeftOutCause.FAILED, "timeout": LeftOutCause.TIMED_OUT}
+_INSTANT = 0.01  # seconds
 NOT_SCORED = "the evaluator gave no score"
 
 
@@ -75,6 +76,8 @@ def scored(
     seen = calls_of(item.trajectory)
     if problem := score_problem(reward, "the reward"):
         return unscored(item, generation, problem, target), None
+    if not seen and (attempts := failed_calls(item.trajectory)):
+        return recorded(item, generation, left_out=LeftOutCause.CALLS_FAILED, error=str(attempts[-1])), None
     chosen = target.select(seen)
     facts = {"reward": reward, "reasoning": score.reasoning, "comparison": score.comparison} | _sampled(chosen)
     if chosen.cause is not None:
@@ -110,7 +113,7 @@ def scored(
 def with_facts(
     records: Iterable[RolloutRecord], output: EvaluationRunOutput, reward: str | None
 ) -> list[RolloutRecord]:
-    """The records of one pass, with seed, duration, scores beside the reward, and usage of each rollout."""
+    """The records of one pass, with seed, durations, scores beside the reward, and usage of each rollout."""
     share = 1 / (len(output.rollouts) or 1)
     judged = {"judge_usage": {name: used * share for name, used in output.judge_usage.items()}}
     of_item: dict[str, dict[str, Any]] = {
@@ -122,8 +125,12 @@ def with_facts(
             of_item[str(item.id)]["usage"] = usage_of_steps(item.trajectory)
     for name, result in output.evaluation_results:
         for score in result.eval_output_items:
-            if name != reward and is_score(score.score) and str(score.id) in of_item:
-                of_item[str(score.id)]["scores_beside"][name] = float(score.score)
+            own = of_item.get(str(score.id), {"scores_beside": {}})
+            if name != reward and is_score(score.score):
+                own["scores_beside"][name] = float(score.score)
+            if score.scoring is not None and score.scoring[1] - score.scoring[0] >= _INSTANT:
+                begin, end = own.get("scoring", score.scoring)
+                own["scoring"] = min(begin, score.scoring[0]), max(end, score.scoring[1])
     return [record.model_copy(update=of_item.get(record.example_id, {})) for record in records]
 
 
@@ -165,6 +172,7 @@ def _record(
         truncated=any(s.call.finish_reason == "length" for s in chosen),
         lost_calls=dict(Counter(_lost(s.call) for s in chosen if s.call.lost_call)),
         policy_versions=dict(Counter(s.call.policy_version for s in chosen if s.call.policy_version is not None)),
+        engines=dict(Counter(", ".join(map(str, s.call.engines)) for s in chosen if s.call.engines)),
         rows=list(rows),
         **facts,
     )

@@ -1,6 +1,6 @@
 """Run a program until it ends or is cancelled; the processes that it started are ended too.
 
-On Linux a supervisor (`supervisor.py`) finds every process that the program started. On other systems the program's
+On Linux a supervisor (`nat.supervisor`) finds every process that the program started. On other systems the program's
 process group is ended, which a process can leave by `setsid`.
 """
 
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nat.builder.child_processes import known_child
+from nat.supervisor import SUPERVISED
 
 _GRACE_SECONDS = 2.0
 _PASS_SECONDS = 0.02
 """Between two passes over `/proc`."""
-_SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _SUPERVISOR_SECONDS = 20.0
 """Longer than the supervisor ever takes."""
 
@@ -51,7 +51,7 @@ async def run_program(program: Program, *, mark: str) -> int:
 
 
 async def _supervised(program: Program, mark: str) -> int:
-    command = [sys.executable, "-I", "-S", *map(str, (_SUPERVISOR, program.stdin, program.stdout)), *program.arguments]
+    command = [*SUPERVISED, str(program.stdin), str(program.stdout), *program.arguments]
     with program.stderr.open("wb") as complains:
         process = await asyncio.create_subprocess_exec(
             *command,

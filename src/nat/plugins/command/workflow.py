@@ -1,11 +1,11 @@
 """Run the program on one example: folder, environment, key, process, answer."""
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Any
 
 from nat.builder.context import Context
+from nat.capture.outages import deadline
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, StreamEventData
 from nat.errors import CommandFailed
 from nat.gateway.access import Keyring, RolloutAccess
@@ -59,7 +59,7 @@ class CommandWorkflow:
             env = environment(config.env, os.environ, url=self._url, key=key, home=folder.home, scratch=folder.scratch)
             program = Program(arguments, env, folder.work, folder.stdin, folder.stdout, folder.stderr)
             try:
-                async with asyncio.timeout(config.timeout):
+                async with deadline(config.timeout):
                     return await run_program(program, mark=key)
             except TimeoutError as error:
                 raise CommandFailed(

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from uuid import uuid4
 
 from pydantic import Field, JsonValue, ValidationInfo, field_serializer, field_validator
@@ -30,24 +30,36 @@ from nat.finetuning.interfaces.trainer_adapter import (
     TrainerAdapter,
 )
 from nat.finetuning.progress import append_progress
+from nat.finetuning.run_context import current_run
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.trajectories.rows import training_groups
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.local.client import BackendClient
 from nat.plugins.local.export import export_checkpoint, move_export
-from nat.plugins.local.llm import LocalProviderInfo
+from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo
 from nat.plugins.local.process import BackendProcess
 from nat.plugins.local.texts import has_texts, tokenized_groups
 from nat.registry.decorators import from_config, register_trainer, register_trainer_adapter, register_trajectory_builder
+from nat.runs.records import BestEpoch
+from nat.runs.token_mismatch import RowMismatch, in_rows
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
-from nat.wire.training import JobState, ResolvedTraining, TrainingConfig, TrainingGroup, TrainingJob
+from nat.wire.training import (
+    JobState,
+    ResolvedTraining,
+    TrainingConfig,
+    TrainingGroup,
+    TrainingJob,
+    TrainingRow,
+    rows_of,
+)
 
 if TYPE_CHECKING:
     from nat.plugins.local.teacher import Teacher
 
 logger = logging.getLogger(__name__)
 
+A = TypeVar("A", bound=TrainerAdapter)
 BACKEND_NAME = "local"
 LEARNS_FROM_LABELS = "kto"
 _CANCEL_SECONDS = 3.0
@@ -58,6 +70,8 @@ class LocalTrainerAdapterConfig(TrainerAdapterConfig, name="local_trainer_adapte
 
     usual_trajectory_builder = "local_traj_builder"
     usual_trainer = "local_trainer"
+    trains: ClassVar[type[LocalModelConfig]] = LocalModelConfig
+    """The type of LLM, or another one with the same usual adapter."""
 
     llm: LLMRef
     """Key of the `local` LLM to train."""
@@ -94,20 +108,22 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
         client: BackendClient,
         backend: BackendProcess,
         teacher: "Teacher | None" = None,
+        folder: Path | None = None,
     ) -> None:
+        """`folder` is the backend's output folder."""
         super().__init__(adapter_config)
+        self._folder = folder
         self._config = adapter_config
         self._client = client
         self._backend = backend
         self._teacher = teacher
-        self._best: Path | None = None
         self._training: ResolvedTraining | None = None
+        self._submitted: tuple[str, list[TrainingRow]] | None = None
+        """The last job and its rows, until they were compared."""
 
-    async def take_over(self, previous: TrainerAdapter) -> None:
+    async def take_over(self, previous: TrainerAdapter) -> None:  # noqa: ARG002 - the backend has them
         """Begin anew with these settings, on the weights of another adapter of the same LLM."""
         await self._client.begin_phase(self._config.training)
-        if isinstance(previous, LocalTrainerAdapter):
-            self._best = previous._best  # noqa: SLF001 - same class
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
         """Have the backend resolve the settings, so that an unknown algorithm fails before the first rollout.
@@ -141,25 +157,32 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
 
         """
         groups, config = await self._groups(trajectories), self._config.training
-        of_teacher: dict[str, float] = {}
+        config = config.model_copy(update={"algorithm": config.algorithm})  # is set in the record, too
+        of_teacher: dict[str, Any] = {}
         if self._teacher is not None:
             scored = await self._teacher.scored(groups)
-            groups, of_teacher = scored.groups, scored.metrics
-        if groups[0].rollouts[0].advantage is not None:
-            config = _with_labels(config)
+            groups = scored.groups
+            of_teacher = {"metrics": scored.metrics, "usage": {"teacher": scored.usage}}
+        config = with_labels(config, groups)
         job = TrainingJob(
             id=trajectories.job_id or f"{trajectories.run_id}-{uuid4().hex[:8]}",
             groups=groups,
             config=config,
-            **({"serve_meanwhile": True} if self.run_config.max_staleness else {}),
+            **self._more_of_job(),
+            **overlapping(self.run_config.max_staleness),
         )
         try:
             await self._client.submit(job)
         except BackendUnreachable:
             self._backend.check()
             await self._client.submit(job)
-        metadata = {"job_id": job.id, "metrics": of_teacher}
+        self._submitted = job.id, rows_of(groups)
+        metadata = {"job_id": job.id, **of_teacher}
         return TrainingJobRef(run_id=trajectories.run_id, backend=BACKEND_NAME, metadata=metadata)
+
+    def _more_of_job(self) -> dict[str, Any]:
+        """Further fields of a job; none here."""
+        return {}
 
     async def _check_teacher(self, training: ResolvedTraining) -> None:
         if training.needs_teacher and self._teacher is None:
@@ -201,6 +224,18 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
             await self._cancel(ref)
             raise
 
+    async def token_mismatch(self, ref: TrainingJobRef) -> Sequence[RowMismatch]:
+        """The rows as they were sent; the backend knows the differences of its last job only, or the run goes on."""
+        submitted, self._submitted = self._submitted, None
+        if submitted is None or submitted[0] != ref.job_id:
+            return ()
+        differences = None
+        try:
+            differences = (await self._client.mismatch(submitted[0])).differences
+        except BackendError as error:
+            logger.info("No mismatch by token: %s", error)
+        return in_rows(submitted[1], differences)
+
     async def export_model(self, name: str) -> Path:
         """Write the trained model as a Hugging Face directory `name` in the run's folder.
 
@@ -213,7 +248,6 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
     async def keep_best(self) -> KeptCheckpoint:
         """Keep a checkpoint of the current weights in the run's folder."""
         saved = await self._client.keep_best()
-        self._best = Path(saved.path)
         return KeptCheckpoint(name=saved.policy_version, path=saved.path)
 
     async def export_best(self, name: str) -> Path | None:
@@ -223,14 +257,25 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
             BackendError: it is damaged, or something that is not an exported model has this name.
 
         """
-        if self._best is None:
+        run = current_run()
+        best = None if run is None else run.journal.best()
+        if run is None or best is None or (kept := self._kept(best, run.journal.run_dir)) is None:
             return None
-        folder = self._best.parent.parent
+        folder = self._folder or run.journal.run_dir
         try:
-            return await export_checkpoint(self._best, folder / name)
+            return await self._write_best(kept, folder / name)
         except asyncio.CancelledError:  # the process was killed while it wrote
             remove_unfinished(folder)
             raise
+
+    async def _write_best(self, kept: Path, target: Path) -> Path | None:
+        return await export_checkpoint(kept, target)
+
+    def _kept(self, best: BestEpoch, run_dir: Path) -> Path | None:
+        """The checkpoint of this model, inside its own folder: a journal of others may name a private model."""
+        own = (self._folder or run_dir).resolve()
+        kept = (run_dir / folder for folder in (best.checkpoint, *best.others) if folder is not None)
+        return next((folder for folder in kept if folder.resolve().is_relative_to(own)), None)
 
     def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
         """Append the job's metrics to `trainer_adapter_<run_id>.jsonl`."""
@@ -250,23 +295,39 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
                 await self._client.cancel(str(ref.job_id))
 
 
-@register_trainer_adapter(config_type=LocalTrainerAdapterConfig)
-async def local_trainer_adapter(
-    config: LocalTrainerAdapterConfig, builder: Builder
-) -> AsyncGenerator[LocalTrainerAdapter, None]:
-    """Train in the process that serves the model."""
+def with_backend(make: Callable[..., A]) -> Callable[[Any, Builder], AsyncGenerator[A, None]]:
+    """The build function of an adapter that trains in the process that serves the model."""
+
+    async def build(config: LocalTrainerAdapterConfig, builder: Builder) -> AsyncGenerator[A, None]:
+        provider = await trained_provider(config, builder)
+        backend = provider.backend
+        async with BackendClient(backend.base_url, backend.api_key) as client, AsyncExitStack() as stack:
+            teacher = None
+            if config.teacher is not None:
+                teacher = await stack.enter_async_context(await _teacher(config.teacher, builder))
+            yield make(config, client=client, backend=backend, teacher=teacher, folder=provider.folder)
+
+    return build
+
+
+async def trained_provider(config: LocalTrainerAdapterConfig, builder: Builder) -> LocalProviderInfo:
+    """The LLM to train, and the process that serves it.
+
+    Raises:
+        ConfigError: the LLM is of another type.
+
+    """
     provider = await builder.get_llm_provider(config.llm)
     served = builder.get_llm_config(config.llm)
-    if not isinstance(provider, LocalProviderInfo):
+    wanted = config.trains
+    if not isinstance(provider, LocalProviderInfo) or served.usual_trainer_adapter != wanted.usual_trainer_adapter:
+        of_type = wanted.static_type()
+        seen = f"is of type '{served.static_type()}', but {config.static_type()} trains '{of_type}' LLMs"
         raise ConfigError(
-            [f"llms.{config.llm}: is of type '{served.static_type()}', but {config.static_type()} trains 'local' LLMs"],
-            hint="name an LLM whose `_type` is `local`, or use the adapter of the server that holds the model",
+            [f"llms.{config.llm}: {seen}"],
+            hint=f"name an LLM of the type {of_type}, or use the adapter of the server that holds the model",
         )
-    async with BackendClient(provider.backend.base_url, provider.backend.api_key) as client, AsyncExitStack() as stack:
-        teacher = None
-        if config.teacher is not None:
-            teacher = await stack.enter_async_context(await _teacher(config.teacher, builder))
-        yield LocalTrainerAdapter(config, client=client, backend=provider.backend, teacher=teacher)
+    return provider
 
 
 async def _teacher(name: str, builder: Builder) -> "Teacher":
@@ -281,6 +342,13 @@ async def _teacher(name: str, builder: Builder) -> "Teacher":
     return Teacher(config, llm_name=name)
 
 
+def overlapping(max_staleness: int) -> dict[str, Any]:
+    """The fields of a job during which rollouts are played; a default is not sent, so that the job stays the same."""
+    if not max_staleness:
+        return {}
+    return {"serve_meanwhile": True} | ({"earlier_weights": max_staleness} if max_staleness > 1 else {})
+
+
 def _check_correction(training: ResolvedTraining, max_staleness: int) -> None:
     settings = training.settings
     has_ratio = settings.get("old_logprobs") == "learner"  # else the ratio corrects, or there is none to correct
@@ -291,8 +359,10 @@ def _check_correction(training: ResolvedTraining, max_staleness: int) -> None:
         )
 
 
-def _with_labels(config: TrainingConfig) -> TrainingConfig:
-    """The same for rollouts that are desirable or not by themselves."""
+def with_labels(config: TrainingConfig, groups: Sequence[TrainingGroup]) -> TrainingConfig:
+    """The settings for these groups, whose rollouts may be desirable or not by themselves."""
+    if groups[0].rollouts[0].advantage is None:
+        return config
     if config.algorithm != LEARNS_FROM_LABELS:
         raise ConfigError(
             [f"training.algorithm: {config.algorithm!r} compares answers to one prompt; the rows have labels instead"],
@@ -328,5 +398,6 @@ class LocalTrainerConfig(TrainerConfig, name="local_trainer"):
     """Trains epoch after epoch; its options are those of `finetuning`."""
 
 
+register_trainer_adapter(config_type=LocalTrainerAdapterConfig)(with_backend(LocalTrainerAdapter))
 register_trajectory_builder(config_type=LocalTrajectoryBuilderConfig)(from_config(EvalTrajectoryBuilder))
 register_trainer(config_type=LocalTrainerConfig)(from_config(EpochTrainer))

@@ -1,11 +1,11 @@
 """Put exported models into the run's folder itself, where users look for them."""
 
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from nat.builder.child_processes import run_module
 from nat.errors import BackendError, ExportRefused
+from nat.files import remove_folder
 from nat.wire.model_folder import ExportFormat, is_export
 
 
@@ -18,7 +18,7 @@ def move_export(exported: Path) -> Path:
     """
     target = exported.parent.parent / exported.name
     if is_export(target):
-        shutil.rmtree(target)
+        remove_folder(target)
     elif target.exists() or target.is_symlink():
         raise ExportRefused(
             f"{target} is not an exported model, so it stays; the trained model is in {exported}",

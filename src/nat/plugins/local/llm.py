@@ -5,7 +5,7 @@ import os
 import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import (
     BaseModel,
@@ -32,12 +32,14 @@ from nat.wire.extras import install_hint, missing_packages
 from nat.wire.model_folder import TOKENIZER_CONFIG, has_chat_template
 from nat.wire.openai_requests import ChatCompletionRequest
 from nat.wire.serving import (
+    CHECKPOINTS,
     LOCAL_PACKAGES,
     BackendOptions,
-    SaveEvery,
+    NumberOrAuto,
     ServeOptions,
     check_engine,
     environment_keys,
+    output_place,
 )
 
 _MODEL_SECONDS = 120.0
@@ -65,6 +67,8 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
     """A Hugging Face model that the embedded backend serves and trains on this machine."""
 
     usual_trainer_adapter = "local_trainer_adapter"
+    packages: ClassVar[tuple[str, ...]] = LOCAL_PACKAGES
+    extras: ClassVar[tuple[str, ...]] = ("local",)
 
     model: Path
     """Directory with config.json, weights in safetensors, tokenizer and chat template; or a checkpoint of a run; or the
@@ -86,7 +90,7 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
     """Further fields of chat requests that do not set them, such as `seed`; those that the backend knows."""
     lora: LoRAOptions | None = None
     """Train LoRA adapters instead of all weights."""
-    save_every: SaveEvery = "auto"
+    save_every: NumberOrAuto = "auto"
     """Updates between checkpoints; one is also written at the end. `auto`: 1, or for a model whose checkpoints take
     more than a second, as few as keep them to a tenth of the time."""
     startup_timeout: float = Field(default=300.0, gt=0)
@@ -134,12 +138,24 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
         return self.max_num_seqs
 
     @property
+    def repeats_bits(self) -> bool:
+        return self.deterministic
+
+    @property
     def loads_in_4bit(self) -> bool:
         return self.lora is not None and self.lora.load_in_4bit
 
     @property
     def starts_vllm(self) -> bool:
         return self.engine == "vllm" and self.vllm_url is None
+
+    @property
+    def description(self) -> str:
+        return f"{self.model} on the embedded backend" + (", sampled by vLLM" if self.engine == "vllm" else "")
+
+    def options(self, output_dir: Path | None, environment: Mapping[str, str]) -> ServeOptions:
+        """The options of the backend process; without an output directory it only serves."""
+        return serve_options(self, output_dir, environment)
 
 
 class LocalProviderInfo(LLMProviderInfo):
@@ -148,6 +164,8 @@ class LocalProviderInfo(LLMProviderInfo):
     backend: BackendProcess
     block: LocalModelConfig
     """The LLM's block in the YAML, with the folder of its model."""
+    folder: Path | None = None
+    """The backend's output folder; None if it only serves."""
 
     def advice(self, forecast: TrainingForecast) -> str | None:
         """How fast the engines sampled on this machine; None if there is no choice, or nothing was measured."""
@@ -166,7 +184,7 @@ def serve_options(config: LocalModelConfig, output_dir: Path | None, environment
     common = config.model_dump(include=set(BackendOptions.model_fields), exclude_defaults=True)
     own = {"model": config.model, "served_model_name": config.served_name, "port": 0, "save_every": config.save_every}
     if output_dir is not None:
-        own |= {"output_dir": output_dir}
+        own |= {"output_dir": output_dir, "resume": (output_dir / CHECKPOINTS).is_dir()}
     if config.starts_vllm:
         own |= {"vllm_startup_timeout": config.startup_timeout}
     if config.lora is not None:
@@ -177,11 +195,10 @@ def serve_options(config: LocalModelConfig, output_dir: Path | None, environment
 @register_llm_provider(config_type=LocalModelConfig)
 async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerator[LLMProviderInfo, None]:
     """Start the backend and yield it as an OpenAI-compatible server."""
-    if missing := missing_packages(LOCAL_PACKAGES):
+    if missing := missing_packages(config.packages):
+        needs = f"`_type: {config.static_type()}` needs packages that are not installed: {', '.join(missing)}"
         raise ConfigError(
-            [f"llms.{builder.llm_name}: `_type: local` needs packages that are not installed: {', '.join(missing)}"],
-            source="the installation",
-            hint=install_hint("local"),
+            [f"llms.{builder.llm_name}: {needs}"], source="the installation", hint=install_hint(*config.extras)
         )
     try:
         found = await asyncio.to_thread(local_model, config.model, config.revision)
@@ -189,10 +206,12 @@ async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerato
         raise ConfigError([f"llms.{builder.llm_name}.model: {error.message}"], hint=error.hint) from error
     block = config.model_copy(update={"model": found.folder, "model_name": config.served_name})
     with tempfile.TemporaryDirectory(prefix="nat-backend-") as scratch:
-        serves = builder.llm_only_serves
-        log_path = (builder.run_dir or Path(scratch)) / (f"backend_{builder.llm_name}.log" if serves else "backend.log")
-        options = serve_options(block, None if serves else builder.run_dir, os.environ)
-        vllm = config.engine == "vllm"
+        name, trained = str(builder.llm_name), builder.trained_llms
+        serves, several = bool(trained) and name not in trained, len(trained) > 1
+        folder = None if serves or builder.run_dir is None else builder.run_dir / output_place(name, several=several)
+        log_name = f"backend_{name}.log" if serves or several else "backend.log"
+        log_path = (builder.run_dir or Path(scratch)) / log_name
+        options = block.options(folder, os.environ)
         seconds = config.startup_timeout + (_MODEL_SECONDS if config.starts_vllm else 0)
         async with running_backend(options, log_path=log_path, startup_timeout=seconds) as backend:
             client_config = OpenAIModelConfig(
@@ -209,7 +228,8 @@ async def local_llm(config: LocalModelConfig, builder: Builder) -> AsyncGenerato
             )
             yield LocalProviderInfo(
                 config=client_config,
-                description=f"{config.model} on the embedded backend" + (", sampled by vLLM" if vllm else ""),
+                description=config.description,
                 backend=backend,
                 block=block,
+                folder=folder,
             )

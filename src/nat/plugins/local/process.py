@@ -8,13 +8,13 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 from pydantic import SecretStr
 
 from nat.builder.child_processes import known_child, python_module
 from nat.config.secrets import without_secrets
 from nat.errors import BackendError, BackendUnreachable
+from nat.files import log_tail, private_log
 from nat.processor_time import LOOK_SECONDS, Patience
 from nat.secrets import known_secrets, new_key
 from nat.wire.serving import FAILED, NOTICE, READY, ServeOptions, handover
@@ -24,7 +24,6 @@ logger = logging.getLogger(__name__)
 _STOP_GRACE_SECONDS = 10.0
 """In which it does nothing; while it saves its last weights, it has more."""
 _STOP_BOUND_SECONDS = 180.0
-_LOG_TAIL_LINES = 20
 _KEPT_BYTES = 65536
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STOPPED = (0, 128 + signal.SIGTERM, -signal.SIGTERM)
@@ -65,7 +64,7 @@ class BackendProcess:
             logger.error(
                 "The backend ended with exit code %s when it was stopped; the end of its log:\n%s",
                 self._process.returncode,
-                tail(self.log_path),
+                log_tail(self.log_path),
             )
 
 
@@ -90,7 +89,7 @@ async def running_backend(
     """
     api_key = new_key()
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    with _private_log(log_path) as log:
+    with private_log(log_path) as log:
         process = await asyncio.create_subprocess_exec(
             *command,
             "0",  # stdin's descriptor
@@ -138,17 +137,6 @@ async def _stopped(process: asyncio.subprocess.Process) -> bool:
     return False
 
 
-def tail(path: Path, lines: int = _LOG_TAIL_LINES) -> str:
-    """The last lines of a log, indented, for an error message."""
-    text = path.read_text(errors="replace") if path.exists() else ""
-    return "\n".join(f"    {line}" for line in text.splitlines()[-lines:]) or "    (the log is empty)"
-
-
-def _private_log(path: Path) -> IO[bytes]:
-    """Open the log for appending, readable by its owner only."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
-
-
 async def _send(process: asyncio.subprocess.Process, line: bytes) -> None:
     assert process.stdin is not None
     process.stdin.write(line)
@@ -172,7 +160,7 @@ async def _ready_port(process: asyncio.subprocess.Process, log_path: Path, timeo
             await process.wait()
     except TimeoutError:
         raise BackendUnreachable(
-            f"the backend was not ready within {timeout_s:.0f} s; the end of {log_path}:\n{tail(log_path)}",
+            f"the backend was not ready within {timeout_s:.0f} s; the end of {log_path}:\n{log_tail(log_path)}",
             hint="raise `startup_timeout` in the LLM's block, or fix what the log reports",
         ) from None
     raise _died(process, log_path)
@@ -194,7 +182,7 @@ def _died(process: asyncio.subprocess.Process, log_path: Path, last_line: bytes 
     if event.get("event") == FAILED:
         return BackendUnreachable(f"{ended}: {event['message']}", hint=f"{event['hint'] or ''}")
     return BackendUnreachable(
-        f"{ended}; the end of {log_path}:\n{tail(log_path)}",
+        f"{ended}; the end of {log_path}:\n{log_tail(log_path)}",
         hint=_remedy(code),
     )
 

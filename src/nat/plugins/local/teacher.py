@@ -14,12 +14,13 @@ from openai import APIConnectionError, APIStatusError, AsyncOpenAI
 from pydantic import BaseModel, ValidationError
 
 from nat.capture.sdk import SDKAsyncClient
-from nat.errors import BackendError, BackendUnreachable, ConfigError, describe_error, findings_of
+from nat.data_models.llm_usage import LLMUsage
+from nat.errors import BackendError, BackendUnreachable, ConfigError, describe_error, findings_of, first_error
 from nat.plugins.llms.client import connection
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.secrets import excerpt
 from nat.wire.numbers import Logprob
-from nat.wire.training import TrainingGroup, TrainingRow
+from nat.wire.training import TrainingGroup, TrainingRow, rows_of, with_rows
 
 AT_ONCE = 16
 """Requests to the teacher at the same time."""
@@ -68,13 +69,15 @@ class Scored:
 
     groups: list[TrainingGroup]
     metrics: dict[str, float]
+    usage: dict[str, LLMUsage]
+    """Its calls and tokens, under its key."""
 
 
 class Teacher:
     """The server of one teacher; the client retries."""
 
     def __init__(self, config: OpenAIModelConfig, *, llm_name: str) -> None:
-        self._path = f"llms.{llm_name}"
+        self._name, self._path = llm_name, f"llms.{llm_name}"
         self._model = config.model_name
         http = SDKAsyncClient(proxy=config.proxy, verify=config.verify_ssl)
         self._client = AsyncOpenAI(**connection(config, llm_name=llm_name), http_client=http)
@@ -114,32 +117,20 @@ class Teacher:
 
         """
         began = time.monotonic()
-        rows = [row for group in groups for rollout in group.rollouts for row in rollout.rows]
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                asked = [tasks.create_task(self._row(row)) for row in rows]
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from group  # one says what is wrong with all
-        scored = iter([task.result() for task in asked])
-        found = [
-            group.model_copy(
-                update={
-                    "rollouts": [
-                        rollout.model_copy(update={"rows": [next(scored) for _ in rollout.rows]})
-                        for rollout in group.rollouts
-                    ]
-                }
-            )
-            for group in groups
-        ]
+        rows = rows_of(groups)
+        async with first_error(), asyncio.TaskGroup() as tasks:  # one says what is wrong with all
+            asked = [tasks.create_task(self._row(row)) for row in rows]
+        scored = [task.result() for task in asked]
+        tokens = sum(len(row.token_ids) for row in rows)
         return Scored(
-            found,
+            with_rows(groups, scored),
             {
                 "teacher_calls": float(len(rows)),
-                "teacher_tokens": float(sum(len(row.token_ids) for row in rows)),
+                "teacher_tokens": float(tokens),
                 "teacher_seconds": time.monotonic() - began,
-                "teacher_unscored": float(sum(_unscored(task.result()) for task in asked)),
+                "teacher_unscored": float(sum(map(_unscored, scored))),
             },
+            {self._name: LLMUsage(calls=len(rows), prompt_tokens=tokens, completion_tokens=len(rows))},
         )
 
     async def _row(self, row: TrainingRow) -> TrainingRow:

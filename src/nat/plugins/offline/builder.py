@@ -59,12 +59,16 @@ class DatasetTrajectoryBuilder(TrajectoryBuilder):
         """
         if run_id not in self._started:
             raise ValueError(f"No run was started with the id {run_id}")
-        epoch, wanted = self._started.pop(run_id), self.trajectory_builder_config.examples_per_epoch
-        count = len(self._examples) if wanted is None else wanted
-        chosen = in_turn(list(self._examples), count, begin=epoch * count, seed=self.run_config.seed)
-        groups = [self._examples[example] for example in chosen]
+        groups = self.rows_of(self._started.pop(run_id), self.run_config.seed)
         logger.info("Took %d rows of %s", sum(map(len, groups)), self.trajectory_builder_config.file_path)
         return TrajectoryCollection(trajectories=groups, run_id=run_id)
+
+    def rows_of(self, epoch: int, seed: int) -> list[list[Trajectory]]:
+        """The rows that an epoch takes, by example."""
+        wanted = self.trajectory_builder_config.examples_per_epoch
+        count = len(self._examples) if wanted is None else wanted
+        chosen = in_turn(list(self._examples), count, begin=epoch * count, seed=seed)
+        return [self._examples[example] for example in chosen]
 
     def log_progress(self, run_id: str, metrics: dict[str, Any], output_dir: str | None = None) -> None:
         """Append a line to `trajectory_builder_<run_id>.jsonl`."""

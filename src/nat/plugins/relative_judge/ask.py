@@ -1,10 +1,8 @@
 """Ask the judge: with a schema if its server takes one, and once more if the reply is no judgement."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from nat.data_models.evaluator import ComparisonFacts
 from nat.errors import EvaluationError
 from nat.plugins.relative_judge.prompt import SCHEMA, AttemptScore, Message, correction, parsed
 
@@ -16,17 +14,8 @@ _NOT_TAKEN = (400, 404, 415, 422, 501)
 """Status codes of servers that do not know an option."""
 
 
-@dataclass(frozen=True)
-class Reply:
-    """The judge's text, and what it took."""
-
-    text: str
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
-Ask = Callable[[Sequence[Message]], Awaitable[Reply]]
-"""Sends messages and returns the judge's reply."""
+Ask = Callable[[Sequence[Message]], Awaitable[str]]
+"""Sends messages and returns the text of the judge's reply."""
 
 
 class ClientAsk:
@@ -37,7 +26,7 @@ class ClientAsk:
         self._client = client
         self._takes_schema = True
 
-    async def __call__(self, messages: Sequence[Message]) -> Reply:
+    async def __call__(self, messages: Sequence[Message]) -> str:
         from openai import APIStatusError  # noqa: PLC0415 - heavy, and only a judge that is asked needs it
 
         if self._takes_schema:
@@ -51,38 +40,28 @@ class ClientAsk:
             return reply
         return await self._send(messages)
 
-    async def _send(self, messages: Sequence[Message], **options: Any) -> Reply:
+    async def _send(self, messages: Sequence[Message], **options: Any) -> str:
         client = self._client
         completion = await client.chat.completions.create(model=client.model_name, messages=list(messages), **options)
         if not completion.choices:
             raise EvaluationError("the judge's server sent no choice")
-        text, usage = completion.choices[0].message.content or "", completion.usage
-        return Reply(text) if usage is None else Reply(text, usage.prompt_tokens, usage.completion_tokens)
+        return completion.choices[0].message.content or ""
 
 
-async def ask_for_scores(
-    ask: Ask, messages: Sequence[Message], count: int, code: str
-) -> tuple[list[AttemptScore], ComparisonFacts]:
-    """The scores of `count` attempts, and what they took; a reply without the code or else unusable is answered once.
+async def ask_for_scores(ask: Ask, messages: Sequence[Message], count: int, code: str) -> list[AttemptScore]:
+    """The scores of `count` attempts; a reply without the code or else unusable is answered once.
 
     Raises:
         EvaluationError: the second reply cannot be used either.
 
     """
     first = await ask(messages)
-    took = _cost(first)
     try:
-        return parsed(first.text, count, code), took
+        return parsed(first, count, code)
     except EvaluationError as error:
         problem = error.message
-    again = [*messages, {"role": "assistant", "content": first.text}, correction(problem)]
-    second = await ask(again)
-    took += _cost(second)
+    again = [*messages, {"role": "assistant", "content": first}, correction(problem)]
     try:
-        return parsed(second.text, count, code), took
+        return parsed(await ask(again), count, code)
     except EvaluationError as error:
         raise EvaluationError(f"the judge gave no valid scores in two replies: {error.message}") from error
-
-
-def _cost(reply: Reply) -> ComparisonFacts:
-    return ComparisonFacts(calls=1, prompt_tokens=reply.prompt_tokens, completion_tokens=reply.completion_tokens)

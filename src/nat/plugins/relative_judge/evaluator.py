@@ -25,7 +25,7 @@ _PAIR = 2
 
 @dataclass(frozen=True)
 class Judged:
-    """The scores of different attempts, and what they took."""
+    """The scores of different attempts, and how the order mattered."""
 
     scores: Sequence[AttemptScore]
     facts: ComparisonFacts = field(default_factory=ComparisonFacts)
@@ -113,7 +113,7 @@ class RelativeJudge(GroupEvaluator):
     async def _in_a_call(self, task: str, shown: Sequence[Transcript], rng: Random) -> Judged:
         config = self._config
         messages, code = prompt(task, shown, rubric=config.rubric, max_chars=config.max_chars, rng=rng)
-        return Judged(*await ask_for_scores(self._ask, messages, len(shown), code))
+        return Judged(await ask_for_scores(self._ask, messages, len(shown), code))
 
 
 @register_evaluator(config_type=RelativeJudgeConfig)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import httpx
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 
+from nat.capture.outages import deadline
 from nat.capture.response import error_text
 from nat.errors import BackendUnreachable, ServiceFailed, describe_error, docs_page
 from nat.gateway.access import Keyring, RolloutAccess
@@ -103,7 +104,7 @@ class ServiceWorkflow:
     async def _answer(self, text: str, key: str) -> str:
         request = {"messages": [{"role": "user", "content": text}], KEY_FIELD: key}
         try:
-            async with asyncio.timeout(self._timeout):
+            async with deadline(self._timeout):
                 response = await self._http.post(self._url, json=request)
         except TimeoutError as error:
             raise ServiceFailed(

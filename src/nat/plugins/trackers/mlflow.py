@@ -1,6 +1,8 @@
 """MLflow: a server, or a local SQLite file."""
 
+import re
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, ClassVar
 
 from nat.data_models.tracker import TrackerConfig
@@ -10,6 +12,8 @@ from nat.runs.tracker import Artifact, Point, RolloutTable, TrackedRun, Tracker
 
 _PARAM_CHARS = 6000
 """MLflow refuses a longer value."""
+_NAME_CHARS = 250
+"""Likewise a longer name."""
 _AT_ONCE = 100
 """Parameters of a request."""
 _ENDS = {RunState.COMPLETED: "FINISHED", RunState.FAILED: "FAILED"}
@@ -35,6 +39,7 @@ class Mlflow(Tracker):
         self._config = config
         self._client: Any = None
         self._id = ""
+        self._last_ms: int | None = None
 
     def started(self, run: TrackedRun) -> str:
         from mlflow import MlflowClient  # noqa: PLC0415 - an optional package
@@ -49,7 +54,7 @@ class Mlflow(Tracker):
         experiment = client.create_experiment(self._config.experiment) if found is None else found.experiment_id
         begun = int(run.created_at.timestamp() * 1000)
         self._id = str(client.create_run(experiment, start_time=begun, run_name=run.run_id).info.run_id)
-        params = [Param(name, str(value)[:_PARAM_CHARS]) for name, value in run.settings().items()]
+        params = [Param(accepted_name(name), str(value)[:_PARAM_CHARS]) for name, value in run.settings().items()]
         for first in range(0, len(params), _AT_ONCE):
             client.log_batch(self._id, params=params[first : first + _AT_ONCE])
         client.log_dict(self._id, dict(run.config), "config.yaml")
@@ -58,8 +63,8 @@ class Mlflow(Tracker):
     def epoch(self, point: Point) -> None:
         from mlflow.entities import Metric  # noqa: PLC0415 - as above
 
-        at = int(point.at.timestamp() * 1000)
-        metrics = [Metric(name, value, at, point.number) for name, value in point.metrics.items()]
+        at = self._last_ms = int(point.at.timestamp() * 1000)
+        metrics = [Metric(accepted_name(name), value, at, point.number) for name, value in point.metrics.items()]
         self._client.log_batch(self._id, metrics=metrics)
 
     step = validation = epoch
@@ -81,4 +86,18 @@ class Mlflow(Tracker):
             self._client.log_artifact(self._id, str(artifact.path))
 
     def ended(self, state: RunState) -> None:
-        self._client.set_terminated(self._id, _ENDS.get(state, "KILLED"))
+        """At the time of the last number, which of a run that is sent later is long ago."""
+        self._client.set_terminated(self._id, _ENDS.get(state, "KILLED"), self._last_ms)
+
+
+def accepted_name(name: str) -> str:
+    """The name of a metric or a setting, with a digest if MLflow refuses its characters, its parts or its length.
+
+    An evaluator may have any name, and one that is refused would keep the whole run from being sent.
+    """
+    parts = re.sub(r"[^\w./ :-]", "_", name).split("/")
+    accepted = "/".join(part if part.strip(".") else "_" for part in parts)
+    if accepted == name and len(name) <= _NAME_CHARS:
+        return name
+    digest = sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+    return f"{accepted[: _NAME_CHARS - len(digest) - 1]}_{digest}"

@@ -17,7 +17,7 @@ class TensorBoardConfig(TrackerConfig, name="tensorboard"):
     """Event files that `tensorboard --logdir` shows."""
 
     log_dir: Path | None = None
-    """Parent of the folder with the run's event files; null: `trackers/tensorboard` in the run's folder."""
+    """Parent of the folder with the run's event files; null: they are in `trackers/tensorboard` of the run's folder."""
 
     packages: ClassVar[tuple[str, ...]] = ("tensorboardX",)
     extra: ClassVar[str | None] = "tensorboard"
@@ -34,8 +34,8 @@ class TensorBoard(Tracker):
         self._opened: Any = None
 
     def started(self, run: TrackedRun) -> str:
-        parent = run.folder / "tensorboard" if self._log_dir is None else self._log_dir
-        self._folder = str(parent / run.run_id)
+        own = run.folder / "tensorboard"  # whose path has the run's id, and TensorBoard names runs by their path
+        self._folder = str(own if self._log_dir is None else self._log_dir / run.run_id)
         if run.tracker_id is None:
             self._text("config", f"```json\n{json.dumps(run.config, indent=2, default=str)}\n```")
         return run.run_id
@@ -49,14 +49,11 @@ class TensorBoard(Tracker):
             self._opened = SummaryWriter(self._folder, filename_suffix=f".{os.getpid()}.{next(self._files)}")
         return self._opened
 
-    def step(self, point: Point) -> None:
-        self._scalars(point)
-
     def epoch(self, point: Point) -> None:
-        self._scalars(point)
+        for name, value in point.metrics.items():
+            self._writer.add_scalar(name, value, point.number, walltime=point.at.timestamp())
 
-    def validation(self, point: Point) -> None:
-        self._scalars(point)
+    step = validation = epoch
 
     def rollouts(self, table: RolloutTable) -> None:
         self._text(table.name, _markdown(table), table.epoch)
@@ -77,10 +74,6 @@ class TensorBoard(Tracker):
     def ended(self, state: RunState) -> None:
         self._text("state", str(state))
         self.flush()
-
-    def _scalars(self, point: Point) -> None:
-        for name, value in point.metrics.items():
-            self._writer.add_scalar(name, value, point.number, walltime=point.at.timestamp())
 
     def _text(self, name: str, text: str, number: int = 0) -> None:
         self._writer.add_text(name, text, number)

@@ -1,7 +1,7 @@
 """Trackio: a local dashboard, or one in a Space of the Hugging Face Hub."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from nat.data_models.tracker import TrackerConfig
@@ -65,13 +65,15 @@ class Trackio(Tracker):
     step = validation = epoch
 
     def rollouts(self, table: RolloutTable) -> None:
-        import trackio  # noqa: PLC0415 - as above
-
-        rows = trackio.Table(columns=list(table.columns), data=[list(row) for row in table.rows])
-        self._run.log({table.name: rows}, step=table.epoch)
+        self._table(table.name, table.columns, table.rows, table.epoch)
 
     def verdict(self, facts: Mapping[str, str | float]) -> None:
-        self._run.log(dict(facts))
+        """A table: of numbers that come once the dashboard draws a bar chart each, and of words nothing."""
+        rows = [
+            [name.partition("/")[2], str(round(value, 4) if isinstance(value, float) else value)]
+            for name, value in facts.items()
+        ]
+        self._table("verdict", ["name", "value"], rows, int(facts.get("verdict/epochs", 0)))
 
     def artifact(self, artifact: Artifact) -> None:
         import trackio  # noqa: PLC0415 - as above
@@ -90,8 +92,13 @@ class Trackio(Tracker):
         return True
 
     def ended(self, state: RunState) -> None:
-        self._run.log({"state": str(state)})
+        self._run.log({"state": str(state)}, step=0)
         self.flush()
+
+    def _table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int) -> None:
+        import trackio  # noqa: PLC0415 - as above
+
+        self._run.log({name: trackio.Table(columns=list(columns), data=[list(row) for row in rows])}, step=step)
 
 
 def _logged(*texts: object, **_options: object) -> None:

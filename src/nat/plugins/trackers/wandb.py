@@ -102,4 +102,6 @@ class Wandb(Tracker):
         return False  # its process writes every 15 seconds, and at the end
 
     def ended(self, state: RunState) -> None:
+        if state is RunState.INTERRUPTED:
+            self._run.mark_preempting()
         self._run.finish(exit_code=0 if state is RunState.COMPLETED else 1)

@@ -4,12 +4,13 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
 from fakes.art_server import FakeArtServer
 from fakes.llm_steps import call, steps, user
+from fakes.run_records import NOON, job_record
 from nat.art.client.config import ARTTrainerAdapterConfig
 from nat.art.client.trainer_adapter import ARTTrainerAdapter
 from nat.capture.redirect import address_of, redirecting, served_name
@@ -22,9 +23,12 @@ from nat.data_models.finetuning import (
 )
 from nat.data_models.llm import ModelEndpoint
 from nat.errors import BackendUnreachable, ConfigError, InvalidTrajectories
+from nat.finetuning.run_context import RunContext, in_run
+from nat.finetuning.run_log import RunLog
 from nat.finetuning.trajectories.calls import calls_of
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import conversations
+from nat.runs.journal import Journal
 
 WHERE = {"name": "my_run", "project": "my_project", "base_model": "tiny"}
 
@@ -67,6 +71,15 @@ def asked_for(server: FakeArtServer, name: str) -> str:
     return served_name(address_of(server.inference.base_url), name)
 
 
+@contextmanager
+def run_of(folder, job):
+    """A run that has submitted this job."""
+    with Journal.create(folder, "run", "", created_at=NOON) as journal:
+        journal.record_job(job)
+        with in_run(RunContext("run", RunLog(journal))):
+            yield
+
+
 async def test_an_update_from_submission_to_its_end():
     """The reference names the job, the status its metrics and the new weights."""
     async with FakeArtServer() as server, connected(server, training={"learning_rate": 1e-6, "beta": 0.1}) as adapter:
@@ -79,6 +92,21 @@ async def test_an_update_from_submission_to_its_end():
         [batch] = server.batches
     assert batch["config"] == {"learning_rate": 1e-6, "beta": 0.1, "kl_penalty_coef": 0.0}
     assert [t["reward"] for t in batch["trajectory_groups"][0]["trajectories"]] == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(("trained", "calls"), [(True, 0), (False, 1)])
+async def test_a_job_of_a_killed_run_is_not_trained_twice(tmp_path, trained, calls, caplog):
+    """The server knows no jobs, so the step with which the job began tells whether it was trained."""
+    async with FakeArtServer() as server, connected(server) as adapter:
+        server.steps = 4 if trained else 3
+        with run_of(tmp_path, job_record("run-000002", began_with="my_run@3")):
+            ref = await adapter.submit(collection().model_copy(update={"job_id": "run-000002"}))
+            status = await adapter.wait_until_complete(ref)
+    assert status.status is TrainingStatusEnum.COMPLETED
+    assert (status.metadata["policy_version"], status.metadata["began_with"]) == ("my_run@4", "my_run@3")
+    assert len(server.batches) == calls
+    assert ("run-000002 was trained before the run ended" in caplog.text) == trained
+    assert (status.message == "Trained from my_run@3 before the run ended.") == trained
 
 
 async def test_each_epoch_is_a_job_of_its_own():
@@ -197,8 +225,8 @@ async def test_old_checkpoints_are_deleted_on_request(old):
     """Before an update, all checkpoints but the newest are deleted by the routes that the server has."""
     async with FakeArtServer(old_delete=old) as server, connected(server, delete_old_checkpoints=True) as adapter:
         await adapter.wait_until_complete(await adapter.submit(collection()))
-        first = server.paths.index("/_get_step")
-        asked = server.paths[first : server.paths.index("/_train_model", first)]
+        first = server.paths.index("/_delete_checkpoint_files")
+        asked = server.paths[first - 1 : server.paths.index("/_train_model", first)]
     assert asked == ["/_get_step", "/_delete_checkpoint_files", *(["/_delete_checkpoints"] if old else [])]
 
 

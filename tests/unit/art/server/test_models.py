@@ -330,7 +330,7 @@ async def test_at_most_two_old_weights_stay_loaded(models):
         assert alike(again, answers[step])
         layers = [name for name, _ in models.base.model.named_parameters() if "layers.0" in name]
         assert len([name for name in layers if "q_proj.lora_A" in name]) <= 3
-    assert [key[1] for key in models._old] == [2, 0]
+    assert [folder.name for folder in models._kept] == ["0002", "0000"]
 
 
 async def test_requested_weights_are_not_unloaded(models):
@@ -452,7 +452,7 @@ async def test_settings_without_effect_are_named(models, caplog):
         await models.prepare(model)
     assert caplog.text.count("engine_args.gpu_memory_utilization") == 1
     assert caplog.text.count("max_seq_length is 1000000; this model has 512 tokens") == 1
-    assert caplog.text.count("requests the base model Qwen/Qwen2.5-0.5B; here it is base") == 1
+    assert caplog.text.count("requests the base model 'Qwen/Qwen2.5-0.5B'; here it is base") == 1
 
 
 async def test_what_has_no_effect_is_told_to_the_client(models):
@@ -532,6 +532,13 @@ async def test_the_number_of_models_is_bounded(start):
     await models.prepare(A)
     await models.remove(A)
     await models.prepare(B)
+
+
+async def test_the_name_of_a_base_writes_no_lines_of_the_log(models, caplog):
+    """Clients choose it, and it need not be a folder's name."""
+    models.register(ArtModel(project="p", name="a", base_model="x\n2026 ERROR \x1b[31m"))
+    [line] = caplog.messages
+    assert line.isprintable()
 
 
 async def test_the_base_has_a_bounded_number_of_names(models):

@@ -213,6 +213,19 @@ async def test_prepare_answers_with_the_servers_port_and_key(client, caplog):
     assert "sk-mine" not in caplog.text
 
 
+async def test_texts_of_clients_are_single_short_lines_of_the_log(client, caplog):
+    """Nobody writes lines of their own into the log, colours the terminal, or fills the disk with a name."""
+    evil = "x\n2026 ERROR \x1b[31m" + "y" * 200
+    caplog.set_level("WARNING", logger="httpx")
+    caplog.set_level("INFO", logger="nat")
+    config = {"server_args": {"port": 9000}}
+    await post(client, "/_prepare_backend_for_training", ArtClient(name=evil).prepare(config), status=400)
+    await post(client, "/_delete_checkpoints", ART.model(), benchmark=evil * 40)
+    [line] = caplog.messages
+    assert line.isprintable()
+    assert len(line) < 200
+
+
 @pytest.mark.parametrize(
     ("header", "url"),
     [

@@ -8,12 +8,16 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from fakes.cuda_graphs import FakeGraphs
 from fakes.fake_device import FakeDevice
 from fakes.listeners import one
 from fakes.tiny_fixtures import load_again
 from fakes.tiny_model import make_tiny_model
 from nat.backend.inference.engine import Engine
 from nat.backend.lora import LoraSettings
+
+MOST_BESIDE_A_GRAPH = 20
+"""Kernels that Python starts for a step beside that of a graph: 16 are for sampling."""
 
 
 class Kernels(TorchDispatchMode):
@@ -37,12 +41,12 @@ def memory_of(tensor):
 
 
 def kernels_of_a_step(path, **options) -> int:
-    """Those of a step in which three sequences get a token each."""
+    """Those that Python starts in a step in which three sequences get a token each."""
     loaded = load_again(path, device="cuda", dtype="bfloat16", **options)
     engine = Engine(loaded, policy_version="m@0")
     for seed in range(3):
         engine.add(one(list(range(5, 15 + seed)), max_tokens=8, seed=seed, ignore_eos=True))
-    for _ in range(3):
+    for _ in range(5):
         engine.step()
     with Kernels() as kernels:
         engine.step()
@@ -74,3 +78,11 @@ def test_a_layer_starts_few_kernels_for_a_token(folders, options, most):
     """
     shallow, deep = (kernels_of_a_step(folder, **options) for folder in folders)
     assert (deep - shallow) / 2 <= most
+
+
+@pytest.mark.parametrize("options", [{}, {"lora": LoraSettings(4)}], ids=["all weights", "lora"])
+def test_a_graph_leaves_a_few_kernels_to_python(cuda, folders, monkeypatch, options):
+    """Copies of what a step needs, the head and sampling, however many layers there are; the layers start as one."""
+    graphs = FakeGraphs(monkeypatch, cuda)
+    assert [kernels_of_a_step(folder, **options) for folder in folders] == [MOST_BESIDE_A_GRAPH] * 2
+    assert graphs.replays == 2 * 4

@@ -3,8 +3,10 @@ import gc
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from starlette.requests import Request
 
-from nat.backend.server.bodies import LARGE, event_stream, parse
+from nat.backend.server.bodies import LARGE, event_stream, parse, read_batch
+from nat.http.errors import ApiError
 
 NUMBERS = TypeAdapter(list[int])
 
@@ -17,6 +19,13 @@ def test_a_body_is_checked_whatever_its_size(size):
     with pytest.raises(ValidationError):
         parse(NUMBERS, b"[1, true, {}]" + padding)
     assert gc.isenabled()
+
+
+async def test_a_compressed_batch_is_refused():
+    """As all other bodies are, before it is read."""
+    http = Request({"type": "http", "headers": [(b"content-encoding", b"gzip")]})
+    with pytest.raises(ApiError, match="Content-Encoding: gzip"):
+        await read_batch(http, NUMBERS)
 
 
 def test_garbage_collection_waits_for_a_large_body():

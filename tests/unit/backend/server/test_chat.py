@@ -222,6 +222,16 @@ async def test_names_of_ignored_fields_do_not_fill_the_log(caplog):
     assert max(len(record.getMessage()) for record in caplog.records) < 200
 
 
+async def test_names_of_ignored_fields_of_one_request_do_not_fill_the_log(caplog):
+    """One request may have a million of them."""
+    ignored = IgnoredFields()
+    ignored.log({f"{number:06d}" * 100 for number in range(1000)})
+    ignored.log({"another"})
+    assert len(caplog.records) == 1
+    assert caplog.text.count("', '") == 99
+    assert len(caplog.text) < 12_000
+
+
 async def test_a_real_stream_equals_the_real_answer(client):
     """With one seed, the real model gives the same answer streamed and whole."""
     asked = {"max_tokens": 40, "seed": 3, "n": 2}

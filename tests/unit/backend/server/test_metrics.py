@@ -9,7 +9,7 @@ from fakes.metrics import scrape
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.sequence import EngineLoad
 from nat.backend.inference.worker import Worker
-from nat.backend.training.jobs import JobTable
+from nat.backend.training.job_table import JobTable
 from nat.errors import UpdateCanceled
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "ignore_eos": True}

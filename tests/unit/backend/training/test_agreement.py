@@ -73,7 +73,7 @@ def test_old_weights_are_told_from_new_ones_only_beyond_rounding(loaded, moved, 
     """A sampler that repeats the old log probabilities is stale if the update moved them further than rounding does."""
     row = Row(0, 0, 0, [1] * 5, [0, 1, 2, 3, 4], [1] * 5, [-1.0] * 5, [1.0] * 5)
     start, after = {0: torch.full((5,), -1.0)}, {0: torch.full((5,), -1.0 + moved)}
-    agreement = Agreement(loaded, Probe(lambda *_: start, list), lambda *_: after)
+    agreement = Agreement(loaded, Probe(lambda *_: [start], list), lambda *_: after)
     with pytest.raises(UpdateRejected, match="computes with earlier weights") if told else nullcontext():
         agreement.served([row], Moved({}, rows=[row], logprobs=after), start, TrainingConfig())
 

@@ -110,7 +110,7 @@ def test_a_micro_batch_beyond_the_memory_is_refused(loaded):
 def test_every_pass_of_an_update_is_checked(loaded, make_learner):
     """The gradient's, and those that only score: of several steps, of the reference, after the update."""
     learner, seen = make_learner(loaded), []
-    learner._checkpointing.check_room = seen.append
+    learner._passes._checkpointing.check_room = seen.append
     config = TrainingConfig(micro_batch_tokens=40, steps_per_batch=2, beta=0.1)
     metrics = learner.update(random_groups(loaded), resolve(config))
     assert sum(seen) >= 3 * metrics["packed_tokens"]

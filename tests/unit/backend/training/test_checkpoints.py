@@ -86,6 +86,42 @@ def test_a_resumed_phase_goes_on_with_its_schedule(tmp_path, source):
 
 
 @pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])
+def test_a_resumed_phase_has_its_reference(tmp_path, source, lora):
+    """The KL term pulls to the weights at the phase's beginning, whose checkpoint stays, and not to the run's."""
+    pulled = resolve(CONFIG.model_copy(update={"beta": 0.5}))
+    loaded, learner = opened(source, lora)
+    groups, checkpoints = random_groups(loaded), Checkpoints(tmp_path, keep_last=1)
+    learner.update(groups, resolve(CONFIG))
+    learner.begin_phase(pulled)
+    checkpoints.save(loaded, learner, [])
+    for _ in range(2):
+        learner.update(groups, pulled)
+        checkpoints.save(loaded, learner, [])
+    assert checkpoints.numbers() == [1, 3]
+    found = checkpoints.open()
+    phase = checkpoints.phase_of(found)
+    again = load_model(source if lora else found.path, device="cpu", lora=lora)
+    second = Learner(again, Reference(again, lambda: load_model(phase, device="cpu").model))
+    restore(found, again, second, phase)
+    seen, expected = second.update(groups, pulled), learner.update(groups, pulled)
+    assert seen["reference_kl"] == expected["reference_kl"] > 0
+    expected = weights(loaded)
+    assert all(torch.equal(weight, expected[name]) for name, weight in weights(again).items())
+
+
+def test_without_the_beginning_of_its_phase_a_run_does_not_go_on(tmp_path, source):
+    """It would pull to other weights; the message names the folder that is missing."""
+    loaded, learner = opened(source)
+    checkpoints = Checkpoints(tmp_path, keep_last=1)
+    learner.update(random_groups(loaded), resolve(CONFIG))
+    learner.begin_phase(resolve(CONFIG))
+    learner.update(random_groups(loaded), resolve(CONFIG))
+    checkpoints.save(loaded, learner, [])
+    with pytest.raises(BackendError, match=r"step_000001, with whose weights the phase of step_000002 began"):
+        checkpoints.phase_of(checkpoints.open())
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])
 def test_a_checkpoint_loads_as_a_model(tmp_path, source, lora):
     """A checkpoint's folder loads as a model, an adapter's merged, and is itself a starting point for training."""
     for round_ in ("first", "second"):
@@ -120,6 +156,33 @@ def test_only_the_newest_are_kept(tmp_path, source):
     assert (tmp_path / "latest").readlink() == Path("step_000003")
 
 
+def test_the_first_phase_keeps_no_checkpoint_of_its_beginning(tmp_path, source):
+    """Its reference is the model itself; what was saved before the first step goes like any other checkpoint."""
+    loaded, learner = opened(source)
+    checkpoints = Checkpoints(tmp_path, keep_last=1)
+    for step in (0, 1):
+        learner.step = step
+        checkpoints.save(loaded, learner, [])
+    assert checkpoints.numbers() == [1]
+
+
+def test_the_newest_is_named_after_a_crash_before_its_link(tmp_path, source):
+    """`latest` then names the one before, and no further save may follow."""
+    loaded, learner = opened(source)
+    checkpoints = Checkpoints(tmp_path, keep_last=2)
+    checkpoints.save(loaded, learner, [])
+    learner.step = 1
+    checkpoints.save(loaded, learner, [])
+    (tmp_path / "latest").unlink()
+    (tmp_path / "latest").symlink_to("step_000000")
+    Checkpoints(tmp_path, keep_last=2).open()
+    assert (tmp_path / "latest").readlink() == Path("step_000001")
+
+
+def edited(state: Path, **changes: int) -> None:
+    state.write_text(json.dumps(json.loads(state.read_text()) | changes))
+
+
 DAMAGES = {
     "cut-short weights": lambda folder: cut_short(folder / "model.safetensors"),
     "cut-short optimizer": lambda folder: cut_short(folder / "optimizer.safetensors"),
@@ -127,6 +190,8 @@ DAMAGES = {
     "no configuration": lambda folder: (folder / "config.json").unlink(),
     "no optimizer": lambda folder: (folder / "optimizer.safetensors").unlink(),
     "no state": lambda folder: (folder / "state.json").unlink(),
+    "a state of no step": lambda folder: edited(folder / "state.json", step=10**300),
+    "a phase of no step": lambda folder: edited(folder / "state.json", first_step=-1),
     "half a state": lambda folder: cut_short(folder / "state.json"),
     "nothing": lambda folder: [path.unlink() for path in folder.iterdir()],
 }
@@ -157,6 +222,8 @@ def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path, source, 
     assert found is not None
     assert found.state.step == 1
     assert "step_000002 is damaged: " in caplog.text
+    [notice] = checkpoints.notices
+    assert notice in caplog.text
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"latest", "step_000001", "step_000002.damaged"}
     assert (tmp_path / "latest").readlink() == Path("step_000001")
@@ -381,14 +448,34 @@ def test_the_best_is_kept_however_old(tmp_path, source):
     assert checkpoints.numbers() == [4]
 
 
-def test_a_damaged_best_checkpoint_loses_its_link(tmp_path, source, caplog):
-    """A damaged best checkpoint is set aside, its link is removed, and the log reports it."""
+def test_a_checkpoint_that_has_lost_its_manifest_is_damaged(tmp_path, source, caplog):
+    """Nothing could be compared with it, and an older one has one, so no older release wrote it."""
     checkpoints = saved(tmp_path, source)
-    checkpoints.keep_best(2)
-    flip_a_bit(tmp_path / "step_000002" / "model.safetensors")
-    assert checkpoints.open() is not None
-    assert not (tmp_path / "best").is_symlink()
-    assert "the best checkpoint, step_000002, is damaged or missing, too" in caplog.text
+    (tmp_path / "step_000002" / "manifest.json").unlink()
+    found = checkpoints.open()
+    assert found is not None
+    assert found.number == 1
+    assert "step_000002 is damaged: manifest.json is missing" in caplog.text
+
+
+def test_training_that_would_go_on_from_an_older_checkpoint(tmp_path, source):
+    """Its batches must stay: of two checkpoints, the newest may be damaged. If one is kept, nothing goes on."""
+    assert Checkpoints(tmp_path / "none", keep_last=2).fallback_step() == 0
+    assert saved(tmp_path / "two", source).fallback_step() == 1
+    assert Checkpoints(tmp_path / "two", keep_last=1).fallback_step() == 2
+
+
+def test_a_damaged_best_checkpoint_loses_its_link(tmp_path, source, caplog):
+    """It is set aside, and the log reports it; the link stays for the newest one, whose update is trained again."""
+    for best, stays in ((3, True), (2, False)):
+        folder = tmp_path / f"{best}"
+        checkpoints = saved(folder, source, steps=(1, 2, 3))
+        checkpoints.keep_best(best)
+        for number in range(best, 4):
+            flip_a_bit(folder / f"step_{number:06d}" / "model.safetensors")
+        assert checkpoints.open() is not None
+        assert (folder / "best").is_symlink() is stays
+        assert f"the best checkpoint, step_{best:06d}, is damaged or missing, too" in caplog.text
 
 
 @pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])

@@ -9,11 +9,12 @@ from nat.errors import UpdateRejected
 @pytest.mark.parametrize(
     ("numbers", "remedy"),
     [
+        ({"with_advantage": 0.0, "clipped": 0.0, "entropy": 1.2}, "name a teacher that answers otherwise"),
         ({"with_advantage": 0.5, "clipped": 0.5, "entropy": 2.0}, "or raise epsilon"),
         ({"with_advantage": 1.0, "clipped": 0.0, "entropy": 1e-9}, "an earlier checkpoint with a lower learning rate"),
         ({"with_advantage": 1.0, "clipped": 0.4, "entropy": 2.0}, "rollouts with the same tokens get the same reward"),
     ],
-    ids=["all clipped", "certain", "neither"],
+    ids=["nothing to learn", "all clipped", "certain", "neither"],
 )
 def test_the_remedy_for_a_zero_gradient_depends_on_its_cause(numbers, remedy):
     """The clip range is named only if it masks every token with an advantage; a collapsed model needs no epsilon."""

@@ -176,6 +176,14 @@ def test_demonstrations_need_no_log_probabilities(learner):
         learner.update(groups, resolve(TrainingConfig()))
 
 
+def test_the_error_of_a_batch_is_short(learner):
+    """The client chooses a group's id, and the failure of a job is kept, so it has the id's beginning only."""
+    groups = [group.model_copy(update={"id": "g" * 1_000_000}) for group in preference_groups("sft")]
+    with pytest.raises(UpdateRejected, match="of the group 'ggg") as failed:
+        learner.update(groups, resolve(TrainingConfig()))
+    assert len(failed.value.message) < 300
+
+
 @pytest.mark.parametrize("name", ["sft", "rft", "dpo", "kto"])
 def test_a_setting_without_effect_is_refused(name):
     """Settings of policy gradients, which these algorithms do not use, are errors that name them."""

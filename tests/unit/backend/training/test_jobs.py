@@ -2,24 +2,31 @@
 
 import asyncio
 import errno
+import struct
 import threading
 from pathlib import Path
 
 import httpx
 import pytest
+import torch
 
 from fakes.training_batches import random_groups
+from nat.backend.algorithms.registry import resolve
 from nat.backend.forecast import Forecaster
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker
 from nat.backend.server.app import create_app
 from nat.backend.server.training import MAX_JOB_OBJECTS, training_router
+from nat.backend.training.accepted_jobs import ACCEPTED, AcceptedJobs
+from nat.backend.training.batch import make_batch
 from nat.backend.training.checkpoints import Checkpoints
-from nat.backend.training.jobs import KEPT_JOBS, MAX_WAITING_JOBS, MAX_WAITING_TOKENS, TrainingJobs
-from nat.backend.training.ledger import LEDGER, JobLedger
-from nat.errors import TooManyJobs
+from nat.backend.training.job_table import KEPT_JOBS
+from nat.backend.training.jobs import MAX_WAITING_JOBS, MAX_WAITING_TOKENS, TrainingJobs
+from nat.backend.training.ledger import JobLedger
+from nat.errors import TooManyJobs, UpdateRejected
+from nat.wire.ledger import LEDGER
 from nat.wire.serving import ServeOptions
-from nat.wire.training import JobState, JobStatus, TrainingConfig, TrainingJob
+from nat.wire.training import JobState, JobStatus, TokenMismatch, TrainingConfig, TrainingJob
 
 
 class ScriptedLearner:
@@ -32,7 +39,10 @@ class ScriptedLearner:
         self.begun = threading.Event()
         self.error = None
 
-    def update(self, groups, resolved, *, report, on_step):
+    def resolved(self, config):
+        return resolve(config)
+
+    def update(self, groups, resolved, *, report, on_step, on_compared):
         self.updates += 1
         self.begun.set()
         while not self.go.wait(0.005):
@@ -42,6 +52,9 @@ class ScriptedLearner:
         self.step += 1
         on_step({"loss": 0.75})
         on_step({"loss": 0.25})
+        rows = make_batch(groups, resolved).rows
+        start = {row.index: torch.tensor(row.sampler_logprobs) + 0.5 for row in rows}
+        on_compared(rows, start, {index: torch.full_like(values, -0.25) for index, values in start.items()})
         return {"loss": 0.5}
 
 
@@ -60,6 +73,9 @@ class CountedCheckpoints(Checkpoints):
 
     def find(self, number):
         return number if number in self.numbers_saved else None
+
+    def numbers(self):
+        return self.numbers_saved
 
 
 @pytest.fixture
@@ -264,9 +280,9 @@ def test_a_long_checkpoint_is_written_beside_the_next_rollouts(worker, tmp_path,
     gate.set()
 
     class Noted(ScriptedLearner):
-        def update(self, groups, resolved, *, report, on_step):
+        def update(self, groups, resolved, *, report, on_step, on_compared):
             order.append("update")
-            return super().update(groups, resolved, report=report, on_step=on_step)
+            return super().update(groups, resolved, report=report, on_step=on_step, on_compared=on_compared)
 
     class Gated(CountedCheckpoints):
         def save(self, *arguments):
@@ -334,6 +350,23 @@ def test_a_checkpoint_that_fails_beside_rollouts_fails_the_next_job(worker, lear
     assert full.saves == [["first"], ["second"]]
 
 
+def test_a_batch_whose_checkpoint_fails_stays(worker, learner, tmp_path, job):
+    """It was trained, and no two checkpoints have its weights; a batch that was not trained is dropped."""
+
+    class Full(CountedCheckpoints):
+        def save(self, *_):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    jobs = TrainingJobs(worker, learner, Full(tmp_path), JobLedger(tmp_path / LEDGER), output_dir=tmp_path)
+    learner.go.set()
+    no_update = UpdateRejected("it is NaN", kind="gradient_not_finite", hint="")
+    for name, learner.error in (("trained", None), ("rejected", no_update)):
+        jobs.submit(job.model_copy(update={"id": name}))
+        jobs.find(name).finished.result(30)
+        assert jobs.get(name).status is JobStatus.FAILED
+    assert list(AcceptedJobs(tmp_path / ACCEPTED)) == ["trained"]
+
+
 async def test_the_table_is_bounded_and_an_old_job_is_still_trained_once(http, jobs, learner, job):
     """An old job that is no longer in memory is answered from the file when it is sent again."""
     learner.go.set()
@@ -389,6 +422,25 @@ async def test_impossible_batches_are_refused_with_the_place(http, learner, chan
     assert answer.json()["error"]["param"] == place
     assert words in answer.json()["error"]["message"]
     assert learner.updates == 0
+
+
+async def test_only_the_last_job_has_its_mismatch_by_token(http, learner, job):
+    """A float16 for each sampled token; it is not kept with the jobs, of which there may be a hundred.
+
+    The gradient of each is a float32, for those who ask.
+    """
+    learner.go.set()
+    for name in ("first", "second"):
+        await post(http, job.model_copy(update={"id": name}))
+        await final(http, name)
+    answers = [await http.get(f"/v1/training/jobs/{name}/mismatch") for name in ("first", "second")]
+    found = [TokenMismatch.model_validate_json(answer.content).differences for answer in answers]
+    sampled = sum(row.num_sampled for group in job.groups for rollout in group.rollouts for row in rollout.rows)
+    assert found == [None, struct.pack("<e", 0.5) * sampled]
+    asked = await http.get("/v1/training/jobs/second/mismatch?gradients=true")
+    assert TokenMismatch.model_validate_json(asked.content).gradients == struct.pack("<f", -0.25) * sampled
+    assert TokenMismatch.model_validate_json(answers[1].content).gradients is None
+    assert (await http.get("/v1/training/jobs/none/mismatch")).status_code == 404
 
 
 async def test_unknown_jobs_and_invalid_waits_are_errors(http):

@@ -16,7 +16,8 @@ from nat.backend.lora import LoraSettings
 from nat.backend.path_checks import load_checked_model
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import TrainingJobs
-from nat.backend.training.ledger import LEDGER, JobLedger
+from nat.backend.training.ledger import JobLedger
+from nat.wire.ledger import LEDGER
 from nat.wire.training import JobStatus, TrainingConfig, TrainingJob
 
 SECONDS = 60

@@ -1,6 +1,9 @@
 """The ledger knows exactly the jobs that are part of the weights."""
 
-from nat.backend.training.ledger import JobLedger, TrainedJob
+import os
+
+from nat.backend.training.ledger import JobLedger
+from nat.wire.ledger import LEDGER, TrainedJob
 from nat.wire.training import JobState, JobStatus
 
 
@@ -53,3 +56,13 @@ def test_jobs_of_an_older_release_are_imported(tmp_path):
         ledger = JobLedger(tmp_path / "jobs", step=2, jobs=states)
     assert [ledger.find(state.id) for state in states] == [TrainedJob(step=2, state=state) for state in states]
     assert (tmp_path / "jobs").read_text().count("\n") == 2
+
+
+def test_a_ledger_of_a_terabyte_fills_no_memory(tmp_path):
+    """A folder of others may have a sparse file; what is no line is cut off, as after a crash."""
+    ledger = JobLedger(tmp_path / LEDGER)
+    ledger.add(TrainedJob(step=0, state=JobState(id="one", status=JobStatus.COMPLETED)))
+    size = (tmp_path / LEDGER).stat().st_size
+    os.truncate(tmp_path / LEDGER, 2**40)
+    assert JobLedger(tmp_path / LEDGER).find("one") is not None
+    assert (tmp_path / LEDGER).stat().st_size == size

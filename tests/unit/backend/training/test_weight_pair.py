@@ -66,7 +66,7 @@ def test_the_served_weights_stay_during_an_update_and_change_at_its_end(model, p
     assert all(seen)
     assert not same(weights(model), before)
     assert {name: p.data_ptr() for name, p in model.trainable_parameters().items()} == places
-    with pair.earlier():
+    with pair.earlier("m@0"):
         assert same(weights(model), before)
 
 
@@ -113,7 +113,7 @@ def test_a_failed_update_leaves_the_served_weights(model, pair, make_learner):
     with pytest.raises(RuntimeError, match="stop"):
         learner.update(random_groups(model), SETTINGS, report=fail, pair=pair)
     assert same(weights(model), before)
-    assert (learner.step, pair.earlier_version) == (0, None)
+    assert (learner.step, pair.earlier_weights) == (0, {})
     assert learner.update(random_groups(model), SETTINGS, pair=pair)["optimizer_steps"] == 2
 
 
@@ -137,7 +137,7 @@ def test_stale_tokens_are_compared_with_the_weights_that_sampled_them(loaded, ma
     pair.version = "m@1"
     with pytest.raises(UpdateRejected, match="differ from the model's"):
         learner.update(sampled_by(old, "m@1"), SETTINGS, pair=pair)
-    pair.earlier_version = "m@0"  # the failed update has cleared it and overwritten the copy
+    pair.earlier_weights = {"m@0": weights(loaded)}  # the failed update has lost the copy
     with pytest.raises(UpdateRejected, match="differ from those of the weights m@0 that sampled"):
         learner.update(sampled_by(old, "m@0"), SETTINGS, pair=pair)
 
@@ -166,15 +166,46 @@ def test_wrong_log_probabilities_of_stale_tokens_fail_the_update(loaded, make_le
         learner.update(old, SETTINGS, pair=pair)
 
 
-@pytest.mark.parametrize("version", [None, "m@0"])
-def test_tokens_of_weights_that_are_gone_are_compared_with_the_current_ones(loaded, make_learner, version):
-    """Without their weights, for example after a restart, an old batch fails the alarm as it does without a pair."""
+@pytest.mark.parametrize("version", [None, "m@1", "m@2", "other@0"])
+def test_tokens_of_unknown_weights_are_compared_with_the_current_ones(loaded, make_learner, version):
+    """Without a version of this model's past, an old batch fails the alarm as it does without a pair."""
     learner = make_learner(loaded)
     old = sampled_by(random_groups(loaded, seed=1), version)
     learner.update(random_groups(loaded), SETTINGS)
     pair = WeightPair(loaded.trainable_parameters(), version="m@1")
     with pytest.raises(UpdateRejected, match="differ from the model's"):
         learner.update(old, SETTINGS, pair=pair)
+
+
+def test_tokens_of_weights_that_a_restart_has_lost_are_trained(loaded, make_learner):
+    """They cannot be compared until as many updates as are looked back on have passed; then such tokens fail."""
+    learner, old = make_learner(loaded), [sampled_by(random_groups(loaded, seed=seed), "m@0") for seed in (1, 2)]
+    learner.update(random_groups(loaded), SETTINGS)
+    pair = WeightPair(loaded.trainable_parameters(), version="m@1")
+    metrics = learner.update(old[0], SETTINGS, pair=pair)
+    assert "logprob_diff_mean" not in metrics
+    assert metrics["effective_sample_size"] < 0.999
+    pair.version = "m@2"
+    with pytest.raises(UpdateRejected, match="differ from the model's"):
+        learner.update(old[1], SETTINGS, pair=pair)
+
+
+@pytest.mark.parametrize("kept", [2, 3])
+def test_each_token_is_compared_with_the_weights_that_sampled_it(loaded, make_learner, kept):
+    """Of batches from each of the last updates' weights all pass, and the copies are no more than the bound."""
+    pair, learner = WeightPair(loaded.trainable_parameters(), version="m@0", kept=kept), make_learner(loaded)
+    mixed = []
+    for step in range(kept + 1):
+        mixed += sampled_by(random_groups(loaded, seed=10 + step), f"m@{step}")
+        learner.update(sampled_by(random_groups(loaded, seed=step), f"m@{step}"), SETTINGS, pair=pair)
+        pair.version = f"m@{step + 1}"
+    assert [*pair.earlier_weights] == [f"m@{step}" for step in range(1, kept + 1)]
+    oldest = [group for group in mixed if any(span.policy_version == "m@0" for span in spans_of([group]))]
+    known = [group for group in mixed if group not in oldest]
+    assert learner.update(known, SETTINGS, pair=pair)["logprob_diff_mean"] < 1e-5
+    pair.version = f"m@{kept + 2}"
+    with pytest.raises(UpdateRejected, match="differ from the model's"):
+        learner.update(oldest, SETTINGS, pair=pair)
 
 
 def test_a_row_of_two_versions_compares_each_token_with_its_own(loaded, make_learner):

@@ -16,11 +16,11 @@ RANK = 4
 
 
 class Served:
-    """An engine, the scripted server behind it, and the failures that it reported."""
+    """An engine, the scripted servers behind it, and the failures that it reported."""
 
-    def __init__(self, engine: VllmEngine, vllm: FakeVllm) -> None:
+    def __init__(self, engine: VllmEngine, vllms: list[FakeVllm]) -> None:
         self.engine = engine
-        self.vllm = vllm
+        self.vllm, self.vllms = vllms[0], vllms
         self.loaded = engine.loaded
         self.failures: list[BaseException] = []
         engine.watch(self.failures.append)
@@ -38,24 +38,26 @@ def opened(tiny_dir, tmp_path) -> Iterator[Callable[..., Served]]:
             prepare: Callable[[FakeVllm], None] = lambda _: None,
             output: Path | None = tmp_path,
             model: Path | None = None,
+            count: int = 1,
         ) -> Served:
             rank, source = RANK if lora else None, model or tiny_dir()
-            vllm = stack.enter_context(FakeVllm(source, lora_rank=rank).running())
-            prepare(vllm)
+            vllms = [stack.enter_context(FakeVllm(source, lora_rank=rank).running()) for _ in range(count)]
+            prepare(vllms[-1])
             options = ServeOptions(
                 model=source,
                 engine="vllm",
-                vllm_url=vllm.url,
+                vllm_url=[vllm.url for vllm in vllms],
                 output_dir=output,
                 lora_rank=rank,
                 device="cpu",
                 vllm_sleep=sleep,
             )
-            loaded = load_again(source, device="cpu", lora=vllm.lora)
+            loaded = load_again(source, device="cpu", lora=vllms[0].lora)
             engine = stack.enter_context(vllm_engine(options, loaded, version="m@0"))
             stack.callback(engine.close)
-            stack.callback(vllm.may_answer.set)
+            for vllm in vllms:
+                stack.callback(vllm.may_answer.set)
             engine.start()
-            return Served(engine, vllm)
+            return Served(engine, vllms)
 
         yield open_one

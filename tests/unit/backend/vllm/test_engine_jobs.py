@@ -6,7 +6,8 @@ from fakes.training_batches import random_groups
 from fakes.vllm_requests import DEADLINE, answered, ask, learner_of
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import TrainingJobs
-from nat.backend.training.ledger import LEDGER, JobLedger
+from nat.backend.training.ledger import JobLedger
+from nat.wire.ledger import LEDGER
 from nat.wire.training import TrainingConfig, TrainingJob
 
 

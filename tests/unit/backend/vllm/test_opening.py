@@ -10,7 +10,15 @@ from nat.art.options import ArtServeOptions
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.vllm import opening
-from nat.backend.vllm.opening import memory_arguments, own_cards, serve_arguments, vllm_engine
+from nat.backend.vllm.opening import (
+    cards_of_engines,
+    cores_of_engines,
+    memory_arguments,
+    own_cards,
+    serve_arguments,
+    vllm_engine,
+    vllm_place,
+)
 from nat.backend.vllm.weights import must_untie, write_weights
 from nat.errors import EngineNotStarted
 from nat.wire.serving import ServeOptions
@@ -109,6 +117,89 @@ def test_options_of_another_engine_are_refused(tiny_dir, given, idle):
 def test_a_gpu_with_a_number_is_the_learners_alone(device, count, visible, given):
     """VLLM gets the others that this process sees; without a number, both share the first."""
     assert own_cards(device, count, visible) == given
+
+
+def test_vllm_gets_the_gpus_that_do_not_learn():
+    """With several GPUs that learn, vLLM gets those that are left; if none is, it shares the first."""
+    assert own_cards("cuda", 4, "4,5,6,7", 3) == {"CUDA_VISIBLE_DEVICES": "7"}
+    assert own_cards("auto", 8, None, 2) == {"CUDA_VISIBLE_DEVICES": "2,3,4,5,6,7"}
+    assert own_cards("auto", 2, None, 2) == {}
+
+
+def test_a_plan_says_where_vllm_samples():
+    """On the GPUs or cores that it gets, on the learner's, or at its address."""
+    assert vllm_place(["CUDA_VISIBLE_DEVICES=2,3"]) == "vLLM samples on GPU 2,3"
+    assert vllm_place([""]) == "vLLM samples on the first of these"
+    several = ["VLLM_CPU_OMP_THREADS_BIND=0,1", "http://a:1"]
+    assert vllm_place(several) == "vLLM samples on cores 0,1 and at http://a:1"
+
+
+CARDS = "CUDA_VISIBLE_DEVICES"
+
+
+@pytest.mark.parametrize(
+    ("given", "count", "learners", "found"),
+    [
+        ({}, 1, 1, ([{}], True)),
+        ({"device": "cuda:0"}, 2, 1, ([{CARDS: "1"}], False)),
+        ({"replicas": 2}, 2, 1, ([{CARDS: "0"}, {CARDS: "1"}], True)),
+        ({"replicas": 2}, 3, 1, ([{CARDS: "1"}, {CARDS: "2"}], False)),
+        ({"replicas": 2, "tensor_parallel": 2, "devices": 4}, 8, 4, ([{CARDS: "4,5"}, {CARDS: "6,7"}], False)),
+        ({"tensor_parallel": 2, "device": "cuda:1"}, 3, 1, ([{CARDS: "0,2"}], False)),
+    ],
+)
+def test_engines_take_the_gpus_that_do_not_learn(tiny_dir, given, count, learners, found):
+    """If these do not suffice, the learner's first one is shared, and its memory with it."""
+    assert cards_of_engines(options(tiny_dir, **given), count, None, learners) == found
+
+
+def test_more_engines_than_devices_are_refused(tiny_dir):
+    """The message has both numbers."""
+    with pytest.raises(EngineNotStarted, match="replicas 2 with tensor_parallel 2 take 4 GPUs; vLLM can have 3"):
+        cards_of_engines(options(tiny_dir, replicas=2, tensor_parallel=2, device="cuda:0"), 4, None, 1)
+    with pytest.raises(EngineNotStarted, match="replicas 3: this process may use 2 cores"):
+        cores_of_engines(options(tiny_dir, replicas=3), [0, 1])
+    with pytest.raises(EngineNotStarted, match="not split"):
+        cores_of_engines(options(tiny_dir, tensor_parallel=2), [0, 1])
+
+
+def test_engines_on_a_cpu_have_cores_of_their_own(tiny_dir):
+    """By itself, each would take the same ones; one engine is left its own choice."""
+    name = "VLLM_CPU_OMP_THREADS_BIND"
+    assert cores_of_engines(options(tiny_dir), [0, 1]) == [{}]
+    assert cores_of_engines(options(tiny_dir, replicas=2), [0, 1, 4, 5, 6]) == [{name: "0,1"}, {name: "4,5"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"engine": "embedded", "replicas": 2}, "replicas: no effect with engine embedded"),
+        ({"vllm_url": ["http://a:1", "http://a:1/"]}, "a server is there twice"),
+        ({"vllm_url": ["http://a:1", "http://a:1/v1"]}, "a server is there twice"),
+        ({"vllm_url": "http://a:1, b:2"}, "expected http://HOST:PORT or https://HOST/PATH, got 'b:2'"),
+        ({"vllm_url": "http://a:1 http://b:1"}, "got 'http://a:1 http://b:1'"),
+        ({"vllm_url": "http://a\tb:1"}, "got 'http:..a.tb:1'"),
+        ({"vllm_url": "http://a:port"}, "got 'http://a:port'"),
+        ({"vllm_url": "http://a:999999"}, "got 'http://a:999999'"),
+        ({"vllm_url": "http://[::1"}, "got 'http:...::1'"),
+        ({"vllm_url": "http://a/?key=1"}, "got 'http://a/.key=1'"),
+        ({"vllm_url": "http://a:1", "replicas": 2, "tensor_parallel": 2}, "replicas, tensor_parallel: no effect with"),
+        ({"replicas": 2, "vllm_sleep": "training"}, "several vLLM servers do not sleep"),
+        ({"replicas": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_combinations_that_mean_nothing_are_refused(tiny_dir, given, message):
+    """An option without effect is an error."""
+    with pytest.raises(ValidationError, match=message):
+        options(tiny_dir, **given)
+
+
+def test_a_split_is_asked_for_by_its_own_option(tiny_dir, loaded):
+    """The arguments of one engine do not say which GPUs the others have."""
+    assert "--tensor-parallel-size 2" in " ".join(serve_arguments(options(tiny_dir, tensor_parallel=2), loaded))
+    both = options(tiny_dir, replicas=2, vllm_args="--tensor_parallel_size=2")
+    with pytest.raises(EngineNotStarted, match="tensor_parallel says"), vllm_engine(both, loaded, version="m@0"):
+        pass
 
 
 def test_a_single_gpu_cannot_be_the_learners_alone():

@@ -47,7 +47,8 @@ def test_the_options_travel_through_a_pipe(tmp_path):
     with os.fdopen(handover_pipe(options, environment)) as pipe:
         secrets = ["theirs", "of-the-user-1"]
         sent = {"model": str(tmp_path), "api_key": "mine"}
-        assert json.loads(pipe.read()) == {"options": sent, "secrets": secrets}
+        kind = "nat.wire.serving:ServeOptions"
+        assert json.loads(pipe.read()) == {"class": kind, "options": sent, "secrets": secrets}
 
 
 def test_the_key_of_vllm_travels_with_it(tmp_path):

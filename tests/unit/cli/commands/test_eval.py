@@ -70,7 +70,7 @@ async def test_json_is_one_object(tmp_path: Path):
 
 async def test_the_command_fails_if_all_rollouts_failed(tmp_path: Path):
     """The exit code is 1, with the numbers and the most frequent error; the summary is still printed."""
-    async with OpenAIServer(lambda _request: Refuse(503, "no GPU")) as server:
+    async with OpenAIServer(lambda _request: Refuse(501, "no GPU")) as server:
         result = await invoked(scripted_with_llm(tmp_path, server))
     assert result.exit_code == 1
     assert isinstance(result.exception, EvaluationError)

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -9,11 +11,14 @@ import pytest
 from fakes.finetuning_project import FinetuningProject, blank_plot_process
 from nat.cli.commands.finetune import served_command, summary_text
 from nat.cli.main import exit_code
-from nat.data_models.finetuning import ServedModel
+from nat.data_models.finetuning import ServedModel, TrainingStatusEnum
 from nat.data_models.rollout_failure import FailureCount
 from nat.finetuning.runtime import RunResult
 from nat.finetuning.verdict import Comparison, compare
-from nat.runs.records import Finding, Phase, RunSummary
+from nat.runs.index import started_here
+from nat.runs.journal import JOURNAL_NAME, Journal
+from nat.runs.liveness import marked_alive
+from nat.runs.records import Finding, Phase, RunState, RunSummary
 from nat.runs.shortened import ShortenedUpdates
 
 PAGE = 40
@@ -66,6 +71,126 @@ async def test_json_is_one_object_on_stdout(project, capsys):
     told = json.loads(capsys.readouterr().out)
     written = json.loads((Path(told["run_dir"]) / "summary.json").read_text())
     assert {**written, "run_dir": told["run_dir"]} == told
+
+
+FAILS_IN_EPOCH_2 = ({}, {"status": TrainingStatusEnum.FAILED, "message": "the backend lost its card"})
+
+
+async def test_a_failed_run_goes_on(project, capsys):
+    """With the options that it began with, from the epoch that failed; its rollouts are not played again."""
+    project.finetuning["num_epochs"] = 3
+    project.adapter.outcomes = FAILS_IN_EPOCH_2
+    assert await nat(project, "--validation_dataset", str(project.held_out)) == 1
+    played = len(project.server.requests)
+    project.adapter.outcomes = ()
+    run_dir = (project.output_dir / "latest").resolve()
+    assert await asyncio.to_thread(exit_code, ["--log-level", "error", "finetune", "--resume", str(run_dir)]) == 0
+    assert f"Folder   {run_dir}\n" in capsys.readouterr().out
+    assert len(project.server.requests) == played + 2 * 4 + 8  # epoch 3, and the held-out examples after it
+    first, second, again, third = project.adapter.submitted
+    assert second == again
+    assert [first.job_id, again.job_id, third.job_id] == [f"{run_dir.name}-{n:06}" for n in (1, 2, 3)]
+    with project.journal() as journal:
+        assert (journal.num_epochs(), journal.info().state) == (3, RunState.COMPLETED)
+        assert [record.epoch for record in journal.validations()] == [0, 1, 3]
+
+
+async def test_the_newest_unfinished_run_goes_on(project):
+    """In the output folder of the YAML; a completed run is left alone, after which `auto` begins a new one."""
+    project.adapter.outcomes = FAILS_IN_EPOCH_2
+    assert await nat(project) == 1
+    failed = (project.output_dir / "latest").resolve()
+    project.adapter.outcomes = ()
+    await asyncio.sleep(1)  # an id begins with the second
+    assert await nat(project) == 0
+    assert await nat(project, "--resume=auto") == 0
+    with Journal.open(failed, read_only=True) as journal:
+        assert journal.info().state is RunState.FAILED
+    assert await nat(project, "--resume") == 0
+    with Journal.open(failed, read_only=True) as journal:
+        assert journal.info().state is RunState.COMPLETED
+
+
+async def test_without_an_unfinished_run_auto_begins_one(project, capsys, monkeypatch):
+    """A plain `--resume` is refused; the message says where none is. A run that begins needs a YAML."""
+    monkeypatch.chdir(project.folder)
+    assert await asyncio.to_thread(exit_code, ["finetune", "--resume=auto"]) == 2
+    said = "There is no unfinished run that was started in this folder, and to begin one: missing option"
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert await nat(project, "--resume=auto") == 0
+    assert await nat(project, "--resume") == 1
+    assert f"there is no unfinished run among those below {project.output_dir}" in capsys.readouterr().err
+
+
+async def test_a_completed_run_with_more_epochs_goes_on(project, capsys):
+    """The epochs that it has stay, and the run is one of three epochs."""
+    assert await nat(project) == 0
+    project.finetuning["num_epochs"] = 3
+    assert await nat(project, "--resume", str((project.output_dir / "latest").resolve())) == 0
+    assert len(project.adapter.submitted) == 3
+    assert await asyncio.to_thread(exit_code, ["runs", "list", "--output_dir", str(project.output_dir)]) == 0
+    assert " 3/3 " in capsys.readouterr().out
+
+
+async def test_another_run_does_not_go_on(project, capsys):
+    """Each difference is named, and nothing is played; a flag accepts them."""
+    project.adapter.outcomes = FAILS_IN_EPOCH_2
+    assert await nat(project) == 1
+    played = len(project.server.requests)
+    project.config["finetuning"]["seed"] = 7
+    assert await nat(project, "--resume") == 1
+    assert "finetuning.seed: 0, now 7" in capsys.readouterr().err
+    assert len(project.server.requests) == played
+    with project.journal() as journal:
+        assert "the backend lost its card" in journal.info().message, "the run is as it was"
+    project.adapter.outcomes = ()
+    assert await nat(project, "--resume", "--accept_changes") == 0
+
+
+async def test_a_run_that_trains_does_not_go_on_twice(project, capsys):
+    """The message names the process; `auto` begins no other run beside it."""
+    project.adapter.outcomes = FAILS_IN_EPOCH_2
+    assert await nat(project) == 1
+    run_dir = (project.output_dir / "latest").resolve()
+    for name in (str(run_dir), "auto"):
+        capsys.readouterr()
+        with marked_alive(run_dir):
+            assert await nat(project, f"--resume={name}") == 1
+        assert f"the run {run_dir.name} is going on, in process {os.getpid()}" in capsys.readouterr().err
+    assert (project.output_dir / "latest").resolve() == run_dir
+
+
+async def test_a_yaml_that_is_gone_is_asked_for(project, capsys):
+    """A run knows the path of its YAML; on another machine it is elsewhere."""
+    assert await nat(project) == 0
+    (project.folder / "config.yml").unlink()
+    run_dir = (project.output_dir / "latest").resolve()
+    assert await asyncio.to_thread(exit_code, ["finetune", "--resume", str(run_dir)]) == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert "which is not there" in told
+    assert f"go to {Path.cwd()}, where it was started, or give --config_file" in told
+
+
+async def test_a_dry_run_of_a_run_that_goes_on(project, capsys):
+    """It has the number of finished epochs, refuses what the run would refuse, and changes nothing."""
+    project.adapter.outcomes = FAILS_IN_EPOCH_2
+    assert await nat(project) == 1
+    run_dir = (project.output_dir / "latest").resolve()
+    before = (run_dir / "journal.sqlite").read_bytes()
+    assert await nat(project, "--resume", "--dry_run") == 0
+    assert "Goes on " in capsys.readouterr().out
+    assert await nat(project, "--resume", "--dry_run", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["finished_epochs"] == 1
+    project.config["finetuning"]["seed"] = 7
+    assert await nat(project, "--resume", "--dry_run") == 1
+    assert "finetuning.seed: 0, now 7" in capsys.readouterr().err
+    assert (run_dir / "journal.sqlite").read_bytes() == before
+
+
+def test_a_run_begins_with_a_yaml(capsys):
+    """Only a run that goes on knows its own."""
+    assert exit_code(["finetune"]) == 2
+    assert "Missing option '--config_file'" in capsys.readouterr().err
 
 
 async def test_dry_run_shows_the_plan_and_trains_nothing(project, capsys):
@@ -237,3 +362,55 @@ def test_failures_are_counted_by_cause_with_an_error_a_remedy_and_the_tracebacks
     assert "2 x the evaluator gave no score: the score is nan" in text
     assert "→ Fix the workflow" in text
     assert "Tracebacks  runs/r/failures.txt" in text
+
+
+@pytest.fixture
+async def of_others(project, tmp_path, monkeypatch):
+    """A run that failed, as another user sees its folder."""
+    project.adapter.outcomes = FAILS_IN_EPOCH_2
+    assert await nat(project) == 1
+    project.adapter.outcomes = ()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of another user"))
+    return (project.output_dir / "latest").resolve()
+
+
+async def test_the_yaml_of_a_run_of_others_is_shown_first(project, of_others, capsys):
+    """It runs code, so nothing is run before the user has agreed; then the run is theirs."""
+    played = len(project.server.requests)
+    resume = ["--log-level", "error", "finetune", "--resume", str(of_others)]
+    assert await asyncio.to_thread(exit_code, resume) == 1
+    told = capsys.readouterr().err
+    assert f"--config_file: {project.folder / 'config.yml'}" in told
+    assert "add --trust" in told
+    assert len(project.server.requests) == played
+    assert await asyncio.to_thread(exit_code, [*resume, "--trust"]) == 0
+    assert started_here(of_others)
+
+
+async def test_a_service_without_a_home_goes_on(project, tmp_path, monkeypatch):
+    """As in a container that starts again: the options of the YAML are those of the command line, too."""
+    own = {"validation_dataset": str(project.held_out), "validation_interval": 2}
+    project.config["finetuning"]["run_configuration"] = own
+    project.adapter.outcomes = FAILS_IN_EPOCH_2
+    assert await nat(project) == 1
+    project.adapter.outcomes = ()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "a new container"))
+    assert await nat(project, "--resume=auto") == 0
+    with project.journal() as journal:
+        assert (journal.num_epochs(), journal.info().state) == (2, RunState.COMPLETED)
+
+
+async def test_with_its_own_yaml_a_run_of_others_goes_on(project, of_others):
+    """What is given on the command line needs no word of the folder, as in a container that has no home."""
+    assert not started_here(of_others)
+    assert await nat(project, "--resume=auto") == 0
+
+
+@pytest.mark.parametrize("recorded", ["[1]", "{config_file: [], validation_interval: x}"])
+async def test_options_that_are_none_end_in_words(project, of_others, recorded, capsys):
+    """Whatever a folder says."""
+    with sqlite3.connect(of_others / JOURNAL_NAME) as connection:
+        text = f"finetuning: {{run_configuration: {recorded}}}"
+        connection.execute("UPDATE facts SET record = json_set(record, '$.config_text', ?) WHERE name = 'info'", [text])
+    assert await asyncio.to_thread(exit_code, ["finetune", "--resume", str(of_others), "--trust"]) == 1
+    assert "has not recorded the options that it began with" in capsys.readouterr().err

@@ -7,10 +7,13 @@ from fakes.tracker import FakeTracker, registered
 from nat.cli.commands.send import tracker_config
 from nat.cli.main import exit_code
 from nat.errors import ConfigError, RegistryError
+from nat.files import UNFINISHED
 from nat.plugins.trackers.wandb import WandbConfig
 from nat.registry.catalog import pushed_catalog
 from nat.runs.liveness import marked_alive
 from nat.runs.records import RunState
+from nat.runs.sending import only_sender
+from nat.runs.tracker import FOLDER
 
 
 @pytest.fixture
@@ -58,6 +61,25 @@ def test_a_run_that_goes_on_is_not_sent(tracker, tmp_path, capsys):
         assert send(run_dir, "fake_tracker") == 1
     assert "is going on, and sends itself" in capsys.readouterr().err
     assert tracker.calls == []
+
+
+def test_a_run_is_sent_by_one_command_at_a_time(tracker, tmp_path, capsys):
+    """Both would send everything."""
+    run_dir = make_run(tmp_path, "run-1")
+    with only_sender(run_dir):
+        assert send(run_dir, "fake_tracker") == 1
+    assert "another command is sending the run run-1" in capsys.readouterr().err
+    assert tracker.calls == []
+    assert send(run_dir, "fake_tracker") == 0
+
+
+def test_the_draft_of_a_killed_run_is_deleted(tracker, tmp_path):
+    """Nothing goes on with a run that was killed after its end, so this command cleans up."""
+    run_dir = make_run(tmp_path, "run-1")
+    (run_dir / FOLDER).mkdir(exist_ok=True)
+    (run_dir / FOLDER / f"{UNFINISHED}12-fake_tracker.json").write_text('{"trac')
+    assert send(run_dir, "fake_tracker") == 0
+    assert [path.name for path in (run_dir / FOLDER).iterdir()] == ["fake_tracker.json"]
 
 
 def test_a_failure_names_the_tracker(tracker, tmp_path, capsys):

@@ -5,6 +5,7 @@ import pytest
 
 from fakes.run_records import NOON, epoch_record, rollout_record, validation_record
 from nat.cli.main import exit_code
+from nat.finetuning.diagnosis import gather
 from nat.finetuning.diagnosis.catalogue import CONDITIONS
 from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run, findings_of, unsent_prompts
 from nat.finetuning.diagnosis.report import diagnosis_text
@@ -65,6 +66,26 @@ async def test_a_run_that_cannot_be_judged_goes_on(journal, caplog):
     journal.record_epoch(epoch_record(0, metrics={"reward/compared": nan}))
     assert await findings_of(journal.run_dir, ended=True) == []
     assert "ValueError" in caplog.text
+
+
+@pytest.mark.parametrize(("phase", "last"), [(0, [4, 5, 6, 7]), (6, [6, 7])])
+async def test_a_long_run_that_goes_on_is_judged_by_its_last_epochs(journal, monkeypatch, phase, last):
+    """Of its phase, so that what it holds in memory is bounded; its end judges all of it."""
+    judged, judge = [], gather.diagnosis_of
+    monkeypatch.setattr(gather, "MOST_EPOCHS", 4)
+    monkeypatch.setattr(
+        gather, "diagnosis_of", lambda window, **more: judged.append(list(window.epochs)) or judge(window, **more)
+    )
+    if phase:
+        journal.record_phase(TrainingPhase(name="first", first_epoch=0, num_epochs=phase))
+        journal.record_phase(TrainingPhase(name="second", first_epoch=phase, num_epochs=2))
+    for epoch in range(8):
+        journal.record_epoch(epoch_record(epoch))
+    await findings_of(journal.run_dir, ended=False)
+    await findings_of(journal.run_dir, ended=True)
+    beside, *whole = [[epoch.epoch for epoch in epochs] for epochs in judged]
+    assert beside == last
+    assert [epoch for epochs in whole for epoch in epochs] == list(range(8))
 
 
 def test_validations_are_compared_with_the_words_of_their_examples(journal):

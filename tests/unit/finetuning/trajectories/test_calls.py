@@ -79,6 +79,12 @@ def test_the_target_model_is_a_yaml_key_or_a_model_name(name):
     assert chosen(["<workflow>"], name) == [MOVE]
 
 
+def test_several_models_are_separated_by_commas():
+    """A run that trains several LLMs takes the calls of all of them, and of no other one."""
+    assert chosen(["<workflow>"], "student, big") == [PLAN, MOVE]
+    assert chosen(["<workflow>"], "student, other") == [MOVE]
+
+
 def test_an_unknown_function_is_the_cause():
     """The cause distinguishes a wrong function name from a wrong model name."""
     assert Target(["typo"]).select(SEEN).cause is LeftOutCause.NO_TARGET_FUNCTION

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from nat.errors import BackendError, ExportRefused
+from nat.files import remove_unfinished
 from nat.plugins.local.export import export_checkpoint, move_export
 from nat.wire.model_folder import MANIFEST, Manifest
 
@@ -24,6 +25,25 @@ def test_the_newest_export_is_the_runs_model(tmp_path):
     for text in ("first", "second"):
         assert move_export(exported(tmp_path, text)) == tmp_path / "model"
     assert (tmp_path / "model" / "weights").read_text() == "second"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_an_export_that_was_being_replaced_is_no_obstacle(tmp_path, monkeypatch):
+    """A run that is killed while the earlier export is deleted goes on."""
+    move_export(exported(tmp_path, "first"))
+    (tmp_path / "model" / "more").write_text("of it")
+    folder = exported(tmp_path, "second")
+
+    def killed(path):
+        (path / MANIFEST).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            move_export(folder)
+    assert (move_export(folder) / "weights").read_text() == "second"
+    remove_unfinished(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 

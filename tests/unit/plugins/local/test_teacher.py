@@ -19,6 +19,7 @@ from nat.backend.inference.worker import Worker
 from nat.backend.model_loader import load_model
 from nat.backend.server.app import create_app
 from nat.capture import sdk
+from nat.data_models.llm_usage import LLMUsage
 from nat.errors import BackendError, BackendUnreachable, ConfigError
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.local.client import BackendClient
@@ -93,6 +94,7 @@ async def test_each_sampled_token_gets_the_teachers_log_probability(loaded):
     assert scored.metrics["teacher_tokens"] == 8
     assert scored.metrics["teacher_unscored"] == 0
     assert scored.metrics["teacher_seconds"] > 0
+    assert scored.usage == {"big": LLMUsage(calls=2, prompt_tokens=8, completion_tokens=2)}
 
 
 async def test_other_tokens_are_refused_with_the_first_that_differ(checkpoint, loaded):

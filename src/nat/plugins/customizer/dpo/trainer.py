@@ -209,9 +209,10 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
         self._write_final(status)
         if self._config.wait_for_completion:
             logger.info("Waiting for training job to complete...")
-            status = await self.trainer_adapter.wait_until_complete(ref)
-            nothing = TrajectoryCollection(trajectories=[], run_id=ref.run_id)
-            record_finished(self.context, job, played or PlayedEpoch(0, ref.run_id, nothing, nothing, []), status)
+            adapter, nothing = self.trainer_adapter, TrajectoryCollection(trajectories=[], run_id=ref.run_id)
+            status = await adapter.wait_until_complete(ref)
+            played = played or PlayedEpoch(0, ref.run_id, nothing, nothing, [])
+            await record_finished(self.context, job, played, status, adapter=adapter, ref=ref)
         return status
 
     def _write_final(self, status: TrainingJobStatus) -> None:

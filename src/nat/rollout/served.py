@@ -1,4 +1,4 @@
-"""Run the workflow for the routes, with a limit of concurrent requests, a deadline, and a rollout's options."""
+"""Run the workflow for callers in other processes: with a limit of concurrency, a deadline, and a rollout's options."""
 
 import asyncio
 import logging
@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 from nat.builder.context import RuntimeTypeEnum
@@ -17,7 +16,7 @@ from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.policy import CapturePolicy, ReplacedSampling
 from nat.capture.redirect import Address, redirecting
-from nat.config.load import load_config
+from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.http.errors import ApiError
@@ -104,17 +103,14 @@ def failure_error(failure: RolloutFailure) -> ApiError:
 
 
 @asynccontextmanager
-async def opened_workflow(
-    config_file: Path, override: tuple[tuple[str, str], ...] = ()
-) -> AsyncIterator[ServedWorkflow]:
-    """The workflow of a YAML, open until the block ends; without datasets and evaluators.
+async def opened_workflow(config: Config) -> AsyncIterator[ServedWorkflow]:
+    """The workflow of a configuration, open until the block ends; without datasets and evaluators.
 
     Raises:
-        ConfigError: the configuration is wrong.
-        WorkflowError: it has no workflow.
+        ConfigError: it cannot be built.
+        WorkflowError: there is none.
 
     """
-    config = load_config(config_file, override)
     config = config.model_copy(update={"eval": config.eval.model_copy(update={"evaluators": {}})})
     general = config.eval.general
     tracing, name = config.general.telemetry.tracing, config.workflow.type

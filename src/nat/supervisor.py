@@ -2,8 +2,9 @@
 
     python -I -S supervisor.py STDIN STDOUT PROGRAM ARGUMENTS…
 
-Each rollout has a supervisor process, on Linux only: orphans of the program become its children. It imports only the
-standard library, to start quickly. Its stdin is closed when the program must end, or when the harness has died.
+Each rollout, and each update by a program, has a supervisor process, on Linux only: orphans of the program become its
+children. It imports only the standard library, to start quickly. Its stdin is closed when the program must end, or when
+the harness has died.
 On its stdout it writes `exit N` with the exit code (negative for a signal), or `errno N` if the program cannot be
 started.
 """
@@ -20,6 +21,8 @@ _GRACE_SECONDS = 2.0
 """Seconds from SIGTERM to SIGKILL."""
 _KILL_SECONDS = 10.0
 """Seconds after SIGKILL; a process that still runs is left alone."""
+SUPERVISED = (sys.executable, "-I", "-S", __file__)
+"""The command that runs this module."""
 _HANDLED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 

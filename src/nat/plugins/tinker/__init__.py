@@ -1,0 +1,1 @@
+"""Models that a server of the Tinker protocol samples and trains."""

@@ -1,0 +1,261 @@
+"""Keep rollouts and scores as they end, so that a run that goes on neither plays nor judges them again.
+
+A rollout whose output JSON cannot hold is not kept, and a score neither. What is kept may be of others: what cannot be
+read, or unpacks to very much, is done again. Failures are kept, too, but given back only
+where training has gone on from them: their cause may be gone.
+"""
+
+import logging
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, FiniteFloat
+from pydantic_core import from_json, to_json
+
+from nat.capture.interning import Interner
+from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
+from nat.data_models.intermediate_step import IntermediateStep
+from nat.data_models.llm_usage import LLMUsage, added, usage_of_steps
+from nat.data_models.rollout_failure import UNDER_WAY, RolloutFailure
+from nat.errors import describe_error
+from nat.rollout.kept_calls import KeptCalls
+from nat.rollout.rollout import Rollout
+from nat.rollout.step_lines import StepDecoder, StepEncoder
+from nat.secrets import redact_json
+from nat.wire.rollout import STEP
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+ALL_PASSES = -1
+"""Stands for the pass where answers of several are scored together."""
+_END = b"\n\n"
+_LARGEST = 2**26
+"""Bytes of an unpacked rollout or score: a few kept ones can stand for gigabytes."""
+
+KeptKey = tuple[int, str, str]
+"""Pass, evaluator (empty for the rollout itself, or `UNDER_WAY`) and item."""
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """What one epoch, or one validation, has finished."""
+
+    known: Mapping[KeptKey, bytes]
+    """What an earlier process kept."""
+    keep: Callable[[Mapping[KeptKey, bytes]], None]
+    """Keeps all of these, or none if it is interrupted."""
+    with_failures: bool = False
+    """Give failures back."""
+
+    @property
+    def items(self) -> set[str]:
+        """The items that have a rollout."""
+        return {item for _, evaluator, item in self.known if not evaluator}
+
+    def of_pass(self, number: int) -> "PassKeeper":
+        return PassKeeper(self, number)
+
+
+@dataclass
+class PassKeeper:
+    """What one pass over the data has finished."""
+
+    _keeper: Keeper
+    number: int
+    steps: Sequence[IntermediateStep] = ()
+    """The evaluators' own steps, to which more are added while they score."""
+    usage: list[Mapping[str, LLMUsage]] = field(default_factory=list)
+    """What the evaluators' calls took in an earlier process."""
+    _counted: int = 0
+
+    def rollout(self, item: EvalInputItem) -> Rollout | None:
+        """The rollout of an item, if it is known."""
+        found = self._known((self.number, "", str(item.id)), read_rollout)
+        return found if found is None or self._keeper.with_failures or not found.failed else None
+
+    def keep_rollout(self, rollout: Rollout) -> None:
+        if (content := rollout_bytes(rollout)) is not None:
+            self._keep({(self.number, "", rollout.item_id): content})
+
+    def keep_interrupted(self, rollout: Rollout) -> None:
+        """Keep what a rollout did before the run ended: its calls took tokens, and may explain what kept it."""
+        if (content := rollout_bytes(rollout)) is not None:
+            self._keep({(self.number, UNDER_WAY, rollout.item_id): content})
+
+    def scores(self, evaluator: str, items: Iterable[EvalInputItem], *, together: bool) -> dict[str, EvalOutputItem]:
+        """The known scores of items by their ids; those of several passes if they are scored `together`."""
+        number, found = self._pass(together=together), {}
+        for item in items:
+            if (known := self._known((number, evaluator, str(item.id)), _read_score)) is None:
+                continue
+            score, used = known
+            if score.score is not None or self._keeper.with_failures:
+                found[str(item.id)] = score
+                self.usage.append(used)
+        return found
+
+    def keep_scores(self, evaluator: str, scores: Iterable[EvalOutputItem], *, together: bool) -> None:
+        """Keep scores that were found together, with what the calls took since the last ones were kept."""
+        number, found = self._pass(together=together), dict[KeptKey, bytes]()
+        for score in scores:
+            used, self._counted = usage_of_steps(self.steps[self._counted :]), len(self.steps)
+            if (content := _score_bytes(score, used)) is not None:
+                found[number, evaluator, str(score.id)] = content
+        self._keep(found)
+
+    def judge_usage(self) -> dict[str, LLMUsage]:
+        """What the evaluators' calls took, those of an earlier process included."""
+        return added([*self.usage, usage_of_steps(self.steps)])
+
+    def _known(self, key: KeptKey, read: Callable[[bytes], T]) -> T | None:
+        """What is kept under a key; None if nothing is, or nothing that can be read."""
+        if (content := self._keeper.known.get(key)) is None:
+            return None
+        try:
+            return read(_unpacked(content))
+        except (zlib.error, ValueError, TypeError, LookupError, AttributeError) as error:
+            logger.warning("what is kept of %r cannot be read, so it is done again: %s", key, describe_error(error))
+            return None
+
+    def _keep(self, found: Mapping[KeptKey, bytes]) -> None:
+        found = {key: content for key, content in found.items() if len(content) <= _LARGEST}
+        if found:
+            self._keeper.keep({key: zlib.compress(content, 1) for key, content in found.items()})
+
+    def _pass(self, *, together: bool) -> int:
+        return ALL_PASSES if together else self.number
+
+
+def _unpacked(content: bytes) -> bytes:
+    """Raises ValueError if it ends early, or is larger than anything that is kept."""
+    unzipping = zlib.decompressobj()
+    found = unzipping.decompress(content, _LARGEST)
+    if not unzipping.eof:
+        raise ValueError(f"it ends early, or has more than {_LARGEST} bytes")
+    return found
+
+
+class _Facts(BaseModel):
+    """What a rollout has besides its steps."""
+
+    item_id: str
+    generation: int
+    output: tuple[str | None, Any]
+    error: RolloutFailure | None
+    seed: int | None
+    started_at: datetime
+    seconds: FiniteFloat
+
+
+def rollout_bytes(rollout: Rollout) -> bytes | None:
+    """A rollout without secrets; None if JSON cannot hold its output, or a text that is no Unicode."""
+    output = _as_json(rollout.output)
+    try:
+        return None if output is None else _rollout_bytes(rollout, output)
+    except ValueError:  # PydanticSerializationError is one
+        return None
+
+
+def _rollout_bytes(rollout: Rollout, output: tuple[str | None, Any]) -> bytes:
+    error = rollout.error
+    facts = {
+        "item_id": rollout.item_id,
+        "generation": rollout.generation,
+        "output": output,
+        "error": None if error is None else {**error.model_dump(), "traceback": error.traceback},
+        "seed": rollout.seed,
+        "started_at": rollout.started_at,
+        "seconds": rollout.seconds,
+    }
+    calls = KeptCalls()
+    encoder = StepEncoder(calls.lighter)
+    lines = [encoder.encode(step) for step in rollout.steps] + [encoder.rest()]
+    parts = [
+        to_json(facts),
+        to_json(calls.record),
+        *(line.removeprefix(STEP) for line in b"".join(lines).split(_END) if line),
+    ]
+    return _END.join(redact_json(part.decode()).encode() for part in parts)
+
+
+def read_rollout(content: bytes) -> Rollout | None:
+    """A kept rollout; None if the class of its output is not there.
+
+    Raises:
+        ValueError, TypeError, LookupError, AttributeError: it is none.
+
+    """
+    first, second, *lines = content.split(_END)
+    facts, decoder = _Facts.model_validate_json(first), StepDecoder(Interner(), KeptCalls(**from_json(second)).restore)
+    try:
+        output = _from_json(*facts.output)
+    except LookupError:
+        return None
+    return Rollout(**dict(facts) | {"output": output}, steps=[decoder.decode(line) for line in lines])
+
+
+def _score_bytes(score: EvalOutputItem, used: Mapping[str, LLMUsage]) -> bytes | None:
+    """A score without secrets; None if JSON cannot hold it."""
+    fields = dict(score) | {"comparison": score.comparison and score.comparison.model_dump()}
+    try:
+        content = redact_json(
+            to_json({"score": fields, "usage": used}, fallback=repr, inf_nan_mode="constants").decode()
+        )
+    except ValueError:
+        return None
+    return content.encode() if _alike(_read_score(content.encode())[0].score, score.score) else None
+
+
+def _read_score(content: bytes) -> tuple[EvalOutputItem, dict[str, LLMUsage]]:
+    record = from_json(content)
+    rewards = record["score"]["step_rewards"]
+    if rewards is not None:  # JSON has no numbers as keys
+        numbered = {int(key) if key.removeprefix("-").isdigit() else key: reward for key, reward in rewards.items()}
+        record["score"]["step_rewards"] = numbered
+    used = {name: LLMUsage.model_validate(each) for name, each in record["usage"].items()}
+    return EvalOutputItem.model_validate(record["score"]), used
+
+
+def _as_json(value: Any) -> tuple[str | None, Any] | None:
+    """The class of a pydantic model, and a value that JSON holds; None if it would come back as another value."""
+    if isinstance(value, BaseModel):
+        kind, plain = type(value), value.model_dump(mode="json")
+        name = f"{kind.__module__}:{kind.__qualname__}"
+        try:
+            again = _from_json(name, from_json(to_json(plain)))
+        except (LookupError, ValueError):
+            return None
+        return (name, plain) if again == value else None
+    try:
+        return (None, value) if _alike(from_json(to_json(value)), value) else None
+    except ValueError:  # PydanticSerializationError is one
+        return None
+
+
+def _from_json(name: str | None, plain: Any) -> Any:
+    """The value; LookupError if its class is not in a module that the workflow has imported."""
+    if name is None:
+        return plain
+    module, _, path = name.partition(":")
+    kind: Any = sys.modules[module]
+    for part in path.split("."):
+        kind = getattr(kind, "__dict__", {}).get(part)  # `getattr` would have some modules import others
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        raise LookupError(name)  # noqa: TRY004 - the class is not there
+    return kind.model_validate(plain)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Equal, and of the same types: 1 is not True, and a list is not a tuple."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return bool(one == other)

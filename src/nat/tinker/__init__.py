@@ -1,0 +1,1 @@
+"""The Tinker protocol: its official clients train and sample through this project's backend."""

@@ -1,0 +1,197 @@
+"""A Tinker server, by the official client; only this module knows the client.
+
+Some of its releases from 0.25 on answer a call with a client, others with a future of one. Its errors become ours.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import httpx
+
+from nat.errors import BackendError, EngineFailed, describe_error
+from nat.http.client import DirectClient
+from nat.tinker.options import TinkerRemoteOptions
+from nat.wire.numbers import is_logprob
+
+logger = logging.getLogger(__name__)
+
+_DOWNLOAD_SECONDS, _MOST = 600.0, 2**33
+"""The most bytes of an archive."""
+_NO_ARCHIVES = {404, 405, 501}
+"""Answers of a server that has none."""
+_GOES_ON = "look at its log; `nat finetune --resume` goes on from the last state"
+
+
+class Datum(NamedTuple):
+    """A row: T input tokens, and T values for each input of its loss."""
+
+    token_ids: Sequence[int]
+    inputs: Mapping[str, Sequence[float]]
+
+
+class Sampler:
+    """Weights that sample; callable from any thread."""
+
+    def __init__(self, client: Any, types: Any) -> None:
+        self._client, self._types = _ready(client), types
+
+    def sample(self, prompt_ids: Sequence[int], **params: Any) -> tuple[list[int], list[float], bool]:
+        """Give tokens, their log probabilities at temperature 1, and whether the answer ended by itself."""
+        with _calling("sampling"):
+            prompt, wanted = self._types.ModelInput.from_ints(list(prompt_ids)), self._types.SamplingParams(**params)
+            [found] = self._client.sample(prompt, 1, wanted).result().sequences
+            tokens = list(found.tokens)
+            return tokens, _numbers(filter(is_logprob, found.logprobs), len(tokens)), found.stop_reason == "stop"
+
+    def score(self, token_ids: Sequence[int]) -> list[float]:
+        """Give the log probability of each token after the first."""
+        with _calling("scoring"):
+            found = self._client.compute_logprobs(self._types.ModelInput.from_ints(list(token_ids))).result()
+            return _numbers(found[1 - len(token_ids) :], len(token_ids) - 1)  # some servers leave the first token out
+
+
+class Service(NamedTuple):
+    """A server, and the base model on it."""
+
+    client: Any
+    types: Any
+    options: TinkerRemoteOptions
+    transport: httpx.BaseTransport | None = None
+    """Of downloads."""
+
+    def base(self) -> Sampler:
+        """The base model without an adapter."""
+        with _calling("create_sampling_client"):
+            return Sampler(self.client.create_sampling_client(base_model=self.options.base_model), self.types)
+
+
+class Adapter:
+    """A trained adapter on a server, and where its newest state is saved there."""
+
+    def __init__(self, service: Service, *, rank: int, seed: int = 0) -> None:
+        """Open nothing yet: `begin` or `resume` follows if something is trained."""
+        self.service, self.rank, self._seed = service, rank, seed
+        self._client: Any = None
+        self._has_archives = True
+        self.state = ""
+
+    def begin(self, state: str | None = None) -> "Adapter":
+        """Begin with a new adapter, or with saved weights and a new optimizer."""
+        client, base = self.service.client, self.service.options.base_model
+        with _calling("making an adapter"):
+            if state is None:
+                self._client = _ready(client.create_lora_training_client(base, rank=self.rank, seed=self._seed))
+            else:
+                self._client = _ready(client.create_training_client_from_state(state))
+        self.save()
+        return self
+
+    def resume(self, state: str) -> None:
+        """Go on from a saved state as if nothing had stopped."""
+        with _calling(f"reopening {state}"):
+            self._client = _ready(self.service.client.create_training_client_from_state_with_optimizer(state))
+        self.state = state
+
+    def save(self) -> None:
+        """Save weights and optimizer."""
+        with _calling("save_state"):
+            self.state = str(self._client.save_state(uuid4().hex).result().path)
+
+    def forward_backward(
+        self, data: Sequence[Datum], loss: str, config: Mapping[str, float], *, gradient: bool = True
+    ) -> list[list[float]]:
+        """Add a loss's gradient to that of the next step; gives the T log probabilities of each row's targets."""
+        with _calling(f"the loss {loss}"):
+            call = self._client.forward_backward if gradient else self._client.forward
+            found = call(list(map(self._sent, data)), loss, dict(config) or None).result().loss_fn_outputs
+            sizes = [len(datum.token_ids) for datum in data]
+            return [_numbers(each["logprobs"].data, size) for each, size in zip(found, sizes, strict=True)]
+
+    def step(self, **adam: float) -> float:
+        """Take a step with these `AdamParams`; gives the gradient's norm before clipping."""
+        with _calling("optim_step"):
+            found = self._client.optim_step(self.service.types.AdamParams(**adam)).result().metrics or {}
+        norm = next((value for name, value in found.items() if name.endswith("grad_norm")), None)
+        if norm is None:
+            raise EngineFailed(
+                f"the Tinker server reports no norm of the gradient: optim_step has the metrics {sorted(found)}",
+                hint="without it, its normalisation is not known; use a server that reports it, such as SkyRL or ours",
+            )
+        return float(norm)
+
+    def sampler(self) -> Sampler:
+        """Save the current weights for sampling."""
+        with _calling("saving weights for sampling"):
+            return Sampler(self._client.save_weights_and_get_sampling_client(), self.service.types)
+
+    def archive(self) -> bytes | None:
+        """A tar archive of the current weights; None if the server gives none."""
+        if not self._has_archives:
+            return None
+        with _calling("downloading weights"):
+            path = self._client.save_weights_for_sampler(uuid4().hex).result().path
+            run, *_, name = path.removeprefix("tinker://").split("/")
+            url, key = self.service.options.tinker_url.rstrip("/"), self.service.options.tinker_api_key
+            headers = {} if key is None else {"X-API-Key": key.get_secret_value()}
+            with DirectClient(most=_MOST, timeout=_DOWNLOAD_SECONDS, transport=self.service.transport) as http:
+                answer = http.get(f"{url}/api/v1/training_runs/{run}/checkpoints/{name}/archive", headers=headers)
+                if answer.has_redirect_location:  # to a signed address, which must not see the key
+                    answer = http.get(answer.url.join(answer.headers["location"]))
+        if answer.is_success:
+            return answer.content
+        self._has_archives = answer.status_code not in _NO_ARCHIVES
+        if self._has_archives:
+            logger.warning("no archive of %s, as the server answered %d", path, answer.status_code)
+        return None
+
+    def _sent(self, datum: Datum) -> Any:
+        types = self.service.types
+        tensors = {
+            name: types.TensorData(data=list(own), dtype="int64" if name == "target_tokens" else "float32")
+            for name, own in datum.inputs.items()
+        }
+        return types.Datum(model_input=types.ModelInput.from_ints(list(datum.token_ids)), loss_fn_inputs=tensors)
+
+
+def connect(options: TinkerRemoteOptions) -> Service:
+    """Connect to a server, and check that it has the base model; EngineFailed if it has not, or does not answer."""
+    import tinker  # noqa: PLC0415 - of an extra, which tests of ours do without
+
+    url, key = options.tinker_url.rstrip("/"), options.tinker_api_key
+    with _calling(f"connecting to {url}", "look at its log, and at the key of the LLM, `api_key` or TINKER_API_KEY"):
+        client = tinker.ServiceClient(base_url=url, api_key=None if key is None else key.get_secret_value())
+        names = [str(each.model_name) for each in client.get_server_capabilities().supported_models]
+    if options.base_model not in names:  # some servers take any name, and train the model that they have
+        raise EngineFailed(
+            f"the Tinker server at {url} has no base model {options.base_model!r}; it has {', '.join(names) or 'none'}",
+            hint="set `base_model` of the LLM to one of them, and `model` to a folder with its tokenizer",
+        )
+    return Service(client, tinker.types, options)
+
+
+def _numbers(logprobs: Iterable[Any], size: int) -> list[float]:
+    found = list(map(float, logprobs))
+    if len(found) != size:
+        raise ValueError(f"it gave {len(found)} log probabilities for {size} tokens")
+    return found
+
+
+def _ready(client: Any) -> Any:
+    return client.result() if hasattr(client, "result") else client
+
+
+@contextmanager
+def _calling(what: str, hint: str = _GOES_ON) -> Iterator[None]:
+    """Name what has failed, in place of the client's many kinds of errors."""
+    try:
+        yield
+    except BackendError:
+        raise
+    except Exception as error:
+        raise EngineFailed(
+            f"the Tinker server failed at {what}: {describe_error(error)}",
+            hint=hint,
+        ) from error

@@ -1,0 +1,240 @@
+"""The models that Tinker's clients train, their saved weights, and how requests name these.
+
+A model's id is `SESSION:train:NUMBER`, its folder `OUTPUT_DIR/SESSION/NUMBER`. In there, `weights/NAME` has weights and
+optimizer, `sampler_weights/NAME` the adapter alone: they can be named after a restart, too. Models themselves live as
+long as the process, so a client goes on from a saved state.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from math import inf
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from pydantic_core import from_json
+
+from nat.backend.algorithms.registry import Resolved
+from nat.backend.checkpoint_folder import verify, write_manifest
+from nat.backend.export import write_adapter
+from nat.backend.inference.engine import Engine
+from nat.backend.inference.worker import Worker
+from nat.backend.lora import Adapter, LoraSettings
+from nat.backend.model import LoadedModel
+from nat.backend.models import Models
+from nat.backend.training.batch import Row
+from nat.backend.training.checkpoints import Checkpoint, resume, write_checkpoint
+from nat.backend.training.learner import Learner
+from nat.backend.training.loss import ByRow
+from nat.errors import BatchRefused, ModelNotPrepared, ModelNotServed, NameRefused, TooManyModels
+from nat.files import remove_folder, replacing_folder
+from nat.tinker.options import TinkerServeOptions
+from nat.tinker.server.wire import AdamParams
+from nat.wire.model_folder import ADAPTER_CONFIG, hub_model, is_adapter
+from nat.wire.training import FILE_NAME, TrainingConfig
+
+logger = logging.getLogger(__name__)
+
+SILENT_SECONDS = 300.0
+"""A model of a session without a heartbeat for so long gives its place to a new one."""
+MAX_UNNAMED = 16
+"""Sampler weights without a name that a model keeps; those that were saved before them are deleted."""
+UNNAMED = "_unnamed-"
+_PATH = re.compile(
+    rf"tinker://([0-9a-f]{{32}}):train:(\d{{1,9}})/(weights|sampler_weights)/((?:{UNNAMED})?{FILE_NAME})", re.ASCII
+)
+T = TypeVar("T")
+
+
+class WeightsPath(NamedTuple):
+    """Saved weights, as `tinker://MODEL/KIND/NAME` names them."""
+
+    model_id: str
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"tinker://{self.model_id}/{self.kind}/{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> "WeightsPath":
+        """Read a path; NameRefused if it is none of this server's."""
+        if (found := _PATH.fullmatch(text)) is None:
+            raise NameRefused(f"{text!r} is no path of saved weights, as tinker://MODEL/weights/NAME is")
+        session, number, kind, name = found.groups()
+        return cls(f"{session}:train:{number}", kind, name)
+
+
+class TrainedModel(NamedTuple):
+    """A model in memory, for the model thread."""
+
+    adapter: Adapter
+    learner: Learner
+
+
+class TinkerModels(Models):
+    """All adapters on one base; futures are of work on the model thread, first come, first served."""
+
+    def __init__(
+        self, base: LoadedModel, options: TinkerServeOptions, *, free_threads: Callable[[], int] | None = None
+    ) -> None:
+        """Serve a base model that has no adapter yet."""
+        super().__init__(base, options)
+        self._options = options
+        hub = hub_model(base.path)
+        self.name = options.served_model_name or (options.name if hub is None else hub.name)
+        self.tokenizer = str(base.path.resolve()) if hub is None else hub.name
+        self.heard: dict[str, float] = {}
+        """When each session was heard last; one of a server before a restart goes on."""
+        self._models: dict[str, TrainedModel] = {}
+        self.worker = Worker(self._engine, self, free_threads=free_threads)
+
+    def check_base(self, name: str) -> None:
+        """Raise ModelNotServed for the name of another base model; the owner's part of a name may be left out."""
+        if name.rpartition("/")[2] not in {self.name.rpartition("/")[2], self._options.name}:
+            raise ModelNotServed(f"base_model {name!r} is not served here", hint=f"this server has {self.name!r}")
+
+    def model(self, model_id: str) -> TrainedModel:
+        """A model in memory; ModelNotPrepared if there is none."""
+        if (model := self._models.get(model_id)) is None:
+            raise ModelNotPrepared(
+                f"model {model_id!r} is not in memory: the server was restarted, or gave its place to another",
+                hint="create a training client from a saved state",
+            )
+        return model
+
+    def create(self, model_id: str, rank: int | None, seed: int | None) -> Future[None]:
+        """Make a model whose outputs are still those of the base."""
+
+        def make() -> None:
+            self._make_room(model_id)
+            lora = LoraSettings(rank or self._options.lora_rank, self._options.lora_alpha)
+            self._hold(model_id, self._adapters.create(lora, seed=self._options.seed if seed is None else seed))
+
+        return self.worker.run_exclusive(make)
+
+    def load(self, model_id: str, source: WeightsPath, *, optimizer: bool) -> Future[None]:
+        """Go on from saved weights, in a new model or in place of the weights of one."""
+
+        def load() -> None:
+            folder, before = self.folder(source), self._models.get(model_id)
+            if optimizer and source.kind != "weights":
+                raise BatchRefused(f"{source} has no optimizer; save a state, or load the weights alone")
+            if before is not None and (rank := self.rank(source)) != before.adapter.settings.rank:
+                raise BatchRefused(f"{source} has rank {rank}, not that of the model")
+            state = verify(folder) if source.kind == "weights" else None
+            self._make_room(model_id)
+            held = self._hold(model_id, self._adapters.load(folder))
+            if optimizer and state is not None:
+                resume(Checkpoint(folder, 0, state), held.adapter.loaded, held.learner)
+
+        return self.worker.run_exclusive(load)
+
+    def accumulate(
+        self, model_id: str, rows: Sequence[Row], loss: Resolved, *, gradient: bool
+    ) -> Future[tuple[float, ByRow]]:
+        """Compute a loss and, unless it is a forward pass only, add its gradient to the model's."""
+
+        def run() -> tuple[float, ByRow]:
+            model = self.model(model_id)
+            self._adapters.activate(model.adapter)
+            return model.learner.accumulate(rows, loss, gradient=gradient)
+
+        return self.worker.run_exclusive(run)
+
+    def step(self, model_id: str, adam: AdamParams) -> Future[dict[str, float]]:
+        """Take one step of AdamW along the accumulated gradient."""
+        betas = {"adam_beta1": adam.beta1, "adam_beta2": adam.beta2}
+        config = TrainingConfig(**betas, adam_epsilon=adam.eps, weight_decay=adam.weight_decay)
+
+        def run() -> dict[str, float]:
+            learner = self.model(model_id).learner
+            if not learner.optimizer.with_gradient():
+                raise BatchRefused("optim_step without a gradient; call forward_backward first")
+            return learner.apply(config, adam.learning_rate, max_norm=adam.grad_clip_norm or inf)
+
+        return self.worker.run_exclusive(run)
+
+    def save(self, target: WeightsPath, *, overwrite: bool) -> Future[None]:
+        """Write a model's weights, for `weights` with the optimizer."""
+
+        def run() -> None:
+            model, folder = self.model(target.model_id), self._place(target)
+            if folder.exists() and not overwrite:
+                raise NameRefused(f"{target} exists already; choose another name, or set overwrite")
+            unnamed = sorted(folder.parent.glob(f"{UNNAMED}*"), key=lambda path: path.stat().st_mtime_ns)
+            for old in (folder, *unnamed[: 1 - MAX_UNNAMED]):
+                self.forget_folders(old)
+                remove_folder(old)
+            if target.kind == "weights":
+                write_checkpoint(folder, model.adapter.loaded, model.learner, [])
+                return
+            with replacing_folder(folder) as draft:
+                write_adapter(model.adapter.loaded, draft)
+                write_manifest(draft, "export")
+
+        return self.worker.run_exclusive(run)
+
+    def saved(self, model_id: str = "*:train:*") -> list[WeightsPath]:
+        """The saved weights of a model, or of all."""
+        session, _, number = model_id.split(":")
+        found = self._options.output_dir.glob(f"{session}/{number}/*weights/*/{ADAPTER_CONFIG}")
+        return [WeightsPath(f"{p[-5]}:train:{p[-4]}", p[-3], p[-2]) for p in (path.parts for path in sorted(found))]
+
+    def folder(self, path: WeightsPath) -> Path:
+        """Where saved weights are; ModelNotServed if they are not there, or no longer."""
+        if not is_adapter(folder := self._place(path)):
+            raise ModelNotServed(f"{path} is not saved here (any more)")
+        return folder
+
+    def rank(self, path: WeightsPath) -> int:
+        """The rank of saved weights."""
+        return int(from_json((self.folder(path) / ADAPTER_CONFIG).read_bytes())["r"])
+
+    def names(self) -> list[str]:
+        return [self.name, *map(str, self.saved())]
+
+    def engine(self, name: str) -> Engine:
+        return self._engine if (folder := self._folder_of(name)) is None else self.kept_engine(folder, name)
+
+    def _folder_of(self, name: str) -> Path | None:
+        if name.startswith("tinker://"):
+            return self.folder(WeightsPath.parse(name))
+        if name:
+            self.check_base(name)
+        return None
+
+    def _place(self, path: WeightsPath) -> Path:
+        session, _, number = path.model_id.split(":")
+        return self._options.output_dir / session / number / path.kind / path.name
+
+    def _hold(self, model_id: str, adapter: Adapter) -> TrainedModel:
+        """Train this adapter from here on, in place of the one that the model had."""
+        try:
+            held = TrainedModel(adapter, self.new_learner(adapter))
+        except BaseException:
+            self._adapters.remove(adapter)
+            raise
+        self._drop(model_id)
+        self._models[model_id] = held
+        return held
+
+    def _drop(self, model_id: str) -> None:
+        if (model := self._models.pop(model_id, None)) is not None:
+            self._adapters.remove(model.adapter)
+
+    def _make_room(self, model_id: str) -> None:
+        """Raise TooManyModels unless one more fits, or a model of a silent client can be given up."""
+        if model_id in self._models or len(self._models) < self._options.max_models:
+            return
+        since = time.monotonic() - SILENT_SECONDS
+        silent = (name for name in self._models if self.heard.get(name.partition(":")[0], -inf) < since)
+        if (given_up := next(silent, None)) is None:
+            raise TooManyModels(
+                f"this server holds {self._options.max_models} models, and all their clients are there",
+                hint="start it with a higher --max_models, or end a client",
+            )
+        logger.warning("%s is given up for %s: its client sends no heartbeat any more", given_up, model_id)
+        self._drop(given_up)

@@ -1,0 +1,181 @@
+"""An update by a program of the user's: its rows, its weights under our proofs, and everything that it may do wrong."""
+
+import json
+import os
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from e2e.doc_pages import ROOT
+from fakes.training_batches import random_groups
+from nat.backend.algorithms.registry import resolve
+from nat.backend.training.elsewhere import PROGRAM_JOBS, ProgramUpdate
+from nat.errors import UpdateRejected
+from nat.wire.training import TrainerProgram, TrainingConfig, TrainingJob
+
+TRAINER = ROOT / "examples/trainers/plain_torch.py"
+COPY = "import os, shutil; e = os.environ; start, out = e.get('NAT_ADAPTER') or e['NAT_MODEL'], e['NAT_OUTPUT']; "
+COPY += "shutil.copytree(start, out, dirs_exist_ok=True); "
+TENSORS = COPY + (
+    "import glob; from safetensors.numpy import load_file, save_file; (file,) = glob.glob(out + '/*.safetensors'); "
+    "w = load_file(file); name = max(w, key=lambda n: w[n].size); "
+)
+SAVE = "; save_file(w, file, metadata={'format': 'pt'})"
+
+
+def weights(loaded):
+    return {name: p.detach().clone() for name, p in loaded.trainable_parameters().items()}
+
+
+@pytest.fixture
+def update(make_learner, tmp_path):
+    """Trains by a program; without one, by code for `python -c`."""
+
+    def run(loaded, *arguments, timeout=60.0, report=lambda _: None, **settings):
+        command = list(arguments) if len(arguments) > 1 else [sys.executable, "-c", *arguments]
+        config = TrainingConfig(algorithm="grpo", **settings)
+        program = TrainerProgram(arguments=command, timeout=timeout)
+        job = TrainingJob(id="job", groups=random_groups(loaded), config=config, program=program)
+        resolved = resolve(config)
+        learner = make_learner(loaded)
+        elsewhere = ProgramUpdate(job, program, resolved, loaded, tmp_path)
+        steps = []
+        metrics = learner.update(job.groups, resolved, program=elsewhere, report=report, on_step=steps.append)
+        return learner, metrics, steps
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["loaded", "lora"])
+def test_a_plain_trainer_trains(update, kind, request, tmp_path):
+    """The example's weights are served, its steps count, and nothing but the log is left."""
+    model = request.getfixturevalue(kind)
+    before = weights(model)
+    learner, metrics, steps = update(model, sys.executable, str(TRAINER))
+    assert any(not torch.equal(now, before[name]) for name, now in weights(model).items())
+    assert (learner.step, len(steps), metrics["optimizer_steps"]) == (2, 2, 2)
+    assert metrics["served_diff_mean"] < 1e-4
+    assert metrics["approx_kl"] > 0
+    assert [path.name for path in (tmp_path / PROGRAM_JOBS).iterdir() if path.is_dir()] == []
+
+
+AXOLOTL = """
+import json, shutil, sys
+from pathlib import Path
+
+from safetensors.numpy import load_file, save_file
+
+settings = json.loads(Path(sys.argv[2]).read_text())
+shutil.copytree(settings["base_model"], settings["output_dir"], dirs_exist_ok=True)
+shutil.copy(settings["datasets"][0]["path"], KEPT)
+file = Path(settings["output_dir"], "model.safetensors")
+save_file({name: value * 1.001 for name, value in load_file(file).items()}, file, metadata={"format": "pt"})
+"""
+"""Stands for the program: it keeps its data, and scales all weights."""
+
+
+def test_axolotl_gets_better_answers_only(update, loaded, tmp_path, monkeypatch):
+    """The script hands over tokens with labels, and Axolotl's folder is taken as it is."""
+    program = tmp_path / "bin/axolotl"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\n{AXOLOTL.replace('KEPT', repr(str(tmp_path / 'kept.jsonl')))}")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    update(loaded, sys.executable, str(TRAINER.with_name("axolotl.py")))
+    rows = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
+    for row in rows:
+        assert len(row["input_ids"]) == len(row["labels"]) == sum(row["attention_mask"])
+        assert {label for label in row["labels"] if label != -100} <= set(row["input_ids"])
+
+
+def test_the_two_files_have_the_same_rows(update, loaded, tmp_path):
+    """JSONL and safetensors agree token by token; the old log probabilities are the sampler's."""
+    keep = TENSORS + f"shutil.copytree(os.environ['NAT_BATCH'], {str(tmp_path / 'kept')!r}); w[name] += 1e-3" + SAVE
+    update(loaded, keep, beta=0.1)
+    lines = [json.loads(line) for line in (tmp_path / "kept/rows.jsonl").read_text().splitlines()]
+    tensors = load_file(tmp_path / "kept/rows.safetensors")
+    job = json.loads((tmp_path / "kept/job.json").read_text())
+    assert (job["nat_batch"], job["rows"], job["settings"]["beta"]) == (1, len(lines), 0.1)
+    offsets = tensors["offsets"].tolist()
+    for number, line in enumerate(lines):
+        part = slice(offsets[number], offsets[number + 1])
+        for name in ("input_ids", "loss_mask", "advantages", "logprobs", "old_logprobs", "ref_logprobs"):
+            assert tensors[name][part].tolist() == pytest.approx(line[name])
+        assert line["old_logprobs"] == pytest.approx(line["logprobs"], abs=1e-4)
+        assert sum(line["loss_mask"]) > 0
+
+
+WRONG = {
+    "nothing": ("pass", "no config"),
+    "unchanged": (COPY, "no weight changed"),
+    "not finite": (TENSORS + "w[name][0] = float('nan')" + SAVE, "not finite"),
+    "another shape": (TENSORS + "w[name] = w[name][1:].copy()" + SAVE, "other shapes"),
+    "a missing tensor": (TENSORS + "del w[name]" + SAVE, "lacks"),
+    "another tensor": (TENSORS + "w['more'] = w[name] + 1" + SAVE, "does not have: more"),
+    "half-written": (TENSORS + "os.truncate(file, 1000)", "no readable weights"),
+    "missing weights": (TENSORS + "os.remove(file)", "no readable weights"),
+    "a pipe for weights": (TENSORS + "os.remove(file); os.mkfifo(file)", "no file of the folder is"),
+    "failed": ("import sys; print('out of luck', file=sys.stderr); sys.exit(3)", "exit code 3"),
+    "killed": ("import os; os.kill(os.getpid(), 9)", "by signal SIGKILL"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("kind", ["loaded", "lora"])
+def test_wrong_output_changes_nothing(update, kind, wrong, request):
+    """Each is refused with what was seen; weights and step are as before."""
+    model = request.getfixturevalue(kind)
+    code, message = WRONG[wrong]
+    before = weights(model)
+    with pytest.raises(UpdateRejected, match=message):
+        update(model, code)
+    assert all(torch.equal(now, before[name]) for name, now in weights(model).items())
+
+
+INDEX = COPY + "import json; f = open(out + '/model.safetensors.index.json', 'w'); "
+INDICES = {
+    "a file elsewhere": (INDEX + "json.dump({'weight_map': {'w': '../start/model.safetensors'}}, f)", "no file of the"),
+    "lists": (INDEX + "json.dump({'weight_map': {'w': ['model.safetensors']}}, f)", "no readable weights: TypeError"),
+    "too deep": (INDEX + "f.write('[' * 10**6)", "no readable weights: RecursionError"),
+}
+
+
+@pytest.mark.parametrize("index", INDICES)
+def test_an_index_names_files_of_its_folder(update, loaded, index):
+    """Else weights of another folder, such as those before the update, would pass for new ones."""
+    code, message = INDICES[index]
+    before = weights(loaded)
+    with pytest.raises(UpdateRejected, match=message):
+        update(loaded, code)
+    assert all(torch.equal(now, before[name]) for name, now in weights(loaded).items())
+
+
+def test_a_program_that_hangs_changes_nothing(update, loaded):
+    """It is ended after its time, and the weights are as before."""
+    before = weights(loaded)
+    with pytest.raises(UpdateRejected, match=r"did not end within 0\.5 s"):
+        update(loaded, TENSORS + "w[name] += 1" + SAVE + "; import time; time.sleep(600)", timeout=0.5)
+    assert all(torch.equal(now, before[name]) for name, now in weights(loaded).items())
+
+
+@pytest.mark.parametrize(("key", "value"), [("base_model_name_or_path", "elsewhere"), ("lora_alpha", 7)])
+def test_an_adapter_of_another_kind_is_refused(update, lora, key, value):
+    """An adapter's base and scale are those that the program was given."""
+    change = f"import json; f = out + '/adapter_config.json'; c = json.load(open(f)); c[{key!r}] = {value!r}; "
+    with pytest.raises(UpdateRejected, match=str(value)):
+        update(lora, COPY + change + "json.dump(c, open(f, 'w'))")
+
+
+def test_a_whole_model_is_no_adapter(update, lora):
+    """With `lora`, a folder with all weights is refused, with both file names."""
+    code = "import os, shutil; shutil.copytree(os.environ['NAT_MODEL'], os.environ['NAT_OUTPUT'], dirs_exist_ok=True)"
+    with pytest.raises(UpdateRejected, match=r"config.json where adapter_config.json was expected"):
+        update(lora, code)
+
+
+def test_a_program_that_cannot_be_started(update, loaded):
+    """The message names it."""
+    with pytest.raises(UpdateRejected, match=r"cannot be started: './absent'"):
+        update(loaded, "./absent", "argument")

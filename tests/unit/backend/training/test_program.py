@@ -1,0 +1,109 @@
+"""A program in place of the optimizer steps: its reports, its log, and the end of all its processes."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nat.backend.training.program import Reported, run_program
+from nat.errors import UpdateCanceled, UpdateRejected
+
+FORKS = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open(sys.argv[1], "w").write(str(os.getpid()))
+        time.sleep(600)
+    os._exit(0)
+while not os.path.exists(sys.argv[1]) or not open(sys.argv[1]).read():
+    time.sleep(0.01)
+"""
+
+
+def alive(pid_file: Path) -> bool:
+    try:
+        os.kill(int(pid_file.read_text()), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def run(code, tmp_path, *more, seconds=60.0, report=lambda _: None) -> Reported:
+    command = [sys.executable, "-c", code, *more]
+    return run_program(command, {}, log=tmp_path / "log", seconds=seconds, report=report)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, only a process group is ended")
+@pytest.mark.parametrize("end", ["", "time.sleep(600)"])
+def test_daemons_end_with_the_program(end, tmp_path):
+    """Whether it ends by itself or hangs, no process of it is left."""
+    pid_file = tmp_path / "pid"
+    if end:
+        with pytest.raises(UpdateRejected, match=r"did not end within 1\.5 s"):
+            run(FORKS + end, tmp_path, str(pid_file), seconds=1.5)
+    else:
+        run(FORKS, tmp_path, str(pid_file))
+    assert not alive(pid_file)
+
+
+def test_a_canceled_program_is_ended(tmp_path):
+    """An exception of the report ends it at once."""
+    started = time.monotonic()
+
+    def cancel(_: float) -> None:
+        raise UpdateCanceled("it was canceled")
+
+    with pytest.raises(UpdateCanceled):
+        run("import time; time.sleep(600)", tmp_path, report=cancel)
+    assert time.monotonic() - started < 10
+
+
+def test_reports_are_lines_of_json(tmp_path, caplog):
+    """Other lines are left alone, numbers that are not finite are left out, and a broken report is warned of."""
+    code = r"""
+print('{"progress": 40}'); print('{"step": {"loss": 0.5, "lr": NaN, "name": "x"}}'); print('{"metrics": {"kl": 1}}')
+print('hello'); print('{"progress": "half"}'); print('[1]'); print('{'); print('[' * 100000); print('"last"', end="")
+"""
+    found = run(code, tmp_path)
+    assert (found.progress, found.steps, found.metrics) == (40.0, [{"loss": 0.5}], {"kl": 1.0})
+    assert [record.message for record in caplog.records if "half" in record.message]
+
+
+def test_a_report_of_another_encoding_is_quoted(tmp_path, caplog):
+    """What is no UTF-8 can still be JSON, and harms nothing."""
+    code = "import sys; sys.stdout.buffer.write('\\ufeff{\"progress\": \"x\"}\\n'.encode('utf-16-be'))"
+    assert run(code, tmp_path).progress == 0.0
+    assert "report is not understood" in caplog.text
+
+
+def test_long_lines_are_no_reports(tmp_path):
+    """Of 20 MB without a line's end, nothing is a report; the one after it is, also at the end of the output."""
+    code = "for _ in range(20): print('x' * 1000000, end='')\nprint('\\n{\"progress\": 7}', end='')"
+    assert run(code, tmp_path).progress == 7.0
+
+
+def test_numbers_and_names_may_be_anything(tmp_path):
+    """A number beyond a float is not finite; a name that no file could have, or a hundred too many, is left out."""
+    code = r"""
+big = '1' + '0' * 400
+print('{"progress": 3}'); print('{"progress": %s}' % big); print('{"step": {"loss": %s, "lr": 1}}' % big)
+print(r'{"metrics": {"\ud800": 1, "a\u001b[2J": 1, "%s": 1}}' % ('x' * 1000))
+for i in range(300): print('{"metrics": {"m%d": 1}}' % i)
+"""
+    found = run(code, tmp_path)
+    assert (found.progress, found.steps) == (3.0, [{"lr": 1.0}])
+    assert list(found.metrics) == [f"m{number}" for number in range(100)]
+
+
+def test_of_output_that_comes_faster_than_it_is_read_the_last_counts(tmp_path, caplog):
+    """A look at it ends whatever is written meanwhile, so that the time limit holds; few broken reports are quoted."""
+    output = tmp_path / "output"
+    output.write_bytes(
+        b'{"progress": 5}\n' + b" " * 2**22 + b'\n{"progress": "x"}' * 300 + b'\n{"metrics": {"a": 1}}\n'
+    )
+    found = Reported()
+    found.read(output)
+    assert (found.progress, found.metrics, len(caplog.records)) == (0.0, {"a": 1.0}, 100)

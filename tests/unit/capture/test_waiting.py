@@ -1,0 +1,356 @@
+"""Calls wait for a server that is away, on real connections."""
+
+import asyncio
+import logging
+import ssl
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI, InternalServerError, OpenAI
+
+from fakes.openai_replies import HangUp, Refuse, Say
+from fakes.openai_server import OpenAIServer
+from fakes.processes import free_port, refused_port
+from nat.builder.threads import run_in_thread
+from nat.capture import outages as outages_module
+from nat.capture.http import CapturingAsyncClient, CapturingClient
+from nat.capture.library import httpx
+from nat.capture.outages import current_outages, deadline, waited_for
+from nat.capture.tap import Tap
+from nat.capture.waiting import Call, retry_after, sent
+
+BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+BUSY = Refuse(503, "the model is being loaded")
+QUICK = 0.01
+"""Seconds of the first pause."""
+
+
+@contextmanager
+def waiting(longest: float = 20.0):
+    """Wait with short pauses."""
+    with waited_for(longest) as outages:
+        outages._first_pause = QUICK
+        yield outages
+
+
+async def until(condition) -> None:
+    """Wait until it is true."""
+    while not condition():  # noqa: ASYNC110 - it becomes true in a thread, or by the clock
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def steps() -> list[Any]:
+    return []
+
+
+@pytest.fixture
+def tap(steps) -> Tap:
+    return Tap(steps.append, llm_name="judge")
+
+
+async def posted(client, server, text: str = "hi"):
+    body = {**BODY, "messages": [{"role": "user", "content": text}]}
+    return await client.post(f"{server.base_url}/chat/completions", json=body)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_call_waits_until_the_server_has_capacity(tap, steps, status, caplog):
+    """It is one call to whoever made it; the time of the outage is known, and a short one is not worth a word."""
+    script = [Refuse(status), Refuse(status), Refuse(status), Say("yes")]
+    async with OpenAIServer(script) as server, CapturingAsyncClient(tap) as client:
+        with waiting() as outages:
+            response = await posted(client, server)
+        seconds = outages.seconds
+    assert response.json()["choices"][0]["message"]["content"] == "yes"
+    assert len(server.requests) == 4
+    assert 0 < seconds < 5
+    assert [
+        step.data.payload for step in steps if step.data and step.data.payload and "error" in step.data.payload
+    ] == []
+    assert not caplog.records
+
+
+async def test_a_refused_connection_is_waited_for(tap, caplog, monkeypatch):
+    """A server that is started anew, on the same port; it is told once that it is away, and once that it answers."""
+    monkeypatch.setattr(outages_module, "_SILENT_SECONDS", 0.0)
+    port = free_port()
+
+    async def start() -> asyncio.Server:
+        await asyncio.sleep(0.3)
+        return await asyncio.start_server(answer, "127.0.0.1", port)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with CapturingAsyncClient(tap) as client:
+        with waiting():
+            starting = asyncio.create_task(start())
+            calls = [client.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=BODY) for _ in range(5)]
+            responses = await asyncio.gather(*calls)
+            async with await starting:
+                pass
+    assert {response.status_code for response in responses} == {404}
+    away, back = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert "the server of LLM 'judge' is away (ConnectError: " in away
+    assert "(eval.general.outage_timeout)" in away
+    assert "answers again after" in back
+
+
+async def test_the_sdk_sees_no_outage(tap):
+    """Its retries are not stacked upon ours: with none of its own, the call still gets its answer."""
+    async with OpenAIServer([BUSY] * 6 + [Say("yes")]) as server:
+        client = AsyncOpenAI(
+            base_url=server.base_url, api_key="k", max_retries=0, http_client=CapturingAsyncClient(tap)
+        )
+        async with client:
+            with waiting():
+                reply = await client.chat.completions.create(**BODY)
+    assert reply.choices[0].message.content == "yes"
+
+
+async def test_blocking_code_waits_in_its_thread(tap):
+    """Frameworks with blocking clients wait as well, and the loop goes on."""
+
+    def ask(base_url: str) -> str:
+        http = CapturingClient(tap)
+        with OpenAI(base_url=base_url, api_key="k", max_retries=0, http_client=http) as client:
+            return str(client.chat.completions.create(**BODY).choices[0].message.content)
+
+    async with OpenAIServer([BUSY, BUSY, Say("yes")]) as server:
+        with waiting():
+            assert await run_in_thread(ask, server.base_url) == "yes"
+
+
+@pytest.mark.parametrize("status", [500, 502, 504])
+async def test_a_request_that_fails_alone_is_no_outage(tap, status):
+    """A prompt on which the server always fails ends its own call, as often as it is repeated."""
+
+    def script(request):
+        return Refuse(status) if request.last_text == "poison" else Say("yes")
+
+    async with OpenAIServer(script) as server, CapturingAsyncClient(tap) as client:
+        with waiting() as outages:
+            for _ in range(5):
+                assert (await posted(client, server, "poison")).status_code == status
+                assert (await posted(client, server)).status_code == 200
+            for _ in range(5):
+                assert (await posted(client, server, "poison")).status_code == status
+            assert outages.seconds == 0
+
+
+async def test_a_server_that_fails_on_everything_is_away(tap):
+    """Two different requests without an answer between them are no coincidence; the first one is left to the SDK."""
+    replies = iter([Say("yes"), Refuse(500), Refuse(500), Refuse(500), Say("yes")])
+    async with OpenAIServer(lambda _: next(replies)) as server, CapturingAsyncClient(tap) as client:
+        with waiting():
+            assert (await posted(client, server)).status_code == 200
+            assert (await posted(client, server, "one")).status_code == 500
+            assert (await posted(client, server, "two")).status_code == 200
+
+
+async def test_a_server_that_never_answered_is_a_mistake(tap):
+    """It fails on everything since the run began: the calls end at once, and nobody waits for it."""
+    async with OpenAIServer(lambda _: Refuse(500)) as server, CapturingAsyncClient(tap) as client:
+        with waiting() as outages:
+            for text in ("one", "two", "three"):
+                assert (await posted(client, server, text)).status_code == 500
+            assert outages.seconds == 0
+
+
+@pytest.mark.parametrize("reply", [Refuse(400), Refuse(401), Refuse(404), Refuse(409), Refuse(501)])
+async def test_other_errors_are_answers(tap, reply):
+    """They say that the server is there."""
+    async with OpenAIServer([reply]) as server, CapturingAsyncClient(tap) as client:
+        with waiting():
+            assert (await posted(client, server)).status_code == reply.status
+
+
+async def test_a_lost_connection_is_left_to_the_sdk(tap):
+    """The request may be the cause, or may have been answered."""
+    async with OpenAIServer([HangUp(), Say("yes")]) as server, CapturingAsyncClient(tap) as client:
+        with waiting(), pytest.raises(httpx.TransportError):
+            await posted(client, server)
+
+
+async def test_the_wait_is_bounded_and_given_up_once(tap):
+    """The error says what was seen, for how long, and what to do; the call itself is held until the run has ended."""
+    with refused_port() as port:
+        async with CapturingAsyncClient(tap) as client:
+            with waiting(0.3) as outages:
+                call = asyncio.create_task(client.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=BODY))
+                await until(lambda: outages.lost)
+                await asyncio.sleep(0.1)
+                assert not call.done()
+                call.cancel()
+                await asyncio.wait({call})
+    assert call.cancelled()
+    assert "the server of LLM 'judge' has been away for 0 s (ConnectError" in outages.lost.message
+    assert "nat finetune --resume" in str(outages.lost.hint)
+    assert "eval.general.outage_timeout" in str(outages.lost.hint)
+
+
+async def test_after_the_end_nothing_waits(tap):
+    """The calls of a run that has ended fail as they would without it, also in threads."""
+
+    def ask(base_url: str) -> None:
+        http = CapturingClient(tap)
+        with OpenAI(base_url=base_url, api_key="k", max_retries=0, http_client=http) as client:
+            client.chat.completions.create(**BODY)
+
+    async with OpenAIServer(lambda _: BUSY) as server:
+        with waiting() as outages:
+            outages._first_pause = 1000.0
+            task = asyncio.create_task(run_in_thread(ask, server.base_url))
+            await until(lambda: server.requests)
+        with pytest.raises(InternalServerError):
+            await task
+
+
+async def test_without_a_bound_nothing_waits(tap):
+    """0 leaves everything to the retries of the SDK."""
+    async with OpenAIServer([BUSY]) as server, CapturingAsyncClient(tap) as client:
+        with waited_for(0):
+            assert current_outages() is None
+            assert (await posted(client, server)).status_code == 503
+
+
+async def test_a_server_that_limits_rates_ends_no_run(tap):
+    """While it answers others, one that it never answers fails by itself after the bound."""
+
+    def script(request):
+        return Refuse(429) if request.last_text == "starved" else Say("yes")
+
+    async with OpenAIServer(script) as server, CapturingAsyncClient(tap) as client:
+        with waiting(0.3) as outages:
+            starved = asyncio.create_task(posted(client, server, "starved"))
+            while not starved.done():
+                assert (await posted(client, server)).status_code == 200
+                await asyncio.sleep(0.02)
+            assert starved.result().status_code == 429
+            assert outages.lost is None
+
+
+async def test_time_limits_stand_still_while_a_server_is_away(tap):
+    """The limit counts the rest of the time, before and after."""
+    async with OpenAIServer([BUSY] * 4 + [Say("yes")]) as server, CapturingAsyncClient(tap) as client:
+        with waiting() as outages:
+            outages._first_pause = 0.3
+            async with deadline(0.4) as limit:
+                begun = time.monotonic()
+                assert (await posted(client, server)).status_code == 200
+                assert time.monotonic() - begun > 0.4
+                assert not limit.is_over
+            with pytest.raises(TimeoutError):
+                async with deadline(0.05) as limit:
+                    await asyncio.sleep(5)
+            assert limit.expired
+
+
+async def test_a_limit_that_begins_in_an_outage_stands_still(tap):
+    """Until the server is back; one that was lifted stays so."""
+    async with OpenAIServer([BUSY] * 3 + [Say("yes")]) as server, CapturingAsyncClient(tap) as client:
+        with waiting() as outages:
+            outages._first_pause = 0.2
+            call = asyncio.create_task(posted(client, server))
+            await until(lambda: outages.seconds)
+            async with deadline(0.05) as limit, deadline(0.05) as lifted:
+                lifted.lift()
+                await call
+                limit.lift()
+                await asyncio.sleep(0.1)
+
+
+async def test_nobody_who_waits_is_no_outage(tap):
+    """A call that is cancelled would leave all time limits standing still for ever."""
+    async with OpenAIServer(lambda _: BUSY) as server, CapturingAsyncClient(tap) as client:
+        with waiting() as outages:
+            call = asyncio.create_task(posted(client, server))
+            await until(lambda: outages.seconds)
+            call.cancel()
+            await asyncio.wait({call})
+            before = outages.seconds
+            await asyncio.sleep(0.05)
+            assert outages.seconds == before
+            with pytest.raises(TimeoutError):
+                async with deadline(0.05):
+                    await asyncio.sleep(5)
+
+
+async def test_a_cancellation_ends_a_request_at_once(tap):
+    """Also one that is under way, and not between two of them."""
+    arrived = asyncio.Event()
+
+    async def script(_request):
+        arrived.set()
+        await asyncio.sleep(1)
+        return Say("late")
+
+    async with OpenAIServer(script) as server, CapturingAsyncClient(tap) as client:
+        with waiting():
+            call = asyncio.create_task(posted(client, server))
+            await arrived.wait()
+            call.cancel()
+            await asyncio.wait({call})
+    assert call.cancelled()
+
+
+async def test_a_refused_certificate_is_no_outage():
+    """It will not be accepted later."""
+
+    async def send():
+        try:
+            raise ssl.SSLCertVerificationError("self-signed")
+        except ssl.SSLError as error:
+            raise httpx.ConnectError("no") from error
+
+    with waiting(), pytest.raises(httpx.ConnectError):
+        await sent(Call("judge", 0), send)
+
+
+async def test_causes_may_be_a_circle():
+    """Errors that are raised again may be causes of each other."""
+    first, second = ValueError("first"), httpx.ConnectError("second")
+    first.__context__, second.__context__ = second, first
+    attempts = []
+
+    async def send():
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise second
+        return httpx.Response(200)
+
+    with waiting():
+        assert (await sent(Call("judge", 0), send)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7),
+        ({"retry-after-ms": "1500", "retry-after": "7"}, 1.5),
+        ({"retry-after": "-3"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "Fri, 99 Foo 2026 00:00:00 GMT"}, None),
+        ({"retry-after": format_datetime(datetime.now(UTC) - timedelta(days=1), usegmt=True)}, 0),
+    ],
+)
+def test_a_server_may_say_how_long(headers, seconds):
+    """In seconds or milliseconds; what cannot be read is no request."""
+    assert retry_after(httpx.Response(503, headers=headers)) == seconds
+
+
+def test_a_server_may_name_a_time():
+    """HTTP has dates as well."""
+    at = format_datetime(datetime.now(UTC) + timedelta(seconds=50), usegmt=True)
+    assert 40 < retry_after(httpx.Response(503, headers={"retry-after": at})) <= 50

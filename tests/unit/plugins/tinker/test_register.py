@@ -1,0 +1,117 @@
+"""The `tinker` LLM's options, as the backend gets them, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from fakes.processes import refused_port
+from nat.builder.workflow_builder import WorkflowBuilder
+from nat.data_models.finetuning import FinetuneConfig
+from nat.errors import BackendUnreachable, ConfigError
+from nat.plugins.local.adapter import LocalTrainerAdapterConfig, trained_provider
+from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo
+from nat.plugins.tinker.register import TinkerModelConfig, TinkerTrainerAdapter, TinkerTrainerAdapterConfig
+from nat.sizing.forecast import ForecastRequest
+from nat.wire.serving import handover, received
+
+BLOCK = {"model": Path("m"), "base_url": "http://127.0.0.1:7624", "base_model": "owner/m", "max_tokens": 8}
+
+
+def options_of(folder=None, environment=None, **given):
+    """What the backend's process reads for this configuration."""
+    return received(handover(TinkerModelConfig(**(BLOCK | given)).options(folder, environment or {})))
+
+
+def test_the_options_reach_the_backend(tmp_path):
+    """By the class that only a parent chooses, with the key of the block or else of the environment."""
+    found = options_of(tmp_path, {"TINKER_API_KEY": "tml-of-the-variable"}, lora={"rank": 4}, seed=3, save_every=2)
+    assert found.opener == "nat.tinker.remote.serve:open_remote"
+    assert (found.tinker_url, found.base_model, found.lora_rank, found.seed) == (BLOCK["base_url"], "owner/m", 4, 3)
+    assert (found.output_dir, found.resume, found.save_every) == (tmp_path, False, 2)
+    assert found.tinker_api_key.get_secret_value() == "tml-of-the-variable"
+    assert options_of(api_key="tml-of-the-yaml").tinker_api_key.get_secret_value() == "tml-of-the-yaml"
+
+
+def test_a_folder_with_checkpoints_is_resumed(tmp_path):
+    """As with the embedded backend."""
+    (tmp_path / "checkpoints").mkdir()
+    assert options_of(tmp_path).resume
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"lora": {"rank": 4, "alpha": 8}}, "alpha"),
+        ({"device": "cuda"}, "device: no effect"),
+        ({"engine": "vllm"}, "engine: no effect"),
+        ({"dtype": "bfloat16", "threads": 2}, "dtype, threads: no effect"),
+        ({"max_tokens": None}, "max_tokens"),
+        ({"base_model": None}, "base_model"),
+    ],
+)
+def test_what_the_server_would_ignore_is_refused_by_name(given, named):
+    """An error at the start, not a setting without effect."""
+    with pytest.raises(ValidationError, match=named):
+        TinkerModelConfig(**(BLOCK | given))
+
+
+async def test_epochs_do_not_overlap_and_nothing_is_forecast():
+    """A server trains between epochs, and nobody knows what it takes."""
+    adapter = TinkerTrainerAdapter(TinkerTrainerAdapterConfig(llm="student"), client=None, backend=None)
+    with pytest.raises(ConfigError, match=r"finetuning.max_staleness: 1, but a Tinker server"):
+        await adapter.initialize(FinetuneConfig.model_construct(max_staleness=1))
+    assert await adapter.forecast(ForecastRequest.model_construct()) is None
+
+
+class OfAPlugin(LocalModelConfig, name="local_of_a_plugin"):
+    """Served by the same backend, under a type of its own."""
+
+
+@pytest.fixture
+def provided(monkeypatch):
+    """Gives what an adapter finds as its LLM."""
+    builder = WorkflowBuilder.__new__(WorkflowBuilder)
+
+    async def find(adapter, block):
+        async def provider(_):
+            return LocalProviderInfo.model_construct(block=block)
+
+        monkeypatch.setattr(builder, "get_llm_provider", provider, raising=False)
+        monkeypatch.setattr(builder, "get_llm_config", lambda _: block, raising=False)
+        return await trained_provider(adapter(llm="student"), builder)
+
+    return find
+
+
+@pytest.mark.parametrize(
+    ("adapter", "block", "says"),
+    [
+        (LocalTrainerAdapterConfig, TinkerModelConfig(**BLOCK), "'tinker', but local_trainer_adapter trains 'local'"),
+        (
+            TinkerTrainerAdapterConfig,
+            LocalModelConfig(model="m"),
+            "'local', but tinker_trainer_adapter trains 'tinker'",
+        ),
+    ],
+)
+async def test_an_adapter_trains_its_own_type_of_llm(adapter, block, says, provided):
+    """The error names both types."""
+    with pytest.raises(ConfigError, match=says):
+        await provided(adapter, block)
+
+
+async def test_a_type_of_a_plugin_that_is_a_local_llm_is_trained(provided):
+    """It inherits the usual adapter."""
+    block = OfAPlugin(model="m")
+    assert (await provided(LocalTrainerAdapterConfig, block)).block is block
+
+
+async def test_a_server_that_does_not_listen_is_an_error_at_once():
+    """The official client would retry for minutes; the error names the option and the address."""
+    with refused_port() as port:
+        config = TinkerModelConfig(**(BLOCK | {"base_url": f"http://127.0.0.1:{port}"}))
+        found = rf"llms\.student\.base_url: no server answers at http://127\.0\.0\.1:{port}: "
+        async with WorkflowBuilder() as builder:
+            with pytest.raises(BackendUnreachable, match=found):
+                await builder.add_llm("student", config)

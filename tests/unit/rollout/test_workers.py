@@ -1,0 +1,199 @@
+"""Rollouts in other processes: the freest plays, and what a process takes with it is played again."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from nat.capture.policy import CapturePolicy, ReplacedSampling
+from nat.data_models.evaluator import EvalInputItem
+from nat.errors import WorkflowError
+from nat.rollout import workers as module
+from nat.rollout.rollout import Rollout
+from nat.rollout.workers import TRIES, WorkerLost, Workers
+
+DEADLINE = 5
+NOW = datetime(2026, 3, 14, tzinfo=UTC)
+
+
+class Process:
+    """Plays by a script: the input says what happens."""
+
+    def __init__(self):
+        self.node = "10.0.0.1"
+        self.played, self.killed, self.gate, self.gone = [], False, asyncio.Event(), asyncio.Event()
+
+    async def play(self, value, options):
+        self.played.append(options)
+        match value:
+            case "die":
+                self.gone.set()
+            case "wait":
+                await self.gate.wait()
+            case "hang":
+                await asyncio.Event().wait()
+        if self.gone.is_set():
+            raise WorkerLost("killed")
+        return Rollout(options.item_id, options.generation, value, [], None, options.seed, NOW, 0.1)
+
+    async def close(self):
+        self.killed = True
+
+    def kill(self):
+        self.killed = True
+
+
+class Processes:
+    def __init__(self, fails_after=100):
+        """Processes from the third on wait for nothing."""
+        self.started, self._fails_after = [], fails_after
+
+    async def start(self):
+        if len(self.started) >= self._fails_after:
+            raise WorkflowError("no room")
+        self.started.append(Process())
+        if len(self.started) > 2:
+            self.started[-1].gate.set()
+        return self.started[-1]
+
+
+def item(name, value):
+    return EvalInputItem(id=name, input_obj=value, expected_output_obj=None)
+
+
+async def opened(count, deadline=None, **options):
+    processes = Processes(**options)
+    workers = Workers(processes.start, deadline=deadline)
+    await workers.open(count)
+    return workers, processes.started
+
+
+def play(workers, name, value, **facts):
+    facts = {"seed": 7, "generation": 2, "policy": CapturePolicy()} | facts
+    return asyncio.create_task(workers.play(item(name, value), **facts))
+
+
+async def test_machines_have_so_many_processes():
+    """Each by its address."""
+    workers, started = await opened(3)
+    started[2].node = "10.0.0.2"
+    assert workers.nodes == {"10.0.0.1": 2, "10.0.0.2": 1}
+
+
+async def test_the_freest_process_plays():
+    """Rollouts spread, and a process whose rollouts have ended gets the next one."""
+    workers, (one, other) = await opened(2)
+    playing = [play(workers, name, "wait") for name in "abc"]
+    await asyncio.sleep(0)
+    assert [len(each.played) for each in (one, other)] == [2, 1]
+    other.gate.set()
+    await asyncio.wait(playing, return_when="FIRST_COMPLETED")
+    await play(workers, "d", "answer")
+    assert [len(each.played) for each in (one, other)] == [2, 2]
+    one.gate.set()
+    await asyncio.gather(*playing)
+
+
+async def test_a_rollout_has_the_options_that_it_would_have_here():
+    """Seeds, captured fields and replaced sampling go with it, and the record says whose it is."""
+    workers, [process] = await opened(1)
+    policy = CapturePolicy(logprobs=True, token_ids=True, seed=9, replaced=ReplacedSampling(0.5, "student"))
+    rollout = await play(workers, "a", "answer", policy=policy)
+    assert (rollout.item_id, rollout.generation, rollout.seed, rollout.output) == ("a", 2, 7, "answer")
+    [options] = process.played
+    assert options.model_dump() == {
+        "item_id": "a",
+        "generation": 2,
+        "seed": 7,
+        "call_seed": 9,
+        "logprobs": True,
+        "token_ids": True,
+        "temperature": 0.5,
+        "target_model": "student",
+        "redirects": [],
+    }
+
+
+async def test_what_a_dead_process_played_is_played_again(caplog):
+    """By its id and seed, in another process; the dead one is replaced once, whatever it played."""
+    workers, started = await opened(2)
+    one, other = started
+    playing = [play(workers, name, "wait") for name in "abcd"]
+    await asyncio.sleep(0)
+    one.gone.set()
+    one.gate.set()
+    other.gate.set()
+    async with asyncio.timeout(DEADLINE):
+        rollouts = await asyncio.gather(*playing)
+    assert [each.item_id for each in rollouts] == list("abcd")
+    assert not any(each.failed for each in rollouts)
+    assert one.killed
+    assert len(started) == 3
+    assert len(started[2].played) + len(other.played) == 4
+    assert caplog.text.count("is replaced: killed") == 1
+
+
+async def test_a_rollout_that_is_interrupted():
+    """Whoever wants to know gets its record; the cancellation goes on."""
+    workers, _ = await opened(1)
+    found = []
+    playing = play(workers, "a", "wait", interrupted=found.append)
+    await asyncio.sleep(0)
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    [rollout] = found
+    assert (rollout.item_id, rollout.generation, rollout.seed) == ("a", 2, 7)
+    assert str(rollout.error) == "Interrupted: the run ended while it was played"
+
+
+async def test_a_rollout_that_ends_its_process_fails():
+    """After three times it is a failure with its cause, and others go on."""
+    workers, started = await opened(1)
+    rollout = await play(workers, "a", "die")
+    assert str(rollout.error) == f"WorkerLost: its process ended each of the {TRIES} times that it was played: killed"
+    assert (rollout.error.generation, rollout.seed, rollout.output) == (2, 7, None)
+    assert (await play(workers, "b", "answer")).output == "answer"
+    assert len(started) == 1 + TRIES
+
+
+async def test_a_process_that_hangs_is_replaced(monkeypatch):
+    """An agent that blocks its process cannot end by its own time limit."""
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.01)
+    workers, started = await opened(1, deadline=0.01)
+    rollout = await play(workers, "a", "hang")
+    assert rollout.error.kind == "timeout"
+    assert "no answer within 0.01 s (eval.general.item_timeout)" in rollout.error.message
+    assert started[0].killed
+    assert (await play(workers, "b", "answer")).output == "answer"
+
+
+async def test_a_run_without_processes_ends():
+    """If none is left and none starts, the error says why."""
+    workers, _ = await opened(1, fails_after=1)
+    with pytest.raises(WorkflowError, match="no process of the workflow is left: WorkflowError: no room"):
+        await play(workers, "a", "die")
+
+
+async def test_a_process_that_does_not_start_at_first():
+    """It is raised at once."""
+    processes = Processes(fails_after=1)
+    with pytest.raises(ExceptionGroup, match="unhandled errors"):
+        await Workers(processes.start, deadline=None).open(2)
+
+
+async def test_a_process_that_never_starts(monkeypatch):
+    """The error names the time and what to look at."""
+    monkeypatch.setattr(module, "START_SECONDS", 0.01)
+    with pytest.raises(ExceptionGroup) as found:
+        await Workers(lambda: asyncio.Event().wait(), deadline=None).open(1)
+    [error] = found.value.exceptions
+    assert error.in_line.startswith("a process of the workflow did not start within 0.01 s")
+    assert "resources" in error.in_line
+
+
+async def test_closing_ends_every_process():
+    """Whatever it plays."""
+    workers, started = await opened(2)
+    await workers.close()
+    assert all(each.killed for each in started)

@@ -1,0 +1,178 @@
+"""The file of a journal: synced, private, read without trust, and damaged in ways that are told."""
+
+import os
+import re
+import sqlite3
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from fakes.run_records import NOON, epoch_record, rollout_record
+from nat.errors import JournalError
+from nat.runs.folder import create_run_folder
+from nat.runs.journal import JOURNAL_NAME, Journal, reading
+from nat.runs.records import Phase
+
+
+@pytest.fixture
+def journal(tmp_path) -> Iterator[Journal]:
+    with Journal.create(tmp_path, "run-1", "seed: 0\n", created_at=NOON) as opened:
+        yield opened
+
+
+def test_commits_are_synced_to_the_disk(journal):
+    """With synchronous=FULL in WAL mode, a committed record survives a power cut."""
+    assert journal._file.connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert journal._file.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_the_journal_is_private_to_its_owner(tmp_path, monkeypatch):
+    """The database and its side files are closed to others, whatever the umask."""
+    mask = os.umask(0)
+    try:
+        run_dir = create_run_folder(tmp_path, "run")
+        with Journal.create(run_dir, "run", "", created_at=NOON):
+            modes = {path.name: oct(path.stat().st_mode & 0o777) for path in [run_dir, *run_dir.iterdir()]}
+    finally:
+        os.umask(mask)
+    files = dict.fromkeys(["journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"], "0o600")
+    assert modes == {"run": "0o700", **files}
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_reading_a_finished_run_changes_no_file(journal):
+    """SQLite would leave its log and index behind, were it not told that nobody writes."""
+    journal.close()
+    before = files_of(journal.run_dir)
+    with reading(journal.run_dir) as read:
+        assert read.info().run_id == "run-1"
+        assert files_of(journal.run_dir) == before
+    assert files_of(journal.run_dir) == before
+
+
+def test_a_damaged_page_is_an_error_with_a_remedy(journal):
+    """Damage behind the beginning of the file is found when it is read, not when the file is opened."""
+    journal.record_rollouts(
+        Phase.TRAIN, 0, [rollout_record(str(n), messages=[{"role": "user"}] * 99) for n in range(99)]
+    )
+    journal.close()
+    path = journal.run_dir / JOURNAL_NAME
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    with pytest.raises(JournalError, match=r"is damaged: .*\n.*restore the file"), reading(journal.run_dir) as read:
+        read.info()
+
+
+def test_damage_that_sqlite_quotes_is_an_error_with_a_remedy(journal):
+    """SQLite quotes a damaged name, which then need not be UTF-8."""
+    journal.close()
+    path = journal.run_dir / JOURNAL_NAME
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE rollouts", b"CREATE TABLX \xbe\xfellouts"))
+    with pytest.raises(JournalError, match=r"cannot be read|is damaged"), reading(journal.run_dir) as read:
+        read.num_epochs()
+
+
+ENDLESS = """
+WITH RECURSIVE counted(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM counted) SELECT n AS epoch, record FROM counted, old
+"""
+
+
+@pytest.mark.parametrize("view", [ENDLESS, "SELECT 1 AS epoch, 'x' AS record"])
+def test_a_view_in_place_of_a_table_is_refused(journal, view):
+    """A journal of somebody else's may have one that never ends, or gives gigabytes."""
+    journal.record_epoch(epoch_record())
+    journal._file.connection.execute("ALTER TABLE epochs RENAME TO old")
+    journal._file.connection.execute(f"CREATE VIEW epochs AS {view}")
+    journal.close()
+    with (
+        pytest.raises(JournalError, match="is damaged: it has a view in place of a table"),
+        reading(journal.run_dir) as r,
+    ):
+        r.epochs()
+
+
+def test_a_computed_column_is_refused(journal):
+    """It takes no space in the file, and could fill the memory."""
+    large = "record TEXT AS (printf('%.*c', 900000000, 'x'))"
+    journal._file.connection.execute("DROP TABLE epochs")
+    journal._file.connection.execute(f"CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, {large})")
+    journal.close()
+    with pytest.raises(JournalError, match="its table epochs has a computed column"), reading(journal.run_dir):
+        pass
+
+
+@pytest.mark.parametrize(
+    "made", ["TRIGGER grows AFTER INSERT ON jobs BEGIN INSERT INTO jobs SELECT NULL, 0, 'x'; END", "VIEW x AS SELECT 1"]
+)
+def test_a_journal_that_does_anything_by_itself_is_not_written(journal, made):
+    """A run of somebody else's that goes on would do so with each record."""
+    journal._file.connection.execute(f"CREATE {made}")
+    journal.close()
+    with pytest.raises(JournalError, match=f"cannot be read: it has the {made.split()[0].lower()} '{made.split()[1]}'"):
+        Journal.open(journal.run_dir)
+
+
+def test_a_record_that_the_file_refuses_ends_in_words(journal):
+    """Damage shows as an error of another kind than a full disk."""
+    journal._file.connection.execute("DROP TABLE epochs")
+    journal._file.connection.execute("CREATE TABLE epochs (epoch INTEGER, record TEXT CHECK (record IS NULL))")
+    with pytest.raises(JournalError, match="cannot be written: CHECK constraint failed"):
+        journal.record_epoch(epoch_record())
+
+
+def test_of_two_journals_the_damaged_one_is_named(journal, tmp_path):
+    """`nat runs compare` reads two at a time."""
+    (tmp_path / "whole").mkdir()
+    Journal.create(tmp_path / "whole", "run-2", "", created_at=NOON).close()
+    journal._file.connection.execute("INSERT INTO epochs VALUES (1, '{}')")
+    journal._file.connection.execute("DROP TABLE jobs")
+    journal.close()
+    for read in (Journal.epochs, Journal.jobs):
+        named = re.escape(f"{journal.run_dir / JOURNAL_NAME} ")
+        with pytest.raises(JournalError, match=named), reading(journal.run_dir) as one, reading(tmp_path / "whole"):
+            read(one)
+
+
+def test_pages_that_form_a_loop_end(journal):
+    """A page that is its own child many times over would give the same rows for years."""
+    journal.record_epoch(epoch_record())
+    (size,) = journal._file.connection.execute("PRAGMA page_size").fetchone()
+    (root,) = journal._file.connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'epochs'").fetchone()
+    (last,) = journal._file.connection.execute("PRAGMA page_count").fetchone()
+    journal._file.connection.execute("PRAGMA journal_mode=DELETE")
+    journal.close()
+    path = journal.run_dir / JOURNAL_NAME
+    pages = bytearray(path.read_bytes())
+    leaf = pages[(root - 1) * size : root * size]
+    pages[(root - 1) * size : root * size] = parent_page(size, last + 1)
+    for number in range(last + 2, last + 10):
+        pages += parent_page(size, number)
+    struct.pack_into(">I", pages, 28, last + 9)  # the number of pages
+    path.write_bytes(pages + leaf)
+    with pytest.raises(JournalError, match="more than the whole file holds"), reading(journal.run_dir) as read:
+        read.epochs()
+    with pytest.raises(JournalError, match="more than the whole file holds"), reading(journal.run_dir) as read:
+        read.num_epochs()
+
+
+def parent_page(size: int, child: int, cells: int = 400) -> bytes:
+    """An inner page of a table's tree, all of whose cells name one child."""
+    starts = [size - 5 * (n + 1) for n in range(cells)]
+    head = struct.pack(">BHHHBI", 5, 0, cells, starts[-1], 0, child) + struct.pack(f">{cells}H", *starts)
+    return head.ljust(size - 5 * cells, b"\0") + struct.pack(">IB", child, 1) * cells
+
+
+def test_a_journal_is_read_while_it_grows(journal):
+    """What a run adds meanwhile is not more than its file holds."""
+    with Journal.open(journal.run_dir, read_only=True) as read:
+        epochs = read.each_epoch()
+        for number in range(50):
+            journal.record_epoch(epoch_record(number, metrics={f"train/{n}": 0.5 for n in range(100)}))
+        assert len(list(epochs)) == 50
+        assert read.num_epochs() == 50

@@ -1,0 +1,69 @@
+"""The official client, as this module calls it."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from fakes.tinker_service import TYPES, FakeTinker, done
+from nat.errors import EngineFailed
+from nat.tinker.remote.service import Adapter, Datum, connect
+
+DATUM = Datum([5, 6], {"target_tokens": [6, 7], "logprobs": [0.0, -1.0], "advantages": [0.0, 1.0]})
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """A package `tinker` whose server has these base models; gives what its client was made with."""
+    made = {}
+
+    def client(**given):
+        made.update(given)
+        models = [SimpleNamespace(model_name=name) for name in ("owner/tiny", "owner/other")]
+        return SimpleNamespace(get_server_capabilities=lambda: SimpleNamespace(supported_models=models))
+
+    monkeypatch.setitem(sys.modules, "tinker", SimpleNamespace(ServiceClient=client, types=TYPES))
+    return made
+
+
+def test_the_base_model_must_be_one_of_the_server_s(installed, remote_options):
+    """The error names those that it has; some servers would take any name."""
+    service = connect(remote_options(tinker_url="http://127.0.0.1:9/", tinker_api_key="tml-key"))
+    assert service.options.base_model == "owner/tiny"
+    assert installed == {"base_url": "http://127.0.0.1:9", "api_key": "tml-key"}
+    with pytest.raises(EngineFailed, match=r"no base model 'tiny'; it has owner/tiny, owner/other"):
+        connect(remote_options(base_model="tiny"))
+
+
+def test_errors_of_the_client_become_ours(start):
+    """With what was called; nothing of the client's own classes reaches a user."""
+    adapter = Adapter(start(fails=["optim_step"]), rank=4).begin()
+    adapter.forward_backward([DATUM], "importance_sampling", {})
+    with pytest.raises(EngineFailed, match=r"the Tinker server failed at optim_step: .*the planted failure"):
+        adapter.step(learning_rate=1e-3)
+
+
+def test_a_server_without_the_norm_of_the_gradient_is_refused(start, monkeypatch):
+    """Its normalisation could not be measured; the error has the metrics that it reports."""
+    adapter = Adapter(start(), rank=4).begin()
+    monkeypatch.setattr(adapter._client, "optim_step", lambda _: done(SimpleNamespace(metrics={"loss": 1.0})))
+    with pytest.raises(EngineFailed, match=r"no norm of the gradient: optim_step has the metrics \['loss'\]"):
+        adapter.step(learning_rate=1e-3)
+
+
+def test_a_state_is_reopened_with_or_without_its_optimizer(start):
+    """Weights are the same; a new adapter of the base has others."""
+    service = start()
+    adapter = Adapter(service, rank=4).begin()
+    adapter.forward_backward([DATUM], "importance_sampling", {})
+    assert adapter.step(learning_rate=0.1) > 0
+    adapter.save()
+    trained = adapter.sampler().score([5, 6, 7])
+    other = Adapter(service, rank=4)
+    other.resume(adapter.state)
+    assert other.state == adapter.state
+    assert other.sampler().score([5, 6, 7]) == pytest.approx(trained, abs=1e-5)
+    fresh = Adapter(service, rank=4).begin(adapter.state)
+    assert fresh.sampler().score([5, 6, 7]) == pytest.approx(trained, abs=1e-5)
+    assert service.base().score([5, 6, 7]) != pytest.approx(trained, abs=1e-3)
+    assert isinstance(service.client, FakeTinker)

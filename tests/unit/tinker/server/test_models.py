@@ -1,0 +1,46 @@
+"""Many models on one base, and what they save."""
+
+import pytest
+
+from fakes.tinker_client import TOKENS, datum, loss
+from nat.tinker.server import models as models_module
+from nat.tinker.server.models import WeightsPath
+
+
+async def test_many_models_on_one_base_and_the_place_of_a_silent_client(clients):
+    """Models train apart from each other; a full server refuses, until a client sends no heartbeat any more."""
+    client = clients(max_models=2)
+    first, second = await client.model(0), await client.model(1, seed=2)
+    untrained = await loss(client, second)
+    await client.train(first, [datum(TOKENS)], "cross_entropy")
+    await client.train(second, [datum(TOKENS[::-1])], "cross_entropy")
+    await client.step(first, learning_rate=1e-2)
+    assert await loss(client, second) == pytest.approx(untrained)
+    assert (await client.step(second, learning_rate=1e-2))["metrics"]["grad_norm"] > 0
+    new = {"session_id": client.session, "model_seq_id": 2, "base_model": "tiny"}
+    refused = await client.done("/create_model", new)
+    assert "holds 2 models" in refused["error"]
+    assert (await client.http.post(f"/sessions/{client.session}/finish", json={})).status_code == 200
+    client.session = None
+    assert await client.model(0)
+    assert (await client.post("/get_info", {"model_id": first})).status_code == 400
+
+
+async def test_weights_without_a_name_do_not_pile_up(client, monkeypatch):
+    """Of those, the newest stay; a name is used once, unless the client says so."""
+    monkeypatch.setattr(models_module, "MAX_UNNAMED", 2)
+    model = await client.model()
+    for _ in range(4):
+        await client.done("/save_weights_for_sampler", {"model_id": model})
+    listed = (await client.http.get(f"/training_runs/{model}/checkpoints")).json()["checkpoints"]
+    assert len(listed) == 2
+    await client.done("/save_weights", {"model_id": model, "path": "s"})
+    again = await client.done("/save_weights", {"model_id": model, "path": "s"})
+    assert "exists already" in again["error"]
+    assert "path" in await client.done("/save_weights", {"model_id": model, "path": "s", "overwrite": True})
+
+
+def test_paths_name_weights_of_this_server_only():
+    """A path goes through its text and back."""
+    text = f"tinker://{'a' * 32}:train:3/sampler_weights/step-1"
+    assert str(WeightsPath.parse(text)) == text
