@@ -28,6 +28,8 @@ class Job:
     state: JobState
     digest: str | None = None
     """Digest of the request; None for a job that only a checkpoint knows."""
+    ending: Future[JobState] = field(default_factory=Future)
+    """Has the final state before anyone else sees it: its callbacks do what must be done by then."""
     finished: Future[None] = field(default_factory=Future)
     _canceled: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -78,6 +80,8 @@ class Job:
 
     def _enter(self, state: JobState) -> None:
         """Change the state; a final one wakes the waiting callers."""
+        if state.status.final:
+            self.ending.set_result(state)
         self.state = state
         if state.status.final:
             self.finished.set_result(None)
@@ -100,7 +104,7 @@ class JobTable:
     def add(self, job_id: str, digest: str | None = None) -> Job:
         """Add a new job, which waits for its turn."""
         job = Job(JobState(id=job_id, status=JobStatus.PENDING), digest)
-        job.finished.add_done_callback(lambda _: self.ended.update([job.state.status]))
+        job.ending.add_done_callback(lambda ending: self.ended.update([ending.result().status]))
         return self._keep(job)
 
     def find(self, job_id: str) -> Job | None:

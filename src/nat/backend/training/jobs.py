@@ -222,7 +222,7 @@ class TrainingJobs(JobTable):
 
     def _queue(self, request: TrainingJob, resolved: Resolved, digest: str) -> JobState:
         job = self.add(request.id, digest)
-        job.finished.add_done_callback(lambda _: self._ended(job.state))
+        job.ending.add_done_callback(lambda ending: self._ended(ending.result()))
         self._waiting[request.id] = request
         self._engine.run_exclusive(lambda: self._begin(job, resolved), beside=request.serve_meanwhile)
         return job.state

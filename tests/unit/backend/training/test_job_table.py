@@ -35,3 +35,20 @@ def test_two_threads_may_remove_the_same_job():
     assert list(table._jobs)[-2:] == ["new", "of another thread"]
     assert len(table._jobs) == KEPT_JOBS
     assert table.find("oldest") is None
+
+
+def test_what_an_ended_job_leaves_is_cleared_before_it_is_told():
+    """Who sees that a job has failed finds its batch dropped and its count up."""
+    table = JobTable()
+    job, seen = table.add("job"), []
+
+    def clear(ending):
+        seen.append((ending.result().status, job.state.status, job.finished.done()))
+        raise PermissionError("the batch cannot be removed")
+
+    job.ending.add_done_callback(clear)
+    table.cancel("job")
+    assert seen == [(JobStatus.CANCELED, JobStatus.PENDING, False)]
+    assert job.state.status is JobStatus.CANCELED
+    assert job.finished.done()
+    assert table.ended[JobStatus.CANCELED] == 1
