@@ -32,7 +32,7 @@ from nat.finetuning.metrics import EPOCH
 from nat.registry.catalog import BASE_CONFIGS, NOUNS, current_catalog
 from nat.registry.description import ComponentDescription, FieldDescription, describe, fields_of
 from nat.registry.discovery import discover_components
-from nat.wire.metrics import OF_COMPLETIONS, OF_TEACHER, UPDATE
+from nat.wire.metrics import OF_COMPLETIONS, OF_SERVER, OF_TEACHER, UPDATE
 from nat.wire.training import TrainingConfig
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -123,6 +123,9 @@ that it did not have.
 """
 METRICS_OF_TEACHER = """\
 `distill` has these, too; the trainer adapter counts the requests.
+"""
+METRICS_OF_SERVER = """\
+Updates on a [Tinker server](../guides/tinker.md) have these, too.
 """
 METRICS_UPDATE = """\
 ## train/, from the embedded backend
@@ -263,6 +266,8 @@ def metrics_page() -> str:
             _metrics_table({f"train/{name}": meaning for name, meaning in OF_COMPLETIONS.items()}),
             "\n" + METRICS_OF_TEACHER + "\n",
             _metrics_table({f"train/{name}": meaning for name, meaning in OF_TEACHER.items()}),
+            "\n" + METRICS_OF_SERVER + "\n",
+            _metrics_table({f"train/{name}": meaning for name, meaning in OF_SERVER.items()}),
         ]
     )
 

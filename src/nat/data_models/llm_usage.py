@@ -1,11 +1,16 @@
 """Calls and tokens of LLMs, by their keys in the YAML, and what they cost."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
 from nat.wire.numbers import Amount
+
+Purpose = Literal["rollout", "judge", "teacher", "training", "checks"]
+"""What calls were for. Tokens that a server of others trained on count as prompts of `training`, and those that were
+scored before and after as prompts of `checks`."""
 
 
 class LLMUsage(BaseModel):
@@ -71,13 +76,18 @@ class PriceConfig(BaseModel):
     """Of a million sampled tokens."""
     call: Amount = 0.0
     """Of an answer, besides."""
+    training: Amount = 0.0
+    """Of a million tokens that a server of others trains on."""
 
-    def of(self, used: LLMUsage) -> float:
+    def of(self, used: LLMUsage, purpose: Purpose) -> float:
         """The price of a usage."""
+        if purpose == "training":
+            return self.training * used.prompt_tokens / 1_000_000
         tokens = self.prompt * used.prompt_tokens + self.completion * used.completion_tokens
         return tokens / 1_000_000 + self.call * used.calls
 
 
-def price_of(usages: Sequence[Usage], prices: Mapping[str, PriceConfig]) -> float:
+def price_of(by_purpose: Mapping[Purpose, Usage], prices: Mapping[str, PriceConfig]) -> float:
     """Of all LLMs that have a price."""
-    return sum(prices[name].of(used) for usage in usages for name, used in usage.items() if name in prices)
+    used = ((purpose, name, own) for purpose, usage in by_purpose.items() for name, own in usage.items())
+    return sum(prices[name].of(own, purpose) for purpose, name, own in used if name in prices)

@@ -15,7 +15,7 @@ Priced = EpochRecord | ValidationRecord
 
 def price(records: Sequence[Priced], prices: Mapping[str, PriceConfig]) -> float:
     """Of the calls of epochs and validations."""
-    return sum(price_of([*record.usage.values()], prices) for record in records)
+    return sum(price_of(record.usage, prices) for record in records)
 
 
 def budget_of(journal: Journal) -> BudgetConfig | None:

@@ -101,7 +101,7 @@ def epoch_record(
     if every is None:
         raise ValueError(f"epoch {epoch_number(played.epoch)} has no trajectory, so it has no record")
     counts, usage = tally(played.records), usage_by_purpose(played.records) | (usage_of_job or {})
-    price = {} if budget is None else {PRICE: price_of([*usage.values()], budget.prices)}
+    price = {} if budget is None else {PRICE: price_of(usage, budget.prices)}
     return EpochRecord(
         epoch=played.epoch,
         phase=phase,

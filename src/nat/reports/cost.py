@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 
 from nat.data_models.finetuning import BudgetConfig
-from nat.data_models.llm_usage import added
+from nat.data_models.llm_usage import Purpose, added
 from nat.finetuning.budget import price
-from nat.runs.records import EpochRecord, Purpose, ValidationRecord
+from nat.runs.records import EpochRecord, ValidationRecord
 
 Row = tuple[str, str]
 _PURPOSES: Sequence[tuple[Purpose, str]] = (
     ("rollout", "rollouts"),
     ("judge", "evaluators"),
     ("teacher", "the teacher"),
+    ("training", "the server's updates"),
+    ("checks", "their checks"),
 )
 
 
@@ -25,7 +27,7 @@ def calls_rows(
             for name, used in added(each.usage.get(purpose, {}) for each in records).items():
                 tokens = f"{used.prompt_tokens:,.0f} + {used.completion_tokens:,.0f} tokens"
                 known = budget is not None and budget.prices.get(name)
-                cost = f", {known.of(used):.4g}" if known else ""
+                cost = f", {known.of(used, purpose):.4g}" if known else ""
                 texts.append(f"{where}, {who}: {used.calls:,.0f} of {name}, {tokens}{cost}")
     rows = [("" if place else "Calls", text) for place, text in enumerate(texts)]
     if budget is not None:

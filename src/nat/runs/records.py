@@ -8,7 +8,7 @@ from 1; they use `epoch_number` and `after_epoch`.
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from math import isfinite
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import (
     AwareDatetime,
@@ -20,7 +20,7 @@ from pydantic import (
     model_serializer,
 )
 
-from nat.data_models.llm_usage import LLMUsage
+from nat.data_models.llm_usage import LLMUsage, Purpose
 from nat.data_models.rollout_failure import FailureCount, total
 from nat.data_models.score import is_score, mean
 from nat.runs.shortened import ShortenedUpdates
@@ -48,8 +48,6 @@ class RunRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
-Purpose = Literal["rollout", "judge", "teacher"]
-"""Who called an LLM: the agent, an evaluator, or training that imitates it."""
 PurposeUsage = dict[Purpose, dict[str, LLMUsage]]
 """What calls took, by purpose and LLM."""
 

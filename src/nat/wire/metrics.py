@@ -77,3 +77,13 @@ OF_TEACHER: Mapping[str, str] = {
     "teacher_unscored": "Tokens that the teacher's context did not reach, which teach nothing.",
 }
 """Those that only `distill` has."""
+
+TRAINED_CALLS, TRAINED_TOKENS = "server_trained_calls", "server_trained_tokens"
+CHECK_CALLS, CHECK_TOKENS = "server_check_calls", "server_check_tokens"
+OF_SERVER: Mapping[str, str] = {
+    TRAINED_CALLS: "Batches that a Tinker server was sent for their gradient.",
+    TRAINED_TOKENS: "Tokens of these batches, with the empty rows that servers which compile get.",
+    CHECK_CALLS: "Requests to score rows, before the update and after it.",
+    CHECK_TOKENS: "Tokens of these rows.",
+}
+"""Those that only updates on a Tinker server have."""

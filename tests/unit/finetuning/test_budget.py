@@ -33,6 +33,14 @@ def test_the_price_counts_both_purposes_and_validations():
     assert price([*epochs(3, 4), *validations(5)], PRICES) == 12
 
 
+def test_tokens_that_a_server_trains_on_have_a_price_of_their_own():
+    """Those of its checks are prompts; calls of an update have no price."""
+    used = {"server": LLMUsage(calls=3, prompt_tokens=2_000_000)}
+    prices = {"server": PriceConfig(prompt=1, completion=10, call=100, training=5)}
+    assert price([epoch_record(0, usage={"training": used})], prices) == 10
+    assert price([epoch_record(0, usage={"checks": used})], prices) == 302
+
+
 @pytest.mark.parametrize(("limit", "fits"), [(17.5, True), (17.4, False)])
 def test_a_further_epoch_costs_what_the_dearest_did(limit, fits):
     """3 + 5 are spent, and a third one takes 5 and a validation of 1.5, which two took before."""

@@ -12,6 +12,7 @@ EPOCHS = [
     epoch_record(0, usage={"rollout": USED}),
     epoch_record(1, usage={"rollout": USED, "judge": JUDGED, "teacher": TAUGHT}),
 ]
+UPDATED = {"training": {"remote": LLMUsage(calls=2, prompt_tokens=5_000)}}
 VALIDATIONS = [validation_record().model_copy(update={"usage": {"rollout": USED}})]
 
 
@@ -24,6 +25,16 @@ def test_calls_have_a_row_for_each_purpose_and_llm():
         ("", "training, the teacher: 3 of big, 900 + 3 tokens"),
         ("", "held-out, rollouts: 1,500 of student, 40,000 + 2,000 tokens"),
         ("Cost", "2.5 of 10"),
+    ]
+
+
+def test_an_update_on_a_server_of_others_has_its_row():
+    """With the price of tokens that are trained, not that of prompts."""
+    budget = BudgetConfig(prices={"remote": PriceConfig(prompt=1, training=1000)})
+    rows = calls_rows([epoch_record(0, usage=UPDATED)], [], budget)
+    assert rows == [
+        ("Calls", "training, the server's updates: 2 of remote, 5,000 + 0 tokens, 5"),
+        ("Cost", "5"),
     ]
 
 

@@ -180,6 +180,19 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
         metadata = {"job_id": job.id, **of_teacher}
         return TrainingJobRef(run_id=trajectories.run_id, backend=BACKEND_NAME, metadata=metadata)
 
+    def _status(self, ref: TrainingJobRef, state: JobState) -> TrainingJobStatus:
+        failure = state.failure
+        return ref.reported(
+            state.status,
+            progress=state.progress,
+            message=None if failure is None else f"{failure.message}\n  → {failure.hint}",
+            metrics=(ref.metadata or {}).get("metrics", {}) | state.metrics,
+            steps=state.steps,
+            training=None if state.training is None else state.training.model_dump(),
+            policy_version=state.policy_version,
+            failure=None if failure is None else failure.model_dump(),
+        )
+
     def _more_of_job(self) -> dict[str, Any]:
         """Further fields of a job; none here."""
         return {}
@@ -205,7 +218,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
         return training_groups(trajectories, model=self._config.llm)
 
     async def status(self, ref: TrainingJobRef) -> TrainingJobStatus:
-        return _status(ref, await self._state(ref))
+        return self._status(ref, await self._state(ref))
 
     async def wait_until_complete(self, ref: TrainingJobRef, poll_interval: float = 10.0) -> TrainingJobStatus:
         """Wait for the final state; the backend answers as soon as it is there, at the latest after `poll_interval`."""
@@ -214,7 +227,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
                 while True:
                     state = await self._state(ref, wait=poll_interval)
                     if state.status.final:
-                        return _status(ref, state)
+                        return self._status(ref, state)
         except TimeoutError:
             raise BackendError(
                 f"the update {ref.job_id} was not done within {self._config.timeout:.0f} s",
@@ -369,20 +382,6 @@ def with_labels(config: TrainingConfig, groups: Sequence[TrainingGroup]) -> Trai
             hint=f"set algorithm: {LEARNS_FROM_LABELS}, or give rows with rewards or with chosen and rejected answers",
         )
     return config.model_copy(update={"advantage": "given"})
-
-
-def _status(ref: TrainingJobRef, state: JobState) -> TrainingJobStatus:
-    failure = state.failure
-    return ref.reported(
-        state.status,
-        progress=state.progress,
-        message=None if failure is None else f"{failure.message}\n  → {failure.hint}",
-        metrics=(ref.metadata or {}).get("metrics", {}) | state.metrics,
-        steps=state.steps,
-        training=None if state.training is None else state.training.model_dump(),
-        policy_version=state.policy_version,
-        failure=None if failure is None else failure.model_dump(),
-    )
 
 
 class LocalTrajectoryBuilderConfig(EvalTrajectoryBuilderConfig, name="local_traj_builder"):

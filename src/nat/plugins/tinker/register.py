@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from nat.builder.builder import Builder
 from nat.builder.llm import LLMProviderInfo
-from nat.data_models.finetuning import FinetuneConfig
+from nat.data_models.finetuning import FinetuneConfig, TrainingJobRef, TrainingJobStatus
+from nat.data_models.llm_usage import Purpose
 from nat.errors import ConfigError
 from nat.plugins.llms.openai import check_listening
 from nat.plugins.local.adapter import LocalTrainerAdapter, LocalTrainerAdapterConfig, with_backend
@@ -17,8 +18,10 @@ from nat.plugins.local.llm import LocalModelConfig, local_llm
 from nat.registry.decorators import register_llm_provider, register_trainer_adapter
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.tinker.options import TinkerRemoteOptions
+from nat.wire.metrics import CHECK_CALLS, CHECK_TOKENS, TRAINED_CALLS, TRAINED_TOKENS
 from nat.wire.model_folder import ADAPTER_CONFIG
 from nat.wire.serving import CHECKPOINTS, LOCAL_PACKAGES, SERVER_URL, BackendOptions, ServeOptions
+from nat.wire.training import JobState
 
 _USED = {
     "chat_template_kwargs",
@@ -29,6 +32,12 @@ _USED = {
     "save_every",
     "seed",
 }
+
+_CHARGED: Mapping[Purpose, tuple[str, str]] = {
+    "training": (TRAINED_CALLS, TRAINED_TOKENS),
+    "checks": (CHECK_CALLS, CHECK_TOKENS),
+}
+"""Metrics of requests and of tokens, by what they were for."""
 
 
 class TinkerLoRA(BaseModel):
@@ -119,6 +128,16 @@ class TinkerTrainerAdapter(LocalTrainerAdapter):
     async def forecast(self, request: ForecastRequest) -> TrainingForecast | None:  # noqa: ARG002 - nobody knows it
         """None: what the server takes is not known."""
         return None
+
+    def _status(self, ref: TrainingJobRef, state: JobState) -> TrainingJobStatus:
+        """With the tokens that the server was sent, which it may charge for."""
+        status, llm = super()._status(ref, state), str(self._config.llm)
+        usage = {
+            purpose: {llm: {"calls": state.metrics[calls], "prompt_tokens": state.metrics[tokens]}}
+            for purpose, (calls, tokens) in _CHARGED.items()
+            if tokens in state.metrics
+        }
+        return status.model_copy(update={"metadata": {**(status.metadata or {}), "usage": usage}})
 
     async def _write_best(self, kept: Path, target: Path) -> Path | None:
         return await export_checkpoint(kept, target, "peft") if (kept / ADAPTER_CONFIG).is_file() else None

@@ -174,7 +174,9 @@ class RemoteLearner(Learner):
                 kind="invalid_batch",
                 hint="set temperature: 1.0 of the LLM and in finetuning.sampling",
             )
-        return _known(super().update(groups, resolved, on_step=lambda step: on_step(_known(step)), **more))
+        self.adapter.sent.clear()
+        metrics = super().update(groups, resolved, on_step=lambda step: on_step(_known(step)), **more)
+        return _known(metrics) | {name: float(count) for name, count in self.adapter.sent.items()}
 
     def _supports(self, loss: NamedLoss) -> bool:
         """Try the loss at its first use only, since a trial takes one of the server's places for adapters."""

@@ -4,6 +4,7 @@ Some of its releases from 0.25 on answer a call with a client, others with a fut
 """
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ import httpx
 from nat.errors import BackendError, EngineFailed, describe_error
 from nat.http.client import DirectClient
 from nat.tinker.options import TinkerRemoteOptions
+from nat.wire.metrics import CHECK_CALLS, CHECK_TOKENS, TRAINED_CALLS, TRAINED_TOKENS
 from nat.wire.numbers import is_logprob
 
 logger = logging.getLogger(__name__)
@@ -35,8 +37,10 @@ class Datum(NamedTuple):
 class Sampler:
     """Weights that sample; callable from any thread."""
 
-    def __init__(self, client: Any, types: Any) -> None:
+    def __init__(self, client: Any, types: Any, sent: Counter[str] | None = None) -> None:
+        """`sent` counts the requests and tokens of checks."""
         self._client, self._types = _ready(client), types
+        self._sent: Counter[str] = Counter() if sent is None else sent
 
     def sample(self, prompt_ids: Sequence[int], **params: Any) -> tuple[list[int], list[float], bool]:
         """Give tokens, their log probabilities at temperature 1, and whether the answer ended by itself."""
@@ -48,6 +52,7 @@ class Sampler:
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Give the log probability of each token after the first."""
+        self._sent.update({CHECK_CALLS: 1, CHECK_TOKENS: len(token_ids)})
         with _calling("scoring"):
             found = self._client.compute_logprobs(self._types.ModelInput.from_ints(list(token_ids))).result()
             return _numbers(found[1 - len(token_ids) :], len(token_ids) - 1)  # some servers leave the first token out
@@ -77,6 +82,8 @@ class Adapter:
         self._client: Any = None
         self._has_archives = True
         self.state = ""
+        self.sent: Counter[str] = Counter()
+        """Requests and tokens of updates, by the names of their metrics."""
 
     def begin(self, state: str | None = None) -> "Adapter":
         """Begin with a new adapter, or with saved weights and a new optimizer."""
@@ -105,6 +112,8 @@ class Adapter:
     ) -> list[list[float]]:
         """Add a loss's gradient to that of the next step; gives the T log probabilities of each row's targets."""
         with _calling(f"the loss {loss}"):
+            calls, tokens = (TRAINED_CALLS, TRAINED_TOKENS) if gradient else (CHECK_CALLS, CHECK_TOKENS)
+            self.sent.update({calls: 1, tokens: sum(len(datum.token_ids) for datum in data)})
             call = self._client.forward_backward if gradient else self._client.forward
             found = call(list(map(self._sent, data)), loss, dict(config) or None).result().loss_fn_outputs
             sizes = [len(datum.token_ids) for datum in data]
@@ -125,7 +134,7 @@ class Adapter:
     def sampler(self) -> Sampler:
         """Save the current weights for sampling."""
         with _calling("saving weights for sampling"):
-            return Sampler(self._client.save_weights_and_get_sampling_client(), self.service.types)
+            return Sampler(self._client.save_weights_and_get_sampling_client(), self.service.types, self.sent)
 
     def archive(self) -> bytes | None:
         """A tar archive of the current weights; None if the server gives none."""

@@ -7,13 +7,16 @@ from pydantic import ValidationError
 
 from fakes.processes import refused_port
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.data_models.finetuning import FinetuneConfig
+from nat.data_models.finetuning import FinetuneConfig, TrainingJobRef
+from nat.data_models.llm_usage import LLMUsage
 from nat.errors import BackendUnreachable, ConfigError
+from nat.finetuning.epoch import reported_usage
 from nat.plugins.local.adapter import LocalTrainerAdapterConfig, trained_provider
 from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo
 from nat.plugins.tinker.register import TinkerModelConfig, TinkerTrainerAdapter, TinkerTrainerAdapterConfig
 from nat.sizing.forecast import ForecastRequest
 from nat.wire.serving import handover, received
+from nat.wire.training import JobState, JobStatus
 
 BLOCK = {"model": Path("m"), "base_url": "http://127.0.0.1:7624", "base_model": "owner/m", "max_tokens": 8}
 
@@ -62,6 +65,20 @@ async def test_epochs_do_not_overlap_and_nothing_is_forecast():
     with pytest.raises(ConfigError, match=r"finetuning.max_staleness: 1, but a Tinker server"):
         await adapter.initialize(FinetuneConfig.model_construct(max_staleness=1))
     assert await adapter.forecast(ForecastRequest.model_construct()) is None
+
+
+def test_the_tokens_of_an_update_are_recorded_as_usage():
+    """Under the LLM's key, so that its prices count them; a job that failed has none."""
+    adapter = TinkerTrainerAdapter(TinkerTrainerAdapterConfig(llm="student"), client=None, backend=None)
+    ref = TrainingJobRef(run_id="run", backend="local", metadata={"job_id": "1"})
+    sent = {"server_trained_calls": 2.0, "server_trained_tokens": 500.0}
+    checked = {"server_check_calls": 3.0, "server_check_tokens": 700.0}
+    done = JobState(id="1", status=JobStatus.COMPLETED, metrics={"loss": 0.5, **sent, **checked})
+    assert reported_usage(adapter._status(ref, done)) == {
+        "training": {"student": LLMUsage(calls=2, prompt_tokens=500)},
+        "checks": {"student": LLMUsage(calls=3, prompt_tokens=700)},
+    }
+    assert reported_usage(adapter._status(ref, JobState(id="1", status=JobStatus.FAILED))) == {}
 
 
 class OfAPlugin(LocalModelConfig, name="local_of_a_plugin"):

@@ -55,6 +55,17 @@ def test_an_update_is_that_of_the_embedded_learner(remote, tiny_dir, algorithm, 
     assert learner.step == embedded.step == 2
 
 
+def test_an_update_counts_the_tokens_that_the_server_was_sent(remote, tiny_dir):
+    """Each row with its gradient in two passes, and scored before and after them; probes at the start are left out."""
+    learner, _ = remote()
+    groups = random_groups(load_model(tiny_dir("qwen2"), device="cpu", dtype="float32"), groups=4)
+    config = learner.resolved(TrainingConfig(algorithm="rloo", learning_rate=RATE, num_iterations=2))
+    metrics = learner.update(groups, config)
+    assert metrics["server_trained_calls"] == 2
+    assert metrics["server_trained_tokens"] == 2 * metrics["row_tokens"]
+    assert metrics["server_check_tokens"] > metrics["row_tokens"]
+
+
 def test_a_loss_is_tried_once(remote, monkeypatch):
     """Each trial begins an adapter, and a server has few places for them."""
     learner, _ = remote()
