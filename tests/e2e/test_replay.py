@@ -185,7 +185,7 @@ def lost_gradient(monkeypatch):
     clip = optimizer_module.MasterAdamW.clip
 
     def of_a_part(self, max_norm):
-        next(iter(self._masters.values())).grad.zero_()
+        next(iter(self._holders.values())).grad.zero_()
         return clip(self, max_norm)
 
     monkeypatch.setattr(optimizer_module.MasterAdamW, "clip", of_a_part)
@@ -200,11 +200,11 @@ def shifted_weights(monkeypatch):
     step = optimizer_module.MasterAdamW.step
 
     def turned(self, learning_rate):
-        before = {name: master.detach().clone() for name, master in self._masters.items()}
+        before = {name: weight.detach().clone() for name, weight in self._holders.items()}
         change = step(self, learning_rate)
         with torch.no_grad():
-            for name, master in self._masters.items():
-                master.copy_(2 * before[name] - master)
+            for name, weight in self._holders.items():
+                weight.copy_(2 * before[name] - weight)
         return change
 
     monkeypatch.setattr(optimizer_module.MasterAdamW, "step", turned)

@@ -59,6 +59,8 @@ _GROWN = 1.25
 """Slots of running sequences grow by half, so a quarter is unused on average."""
 _ENCODED = 28
 """Bytes per weight of the largest tensor while its moments are packed into eight bits."""
+_FETCHED = 4, 16
+"""Likewise, of its offloaded state while it is on the GPU: besides those, and without packing."""
 _CODED = 20
 """Bytes per weight of the largest layer while it is rounded to four bits, by itself, on the device."""
 _LOGIT_COPIES = 3
@@ -91,6 +93,11 @@ class Setup:
     @property
     def cpu(self) -> bool:
         return self.device == "cpu"
+
+    @property
+    def offloads(self) -> bool:
+        """Whether the optimizer's state is in host memory, and the weights are not."""
+        return self.optimizer_offload and not self.cpu
 
     @property
     def full(self) -> bool:
@@ -223,9 +230,11 @@ class _Sizes:
 
     @property
     def encoding(self) -> float:
-        """What packing the moments of the largest tensor takes."""
+        """What the step of the largest tensor takes where its state is packed or fetched."""
         largest = self.shape.embedding if self.setup.full else max(map(max, self.shape.linears))
-        return _ENCODED * largest if self.setup.optimizer_bits == 8 else 0  # noqa: PLR2004 - bits
+        packs = self.setup.optimizer_bits == 8  # noqa: PLR2004 - bits
+        fetched = _FETCHED[not packs] if self.setup.offloads else 0
+        return (_ENCODED * packs + fetched) * largest
 
     @property
     def token_bytes(self) -> int:
@@ -343,8 +352,8 @@ def predict(shape: ModelShape, setup: Setup, workload: Workload, *, free: float 
     """The most memory of a run; `free` is what its process may take of the device, on which some choices depend."""
     sizes = _Sizes(shape, setup, workload, free)
     process = _PROCESS_BYTES[setup.device]
-    kept_moments = 0.0 if setup.optimizer_offload and not setup.cpu else sizes.moments
-    optimizer = sizes.masters + kept_moments
+    state = sizes.masters + sizes.moments
+    optimizer = 0.0 if setup.offloads else state
     others = (setup.ranks - 1) * predict_rank(shape, setup, workload, free=free) if setup.cpu else 0
     always = {WEIGHTS: sizes.weights, OPTIMIZER: optimizer, PROCESS: process, RANKS: others}
     slots = {CACHE: sizes.slots}
@@ -359,7 +368,7 @@ def predict(shape: ModelShape, setup: Setup, workload: Workload, *, free: float 
     loading = {PROCESS: process, WEIGHTS: sizes.loaded}
     moments = (sampling, learning, ending, stepping, loading)
     highest = max(moments, key=lambda parts: sum(parts.values()))
-    host = 0.0 if setup.cpu else max(sizes.converted, sizes.undo + (sizes.moments - kept_moments))
+    host = 0.0 if setup.cpu else max(sizes.converted, sizes.undo + state - optimizer)
     parts = {name: ceil(highest[name]) for name in PARTS if highest.get(name)}
     return PredictedMemory(title=setup.title, parts=parts, total=sum(parts.values()), host=ceil(host))
 
@@ -368,5 +377,5 @@ def predict_rank(shape: ModelShape, setup: Setup, workload: Workload, *, free: f
     """The most memory of each further rank of the learner: a copy of the model, and the gradients of its passes."""
     own = replace(setup, embedded=False, has_reference=False, overlap=0)
     sizes = _Sizes(shape, own, workload, free)
-    kept = sizes.weights + sizes.masters + sizes.gradients + _PROCESS_BYTES[setup.device]
+    kept = sizes.weights + sizes.gradients + _PROCESS_BYTES[setup.device]
     return ceil(max(kept + sizes.backward(kept), sizes.loaded + _PROCESS_BYTES[setup.device]))

@@ -1,7 +1,8 @@
 """AdamW on fp32 weights, whatever precision the model runs in, and the schedule of its learning rate.
 
-A parameter in bf16 gets an fp32 master copy, which AdamW updates and which is then rounded. Gradients are summed in
-fp32 as each micro-batch delivers them, because a sum in bf16 would depend on how the batch was split.
+A parameter in bf16 gets an fp32 master copy with its first step, which AdamW updates and which is then rounded.
+Gradients are summed in fp32 as each micro-batch delivers them, because a sum in bf16 would depend on how the batch was
+split. `optimizer_offload` keeps masters and moments in host memory between steps.
 
 Steps go parameter by parameter, and so do the copies for an update that may have to be undone. They begin with its
 first step, so the first gradient is computed without them.
@@ -28,6 +29,7 @@ _FEW_BITS = 8
 
 _PART, _GPU_PART = 2**18, 2**24
 """Weights of a part: as many as a CPU's caches hold; a GPU's parts are larger, because each starts kernels."""
+_WIDE_BYTES = 4
 _COPIED = 3
 """Numbers of a weight that may have to be restored: the weight and AdamW's moments."""
 _MOST_COPIED = 0.5
@@ -97,7 +99,10 @@ class MasterAdamW:
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self._parameters = dict(parameters)
-        self._masters = {name: _master(parameter) for name, parameter in self._parameters.items()}
+        self._holders = {name: _holder(parameter) for name, parameter in self._parameters.items()}
+        """What has the gradient in fp32: the parameter, or a tensor of its shape that takes no memory."""
+        self._masters: dict[str, Tensor] = {}
+        """Of narrower parameters that have taken a step; until then, a master is its parameter."""
         self._moments: dict[str, dict[str, Tensor]] = {}
         self._overwritten: list[dict[str, dict[str, Tensor]]] = []
         self._copies = _HOST
@@ -109,9 +114,7 @@ class MasterAdamW:
         """Set the coefficients of a job and keep the moments; warns once of an offload that changes nothing."""
         asked = config.optimizer_offload and not self._config.optimizer_offload
         if asked and all(parameter.device == _HOST for parameter in self._parameters.values()):
-            logger.warning(
-                "optimizer_offload has no effect: the weights are in host memory, and so are AdamW's moments"
-            )
+            logger.warning("optimizer_offload has no effect: the weights are in host memory, and so is AdamW's state")
         self._config = config
 
     def forget(self) -> None:
@@ -119,33 +122,33 @@ class MasterAdamW:
         self._moments.clear()
 
     def zero_grad(self) -> None:
-        for master in self._masters.values():
-            master.grad = None
+        for holder in self._holders.values():
+            holder.grad = None
 
     def with_gradient(self) -> list[str]:
         """Names of the weights that have a gradient."""
-        return [name for name, master in self._masters.items() if master.grad is not None]
+        return [name for name, holder in self._holders.items() if holder.grad is not None]
 
     def gradients(self, names: Sequence[str]) -> list[Tensor]:
         """The gradients of these weights, to change in place; those that have none get zeros."""
-        for master in (masters := [self._masters[name] for name in names]):
-            master.grad = torch.zeros_like(master) if master.grad is None else master.grad
-        return [master.grad for master in masters if master.grad is not None]
+        for holder in (holders := [self._holders[name] for name in names]):
+            holder.grad = torch.zeros_like(holder) if holder.grad is None else holder.grad
+        return [holder.grad for holder in holders if holder.grad is not None]
 
     @contextmanager
     def keeping_gradient(self) -> Iterator[None]:
         """Restore the gradient that was there if the block fails."""
-        kept = {name: master.grad.clone() for name, master in self._masters.items() if master.grad is not None}
+        kept = {name: holder.grad.clone() for name, holder in self._holders.items() if holder.grad is not None}
         try:
             yield
         except BaseException:
-            for name, master in self._masters.items():
-                master.grad = kept.get(name)
+            for name, holder in self._holders.items():
+                holder.grad = kept.get(name)
             raise
 
     def clip(self, max_norm: float) -> float:
         """Scale the gradient down to `max_norm`; gives its norm before clipping (0 if there is no gradient)."""
-        return float(nn.utils.clip_grad_norm_(self._masters.values(), max_norm))
+        return float(nn.utils.clip_grad_norm_(self._holders.values(), max_norm))
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> Change:
@@ -166,41 +169,37 @@ class MasterAdamW:
     def replace(self, weights: Mapping[str, Tensor]) -> Change:
         """Put these weights, which another trainer made, in place of all; AdamW begins anew with them."""
         changes = []
-        for name, parameter in self._parameters.items():
-            master = self._masters[name]
-            before = master.detach().clone()
+        for name in self._parameters:
+            before = self._master(name).clone()
             self._keep(name, before)
-            master.copy_(weights[name])
-            if master is not parameter:
-                _round(master, parameter)
-            changes.append((_distance(master, before), _norm(before)))
+            self._put(name, weights[name])
+            changes.append((_distance(self._master(name), before), _norm(before)))
         self.forget()
         norm, size = (float(torch.stack(values).norm()) for values in zip(*changes, strict=True))
         return Change(norm, size, moved=norm > 0)
 
     def _step(self, name: str, learning_rate: float) -> tuple[Tensor, Tensor, Tensor]:
         """Update one parameter; gives the norm of its change, its norm before, and whether its master moved."""
-        parameter, master = self._parameters[name], self._masters[name]
-        size = _norm(master)
-        if master.grad is None:
+        parameter, master = self._parameters[name], self._master(name)
+        size, gradient = _norm(master), self._holders[name].grad
+        if gradient is None:
             return torch.zeros_like(size), size, torch.zeros_like(size, dtype=torch.bool)
-        before = master.detach().clone()
+        before = master.clone()
         self._keep(name, before)
-        self._adamw(name, learning_rate)
+        self._adamw(name, master, gradient, learning_rate)
         moved = _distance(master, before)
-        if master is parameter:
+        if _is_wide(parameter):
             return moved, size, moved > 0
         served = parameter.detach().clone()
-        _round(master, parameter)
+        self._store(name, master)
         return _distance(parameter, served), size, moved > 0
 
-    def _adamw(self, name: str, learning_rate: float) -> None:
-        master, stored = self._masters[name], self._moments.get(name)
-        assert master.grad is not None, "a parameter without a gradient takes no step"
+    def _adamw(self, name: str, master: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        stored = self._moments.get(name)
         moments = Moments.zeros(master) if stored is None else Moments.load(_placed(stored, master.device), master)
         adamw(
             [master],
-            [master.grad],
+            [gradient],
             [moments.average],
             [moments.square],
             [],
@@ -220,8 +219,7 @@ class MasterAdamW:
     def state(self) -> dict[str, Tensor]:
         """Moments and fp32 masters, by `<kind>.<parameter name>`."""
         state = {f"{kind}.{name}": tensor for name, own in self._moments.items() for kind, tensor in own.items()}
-        masters = {name: m for name, m in self._masters.items() if m is not self._parameters[name]}
-        return state | {f"{_MASTER}.{name}": master.detach() for name, master in masters.items()}
+        return state | {f"{_MASTER}.{name}": master for name, master in self._masters.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Load a result of `state()` after loading the weights of the same step."""
@@ -251,10 +249,8 @@ class MasterAdamW:
     def shorten(self, factor: float) -> None:
         """Inside `all_or_nothing`, keep this part of the way from the weights at its start; the moments stay."""
         for name, own in self._overwritten[-1].items():
-            parameter, master = self._parameters[name], self._masters[name]
-            master.copy_(torch.lerp(own[_MASTER].to(master.device), master, factor))
-            if master is not parameter:
-                _round(master, parameter)
+            master = self._master(name)
+            self._put(name, torch.lerp(own[_MASTER].to(master), master, factor))
 
     def _keep(self, name: str, master: Tensor) -> None:
         """Keep what a step is about to overwrite."""
@@ -264,9 +260,36 @@ class MasterAdamW:
             # A step overwrites what is beside its parameter; what is offloaded from a GPU it replaces.
             overwrites = {kind: t.device == master.device for kind, t in stored.items()}
             moments = {kind: self._copy(t) if overwrites[kind] else t for kind, t in stored.items()}
-            kept = master if master.device == self._copies else self._copy(master)
+            own = self._masters.get(name, self._parameters[name].detach())
+            if own.device != master.device:
+                kept = own
+            elif own.dtype == master.dtype and master.device == self._copies:
+                kept = master
+            else:
+                kept = self._copy(own)
             for overwritten in missing:
                 overwritten[name] = {**moments, _MASTER: kept}
+
+    def _master(self, name: str) -> Tensor:
+        """The weight in its master's precision, on its parameter's device; a copy if it is not kept there."""
+        parameter = self._parameters[name].detach()
+        if (own := self._masters.get(name)) is not None:
+            return own.to(parameter.device)
+        return parameter if _is_wide(parameter) else parameter.float()
+
+    def _put(self, name: str, weight: Tensor) -> None:
+        """Change a weight to these numbers, of which it gets a copy."""
+        parameter = self._parameters[name]
+        if _is_wide(parameter) or weight.dtype == parameter.dtype:
+            parameter.copy_(weight)
+            self._masters.pop(name, None)
+        else:
+            self._store(name, weight.to(parameter.device, torch.float32, copy=True))
+
+    def _store(self, name: str, master: Tensor) -> None:
+        """Round a master into its parameter, and keep it."""
+        _round(master, self._parameters[name])
+        self._masters[name] = master.to(_HOST) if self._config.optimizer_offload else master
 
     def _copy(self, tensor: Tensor) -> Tensor:
         if not self._pinned:
@@ -276,7 +299,7 @@ class MasterAdamW:
 
     @property
     def _device(self) -> torch.device:
-        return next(iter(self._masters.values())).device
+        return next(iter(self._parameters.values())).device
 
     def _place_of_copies(self) -> torch.device:
         """The GPU of the weights if it has room for copies of all, else host memory, which is slow to reach from it.
@@ -285,7 +308,7 @@ class MasterAdamW:
         """
         device = self._device
         free = None if device == _HOST else free_bytes(device)
-        copies = _COPIED * sum(master.nbytes for master in self._masters.values())
+        copies = _COPIED * _WIDE_BYTES * sum(parameter.numel() for parameter in self._parameters.values())
         place = _HOST if free is None or copies > _MOST_COPIED * free else device
         on_host = place == _HOST and device.type == "cuda"
         self._pinned = on_host and copies <= _MOST_PINNED * (free_bytes(_HOST) or 0)
@@ -293,30 +316,32 @@ class MasterAdamW:
 
     @torch.no_grad()
     def _restore(self, name: str, own: Mapping[str, Tensor]) -> None:
-        parameter, master = self._parameters[name], self._masters[name]
-        master.copy_(own[_MASTER])
-        if master is not parameter:
-            _round(master, parameter)
+        self._put(name, own[_MASTER])
         self._moments.pop(name, None)
         if moments := {kind: own[kind].to(_HOST, copy=True) for kind in KINDS if kind in own}:
             self._moments[name] = moments  # the next step decides where they stay
 
 
-def _master(parameter: nn.Parameter) -> Tensor:
-    if torch.finfo(parameter.dtype).bits >= torch.finfo(torch.float32).bits:
+def _is_wide(parameter: Tensor) -> bool:
+    """Whether a parameter is its own master."""
+    return torch.finfo(parameter.dtype).bits >= torch.finfo(torch.float32).bits
+
+
+def _holder(parameter: nn.Parameter) -> Tensor:
+    if _is_wide(parameter):
         return parameter
-    master = parameter.detach().float().requires_grad_()
+    holder = torch.zeros((), device=parameter.device).expand(parameter.shape)
 
     def collect(delivered: Tensor) -> None:
         assert delivered.grad is not None
-        if master.grad is None:
-            master.grad = delivered.grad.float()
+        if holder.grad is None:
+            holder.grad = delivered.grad.float()
         else:
-            master.grad += delivered.grad
+            holder.grad += delivered.grad
         delivered.grad = None
 
     parameter.register_post_accumulate_grad_hook(collect)  # type: ignore[no-untyped-call]  # torch has no type for it
-    return master
+    return holder
 
 
 def _round(master: Tensor, parameter: Tensor) -> None:

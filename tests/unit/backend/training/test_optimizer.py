@@ -217,36 +217,78 @@ def test_an_offload_that_changes_nothing_is_said_once(caplog):
     for _ in range(2):
         optimizer.configure(TrainingConfig(optimizer_offload=True))
     assert caplog.messages == [
-        "optimizer_offload has no effect: the weights are in host memory, and so are AdamW's moments"
+        "optimizer_offload has no effect: the weights are in host memory, and so is AdamW's state"
     ]
 
 
+@pytest.fixture
+def on_a_gpu(monkeypatch):
+    """Gives a step of a weight of 4 x 3 on a GPU; a CPU's build cannot slice fake tensors, so nothing is rounded."""
+    monkeypatch.setattr("nat.backend.training.optimizer._round", lambda *_: None)
+    monkeypatch.setattr("nat.backend.training.optimizer._distance", lambda *_: torch.zeros(()))
+
+    def step(optimizer):
+        optimizer._holders["w"].grad = torch.empty(4, 3, device="cuda")
+        optimizer._step("w", 1e-3)
+
+    return step
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_offloaded_moments_leave_the_gpu_after_each_step(dtype):
-    """The moments alone move; without the option they stay. torch's fake tensors stand for a GPU's."""
+def test_offloaded_state_leaves_the_gpu_after_each_step(on_a_gpu, dtype):
+    """Moments and masters move; without the option they stay. torch's fake tensors stand for a GPU's."""
     for offload, place in ((False, "cuda"), (True, "cpu")):
         with FakeTensorMode(), torch.no_grad():
             weight = nn.Parameter(torch.empty(4, 3, device="cuda", dtype=dtype))
             optimizer = MasterAdamW({"w": weight})
             optimizer.configure(TrainingConfig(optimizer_offload=offload))
-            optimizer._masters["w"].grad = torch.empty(4, 3, device="cuda")
             for _ in range(2):
-                optimizer._adamw("w", 1e-3)
+                on_a_gpu(optimizer)
             where = {name: tensor.device.type for name, tensor in optimizer.state().items()}
-        assert where.pop("master.w", "cuda") == "cuda"
-        assert where == dict.fromkeys(("step.w", "exp_avg.w", "exp_avg_sq.w"), place)
+            kinds = ["step", "exp_avg", "exp_avg_sq"] + ["master"] * (dtype == torch.bfloat16)
+            assert where == {f"{kind}.w": place for kind in kinds}
+            assert weight.device.type == "cuda"
+
+
+def test_offloaded_masters_are_not_copied_for_an_undo(on_a_gpu):
+    """A step puts others in their place; before the first one, what is kept is the weight in its own precision."""
+    with FakeTensorMode(), torch.no_grad():
+        optimizer = MasterAdamW({"w": nn.Parameter(torch.empty(4, 3, device="cuda", dtype=torch.bfloat16))})
+        optimizer.configure(TrainingConfig(optimizer_offload=True))
+        for precision in (torch.bfloat16, torch.float32):
+            before = optimizer.state().get("master.w")
+            with optimizer.all_or_nothing():
+                on_a_gpu(optimizer)
+                kept = optimizer._overwritten[-1]["w"]["master"]
+            assert (kept.dtype, kept.device.type) == (precision, "cpu")
+            assert before is None or kept is before
+
+
+def test_a_model_that_takes_no_step_has_no_masters():
+    """So a further rank, which only computes gradients, holds its weights and them."""
+    weight = parameter(torch.bfloat16)
+    optimizer = MasterAdamW({"w": weight})
+    weight.float().square().sum().backward()
+    assert optimizer.with_gradient() == ["w"]
+    assert optimizer.clip(1e9) > 0
+    assert optimizer.state() == {}
 
 
 @pytest.mark.parametrize(
-    ("free", "of_host", "place", "pinned"),
-    [(1000, 10**6, "cuda", False), (200, 576, "cpu", True), (200, 575, "cpu", False), (200, None, "cpu", False)],
+    ("free", "place", "pinned"),
+    [
+        ((1000, 10**6), "cuda", False),
+        ((200, 576), "cpu", True),
+        ((200, 575), "cpu", False),
+        ((200, None), "cpu", False),
+    ],
 )
-def test_copies_for_an_undo_stay_on_a_gpu_with_room(monkeypatch, free, of_host, place, pinned):
+def test_copies_for_an_undo_stay_on_a_gpu_with_room(monkeypatch, on_a_gpu, free, place, pinned):
     """12 weights and their two moments take 144 bytes: at most half of a GPU's free memory, else they are on the host.
 
     There they are pinned if they take at most a quarter, and no copy is waited for.
     """
-    room = {"cuda": free, "cpu": of_host}
+    room = dict(zip(("cuda", "cpu"), free, strict=True))
     monkeypatch.setattr("nat.backend.training.optimizer.free_bytes", lambda device: room[device.type])
     made, waited = [], []
     empty_like, copy_ = torch.empty_like, torch.Tensor.copy_
@@ -259,8 +301,7 @@ def test_copies_for_an_undo_stay_on_a_gpu_with_room(monkeypatch, free, of_host, 
     with FakeTensorMode(), torch.no_grad():
         weight = nn.Parameter(torch.empty(4, 3, device="cuda"))
         optimizer = MasterAdamW({"w": weight})
-        weight.grad = torch.empty(4, 3, device="cuda")
-        optimizer._adamw("w", 1e-3)
+        on_a_gpu(optimizer)
         with optimizer.all_or_nothing():
             optimizer._copies = optimizer._place_of_copies()
             made.clear()
