@@ -34,15 +34,17 @@ def client(version: str) -> Path:
     return folder
 
 
-def finetune(folder: Path, version: str, *options: str) -> str:
+def finetune(
+    folder: Path, version: str, *options: str, config: Path = HERE / "tic_tac_toe.yml", cwd: Path = REPOSITORY
+) -> str:
     """Train in a process whose environment has the client; gives what it has printed."""
     path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(client(version))]).strip(os.pathsep)
     env = os.environ | {"TINKER_API_KEY": KEY, "TINKER_TELEMETRY": "0", "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    command = [sys.executable, "-c", NAT, "finetune", f"--config_file={HERE / 'tic_tac_toe.yml'}"]
+    command = [sys.executable, "-c", NAT, "finetune", f"--config_file={config}"]
     for key, value in {"finetuning.output_dir": str(folder), "eval.general.output_dir": str(folder / "eval")}.items():
         command += ["-o", key, value]
     done = subprocess.run(
-        [*command, *options], cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        [*command, *options], cwd=cwd, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return done.stdout + done.stderr
@@ -56,26 +58,46 @@ def check(printed: str, folder: Path) -> None:
     print("\n" + next(line for line in printed.splitlines() if "Improved:" in line))
 
 
-@pytest.mark.parametrize("version", ["0.25.0", "0.38.0"])
-def test_tic_tac_toe_improves_through_our_server(version: str, tmp_path: Path) -> None:
-    """By sums over tokens, with a client of each wire's newest form."""
-    log = tmp_path / "server.log"
+@contextlib.contextmanager
+def ours(model: Path, folder: Path) -> Iterator[str]:
+    """Our server on a free port, with the model."""
+    log = folder / "server.log"
     command = [sys.executable, "-c", NAT, "backend", "serve", "--protocol", "tinker", "--port", "0", "--threads", "1"]
-    command += [
-        "--model",
-        str(REPOSITORY / "examples" / "tic_tac_toe" / "model"),
-        "--output_dir",
-        str(tmp_path / "out"),
-    ]
+    command += ["--model", str(model), "--output_dir", str(folder / "out")]
     with log.open("w") as file:
         env = {**os.environ, API_KEY_VARIABLE: KEY}
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True, env=env)
     try:
-        url = f"http://127.0.0.1:{ports_of(process, log)['port']}"
-        check(finetune(tmp_path / "run", version, "-o", "llms.player.base_url", url), tmp_path / "run")
+        yield f"http://127.0.0.1:{ports_of(process, log)['port']}"
     finally:
         process.terminate()
         process.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("version", ["0.25.0", "0.38.0"])
+def test_tic_tac_toe_improves_through_our_server(version: str, tmp_path: Path) -> None:
+    """By sums over tokens, with a client of each wire's newest form."""
+    with ours(REPOSITORY / "examples" / "tic_tac_toe" / "model", tmp_path) as url:
+        check(finetune(tmp_path / "run", version, "-o", "llms.player.base_url", url), tmp_path / "run")
+
+
+def test_two_roles_learn_on_one_base(tmp_path: Path) -> None:
+    """Each is an adapter on the server's model; both are exported as plain models once the server is gone."""
+    example = REPOSITORY / "examples" / "planner_worker"
+    with ours(example / "model", tmp_path) as url:
+        remote = {"_type": "tinker", "base_url": url, "base_model": "model", "model": str(example / "model")}
+        block = json.dumps(remote | {"max_tokens": 8, "lora": {"rank": 8}})
+        options = ["-o", "llms.planner", block, "-o", "llms.worker", block, "-o", "finetuning.num_epochs", "10"]
+        printed = finetune(tmp_path / "run", "0.38.0", *options, config=example / "config.yml", cwd=example)
+        assert "Improved:" in printed, printed[-3000:]
+    for role in ("planner", "worker"):
+        [folder] = tmp_path.glob(f"run/2*/llms/{role}")
+        command = [sys.executable, "-c", NAT, "runs", "export", str(folder), "--output", str(tmp_path / role)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (tmp_path / role / "config.json").is_file()
+        adapter = json.loads((tmp_path / role / "adapter" / "adapter_config.json").read_text())
+        assert len(adapter["target_modules"]) == 7
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ class FakeTinker:
         self.spoils, self.asked_for_archives = spoils, 0
         self.models, self.divides, self.clips, self.fails = models, divides, clips, set(fails)
         self.archives = archives
-        self.steps = []
+        self.steps, self.deleted = [], []
         self.sampled = []
         self._session, self._numbers = uuid4().hex, count()
 
@@ -68,6 +68,9 @@ class FakeTinker:
     def get(self, request):
         """Weights saved for sampling, by a redirect; the archive lacks `target_modules`, as SkyRL's does."""
         url = request.url
+        if request.method == "DELETE":
+            self.deleted.append(url.path.rpartition("/checkpoints/")[2])
+            raise httpx.ConnectError("the server has ended its connection", request=request)
         self.asked_for_archives += url.path.endswith("/archive")
         match self.archives:
             case bool() if not self.archives:

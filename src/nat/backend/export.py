@@ -21,7 +21,7 @@ from nat.backend.model_loader import load_model
 from nat.errors import BackendError, ExportRefused, NatError
 from nat.files import UNFINISHED, replacing_folder
 from nat.wire.extras import install_hint, missing_packages
-from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, STATE, ExportFormat, is_export
+from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, REMOTE_WEIGHTS, STATE, ExportFormat, is_adapter, is_export
 
 ADAPTER = "adapter"
 """Folder of the LoRA adapter inside an exported model."""
@@ -101,7 +101,8 @@ def export_checkpoint(checkpoint: Path, target: Path, form: ExportFormat = "hf")
     With the format `peft`, only the adapter is written; with `gguf`, one file of the whole model.
 
     Raises:
-        BackendError: the format is `peft` without an adapter, or `gguf` without the package of this name.
+        BackendError: the format is `peft` without an adapter, or `gguf` without the package of this name; or the
+            weights are on a Tinker server alone.
         CheckpointDamaged: a file of the checkpoint is not as it was written.
         ExportRefused: the target exists and is not an export; or GGUF files of this kind of model are not written.
         ModelNotSupported: the base model of an adapter cannot be loaded.
@@ -112,6 +113,12 @@ def export_checkpoint(checkpoint: Path, target: Path, form: ExportFormat = "hf")
         return
     with export_folder(target) as folder:
         state = verify(checkpoint)
+        if state.lora and not is_adapter(checkpoint):
+            raise BackendError(
+                f"{checkpoint} has no weights: they are on the Tinker server that {REMOTE_WEIGHTS} in it names, which "
+                "gave no archive of them",
+                hint="sample from them there, with this folder as `model` of a `tinker` LLM",
+            )
         if form == "peft" and not state.lora:
             raise BackendError(
                 f"{checkpoint} has all weights and no LoRA adapter, which the format peft would write",

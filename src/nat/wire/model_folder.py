@@ -22,6 +22,8 @@ MANIFEST = "manifest.json"
 """The kind of folder and the checksums of its files; written last."""
 STATE = "state.json"
 """A checkpoint's state besides tensors."""
+REMOTE_WEIGHTS = "tinker.json"
+"""In a checkpoint or an export: where a Tinker server has its weights and optimizer."""
 
 
 ExportFormat = Literal["hf", "peft", "gguf"]

@@ -40,14 +40,12 @@ from nat.tinker.remote.engine import RemoteEngine
 from nat.tinker.remote.learner import RemoteLearner, RemoteModel
 from nat.tinker.remote.service import Adapter, Service, connect
 from nat.wire.ledger import LEDGER
-from nat.wire.model_folder import ADAPTER_CONFIG, STATE
+from nat.wire.model_folder import ADAPTER_CONFIG, REMOTE_WEIGHTS, STATE
 from nat.wire.serving import CHECKPOINTS, EXPORTS
 from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
 
-REMOTE = "tinker.json"
-"""In a checkpoint or an export: where the server has its weights and optimizer."""
 _NO_ADAPTER = (
     *(tarfile.TarError, zlib.error, OSError, EOFError),
     *(LookupError, TypeError, ValueError, SafetensorError),
@@ -88,7 +86,7 @@ class RemoteJobs(TrainingJobs):
 def open_remote(options: TinkerRemoteOptions, _: Endpoint, *, connected: Service | None = None) -> Iterator[Opened]:
     """Connect to the server; begin a new adapter there, or reopen that of the newest checkpoint."""
     adapter = Adapter(connected or connect(options), rank=options.lora_rank, seed=options.seed)
-    start = _place(options.model) if (options.model / REMOTE).is_file() else None
+    start = _place(options.model) if (options.model / REMOTE_WEIGHTS).is_file() else None
     loaded = _without_weights(options, options.model if start is None else start.model)
     probe = Probe(lambda model, rows: [engine.score(model, rows)])  # there is no engine yet
     learner, found = RemoteLearner(loaded, adapter, probe), None
@@ -118,7 +116,7 @@ def _write_weights(folder: Path, loaded: LoadedModel, learner: Learner) -> None:
     """Write where they are, and the adapter in PEFT's format, if the server gives an archive of it."""
     assert isinstance(learner, RemoteLearner), "the learner of this backend"
     place = _Place(state=learner.adapter.state, model=loaded.path.resolve())
-    (folder / REMOTE).write_text(place.model_dump_json())
+    (folder / REMOTE_WEIGHTS).write_text(place.model_dump_json())
     if (archive := learner.adapter.archive()) is None:
         return
     try:
@@ -143,9 +141,9 @@ def _adapter_files(archive: bytes, base: Path) -> dict[str, bytes]:
 
 def _place(folder: Path) -> _Place:
     try:
-        return _Place.model_validate_json((folder / REMOTE).read_bytes())
+        return _Place.model_validate_json((folder / REMOTE_WEIGHTS).read_bytes())
     except (OSError, ValueError) as error:
-        raise CheckpointDamaged(folder, [f"{REMOTE} names no state of a Tinker server: {error}"]) from error
+        raise CheckpointDamaged(folder, [f"{REMOTE_WEIGHTS} names no state of a Tinker server: {error}"]) from error
 
 
 def _without_weights(options: TinkerRemoteOptions, path: Path) -> RemoteModel:

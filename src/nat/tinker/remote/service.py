@@ -6,7 +6,7 @@ Some of its releases from 0.25 on answer a call with a client, others with a fut
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -146,9 +146,12 @@ class Adapter:
             url, key = self.service.options.tinker_url.rstrip("/"), self.service.options.tinker_api_key
             headers = {} if key is None else {"X-API-Key": key.get_secret_value()}
             with DirectClient(most=_MOST, timeout=_DOWNLOAD_SECONDS, transport=self.service.transport) as http:
-                answer = http.get(f"{url}/api/v1/training_runs/{run}/checkpoints/{name}/archive", headers=headers)
+                saved = f"{url}/api/v1/training_runs/{run}/checkpoints"
+                answer = http.get(f"{saved}/{name}/archive", headers=headers)
                 if answer.has_redirect_location:  # to a signed address, which must not see the key
                     answer = http.get(answer.url.join(answer.headers["location"]))
+                with suppress(httpx.HTTPError):  # then it stays there
+                    http.delete(f"{saved}/sampler_weights/{name}", headers=headers)
         if answer.is_success:
             return answer.content
         self._has_archives = answer.status_code not in _NO_ARCHIVES

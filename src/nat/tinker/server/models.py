@@ -166,8 +166,7 @@ class TinkerModels(Models):
                 raise NameRefused(f"{target} exists already; choose another name, or set overwrite")
             unnamed = sorted(folder.parent.glob(f"{UNNAMED}*"), key=lambda path: path.stat().st_mtime_ns)
             for old in (folder, *unnamed[: 1 - MAX_UNNAMED]):
-                self.forget_folders(old)
-                remove_folder(old)
+                self._remove(old)
             if target.kind == "weights":
                 write_checkpoint(folder, model.adapter.loaded, model.learner, [])
                 return
@@ -176,6 +175,10 @@ class TinkerModels(Models):
                 write_manifest(draft, "export")
 
         return self.worker.run_exclusive(run)
+
+    def delete(self, path: WeightsPath) -> Future[None]:
+        """Delete saved weights."""
+        return self.worker.run_exclusive(lambda: self._remove(self.folder(path)))
 
     def saved(self, model_id: str = "*:train:*") -> list[WeightsPath]:
         """The saved weights of a model, or of all."""
@@ -205,6 +208,10 @@ class TinkerModels(Models):
         if name:
             self.check_base(name)
         return None
+
+    def _remove(self, folder: Path) -> None:
+        self.forget_folders(folder)
+        remove_folder(folder)
 
     def _place(self, path: WeightsPath) -> Path:
         session, _, number = path.model_id.split(":")

@@ -1,20 +1,25 @@
 """The routes of Tinker's protocol, for clients from 0.20 (JSON) to 0.38 (protobuf)."""
 
 import asyncio
+import tarfile
+import tempfile
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from fastapi import APIRouter
 from pydantic import TypeAdapter
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from torch import Tensor
 
+from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS
 from nat.backend.server.bodies import read_batch
 from nat.backend.server.generation import answered
 from nat.backend.training.batch import Row
@@ -26,6 +31,7 @@ from nat.tinker.server.losses import resolved, rows_of
 from nat.tinker.server.models import UNNAMED, TinkerModels, WeightsPath
 from nat.tinker.server.sampling import sample_result, sequences_of
 from nat.wire.extras import install_hint, missing_packages
+from nat.wire.model_folder import ADAPTER_CONFIG
 
 PREFIX = "/api/v1"
 MAX_SESSIONS = 10_000
@@ -64,6 +70,8 @@ def tinker_router(models: TinkerModels) -> APIRouter:
         ("POST", "/retrieve_future", routes.retrieve),
         ("GET", "/samplers/{sampler_id}", routes.sampler),
         ("GET", "/training_runs/{model_id}/checkpoints", routes.checkpoints),
+        ("GET", "/training_runs/{model_id}/checkpoints/{checkpoint_id:path}/archive", routes.archive),
+        ("DELETE", "/training_runs/{model_id}/checkpoints/{checkpoint_id:path}", routes.delete),
     ):
         router.add_route(PREFIX + path, handler, methods=[method])
     return router
@@ -215,6 +223,15 @@ class _Routes:
             found.append({**named, "checkpoint_type": kind, "time": written})
         return JSONResponse({"checkpoints": found})
 
+    async def archive(self, http: HttpRequest) -> Response:
+        """An adapter in PEFT's format as a tar archive; without a kind, the name is that of sampler weights."""
+        folder = await asyncio.to_thread(self._models.folder, _saved_path(http))
+        return StreamingResponse(_archive(folder), media_type="application/x-tar")
+
+    async def delete(self, http: HttpRequest) -> Response:
+        await asyncio.wrap_future(self._models.delete(_saved_path(http)))
+        return Response(status_code=204)
+
     async def _run(self, batch: wire.Batch) -> Response:
         """Check a batch before its request is accepted, so that a mistake is the answer to it."""
         values = sum(len(each.token_ids) + sum(map(len, each.inputs.values())) for each in batch.data)
@@ -268,6 +285,20 @@ class _Routes:
         found = WeightsPath.parse(path)
         self._models.folder(found)
         return found
+
+
+def _saved_path(http: HttpRequest) -> WeightsPath:
+    model_id, checkpoint_id = http.path_params["model_id"], http.path_params["checkpoint_id"]
+    return WeightsPath.parse(f"tinker://{model_id}/{'' if '/' in checkpoint_id else 'sampler_weights/'}{checkpoint_id}")
+
+
+def _archive(folder: Path) -> Iterator[bytes]:
+    with tempfile.TemporaryFile() as file:
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
+                archive.add(folder / name, name)
+        file.seek(0)
+        yield from iter(partial(file.read, 2**20), b"")
 
 
 def _sampler_id(path: WeightsPath | None) -> str:

@@ -19,8 +19,9 @@ from nat.backend.protocol import Endpoint
 from nat.backend.server.app import create_app
 from nat.backend.training.batch import Row
 from nat.backend.training.mismatch import served_logprobs
-from nat.tinker.remote.serve import REMOTE, open_remote
-from nat.wire.model_folder import ADAPTER_CONFIG
+from nat.errors import BackendError
+from nat.tinker.remote.serve import open_remote
+from nat.wire.model_folder import ADAPTER_CONFIG, REMOTE_WEIGHTS
 from nat.wire.training import TrainingConfig, TrainingJob
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "go"}], "max_tokens": 6, "logprobs": True, "seed": 3}
@@ -90,7 +91,7 @@ async def test_an_export_and_a_checkpoint_name_the_weights_on_the_server(start, 
         exported = (await http.post("/v1/training/export", json={"name": "model"})).json()
     folder = remote_options().output_dir / "exports" / "model"
     assert exported["path"] == str(folder.resolve())
-    assert json.loads((folder / REMOTE).read_text())["state"].startswith("tinker://")
+    assert json.loads((folder / REMOTE_WEIGHTS).read_text())["state"].startswith("tinker://")
     with backend(remote_options(model=folder, output_dir=None), service) as (http, jobs):
         assert jobs is None
         assert logprobs(await answer(http)) == pytest.approx(wanted, abs=1e-5)
@@ -112,6 +113,7 @@ async def test_an_archive_becomes_an_adapter_that_peft_loads_whole(start, remote
     with backend(remote_options(), service) as (_, jobs):
         trained(jobs, groups, "job-1")
         kept = (await jobs.keep_best()).path
+        assert len(set(service.client.deleted)) == service.client.asked_for_archives > 0
         scores = jobs.learner.adapter.sampler().score([5, 6, 7, 8])
     assert set(json.loads((Path(kept) / ADAPTER_CONFIG).read_text())["target_modules"]) == ALL_MODULES
     target = remote_options().output_dir / "exported"
@@ -142,13 +144,16 @@ def packed(**files):
     ids=["a page", "no files", "cut short", "no tensors", "no object"],
 )
 async def test_an_archive_that_is_no_adapter_is_left_out(start, remote_options, groups, caplog, archive):
-    """The checkpoint still names the weights on the server, and the log says what the archive is."""
+    """The checkpoint still names the weights on the server, and the log says what the archive is, as does an export."""
     with backend(remote_options(), start(archives=archive)) as (_, jobs):
         assert trained(jobs, groups, "job-1").status == "completed"
         kept, state = Path((await jobs.keep_best()).path), jobs.learner.adapter.state
-    assert state in (kept / REMOTE).read_text()
+    assert state in (kept / REMOTE_WEIGHTS).read_text()
     assert not (kept / ADAPTER_CONFIG).exists()
     assert "is no adapter in PEFT's format" in caplog.text
+    for form in ("hf", "peft"):
+        with pytest.raises(BackendError, match=r"has no weights: they are on the Tinker server"):
+            export_checkpoint(kept, kept.parent / "exported", form)
 
 
 @pytest.mark.parametrize("status", [404, 503])

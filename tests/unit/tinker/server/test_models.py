@@ -1,5 +1,8 @@
 """Many models on one base, and what they save."""
 
+import io
+import tarfile
+
 import pytest
 
 from fakes.tinker_client import TOKENS, datum, loss
@@ -38,6 +41,27 @@ async def test_weights_without_a_name_do_not_pile_up(client, monkeypatch):
     again = await client.done("/save_weights", {"model_id": model, "path": "s"})
     assert "exists already" in again["error"]
     assert "path" in await client.done("/save_weights", {"model_id": model, "path": "s", "overwrite": True})
+
+
+@pytest.mark.parametrize("kind", ["", "sampler_weights/", "weights/"])
+async def test_saved_weights_can_be_downloaded_and_deleted(client, kind):
+    """As an adapter that peft reads; without a kind, the name is that of weights for sampling."""
+    model = await client.model()
+    save = "/save_weights" if kind == "weights/" else "/save_weights_for_sampler"
+    path = WeightsPath.parse((await client.done(save, {"model_id": model, "path": "w"}))["path"])
+    address = f"/training_runs/{model}/checkpoints/{kind}w"
+    answer = await client.http.get(f"{address}/archive")
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
+        found = {name: archive.extractfile(name).read() for name in archive.getnames()}
+    assert set(found) == {"adapter_config.json", "adapter_model.safetensors"}
+    assert all((client.models.folder(path) / name).read_bytes() == content for name, content in found.items())
+    assert (await client.http.delete(address)).status_code == 204
+    refused = [await client.http.get(f"{address}/archive"), await client.http.delete(address)]
+    refused += [
+        await client.http.delete(f"/training_runs/{model}/checkpoints/{name}") for name in ("state/w", "%2e%2e")
+    ]
+    assert {each.status_code for each in refused} <= {400, 404}
+    assert (await client.done(save, {"model_id": model, "path": "w"}))["path"] == str(path)
 
 
 def test_paths_name_weights_of_this_server_only():
