@@ -13,6 +13,7 @@ BENCHES = (
     "ray_workers",
     "ray_demo",
     "gateway",
+    "engines",
     "ceiling",
     "sampler",
     "deterministic",

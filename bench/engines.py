@@ -2,8 +2,9 @@
 
     python -m bench.engines [PROGRAM]
 
-The engines are processes without a model, which answer at once. With PROGRAM, that of `vllm-router`, the same calls go
-through it, too: with `consistent_hash` and X-Session-ID, over `/v1/completions`. Compare figures with the load.
+The engines are processes without a model, which answer at once; or eight calls at a time, each after a tenth of a
+second, to see what a second engine adds. With PROGRAM, that of `vllm-router`, the same calls go through it, too: with
+`consistent_hash` and X-Session-ID, over `/v1/completions`. Compare figures with the load.
 """
 
 import asyncio
@@ -33,9 +34,11 @@ Calls = Callable[[float], Call]
 Way = Callable[["Engines"], AbstractAsyncContextManager[tuple[Calls, Call]]]
 """Opens a way to several engines, and beside it a call straight to the first one, by the same client."""
 SESSIONS, TURNS, CALLS = 48, 5, 300
+SECONDS = 0.1
+"""Of an answer, where a second engine is to be seen."""
 _SERVER = """
 import asyncio, json, sys
-sick = False
+sick, places = False, asyncio.Semaphore(8)
 async def serve(reader, writer):
     global sick
     try:
@@ -49,7 +52,8 @@ async def serve(reader, writer):
             elif head.startswith(b"POST") and sick:
                 status = "500 Sick"
             elif head.startswith(b"POST"):
-                await asyncio.sleep(float(json.loads(body).get("priority") or 0))
+                async with places:
+                    await asyncio.sleep(float(json.loads(body).get("priority") or 0))
                 seen |= {"id": "r", "object": "text_completion", "created": 1, "model": "m"}
                 seen["choices"] = [{"index": 0, "text": "", "token_ids": [int(sys.argv[1])], "finish_reason": "stop"}]
             data = json.dumps(seen).encode()
@@ -198,6 +202,20 @@ async def figures(way: Way) -> dict[str, object]:
     return found
 
 
+async def rate(way: Way, count: int) -> float:
+    """Calls in a second through so many engines, from many sessions at once."""
+    async with AsyncExitStack() as stack:
+        engines = Engines(count)
+        stack.callback(engines.kill)
+        await engines.ready()
+        calls, _ = await stack.enter_async_context(way(engines))
+        call = calls(SECONDS)
+        await asyncio.gather(*(call(f"w{at}") for at in range(SESSIONS)))
+        began = time.perf_counter()
+        await asyncio.gather(*(call(f"s{at}") for at in range(CALLS)))
+        return round(CALLS / (time.perf_counter() - began), 1)
+
+
 async def _ms(call: Call) -> float:
     began = time.perf_counter()
     await call("s0")
@@ -217,7 +235,8 @@ async def main() -> None:
     if sys.argv[1:]:
         ways |= {"vllm-router": lambda engines: router(sys.argv[1], engines)}
     for name, way in ways.items():
-        print(json.dumps({"way": name, **await figures(way), "load": round(os.getloadavg()[0], 1)}))
+        rates = {f"calls a second, {count} engines": await rate(way, count) for count in (1, 2)}
+        print(json.dumps({"way": name, **await figures(way), **rates, "load": round(os.getloadavg()[0], 1)}))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from bench import disk, gpu, growth, hand_over, judge, many_rollouts, overlap, real, sampler
+from bench import disk, engines, gpu, growth, hand_over, judge, many_rollouts, overlap, real, sampler
 from bench.busy import busy
 from bench.ceiling import Pass, rows_of, seconds_of
 from bench.learner import groups_of, model_of
@@ -213,6 +213,15 @@ def test_the_learner_and_plain_transformers_train_on_the_same_rows(monkeypatch, 
         assert found["seconds"] > 0
         assert found["cpu_seconds"] > 0
         assert found["peak_mb"] > 100
+
+
+@pytest.mark.bench
+async def test_engines_are_measured():
+    """Each conversation stays, and no call fails, whatever a busy machine makes of the rates."""
+    found = await engines.figures(engines.own)
+    assert found["kept"] == engines.SESSIONS
+    assert found["failed while one is sick, of 100"] == found["lost by a kill, of 12"] == 0
+    assert await engines.rate(engines.own, 2) > 0
 
 
 @pytest.mark.bench
