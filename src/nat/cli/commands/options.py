@@ -73,7 +73,21 @@ def json_path(_context: click.Context, _option: click.Parameter, text: str) -> s
     return text
 
 
-class _UnlessResumed(click.Option):
+class _ConfigFile(click.Option):
+    """The required file; without its option it is an argument, and no command takes those."""
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        try:
+            return super().handle_parse_result(ctx, opts, args)
+        except click.MissingParameter as error:
+            if not args:
+                raise
+            raise click.UsageError(f"Missing option '--config_file'. Write `--config_file {args[0]}`.", ctx) from error
+
+
+class _UnlessResumed(_ConfigFile):
     """An option that is required unless a run goes on, which knows its own."""
 
     def handle_parse_result(
@@ -89,6 +103,7 @@ class _UnlessResumed(click.Option):
 _config_file = partial(
     click.option,
     "--config_file",
+    cls=_ConfigFile,
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The YAML that describes the workflow.",
