@@ -91,6 +91,8 @@ def test_two_roles_learn_on_one_base(tmp_path: Path) -> None:
         options = ["-o", "llms.planner", block, "-o", "llms.worker", block, "-o", "finetuning.num_epochs", "10"]
         printed = finetune(tmp_path / "run", "0.38.0", *options, config=example / "config.yml", cwd=example)
         assert "Improved:" in printed, printed[-3000:]
+    named = {json.loads(path.read_text())["state"] for path in tmp_path.glob("run/**/tinker.json")}
+    assert len(list(tmp_path.glob("out/*/*/weights/*"))) == len(named), "the server keeps the states that are named"
     for role in ("planner", "worker"):
         [folder] = tmp_path.glob(f"run/2*/llms/{role}")
         command = [sys.executable, "-c", NAT, "runs", "export", str(folder), "--output", str(tmp_path / role)]

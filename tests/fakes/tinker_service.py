@@ -69,7 +69,7 @@ class FakeTinker:
         """Weights saved for sampling, by a redirect; the archive lacks `target_modules`, as SkyRL's does."""
         url = request.url
         if request.method == "DELETE":
-            self.deleted.append(url.path.rpartition("/checkpoints/")[2])
+            self.deleted.append(tuple(url.path.partition("/training_runs/")[2].split("/checkpoints/")))
             raise httpx.ConnectError("the server has ended its connection", request=request)
         self.asked_for_archives += url.path.endswith("/archive")
         match self.archives:

@@ -40,7 +40,7 @@ class Normalization(NamedTuple):
 
 def probed(service: Service, vocab_size: int, rank: int) -> Normalization:
     """Measure it, with ten requests of one or two short rows; EngineFailed if it is neither of the two."""
-    adapter = Adapter(service, rank=rank).begin()
+    adapter = Adapter(service, rank=rank).begin(save=False)
     before = _scored(adapter, vocab_size)
     short, long = (_row(vocab_size, size, before) for size in (SHORT, LONG))
     # A step without a rate shows the norm and changes nothing.
@@ -69,7 +69,7 @@ def supports(service: Service, loss: str, config: Mapping[str, float], vocab_siz
     row = _row(vocab_size, SHORT, -1.0)
     masked = row._replace(inputs={**row.inputs, "sequence_ratio_mask": row.inputs["advantages"]})
     try:
-        Adapter(service, rank=1).begin().forward_backward([masked], loss, config)
+        Adapter(service, rank=1).begin(save=False).forward_backward([masked], loss, config)
     except EngineFailed:
         return False
     return True

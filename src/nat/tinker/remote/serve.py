@@ -6,8 +6,8 @@ import logging
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -63,7 +63,26 @@ class _Place(BaseModel):
 
 
 class RemoteCheckpoints(Checkpoints):
-    """Checkpoints whose weights are on the server, and here, too, if it gives an archive of them."""
+    """Checkpoints whose weights are on the server, and here, too, if it gives an archive of them.
+
+    The server keeps the states that a checkpoint or an export in the run's folder names.
+    """
+
+    def __init__(self, folder: Path, adapter: Adapter, *, keep_last: int | None) -> None:
+        super().__init__(folder, keep_last=keep_last)
+        self._adapter = adapter
+
+    def save(self, loaded: LoadedModel, learner: Learner, jobs: list[JobState], *, number: int | None = None) -> Path:
+        target = super().save(loaded, learner, jobs, number=number)
+        with suppress(CheckpointDamaged):  # then nobody knows what it names
+            self._adapter.keep_only({_place(path.parent).state for path in self.folder.parent.rglob(REMOTE_WEIGHTS)})
+        return target
+
+    def delete(self, numbers: Iterable[int]) -> None:
+        for number in (gone := list(numbers)):
+            with suppress(CheckpointDamaged):
+                self._adapter.saved.add(_place(self.folder / self._layout.name(number)).state)
+        super().delete(gone)
 
     def _write(self, target: Path, loaded: LoadedModel, learner: Learner, jobs: list[JobState]) -> None:
         with replacing_folder(target) as folder:
@@ -91,7 +110,7 @@ def open_remote(options: TinkerRemoteOptions, _: Endpoint, *, connected: Service
     probe = Probe(lambda model, rows: [engine.score(model, rows)])  # there is no engine yet
     learner, found = RemoteLearner(loaded, adapter, probe), None
     if options.output_dir is not None:
-        checkpoints = RemoteCheckpoints(options.output_dir / CHECKPOINTS, keep_last=options.keep_last)
+        checkpoints = RemoteCheckpoints(options.output_dir / CHECKPOINTS, adapter, keep_last=options.keep_last)
         found = resumed(checkpoints, options)
         remove_unfinished(options.output_dir / EXPORTS)
     if found is not None:

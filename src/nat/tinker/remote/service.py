@@ -67,6 +67,17 @@ class Service(NamedTuple):
     transport: httpx.BaseTransport | None = None
     """Of downloads."""
 
+    @property
+    def key(self) -> dict[str, str]:
+        """The header with the key."""
+        key = self.options.tinker_api_key
+        return {} if key is None else {"X-API-Key": key.get_secret_value()}
+
+    def http(self) -> DirectClient:
+        """A client of what the server has saved, which the official one does not download."""
+        address = f"{self.options.tinker_url.rstrip('/')}/api/v1/training_runs"
+        return DirectClient(most=_MOST, timeout=_DOWNLOAD_SECONDS, transport=self.transport, base_url=address)
+
     def base(self) -> Sampler:
         """The base model without an adapter."""
         with _calling("create_sampling_client"):
@@ -82,18 +93,21 @@ class Adapter:
         self._client: Any = None
         self._has_archives = True
         self.state = ""
+        self.saved: set[str] = set()
+        """States that were saved, and are there still."""
         self.sent: Counter[str] = Counter()
         """Requests and tokens of updates, by the names of their metrics."""
 
-    def begin(self, state: str | None = None) -> "Adapter":
-        """Begin with a new adapter, or with saved weights and a new optimizer."""
+    def begin(self, state: str | None = None, *, save: bool = True) -> "Adapter":
+        """Begin with a new adapter, or with saved weights and a new optimizer; a trial saves none."""
         client, base = self.service.client, self.service.options.base_model
         with _calling("making an adapter"):
             if state is None:
                 self._client = _ready(client.create_lora_training_client(base, rank=self.rank, seed=self._seed))
             else:
                 self._client = _ready(client.create_training_client_from_state(state))
-        self.save()
+        if save:
+            self.save()
         return self
 
     def resume(self, state: str) -> None:
@@ -106,6 +120,13 @@ class Adapter:
         """Save weights and optimizer."""
         with _calling("save_state"):
             self.state = str(self._client.save_state(uuid4().hex).result().path)
+            self.saved.add(self.state)
+
+    def keep_only(self, states: set[str]) -> None:
+        """Delete the other states that were saved; the newest stays."""
+        for state in self.saved - states - {self.state}:
+            self._delete(state)
+            self.saved.remove(state)
 
     def forward_backward(
         self, data: Sequence[Datum], loss: str, config: Mapping[str, float], *, gradient: bool = True
@@ -143,21 +164,22 @@ class Adapter:
         with _calling("downloading weights"):
             path = self._client.save_weights_for_sampler(uuid4().hex).result().path
             run, *_, name = path.removeprefix("tinker://").split("/")
-            url, key = self.service.options.tinker_url.rstrip("/"), self.service.options.tinker_api_key
-            headers = {} if key is None else {"X-API-Key": key.get_secret_value()}
-            with DirectClient(most=_MOST, timeout=_DOWNLOAD_SECONDS, transport=self.service.transport) as http:
-                saved = f"{url}/api/v1/training_runs/{run}/checkpoints"
-                answer = http.get(f"{saved}/{name}/archive", headers=headers)
+            with self.service.http() as http:
+                answer = http.get(f"/{run}/checkpoints/{name}/archive", headers=self.service.key)
                 if answer.has_redirect_location:  # to a signed address, which must not see the key
                     answer = http.get(answer.url.join(answer.headers["location"]))
-                with suppress(httpx.HTTPError):  # then it stays there
-                    http.delete(f"{saved}/sampler_weights/{name}", headers=headers)
+            self._delete(path)
         if answer.is_success:
             return answer.content
         self._has_archives = answer.status_code not in _NO_ARCHIVES
         if self._has_archives:
             logger.warning("no archive of %s, as the server answered %d", path, answer.status_code)
         return None
+
+    def _delete(self, path: str) -> None:
+        run, _, checkpoint = path.removeprefix("tinker://").partition("/")
+        with suppress(httpx.HTTPError), self.service.http() as http:  # it stays there where a server cannot
+            http.delete(f"/{run}/checkpoints/{checkpoint}", headers=self.service.key)
 
     def _sent(self, datum: Datum) -> Any:
         types = self.service.types

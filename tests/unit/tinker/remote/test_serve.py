@@ -82,6 +82,23 @@ async def test_a_job_changes_what_is_served_and_is_resumed(start, remote_options
         assert trained(jobs, groups, "job-2").policy_version == "tiny@2"
 
 
+async def test_the_server_keeps_the_states_that_the_run_s_folder_names(start, remote_options, groups):
+    """Those of pruned checkpoints are deleted, also after a restart; not that of an export."""
+    made, deleted = [], []
+    for resume, names in ((False, ["job-1", "job-2"]), (True, ["job-3"])):
+        with backend(remote_options(keep_last=1, resume=resume), service := start()) as (http, jobs):
+            made += [] if resume else [jobs.learner.adapter.state]
+            for name in names:
+                assert trained(jobs, groups, name).status == "completed"
+                made.append(jobs.learner.adapter.state)
+                if name == "job-1":
+                    await http.post("/v1/training/export", json={"name": "model"})
+        deleted += [f"tinker://{run}/{name}" for run, name in service.client.deleted]
+    named = {json.loads(path.read_text())["state"] for path in remote_options().output_dir.rglob("tinker.json")}
+    assert named == {made[1], made[3]}
+    assert {path for path in deleted if "/weights/" in path} == {made[0], made[2]}
+
+
 async def test_an_export_and_a_checkpoint_name_the_weights_on_the_server(start, remote_options, groups):
     """They can be the `model` of another backend, which serves them; a damaged one is an error."""
     service = start()
@@ -113,7 +130,8 @@ async def test_an_archive_becomes_an_adapter_that_peft_loads_whole(start, remote
     with backend(remote_options(), service) as (_, jobs):
         trained(jobs, groups, "job-1")
         kept = (await jobs.keep_best()).path
-        assert len(set(service.client.deleted)) == service.client.asked_for_archives > 0
+        deleted = {name for _, name in service.client.deleted if name.startswith("sampler_weights/")}
+        assert len(deleted) == service.client.asked_for_archives > 0
         scores = jobs.learner.adapter.sampler().score([5, 6, 7, 8])
     assert set(json.loads((Path(kept) / ADAPTER_CONFIG).read_text())["target_modules"]) == ALL_MODULES
     target = remote_options().output_dir / "exported"
