@@ -57,7 +57,7 @@ _DECODED = 1.5
 """Bytes per four-bit weight that decoding leaves as holes between the activations, on a CPU (measured)."""
 _GROWN = 1.25
 """Slots of running sequences grow by half, so a quarter is unused on average."""
-_ENCODED = 28
+_ENCODED = 14
 """Bytes per weight of the largest tensor while its moments are packed into eight bits."""
 _FETCHED = 4, 16
 """Likewise, of its offloaded state while it is on the GPU: besides those, and without packing."""

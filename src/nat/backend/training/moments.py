@@ -22,6 +22,8 @@ KINDS = ("step", "exp_avg", "exp_avg_sq", "exp_avg_code", "exp_avg_largest", "ex
 """Names of the tensors that moments are stored as."""
 _STEPS = 8
 """Codes per factor of two."""
+_PART = 2**15
+"""Blocks that are packed or unpacked at once: what this takes besides does not grow with the parameter."""
 _SIGNED, _UNSIGNED = 127, 255
 """The code of a block's largest magnitude, with and without a sign; zero is the code of zero."""
 
@@ -65,12 +67,17 @@ def _encode(values: Tensor, top: int, random: torch.Generator) -> tuple[Tensor, 
     """Codes [N, B], int8 with a sign or uint8 without, and the largest magnitude of each block [N]."""
     flat = values.flatten()
     blocks_NB = F.pad(flat, (0, -len(flat) % MOMENT_BLOCK)).view(-1, MOMENT_BLOCK)
+    codes, largest = zip(*(_encode_part(part, top, random) for part in torch.split(blocks_NB, _PART)), strict=True)
+    return torch.cat(codes), torch.cat(largest)
+
+
+def _encode_part(blocks_NB: Tensor, top: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
     size_NB = blocks_NB.abs()
     largest_N = size_NB.amax(1)
     exact_NB = (
-        (size_NB / largest_N.clamp(min=torch.finfo(values.dtype).tiny).unsqueeze(1)).log2_().mul_(_STEPS).add_(top)
+        (size_NB / largest_N.clamp(min=torch.finfo(size_NB.dtype).tiny).unsqueeze(1)).log2_().mul_(_STEPS).add_(top)
     )
-    drawn_NB = torch.rand(exact_NB.shape, generator=random, device=values.device, dtype=exact_NB.dtype)
+    drawn_NB = torch.rand(exact_NB.shape, generator=random, device=exact_NB.device, dtype=exact_NB.dtype)
     code_NB = exact_NB.add_(drawn_NB).floor_()
     if top == _UNSIGNED:
         return code_NB.clamp_(1, top).mul_(size_NB > 0).to(torch.uint8), largest_N
@@ -79,6 +86,11 @@ def _encode(values: Tensor, top: int, random: torch.Generator) -> tuple[Tensor, 
 
 def _decode(code_NB: Tensor, largest_N: Tensor, like: Tensor) -> Tensor:
     top = _UNSIGNED if code_NB.dtype == torch.uint8 else _SIGNED
-    number_NB = code_NB.to(largest_N.dtype)
-    size_NB = ((number_NB.abs() - top) / _STEPS).exp2_().mul_(largest_N.unsqueeze(1))
-    return size_NB.mul_(number_NB.sign()).flatten()[: like.numel()].view_as(like)
+    found_NB = torch.empty(code_NB.shape, dtype=largest_N.dtype, device=code_NB.device)
+    for codes_NB, sizes_N, part_NB in zip(
+        *(torch.split(each, _PART) for each in (code_NB, largest_N, found_NB)), strict=True
+    ):
+        number_NB = codes_NB.to(sizes_N.dtype)
+        size_NB = ((number_NB.abs() - top) / _STEPS).exp2_().mul_(sizes_N.unsqueeze(1))
+        part_NB.copy_(size_NB.mul_(number_NB.sign()))
+    return found_NB.flatten()[: like.numel()].view_as(like)

@@ -37,6 +37,17 @@ def test_values_are_rounded_by_at_most_a_step():
         assert bool((got[exact == 0] == 0).all())
 
 
+def test_packing_in_parts_gives_the_same_bits(monkeypatch):
+    """So what it takes besides does not grow with the parameter; blocks at a part's edge are whole."""
+    torch.manual_seed(0)
+    average = torch.randn(128 * 7 + 5)
+    whole = moments(average, average.square()).pack8()
+    monkeypatch.setattr("nat.backend.training.moments._PART", 2)
+    parts = moments(average, average.square()).pack8()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert torch.equal(Moments.load(parts, average).square, Moments.load(whole, average).square)
+
+
 def test_the_smallest_squares_stay_above_zero():
     """AdamW divides by their root; a mean far below the others of its block is zero."""
     average = torch.tensor([1.0, 1e-6, -1e-6, 0.0])
