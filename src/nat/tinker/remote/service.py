@@ -20,7 +20,7 @@ from nat.wire.numbers import is_logprob
 
 logger = logging.getLogger(__name__)
 
-_DOWNLOAD_SECONDS, _MOST = 600.0, 2**33
+_DOWNLOAD_SECONDS, _DELETE_SECONDS, _MOST = 600.0, 10.0, 2**33
 """The most bytes of an archive."""
 _NO_ARCHIVES = {404, 405, 501}
 """Answers of a server that has none."""
@@ -179,7 +179,7 @@ class Adapter:
     def _delete(self, path: str) -> None:
         run, _, checkpoint = path.removeprefix("tinker://").partition("/")
         with suppress(httpx.HTTPError), self.service.http() as http:  # it stays there where a server cannot
-            http.delete(f"/{run}/checkpoints/{checkpoint}", headers=self.service.key)
+            http.delete(f"/{run}/checkpoints/{checkpoint}", headers=self.service.key, timeout=_DELETE_SECONDS)
 
     def _sent(self, datum: Datum) -> Any:
         types = self.service.types
