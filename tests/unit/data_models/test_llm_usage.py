@@ -18,7 +18,8 @@ def test_usages_add_up_by_llm():
 def test_prices_are_those_of_a_million_tokens_and_of_a_call():
     """An LLM without a price is free."""
     prices = {"a": PriceConfig(prompt=1.0, completion=10.0, call=0.25)}
-    assert price_of([{"a": SOME, "b": SOME}, {"a": LLMUsage(calls=4)}], prices) == pytest.approx(0.3 + 1.0 + 0.5 + 1.0)
+    used = {"rollout": {"a": SOME, "b": SOME}, "judge": {"a": LLMUsage(calls=4)}}
+    assert price_of(used, prices) == pytest.approx(0.3 + 1.0 + 0.5 + 1.0)
 
 
 @pytest.mark.parametrize(
