@@ -76,14 +76,19 @@ async def test_an_agent_that_leaves_tasks_behind(tmp_path):
     """They end with the workflow at the latest, and what they raise or say later is no part of a rollout."""
     left = []
 
-    async def later(ask):
+    async def later(ask, answered):
+        await answered.wait()
         await asyncio.sleep(0.05)
         await ask("late")
         raise RuntimeError("nobody waits for this")
 
     async def run(question, ask):
-        left.extend([asyncio.create_task(later(ask)), asyncio.create_task(asyncio.sleep(3600))])
-        return await ask(question)
+        answered = asyncio.Event()
+        left.extend([asyncio.create_task(later(ask, answered)), asyncio.create_task(asyncio.sleep(3600))])
+        try:
+            return await ask(question)
+        finally:
+            answered.set()
 
     coin = Coin()
     async with OpenAIServer(lambda request: Say() if request.last_text == "late" else coin(request)) as server:

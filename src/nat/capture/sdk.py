@@ -37,6 +37,9 @@ class SDKAsyncClient(httpx.AsyncClient):
         options |= {"stream": True, "follow_redirects": False}
         client = self._loops.of_running_loop()
         response = await (super().send(request, **options) if client is None else client.send(request, **options))
+        if self.is_closed:  # while it was connecting, so that the pool does not know its connection
+            await _drop(response)
+            raise RuntimeError("the client was closed during the request")
         response.stream, response.encoding = _SDKChunks(response, self._most), TEXT
         try:
             if response.has_redirect_location:
@@ -75,6 +78,13 @@ class SDKClient(httpx.Client):
 
 class _SDKChunks(BoundedChunks, httpx.AsyncByteStream, httpx.SyncByteStream):
     error = httpx.RemoteProtocolError
+
+
+async def _drop(response: httpx.Response) -> None:
+    """Close a response, and its connection with it."""
+    await response.aclose()
+    if (stream := response.extensions.get("network_stream")) is not None:
+        await stream.aclose()
 
 
 def _direct(options: dict[str, Any]) -> dict[str, Any]:

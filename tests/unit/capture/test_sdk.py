@@ -45,6 +45,20 @@ def blocking_chat(http, url: str) -> None:
         client.chat.completions.create(model="m", messages=MESSAGES)
 
 
+@pytest.mark.parametrize("turns", range(24))
+async def test_a_client_that_is_closed_leaves_no_connection(turns):
+    """A task that an agent has left behind may be connecting then: its call fails, and its connection is closed."""
+    async with OpenAIServer() as server:
+        http = SDKAsyncClient()
+        call = asyncio.create_task(http.post(f"{server.base_url}/chat/completions", json=BODY))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await http.aclose()
+        await asyncio.wait([call])
+        assert call.exception() is not None or call.result().is_success
+        await asyncio.wait_for(asyncio.gather(*server._connections), 10)
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_forwards_nothing_and_says_so(steps, tap, status):
     """A server cannot send a prompt and a key to another one; the error says where it wanted to, without a query."""
