@@ -4,6 +4,7 @@ Some of its releases from 0.25 on answer a call with a client, others with a fut
 """
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 _DOWNLOAD_SECONDS, _DELETE_SECONDS, _MOST = 600.0, 10.0, 2**33
 """The most bytes of an archive."""
+_SAVED = re.compile(r"tinker://([\w:-][\w:.-]*)/((?:sampler_)?weights/[\w-][\w.-]*)", re.ASCII)
 _NO_ARCHIVES = {404, 405, 501}
 """Answers of a server that has none."""
 _GOES_ON = "look at its log; `nat finetune --resume` goes on from the last state"
@@ -177,9 +179,10 @@ class Adapter:
         return None
 
     def _delete(self, path: str) -> None:
-        run, _, checkpoint = path.removeprefix("tinker://").partition("/")
+        if (found := _SAVED.fullmatch(path)) is None:  # a run's folder may be of others, and the key opens more
+            return
         with suppress(httpx.HTTPError), self.service.http() as http:  # it stays there where a server cannot
-            http.delete(f"/{run}/checkpoints/{checkpoint}", headers=self.service.key, timeout=_DELETE_SECONDS)
+            http.delete(f"/{found[1]}/checkpoints/{found[2]}", headers=self.service.key, timeout=_DELETE_SECONDS)
 
     def _sent(self, datum: Datum) -> Any:
         types = self.service.types

@@ -30,6 +30,7 @@ from nat.backend.training.learner import Learner
 from nat.backend.training.loss import ByRow
 from nat.errors import BatchRefused, ModelNotPrepared, ModelNotServed, NameRefused, TooManyModels
 from nat.files import remove_folder, replacing_folder
+from nat.secrets import excerpt
 from nat.tinker.options import TinkerServeOptions
 from nat.tinker.server.wire import AdamParams
 from nat.wire.model_folder import ADAPTER_CONFIG, hub_model, is_adapter
@@ -45,6 +46,7 @@ UNNAMED = "_unnamed-"
 _PATH = re.compile(
     rf"tinker://([0-9a-f]{{32}}):train:(\d{{1,9}})/(weights|sampler_weights)/((?:{UNNAMED})?{FILE_NAME})", re.ASCII
 )
+_SEEN_CHARS = 200
 T = TypeVar("T")
 
 
@@ -62,7 +64,8 @@ class WeightsPath(NamedTuple):
     def parse(cls, text: str) -> "WeightsPath":
         """Read a path; NameRefused if it is none of this server's."""
         if (found := _PATH.fullmatch(text)) is None:
-            raise NameRefused(f"{text!r} is no path of saved weights, as tinker://MODEL/weights/NAME is")
+            seen = excerpt(repr(text), _SEEN_CHARS)
+            raise NameRefused(f"{seen} is no path of saved weights, as tinker://MODEL/weights/NAME is")
         session, number, kind, name = found.groups()
         return cls(f"{session}:train:{number}", kind, name)
 
@@ -177,8 +180,9 @@ class TinkerModels(Models):
         return self.worker.run_exclusive(run)
 
     def delete(self, path: WeightsPath) -> Future[None]:
-        """Delete saved weights."""
-        return self.worker.run_exclusive(lambda: self._remove(self.folder(path)))
+        """Delete saved weights; ModelNotServed at once if they are not there, since the deletion waits for answers."""
+        folder = self.folder(path)
+        return self.worker.run_exclusive(lambda: self._remove(folder))
 
     def saved(self, model_id: str = "*:train:*") -> list[WeightsPath]:
         """The saved weights of a model, or of all."""

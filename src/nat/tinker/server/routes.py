@@ -1,12 +1,13 @@
 """The routes of Tinker's protocol, for clients from 0.20 (JSON) to 0.38 (protobuf)."""
 
 import asyncio
+import os
 import tarfile
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -293,12 +294,17 @@ def _saved_path(http: HttpRequest) -> WeightsPath:
 
 
 def _archive(folder: Path) -> Iterator[bytes]:
-    with tempfile.TemporaryFile() as file:
-        with tarfile.open(fileobj=file, mode="w") as archive:
-            for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
-                archive.add(folder / name, name)
-        file.seek(0)
-        yield from iter(partial(file.read, 2**20), b"")
+    """A tar archive of an adapter, as it is read: a slow client takes neither disk nor memory."""
+    with ExitStack() as stack:
+        names = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
+        files = [stack.enter_context((folder / name).open("rb")) for name in names]  # readable when deleted
+        for name, file in zip(names, files, strict=True):
+            entry = tarfile.TarInfo(name)
+            entry.size = os.fstat(file.fileno()).st_size
+            yield entry.tobuf()
+            yield from iter(partial(file.read, 2**20), b"")
+            yield bytes(-entry.size % tarfile.BLOCKSIZE)
+    yield bytes(2 * tarfile.BLOCKSIZE)
 
 
 def _sampler_id(path: WeightsPath | None) -> str:

@@ -35,6 +35,17 @@ def test_the_base_model_must_be_one_of_the_server_s(installed, remote_options):
         connect(remote_options(base_model="tiny"))
 
 
+@pytest.mark.parametrize(
+    "state", ["tinker://../../v1/weights/x", "tinker://run/weights/..", "tinker://run/weights/a/../../b", "", "x?y=1"]
+)
+def test_a_folder_of_others_cannot_have_anything_else_deleted(start, state):
+    """The state of a pruned checkpoint is read from a file, and the request has the user's key."""
+    adapter = Adapter(service := start(), rank=4).begin()
+    adapter.saved |= {state, "tinker://run:train:0/weights/step-1"}
+    adapter.keep_only(set())
+    assert service.client.deleted == [("run:train:0", "weights/step-1")]
+
+
 def test_errors_of_the_client_become_ours(start):
     """With what was called; nothing of the client's own classes reaches a user."""
     adapter = Adapter(start(fails=["optim_step"]), rank=4).begin()
