@@ -130,8 +130,9 @@ installs: install
 torture: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m conformance.torture
 
-# The pages of `nat ui` in Debian's Chromium (its package is `chromium`), with axe; left out, and says so, where there is none.
+# The pages of `nat ui` in Debian's Chromium (its package is `chromium`), with axe; where there is none, nothing would be tested.
 ui: install
+	command -v chromium > /dev/null || { echo "make ui: there is no chromium; Debian's package is \`chromium\`" >&2; exit 1; }
 	$(BIN)/python -m conformance.environments dashboard
 	$(BIN)/pytest conformance/dashboard
 
