@@ -107,7 +107,7 @@ traces: install
 	$(BIN)/python -m conformance.environments traces
 	$(BIN)/pytest conformance/traces
 
-# The pictures of their dashboards for docs/guides/trackers, of the newest run of `make demo`, in Debian's Chromium.
+# The pictures of their dashboards for docs/recipes/trackers, of the newest run of `make demo`, in Debian's Chromium.
 pictures: install
 	$(BIN)/python -m conformance.environments trackers dashboard
 	$(BIN)/python -m conformance.trackers.screenshots
@@ -150,7 +150,7 @@ lint: install
 docs: install
 	$(BIN)/python docs/make_reference.py
 
-# Speed figures for docs/performance.md (needs a quiet machine), and how often the verdict is wrong.
+# Speed figures for docs/evidence/speed.md (needs a quiet machine), and how often the verdict is wrong.
 bench: install
 	$(BIN)/python -m bench
 

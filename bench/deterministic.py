@@ -1,6 +1,6 @@
 """What `deterministic: true` costs: answers of the embedded engine, and an update, with and without it.
 
-    python -m bench.deterministic                        # all cases; --write puts them into docs/performance.md
+    python -m bench.deterministic                        # all cases; --write puts them into docs/evidence/speed.md
     python -m bench.deterministic --shape tiny --write
 
 Processor seconds of one thread, so that other work on the machine counts for little; the rounds of both alternate, and
@@ -37,11 +37,11 @@ HEAD = ["| shape, dtype: what | default, s | deterministic, s | factor | measure
 
 
 def main() -> None:
-    """Print the table; with --write, its rows replace those of the same cases in docs/performance.md."""
+    """Print the table; with --write, its rows replace those of the same cases in docs/evidence/speed.md."""
     parser = argparse.ArgumentParser(prog="python -m bench.deterministic", description=main.__doc__)
     parser.add_argument("--shape", default="", help="only shapes whose name and dtype contain this text")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of a case; the fastest counts")
-    parser.add_argument("--write", action="store_true", help="put the rows into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="put the rows into docs/evidence/speed.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{machine()}\n\n" + "\n".join(HEAD), flush=True)

@@ -29,12 +29,12 @@ HEAD = ["| what grows: case | seconds | each step, ms | MB |", "|---|---:|---:|-
 
 
 def main() -> None:
-    """Print the table; with --write, its rows replace those of the same cases in docs/performance.md."""
+    """Print the table; with --write, its rows replace those of the same cases in docs/evidence/speed.md."""
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description=main.__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="smollm2-135m")
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the sampler; updates are in float32")
     parser.add_argument("--case", choices=("prompt", "turns", "chats", "rows"), nargs="+", help="only what grows so")
-    parser.add_argument("--write", action="store_true", help="put the rows into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="put the rows into docs/evidence/speed.md")
     options = parser.parse_args()
     shape, cases = options.shape, options.case or ["prompt", "turns", "chats", "rows"]
     print(f"{machine()}, {now()}; {shape}, {options.dtype}\n\n" + "\n".join(HEAD), flush=True)

@@ -4,7 +4,7 @@
     python -m bench.hand_over --shapes tiny --write
 
 Learner and sampler share the weights, so nothing is copied; what grows is the checkpoint. Each case is the epoch of
-`bench.gpu_case` in a process of its own, on a CPU with one thread; `--write` puts the rows into docs/performance.md.
+`bench.gpu_case` in a process of its own, on a CPU with one thread; `--write` puts the rows into docs/evidence/speed.md.
 """
 
 import argparse

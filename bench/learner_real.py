@@ -1,6 +1,6 @@
 """Tokens per second and peak memory of an update at a real model's shape, beside plain transformers.
 
-    python -m bench.learner_real --write                                # the table of docs/performance.md
+    python -m bench.learner_real --write                                # the table of docs/evidence/speed.md
     python -m bench.learner_real 8x512 --dtypes float32 --weights full  # two lines of it
 
 Each side runs in its own process, one after the other, on the same rows, in which every token but the first was
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--weights", nargs="+", choices=["full", "LoRA"], default=["full", "LoRA"])
     parser.add_argument("--checkpointing", nargs="+", type=json.loads, default=[False, True], metavar="true|false")
-    parser.add_argument("--write", action="store_true", help="put the rows into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="put the rows into docs/evidence/speed.md")
     options = parser.parse_args()
     print("\n".join(HEAD))
     for size, dtype, weights, again in product(options.sizes, options.dtypes, options.weights, options.checkpointing):

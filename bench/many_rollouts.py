@@ -71,11 +71,11 @@ SIZES = (Size(100, 1000), Size(1, 100_000), Size(1, 100_000, killed=True))
 
 
 def main() -> None:
-    """Print the table; with --write, its rows replace those of the same cases in docs/performance.md."""
+    """Print the table; with --write, its rows replace those of the same cases in docs/evidence/speed.md."""
     parser = argparse.ArgumentParser(prog="python -m bench.many_rollouts", description=main.__doc__)
     parser.add_argument("--rollouts", type=int, default=100_000, help="of each run")
     parser.add_argument("--case", default="", metavar="TEXT", help="only the lines that contain this text")
-    parser.add_argument("--write", action="store_true", help="put the rows into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="put the rows into docs/evidence/speed.md")
     options = parser.parse_args()
     print(f"{machine()}, {now()}\n\n" + "\n".join(HEAD), flush=True)
     rows = []

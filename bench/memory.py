@@ -1,6 +1,6 @@
 """The most memory of sampling and training, beside what `nat finetune --dry_run` predicts for it.
 
-    python -m bench.memory --write          # the table of docs/performance.md
+    python -m bench.memory --write          # the table of docs/evidence/speed.md
     python -m bench.memory --case tiny      # some of its lines
 
 Each case runs in its own process: it loads a model, samples and trains twice, as a backend does in two epochs.
@@ -106,7 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description=main.__doc__)
     parser.add_argument("--case", default="", metavar="TEXT", help="only the cases whose line contains this text")
     parser.add_argument("--parts", action="store_true", help="print also what each prediction consists of")
-    parser.add_argument("--write", action="store_true", help="put the rows into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="put the rows into docs/evidence/speed.md")
     options = parser.parse_args()
     print("\n".join(HEAD))
     for case in (case for case in CASES if options.case in str(case)):

@@ -1,4 +1,4 @@
-"""Write measured rows into the tables of docs/performance.md; what the machine was, and how busy."""
+"""Write measured rows into the tables of docs/evidence/speed.md; what the machine was, and how busy."""
 
 import os
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+PAGE = Path(__file__).parents[1] / "docs" / "evidence" / "speed.md"
 _FLAGS = {"avx512_bf16": "avx512_bf16", "amx_bf16": "AMX"}
 """Flags of /proc/cpuinfo that decide how fast bfloat16 is, and how people call them."""
 

@@ -55,7 +55,7 @@ CASES = (
 
 
 def main() -> None:
-    """Print the table; with --write, its rows replace those of the same cases in docs/performance.md."""
+    """Print the table; with --write, its rows replace those of the same cases in docs/evidence/speed.md."""
     parser = argparse.ArgumentParser(prog="python -m bench.sampler", description=main.__doc__)
     parser.add_argument("--case", default="", help="only cases whose name contains this text")
     parser.add_argument("--engine", choices=ENGINES, nargs="+", default=ENGINES)
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of a case; the fastest counts")
     parser.add_argument("--beside", type=int, default=0, metavar="N", help="compute in N other processes meanwhile")
     parser.add_argument("--nice", type=int, default=0, help="priority of those: 0 as usual, 19 the lowest")
-    parser.add_argument("--write", action="store_true", help="put the rows into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="put the rows into docs/evidence/speed.md")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # else a terminated bench would leave its servers behind
     if options.write and options.beside:

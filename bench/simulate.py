@@ -2,7 +2,7 @@
 
     python -m bench.simulate                              # the tables
     python -m bench.simulate --gpus 64 --price 4 --batch 4096 --costs my.toml
-    python -m bench.simulate --write                      # into docs/guides/scale.md
+    python -m bench.simulate --write                      # into docs/scale/index.md
 
 An engine computes prompts first, then steps that give each running chat a token, as slow as was measured with so many
 chats; further calls wait. A rollout stays at one engine. Rollouts start in order while their age allows, and updates
@@ -30,7 +30,7 @@ from typing import Any
 from bench.report import write_rows
 
 COSTS = Path(__file__).with_name("costs.toml")
-PAGE = Path(__file__).parents[1] / "docs" / "guides" / "scale.md"
+PAGE = Path(__file__).parents[1] / "docs" / "scale" / "index.md"
 SIZES = tuple(2**n for n in range(11))
 SHOWN = (1, 8, 64, 256, 1024)
 MODELS, STALENESS, LARGE_BATCH = ("8B", "70B"), (0, 1, 2), 8192

@@ -2,7 +2,7 @@
 
     python -m bench verdict
 
-Prints the tables of docs/concepts/validation.md. A cell has one number for each count of held-out examples.
+Prints the tables of docs/understand/verdict.md. A cell has one number for each count of held-out examples.
 
 Shapes: R simulated runs, N examples, B resamples.
 """

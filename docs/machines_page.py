@@ -36,7 +36,7 @@ HEAD = f"""\
 `make docs` generates this page with the code that predicts the memory in `nat finetune --dry_run`. The tables of
 GPUs are **computed alone**: no prediction for a GPU was compared with a measurement. On CPUs, predictions were
 compared with measurements of models up to
-0.5 billion weights; [Performance](../performance.md#memory) has them. Larger models on CPUs are computed, too.
+0.5 billion weights; [Performance](../evidence/speed.md#memory) has them. Larger models on CPUs are computed, too.
 
 A cell is the longest row (a conversation with its answers, in tokens) with which training fits into {SHARE:.0%} of the
 memory, of at most {MOST:,}; "no" means that not even {STEP} tokens fit. {CHATS} chats run at the same time, each as

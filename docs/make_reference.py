@@ -80,7 +80,7 @@ is.
 
 FOLLOWS_FOOT = """
 An adapter that needs an address or another key without a default must be written; its trajectory builder and its
-trainer follow. Types of plug-ins [declare what is usual](../guides/extending.md#what-a-yaml-may-leave-out) for them.
+trainer follow. Types of plug-ins [declare what is usual](../extend/index.md#what-a-yaml-may-leave-out) for them.
 
 `nat validate --config_file=config.yml --show` prints the file with all that follows, and the `config.resolved.yaml` of
 a run has it, too. `-o trainer_adapters.weights.training.learning_rate 1e-4` sets a key of a component that the file
@@ -113,7 +113,7 @@ METRICS_HEAD = """\
 # Metrics
 
 `make docs` generates this page from the code. Each epoch has these metrics under `metrics` in
-[`training_metrics.jsonl`](../concepts/run_folder.md#training_metricsjsonl) and in the journal. A metric that a server
+[`training_metrics.jsonl`](run_folder.md#training_metricsjsonl) and in the journal. A metric that a server
 does not report is absent. An adapter of your own may report any number under any name; the harness adds the prefix
 `train/` unless the name has one of the prefixes below.
 """
@@ -125,7 +125,7 @@ METRICS_OF_TEACHER = """\
 `distill` has these, too; the trainer adapter counts the requests.
 """
 METRICS_OF_SERVER = """\
-Updates on a [Tinker server](../guides/tinker.md) have these, too.
+Updates on a [Tinker server](../scale/tinker.md) have these, too.
 """
 METRICS_UPDATE = """\
 ## train/, from the embedded backend
@@ -145,17 +145,17 @@ ALGORITHMS_HEAD = """\
 This page is generated from the code by `make docs`.
 
 `training.algorithm` of the [local_trainer_adapter](configuration.md#local_trainer_adapter) names one of these
-algorithms, or one from a plug-in ([A loss of your own](../guides/extending.md#a-loss-of-your-own)). It sets the
+algorithms, or one from a plug-in ([A loss of your own](../extend/index.md#a-loss-of-your-own)). It sets the
 defaults in its row. Every setting that you name under `training` overrides them, factors included.
-[Rewards](../concepts/rewards.md#from-rewards-to-advantages) explains the factors. A factor with an algorithm's name
+[Rewards](../understand/rewards.md#from-rewards-to-advantages) explains the factors. A factor with an algorithm's name
 belongs to that algorithm; an algorithm with an empty cell does not use the factor, and refuses it.
 """
 
 CAUSES_HEAD = """\
 # Causes of a flat reward
 
-`make docs` generates this page from the code. [`nat diagnose`](../concepts/diagnosis.md) looks for these causes, in the
-order of a run's stages, over all epochs; [`nat probe`](../guides/probe.md) looks for those before the updates, in its
+`make docs` generates this page from the code. [`nat diagnose`](../recipes/flat_reward.md) looks for these causes, in the
+order of a run's stages, over all epochs; [`nat probe`](../recipes/probe.md) looks for those before the updates, in its
 one epoch. After each epoch, a run looks for those marked ‡ in its last epochs, and warns. Keys of `finetuning.guards`
 set the bounds of the ranges that name them. "Common practice" means the defaults and alarm levels that TRL, verl, DAPO
 and prime-rl share; "measured" means on the examples of this repository.
@@ -321,7 +321,7 @@ def _section(name: str, components: list[ComponentDescription]) -> Iterator[str]
         case "general":
             yield "Other keys of the toolkit, such as `telemetry.logging` and `front_end`, cause only a warning.\n"
             yield "### general.telemetry.tracing\n"
-            yield "Exporters by name: [traces](../guides/traces.md). It also names callbacks of `nat eval`, which are"
+            yield "Exporters by name: [traces](../recipes/traces.md). It also names callbacks of `nat eval`, which are"
             yield "registered under `register_eval_callback`. Other types cause only a warning.\n"
             yield from _types(ComponentGroup.EVAL_CALLBACKS, components, level=4)
         case "eval":

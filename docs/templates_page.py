@@ -35,7 +35,7 @@ HEAD = """\
 
 `NAT_TEMPLATES=FOLDER make docs` generates this page: it plays with public templates of model families, which the
 project does not store. The server is the real one; in place of a model, a script writes what the template itself would
-write, in tokens as no tokenizer would split it. [Which model needs what](../guides/model_families.md) says what to set.
+write, in tokens as no tokenizer would split it. [Which model needs what](../start/your_model.md) says what to set.
 The columns; a `-` stands for what a template does not have:
 
 - **format**: where the format of calls and thinking comes from, the template or a family that is known here; **none**

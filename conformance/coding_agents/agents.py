@@ -12,7 +12,7 @@ from nat.config.load import parse_config
 from nat.config.sources import parse_yaml
 from nat.plugins.command.config import CommandConfig
 
-PAGE = Page(ROOT / "docs" / "guides" / "coding_agents.md")
+PAGE = Page(ROOT / "docs" / "agents" / "coding_agents.md")
 
 
 @dataclass(frozen=True)

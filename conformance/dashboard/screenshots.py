@@ -1,4 +1,4 @@
-"""Take the pictures of docs/guides/dashboard.md: `python -m conformance.dashboard.screenshots RUN_DIR`."""
+"""Take the pictures of docs/recipes/dashboard.md: `python -m conformance.dashboard.screenshots RUN_DIR`."""
 
 import asyncio
 import sys

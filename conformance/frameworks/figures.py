@@ -1,6 +1,6 @@
 """Keep the figures of each framework's last run, and write the docs page from them.
 
-`python -m conformance.frameworks.figures` writes `docs/reference/frameworks.md`; `--check` compares.
+`python -m conformance.frameworks.figures` writes `docs/evidence/frameworks.md`; `--check` compares.
 """
 
 import fcntl
@@ -13,7 +13,7 @@ from conformance.frameworks.compare import differences
 from conformance.frameworks.driver import Played, names
 
 FILE = REPOSITORY / ".tmp" / "frameworks.json"
-PAGE = REPOSITORY / "docs" / "reference" / "frameworks.md"
+PAGE = REPOSITORY / "docs" / "evidence" / "frameworks.md"
 
 HEAD = """\
 # Frameworks, as tested

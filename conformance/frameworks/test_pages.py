@@ -12,8 +12,8 @@ from conformance.frameworks.server import Script, serving
 from e2e.doc_pages import ROOT, Block, Page
 from nat.wire.openai_requests import ChatCompletionRequest
 
-FOLDER = ROOT / "docs" / "guides" / "frameworks"
-PAGES = {path.stem: Page(path) for path in sorted(FOLDER.glob("*.md")) if path.stem != "index"}
+FOLDER = ROOT / "docs" / "agents" / "frameworks"
+PAGES = {path.stem: Page(path) for path in sorted(FOLDER.glob("*.md"))}
 DEADLINE_S = 300
 
 

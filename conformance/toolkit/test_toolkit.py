@@ -23,7 +23,7 @@ EXAMPLE = REPOSITORY / "examples" / "toolkit_react_agent"
 AGENT = EXAMPLE / "toolkit"
 CONFIG = EXAMPLE / "configs" / "finetune.yml"
 NAT = Path(sys.executable).with_name("nat")
-PAGES = (REPOSITORY / "docs" / "guides" / "coming_from_nat.md", EXAMPLE / "README.md")
+PAGES = (REPOSITORY / "docs" / "from" / "nat.md", EXAMPLE / "README.md")
 NUM_EPOCHS = 3
 """Fewer than the example's, and enough for an improvement."""
 DEADLINE_S = 900

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "nat"
-PAGE = ROOT / "docs" / "decisions" / "0013-module-level-state.md"
+PAGE = ROOT / "docs" / "contribute" / "decisions" / "0013-module-level-state.md"
 
 CONTAINERS = {"list", "dict", "set", "bytearray", "deque", "defaultdict", "Counter", "OrderedDict"}
 STATEFUL = {"ContextVar", "local", "count", "cycle", "Lock", "RLock", "Event", "Condition", "Semaphore"}

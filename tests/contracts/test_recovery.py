@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "decisions" / "0038-kept-until-it-is-recorded.md"
+PAGE = Path(__file__).parents[2] / "docs" / "contribute" / "decisions" / "0038-kept-until-it-is-recorded.md"
 LONG_LIVED = {
     "nat.finetuning.trainer": ["EpochTrainer"],
     "nat.finetuning.recording_trainer": ["RecordingTrainer"],

@@ -1,4 +1,4 @@
-"""The agent of docs/guides/by_hand.md, from its files to a trained model; a tiny model replaces the reader's."""
+"""The agent of docs/start/your_agent.md, from its files to a trained model; a tiny model replaces the reader's."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def project(tmp_path, shared_folder, forked_processes) -> Path:
 
 def follow(folder: Path) -> None:
     """Do the first three steps of the guide."""
-    for block in Page(ROOT / "docs" / "guides" / "by_hand.md").blocks:
+    for block in Page(ROOT / "docs" / "start" / "your_agent.md").blocks:
         if block.file_name is not None:
             (folder / block.file_name).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
@@ -79,7 +79,7 @@ def test_the_plan_says_how_fast_the_engine_samples(project, monkeypatch):
 
 def test_a_loss_of_ones_own_trains_the_agent(project):
     """The loss in the guide on extending is found by its entry point, trains, and is recorded with its options."""
-    blocks = Page(ROOT / "docs" / "guides" / "extending.md").blocks
+    blocks = Page(ROOT / "docs" / "extend" / "index.md").blocks
     at = next(index for index, block in enumerate(blocks) if block.file_name == "sapo.py")
     package, settings = tomllib.loads(blocks[at + 1].text)["project"], yaml.safe_load(blocks[at + 2].text)
     (project / "sapo.py").write_text(blocks[at].text)
@@ -109,7 +109,7 @@ def test_training_writes_the_documented_files(project):
     said = nat(project, "finetune", *CONFIG, *HELD_OUT, *ONE_EPOCH)
     assert any(verdict in said for verdict in ("Improved: ", "No improvement shown: ", "Worse: "))
     latest = project / ".tmp" / "sums" / "latest"
-    page = Page(ROOT / "docs" / "concepts" / "run_folder.md")
+    page = Page(ROOT / "docs" / "reference" / "run_folder.md")
     [tree] = [block.text for block in page.blocks if block.language == "text"]
     promised = re.findall(r"^│   (?:│   )?[├└]── ([\w.…]+)/? +(.+)", tree, flags=re.MULTILINE)
     assert len(promised) > 10

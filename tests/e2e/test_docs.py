@@ -45,7 +45,7 @@ def test_blocks(page, folder, monkeypatch):
     """
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
-    if page.name == "docs/guides/notebook.md":
+    if page.name == "docs/recipes/notebook.md":
         make_run(folder / ".tmp" / "nat" / "finetuning", "20260314-120000-aaaa")
     module = ModuleType(f"page_{abs(hash(page.name))}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -173,10 +173,11 @@ def test_the_reference_is_up_to_date(name):
     assert committed == dict(reference_pages())[name], "run `make docs` and commit docs/reference"
 
 
-TROUBLESHOOTING = sorted((ROOT / "docs" / "troubleshooting").glob("*.md"))
+MESSAGES = ROOT / "docs" / "reference" / "messages"
+TROUBLESHOOTING = sorted(set(MESSAGES.glob("*.md")) - {MESSAGES / "index.md"})
 
 
-GUIDES = [ROOT / "docs" / "guides" / name for name in ("openpipe_art.md", "nemo_customizer.md")]
+GUIDES = [ROOT / "docs" / "from" / name for name in ("openpipe_art.md", "nemo_customizer.md")]
 """Guides with messages of their own."""
 
 
@@ -191,7 +192,7 @@ def test_troubleshooting_quotes_the_tool(path):
 
 def test_all_messages_are_listed_by_name():
     """The first page of troubleshooting lists all messages in alphabetical order."""
-    text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    text = (MESSAGES / "index.md").read_text("utf-8")
     listed = re.findall(r"^- \[(.+)\]\(", text, flags=re.MULTILINE)
     headings = [heading for path in TROUBLESHOOTING for heading in Page(path).headings(level=3)]
     assert listed == sorted(headings, key=str.lower)

@@ -193,5 +193,5 @@ async def test_failed_games_are_counted(game, server):
 
 def test_the_guide_lists_every_count():
     """A reader finds the name of each metric."""
-    text = (Path(__file__).parents[2] / "docs" / "guides" / "preferences.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "recipes" / "preference_pairs.md").read_text("utf-8")
     assert [cause for cause in set(SkipCause) - OF_A_JOB if f"`skipped_{cause.name.lower()}`" not in text] == []

@@ -153,9 +153,9 @@ async def test_an_evaluation_compares_its_repetitions(served):
 
 
 async def test_the_guides_configuration_trains(served, monkeypatch):
-    """The YAML of docs/guides/relative_judge.md, with an agent and a trainer, scores by its judge and its rubric."""
+    """The YAML of docs/recipes/judge.md, with an agent and a trainer, scores by its judge and its rubric."""
     project, servers = served
-    [block] = [b for b in Page(ROOT / "docs/guides/relative_judge.md").blocks if b.language == "yaml"]
+    [block] = [b for b in Page(ROOT / "docs/recipes/judge.md").blocks if b.language == "yaml"]
     monkeypatch.setenv("JUDGE_URL", project.config["llms"]["student"]["base_url"])
     project.config = deep_merge(project.config, parse_yaml(block.text))
     result = await project.run(validation_dataset=str(project.held_out))

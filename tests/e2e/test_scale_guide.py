@@ -11,7 +11,7 @@ from fakes.finetuning_project import Coin
 from fakes.nat_here import nat_here
 from fakes.vllm_server import FakeVllm
 
-BLOCKS = {block.file_name: block for block in Page(ROOT / "docs" / "guides" / "scale.md").blocks if block.file_name}
+BLOCKS = {block.file_name: block for block in Page(ROOT / "docs" / "scale" / "index.md").blocks if block.file_name}
 
 
 @pytest.fixture

@@ -152,7 +152,7 @@ def test_a_package_that_pip_cannot_get_is_named(tmp_path, monkeypatch):
 
 def test_the_guide_shows_the_files_of_a_task():
     """The agent and the configuration on the page are those of the folder."""
-    shown = {block.file_name: block.text for block in Page(ROOT / "docs" / "guides" / "real_models.md").blocks}
+    shown = {block.file_name: block.text for block in Page(ROOT / "docs" / "recipes" / "real_model.md").blocks}
     for name in ("my_agent.py", "config.yml"):
         file = (REAL / "city" / name).read_text().splitlines()
         assert shown[name].splitlines()[1:] == [line for line in file if not line.startswith("# nat finetune")]

@@ -75,7 +75,7 @@ async def opened_remote(stack: AsyncExitStack, plan: Plan, builder: Builder) -> 
         raise ConfigError(
             [f"llms.{trained}: its model is served inside this process only, so {url} would sample another model"],
             hint="train on a server that both sides reach (`nat backend serve`), and ask it through an LLM of "
-            f"_type openai in both YAMLs; {docs_page('guides/serving.md')} shows how",
+            f"_type openai in both YAMLs; {docs_page('agents/served.md')} shows how",
         )
     workflow = await stack.enter_async_context(open_remote(url, trains=True))
     return Remote(workflow, timeout=plan.given.endpoint_timeout)

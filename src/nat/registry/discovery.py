@@ -121,7 +121,7 @@ def _imported_from(statement: ast.ImportFrom, package: str) -> Iterator[str]:
 
 
 STAYS_IN_THE_TOOLKIT = (
-    f"a workflow with it is trained in the toolkit's environment: {docs_page('guides/coming_from_nat.md')}"
+    f"a workflow with it is trained in the toolkit's environment: {docs_page('from/nat.md')}"
 )
 """What to do with a part of the toolkit that this project does not have."""
 _TOOLKIT_WORKFLOWS = frozenset(

@@ -44,7 +44,7 @@ class Bounds(NamedTuple):
     """The largest differences by rounding.
 
     They are three to five times what `python -m bench.rounding` measured for three models between AVX-512, AVX2 and SSE
-    (`docs/performance.md`). Other processors may round further.
+    (`docs/evidence/speed.md`). Other processors may round further.
     """
 
     logprob: float

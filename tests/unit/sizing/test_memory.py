@@ -1,4 +1,4 @@
-"""Predictions of memory, beside the measurements in docs/performance.md."""
+"""Predictions of memory, beside the measurements in docs/evidence/speed.md."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from nat.sizing.memory import SHORTEST_ROW, Setup, Workload, longest_row, predic
 from nat.sizing.remedies import remedies
 from nat.sizing.shape import ModelShape
 
-PAGE = Path(__file__).parents[3] / "docs" / "performance.md"
+PAGE = Path(__file__).parents[3] / "docs" / "evidence" / "speed.md"
 ALLOWED = 0.15
 SHAPE = ModelShape(151936, 896, 4864, 24, 14, 2, 64, tied=True)
 WORKLOAD = Workload(chats=16, chat_tokens=1024, row_tokens=1024, step_tokens=16 * 1024)

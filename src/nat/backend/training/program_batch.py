@@ -1,6 +1,6 @@
 """The folder in which a program finds an update's rows: `job.json`, `rows.jsonl` and `rows.safetensors`.
 
-Both have the same rows. This is version 1 of the format; docs/guides/trainers/command.md describes it for users.
+Both have the same rows. This is version 1 of the format; docs/scale/your_trainer.md describes it for users.
 
 Shapes: N rows, S tokens of all rows together.
 """

@@ -15,7 +15,7 @@ FOLDERS = (_PACKAGE / "pages", _PACKAGE.parents[1] / "docs")
 @click.command("docs")
 @click.argument("page", required=False)
 def docs_command(*, page: str | None) -> None:
-    """Print a PAGE of the documentation, such as guides/serving; without one, list all pages."""
+    """Print a PAGE of the documentation, such as agents/served; without one, list all pages."""
     known = pages()
     if page is None:
         click.echo("\n".join(known))

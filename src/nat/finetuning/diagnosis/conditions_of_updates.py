@@ -98,7 +98,7 @@ def _groups_per_step(window: Window) -> float | None:
     ),
     bound=0.02,
     healthy=f"above {{bound:.0%}}, and above {LEAST_RATE:.0%} of the default learning rate",
-    source="Pinsker's inequality, measured: 10 to 40 % in the examples; [defaults](../concepts/defaults.md)",
+    source="Pinsker's inequality, measured: 10 to 40 % in the examples; [defaults](../understand/defaults.md)",
     remedy="A warm-up that is longer than the run has the same effect.",
     without_rollouts=True,
     settings="trainer_adapters: {ADAPTER: {training: {learning_rate: LEARNING_RATE}}}",

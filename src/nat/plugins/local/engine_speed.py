@@ -17,7 +17,7 @@ from nat.sizing.forecast import Speed, TrainingForecast
 Engine = Literal["embedded", "vllm"]
 _TO_MEASURE = {
     "embedded": "repeat this with `engine: embedded` and without the keys of vLLM",
-    "vllm": f"repeat this with `engine: vllm`, see {docs_page('guides/vllm.md')}",
+    "vllm": f"repeat this with `engine: vllm`, see {docs_page('recipes/vllm.md')}",
 }
 
 

@@ -118,7 +118,7 @@ def recorded_update(journal: Journal, epoch: int, role: str | None = None) -> Re
         if adapter.get("_type") == CommandTrainerAdapterConfig.static_type():
             raise JournalError(
                 f"a program of yours has trained epoch {epoch_number(epoch)}, which `nat replay` does not run",
-                hint=f"run it yourself: {docs_page('guides/trainers/command.md')} names what it gets",
+                hint=f"run it yourself: {docs_page('scale/your_trainer.md')} names what it gets",
             )
         try:
             llm = LocalModelConfig.model_validate(value_at(config, "llms", adapter.get("llm")))

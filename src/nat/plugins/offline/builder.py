@@ -100,7 +100,7 @@ def read_examples(path: Path) -> dict[str, list[Trajectory]]:
         kinds.setdefault(kind_of(trajectory), number)
         examples.setdefault(example, []).append(trajectory)
     raise_findings(
-        path, findings, hint=f"the columns are those of TRL's dataset formats ({docs_page('guides/offline.md')})"
+        path, findings, hint=f"the columns are those of TRL's dataset formats ({docs_page('recipes/demonstrations.md')})"
     )
     if len(kinds) != 1:
         seen = "; ".join(f"row {number} has {kind}" for kind, number in kinds.items()) or "it has no rows"

@@ -126,5 +126,5 @@ class ServiceWorkflow:
         """What a service without a call has to do."""
         return (
             f"no call came for this request: the service calls its model at {self._base_url}, with the request's "
-            f"`{KEY_FIELD}` as its key ({docs_page('guides/gateway.md')})"
+            f"`{KEY_FIELD}` as its key ({docs_page('agents/programs.md')})"
         )

@@ -12,12 +12,12 @@ def run(*arguments):
 def test_pages_are_listed_and_printed():
     """Messages name a page by its name in this list; the page is printed as it is."""
     names = run().output.split()
-    assert "guides/serving" in names
-    assert run("guides/serving").output.rstrip() == pages()["guides/serving"].read_text().rstrip()
+    assert "agents/served" in names
+    assert run("agents/served").output.rstrip() == pages()["agents/served"].read_text().rstrip()
 
 
 def test_an_unknown_page_suggests_the_nearest():
     """The error names the page that was meant."""
-    result = run("guides/servign.md")
-    with pytest.raises(NatError, match=r"there is no page 'guides/servign\.md'\. Did you mean 'guides/serving'\?"):
+    result = run("agents/servde.md")
+    with pytest.raises(NatError, match=r"there is no page 'agents/servde\.md'\. Did you mean 'agents/served'\?"):
         raise result.exception
