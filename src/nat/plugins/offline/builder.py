@@ -99,9 +99,8 @@ def read_examples(path: Path) -> dict[str, list[Trajectory]]:
             continue
         kinds.setdefault(kind_of(trajectory), number)
         examples.setdefault(example, []).append(trajectory)
-    raise_findings(
-        path, findings, hint=f"the columns are those of TRL's dataset formats ({docs_page('recipes/demonstrations.md')})"
-    )
+    page = docs_page("recipes/demonstrations.md")
+    raise_findings(path, findings, hint=f"the columns are those of TRL's dataset formats ({page})")
     if len(kinds) != 1:
         seen = "; ".join(f"row {number} has {kind}" for kind, number in kinds.items()) or "it has no rows"
         raise DatasetError(f"{path}: {seen}", hint="a file has rows of one kind")
