@@ -156,8 +156,8 @@ CAUSES_HEAD = """\
 
 `make docs` generates this page from the code. [`nat diagnose`](../recipes/flat_reward.md) looks for these causes, in
 the order of a run's stages, over all epochs; [`nat probe`](../recipes/probe.md) looks for those before the updates, in
-its one epoch. After each epoch, a run looks for those marked ‡ in its last epochs, and warns. Keys of `finetuning.guards`
-set the bounds of the ranges that name them. "Common practice" means the defaults and alarm levels that TRL, verl, DAPO
+its one epoch. After each epoch, a run looks for those marked ‡ in its last epochs, and warns. Keys of
+`finetuning.guards` set the bounds of the ranges that name them. "Common practice" means the defaults and alarm levels that TRL, verl, DAPO
 and prime-rl share; "measured" means on the examples of this repository.
 
 | cause | its number | healthy | source | what to change |
