@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,telemetry,tinker,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install hashed audit demo real real-all test lint interop tinker-server tinker ray frameworks toolkit agents trl trackers traces pictures customizer engines installs ui torture conformance docs bench bench-test faults mutants pins clean
+.PHONY: install hashed audit demo real real-all test lint interop tinker-server tinker ray frameworks toolkit agents trl trackers traces pictures customizer engines installs ui torture conformance dist docs bench bench-test faults mutants pins clean
 install: .venv/.installed
 
 # The same, from files whose SHA-256 stands in .ci/hashes.txt; CI installs so, on CPython 3.11 and x86-64 Linux.
@@ -138,6 +138,15 @@ ui: install
 
 # Everything that is proven with other people's releases.
 conformance: interop tinker-server tinker frameworks toolkit agents trl trackers traces customizer engines installs ui
+
+# A release: source archive, wheel and, in .tmp/release, a bill of materials.
+dist:
+	test -x .tmp/release/bin/python || $(PYTHON) -m venv .tmp/release
+	.tmp/release/bin/python -m pip --disable-pip-version-check --quiet install --requirement .ci/release.txt
+	rm -rf dist
+	.tmp/release/bin/python -m build --outdir dist .
+	.tmp/release/bin/twine check --strict dist/*
+	.tmp/release/bin/python .ci/sbom.py dist/*.whl .tmp/release/sbom.cdx.json
 
 # Style, types, layers.
 lint: install

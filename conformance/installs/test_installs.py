@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,12 +24,22 @@ for module in pkgutil.walk_packages(nat.__path__, "nat."):
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package as a wheel."""
-    folder = tmp_path_factory.mktemp("wheel")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source archive, and the wheel that is built from it, as a release has them."""
+    folder = tmp_path_factory.mktemp("dist")
     with environment("build", "3.11") as builder:
-        builder.pip("wheel", "--no-deps", "--wheel-dir", folder, ".")
-    (found,) = folder.glob("*.whl")
+        builder.pip("install", "--requirement", REPOSITORY / ".ci" / "release.txt")
+        built = builder.python("-m", "build", "--outdir", folder, REPOSITORY)
+        assert built.returncode == 0, built.stdout + built.stderr
+        checked = builder.python("-m", "twine", "check", "--strict", *folder.iterdir())
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+    return folder
+
+
+@pytest.fixture
+def wheel(dist: Path) -> Path:
+    """The package as a wheel."""
+    (found,) = dist.glob("*.whl")
     return found
 
 
@@ -54,11 +65,24 @@ def test_without_extras_the_harness_works(wheel: Path, version: str) -> None:
         check_the_harness_alone(plain)
 
 
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_the_source_archive_installs_with_the_pins(dist: Path, version: str) -> None:
+    """It brings the versions that were tested, `constraints.txt`, and they are to be had on each Python."""
+    (archive,) = dist.glob("*.tar.gz")
+    with environment(f"archive-{version}", version) as plain:
+        with tarfile.open(archive) as files:
+            files.extractall(plain.folder / "source", filter="data")
+        (pins,) = plain.folder.glob("source/*/constraints.txt")
+        plain.pip("install", "--constraint", pins, archive)
+        assert plain.nat("--version").stdout.split()[-1] == PROJECT["version"]
+
+
 def test_the_wheel_trains_with_torch_for_the_cpu(wheel: Path) -> None:
     """The CPU build of torch is chosen first, as the docs say for machines without a GPU."""
     with environment("cpu", "3.11") as plain:
         plain.pip("install", *cpu_torch(), f"{wheel}[local]", EXAMPLE)
         check_it_trains(plain)
+        check_a_new_project_trains(plain)
 
 
 @pytest.mark.parametrize("version", ["3.12", "3.13"])
@@ -116,6 +140,16 @@ def check_the_harness_alone(plain: Environment) -> None:
     written = plain.nat("init", "demo", "--no_model", cwd=plain.folder)
     assert "[local]" in written.stdout, written.stderr
     assert (plain.folder / "demo" / "data" / "train.jsonl").is_file()
+
+
+def check_a_new_project_trains(plain: Environment) -> None:
+    """Make a project in an empty folder, with nothing of the repository, and train it for an epoch."""
+    assert plain.nat("init", "fresh", cwd=plain.folder).returncode == 0
+    project = plain.folder / "fresh"
+    trained = plain.nat("finetune", "--config_file=config.yml", "-o", "finetuning.num_epochs", "1", cwd=project)
+    assert trained.returncode == 0, trained.stdout + trained.stderr
+    assert json.loads((project / ".tmp/runs/latest/summary.json").read_text())["tokens_trained"] > 0
+    assert plain.nat("docs", "start/first_run").stdout.startswith("# ")
 
 
 def check_it_trains(plain: Environment) -> None:

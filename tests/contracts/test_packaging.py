@@ -1,14 +1,17 @@
 """An installed `nat` shares its name with packages of others."""
 
 import os
+import runpy
 import subprocess
 import sys
+import tomllib
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src" / "nat"
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "nat"
 NAMESPACES = ("nat", "nat.plugins")
 
 
@@ -43,3 +46,26 @@ def test_a_plug_in_package_of_others_merges(tmp_path):
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
     assert done.stdout == "theirs\n", done.stderr
+
+
+@pytest.mark.parametrize("url", [None, "https://example.org/team/nat"])
+def test_the_links_of_a_release_are_those_of_its_repository(url, monkeypatch):
+    """Only the workflow that publishes knows where the repository is; relative links of an index lead nowhere."""
+    monkeypatch.delenv("REPOSITORY_URL", raising=False)
+    if url is not None:
+        monkeypatch.setenv("REPOSITORY_URL", url)
+    metadata = {"version": "1.2.3"}
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))["CustomMetadataHook"]
+    hook(str(ROOT), {}).update(metadata)
+    text = metadata["readme"]["text"]
+    assert ("](docs/" in text) == (url is None)
+    assert metadata.get("urls", {}).get("Repository") == url
+    if url is not None:
+        assert f"]({url}/blob/v1.2.3/docs/" in text
+        assert f"]({url}/raw/v1.2.3/docs/images/" in text
+
+
+def test_the_citation_has_the_version():
+    """A release is cited by its own version."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
