@@ -7,7 +7,7 @@ job once, however often it is sent.
 from collections.abc import Iterable
 from enum import StrEnum
 from itertools import islice
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
@@ -280,6 +280,16 @@ class ResolvedTraining(WireModel):
     """True if it learns from the log probabilities of a teacher."""
     settings: dict[str, JsonValue]
     """Every setting of `TrainingConfig` that the algorithm uses; a factor of the algorithm's own has its name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_release_0_5(cls, data: Any) -> Any:
+        """Checkpoints of that release say otherwise what is compared."""
+        if not isinstance(data, dict) or "compares_across_groups" not in data:
+            return data
+        whole_batch = data["compares_across_groups"]
+        kept = {key: value for key, value in data.items() if key != "compares_across_groups"}
+        return {"compares": "batch" if whole_batch else "group", **kept}
 
 
 class TrainerProgram(WireModel):
