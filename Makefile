@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,telemetry,tinker,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install hashed audit demo real real-all test lint interop tinker-server tinker ray frameworks toolkit agents trl trackers traces pictures customizer engines installs ui torture conformance dist docs bench bench-test faults mutants pins clean
+.PHONY: install hashed audit demo real real-all test lint interop tinker-server tinker ray frameworks toolkit agents trl trackers traces pictures customizer engines installs ui site site-test site-links torture conformance dist docs bench bench-test faults mutants pins clean
 install: .venv/.installed
 
 # The same, from files whose SHA-256 stands in .ci/hashes.txt; CI installs so, on CPython 3.11 and x86-64 Linux.
@@ -107,7 +107,7 @@ traces: install
 	$(BIN)/python -m conformance.environments traces
 	$(BIN)/pytest conformance/traces
 
-# The pictures of their dashboards for docs/recipes/trackers, of the newest run of `make demo`, in Debian's Chromium.
+# The pictures of their dashboards for docs/recipes/trackers.md, of the newest run of `make demo`, in Debian's Chromium.
 pictures: install
 	$(BIN)/python -m conformance.environments trackers dashboard
 	$(BIN)/python -m conformance.trackers.screenshots
@@ -136,8 +136,25 @@ ui: install
 	$(BIN)/python -m conformance.environments dashboard
 	$(BIN)/pytest conformance/dashboard
 
+# The documentation as a site, in .tmp/site/html; every warning is an error. Links out of docs/ lead to $REPOSITORY_URL if it is set.
+SPHINX := rm -rf .tmp/site/pages && mkdir -p .tmp/site/pages && .tmp/environments/site/bin/python -m sphinx --nitpicky --fail-on-warning --quiet --jobs auto -c docs .tmp/site/pages
+site: install
+	$(BIN)/python -m conformance.environments site
+	rm -rf .tmp/site/html .tmp/site/doctrees
+	$(SPHINX) .tmp/site/html --doctree-dir .tmp/site/doctrees
+
+# The site's links, and its pages in Debian's Chromium (its package is `chromium`): axe, colour schemes, a narrow window, search.
+site-test: site
+	command -v chromium > /dev/null || { echo "make site-test: there is no chromium; Debian's package is \`chromium\`" >&2; exit 1; }
+	$(BIN)/python -m conformance.environments dashboard
+	$(BIN)/pytest conformance/site
+
+# Ask the web whether the pages that the documentation links to still exist; not in CI.
+site-links: site
+	$(SPHINX) .tmp/site/links --doctree-dir .tmp/site/doctrees --builder linkcheck
+
 # Everything that is proven with other people's releases.
-conformance: interop tinker-server tinker frameworks toolkit agents trl trackers traces customizer engines installs ui
+conformance: interop tinker-server tinker frameworks toolkit agents trl trackers traces customizer engines installs ui site-test
 
 # A release: source archive, wheel and, in .tmp/release, a bill of materials.
 dist:
@@ -155,11 +172,12 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The reference pages that are made from the code.
+# The reference pages that are made from the code, and the figures of docs/evidence/figures on all pages.
 docs: install
 	$(BIN)/python docs/make_reference.py
+	$(BIN)/python -m bench.figures
 
-# Speed figures for docs/evidence/speed.md (needs a quiet machine), and how often the verdict is wrong.
+# All benches, on a quiet machine; `python -m bench --write NAME` puts what it measures into docs/evidence/figures and the pages.
 bench: install
 	$(BIN)/python -m bench
 

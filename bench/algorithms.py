@@ -25,7 +25,7 @@ DEMONSTRATIONS = Path("examples/tic_tac_toe/data/demonstrations.jsonl")
 TEACHER_ROLLOUTS = 6144
 SFT_EPOCHS = 10
 HEAD = (
-    "| way | seed | before | after | best | at a third | rollouts | minutes |\n|---|---:|---:|---:|---:|---:|---:|---:|"
+    "| way | seed | before | after | best | at a third | rollouts | minutes |\n|---|---|---:|---:|---:|---:|---:|---:|"
 )
 
 Config = dict[str, Any]
@@ -109,13 +109,13 @@ def _adapter(config: Config) -> Config:
 
 
 WAYS: Mapping[str, Change] = {
-    "GRPO (`lite_ppo`)": as_it_is,
+    "the default, `lite_ppo`": as_it_is,
     "DPO": partial(by, "dpo"),
-    "DPO, `completion: rest`": partial(by, "dpo", completion="rest"),
+    "DPO, `completion: turn`": partial(by, "dpo", completion="turn"),
     "KTO": partial(by, "kto"),
-    "rejection sampling": partial(by, "rft"),
+    "rejection sampling (`rft`)": partial(by, "rft"),
     "SFT": imitate,
-    "SFT, then GRPO": imitate_first,
+    "SFT, then the default": imitate_first,
 }
 TAUGHT = "distillation"
 

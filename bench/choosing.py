@@ -99,7 +99,8 @@ def _print(task: str, found: dict[tuple[str, int], Curve], names: Sequence[str],
     before, after = fmean(each[0][1] for each in plain), fmean(each[-1][1] for each in plain)
     target = before + SHARE_OF_GAIN * (after - before)
     print(f"\n{task}: from {before:.3f} to {target:.3f}; plain sampling ends at {after:.3f}\n")
-    print("| setting | rollouts, by seed | mean | median | at the end | fewer |\n|---|---|---:|---:|---:|---:|")
+    print("| task | setting | rollouts, by seed | mean | median | at the end | fewer |")
+    print("|---|---|---:|---:|---:|---:|---:|")
     means: dict[str, float] = {}
     for name in names:
         curves = [smooth(found[name, seed]) for seed in seeds if found[name, seed]]
@@ -111,7 +112,7 @@ def _print(task: str, found: dict[tuple[str, int], Curve], names: Sequence[str],
         )
         end = fmean(each[-1][1] for each in curves)
         factor = means[names[0]] / max(1.0, means[name])
-        row = f"| {name} | {shown} | {means[name]:.0f} | {median(counted):.0f} | {end:.3f} | {factor:.2f} x |"
+        row = f"| {task} | {name} | {shown} | {means[name]:.0f} | {median(counted):.0f} | {end:.3f} | {factor:.2f} x |"
         print(row, flush=True)
 
 

@@ -34,7 +34,7 @@ EXAMPLES = {
 }
 """Examples of the repository, and the environments that their frameworks need."""
 BUILDER_KEYS = frozenset({"examples_per_epoch", "num_generations", "choose_examples", "max_refills"})
-HEAD = "| task | weights | setting | seed | before | after | best | rate |\n|---|---|---|---:|---:|---:|---:|---:|"
+HEAD = "| task | weights | setting | seed | before | after | best | rate |\n|---|---|---|---|---:|---:|---:|---:|"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What `deterministic: true` costs: answers of the embedded engine, and an update, with and without it.
 
-    python -m bench.deterministic                        # all cases; --write puts them into docs/evidence/speed.md
-    python -m bench.deterministic --shape tiny --write
+    python -m bench.deterministic                        # all cases
+    python -m bench.deterministic --shape tiny
 
 Processor seconds of one thread, so that other work on the machine counts for little; the rounds of both alternate, and
 the fastest of each counts.
@@ -15,7 +15,7 @@ from random import Random
 
 import torch
 from bench.learner import groups_of
-from bench.report import machine, now, write_rows
+from bench.report import machine, now
 from bench.shapes import CACHE, SHAPES, checkpoint
 
 from nat.backend.algorithms.registry import resolve
@@ -37,22 +37,17 @@ HEAD = ["| shape, dtype: what | default, s | deterministic, s | factor | measure
 
 
 def main() -> None:
-    """Print the table; with --write, its rows replace those of the same cases in docs/evidence/speed.md."""
+    """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.deterministic", description=main.__doc__)
     parser.add_argument("--shape", default="", help="only shapes whose name and dtype contain this text")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of a case; the fastest counts")
-    parser.add_argument("--write", action="store_true", help="put the rows into docs/evidence/speed.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{machine()}\n\n" + "\n".join(HEAD), flush=True)
     for (shape, dtype), prompt in CASES.items():
         if options.shape in f"{shape} {dtype}":
-            rows = answers(shape, dtype, prompt, options.rounds)
-            print("\n".join(rows), flush=True)
-            rows.append(update(shape, dtype, options.rounds))
-            print(rows[-1], flush=True)
-            if options.write:
-                write_rows("deterministic", HEAD, rows)
+            print("\n".join(answers(shape, dtype, prompt, options.rounds)), flush=True)
+            print(update(shape, dtype, options.rounds), flush=True)
 
 
 def answers(shape: str, dtype: DTypeName, prompt: int, rounds: int) -> list[str]:

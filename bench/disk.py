@@ -42,7 +42,7 @@ def main() -> None:
         }
         sizes = {place: (path.stat().st_size / ROLLOUTS, cpu) for place, (path, cpu) in places.items()}
     print(f"A rollout of {tokens:,} tokens; ids and log probabilities {8 * tokens:,} bytes, text {text:,}.\n")
-    print("| a rollout in | bytes | bytes per token | CPU ms |\n|---|---:|---:|---:|")
+    print("| a rollout in | bytes | per token | CPU, ms |\n|---|---:|---:|---|")
     for place, (size, cpu) in sizes.items():
         print(f"| {place} | {size:,.0f} | {size / tokens:.1f} | {cpu} |")
 

@@ -23,11 +23,11 @@ ROWS = 24
 """Games of an epoch with one generation."""
 SHARE = 5
 """Students play this fraction of the rollouts that GRPO has for its figures with nothing set."""
-HEAD = "| model | seed | rollouts | before | after | share of the gain | divergence, first and last epoch |"
+HEAD = "| task | seed | rollouts | before | after | share of the gain | divergence, first and last epoch |"
 
 
 def main() -> None:
-    """Print a line for the teacher, one for each student, and the mean."""
+    """Print the teacher's score, a line for each student, and the mean."""
     parser = argparse.ArgumentParser(prog="python -m bench.distill", description=__doc__)
     parser.add_argument("--teacher", type=Path, help="Folder of a trained model; else one is trained.")
     parser.add_argument("--score", type=float, help="That model's held-out score.")
@@ -41,14 +41,13 @@ def main() -> None:
         teacher, score = options.teacher, options.score
         if teacher is None:
             teacher, score = _teacher(Path(folder))
-        print(f"{HEAD}\n|---|---:|---:|---:|---:|---:|---|", flush=True)
-        print(f"| the teacher | | | | {score:.3f} | | |", flush=True)
+        print(f"The teacher: {score:.3f}\n\n{HEAD}\n|---|---|---:|---:|---:|---:|---:|", flush=True)
         shares = []
         for seed in options.seeds:
             summary, divergences = _distilled(teacher, Path(folder) / str(seed), seed, options)
             shares.append((summary["after"] - summary["before"]) / (score - summary["before"]))
             print(
-                f"| student | {seed} | {summary['rollouts']} | {summary['before']:.3f} | {summary['after']:.3f} "
+                f"| tic-tac-toe | {seed} | {summary['rollouts']} | {summary['before']:.3f} | {summary['after']:.3f} "
                 f"| {shares[-1]:.0%} | {divergences[0]:.2f}, {divergences[-1]:.2f} |",
                 flush=True,
             )

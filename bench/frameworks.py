@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from bench.harness import Case, Row, begin, best_rows, play
+from bench.harness import Case, Row, begin, best_rows, play, show
 from conformance.environments import python_of
 
 CASES = (
@@ -24,10 +24,7 @@ CASES = (
 def main() -> None:
     """Print the table."""
     python = str(python_of("langchain"))
-    print("| client | calls | CPU s | CPU ms per call | memory before, MB | peak, MB |\n|---|---|---|---|---|---|")
-    for case, row in best_rows(CASES, python, "bench.frameworks"):
-        figures = f"{row['calls']} | {row['cpu']:.1f} | {1000 * row['cpu'] / row['calls']:.2f}"
-        print(f"| {case.title} | {figures} | {row['before']:.0f} | {row['peak']:.0f} |")
+    show(best_rows(CASES, python, "bench.frameworks"))
 
 
 async def measure(base_url: str, case: Case) -> Row:

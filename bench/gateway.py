@@ -40,7 +40,7 @@ def main() -> None:
         "gateway, chat, with logprobs and token ids": lambda url: _started("exact", url),
         "LiteLLM's proxy": lambda url: _litellm(litellm, url),
     }
-    print("| between client and server | CPU ms per call | calls per second |\n|---|---:|---:|")
+    print("| between client and server | CPU per call, ms | calls per second |\n|---|---:|---:|")
     with _stub() as url:
         rows: dict[str, list[tuple[float, float]]] = {}
         for _ in range(ROUNDS):

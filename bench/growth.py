@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from bench.load import Load, play
 from bench.process_tree import Usage, measured
-from bench.report import machine, now, write_rows
+from bench.report import machine, now
 from bench.servers import Limits, our_backend
 from bench.shapes import CACHE, DTYPES, SHAPES, checkpoint
 
@@ -29,23 +29,18 @@ HEAD = ["| what grows: case | seconds | each step, ms | MB |", "|---|---:|---:|-
 
 
 def main() -> None:
-    """Print the table; with --write, its rows replace those of the same cases in docs/evidence/speed.md."""
+    """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description=main.__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="smollm2-135m")
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the sampler; updates are in float32")
     parser.add_argument("--case", choices=("prompt", "turns", "chats", "rows"), nargs="+", help="only what grows so")
-    parser.add_argument("--write", action="store_true", help="put the rows into docs/evidence/speed.md")
     options = parser.parse_args()
     shape, cases = options.shape, options.case or ["prompt", "turns", "chats", "rows"]
     print(f"{machine()}, {now()}; {shape}, {options.dtype}\n\n" + "\n".join(HEAD), flush=True)
-    rows = []
     for case in cases:
         lines = _updates(shape) if case == "rows" else _loads(case, shape, options.dtype)
         for line in lines:
             print(line, flush=True)
-            rows.append(line)
-    if options.write:
-        write_rows("growth", HEAD, rows)
 
 
 def _loads(case: str, shape: str, dtype: str) -> Iterator[str]:

@@ -1,10 +1,10 @@
 """From the end of an update to an answer by the new weights, by the size of the model: the embedded engine.
 
     python -m bench.hand_over                     # 0.4 M and 135 M weights
-    python -m bench.hand_over --shapes tiny --write
+    python -m bench.hand_over --shapes tiny
 
 Learner and sampler share the weights, so nothing is copied; what grows is the checkpoint. Each case is the epoch of
-`bench.gpu_case` in a process of its own, on a CPU with one thread; `--write` puts the rows into docs/evidence/speed.md.
+`bench.gpu_case` in a process of its own, on a CPU with one thread.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any
 
 from bench.ceiling import num_weights
-from bench.report import now, write_rows
+from bench.report import now
 from bench.shapes import SHAPES
 
 HEAD = (
@@ -33,17 +33,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.hand_over", description=main.__doc__)
     parser.add_argument("--shapes", choices=SHAPES, nargs="+", default=["tiny", "smollm2-135m"])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     print("\n".join(HEAD), flush=True)
-    rows = []
     for shape in options.shapes:
         for mode, title in MODES.items():
             found = [measured(shape, mode) for _ in range(options.rounds)]
-            rows.append(row(shape, title, sorted(found, key=itemgetter(FIRST))[len(found) // 2]))
-            print(rows[-1], flush=True)
-    if options.write:
-        write_rows("hand_over", HEAD, rows)
+            print(row(shape, title, sorted(found, key=itemgetter(FIRST))[len(found) // 2]), flush=True)
 
 
 def measured(shape: str, mode: str) -> dict[str, Any]:

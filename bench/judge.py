@@ -176,7 +176,7 @@ async def main() -> None:
     """Print the table."""
     print(f"{GROUPS} groups of 8 attempts unless the name says otherwise; tokens are characters / 4.\n")
     print("| judge | Kendall's tau | position bias | flips | calls per group | tokens per group | failed |")
-    print("|---|---|---|---|---|---|---|")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for setting in SETTINGS:
         print(row(setting, await measure(setting)), flush=True)
 

@@ -38,13 +38,16 @@ PROMPTS = ("long prompts, apart", "long prompts, shared")
 
 def main() -> None:
     """Print one line per case: the best of a few repetitions."""
-    print(f"{'case':<24}{'tokens/s':>12}{'peak MB':>10}{'added MB':>10}")
+    print("| case | row tokens/s | peak memory, MB | of which added, MB |\n|---|---:|---:|---:|")
+    ceilings = {}
     for case in (*CASES, *PROMPTS):
         command = [sys.executable, "-m", "bench.learner", case]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603 - this module
         result = json.loads(output.splitlines()[-1])
-        figures = f"{result['tokens_per_second']:>12,.0f}{result['peak_mb']:>10,.0f}{result['added_mb']:>10,.0f}"
-        print(f"{case:<24}{figures}" + (f"   ceiling {result['ceiling']:.2f}x" if case in PROMPTS else ""))
+        figures = f"{result['tokens_per_second']:,.0f} | {result['peak_mb']:,.0f} | {result['added_mb']:,.0f}"
+        print(f"| {case} | {figures} |", flush=True)
+        ceilings[case] = f"{result['ceiling']:.2f}"
+    print("\nShared prefixes could save: " + ", ".join(f"{case}: {ceilings[case]} times" for case in PROMPTS))
 
 
 def measure(case: str) -> None:

@@ -1,6 +1,6 @@
 """Tokens per second and peak memory of an update at a real model's shape, beside plain transformers.
 
-    python -m bench.learner_real --write                                # the table of docs/evidence/speed.md
+    python -m bench.learner_real                                        # all lines
     python -m bench.learner_real 8x512 --dtypes float32 --weights full  # two lines of it
 
 Each side runs in its own process, one after the other, on the same rows, in which every token but the first was
@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
-from bench.report import now, write_rows
+from bench.report import now
 from bench.shapes import DTYPES, checkpoint
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
@@ -45,7 +45,7 @@ RANK = 16
 MICRO_BATCH = 1024
 """Tokens of a micro-batch of plain transformers; with more or fewer it was slower where this was written."""
 HEAD = (
-    "| update | tokens per second | transformers | CPU seconds | transformers | MB | transformers | measured |",
+    "| update | tokens/s | transformers, tokens/s | CPU s | transformers, CPU s | MB | transformers, MB | measured |",
     "|---|---:|---:|---:|---:|---:|---:|---|",
 )
 
@@ -74,15 +74,11 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--weights", nargs="+", choices=["full", "LoRA"], default=["full", "LoRA"])
     parser.add_argument("--checkpointing", nargs="+", type=json.loads, default=[False, True], metavar="true|false")
-    parser.add_argument("--write", action="store_true", help="put the rows into docs/evidence/speed.md")
     options = parser.parse_args()
     print("\n".join(HEAD))
     for size, dtype, weights, again in product(options.sizes, options.dtypes, options.weights, options.checkpointing):
         rows, length = map(int, size.split("x"))
-        line = _line(Case(options.shape, rows, length, dtype, weights, again))
-        print(line, flush=True)
-        if options.write:
-            write_rows("learner_real", HEAD, [line])
+        print(_line(Case(options.shape, rows, length, dtype, weights, again)), flush=True)
 
 
 def _line(case: Case) -> str:

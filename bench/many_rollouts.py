@@ -1,6 +1,6 @@
 """Seconds and memory of looking at runs of 100,000 rollouts: the commands, the pages of `nat ui`, and the findings.
 
-    python -m bench.many_rollouts --write
+    python -m bench.many_rollouts
 
 One run has 100 epochs of 1,000 rollouts, one an epoch of 100,000, and one was killed in an epoch of 100,000. Each
 rollout has a tool call and a row of some 600 tokens. The journals take a minute each to write, and are kept for the
@@ -25,7 +25,7 @@ from urllib.request import HTTPCookieProcessor, build_opener
 
 import yaml
 from bench.process_tree import Usage, measured
-from bench.report import machine, now, write_rows
+from bench.report import machine, now
 
 from nat.dashboard.runs import slug_of
 from nat.finetuning.rollout_statistics import success_by_example
@@ -71,20 +71,15 @@ SIZES = (Size(100, 1000), Size(1, 100_000), Size(1, 100_000, killed=True))
 
 
 def main() -> None:
-    """Print the table; with --write, its rows replace those of the same cases in docs/evidence/speed.md."""
+    """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.many_rollouts", description=main.__doc__)
     parser.add_argument("--rollouts", type=int, default=100_000, help="of each run")
     parser.add_argument("--case", default="", metavar="TEXT", help="only the lines that contain this text")
-    parser.add_argument("--write", action="store_true", help="put the rows into docs/evidence/speed.md")
     options = parser.parse_args()
     print(f"{machine()}, {now()}\n\n" + "\n".join(HEAD), flush=True)
-    rows = []
     for size in SIZES:
         for row in looked_at(Size(size.epochs, options.rollouts // size.epochs, size.killed), options.case):
             print(row, flush=True)
-            rows.append(row)
-    if options.write:
-        write_rows("many_rollouts", HEAD, rows)
 
 
 def looked_at(size: Size, only: str = "", cache: Path = CACHE) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The most memory of sampling and training, beside what `nat finetune --dry_run` predicts for it.
 
-    python -m bench.memory --write          # the table of docs/evidence/speed.md
+    python -m bench.memory
     python -m bench.memory --case tiny      # some of its lines
 
 Each case runs in its own process: it loads a model, samples and trains twice, as a backend does in two epochs.
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from bench.gpu_case import Answered
-from bench.report import now, write_rows
+from bench.report import now
 from bench.shapes import checkpoint
 
 import nat.backend.serve  # noqa: F401 - a backend has all of it in memory
@@ -40,7 +40,7 @@ MAX_NUM_SEQS = 64
 _TIMEOUT = 600
 _MB = 2**20
 HEAD = (
-    "| shape, dtype, weights: chats; rows | predicted, MB | measured, MB | difference | measured at |",
+    "| shape, dtype, weights: chats; rows | predicted, MB | peak, MB | difference | measured |",
     "|---|---:|---:|---:|---|",
 )
 
@@ -106,7 +106,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description=main.__doc__)
     parser.add_argument("--case", default="", metavar="TEXT", help="only the cases whose line contains this text")
     parser.add_argument("--parts", action="store_true", help="print also what each prediction consists of")
-    parser.add_argument("--write", action="store_true", help="put the rows into docs/evidence/speed.md")
     options = parser.parse_args()
     print("\n".join(HEAD))
     for case in (case for case in CASES if options.case in str(case)):
@@ -116,10 +115,8 @@ def main() -> None:
         line = f"| {' | '.join([str(case), *cells])} |"
         print(line, flush=True)
         if options.parts:
-            print("  predicted", {name: round(count / _MB) for name, count in expected.parts.items()})
-            print("  measured", {name: round(count) for name, count in peaks.items()}, flush=True)
-        if options.write:
-            write_rows("memory", HEAD, [line])
+            print("  predicted", {name: round(count / _MB) for name, count in expected.parts.items()}, file=sys.stderr)
+            print("  measured", {name: round(count) for name, count in peaks.items()}, file=sys.stderr)
 
 
 def measured(case: Case) -> tuple[dict[str, float], PredictedMemory]:

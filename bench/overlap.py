@@ -24,7 +24,7 @@ SETTINGS = (0, 1)
 """Values of `max_staleness`."""
 HEAD = """\
 | max_staleness | seed | epochs per minute | CPU s per epoch | held-out before | after | staleness | overlapped | load |
-|---:|---:|---:|---:|---:|---:|---:|---:|---:|"""
+|---|---|---:|---:|---:|---:|---:|---:|---:|"""
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from nat.wire.training import TrainingConfig
 
 RANKS = (1, 2)
 HEAD = """\
-| weights | ranks | update, s (median) | spread, s | row tokens per second | start of the ranks, s | load |
-|---|---:|---:|---:|---:|---:|---:|"""
+| weights | ranks | update, s | spread, s | row tokens per second | start of the ranks, s | load |
+|---|---|---:|---:|---:|---:|---:|"""
 
 
 def main() -> None:

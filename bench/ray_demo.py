@@ -39,8 +39,8 @@ HERE, THERE = "in one process", f"on Ray, {NODES} nodes"
 BOUND = 1.3
 """Times the seconds of one process, after the start, that two nodes may take."""
 HEAD = """\
-| rollouts | to the first rollout, s | from there to the verdict, s | held-out | load |
-|---|---:|---:|---|---:|"""
+| rollouts | run | to the first rollout, s | from there to the verdict, s | before | after | load |
+|---|---|---:|---:|---:|---:|---:|"""
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Run:
     after: float
     load: float
 
-    def row(self) -> str:
+    def row(self, number: int) -> str:
         """The line of the table."""
-        figures = f"{self.start:.1f} | {self.rest:.1f} | {self.before:.3f} → {self.after:.3f} | {self.load:.1f}"
-        return f"| {self.where} | {figures} |"
+        figures = f"{self.start:.1f} | {self.rest:.1f} | {self.before:.3f} | {self.after:.3f} | {self.load:.1f}"
+        return f"| {self.where} | {number} | {figures} |"
 
 
 def main() -> None:
@@ -74,7 +74,7 @@ def main() -> None:
     runs = []
     for where in chain.from_iterable(repeat((HERE, THERE), options.times)):
         runs.append(measured(where, options))
-        print(runs[-1].row(), flush=True)
+        print(runs[-1].row((len(runs) + 1) // 2), flush=True)
     here, there = (median(run.rest for run in runs if run.where == where) for where in (HERE, THERE))
     print(f"\nAfter the start, Ray took {there / here:.2f} times as long; {BOUND} is the bound.")
 

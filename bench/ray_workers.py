@@ -22,7 +22,7 @@ TIMES = 3
 COMPUTES = "compute 0.1", 60
 ANSWERS = "wait 0", 400
 HEAD = [
-    "| played | rollouts per second that compute 0.1 s | overhead of a rollout that answers at once, ms |",
+    "| played | rollouts per second that compute 0.1 s | a rollout that answers at once, ms |",
     "|---|---:|---:|",
 ]
 

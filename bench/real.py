@@ -46,9 +46,8 @@ WEIGHTS: Mapping[str, Sequence[str]] = {
 ENGINES = ("embedded", "vllm")
 DTYPES = ("float32", "bfloat16")
 HEAD = (
-    "| task | setting | seed | before | after | difference, 95 % interval | verdict | seconds | rollouts | date, load |"
-    "\n"
-    "|---|---|---:|---:|---:|---|---|---:|---:|---|"
+    "| task | setting | seed | before | after | difference | low | high | verdict | seconds | rollouts | measured |\n"
+    "|---|---|---|---:|---:|---:|---:|---:|---|---:|---:|---|"
 )
 
 
@@ -98,7 +97,7 @@ class Result:
         low, high = self.interval
         return (
             f"| {case.task} | {case.setting} | {case.seed} | {self.before:.3f} | {self.after:.3f} "
-            f"| {self.after - self.before:+.3f}, {low:+.3f} to {high:+.3f} | {self.verdict} | {self.seconds:.0f} "
+            f"| {self.after - self.before:+.3f} | {low:+.3f} | {high:+.3f} | {self.verdict} | {self.seconds:.0f} "
             f"| {self.rollouts} | {self.when} |"
         )
 

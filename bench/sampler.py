@@ -23,7 +23,7 @@ from bench.busy import busy
 from bench.ceiling import passes, rows_of, seconds_of
 from bench.load import Load, play
 from bench.process_tree import Usage, measured
-from bench.report import machine, now, write_rows
+from bench.report import machine, now
 from bench.servers import Limits, Server, our_backend, vllm
 from bench.shapes import CACHE, DTYPES, SHAPES, checkpoint
 from conformance.engines.vllm import vllm_python
@@ -55,7 +55,7 @@ CASES = (
 
 
 def main() -> None:
-    """Print the table; with --write, its rows replace those of the same cases in docs/evidence/speed.md."""
+    """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.sampler", description=main.__doc__)
     parser.add_argument("--case", default="", help="only cases whose name contains this text")
     parser.add_argument("--engine", choices=ENGINES, nargs="+", default=ENGINES)
@@ -63,18 +63,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of a case; the fastest counts")
     parser.add_argument("--beside", type=int, default=0, metavar="N", help="compute in N other processes meanwhile")
     parser.add_argument("--nice", type=int, default=0, help="priority of those: 0 as usual, 19 the lowest")
-    parser.add_argument("--write", action="store_true", help="put the rows into docs/evidence/speed.md")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # else a terminated bench would leave its servers behind
-    if options.write and options.beside:
-        parser.error("--write is for a machine without other work: leave --beside out")
-    if options.write and options.engine != ENGINES:
-        parser.error("--write needs both engines: a row compares what was measured in one run")
     cases = [case for case in CASES if options.case in str(case)]
     if not cases:
         parser.error(f"no case contains {options.case!r}; there are\n" + "\n".join(map(str, CASES)))
     engines = _engines(options.engine, options.vllm)
-    cells = "".join(f" {name}, tokens/s | MB | cores |" for name in engines)
+    cells = "".join(f" {name}, tokens/s | {name}, MB | {name}, cores |" for name in engines)
     head = [f"| shape, dtype: chats |{cells} products alone, tokens/s | measured |"]
     head.append(f"|---|{'---:|' * (3 * len(engines) + 1)}---|")
     print(f"{machine()}\n\n" + "\n".join(head), flush=True)
@@ -82,8 +77,6 @@ def main() -> None:
         with busy(options.beside, nice=options.nice):
             rows = _rows(shape, dtype, [case.load for case in of_model], engines, options.rounds)
         print("\n".join(rows), flush=True)
-        if options.write:
-            write_rows("sampler", head, rows)
 
 
 def _engines(names: list[str], python: Path | None) -> dict[str, Start]:

@@ -2,7 +2,6 @@
 
     python -m bench.simulate                              # the tables
     python -m bench.simulate --gpus 64 --price 4 --batch 4096 --costs my.toml
-    python -m bench.simulate --write                      # into docs/scale/index.md
 
 An engine computes prompts first, then steps that give each running chat a token, as slow as was measured with so many
 chats; further calls wait. A rollout stays at one engine. Rollouts start in order while their age allows, and updates
@@ -27,10 +26,7 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
-from bench.report import write_rows
-
 COSTS = Path(__file__).with_name("costs.toml")
-PAGE = Path(__file__).parents[1] / "docs" / "scale" / "index.md"
 SIZES = tuple(2**n for n in range(11))
 SHOWN = (1, 8, 64, 256, 1024)
 MODELS, STALENESS, LARGE_BATCH = ("8B", "70B"), (0, 1, 2), 8192
@@ -49,11 +45,11 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
 """What the largest gain would come from if it cost nothing is the limit."""
 HEAD = (
     "| model, staleness, GPUs | learner + engines | rollouts/s | tokens/s | idle learner | engines | age | $ | limit |",
-    "|---|---|---:|---:|---:|---:|---:|---:|---|",
+    "|---|---:|---:|---:|---:|---:|---:|---:|---|",
 )
 STOPS = ("| model, staleness, rollouts of an update | scales to, GPUs | limit of twice as many |", "|---|---:|---|")
 TABLES = ("simulate", "simulate stops", "simulate checks")
-CHECKS = ("| what | simulated | measured | difference |", "|---|---:|---:|---:|")
+CHECKS = ("| what | simulated | in the measurement | difference |", "|---|---:|---:|---:|")
 
 
 @dataclass(frozen=True)
@@ -453,7 +449,7 @@ def check_row(what: str, own: float, seen: float) -> str:
 
 
 def main() -> None:
-    """Print the tables, or write them into the guide."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(prog="python -m bench.simulate", description=main.__doc__)
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--gpus", type=int, nargs="+", default=SHOWN)
@@ -461,7 +457,6 @@ def main() -> None:
     parser.add_argument("--price", type=float, help="of a GPU per hour")
     parser.add_argument("--batch", type=int, help="rollouts of an update")
     parser.add_argument("--tables", choices=TABLES, nargs="+", default=TABLES)
-    parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     own = {name: value for name in ("price", "batch") if (value := getattr(options, name)) is not None}
     costs = {name: costs_of(name, options.costs, **own) for name in options.models}
@@ -474,18 +469,14 @@ def main() -> None:
         "simulate checks": (CHECKS, (check_row(*each) for each in checks())),
     }
     for name in options.tables:
-        _show(name, *tables[name], write=options.write)
+        _show(*tables[name])
 
 
-def _show(name: str, head: Sequence[str], rows: Iterator[str], *, write: bool) -> None:
+def _show(head: Sequence[str], rows: Iterator[str]) -> None:
     print("\n".join(head), flush=True)
-    lines = []
     for line in rows:
         print(line, flush=True)
-        lines.append(line)
     print()
-    if write:
-        write_rows(name, head, lines, page=PAGE)
 
 
 if __name__ == "__main__":

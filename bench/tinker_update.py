@@ -35,7 +35,7 @@ NAT = "from nat.cli.main import run_cli; run_cli()"
 KEY = "tml-bench-key"
 WARM, ROUNDS = 2, 5
 HEAD = """\
-| through | update, s (median of 5) | spread, s | to an answer by the new weights, s | load |
+| through | update, s | spread, s | to an answer by the new weights, s | load |
 |---|---:|---:|---:|---:|"""
 Marks = list[tuple[float, float]]
 

@@ -2,7 +2,7 @@
 
     python -m bench verdict
 
-Prints the tables of docs/understand/verdict.md. A cell has one number for each count of held-out examples.
+Prints the tables of docs/evidence/verdict.md. A cell has one number for each count of held-out examples.
 
 Shapes: R simulated runs, N examples, B resamples.
 """
@@ -147,7 +147,7 @@ def intervals(case: Case, count: int, rng: Random) -> dict[str, Array]:
         others = {"t": student(changes_N), **bootstraps(changes_N, rng), "sign flips": sign_flips(changes_N, rng)}
         if np.count_nonzero(changes_N) < MIN_DIFFERING:  # the same rule for all, so that intervals are compared
             others = {name: (min(low, 0.0), max(high, 0.0)) for name, (low, high) in others.items()}
-        for name, ends in {"**ours**": ours(before_N, after_N), **others}.items():
+        for name, ends in {"ours": ours(before_N, after_N), **others}.items():
             found.setdefault(name, []).append(ends)
     return {name: np.array(ends) for name, ends in found.items()}
 
@@ -157,11 +157,11 @@ def outside(ends_R2: Array, mean: float) -> Mask:
     return (ends_R2[:, 0] > mean + ROUNDING) | (ends_R2[:, 1] < mean - ROUNDING)
 
 
-def table(title: str, cells: dict[str, list[dict[str, float]]]) -> None:
+def table(title: str, of_rows: str, cells: dict[str, list[dict[str, float]]]) -> None:
     """One row per case, one column per method, one percentage per count."""
     methods = list(next(iter(cells.values()))[0])
     print(f"\n{title}, for {', '.join(map(str, COUNTS))} examples:\n")
-    print(f"| differences | {' | '.join(methods)} |\n|---|{'---|' * len(methods)}")
+    print(f"| {of_rows} | {' | '.join(methods)} |\n|---|{'---:|' * len(methods)}")
     for case, by_count in cells.items():
         row = [" ".join(f"{100 * shares[method]:.0f}" for shares in by_count) for method in methods]
         print(f"| {case} | {' | '.join(row)} |")
@@ -178,9 +178,11 @@ def main() -> None:
             for case in cases
         }
 
-    table("False verdicts, in %, where the mean does not change", shares(UNCHANGED, lambda ends, _: outside(ends, 0)))
-    table("The true change is outside of the interval, in %", shares(CHANGED, lambda e, case: outside(e, case.mean)))
-    table("The verdict is `improved`, in %", shares(CHANGED, lambda ends, _: ends[:, 0] > 0))
+    false = shares(UNCHANGED, lambda ends, _: outside(ends, 0))
+    missed = shares(CHANGED, lambda ends, case: outside(ends, case.mean))
+    table("False verdicts, in %, where the mean does not change", "differences without a change", false)
+    table("The true change is outside of the interval, in %", "changes that may be missed", missed)
+    table("The verdict is `improved`, in %", "changes to find", shares(CHANGED, lambda ends, _: ends[:, 0] > 0))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@
 | `customizer/` | released clients of NeMo Customizer work with the server of our tests | `customizer` |
 | `engines/` | vLLM samples for training runs, and the faults that they survive | `engines` |
 | `dashboard/` | the pages of `nat ui` work in Chromium, and no rollout takes effect in them | `ui` |
+| `site/` | the site's links work, and its pages in Chromium, from the disk | `site-test` |
 | `installs/` | `nat` trains after a plain `pip install` | `installs` |
 
 Each release lives in an environment of its own below `.tmp/`, which `environments.py` makes from `requirements/`:

@@ -14,6 +14,8 @@ from nat.wire.openai_requests import ChatCompletionRequest
 
 FOLDER = ROOT / "docs" / "agents" / "frameworks"
 PAGES = {path.stem: Page(path) for path in sorted(FOLDER.glob("*.md"))}
+COMMON = Page(FOLDER.parent / "index.md")
+"""Has the tool and the YAML that all pages share."""
 DEADLINE_S = 300
 
 
@@ -26,7 +28,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def test_the_page_works(page: str, tmp_path: Path) -> None:
     """Each agent answers after its tool has run; every call is captured, and a `local` LLM accepts it."""
-    write(PAGES[page].blocks, tmp_path)
+    write([*COMMON.blocks, *PAGES[page].blocks], tmp_path)
     with serving() as script:
         results = play(page, tmp_path, script)
     assert results, "the page registers no workflow"
@@ -43,11 +45,12 @@ def test_the_page_works(page: str, tmp_path: Path) -> None:
 
 
 def write(blocks: list[Block], folder: Path) -> None:
-    """Write the page's Python into one file, and its YAML."""
-    python = [block.text for block in blocks if block.language == "python"]
-    (yaml,) = [block.text for block in blocks if block.language == "yaml"]
-    (folder / "agent.py").write_text("\n\n".join(python))
-    (folder / "config.yml").write_text(yaml)
+    """Write the Python files; the YAML of the page is appended to that of all pages."""
+    for block in blocks:
+        if block.language == "python":
+            (folder / str(block.file_name)).write_text(block.text)
+    yaml = [block.text for block in blocks if block.language == "yaml"]
+    (folder / "config.yml").write_text("".join(yaml))
 
 
 def play(page: str, folder: Path, script: Script) -> dict[str, dict[str, object]]:

@@ -1,4 +1,4 @@
-"""Take the pictures of docs/recipes/trackers: `python -m conformance.trackers.screenshots [RUN_DIR [TRACKER …]]`.
+"""Take the pictures of docs/recipes/trackers.md: `python -m conformance.trackers.screenshots [RUN_DIR [TRACKER …]]`.
 
 A copy of the run, by default the newest of `examples/tic_tac_toe`, is sent to each tracker that has an own local
 dashboard, the dashboard is started, and Debian's Chromium opens it. Look at the pictures before you commit them.

@@ -77,6 +77,16 @@ class Page:
         ]
 
     @property
+    def inline_code(self) -> list[str]:
+        """The texts of all code inside sentences, tables and headings."""
+        return [
+            child.content
+            for token in _tokens(self.path)
+            for child in token.children or ()
+            if child.type == "code_inline"
+        ]
+
+    @property
     def anchors(self) -> set[str]:
         """The anchors that links to this page may use."""
         seen: dict[str, int] = {}

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from fakes.runs_on_disk import make_run
+from nat.runs import Run
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
+FOLDER = Path(__file__).parents[2] / "examples" / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 AS_JUPYTER_DOES = """
 import ast, json, sys
@@ -27,19 +29,41 @@ for number, cell in enumerate(json.loads(Path(sys.argv[1]).read_text(encoding="u
         value = eval(compile(ast.Expression(shown.value), f"cell {number}", "eval"), names)
         if hasattr(value, "_repr_html_"):
             print(value._repr_html_())
+for figure in names["plt"].get_fignums():
+    names["plt"].figure(figure).savefig(f"figure_{figure}.png")
 """
-"""Runs the code cells in one namespace, and shows the value of each cell's last line."""
+"""Runs the code cells in one namespace, shows the value of each cell's last line, and draws the figures as files."""
+
+RUN = "20260314-120000-aaaa"
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path, tmp_path):
-    """Its cells run in order in the folder of a run, without an error or a warning, and show the run."""
-    make_run(tmp_path / ".tmp" / "nat" / "finetuning", "20260314-120000-aaaa")
-    environment = {**os.environ, "MPLBACKEND": "agg", "XDG_STATE_HOME": str(tmp_path / "state")}
-    command = [sys.executable, "-W", "error", "-c", AS_JUPYTER_DOES, str(path)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - our own interpreter and text
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "<bdi>20260314-120000-aaaa</bdi>" in done.stdout
+def shown_by(name: str, folder: Path) -> str:
+    """What a notebook of this name shows in a folder; its cells run in order, without an error or a warning."""
+    environment = {**os.environ, "MPLBACKEND": "agg", "XDG_STATE_HOME": str(folder / "state")}
+    command = [sys.executable, "-W", "error", "-c", AS_JUPYTER_DOES, str(FOLDER / f"{name}.ipynb")]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - our own interpreter and text
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert (folder / "figure_1.png").stat().st_size > 10_000
+    return done.stdout
+
+
+def test_a_run_is_looked_at(tmp_path):
+    """In the folder of a run, `look_at_a_run` shows the run."""
+    make_run(tmp_path / ".tmp" / "nat" / "finetuning", RUN)
+    assert f"<bdi>{RUN}</bdi>" in shown_by("look_at_a_run", tmp_path)
+
+
+def test_a_new_project_is_trained_and_plotted(tmp_path):
+    """In an empty folder, `from_init_to_plot` makes a project, improves and exports its model, and plots the run."""
+    shown = shown_by("from_init_to_plot", tmp_path)
+    run = Run.open("latest", tmp_path / "my_agent")
+    assert f"<bdi>{run.id}</bdi>" in shown
+    assert (run.state, len(run.epochs()), run.summary.verdict) == ("completed", 8, "improved")
+    assert list(run.validations()["epoch"]) == [0, 2, 4, 6, 8]
+    assert "Training on these examples has a signal" in shown
+    assert "After 0 epochs, reward 0.0:" in shown
+    assert "After 8 epochs, reward 1.0:" in shown
+    assert (tmp_path / "my_agent" / "better_model" / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -53,4 +77,4 @@ def test_a_notebook_is_committed_without_outputs(path):
 
 def test_there_are_notebooks():
     """The folder is where the tests look for it."""
-    assert [path.stem for path in NOTEBOOKS] == ["look_at_a_run"]
+    assert [path.stem for path in NOTEBOOKS] == ["from_init_to_plot", "look_at_a_run"]

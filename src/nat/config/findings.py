@@ -140,7 +140,7 @@ def _similar(path: KeyPath, keys: set[str]) -> str:
     if suggestion := did_you_mean(str(path[-1]), keys):
         return suggestion
     if len(keys) > _MAX_KEYS:
-        return f" {docs_page('reference/configuration.md')} lists all keys."
+        return f" {docs_page('reference/configuration/index.md')} lists all keys."
     return f" Known keys: {one_of(keys)}." if keys else ""
 
 

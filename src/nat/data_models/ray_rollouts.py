@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class RayRollouts(BaseModel):
     """Play rollouts in processes of a Ray cluster."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     ray: str = "auto"
     """Address of the cluster, such as `10.0.0.1:6379`; `auto`: the one that `RAY_ADDRESS` names or that runs on this

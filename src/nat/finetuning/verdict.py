@@ -12,7 +12,7 @@ For few examples, two intervals of Student's t are combined, since each is wrong
   about a model that did not change: differences that fall as easily as they rise are symmetric.
 
 So `corrected` decides about zero, and `cautious` about how large a change may be. `python -m bench verdict` simulates
-the result beside other methods; docs/understand/verdict.md has the table.
+the result beside other methods; docs/evidence/verdict.md has the table.
 """
 
 from bisect import bisect_left

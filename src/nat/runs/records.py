@@ -179,7 +179,7 @@ class EpochRecord(SparseRecord):
     scoring: list[tuple[float, float]] = []
     """When rollouts were scored, in seconds since 1970; absent if that took no time."""
     metrics: dict[str, float] = {}
-    """All other metrics, under the prefixes train/ rollout/ reward/ time/ drift/."""
+    """All other metrics, by name."""
 
     @property
     def trained_groups(self) -> int:

@@ -1,9 +1,7 @@
-"""Predictions of memory, beside the measurements in docs/evidence/speed.md."""
-
-import re
-from pathlib import Path
+"""Predictions of memory, beside the measurements in docs/evidence/figures/memory.csv."""
 
 import pytest
+from bench import figures
 from bench.memory import CASES, Case
 from bench.shapes import SHAPES
 
@@ -11,7 +9,6 @@ from nat.sizing.memory import SHORTEST_ROW, Setup, Workload, longest_row, predic
 from nat.sizing.remedies import remedies
 from nat.sizing.shape import ModelShape
 
-PAGE = Path(__file__).parents[3] / "docs" / "evidence" / "speed.md"
 ALLOWED = 0.15
 SHAPE = ModelShape(151936, 896, 4864, 24, 14, 2, 64, tied=True)
 WORKLOAD = Workload(chats=16, chat_tokens=1024, row_tokens=1024, step_tokens=16 * 1024)
@@ -19,10 +16,8 @@ GB = 10**9
 
 
 def measured() -> dict[str, float]:
-    """Megabytes by case, from the table."""
-    table = PAGE.read_text().partition("<!-- bench memory -->")[2].partition("<!-- end of bench memory -->")[0]
-    rows = re.findall(r"^\| (.+?) \| [\d,]+ \| ([\d,]+) \|", table, flags=re.MULTILINE)
-    return {case: float(count.replace(",", "")) for case, count in rows}
+    """Megabytes by case, from the file."""
+    return {row["shape, dtype, weights: chats; rows"]: float(row["peak, MB"]) for row in figures.read("memory")}
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

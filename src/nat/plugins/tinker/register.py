@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from nat.builder.builder import Builder
 from nat.builder.llm import LLMProviderInfo
+from nat.data_models.component_ref import LLMRef
 from nat.data_models.finetuning import FinetuneConfig, TrainingJobRef, TrainingJobStatus
 from nat.data_models.llm_usage import Purpose
 from nat.errors import ConfigError
@@ -32,6 +33,8 @@ _USED = {
     "save_every",
     "seed",
 }
+REFUSED = set(BackendOptions.model_fields) - _USED
+"""Keys of `local` models that have no effect here."""
 
 _CHARGED: Mapping[Purpose, tuple[str, str]] = {
     "training": (TRAINED_CALLS, TRAINED_TOKENS),
@@ -73,7 +76,7 @@ class TinkerModelConfig(LocalModelConfig, name="tinker"):
 
     @model_validator(mode="after")
     def _of_no_engine(self) -> Self:
-        if idle := self.model_dump(include=set(BackendOptions.model_fields) - _USED, exclude_defaults=True):
+        if idle := self.model_dump(include=REFUSED, exclude_defaults=True):
             raise ValueError(f"{', '.join(sorted(idle))}: no effect, since a Tinker server has the model; leave it out")
         return self
 
@@ -111,6 +114,8 @@ class TinkerTrainerAdapterConfig(LocalTrainerAdapterConfig, name="tinker_trainer
 
     trains = TinkerModelConfig
 
+    llm: LLMRef
+    """Key of the `tinker` LLM to train."""
     teacher: None = None
     """Always null: the named losses have no teacher."""
 
