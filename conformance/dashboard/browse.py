@@ -15,7 +15,8 @@ DEADLINE_MS = 20_000
 AXE = """axe.run().then((found) => JSON.stringify(found.violations.map(
     (each) => `${each.id}: ${each.nodes[0].html} ${each.nodes[0].failureSummary}`)))"""
 PAINT_MS = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
-OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+OVERFLOW = """Math.max(...[document.documentElement, ...document.querySelectorAll(".content")].map(
+    (each) => each.scrollWidth - each.clientWidth))"""  # the site's column of text could scroll as a whole
 DRAWN = "[...document.querySelectorAll('.plot canvas')].filter((canvas) => canvas.width > 50).length"
 
 

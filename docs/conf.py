@@ -1,0 +1,148 @@
+# ruff: noqa: INP001 - Sphinx runs it by its path
+"""Make the site from the pages of `docs/`, which stay plain Markdown: `make site`.
+
+Sphinx reads a copy of the pages, to which this file adds what GitHub does not need: a navigation that follows from the
+folders, an index for folders without one, and the reference of the import paths that `nat.promised` lists.
+"""
+
+import os
+import sys
+import tomllib
+from collections.abc import Iterable
+from os.path import relpath
+from pathlib import Path
+from shutil import copy2
+
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.logging import getLogger
+
+DOCS = Path(__file__).parent
+sys.path.append(str(DOCS))
+ROOT = DOCS.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+MOVED = tomllib.loads((DOCS / "moved.toml").read_text("utf-8"))["pages"]
+REPOSITORY = f"{url}/blob/main" if (url := os.environ.get("REPOSITORY_URL")) else ROOT.as_uri()
+"""Where links lead that leave `docs/`; without a public address, to this checkout."""
+
+SECTIONS = {
+    "start": "Start",
+    "recipes": "Recipes",
+    "agents": "Agents",
+    "scale": "Scale",
+    "from": "Coming from",
+    "understand": "Understand",
+    "extend": "Extend",
+    "reference": "Reference",
+    "api": "Python",
+    "evidence": "Evidence",
+    "contribute": "Contribute",
+}
+"""The folders in the order of the navigation."""
+FIRST = ["install", "first_run", "your_agent", "your_model", "real_model", "loop", "configuration/index", "cli"]
+"""Pages that come before their neighbours, which follow by name."""
+
+REDIRECT = """\
+<!doctype html><html lang="en"><meta charset="utf-8"><title>Moved</title><link rel="canonical" href="{to}">
+<meta http-equiv="refresh" content="0; url={to}"><p>This page has moved: <a href="{to}">{to}</a></p></html>
+"""
+LOGGER = getLogger(__name__)
+
+project = PROJECT["name"]
+release = PROJECT["version"]
+html_title = "nat finetune"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.githubpages", "api_pages"]
+nitpick_ignore_regex = [
+    # Types of other packages: without the network there is no index of them.
+    (r"py:.*", r"(?!nat\.).*"),
+    # Types in signatures that plug-ins are not promised, so these have no entry.
+    (r"py:(class|obj)", r"nat\..*"),
+]
+
+html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = [("site.js", {"defer": ""})]
+html_use_index = html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
+
+linkcheck_anchors = False  # GitHub's pages make theirs with scripts
+
+myst_heading_anchors = 6
+myst_disable_syntax = ["myst_line_comment", "myst_block_break", "myst_target", "myst_role"]  # text for GitHub
+
+default_role = "code"  # docstrings write `name`, as Markdown does
+smartquotes = False  # messages are found as they are printed
+autodoc_mock_imports = ["safetensors", "tokenizers", "torch", "transformers"]  # two modules import them
+autodoc_default_options = {"members": True, "undoc-members": True, "show-inheritance": True}
+autodoc_member_order = "bysource"
+add_module_names = False
+toc_object_entries = False
+python_use_unqualified_type_names = True
+
+
+def write_pages(app: Sphinx) -> None:
+    """Copy the pages and pictures into Sphinx' source folder, and add the others."""
+    pages = Path(app.srcdir)
+    for path in (path for path in DOCS.rglob("*.*") if path.suffix in (".md", ".png", ".svg")):
+        copy = pages / path.relative_to(DOCS)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy2(path, copy)
+    for folder in sorted({path.parent for path in pages.rglob("*.md")} - {pages}, reverse=True):
+        write_index(folder)
+    with (pages / "index.md").open("a", encoding="utf-8") as index:
+        index.write(toctree([f"{title} <{folder}/index>" for folder, title in SECTIONS.items()], ":hidden:"))
+
+
+def write_index(folder: Path) -> None:
+    """Add the list of a folder's pages to its index, unseen, or show it in a new one."""
+    index = folder / "index.md"
+    there = index.exists()
+    pages = [path.stem for path in folder.glob("*.md") if path != index]
+    pages += [f"{path.parent.name}/index" for path in folder.glob("*/index.md")]
+    pages.sort(key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
+    title = SECTIONS.get(folder.name, folder.name.replace("_", " ").capitalize())
+    text = index.read_text("utf-8") if there else f"# {title}\n"
+    index.write_text(text + toctree(pages, ":hidden:" if there else ":maxdepth: 1"), encoding="utf-8")
+
+
+def toctree(pages: Iterable[str], option: str) -> str:
+    """A list of pages, as MyST writes it."""
+    return "\n```{toctree}\n" + "\n".join([option, "", *pages]) + "\n```\n"
+
+
+class LinksOut(SphinxPostTransform):
+    """Lead a link that leaves `docs/` to the repository."""
+
+    default_priority = 8  # before MyST looks for the target among the pages
+
+    def run(self) -> None:
+        """A target that does not exist is left to MyST, which warns."""
+        for node in list(self.document.findall(pending_xref)):
+            path, _, anchor = node["reftarget"].partition("#")
+            target = (DOCS / self.env.docname).parent / path
+            if node["reftype"] == "myst" and node["refdomain"] is None and path and target.exists():
+                address = f"{REPOSITORY}/{target.resolve().relative_to(ROOT)}" + (f"#{anchor}" if anchor else "")
+                node.replace_self(nodes.reference("", "", *node.children, refuri=address))
+
+
+def write_redirects(app: Sphinx, error: Exception | None) -> None:
+    """Write a page at each path of before, which leads to where its content is now."""
+    if error is not None or app.builder.format != "html":
+        return
+    for old, new in MOVED.items():
+        page, target = Path(app.outdir, f"{old}.html"), Path(app.outdir, f"{new}.html")
+        if page.exists() or not target.exists():
+            LOGGER.warning("moved.toml: %s cannot lead to %s", old, new)
+            continue
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(REDIRECT.format(to=relpath(target, page.parent)), encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.add_post_transform(LinksOut)
+    app.connect("builder-inited", write_pages)
+    app.connect("build-finished", write_redirects)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
