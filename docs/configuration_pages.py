@@ -48,7 +48,7 @@ READ = """
 4. The files and modules under `imports` are imported. A file is a path that ends in `.py`, such as `agent.py`; Python
    searches its folder first, as for a script. `--import agent.py` on the command line adds one.
 5. Components that train, and keys of them, are added where they [follow from others](#what-follows-from-what).
-6. The class of its `_type` validates each component. Unknown keys are errors.
+6. Each component is validated by the class of its `_type`. Unknown keys are errors.
 7. Every reference to another component must exist.
 
 `nat` reports all errors at once, each with its path. File paths are relative to the current folder.

@@ -57,15 +57,15 @@ EPOCH: Mapping[str, str] = {
     f"{BESIDE}<evaluator>": "Mean score of the rollouts by an evaluator that is not the reward.",
     f"{BESIDE_STD}<evaluator>": "Standard deviation (population) of these scores.",
     RELATIVE: "1 if the scores compare the generations of an example, so that their mean says nothing about progress; "
-    "absent otherwise, as the next seven.",
+    "absent otherwise. The next seven metrics exist only then.",
     POSITION_BIAS: "How much more often the judge prefers the earlier of two answers than the later one, of pairs "
     "judged in both orders: from -1 to 1, and 0 is ideal.",
     "reward/order_flips": "Share of these pairs whose better answer changes with the order; 0 is ideal.",
     ORDER_PAIRS: "Number of these pairs.",
     PRICE: "What the calls of agent and evaluators cost in the epoch, by `finetuning.budget.prices`.",
     "cost/judge_calls": "Calls of the judge, for all scores of the epoch.",
-    "cost/judge_prompt_tokens": "Their prompt tokens, where the judge's server reports them.",
-    "cost/judge_completion_tokens": "Likewise, the tokens of its replies.",
+    "cost/judge_prompt_tokens": "Prompt tokens of the judge's calls, where its server reports them.",
+    "cost/judge_completion_tokens": "Sampled tokens of the judge's replies.",
     "cost/judge_reused": "Groups whose judgement was known, so that no call was made.",
     "rollout/failed": "Share of rollouts that raised an error, timed out or got no score.",
     "rollout/failed_calls": "Failed attempts at an LLM call, per rollout, failed rollouts included.",
@@ -74,8 +74,8 @@ EPOCH: Mapping[str, str] = {
     "rollout/prompt_tokens": "Prompt tokens of all calls, per rollout whose server reports token ids.",
     "rollout/completion_tokens": "Sampled tokens of all calls, per rollout whose server reports them.",
     "rollout/truncated": "Share of the rollouts with calls in which an answer of the target hit its token limit.",
-    "rollout/tokens_better": "Sampled tokens, per rollout that scores above the mean of its example.",
-    "rollout/tokens_worse": "The same, per rollout that scores below it.",
+    "rollout/tokens_better": "Mean sampled tokens of rollouts that score above the mean of their example.",
+    "rollout/tokens_worse": "Mean sampled tokens of rollouts that score below the mean of their example.",
     "rollout/equal_outputs": "Share of the examples whose rollouts all have equal conversations and outputs.",
     "rollout/answer_shown": "Share of the examples whose prompt contains the expected answer, and whose rollouts all "
     "have the highest score.",
@@ -90,14 +90,14 @@ EPOCH: Mapping[str, str] = {
     "rollout/tokens_per_second": "Sampled tokens of all rollouts per second of `time/rollout`.",
     "drift/rows_per_rollout": "Training rows per rollout that has rows; 1 is ideal.",
     "drift/broken_prefixes": "Calls that did not continue the tokens before them, in all rollouts; 0 is ideal.",
-    f"{BROKEN_BY}<cause>": "The same, for one cause.",
+    f"{BROKEN_BY}<cause>": "Calls that did not continue the tokens before them for one cause, in all rollouts.",
     "drift/calls_without_logprobs": "Calls of the target without log probabilities, in all trajectories.",
     "drift/untrainable_calls": "Calls of the target that were left out because of their sampling, in all rollouts.",
     "drift/untempered_calls": "Trained calls whose log probabilities are at another temperature than their sampling.",
     "drift/policy_versions": "Different weights that sampled the answers of the rollouts with rows; 1 is ideal.",
     "drift/staleness": "Updates between the weights that sampled an answer and those that its job began with; mean of "
-    "the answers. Only with `max_staleness`, as the next three.",
-    "drift/staleness_max": "The highest of them.",
+    "the answers. It and the next three metrics exist only with `max_staleness`.",
+    "drift/staleness_max": "The most updates between the weights of an answer and those that its job began with.",
     STALE_ROWS: "Share of the rows with an answer from earlier weights than those that the job began with.",
     "drift/dropped_groups": "Groups with a rollout that was left out because an answer was older than `max_staleness`.",
     "train/submitted_groups": "Groups submitted to the job; `filtered_groups`.",
@@ -108,8 +108,8 @@ EPOCH: Mapping[str, str] = {
     "time/rollout": "Seconds of the rollouts and their scoring.",
     "time/submit": "Seconds until the backend had accepted the job.",
     "time/train": "Seconds until the job ended.",
-    "time/overlapped": "Of these, the seconds in which rollouts of later epochs were played (`max_staleness`).",
-    WAITING_FOR_WEIGHTS: "Of these, the seconds in which no rollouts were played, because all that `max_staleness` "
+    "time/overlapped": "The part of `time/train` in which rollouts of later epochs were played (`max_staleness`).",
+    WAITING_FOR_WEIGHTS: "The part of `time/train` in which no rollouts were played, because all that `max_staleness` "
     "allows had been.",
     WAITING_FOR_ROLLOUTS: "Seconds in which the learner waited for the rollouts of the epoch (`max_staleness`).",
     "time/away": "Seconds of the epoch in which calls waited for a server that was away "

@@ -77,9 +77,9 @@ class WeaveConfig(TracingConfig, name="weave"):
     redact_pii: bool = False
     """Send no messages, inputs and outputs, which is more than the toolkit leaves out."""
     redact_pii_fields: list[str] | None = None
-    """Likewise, if any is named."""
+    """Send no messages, inputs and outputs if any field is named here."""
     redact_keys: list[str] | None = None
-    """Likewise."""
+    """Send no messages, inputs and outputs if any key is named here."""
     verbose: bool = False
     """Accepted for the toolkit's YAMLs: Weave's client, which prints links, is not used."""
     attributes: dict[str, Any] | None = None

@@ -398,7 +398,7 @@ class RunSummary(SparseRecord):
     row_tokens: int = Field(default=0, ge=0)
     """Tokens of all rows that were trained on, prompts included; 0 if the backend does not report them."""
     packed_tokens: int = Field(default=0, ge=0)
-    """Of these, the tokens that one pass over each batch computed: rows of a group share their prefixes."""
+    """Tokens of these rows that one pass over each batch computed: rows of a group share their prefixes."""
     unique_tokens: int = Field(default=0, ge=0)
     """The fewest tokens that a pass could have computed."""
     broken_by: dict[str, int] = {}

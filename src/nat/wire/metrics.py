@@ -15,8 +15,8 @@ UPDATE: Mapping[str, str] = {
     "zero_advantages": "Share of the submitted rollouts without an answer that has an advantage.",
     "truncated_fraction": "Share of the submitted rollouts in which an answer hit its token limit.",
     "row_tokens": "Tokens of the trained rows, prompts included, each row up to the token before its last sampled one.",
-    "packed_tokens": "Of these, the tokens that one training pass computed; mean of all passes.",
-    "unique_tokens": "Of these, the fewest tokens that a pass could have computed.",
+    "packed_tokens": "Tokens of these rows that one training pass computed, shared prefixes once; mean of all passes.",
+    "unique_tokens": "The fewest tokens that a pass over these rows could have computed.",
     "optimizer_steps": "Optimizer steps that changed the weights.",
     "skipped_steps": "Optimizer steps with a gradient of zero, which changed no weight.",
     "loss": "`policy_loss` plus `beta` times the KL divergence to the reference; mean of the optimizer steps.",
@@ -55,15 +55,15 @@ UPDATE: Mapping[str, str] = {
 
 OF_COMPLETIONS: Mapping[str, str] = {
     "pairs": "Pairs of a better and a worse rollout that were compared; of `dpo`.",
-    "pairs_left_out": "Pairs of different rewards that were left out, because the two part in no answer of the model.",
+    "pairs_left_out": "Pairs of different rewards that were left out: no answer of the model is the first difference.",
     "rewards_chosen": "Implicit reward beta · (log π - log π_ref) of the chosen answers; mean of the optimizer steps, "
     "as all of `rewards_…` and `logps_…`; of `dpo` and `kto`.",
-    "rewards_rejected": "The same of the rejected answers.",
+    "rewards_rejected": "Implicit reward of the rejected answers.",
     "rewards_margin": "`rewards_chosen` less `rewards_rejected`, over pairs.",
     "rewards_accuracy": "Share of the pairs whose chosen answer has the higher implicit reward.",
     "logps_chosen": "Log probability of the chosen answers, each the sum over its tokens. If it falls for long, the "
     "model unlearns good answers, too: set `sft_loss_weight`.",
-    "logps_rejected": "The same of the rejected answers.",
+    "logps_rejected": "Log probability of the rejected answers, each the sum over its tokens.",
     "mismatched_kl": "Mean log π - log π_ref of answers to other prompts, the baseline of `kto`.",
 }
 """Those that only algorithms have which compare whole answers, `dpo` and `kto`."""

@@ -177,8 +177,8 @@ class TrainingConfig(WireModel):
     They are counted from the first step; an epoch has `num_iterations` x `steps_per_batch`."""
     advantage: Advantage = "dr_grpo"
     """How rewards become advantages: standardised in their group (`grpo`), centred in it (`dr_grpo`), compared with
-    the other rollouts of it (`rloo`) or standardised over the batch (`reinforce_pp`). With `given` each rollout carries
-    its own."""
+    the other rollouts of it (`rloo`) or standardised over the batch (`reinforce_pp`). With `given` each rollout has
+    an advantage of its own."""
     normalize_advantages: bool = True
     """Divide the advantages by their standard deviation over the whole batch."""
     importance_sampling_level: RatioLevel = "token"
@@ -243,8 +243,8 @@ class TrainingConfig(WireModel):
     """Fail the job if sampler and learner differ by more than this on the same tokens (mean |Δ log p|). In bfloat16 it
     is at least three times what rounding alone makes of these weights."""
     max_served_difference: PositiveAmount | None = None
-    """Fail the job if they differ by more than this after the update, when both use the new weights, with the
-    same addition; null takes `max_logprob_difference`."""
+    """Fail the job if sampler and learner differ by more than this after the update, when both use the new weights;
+    raised in bfloat16 like `max_logprob_difference`, which null takes."""
     seed: int = 0
     """Seed of the order in which groups are split into optimizer steps; each update and pass has another order."""
 

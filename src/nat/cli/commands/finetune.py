@@ -255,9 +255,9 @@ def _trained(summary: RunSummary) -> str:
 
 
 def _prefix_sharing(summary: RunSummary) -> str:
-    """How many times fewer tokens the learner computed because rows share prefixes, and the possible maximum."""
+    """How many times as many tokens the learner would compute if rows shared no prefixes, and the possible maximum."""
     ratio, ceiling = (summary.row_tokens / count for count in (summary.packed_tokens, summary.unique_tokens))
-    return f"{ratio:.2f}{_TIMES} fewer tokens computed ({ceiling:.2f}{_TIMES} possible)"
+    return f"{ratio:.2f}{_TIMES} as many tokens without it (at best {ceiling:.2f}{_TIMES})"
 
 
 def _broken_prefixes(summary: RunSummary) -> str:

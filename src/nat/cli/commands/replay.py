@@ -29,7 +29,7 @@ _FORM = "name it as EXAMPLE/GENERATION, as `nat runs show RUN --epoch N` lists t
 @click.option("--rollout", metavar="EXAMPLE/GENERATION", help="Play this rollout of the epoch again, instead.")
 @click.option("--role", help="The role whose update it is, of a run that trains several models.")
 @click.option("--algorithm", help="Train the same batch with this algorithm, too, and compare the tokens' gradients.")
-@click.option("--seed", type=int, help="Likewise with another order of the groups: training.seed.")
+@click.option("--seed", type=int, help="Train the same batch with another order of the groups, too: training.seed.")
 @override_option
 @trust_option
 @runs_root_option

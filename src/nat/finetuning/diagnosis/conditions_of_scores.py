@@ -59,8 +59,8 @@ finetuning:
     bound=0.05,
     healthy="below {bound:.0%}",
     source="0 is ideal",
-    remedy="Check which field the evaluator reads, and that it compares as a reader would: without case, spaces and "
-    "punctuation at the ends, also of the dataset's answers.",
+    remedy="Check which field the evaluator reads, and that it compares as a reader would: without case (`exact_match` "
+    "has `ignore_case: true`), spaces and punctuation at the ends, also of the dataset's answers.",
 )
 def right_scored_lowest(window: Window, bound: float) -> Seen | None:
     share, noise = window.where_reported("reward/right_lowest"), window.spread.noise_share or 0.0
@@ -94,8 +94,8 @@ def answer_shown(window: Window, bound: float) -> Seen | None:
     healthy="above 0",
     source="equal scores have an advantage of zero",
     remedy=(
-        "Score a good and a bad answer by hand with `nat eval`: the evaluator that finetuning.reward_function "
-        "names must tell them apart."
+        "Score a good and a bad answer in a test of your own: the evaluator that finetuning.reward_function names must "
+        "tell them apart."
     ),
 )
 def constant_score(window: Window, _bound: float) -> Seen | None:

@@ -90,6 +90,10 @@ def _groups_per_step(window: Window) -> float | None:
     return fmean(epoch.num_groups / max(1.0, count) for epoch, count in zip(window.updated, taken, strict=True))
 
 
+LEAST_SHOWN = 0.001
+"""Smaller shares are shown as less than this one."""
+
+
 @condition(
     title="The updates change almost nothing",
     measure=(
@@ -110,9 +114,10 @@ def rate_too_low(window: Window, bound: float) -> Seen | None:
     lost = max(0 if reach is None else 1 - reach / bound, 0 if share is None else 1 - share / LEAST_RATE)
     if lost <= 0:
         return None
-    seen = [] if reach is None else [f"an update changes the outcome of at most {reach:.2%} of the rollouts"]
+    seen = [] if reach is None else [f"an update changes the outcome of at most {max(reach, 1e-4):.2%} of the rollouts"]
     if share is not None:
-        seen.append(f"the learning rate is {share:.1%} of this model's default")
+        size = f"{share:.1%}" if share >= LEAST_SHOWN else f"less than {LEAST_SHOWN:.1%}"
+        seen.append(f"the learning rate is {size} of this model's default")
     factor = 1.0 if reach is None else min(1000, USUAL_REACH / max(reach, 1e-6))
     return Seen(lost, ", and ".join(seen), *_higher_rate(window, factor))
 

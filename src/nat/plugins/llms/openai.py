@@ -88,11 +88,11 @@ class OpenAIModelConfig(LLMBaseConfig, ThinkingMixin, SSLVerificationMixin, name
     max_completion_tokens: int | None = Field(default=None, ge=1)
     """OpenAI's newer name for `max_tokens`, which its reasoning models require; set one of the two."""
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-    """Penalty on tokens by their frequency; its answers cannot be trained."""
+    """Penalty on tokens by their frequency; answers sampled with one cannot be trained on."""
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     """Penalty on tokens that occurred; answers sampled with one cannot be trained on."""
     logit_bias: dict[str, float] | None = None
-    """Added to the logits of tokens, by their ids; its answers cannot be trained."""
+    """Added to the logits of tokens, by their ids; answers sampled with it cannot be trained on."""
     response_format: dict[str, Any] | None = None
     """Format of the answer, such as a JSON schema, for servers that support it."""
     reasoning_effort: str | None = None

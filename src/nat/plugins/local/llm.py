@@ -81,13 +81,13 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
     temperature: float = Field(default=1.0, ge=0)
     """Sampling temperature of requests that set none; each answer is trained at the temperature it was sampled at."""
     top_p: float | None = Field(default=None, gt=0, le=1)
-    """Nucleus sampling of requests that set none; its answers cannot be trained."""
+    """Nucleus sampling of requests that set none; answers sampled with it cannot be trained on."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Limit of new tokens per answer; by default the rest of the context."""
     stop: list[str] | None = None
     """Stop texts: an answer ends before them."""
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)
-    """Further fields of chat requests that do not set them, such as `seed`; those that the backend knows."""
+    """Further fields, such as `seed`, for chat requests that do not set them; only fields that the backend knows."""
     lora: LoRAOptions | None = None
     """Train LoRA adapters instead of all weights."""
     save_every: NumberOrAuto = "auto"

@@ -98,7 +98,7 @@ class NeMoCustomizerTrainerAdapterConfig(TrainerAdapterConfig, name="nemo_custom
     dataset_name: Name = "nat-dpo"
     """Name of the dataset; each run adds its id, so that runs never share one."""
     dataset_output_dir: str | None = None
-    """Folder for a copy of the files, in a folder per run; null keeps none."""
+    """Folder that gets a copy of the uploaded files, in a folder per run; null keeps no copy."""
     create_namespace_if_missing: bool = True
     """Create the namespace before the run."""
     customization_config: str = Field(min_length=1)
