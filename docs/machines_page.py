@@ -34,8 +34,8 @@ HEAD = f"""\
 # Which model on which machine
 
 `make docs` generates this page with the code that predicts the memory in `nat finetune --dry_run`. The tables of
-GPUs are **computed alone**: no prediction for a GPU was compared with a measurement. On CPUs, predictions were
-compared with measurements of models up to
+GPUs are **computed**: only [on an H200](../recipes/memory.md#how-good-the-prediction-is) were predictions compared
+with measurements. On CPUs, they were compared for models up to
 0.5 billion weights; [Performance](../evidence/speed.md#memory) has them. Larger models on CPUs are computed, too.
 
 A cell is the longest row (a conversation with its answers, in tokens) with which training fits into {SHARE:.0%} of the

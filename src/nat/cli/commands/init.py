@@ -54,6 +54,6 @@ def next_steps(folder: Path, framework: str, *, with_model: bool, model: str | N
         ("nat probe --config_file=config.yml", "tells whether the model can learn this"),
         ("nat finetune --config_file=config.yml", "trains the model, and says whether it improved"),
     ]
-    lines = (f"  {command:<40}{f'# {what}' if what else ''}".rstrip() for command, what in steps)
+    lines = (f"  {command:<38}{f'  # {what}' if what else ''}".rstrip() for command, what in steps)
     title = FRAMEWORKS[framework].title
     return "\n".join([f"Wrote {folder.name}/: an agent for {title}. README.md says what to replace. Next:", "", *lines])
