@@ -6,6 +6,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 _state = TemporaryDirectory(prefix="nat-tests-")
+_LONGEST = {"test_doc_shell.py", "test_notebooks.py", "test_training.py", "test_deterministic.py"}
+"""Files with tests of a minute, which begin first, so that no process ends alone with one."""
 
 
 def pytest_configure() -> None:
@@ -14,6 +16,11 @@ def pytest_configure() -> None:
     Before any test is imported, since some copy the environment then.
     """
     os.environ["XDG_STATE_HOME"] = _state.name
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest."""
+    items.sort(key=lambda item: item.path.name not in _LONGEST)
 
 
 @pytest.hookimpl(trylast=True)

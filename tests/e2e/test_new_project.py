@@ -1,4 +1,4 @@
-"""`nat init`, its test and `nat finetune`, one after the other in an empty folder, as a newcomer runs them."""
+"""`nat init` in an empty folder, and what a newcomer does with the project; test_doc_shell.py trains it."""
 
 import json
 import os
@@ -41,20 +41,15 @@ def done(folder: Path, *command: str) -> str:
     return ended.stdout
 
 
-def trained(project: Path, *, num_epochs: int) -> dict[str, object]:
-    """The summary of a run without a failure, after the project's own test has passed."""
+def trained(project: Path) -> dict[str, object]:
+    """The summary of an epoch without a failure, after the project's own test has passed."""
     assert "2 passed" in done(project, sys.executable, "-m", "pytest", "-q")
-    epochs = ("-o", "finetuning.num_epochs", f"{num_epochs}", "-o", "llms.student.threads", "1")
+    epochs = ("-o", "finetuning.num_epochs", "1", "-o", "llms.student.threads", "1")
     done(project, *NAT, "finetune", "--config_file=config.yml", *epochs)
     summary = json.loads((project / ".tmp/runs/latest/summary.json").read_text())
     assert summary["failures"] == []
     assert summary["broken_by"] == {}
     return summary
-
-
-def test_a_new_project_trains_as_it_stands(folder):
-    """The agent on the OpenAI SDK, with the model that `nat init` made, gets better in a shortened run."""
-    assert trained(folder / "demo", num_epochs=5)["verdict"] == "improved"
 
 
 def test_a_program_trains_as_it_stands(folder):
@@ -65,7 +60,7 @@ def test_a_program_trains_as_it_stands(folder):
     for split, rows in (("train", 4), ("held_out", 2)):
         data = project / "data" / f"{split}.jsonl"
         data.write_text("".join(data.read_text().splitlines(keepends=True)[:rows]))
-    assert trained(project, num_epochs=1)["tokens_trained"] > 0
+    assert trained(project)["tokens_trained"] > 0
 
 
 def test_an_answer_comes_from_the_trained_agent(folder):
