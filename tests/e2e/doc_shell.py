@@ -15,6 +15,7 @@ from pathlib import Path
 
 from e2e.doc_commands import command_lines
 from e2e.doc_pages import ROOT, Block, Page
+from fakes.processes import NAT
 from fakes.project_model import project_model
 from fakes.tiny_model import make_tiny_model
 
@@ -124,7 +125,7 @@ def printed(page: Page, folder: Path, *, short: bool) -> list[str]:
 
 def nat(folder: Path, *arguments: str) -> str:
     """Run `nat ARGUMENTS`; gives its output."""
-    command = [sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()", *arguments]
+    command = [sys.executable, "-c", NAT, *arguments]
     return subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True, timeout=600).stdout  # noqa: S603 - our own command
 
 

@@ -1,5 +1,6 @@
 """The commands of `docs/start/` do what the pages say, on a tiny model."""
 
+import json
 import re
 
 import pytest
@@ -15,6 +16,9 @@ def test_the_commands_of_a_page_run(page, tmp_path):
     """In an empty folder, in order, none fails; what they print is what the page shows, but for the numbers."""
     outputs = printed(page, tmp_path, short=True)
     assert [line for index, block in shown(page).items() for line in missing(block, outputs[index])] == []
+    runs = [json.loads(path.read_text()) for path in tmp_path.glob("my_agent/.tmp/runs/2*/summary.json")]
+    assert len(runs) == (2 if page.path.stem == "first_run" else 0)
+    assert all((run["failures"], run["broken_by"]) == ([], {}) for run in runs)
 
 
 def test_the_readme_shows_what_a_run_prints(tmp_path):
