@@ -104,7 +104,16 @@ class Components:
                 raise WorkflowError(
                     f"{what}: its build function ended before its `yield`", hint="`yield` the built object exactly once"
                 ) from error
-            raise WorkflowError(f"{what} could not be built: {describe_error(error)} ({_place(error)})") from error
+            raise WorkflowError(
+                f"{what} could not be built: {describe_error(error)} ({_place(error)})",
+                hint=_OWN_CLIENT if "OPENAI_API_KEY" in str(error) else None,
+            ) from error
+
+
+_OWN_CLIENT = (
+    "take the model from `builder.get_llm(config.llm, wrapper_type=…)`: calls of a client that the agent makes itself "
+    "are not captured, and its model is not trained"
+)
 
 
 def _place(error: BaseException) -> str:

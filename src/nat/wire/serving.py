@@ -217,7 +217,7 @@ class ServeOptions(BackendOptions):
     """How keys must begin for the protocol's clients."""
 
     model: Path
-    """Directory of a Hugging Face checkpoint (config.json, safetensors, tokenizer and chat template), or OWNER/NAME."""
+    """A Hugging Face folder (config.json, safetensors, tokenizer and chat template), a .gguf file, or OWNER/NAME."""
     served_model_name: str | None = None
     """Name of the served model; by default the last part of `model`."""
     output_dir: Path | None = None

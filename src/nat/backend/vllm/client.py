@@ -18,6 +18,8 @@ HEALTH = "/health"
 CONTROL_SECONDS = 600.0
 """Longest wait for one control call, such as the load of all weights."""
 _DATA, _DONE = "data: ", "[DONE]"
+LOOK = "look at the end of vLLM's log: `vllm.log` in the run's folder, if the backend has started it"
+"""What to do when vLLM answers with something else."""
 _SHOWN_CHARS = 500
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
 """VLLM closes connections that were idle for 5 s; a request on one that it is about to close would fail."""
@@ -146,7 +148,7 @@ def refused(response: httpx.Response) -> EngineFailed:
     called = f"{response.request.method} {response.request.url.path}"
     return EngineFailed(
         f"vLLM answered {called} with {response.status_code}: {excerpt(response.text, _SHOWN_CHARS)}",
-        hint="look at the end of vLLM's log",
+        hint=LOOK,
     )
 
 
@@ -163,5 +165,5 @@ def _generated(content: bytes) -> Generated:
     except ValidationError as error:
         raise EngineFailed(
             f"vLLM's answer is not what was expected ({findings_of(error)[0]}): {excerpt(repr(content), _SHOWN_CHARS)}",
-            hint="look at the end of vLLM's log; another version may answer in another format",
+            hint=f"{LOOK}; another version may answer in another format",
         ) from error

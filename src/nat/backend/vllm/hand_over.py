@@ -16,7 +16,7 @@ from secrets import token_hex
 
 from nat.backend.export import write_adapter
 from nat.backend.model import LoadedModel
-from nat.backend.vllm.client import Control, refused
+from nat.backend.vllm.client import LOOK, Control, refused
 from nat.backend.vllm.weights import write_weights
 from nat.backend.vllm.wire import Served
 from nat.errors import EngineFailed, HandOverFailed
@@ -192,6 +192,5 @@ def _call(control: Control, path: str, body: object = None, **query: str) -> dic
 def _reload_failed(reason: str) -> EngineFailed:
     return HandOverFailed(
         f"vLLM did not take over the weights of the update: {reason}",
-        hint="look at the end of vLLM's log; a server of yours needs VLLM_SERVER_DEV_MODE=1 and must read the folder "
-        "of the weights",
+        hint=f"{LOOK}; a server of yours needs VLLM_SERVER_DEV_MODE=1 and must read the folder of the weights",
     )

@@ -13,7 +13,7 @@ from nat.backend.inference.sequence import Delta, FinishReason, Request, Sequenc
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.loss import ByRow
-from nat.backend.vllm.client import generate, replaced, stream
+from nat.backend.vllm.client import LOOK, generate, replaced, stream
 from nat.backend.vllm.fleet import Fleet, Replica
 from nat.backend.vllm.wire import Generated, SampledLogprob, Served, VllmChoice, request_for, score_request
 from nat.errors import BackendError, EngineFailed, EngineStopped, WeightsReplaced
@@ -140,7 +140,7 @@ def _check_weights(choice: VllmChoice, served: Served) -> None:
 def _unfinished(sequence: Sequence) -> EngineFailed:
     return EngineFailed(
         f"vLLM's answer ended after {len(sequence.token_ids)} tokens without a finish reason",
-        hint="look at the end of vLLM's log",
+        hint=LOOK,
     )
 
 

@@ -88,7 +88,7 @@ def found_checkpoint(folder: Path, name: str | None) -> Path:
         BackendError: there is no checkpoint of that name; the message lists the existing ones.
 
     """
-    if name is None and any((folder / each).is_file() for each in (MANIFEST, STATE)):
+    if name is None and _is_checkpoint(folder):
         return folder.resolve()
     checkpoints = folder / CHECKPOINTS if (folder / CHECKPOINTS).is_dir() else folder
     name = NEWEST_CHECKPOINT if name == _LAST else name
@@ -102,14 +102,23 @@ def found_checkpoint(folder: Path, name: str | None) -> Path:
     if found is None or found.resolve().parent != checkpoints.resolve():
         if name in {None, BEST_CHECKPOINT}:
             _check_that_no_other_is_better(folder)
-        names = sorted(path.name for path in checkpoints.iterdir() if path.is_dir())
+        names = sorted(path.name for path in checkpoints.iterdir() if _is_checkpoint(path))
+        if not names:
+            raise BackendError(
+                f"{checkpoints} has no checkpoint",
+                hint="a run writes one after an update (`save_every`); name one that trained a `local` model",
+            )
         raise BackendError(
-            f"{checkpoints} has no checkpoint {' or '.join(wanted)}; it has {', '.join(names) or 'none'}",
-            hint="give the folder of a run that trained a `local` model, and one of its checkpoints with --checkpoint",
+            f"{checkpoints} has no checkpoint {' or '.join(wanted)}; it has {', '.join(names)}",
+            hint="name one of them with --checkpoint",
         )
     if name is None and found.name != BEST_CHECKPOINT:
         _check_that_no_other_is_better(folder)
     return found.resolve()
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (MANIFEST, STATE))
 
 
 def _check_that_no_other_is_better(folder: Path) -> None:

@@ -55,7 +55,7 @@ def gpu_bytes(_context: click.Context, _option: click.Parameter, text: str | Non
 def fits_command(
     *, model: str, revision: str | None, gpu: int | None, max_seq_length: int | None, timed: bool, as_json: bool
 ) -> None:
-    """Tell whether MODEL, a folder or a name on the Hub, can be trained; its weights are neither downloaded nor read.
+    """Tell whether MODEL, a folder, a .gguf file or a name on the Hub, can be trained; weights are not downloaded.
 
     It prints the model's family, how its answers are read, a conversation with tool calls that a script plays through
     the server, the memory of training, and the block for the YAML. The exit code is 0 if it fits and all is proven,
@@ -67,7 +67,8 @@ def fits_command(
         said = f"models are judged with packages that are not installed: {', '.join(missing)}"
         raise ModelUnavailable(said, hint=install_hint("local"))
     with shown_steps() as steps:
-        steps.begin("reading the model's configuration, tokenizer and chat template")
+        convert = "converting the file, once, and " if model.endswith(".gguf") else ""
+        steps.begin(f"{convert}reading the model's configuration, tokenizer and chat template")
         found = local_model(Path(model).expanduser(), revision, weights=False)
         steps.begin("trying its format, its layers and a conversation")
         named = {"folder": str(found.folder), "name": model, "revision": found.revision}

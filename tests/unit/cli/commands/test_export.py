@@ -43,6 +43,14 @@ def test_an_unknown_checkpoint_lists_the_known_ones(run_dir, name):
         found_checkpoint(run_dir, name)
 
 
+def test_a_run_without_a_checkpoint_says_so(tmp_path):
+    """As one that has not come to the end of its first update."""
+    (tmp_path / "checkpoints" / "jobs").mkdir(parents=True)
+    for name in (None, "last"):
+        with pytest.raises(BackendError, match=r"checkpoints has no checkpoint\n"):
+            found_checkpoint(tmp_path, name)
+
+
 def test_the_newest_is_not_taken_for_the_best(run_dir):
     """If the starting model was the best, the newest checkpoint must be named explicitly."""
     with Journal.create(run_dir, "run-1", "", created_at=NOON) as journal:
