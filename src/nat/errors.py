@@ -81,7 +81,11 @@ class NatError(Exception):
     @property
     def in_line(self) -> str:
         """Problem and remedy in one line."""
-        return "; ".join(filter(None, [self.message, self.hint]))
+        if self.hint is None:
+            return self.message
+        if self.message.endswith(("?", ".")):
+            return f"{self.message} {self.hint[:1].upper()}{self.hint[1:]}"
+        return f"{self.message}; {self.hint}"
 
 
 class ConfigError(NatError, ValueError):

@@ -134,6 +134,8 @@ def _beside(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
 
 
 def _held_out(axes: "Axes", validations: Sequence[ValidationRecord]) -> None:
+    from matplotlib.patheffects import withStroke  # noqa: PLC0415 - heavy
+
     points = [(record.epoch, *mean_interval(rewards)) for record in validations if (rewards := record.rewards)]
     if not points:
         return
@@ -166,6 +168,8 @@ def _held_out(axes: "Axes", validations: Sequence[ValidationRecord]) -> None:
             fontsize=13,
             fontweight="bold",
             color=_HELD_OUT,
+            path_effects=[withStroke(linewidth=4, foreground="white")],
+            zorder=5,
         )
 
 
