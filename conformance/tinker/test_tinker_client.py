@@ -15,6 +15,7 @@ import pytest
 from conformance.environments import HOME, REPOSITORY, interpreter, outside, pip, requirements_in
 from conformance.interop.serving import NAT, ports_of
 
+from nat.wire.model_folder import num_parameters
 from nat.wire.serving import API_KEY_VARIABLE
 
 HERE = Path(__file__).parent
@@ -59,11 +60,11 @@ def check(printed: str, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def ours(model: Path, folder: Path) -> Iterator[str]:
+def ours(model: Path, folder: Path, *options: str) -> Iterator[str]:
     """Our server on a free port, with the model."""
     log = folder / "server.log"
     command = [sys.executable, "-c", NAT, "backend", "serve", "--protocol", "tinker", "--port", "0", "--threads", "1"]
-    command += ["--model", str(model), "--output_dir", str(folder / "out")]
+    command += ["--model", str(model), "--output_dir", str(folder / "out"), *options]
     with log.open("w") as file:
         env = {**os.environ, API_KEY_VARIABLE: KEY}
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True, env=env)
@@ -80,6 +81,20 @@ def test_tic_tac_toe_improves_through_our_server(version: str, tmp_path: Path) -
     with ours(REPOSITORY / "examples" / "tic_tac_toe" / "model", tmp_path) as url:
         longer = ["-o", "finetuning.num_epochs", "24", "-o", "finetuning.run_configuration.validation_interval", "24"]
         check(finetune(tmp_path / "run", version, "-o", "llms.player.base_url", url, *longer), tmp_path / "run")
+
+
+@pytest.mark.parametrize("version", ["0.25.0", "0.38.0"])
+def test_all_weights_improve_through_our_server(version: str, tmp_path: Path) -> None:
+    """With either client, by rank 0; the best weights come back as a plain model."""
+    settings = {"llms.player.lora": "null", "trainer_adapters.weights.training.learning_rate": "1e-3"}
+    options = [text for key, value in settings.items() for text in ("-o", key, value)]
+    with ours(REPOSITORY / "examples" / "tic_tac_toe" / "model", tmp_path, "--all_weights") as url:
+        options += ["-o", "llms.player.base_url", url, "-o", "finetuning.num_epochs"]
+        interval = ["-o", "finetuning.run_configuration.validation_interval"]
+        check(finetune(tmp_path / "run", version, *options, "24", *interval, "24"), tmp_path / "run")
+    [best] = tmp_path.glob("run/2*/best_model")
+    assert not (best / "adapter_config.json").exists()
+    assert num_parameters(best) == num_parameters(REPOSITORY / "examples" / "tic_tac_toe" / "model")
 
 
 def test_two_roles_learn_on_one_base(tmp_path: Path) -> None:

@@ -8,14 +8,15 @@ import json
 import tarfile
 from concurrent.futures import Future
 from itertools import count
+from time import monotonic
 from types import SimpleNamespace
 from uuid import uuid4
 
 import httpx
 import numpy as np
 
-from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
+from nat.errors import BackendError
 from nat.tinker.server.losses import resolved, rows_of
 from nat.tinker.server.models import TinkerModels, WeightsPath
 from nat.tinker.server.wire import AdamParams, Batch, Datum
@@ -40,9 +41,12 @@ TYPES = SimpleNamespace(
 class FakeTinker:
     """The client of a server; `divides` is what it divides losses by: nothing, `rows` or `tokens`."""
 
-    def __init__(self, models: TinkerModels, *, divides="", clips=True, fails=(), archives=False, spoils=dict):
+    def __init__(
+        self, models: TinkerModels, *, divides="", clips=True, has_adam=True, fails=(), archives=False, spoils=dict
+    ):
         """`archives` may be the content of each archive, or a status; `spoils` changes the fields of an answer."""
         self.spoils, self.asked_for_archives = spoils, 0
+        self.has_adam = has_adam
         self.models, self.divides, self.clips, self.fails = models, divides, clips, set(fails)
         self.archives = archives
         self.steps, self.deleted = [], []
@@ -50,17 +54,28 @@ class FakeTinker:
         self._session, self._numbers = uuid4().hex, count()
 
     def create_lora_training_client(self, base_model, *, rank, seed):
-        model_id = self.new_id()
-        self.models.create(model_id, rank, seed).result()
-        return FakeAdapter(self, model_id)
+        return self._opened(lambda model_id: self.models.create(model_id, rank, seed))
 
     def create_training_client_from_state(self, path, *, optimizer=False):
+        return self._opened(lambda model_id: self.models.load(model_id, WeightsPath.parse(path), optimizer=optimizer))
+
+    def _opened(self, begin):
+        self.models.heard[self._session] = monotonic()
         model_id = self.new_id()
-        self.models.load(model_id, WeightsPath.parse(path), optimizer=optimizer).result()
+        try:
+            begin(model_id).result()
+        except BackendError as error:
+            raise RuntimeError(error.in_line) from error
         return FakeAdapter(self, model_id)
 
     def create_training_client_from_state_with_optimizer(self, path):
         return self.create_training_client_from_state(path, optimizer=True)
+
+    def create_rest_client(self):
+        return self
+
+    def get_weights_info_by_tinker_path(self, path):
+        return done(SimpleNamespace(is_lora=self.models.rank(WeightsPath.parse(path)) > 0))
 
     def create_sampling_client(self, *, base_model):
         return FakeSampler(self, "")
@@ -68,6 +83,9 @@ class FakeTinker:
     def get(self, request):
         """Weights saved for sampling, by a redirect; the archive lacks `target_modules`, as SkyRL's does."""
         url = request.url
+        if url.path.endswith("/unload_model"):
+            self.models.unload(json.loads(request.content)["model_id"]).result()
+            return httpx.Response(200)
         if request.method == "DELETE":
             self.deleted.append(tuple(url.path.partition("/training_runs/")[2].split("/checkpoints/")))
             raise httpx.ConnectError("the server has ended its connection", request=request)
@@ -88,15 +106,18 @@ class FakeTinker:
             )
         assert "x-api-key" not in request.headers
         run, name = url.path.split("/")[-4], url.path.split("/")[-2]
-        folder, content = self.models.folder(WeightsPath(run, "sampler_weights", name)), io.BytesIO()
+        files, content = self.models.files(WeightsPath(run, "sampler_weights", name)), io.BytesIO()
         with tarfile.open(fileobj=content, mode="w:gz") as archive:
-            archive.add(folder / ADAPTER_WEIGHTS, f"adapter/{ADAPTER_WEIGHTS}")
-            config = json.loads((folder / ADAPTER_CONFIG).read_text())
-            del config["target_modules"]
-            config = json.dumps(config).encode()
-            entry = tarfile.TarInfo(f"adapter/{ADAPTER_CONFIG}")
-            entry.size = len(config)
-            archive.addfile(entry, io.BytesIO(config))
+            for file in files:
+                if file.name != ADAPTER_CONFIG:
+                    archive.add(file, f"exported/{file.name}")
+                    continue
+                config = json.loads(file.read_text())
+                del config["target_modules"]
+                config = json.dumps(config).encode()
+                entry = tarfile.TarInfo(f"exported/{file.name}")
+                entry.size = len(config)
+                archive.addfile(entry, io.BytesIO(config))
         return httpx.Response(200, content=content.getvalue())
 
     def new_id(self):
@@ -131,6 +152,8 @@ class FakeAdapter:
         if "optim_step" in self.server.fails:
             raise RuntimeError("the planted failure")
         self.server.steps.append(adam)
+        if not self.server.has_adam:
+            adam |= {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
         adam = adam if self.server.clips else adam | {"grad_clip_norm": 0.0}
         found = self.server.models.step(self.model_id, AdamParams(**adam)).result()
         return done(SimpleNamespace(metrics={"fake/grad_norm": found["grad_norm"]}))

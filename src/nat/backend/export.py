@@ -21,7 +21,7 @@ from nat.backend.model_loader import load_model
 from nat.errors import BackendError, ExportRefused, NatError
 from nat.files import UNFINISHED, replacing_folder
 from nat.wire.extras import install_hint, missing_packages
-from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, REMOTE_WEIGHTS, STATE, ExportFormat, is_adapter, is_export
+from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, REMOTE_WEIGHTS, STATE, ExportFormat, is_export, is_model
 
 ADAPTER = "adapter"
 """Folder of the LoRA adapter inside an exported model."""
@@ -113,7 +113,7 @@ def export_checkpoint(checkpoint: Path, target: Path, form: ExportFormat = "hf")
         return
     with export_folder(target) as folder:
         state = verify(checkpoint)
-        if state.lora and not is_adapter(checkpoint):
+        if not is_model(checkpoint):
             raise BackendError(
                 f"{checkpoint} has no weights: they are on the Tinker server that {REMOTE_WEIGHTS} in it names, which "
                 "gave no archive of them",
@@ -135,7 +135,7 @@ def export_checkpoint(checkpoint: Path, target: Path, form: ExportFormat = "hf")
                 target = folder / path.relative_to(checkpoint)
                 if path.is_dir():
                     target.mkdir()
-                elif path.name not in {STATE, OPTIMIZER, MANIFEST}:
+                elif path.name not in {STATE, OPTIMIZER, MANIFEST, REMOTE_WEIGHTS}:
                     shutil.copyfile(path, target)
 
 

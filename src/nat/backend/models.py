@@ -1,5 +1,7 @@
 """Many adapters on one base model: their engines, and weights that are read from folders when a request names them.
 
+A folder may also have a whole model, which then takes memory of its own.
+
 A protocol gives them names, with a subclass of `Models`. Clients' requests call it on the event loop; engines and
 adapters belong to the model thread.
 """
@@ -23,14 +25,16 @@ from nat.backend.path_checks import load_checked_model
 from nat.backend.tokenizer import ChatOptions
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
+from nat.wire.model_folder import is_adapter
 from nat.wire.serving import AdapterServeOptions, ServeOptions
 
 MAX_KEPT = 2
-"""Weights from folders that stay loaded although no request uses them."""
+"""Weights from folders that stay loaded although no request uses them; of whole models one."""
 
 
 class _Kept(NamedTuple):
-    adapter: Adapter
+    adapter: Adapter | None
+    """None for a whole model."""
     engine: Engine
 
 
@@ -44,6 +48,7 @@ class Models(EnginePool):
         """Serve a base model that has no adapter yet."""
         self.base = base
         """The model that all of them are trained on: its tokenizer and limits."""
+        self._served = options
         self._limits = EngineLimits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, base.device)
         self._adapters = Adapters(base)
         self._kept: OrderedDict[Path, _Kept] = OrderedDict()
@@ -61,32 +66,50 @@ class Models(EnginePool):
         activate = self._adapters.activate
         return Engine(self.base, policy_version=policy_version, limits=self._limits, activate=lambda: activate(adapter))
 
+    def whole_model(self, folder: Path) -> LoadedModel:
+        """Load another model like the base, with layers of its own."""
+        return load_base(self._served.model_copy(update={"model": folder}))
+
     def kept_engine(self, folder: Path, policy_version: str) -> Engine:
-        """The engine of a folder's adapter; the least recently used that no request waits for are dropped.
+        """The engine of a folder's weights; the least recently used that no request waits for are dropped.
 
         Raises:
-            BackendError: the adapter cannot be read.
+            BackendError: they cannot be read.
             CheckpointDamaged: a file is not as it was written.
 
         """
         idle = [place for place, kept in self._kept.items() if not kept.engine.requests]
         for unused in idle[: max(0, len(self._kept) - MAX_KEPT + (folder not in self._kept))]:
-            self._adapters.remove(self._kept.pop(unused).adapter)
+            self._forget(unused)
         if folder not in self._kept:
             check_weights(folder)
-            adapter = self._adapters.load(folder)
-            self._kept[folder] = _Kept(adapter, self.new_engine(adapter, policy_version))
+            self._kept[folder] = self._read(folder, policy_version)
         self._kept.move_to_end(folder)
         return self._kept[folder].engine
 
     def forget_folders(self, below: Path) -> None:
         """Drop the weights that were loaded from there, while nothing runs."""
         for place in [place for place in self._kept if place.is_relative_to(below)]:
-            self._adapters.remove(self._kept.pop(place).adapter)
+            self._forget(place)
 
-    def new_learner(self, adapter: Adapter) -> Learner:
-        """Train this adapter; the base alone is the reference of KL terms."""
-        return Learner(adapter.loaded, Reference(adapter.loaded, lambda: adapter.loaded.model))
+    def _read(self, folder: Path, policy_version: str) -> _Kept:
+        if is_adapter(folder):
+            adapter = self._adapters.load(folder)
+            return _Kept(adapter, self.new_engine(adapter, policy_version))
+        for unused in [
+            place for place, kept in self._kept.items() if kept.adapter is None and not kept.engine.requests
+        ]:
+            self._forget(unused)
+        loaded = self.whole_model(folder)
+        return _Kept(None, Engine(loaded, policy_version=policy_version, limits=self._limits))
+
+    def _forget(self, folder: Path) -> None:
+        if (adapter := self._kept.pop(folder).adapter) is not None:
+            self._adapters.remove(adapter)
+
+    def new_learner(self, loaded: LoadedModel) -> Learner:
+        """Train this adapter, or all weights of a model; the base alone is the reference of an adapter's KL terms."""
+        return Learner(loaded, Reference(loaded, lambda: loaded.model))
 
 
 def load_base(options: ServeOptions) -> LoadedModel:

@@ -16,7 +16,7 @@ KEY_PREFIX = "tml-"
 
 
 class TinkerServeOptions(AdapterServeOptions):
-    """Serve Tinker's clients: one base model, on which each client trains adapters of its own."""
+    """Serve Tinker's clients: one base model, on which each client trains adapters of its own, or one all weights."""
 
     switch: ClassVar[str] = "protocol"
     opener: ClassVar[str] = "nat.tinker.server.serve:open_tinker"
@@ -27,6 +27,9 @@ class TinkerServeOptions(AdapterServeOptions):
     adapters of alpha 32; keys begin with `tml-`."""
     output_dir: Path = Path(".tinker")
     lora_rank: int = Field(default=32, ge=1)
+    all_weights: bool = False
+    """With protocol tinker: also train all weights of one model at a time, for a client that asks for rank 0. They are
+    a second copy of the model, with gradient and optimizer; what is sampled from them is a third."""
 
     @model_validator(mode="after")
     def _fit_tinker(self) -> Self:
@@ -34,6 +37,8 @@ class TinkerServeOptions(AdapterServeOptions):
             raise ValueError(
                 f"api_key: Tinker's clients accept only keys that begin with {KEY_PREFIX!r}; choose such one"
             )
+        if self.all_weights and self.load_in_4bit:
+            raise ValueError("all_weights: those of four bits cannot be trained; leave out one of the two")
         if missing := missing_packages(["google.protobuf"]):
             raise ValueError(f"protocol tinker needs {', '.join(missing)}; {install_hint('tinker')}")
         return self
@@ -50,4 +55,5 @@ class TinkerRemoteOptions(ServeOptions):
     """Key of the server."""
     base_model: str = Field(min_length=1)
     """Name of the base model on the server."""
-    lora_rank: int = Field(default=16, ge=1)
+    lora_rank: int = Field(default=16, ge=0)
+    """Rank of the adapter; 0 trains all weights."""

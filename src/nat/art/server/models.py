@@ -227,7 +227,7 @@ class ArtModels(Models):
         adapters = self._adapters
         adapter = adapters.create(lora, seed=self._options.seed) if found is None else adapters.load(found.path)
         try:
-            learner = self.new_learner(adapter)
+            learner = self.new_learner(adapter.loaded)
             if found is None:
                 checkpoints.save(adapter.loaded, learner, [], number=0)
             else:

@@ -48,9 +48,11 @@ def next_steps(folder: Path, framework: str, *, with_model: bool, model: str | N
     if not with_model:
         steps.append(("edit config.yml", "set llms.student.model to your model"))
     if model is not None:
-        steps.append((f"nat fits {model}", "tells whether your model can be trained on this machine"))
+        steps.append(
+            (f"nat fits {model}", "tells whether your model can be trained here, and with tools: this agent has one")
+        )
     steps += [
-        ("pytest", "plays the agent; a script takes the model's part"),
+        ("python -m pytest", "plays the agent; a script takes the model's part"),
         ("nat probe --config_file=config.yml", "tells whether the model can learn this"),
         ("nat finetune --config_file=config.yml", "trains the model, and says whether it improved"),
     ]

@@ -20,7 +20,7 @@ from nat.registry.decorators import register_llm_provider, register_trainer_adap
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.tinker.options import TinkerRemoteOptions
 from nat.wire.metrics import CHECK_CALLS, CHECK_TOKENS, TRAINED_CALLS, TRAINED_TOKENS
-from nat.wire.model_folder import ADAPTER_CONFIG
+from nat.wire.model_folder import is_adapter, is_model
 from nat.wire.serving import CHECKPOINTS, LOCAL_PACKAGES, SERVER_URL, BackendOptions, ServeOptions
 from nat.wire.training import JobState
 
@@ -71,8 +71,8 @@ class TinkerModelConfig(LocalModelConfig, name="tinker"):
     """Name of the base model on the server; `model` is a folder with its tokenizer and config.json."""
     max_tokens: int = Field(ge=1)
     """Limit of new tokens per answer; required, since some servers compile a program for each number."""
-    lora: TinkerLoRA = TinkerLoRA()  # type: ignore[assignment]
-    """The adapter that is trained."""
+    lora: TinkerLoRA | None = TinkerLoRA()  # type: ignore[assignment]
+    """The adapter that is trained; with `null` all weights are, if the server offers it."""
 
     @model_validator(mode="after")
     def _of_no_engine(self) -> Self:
@@ -97,7 +97,7 @@ class TinkerModelConfig(LocalModelConfig, name="tinker"):
             tinker_url=self.base_url,
             tinker_api_key=self.api_key or environment.get("TINKER_API_KEY"),
             base_model=self.base_model,
-            lora_rank=self.lora.rank,
+            lora_rank=0 if self.lora is None else self.lora.rank,
         )
 
 
@@ -145,7 +145,9 @@ class TinkerTrainerAdapter(LocalTrainerAdapter):
         return status.model_copy(update={"metadata": {**(status.metadata or {}), "usage": usage}})
 
     async def _write_best(self, kept: Path, target: Path) -> Path | None:
-        return await export_checkpoint(kept, target, "peft") if (kept / ADAPTER_CONFIG).is_file() else None
+        if not is_model(kept):
+            return None
+        return await export_checkpoint(kept, target, "peft" if is_adapter(kept) else "hf")
 
 
 register_trainer_adapter(config_type=TinkerTrainerAdapterConfig)(with_backend(TinkerTrainerAdapter))

@@ -82,6 +82,10 @@ class RemoteEngine:
         self._next = self._newest()
         return {row.index: at_targets(row, self._next.score([*row.input_ids, row.targets[-1]])) for row in rows}
 
+    def renew(self) -> None:
+        """Sample from the newest weights: the server has opened them again."""
+        self._next = self._sampler = self._newest()
+
     def serve(self, version: str) -> None:
         """Answer new requests with the weights that were taken over, under this version."""
         self._sampler, self.policy_version = self._next, version

@@ -7,6 +7,7 @@ saves its state; an update that fails is undone by reopening the state before it
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from math import isnan, nan
 from typing import Any
@@ -30,7 +31,7 @@ from nat.backend.training.reference import Reference
 from nat.errors import UpdateRejected
 from nat.tinker.remote.losses import UNCLIPPED, NamedLoss, datum_of, named_loss, settings
 from nat.tinker.remote.probe import LOSS, Normalization, probed, supports
-from nat.tinker.remote.service import Adapter
+from nat.tinker.remote.service import Trained
 from nat.wire.training import GradientCheckpointing, TrainingConfig, TrainingGroup
 
 logger = logging.getLogger(__name__)
@@ -39,8 +40,12 @@ CPU = torch.device("cpu")
 _FORWARD = NamedLoss(LOSS, {})
 
 
+@dataclass(frozen=True)
 class RemoteModel(LoadedModel):
-    """A tokenizer and sizes; the weights, of which an adapter is trained, are on the server."""
+    """A tokenizer and sizes; the weights are on the server."""
+
+    rank: int = 0
+    """Rank of the adapter that is trained there; 0 if all weights are."""
 
     @property
     def device(self) -> torch.device:
@@ -48,7 +53,7 @@ class RemoteModel(LoadedModel):
 
     @property
     def trains_adapter(self) -> bool:
-        return True
+        return self.rank > 0
 
     def trainable_parameters(self) -> dict[str, torch.nn.Parameter]:
         return {}
@@ -57,15 +62,15 @@ class RemoteModel(LoadedModel):
 class RemoteAdamW(MasterAdamW):
     """The server's optimizer."""
 
-    def __init__(self, adapter: Adapter) -> None:
+    def __init__(self, trained: Trained) -> None:
         super().__init__({})
-        self._adapter = adapter
+        self._trained = trained
         self._max_norm = 0.0
         self.slope = 0.0
         """Norm of the loss's gradient at the log probabilities, since that of the weights is known after the step."""
 
     def forget(self) -> None:
-        self._adapter.begin(self._adapter.state)
+        self._trained.begin(self._trained.state)
 
     def clip(self, max_norm: float) -> float:
         """Clip in the next step; gives another norm, which is 0 or not finite if the gradient's is."""
@@ -76,31 +81,31 @@ class RemoteAdamW(MasterAdamW):
         config = self._config
         betas = {"beta1": config.adam_beta1, "beta2": config.adam_beta2, "eps": config.adam_epsilon}
         more = {"weight_decay": config.weight_decay, "grad_clip_norm": self._max_norm}
-        norm = self._adapter.step(learning_rate=learning_rate, **betas, **more)
+        norm = self._trained.step(learning_rate=learning_rate, **betas, **more)
         return Change(nan, nan, moved=True, grad_norm=norm)
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         try:
             yield
-            self._adapter.save()
+            self._trained.save()
         except BaseException:
-            self._adapter.resume(self._adapter.state)
+            self._trained.resume(self._trained.state)
             raise
 
 
 class RemotePasses(Passes):
     """Passes over all rows of a step at once, on the server."""
 
-    def __init__(self, policy: LoadedModel, optimizer: RemoteAdamW, adapter: Adapter) -> None:
+    def __init__(self, policy: LoadedModel, optimizer: RemoteAdamW, trained: Trained) -> None:
         super().__init__(policy, optimizer)
-        self._adamw, self._adapter = optimizer, adapter
+        self._adamw, self._remote = optimizer, trained
         self._loss = _FORWARD
 
     @cached_property
     def server(self) -> Normalization:
         """What the server makes of a batch, measured when it is first asked for."""
-        found = probed(self._adapter.service, self._policy.vocab_size, self._adapter.rank)
+        found = probed(self._remote, self._policy.vocab_size)
         logger.info("the Tinker server: %s", found)
         return found
 
@@ -142,25 +147,25 @@ class RemotePasses(Passes):
         data = [datum_of(row, advantages[row.index].tolist(), loss) for row in rows]
         empty = datum_of(rows[0], [0.0] * len(rows[0].targets), loss)
         data += [empty] * (self.server.filled(len(data)) - len(data))
-        found = self._adapter.forward_backward(data, *loss, gradient=gradient)[: len(rows)]
+        found = self._remote.forward_backward(data, *loss, gradient=gradient)[: len(rows)]
         return {row.index: at_targets(row, logprobs) for row, logprobs in zip(rows, found, strict=True)}
 
 
 class RemoteLearner(Learner):
-    """Trains an adapter on a server, under the checks of our own updates."""
+    """Trains an adapter or all weights on a server, under the checks of our own updates."""
 
-    def __init__(self, policy: RemoteModel, adapter: Adapter, probe: Probe) -> None:
+    def __init__(self, policy: RemoteModel, trained: Trained, probe: Probe) -> None:
         reference = Reference(policy, lambda: policy.model)  # never asked: settings that need one are refused
         super().__init__(policy, reference, probe)
-        self.adapter, self.optimizer = adapter, (optimizer := RemoteAdamW(adapter))
-        self._passes = self._remote = RemotePasses(policy, optimizer, adapter)
+        self.trained, self.optimizer = trained, (optimizer := RemoteAdamW(trained))
+        self._passes = self._remote = RemotePasses(policy, optimizer, trained)
         self._agreement = Agreement(policy, probe, self._passes.score)
         self._known: dict[str, bool] = {}
         """Whether the server computes a loss, by its name."""
 
     def resolved(self, config: TrainingConfig) -> Resolved:
         """Give the settings that an update uses; AlgorithmError if the server would not do what one says."""
-        rate = usual_learning_rate(self._policy.width, lora=True)
+        rate = usual_learning_rate(self._policy.width, lora=self._policy.trains_adapter)
         return settings(config, rate, self._remote.server, self._supports)
 
     def update(
@@ -174,14 +179,14 @@ class RemoteLearner(Learner):
                 kind="invalid_batch",
                 hint="set temperature: 1.0 of the LLM and in finetuning.sampling",
             )
-        self.adapter.sent.clear()
+        self.trained.sent.clear()
         metrics = super().update(groups, resolved, on_step=lambda step: on_step(_known(step)), **more)
-        return _known(metrics) | {name: float(count) for name, count in self.adapter.sent.items()}
+        return _known(metrics) | {name: float(count) for name, count in self.trained.sent.items()}
 
     def _supports(self, loss: NamedLoss) -> bool:
         """Try the loss at its first use only, since a trial takes one of the server's places for adapters."""
         if loss.name not in self._known:
-            self._known[loss.name] = supports(self.adapter.service, *loss, self._policy.vocab_size)
+            self._known[loss.name] = supports(self.trained, *loss, self._policy.vocab_size)
         return self._known[loss.name]
 
     def _take_step(self, learning_rate: float, norm: float, *, must_move: bool = True) -> Change:

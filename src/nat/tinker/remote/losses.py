@@ -24,6 +24,7 @@ LOW, HIGH = "clip_low_threshold", "clip_high_threshold"
 UNCLIPPED = 1e30
 """Norm of a gradient that no server reaches."""
 _OF_THIS_MACHINE = ("micro_batch_tokens", "gradient_checkpointing", "optimizer_bits", "optimizer_offload")
+_OF_ADAM = {"adam_beta1", "adam_beta2", "adam_epsilon"}
 _ELSEWHERE = {"old_logprobs": "sampler", "importance_sampling_cap": None, "max_kl": None}
 """What a server makes of these settings, whatever the algorithm's defaults are."""
 
@@ -87,6 +88,8 @@ def _refused(given: TrainingConfig, found: Resolved, server: Normalization) -> I
             yield f"training.{name}: {chosen[name]!r}, but only {value!r} is possible on a Tinker server"
     for name in chosen.keys() & set(_OF_THIS_MACHINE):
         yield f"training.{name}: without effect, since the weights are on a Tinker server"
+    for name in _OF_ADAM & chosen.keys() if not server.has_adam else ():
+        yield f"training.{name}: {chosen[name]}, but this Tinker server has AdamW's settings fixed"
     if "max_grad_norm" in chosen and not server.clips:
         yield f"training.max_grad_norm: {given.max_grad_norm}, but this Tinker server ignores it and clips nothing"
 

@@ -6,14 +6,16 @@ Some of its releases from 0.25 on answer a call with a client, others with a fut
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 import httpx
 
 from nat.errors import BackendError, EngineFailed, describe_error
+from nat.http.answers import MAX_ANSWER_BYTES
 from nat.http.client import DirectClient
 from nat.tinker.options import TinkerRemoteOptions
 from nat.wire.metrics import CHECK_CALLS, CHECK_TOKENS, TRAINED_CALLS, TRAINED_TOKENS
@@ -21,12 +23,15 @@ from nat.wire.numbers import is_logprob
 
 logger = logging.getLogger(__name__)
 
-_DOWNLOAD_SECONDS, _DELETE_SECONDS, _MOST = 600.0, 10.0, 2**33
-"""The most bytes of an archive."""
+_REQUEST_SECONDS, _DELETE_SECONDS = 600.0, 10.0
 _SAVED = re.compile(r"tinker://([\w:-][\w:.-]*)/((?:sampler_)?weights/[\w-][\w.-]*)", re.ASCII)
 _NO_ARCHIVES = {404, 405, 501}
 """Answers of a server that has none."""
 _GOES_ON = "look at its log; `nat finetune --resume` goes on from the last state"
+_ONE_CLIENT = (
+    "the server may train adapters only, so set `lora: {rank: 16}` of the LLM; or it has all weights of another client "
+    "still, which it forgets minutes after that has ended: try again later"
+)
 
 
 class Datum(NamedTuple):
@@ -75,10 +80,11 @@ class Service(NamedTuple):
         key = self.options.tinker_api_key
         return {} if key is None else {"X-API-Key": key.get_secret_value()}
 
-    def http(self) -> DirectClient:
-        """A client of what the server has saved, which the official one does not download."""
-        address = f"{self.options.tinker_url.rstrip('/')}/api/v1/training_runs"
-        return DirectClient(most=_MOST, timeout=_DOWNLOAD_SECONDS, transport=self.transport, base_url=address)
+    def http(self, *, most: int = MAX_ANSWER_BYTES) -> DirectClient:
+        """A client for what the official one cannot do."""
+        address = f"{self.options.tinker_url.rstrip('/')}/api/v1"
+        known = {"headers": self.key, "transport": self.transport, "base_url": address}
+        return DirectClient(most=most, timeout=_REQUEST_SECONDS, **known)
 
     def base(self) -> Sampler:
         """The base model without an adapter."""
@@ -86,13 +92,18 @@ class Service(NamedTuple):
             return Sampler(self.client.create_sampling_client(base_model=self.options.base_model), self.types)
 
 
-class Adapter:
-    """A trained adapter on a server, and where its newest state is saved there."""
+class Trained:
+    """An adapter on a server, or with rank 0 all weights of a model, and where its newest state is saved there.
+
+    A server has all weights of one model only, so that one is given back before it is opened again.
+    """
 
     def __init__(self, service: Service, *, rank: int, seed: int = 0) -> None:
         """Open nothing yet: `begin` or `resume` follows if something is trained."""
         self.service, self.rank, self._seed = service, rank, seed
         self._client: Any = None
+        self.on_reopened: Callable[[], None] = lambda: None
+        """Called when a model was given back and opened again: what sampled from it may be gone."""
         self._has_archives = True
         self.state = ""
         self.saved: set[str] = set()
@@ -100,23 +111,68 @@ class Adapter:
         self.sent: Counter[str] = Counter()
         """Requests and tokens of updates, by the names of their metrics."""
 
-    def begin(self, state: str | None = None, *, save: bool = True) -> "Adapter":
-        """Begin with a new adapter, or with saved weights and a new optimizer; a trial saves none."""
+    def begin(self, state: str | None = None, *, save: bool = True) -> "Trained":
+        """Begin with the base's weights, or with saved ones and a new optimizer; a trial saves none."""
         client, base = self.service.client, self.service.options.base_model
-        with _calling("making an adapter"):
+        with self._opening(f"making an adapter of rank {self.rank}" if self.rank else "opening all weights, as rank 0"):
             if state is None:
                 self._client = _ready(client.create_lora_training_client(base, rank=self.rank, seed=self._seed))
             else:
                 self._client = _ready(client.create_training_client_from_state(state))
         if save:
             self.save()
+            self._check_kind()
         return self
 
     def resume(self, state: str) -> None:
         """Go on from a saved state as if nothing had stopped."""
-        with _calling(f"reopening {state}"):
+        with self._opening(f"reopening {state}"):
             self._client = _ready(self.service.client.create_training_client_from_state_with_optimizer(state))
         self.state = state
+        self._check_kind()
+
+    @contextmanager
+    def _opening(self, what: str) -> Iterator[None]:
+        again = self._client is not None
+        self.close()
+        with _calling(what, _GOES_ON if self.rank else _ONE_CLIENT):
+            yield
+        if again and not self.rank:
+            self.on_reopened()
+
+    def close(self) -> None:
+        """Give all weights back; servers forget adapters by themselves, as they hold many."""
+        if self._client is None or self.rank:
+            return
+        with suppress(httpx.HTTPError), self.service.http() as http:  # what opens them next says if they were kept
+            http.post("/unload_model", json={"model_id": self._client.model_id})
+        self._client = None
+
+    @contextmanager
+    def trial(self, *, rank: int) -> Iterator["Trained"]:
+        """What leaves no trace: an adapter of this rank, which is dropped, or all weights, which are then reopened."""
+        if self.rank or not self.state:
+            trial = Trained(self.service, rank=rank if self.rank else 0).begin(save=False)
+            try:
+                yield trial
+            finally:
+                trial.close()
+            return
+        try:
+            yield self
+        finally:
+            self.resume(self.state)
+
+    def _check_kind(self) -> None:
+        """Raise EngineFailed for an adapter in place of all weights, or the reverse."""
+        with _calling(f"describing {self.state}"):
+            info = self.service.client.create_rest_client().get_weights_info_by_tinker_path(self.state).result()
+        if info.is_lora != (self.rank > 0):
+            kind, wanted = ("an adapter", "all weights") if info.is_lora else ("all weights", "an adapter")
+            raise EngineFailed(
+                f"the Tinker server trains {kind}, where {wanted} were asked for (rank {self.rank}): {self.state}",
+                hint="`lora: {rank: 16}` of the LLM trains an adapter, `lora: null` all weights",
+            )
 
     def save(self) -> None:
         """Save weights and optimizer."""
@@ -159,30 +215,34 @@ class Adapter:
         with _calling("saving weights for sampling"):
             return Sampler(self._client.save_weights_and_get_sampling_client(), self.service.types, self.sent)
 
-    def archive(self) -> bytes | None:
-        """A tar archive of the current weights; None if the server gives none."""
+    def download(self, target: Path, *, most: int) -> bool:
+        """Write a tar archive of the current weights, of at most so many bytes; False if the server gives none."""
         if not self._has_archives:
-            return None
-        with _calling("downloading weights"):
+            return False
+        with _calling("downloading weights"), ExitStack() as stack:
             path = self._client.save_weights_for_sampler(uuid4().hex).result().path
             run, *_, name = path.removeprefix("tinker://").split("/")
-            with self.service.http() as http:
-                answer = http.get(f"/{run}/checkpoints/{name}/archive", headers=self.service.key)
-                if answer.has_redirect_location:  # to a signed address, which must not see the key
-                    answer = http.get(answer.url.join(answer.headers["location"]))
+            http = stack.enter_context(self.service.http(most=most))
+            answer = stack.enter_context(http.stream("GET", f"/training_runs/{run}/checkpoints/{name}/archive"))
+            if answer.has_redirect_location:  # to a signed address, which must not see the key
+                signed = httpx.Request("GET", answer.url.join(answer.headers["location"]))
+                answer = http.send(signed, stream=True)
+                stack.callback(answer.close)
+            if answer.is_success:
+                with target.open("wb") as file:
+                    file.writelines(answer.iter_bytes())
             self._delete(path)
-        if answer.is_success:
-            return answer.content
-        self._has_archives = answer.status_code not in _NO_ARCHIVES
-        if self._has_archives:
-            logger.warning("no archive of %s, as the server answered %d", path, answer.status_code)
-        return None
+        if not answer.is_success:
+            self._has_archives = answer.status_code not in _NO_ARCHIVES
+            if self._has_archives:
+                logger.warning("no archive of %s, as the server answered %d", path, answer.status_code)
+        return answer.is_success
 
     def _delete(self, path: str) -> None:
         if (found := _SAVED.fullmatch(path)) is None:  # a run's folder may be of others, and the key opens more
             return
         with suppress(httpx.HTTPError), self.service.http() as http:  # it stays there where a server cannot
-            http.delete(f"/{found[1]}/checkpoints/{found[2]}", headers=self.service.key, timeout=_DELETE_SECONDS)
+            http.delete(f"/training_runs/{found[1]}/checkpoints/{found[2]}", timeout=_DELETE_SECONDS)
 
     def _sent(self, datum: Datum) -> Any:
         types = self.service.types

@@ -20,7 +20,6 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from torch import Tensor
 
-from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS
 from nat.backend.server.bodies import read_batch
 from nat.backend.server.generation import answered
 from nat.backend.training.batch import Row
@@ -32,7 +31,6 @@ from nat.tinker.server.losses import resolved, rows_of
 from nat.tinker.server.models import UNNAMED, TinkerModels, WeightsPath
 from nat.tinker.server.sampling import sample_result, sequences_of
 from nat.wire.extras import install_hint, missing_packages
-from nat.wire.model_folder import ADAPTER_CONFIG
 
 PREFIX = "/api/v1"
 MAX_SESSIONS = 10_000
@@ -54,6 +52,7 @@ def tinker_router(models: TinkerModels) -> APIRouter:
     _add(router, "/session_heartbeat", wire.OfSession, routes.heartbeat)
     _add(router, "/create_model", wire.NewModel, routes.create_model)
     _add(router, "/get_info", wire.OfModel, routes.info)
+    _add(router, "/unload_model", wire.OfModel, routes.unload)
     _add(router, "/optim_step", wire.Step, routes.step)
     _add(router, "/save_weights", wire.Save, routes.save)
     _add(router, "/save_weights_for_sampler", wire.Save, routes.save_for_sampler)
@@ -120,15 +119,21 @@ class _Routes:
     def create_model(self, body: wire.NewModel) -> Answer:
         self._models.check_base(body.base_model)
         model_id = self._new_model(body.session_id, body.model_seq_id)
-        rank, seed = (None, None) if (lora := body.lora_config) is None else (lora.rank, lora.seed)
+        rank, seed = self._models.usual_rank, None
+        if (lora := body.lora_config) is not None:
+            rank, seed = lora.rank, lora.seed
         done = {"type": "create_model", "model_id": model_id}
         return self._promise((model_id, 0), lambda: _then(self._models.create(model_id, rank, seed), done))
 
     def info(self, body: wire.OfModel) -> Answer:
         model, arch = self._models.model(body.model_id), type(self._models.base.model).__name__
         data = {"arch": arch, "model_name": self._models.name, "tokenizer_id": self._models.tokenizer}
-        lora = {"is_lora": True, "lora_rank": model.adapter.settings.rank}
-        return {"model_data": data, "model_id": body.model_id, "model_name": self._models.name, **lora}
+        named = {"model_data": data, "model_id": body.model_id, "model_name": self._models.name}
+        return {**named, "is_lora": model.rank > 0, "lora_rank": model.rank}
+
+    def unload(self, body: wire.OfModel) -> Answer:
+        done = {"type": "unload_model", "model_id": body.model_id}
+        return done | self._promise((None, None), lambda: _then(self._models.unload(body.model_id), done))
 
     async def forward(self, http: HttpRequest) -> Response:
         """A forward pass for clients up to 0.20; later ones send a flag."""
@@ -176,8 +181,8 @@ class _Routes:
 
     def weights_info(self, body: wire.OfPath) -> Answer:
         rank = self._models.rank(WeightsPath.parse(body.tinker_path))
-        layers = {"train_unembed": False, "train_mlp": True, "train_attn": True}
-        return {"base_model": self._models.name, "is_lora": True, "lora_rank": rank, **layers}
+        layers = {"train_unembed": rank == 0, "train_mlp": True, "train_attn": True}
+        return {"base_model": self._models.name, "is_lora": rank > 0, "lora_rank": rank, **layers}
 
     def create_sampler(self, body: wire.NewSampler) -> Answer:
         self._hear(body.session_id)
@@ -225,9 +230,9 @@ class _Routes:
         return JSONResponse({"checkpoints": found})
 
     async def archive(self, http: HttpRequest) -> Response:
-        """An adapter in PEFT's format as a tar archive; without a kind, the name is that of sampler weights."""
-        folder = await asyncio.to_thread(self._models.folder, _saved_path(http))
-        return StreamingResponse(_archive(folder), media_type="application/x-tar")
+        """An adapter in PEFT's format, or a model, as a tar archive; a name without a kind is of sampler weights."""
+        files = await asyncio.to_thread(self._models.files, _saved_path(http))
+        return StreamingResponse(_archive(files), media_type="application/x-tar")
 
     async def delete(self, http: HttpRequest) -> Response:
         await asyncio.wrap_future(self._models.delete(_saved_path(http)))
@@ -293,13 +298,12 @@ def _saved_path(http: HttpRequest) -> WeightsPath:
     return WeightsPath.parse(f"tinker://{model_id}/{'' if '/' in checkpoint_id else 'sampler_weights/'}{checkpoint_id}")
 
 
-def _archive(folder: Path) -> Iterator[bytes]:
-    """A tar archive of an adapter, as it is read: a slow client takes neither disk nor memory."""
+def _archive(paths: Sequence[Path]) -> Iterator[bytes]:
+    """A tar archive of files, as it is read: a slow client takes neither disk nor memory."""
     with ExitStack() as stack:
-        names = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
-        files = [stack.enter_context((folder / name).open("rb")) for name in names]  # readable when deleted
-        for name, file in zip(names, files, strict=True):
-            entry = tarfile.TarInfo(name)
+        files = [stack.enter_context(path.open("rb")) for path in paths]  # readable when deleted
+        for path, file in zip(paths, files, strict=True):
+            entry = tarfile.TarInfo(path.name)
             entry.size = os.fstat(file.fileno()).st_size
             yield entry.tobuf()
             yield from iter(partial(file.read, 2**20), b"")

@@ -109,9 +109,12 @@ class OfSession(Body):
 
 
 class Lora(Body):
-    """An adapter on all linear layers of the decoder; the unembedding has none, which `create_session` tells."""
+    """An adapter on all linear layers of the decoder; the unembedding has none, which `create_session` tells.
 
-    rank: int = Field(ge=1, le=2**16)
+    With rank 0 all weights are trained.
+    """
+
+    rank: int = Field(ge=0, le=2**16)
     seed: int | None = None
     train_unembed: bool = True
     train_mlp: Literal[True] = True

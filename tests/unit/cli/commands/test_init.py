@@ -20,7 +20,7 @@ def test_the_next_commands_are_shown(folder, capsys):
     assert lines[2:] == [
         "cd demo",
         "edit config.yml",
-        "pytest",
+        "python -m pytest",
         *(f"nat {command} --config_file=config.yml" for command in ("probe", "finetune")),
     ]
     assert (folder / "demo" / "config.yml").is_file()

@@ -33,6 +33,7 @@ def test_the_options_reach_the_backend(tmp_path):
     assert (found.tinker_url, found.base_model, found.lora_rank, found.seed) == (BLOCK["base_url"], "owner/m", 4, 3)
     assert (found.output_dir, found.resume, found.save_every) == (tmp_path, False, 2)
     assert found.tinker_api_key.get_secret_value() == "tml-of-the-variable"
+    assert (options_of(lora=None).lora_rank, options_of().lora_rank) == (0, 16)
     assert options_of(api_key="tml-of-the-yaml").tinker_api_key.get_secret_value() == "tml-of-the-yaml"
 
 

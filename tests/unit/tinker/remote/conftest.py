@@ -26,10 +26,10 @@ def start(tiny_dir, tmp_path, remote_options):
     """Start a fake server with a folder that all starts share; gives the service."""
     opened = []
 
-    def start_one(**kind):
+    def start_one(*, all_weights=False, **kind):
         base = load_model(tiny_dir("qwen2"), device="cpu", dtype="float32")
         own = {"model": base.path, "served_model_name": "owner/tiny", "output_dir": tmp_path / "out", "lora_rank": 4}
-        opened.append(TinkerModels(base, TinkerServeOptions(protocol="tinker", **own)))
+        opened.append(TinkerModels(base, TinkerServeOptions(protocol="tinker", all_weights=all_weights, **own)))
         client = FakeTinker(opened[-1], **kind)
         options, transport = remote_options(tinker_api_key="tml-key"), httpx.MockTransport(client.get)
         return Service(client, TYPES, options, transport)

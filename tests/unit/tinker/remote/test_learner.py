@@ -9,12 +9,13 @@ from nat.backend.model_loader import load_model
 from nat.backend.training.batch import make_batch
 from nat.backend.training.learner import Learner
 from nat.backend.training.mismatch import Probe
+from nat.backend.training.optimizer import usual_learning_rate
 from nat.backend.training.reference import Reference
 from nat.errors import EngineFailed, UpdateRejected
 from nat.tinker.remote.engine import RemoteEngine
 from nat.tinker.remote.learner import RemoteLearner
 from nat.tinker.remote.serve import _without_weights
-from nat.tinker.remote.service import Adapter
+from nat.tinker.remote.service import Trained
 from nat.wire.training import TrainingConfig
 
 RATE = 3e-3
@@ -24,12 +25,12 @@ RATE = 3e-3
 def remote(start, remote_options):
     """A learner on a fake server of a kind."""
 
-    def begin(**kind):
-        service, options = start(**kind), remote_options()
+    def begin(*, rank=4, **kind):
+        service, options = start(all_weights=rank == 0, **kind), remote_options(lora_rank=rank)
         loaded = _without_weights(options, options.model)
-        adapter = Adapter(service, rank=4, seed=1).begin()
-        engine = RemoteEngine(loaded, "tiny@0", adapter.sampler, at_a_time=4)
-        return RemoteLearner(loaded, adapter, Probe(lambda model, rows: [engine.score(model, rows)])), engine
+        trained = Trained(service, rank=rank, seed=1).begin()
+        engine = RemoteEngine(loaded, "tiny@0", trained.sampler, at_a_time=4)
+        return RemoteLearner(loaded, trained, Probe(lambda model, rows: [engine.score(model, rows)])), engine
 
     return begin
 
@@ -46,13 +47,28 @@ def test_an_update_is_that_of_the_embedded_learner(remote, tiny_dir, algorithm, 
         config = TrainingConfig(algorithm=algorithm, learning_rate=RATE, warmup_steps=1, steps_per_batch=2)
     seen = learner.update(groups, learner.resolved(config))
 
-    own = load_model(tiny_dir("qwen2"), device="cpu", dtype="float32", lora=LoraSettings(4, 32), seed=1)
+    check_embedded(tiny_dir, groups, learner, config, seen, lora=LoraSettings(4, 32))
+
+
+def check_embedded(tiny_dir, groups, learner, config, seen, *, lora):
+    own = load_model(tiny_dir("qwen2"), device="cpu", dtype="float32", lora=lora, seed=1)
     embedded = Learner(own, Reference(own, lambda: own.model))
     wanted = embedded.update(groups, learner.resolved(config))
     for name in ("loss", "grad_norm", "approx_kl", "logprob_diff_mean", "advantage_size"):
         assert seen[name] == pytest.approx(wanted[name], rel=2e-3, abs=1e-6), name
     assert {"entropy", "update_ratio"}.isdisjoint(seen)
     assert learner.step == embedded.step == 2
+
+
+@pytest.mark.parametrize("divides", ["", "rows"])
+def test_an_update_of_all_weights_is_that_of_the_embedded_learner(remote, tiny_dir, divides):
+    """Also after the probe, which trains them and takes that back; the rate is that of all weights."""
+    learner, _ = remote(rank=0, divides=divides)
+    groups = random_groups(load_model(tiny_dir("qwen2"), device="cpu", dtype="float32"), groups=4)
+    config = TrainingConfig(learning_rate=1e-4, warmup_steps=1, steps_per_batch=2)
+    check_embedded(tiny_dir, groups, learner, config, learner.update(groups, learner.resolved(config)), lora=None)
+    usual = learner.resolved(TrainingConfig()).config.learning_rate
+    assert usual == usual_learning_rate(learner._policy.width, lora=False)
 
 
 def test_an_update_counts_the_tokens_that_the_server_was_sent(remote, tiny_dir):
@@ -69,7 +85,7 @@ def test_an_update_counts_the_tokens_that_the_server_was_sent(remote, tiny_dir):
 def test_a_loss_is_tried_once(remote, monkeypatch):
     """Each trial begins an adapter, and a server has few places for them."""
     learner, _ = remote()
-    client, made = learner.adapter.service.client, []
+    client, made = learner.trained.service.client, []
     create = client.create_lora_training_client
 
     def counted(*args, **more):
@@ -82,10 +98,11 @@ def test_a_loss_is_tried_once(remote, monkeypatch):
     assert len(made) == 2  # the loss, and what the server makes of a batch
 
 
-def test_a_failed_update_changes_nothing(remote, tiny_dir):
+@pytest.mark.parametrize("rank", [4, 0])
+def test_a_failed_update_changes_nothing(remote, tiny_dir, rank):
     """The state before it is reopened, and the next update is as if it had never been."""
-    learner, _ = remote(fails=["optim_step"])
-    server = learner.adapter.service.client
+    learner, _ = remote(rank=rank, fails=["optim_step"])
+    server = learner.trained.service.client
     server.fails.clear()
     resolved = learner.resolved(TrainingConfig(learning_rate=RATE, steps_per_batch=2))
     groups = random_groups(load_model(tiny_dir("qwen2"), device="cpu", dtype="float32"))

@@ -84,6 +84,18 @@ def test_clipping_is_refused_where_it_has_no_effect():
     assert found(max_grad_norm=0.5).config.max_grad_norm == 0.5
 
 
+def test_settings_of_adam_are_refused_where_they_are_fixed():
+    """A default is accepted there; a chosen one is an error."""
+    fixed = Normalization(has_adam=False)
+    assert found(fixed).config.adam_beta1 == found().config.adam_beta1
+    for name in ("adam_beta1", "adam_beta2", "adam_epsilon"):
+        with pytest.raises(
+            AlgorithmError, match=rf"training.{name}: 0.5, but this Tinker server has AdamW's settings fix"
+        ):
+            found(fixed, **{name: 0.5})
+        assert getattr(found(**{name: 0.5}).config, name) == 0.5
+
+
 def test_values_stand_at_the_tokens_that_they_belong_to():
     """Targets are the next tokens; what was not sampled has zeros, for gspo also in the mask."""
     row = Row(0, 0, 0, [5, 6, 7, 8], [1, 3], [7, 9], [-0.5, None], [1.0, 1.0])

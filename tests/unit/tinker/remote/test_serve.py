@@ -4,6 +4,7 @@ import io
 import json
 import tarfile
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -20,8 +21,8 @@ from nat.backend.server.app import create_app
 from nat.backend.training.batch import Row
 from nat.backend.training.mismatch import served_logprobs
 from nat.errors import BackendError
-from nat.tinker.remote.serve import open_remote
-from nat.wire.model_folder import ADAPTER_CONFIG, REMOTE_WEIGHTS
+from nat.tinker.remote.serve import _MODEL, _unpack, open_remote
+from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, REMOTE_WEIGHTS, STATE
 from nat.wire.training import TrainingConfig, TrainingJob
 
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "go"}], "max_tokens": 6, "logprobs": True, "seed": 3}
@@ -44,6 +45,12 @@ def groups(tiny_dir):
     return random_groups(load_model(tiny_dir("qwen2"), device="cpu", dtype="float32"))
 
 
+@pytest.fixture
+def opened_on(start, remote_options):
+    """A backend that trains all weights on a fake server of a kind."""
+    return lambda **kind: backend(remote_options(lora_rank=0), start(all_weights=True, **kind))
+
+
 async def answer(http, **more):
     found = await http.post("/v1/chat/completions", json=CHAT | more)
     assert found.status_code == 200, found.text
@@ -60,9 +67,10 @@ def trained(jobs, groups, name):
     return jobs.get(name)
 
 
-async def test_a_job_changes_what_is_served_and_is_resumed(start, remote_options, groups):
+@pytest.mark.parametrize("rank", [4, 0])
+async def test_a_job_changes_what_is_served_and_is_resumed(start, remote_options, groups, rank):
     """Answers are those of the newest weights, also after a restart; the end of a turn is a stop id."""
-    service = start()
+    service, remote_options = start(all_weights=rank == 0), partial(remote_options, lora_rank=rank)
     with backend(remote_options(), service) as (http, jobs):
         before = await answer(http)
         state = trained(jobs, groups, "job-1")
@@ -75,7 +83,7 @@ async def test_a_job_changes_what_is_served_and_is_resumed(start, remote_options
         assert "reports no alternatives of tokens" in refused.text
         eos = sorted(jobs.loaded.eos_token_ids)
     assert service.client.sampled[0].stop == eos
-    with backend(remote_options(resume=True), start()) as (http, jobs):
+    with backend(remote_options(resume=True), start(all_weights=rank == 0)) as (http, jobs):
         assert jobs.learner.step == 1
         assert logprobs(await answer(http)) == pytest.approx(logprobs(after), abs=1e-5)
         assert trained(jobs, groups, "job-1").policy_version == "tiny@1"
@@ -87,10 +95,10 @@ async def test_the_server_keeps_the_states_that_the_run_s_folder_names(start, re
     made, deleted = [], []
     for resume, names in ((False, ["job-1", "job-2"]), (True, ["job-3"])):
         with backend(remote_options(keep_last=1, resume=resume), service := start()) as (http, jobs):
-            made += [] if resume else [jobs.learner.adapter.state]
+            made += [] if resume else [jobs.learner.trained.state]
             for name in names:
                 assert trained(jobs, groups, name).status == "completed"
-                made.append(jobs.learner.adapter.state)
+                made.append(jobs.learner.trained.state)
                 if name == "job-1":
                     await http.post("/v1/training/export", json={"name": "model"})
         deleted += [f"tinker://{run}/{name}" for run, name in service.client.deleted]
@@ -132,12 +140,42 @@ async def test_an_archive_becomes_an_adapter_that_peft_loads_whole(start, remote
         kept = (await jobs.keep_best()).path
         deleted = {name for _, name in service.client.deleted if name.startswith("sampler_weights/")}
         assert len(deleted) == service.client.asked_for_archives > 0
-        scores = jobs.learner.adapter.sampler().score([5, 6, 7, 8])
+        scores = jobs.learner.trained.sampler().score([5, 6, 7, 8])
     assert set(json.loads((Path(kept) / ADAPTER_CONFIG).read_text())["target_modules"]) == ALL_MODULES
     target = remote_options().output_dir / "exported"
     export_checkpoint(Path(kept), target, "peft")
     own = served_logprobs(load_model(target, device="cpu", dtype="float32"), [ROW])[0]
     assert own.tolist() == pytest.approx(scores, abs=1e-5)
+
+
+async def test_an_archive_of_all_weights_becomes_a_model(start, remote_options, groups):
+    """It gives the served log probabilities; a checkpoint is exported without a server, and without its training."""
+    service = start(archives=True, all_weights=True)
+    with backend(remote_options(lora_rank=0), service) as (_, jobs):
+        trained(jobs, groups, "job-1")
+        kept = (await jobs.keep_best()).path
+        scores = jobs.learner.trained.sampler().score([5, 6, 7, 8])
+    assert not service.client.models._models, "the model was given back"
+    target = remote_options().output_dir / "exported"
+    export_checkpoint(Path(kept), target, "hf")
+    assert not {STATE, REMOTE_WEIGHTS} & {path.name for path in target.iterdir()}
+    loaded = load_model(target, device="cpu", dtype="float32")
+    assert served_logprobs(loaded, [ROW])[0].tolist() == pytest.approx(scores, abs=1e-5)
+    assert loaded.tokenizer.hf.chat_template
+    with pytest.raises(BackendError, match="has all weights and no LoRA adapter"):
+        export_checkpoint(Path(kept), target, "peft")
+
+
+async def test_a_failed_update_is_followed_by_answers_of_the_reopened_weights(start, remote_options, groups):
+    """What sampled from a model that was given back may be gone with it."""
+    service = start(all_weights=True)
+    with backend(remote_options(lora_rank=0), service) as (http, jobs):
+        trained(jobs, groups, "job-1")
+        before, sampler = await answer(http), jobs._engine._sampler
+        service.client.fails.add("optim_step")
+        assert trained(jobs, groups, "job-2").status == "failed"
+        assert jobs._engine._sampler is not sampler
+        assert logprobs(await answer(http)) == pytest.approx(logprobs(before), abs=1e-5)
 
 
 def packed(**files):
@@ -165,13 +203,43 @@ async def test_an_archive_that_is_no_adapter_is_left_out(start, remote_options, 
     """The checkpoint still names the weights on the server, and the log says what the archive is, as does an export."""
     with backend(remote_options(), start(archives=archive)) as (_, jobs):
         assert trained(jobs, groups, "job-1").status == "completed"
-        kept, state = Path((await jobs.keep_best()).path), jobs.learner.adapter.state
+        kept, state = Path((await jobs.keep_best()).path), jobs.learner.trained.state
     assert state in (kept / REMOTE_WEIGHTS).read_text()
     assert not (kept / ADAPTER_CONFIG).exists()
     assert "is no adapter in PEFT's format" in caplog.text
     for form in ("hf", "peft"):
         with pytest.raises(BackendError, match=r"has no weights: they are on the Tinker server"):
             export_checkpoint(kept, kept.parent / "exported", form)
+
+
+@pytest.mark.parametrize(
+    ("archive", "said"),
+    [
+        (packed(config__json=b"{}"), "it has 0 weights"),
+        (packed(config__json=b"{}", model__safetensors=save({"w": torch.zeros(8)})), "it has 8 weights, and the model"),
+        (packed(config__json=b"{", model__safetensors=save({"w": torch.zeros(8)})), "JSONDecodeError"),
+        (packed(config__json=b"{}", model__safetensors=save({"w": torch.zeros(8)})[:-4]), "SafetensorError"),
+        (packed(adapter_config__json=b"{}"), "FileNotFoundError"),
+    ],
+    ids=["no weights", "too few weights", "no configuration", "cut short", "an adapter"],
+)
+def test_an_archive_that_is_no_model_is_left_out(opened_on, groups, caplog, archive, said):
+    """Nothing of it is kept, and the log says why; the checkpoint still names the weights on the server."""
+    with opened_on(archives=archive) as (_, jobs):
+        assert trained(jobs, groups, "job-1").status == "completed"
+        [kept] = jobs._checkpoints.folder.glob("step_*1")
+    assert "is no model in Hugging Face's format" in caplog.text
+    assert said in caplog.text
+    assert {path.name for path in kept.iterdir()} == {REMOTE_WEIGHTS, STATE, MANIFEST}
+
+
+def test_an_archive_larger_than_its_model_is_left_out(tmp_path):
+    """A server cannot fill the disk, even with a short archive; files of other names are not written."""
+    (tmp_path / "archive.tar").write_bytes(packed(model__safetensors=bytes(1000), other=bytes(10_000)))
+    with pytest.raises(ValueError, match="more than 999 bytes"):
+        _unpack(tmp_path / "archive.tar", tmp_path, _MODEL, most=999)
+    _unpack(tmp_path / "archive.tar", tmp_path, _MODEL, most=1000)
+    assert {path.name for path in tmp_path.iterdir()} == {"archive.tar", "model.safetensors"}
 
 
 @pytest.mark.parametrize("status", [404, 503])

@@ -7,7 +7,7 @@ import pytest
 
 from fakes.tinker_service import TYPES, FakeTinker, done
 from nat.errors import EngineFailed
-from nat.tinker.remote.service import Adapter, Datum, connect
+from nat.tinker.remote.service import Datum, Trained, connect
 
 DATUM = Datum([5, 6], {"target_tokens": [6, 7], "logprobs": [0.0, -1.0], "advantages": [0.0, 1.0]})
 
@@ -40,7 +40,7 @@ def test_the_base_model_must_be_one_of_the_server_s(installed, remote_options):
 )
 def test_a_folder_of_others_cannot_have_anything_else_deleted(start, state):
     """The state of a pruned checkpoint is read from a file, and the request has the user's key."""
-    adapter = Adapter(service := start(), rank=4).begin()
+    adapter = Trained(service := start(), rank=4).begin()
     adapter.saved |= {state, "tinker://run:train:0/weights/step-1"}
     adapter.keep_only(set())
     assert service.client.deleted == [("run:train:0", "weights/step-1")]
@@ -48,7 +48,7 @@ def test_a_folder_of_others_cannot_have_anything_else_deleted(start, state):
 
 def test_errors_of_the_client_become_ours(start):
     """With what was called; nothing of the client's own classes reaches a user."""
-    adapter = Adapter(start(fails=["optim_step"]), rank=4).begin()
+    adapter = Trained(start(fails=["optim_step"]), rank=4).begin()
     adapter.forward_backward([DATUM], "importance_sampling", {})
     with pytest.raises(EngineFailed, match=r"the Tinker server failed at optim_step: .*the planted failure"):
         adapter.step(learning_rate=1e-3)
@@ -56,25 +56,58 @@ def test_errors_of_the_client_become_ours(start):
 
 def test_a_server_without_the_norm_of_the_gradient_is_refused(start, monkeypatch):
     """Its normalisation could not be measured; the error has the metrics that it reports."""
-    adapter = Adapter(start(), rank=4).begin()
+    adapter = Trained(start(), rank=4).begin()
     monkeypatch.setattr(adapter._client, "optim_step", lambda _: done(SimpleNamespace(metrics={"loss": 1.0})))
     with pytest.raises(EngineFailed, match=r"no norm of the gradient: optim_step has the metrics \['loss'\]"):
         adapter.step(learning_rate=1e-3)
 
 
-def test_a_state_is_reopened_with_or_without_its_optimizer(start):
-    """Weights are the same; a new adapter of the base has others."""
-    service = start()
-    adapter = Adapter(service, rank=4).begin()
-    adapter.forward_backward([DATUM], "importance_sampling", {})
-    assert adapter.step(learning_rate=0.1) > 0
-    adapter.save()
-    trained = adapter.sampler().score([5, 6, 7])
-    other = Adapter(service, rank=4)
-    other.resume(adapter.state)
-    assert other.state == adapter.state
+@pytest.mark.parametrize("rank", [4, 0])
+def test_a_state_is_reopened_with_or_without_its_optimizer(start, rank):
+    """Weights are the same, an adapter's or all; those of the base are others."""
+    service = start(all_weights=rank == 0)
+    first = Trained(service, rank=rank).begin()
+    first.forward_backward([DATUM], "importance_sampling", {})
+    assert first.step(learning_rate=0.1) > 0
+    first.save()
+    trained = first.sampler().score([5, 6, 7])
+    first.close()
+    other = Trained(service, rank=rank)
+    other.resume(first.state)
+    assert other.state == first.state
     assert other.sampler().score([5, 6, 7]) == pytest.approx(trained, abs=1e-5)
-    fresh = Adapter(service, rank=4).begin(adapter.state)
+    other.close()
+    fresh = Trained(service, rank=rank).begin(first.state)
     assert fresh.sampler().score([5, 6, 7]) == pytest.approx(trained, abs=1e-5)
     assert service.base().score([5, 6, 7]) != pytest.approx(trained, abs=1e-3)
     assert isinstance(service.client, FakeTinker)
+
+
+def test_all_weights_are_refused_where_a_server_trains_adapters_only(start):
+    """The error has the server's answer, and says what to set."""
+    with pytest.raises(EngineFailed, match=r"opening all weights, as rank 0: .*trains adapters only") as caught:
+        Trained(start(), rank=0).begin()
+    assert "lora: {rank: 16}" in caught.value.hint
+
+
+def test_a_client_with_all_weights_keeps_others_out_until_it_closes(start):
+    """A server trains all weights of one model; adapters go on beside it."""
+    service = start(all_weights=True)
+    first = Trained(service, rank=0).begin()
+    assert Trained(service, rank=4).begin().state
+    with pytest.raises(EngineFailed, match="holds all weights of one model") as caught:
+        Trained(service, rank=0).begin()
+    assert "try again later" in caught.value.hint
+    first.close()
+    assert Trained(service, rank=0).begin().state
+
+
+@pytest.mark.parametrize("again", ["resume", "begin"])
+@pytest.mark.parametrize(("rank", "seen"), [(0, "trains an adapter, where all"), (4, "trains all weights, where an")])
+def test_a_state_of_the_other_kind_is_refused(start, rank, seen, again):
+    """It would be trained without a word: servers open whatever a state has."""
+    service = start(all_weights=True)
+    other = Trained(service, rank=4 - rank).begin()
+    other.close()
+    with pytest.raises(EngineFailed, match=seen):
+        getattr(Trained(service, rank=rank), again)(other.state)

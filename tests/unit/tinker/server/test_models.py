@@ -5,7 +5,7 @@ import tarfile
 
 import pytest
 
-from fakes.tinker_client import TOKENS, datum, loss
+from fakes.tinker_client import TOKENS, datum, loss, sample
 from nat.tinker.server import models as models_module
 from nat.tinker.server.models import WeightsPath
 
@@ -43,17 +43,77 @@ async def test_weights_without_a_name_do_not_pile_up(client, monkeypatch):
     assert "path" in await client.done("/save_weights", {"model_id": model, "path": "s", "overwrite": True})
 
 
+async def test_all_weights_of_one_model_are_trained_beside_adapters(clients):
+    """Rank 0 asks for them; the base and adapters on it stay as they were, and a second such model is refused."""
+    client = clients(all_weights=True)
+    whole, adapter = await client.model(0, rank=0), await client.model(1)
+    info, untrained = await client.ok("/get_info", {"model_id": whole}), await loss(client, adapter)
+    assert (info["is_lora"], info["lora_rank"]) == (False, 0)
+    assert await loss(client, whole) == pytest.approx(untrained)
+    await client.train(whole, [datum(TOKENS)], "cross_entropy")
+    await client.step(whole, learning_rate=1e-2)
+    trained = await loss(client, whole)
+    assert trained < untrained == await loss(client, adapter)
+    paths = []
+    for _ in range(1 + models_module.MAX_UNNAMED_MODELS):
+        saved = await client.done("/save_weights_for_sampler", {"model_id": whole})
+        paths.append(WeightsPath.parse(saved["path"]))
+        found = await sample(client, str(paths[-1]))
+    assert [path for path in paths if path in client.models.saved(whole)] == paths[1:]
+    assert -sum(found["prompt_logprobs"][1:]) == pytest.approx(trained, abs=1e-4)
+    new = {"session_id": client.session, "model_seq_id": 2, "base_model": "tiny", "lora_config": {"rank": 0}}
+    assert "holds all weights of one model" in (await client.done("/create_model", new))["error"]
+    for _ in range(2):
+        assert (await client.done("/unload_model", {"model_id": whole}))["model_id"] == whole
+    assert await client.model(3, rank=0)
+
+
+async def test_all_weights_go_on_from_a_saved_state(clients):
+    """After a restart, too, and with the optimizer's state: the next step is that of the model that was saved."""
+    found = []
+    for number in range(2):
+        client = clients(all_weights=True)
+        model = await client.model(number, rank=0)
+        if not number:
+            await client.train(model, [datum(TOKENS)], "cross_entropy")
+            await client.step(model, learning_rate=1e-2)
+            state = (await client.done("/save_weights", {"model_id": model, "path": "s"}))["path"]
+            info = await client.ok("/weights_info", {"tinker_path": state})
+            assert (info["is_lora"], info["lora_rank"], info["train_unembed"]) == (False, 0, True)
+        else:
+            assert await loss(client, model) != pytest.approx(found[0])
+            await client.done("/load_weights", {"model_id": model, "path": state, "optimizer": True})
+        found.append(await loss(client, model))
+        await client.train(model, [datum(TOKENS[::-1])], "cross_entropy")
+        await client.step(model, learning_rate=1e-2)
+        found.append(await loss(client, model))
+    assert found[2:] == pytest.approx(found[:2], abs=1e-5)
+
+
+async def test_all_weights_are_trained_only_where_the_server_was_started_so(client):
+    """They take memory that its owner may not have; the refusal names the option."""
+    await client.model()
+    new = {"session_id": client.session, "model_seq_id": 1, "base_model": "tiny", "lora_config": {"rank": 0}}
+    refused = await client.done("/create_model", new)
+    assert "start it with --all_weights" in refused["error"]
+    assert refused["category"] == "user"
+
+
+@pytest.mark.parametrize("rank", [4, 0])
 @pytest.mark.parametrize("kind", ["", "sampler_weights/", "weights/"])
-async def test_saved_weights_can_be_downloaded_and_deleted(client, kind):
-    """As an adapter that peft reads; without a kind, the name is that of weights for sampling."""
-    model = await client.model()
+async def test_saved_weights_can_be_downloaded_and_deleted(clients, kind, rank):
+    """As an adapter that peft reads, or a model of transformers; without a kind, the name is of sampler weights."""
+    client = clients(all_weights=rank == 0)
+    model = await client.model(rank=rank)
     save = "/save_weights" if kind == "weights/" else "/save_weights_for_sampler"
     path = WeightsPath.parse((await client.done(save, {"model_id": model, "path": "w"}))["path"])
     address = f"/training_runs/{model}/checkpoints/{kind}w"
     answer = await client.http.get(f"{address}/archive")
     with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
         found = {name: archive.extractfile(name).read() for name in archive.getnames()}
-    assert set(found) == {"adapter_config.json", "adapter_model.safetensors"}
+    wanted = {"adapter_config.json", "adapter_model.safetensors"} if rank else {"config.json", "model.safetensors"}
+    assert set(found) == wanted if rank else set(found) > wanted
+    assert {"state.json", "optimizer.safetensors", "manifest.json"}.isdisjoint(found)
     assert all((client.models.folder(path) / name).read_bytes() == content for name, content in found.items())
     assert (await client.http.delete(address)).status_code == 204
     refused = [await client.http.get(f"{address}/archive"), await client.http.delete(address)]
