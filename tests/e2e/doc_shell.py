@@ -67,15 +67,24 @@ def missing(block: Block, printed: str) -> list[str]:
 
 
 def recorded(block: Block, printed: str) -> str:
-    """The block with the numbers of what was printed; each printed line is used once."""
-    lines = printed.splitlines()
-    result = []
-    for line in block.text.splitlines():
-        same = next((each for each in lines if masked(each) == masked(line)), None)
-        result.append(line if same is None else same.rstrip())
-        if same is not None:
-            lines.remove(same)
-    return "\n".join(result) + "\n"
+    """The block with the numbers of what was printed; each printed line is used once.
+
+    What stands after the last gap is looked for from the end.
+    """
+    lines, text = printed.splitlines(), block.text.splitlines()
+    gap = max((at for at, line in enumerate(text) if line.strip() == "…"), default=len(text))
+    head = [_recorded(line, lines) for line in text[:gap]]
+    lines.reverse()
+    tail = [_recorded(line, lines) for line in reversed(text[gap:])]
+    return "\n".join([*head, *reversed(tail)]) + "\n"
+
+
+def _recorded(line: str, lines: list[str]) -> str:
+    same = next((each for each in lines if masked(each) == masked(line)), None)
+    if same is None:
+        return line
+    lines.remove(same)
+    return same.rstrip()
 
 
 def script(page: Page, *, short: bool) -> str:

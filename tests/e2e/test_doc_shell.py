@@ -48,6 +48,6 @@ def test_a_block_is_recorded():
     page = Page(START / "first_run.md")
     block = next(iter(shown(page).values()))
     block = type(block)(page, 0, "text", "epoch 1/15  reward 0.3\n…\nepoch 2/15  reward 0.4\ngone 1\n")
-    output = "loading\nepoch 1/5  reward 0.5\nepoch 2/5  reward 0.6\n"
-    assert recorded(block, output) == "epoch 1/5  reward 0.5\n…\nepoch 2/5  reward 0.6\ngone 1\n"
+    output = "loading\nepoch 1/5  reward 0.5\nepoch 2/5  reward 0.6\nepoch 3/5  reward 0.7\n"
+    assert recorded(block, output) == "epoch 1/5  reward 0.5\n…\nepoch 3/5  reward 0.7\ngone 1\n"
     assert missing(block, output) == ["gone 1"]
