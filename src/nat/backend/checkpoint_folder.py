@@ -18,6 +18,7 @@ from nat.wire.model_folder import (
     ADAPTER_CONFIG,
     MANIFEST,
     MODEL_CONFIG,
+    REMOTE_WEIGHTS,
     STATE,
     WEIGHTS,
     WEIGHTS_INDEX,
@@ -30,6 +31,8 @@ from nat.wire.training import JobState
 logger = logging.getLogger(__name__)
 
 OPTIMIZER = "optimizer.safetensors"
+OF_TRAINING = frozenset({MANIFEST, OPTIMIZER, REMOTE_WEIGHTS, STATE})
+"""Files of a checkpoint that a plain model or adapter has not."""
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 """Peft's file name."""
 _AT_ONCE = 2

@@ -14,14 +14,14 @@ from pathlib import Path
 from pydantic import TypeAdapter
 from transformers import PreTrainedModel
 
-from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, OPTIMIZER, verify, write_manifest
+from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, OF_TRAINING, verify, write_manifest
 from nat.backend.four_bit import decode
 from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
 from nat.errors import BackendError, ExportRefused, NatError
 from nat.files import UNFINISHED, replacing_folder
 from nat.wire.extras import install_hint, missing_packages
-from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, REMOTE_WEIGHTS, STATE, ExportFormat, is_export, is_model
+from nat.wire.model_folder import ADAPTER_CONFIG, REMOTE_WEIGHTS, ExportFormat, is_export, is_model
 
 ADAPTER = "adapter"
 """Folder of the LoRA adapter inside an exported model."""
@@ -67,6 +67,14 @@ def write_model(loaded: LoadedModel, folder: Path) -> None:
     """Write weights, configuration and tokenizer."""
     loaded.model.save_pretrained(folder)
     loaded.tokenizer.hf.save_pretrained(folder)
+
+
+def write_trained(loaded: LoadedModel, folder: Path) -> None:
+    """Write what is trained: the adapter alone, or model and tokenizer."""
+    if loaded.peft is None:
+        write_model(loaded, folder)
+    else:
+        write_adapter(loaded, folder)
 
 
 def write_adapter(loaded: LoadedModel, folder: Path) -> None:
@@ -135,7 +143,7 @@ def export_checkpoint(checkpoint: Path, target: Path, form: ExportFormat = "hf")
                 target = folder / path.relative_to(checkpoint)
                 if path.is_dir():
                     target.mkdir()
-                elif path.name not in {STATE, OPTIMIZER, MANIFEST, REMOTE_WEIGHTS}:
+                elif path.name not in OF_TRAINING:
                     shutil.copyfile(path, target)
 
 

@@ -20,7 +20,7 @@ from nat.backend.checkpoint_folder import (
     verify,
     write_manifest,
 )
-from nat.backend.export import write_adapter, write_model
+from nat.backend.export import write_trained
 from nat.backend.four_bit import is_quantized
 from nat.backend.model import LoadedModel
 from nat.backend.training.learner import Learner
@@ -234,12 +234,9 @@ def write_checkpoint(
 ) -> None:
     """Write weights, optimizer and state to a folder at once; `more` has texts by the names of further files."""
     with replacing_folder(target) as folder:
-        if loaded.peft is None:
-            write_model(loaded, folder)
-        else:
-            write_adapter(loaded, folder)
-            if tokenizer:
-                loaded.tokenizer.hf.save_pretrained(folder)
+        write_trained(loaded, folder)
+        if tokenizer and loaded.peft is not None:
+            loaded.tokenizer.hf.save_pretrained(folder)
         tensors = learner.optimizer.state()
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / OPTIMIZER)
         lora, quantized = loaded.peft is not None, is_quantized(loaded.model)

@@ -17,8 +17,8 @@ from typing import NamedTuple, TypeVar
 from pydantic_core import from_json
 
 from nat.backend.algorithms.registry import Resolved
-from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, OPTIMIZER, check_weights, verify, write_manifest
-from nat.backend.export import write_adapter, write_model
+from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, OF_TRAINING, check_weights, verify, write_manifest
+from nat.backend.export import write_trained
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import Adapter, LoraSettings
@@ -33,7 +33,7 @@ from nat.files import remove_folder, replacing_folder
 from nat.secrets import excerpt
 from nat.tinker.options import TinkerServeOptions
 from nat.tinker.server.wire import AdamParams
-from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, STATE, hub_model, is_adapter, is_model
+from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, hub_model, is_adapter, is_model
 from nat.wire.training import FILE_NAME, TrainingConfig
 
 logger = logging.getLogger(__name__)
@@ -99,7 +99,6 @@ class TinkerModels(Models):
         hub = hub_model(base.path)
         self.name = options.served_model_name or (options.name if hub is None else hub.name)
         self.tokenizer = str(base.path.resolve()) if hub is None else hub.name
-        self.usual_rank = options.lora_rank
         self.heard: dict[str, float] = {}
         """When each session was heard last; one of a server before a restart goes on."""
         self._models: dict[str, TrainedModel] = {}
@@ -119,8 +118,9 @@ class TinkerModels(Models):
             )
         return model
 
-    def create(self, model_id: str, rank: int, seed: int | None) -> Future[None]:
+    def create(self, model_id: str, rank: int | None, seed: int | None) -> Future[None]:
         """Make a model whose outputs are still those of the base; with rank 0 all its weights will be trained."""
+        rank = self._options.lora_rank if rank is None else rank
 
         def make() -> None:
             self._make_room(model_id, all_weights=rank == 0)
@@ -195,10 +195,7 @@ class TinkerModels(Models):
                 write_checkpoint(folder, model.loaded, model.learner, [])
                 return
             with replacing_folder(folder) as draft:
-                if model.adapter is None:
-                    write_model(model.loaded, draft)
-                else:
-                    write_adapter(model.loaded, draft)
+                write_trained(model.loaded, draft)
                 write_manifest(draft, "export")
 
         return self.worker.run_exclusive(run)
@@ -233,7 +230,7 @@ class TinkerModels(Models):
         """The files of an adapter or a model, without those of its training."""
         if is_adapter(folder := self.folder(path)):
             return [folder / ADAPTER_CONFIG, folder / ADAPTER_WEIGHTS]
-        return sorted(file for file in folder.iterdir() if file.name not in {STATE, OPTIMIZER, MANIFEST})
+        return sorted(file for file in folder.iterdir() if file.is_file() and file.name not in OF_TRAINING)
 
     def names(self) -> list[str]:
         return [self.name, *map(str, self.saved())]

@@ -119,9 +119,7 @@ class _Routes:
     def create_model(self, body: wire.NewModel) -> Answer:
         self._models.check_base(body.base_model)
         model_id = self._new_model(body.session_id, body.model_seq_id)
-        rank, seed = self._models.usual_rank, None
-        if (lora := body.lora_config) is not None:
-            rank, seed = lora.rank, lora.seed
+        rank, seed = (None, None) if (lora := body.lora_config) is None else (lora.rank, lora.seed)
         done = {"type": "create_model", "model_id": model_id}
         return self._promise((model_id, 0), lambda: _then(self._models.create(model_id, rank, seed), done))
 
