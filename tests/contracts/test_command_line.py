@@ -44,8 +44,8 @@ COMMANDS = {
     "nat backend serve": "--model --revision --host --port --inference_port --api_key --output_dir --served_model_name "
     "--load_in_4bit --lora_rank --lora_alpha --device --devices --dtype --max_seq_length --max_num_seqs --kv_cache_mb "
     "--prefix_cache_mb --threads --seed --save_every --keep_last --resume --exit_with_parent --allowed_hosts "
-    "--all_weights --max_models --s3_buckets --protocol --engine --vllm_command --vllm_url --vllm_api_key --vllm_args "
-    "--vllm_startup_timeout --replicas --tensor_parallel "
+    "--all_weights --shard --max_models --s3_buckets --protocol --engine --vllm_command --vllm_url --vllm_api_key "
+    "--vllm_args --vllm_startup_timeout --replicas --tensor_parallel "
     "--vllm_sleep --chat_template_kwargs --response_template --deterministic",
 }
 

@@ -32,11 +32,13 @@ def test_a_run_trains_with_two_ranks(tmp_path, games):
 
 
 @pytest.mark.ranks
-def test_a_run_with_two_ranks_trains_as_one_process_does(tmp_path, games):
-    """The first update, from the same weights and seeds, has the same loss and gradient norm."""
+def test_a_run_with_several_ranks_trains_as_one_process_does(tmp_path, games):
+    """The first update, from the same weights and seeds, has the same loss and gradient norm, also of shards."""
     found = []
-    for devices in ("1", "2"):
-        finished(tmp_path / devices, *games, *ONE_EPOCH, "-o", "llms.player.devices", devices)
+    for devices, shard in (("1", "false"), ("2", "false"), ("3", "true")):
+        options = ("-o", "llms.player.devices", devices, "-o", "llms.player.shard", shard)
+        finished(tmp_path / devices, *games, *ONE_EPOCH, *options)
         found += metrics(tmp_path / devices)
     for name in ("train/loss", "train/grad_norm", "train/entropy", "train/approx_kl", "train/trained_tokens"):
-        assert found[1][name] == pytest.approx(found[0][name], rel=1e-4), name
+        assert [each[name] for each in found[1:]] == pytest.approx([found[0][name]] * 2, rel=1e-4), name
+    assert all(each["train/served_diff_mean"] < 1e-4 for each in found)

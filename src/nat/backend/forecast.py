@@ -72,7 +72,8 @@ class Forecaster:
         steps = resolved.config.steps_per_batch or usual_optimizer_steps(request.num_rollouts)
         assert resolved.config.learning_rate is not None, "filled in for the model"
         room, host = available_bytes(loaded.device), None if setup.cpu else available_bytes(_HOST)
-        ways = setup, replace(setup, lora_rank=DEFAULT_RANK if setup.full else None, load_in_4bit=False)
+        other = replace(setup, lora_rank=DEFAULT_RANK if setup.full else None, load_in_4bit=False, shard=False)
+        ways = setup, other
         shape, places = _shape(loaded), devices_of(self._options)
         needs = 0 if shape is None else predict_rank(shape, setup, workload, free=room)
         found = TrainingForecast(
@@ -157,6 +158,7 @@ def share_for_vllm(options: ServeOptions, loaded: LoadedModel) -> float | None:
 
 
 def _of_options(options: ServeOptions, device: torch.device, dtype: DType) -> Setup:
+    ranks = 1 if options.output_dir is None else device_count(options.devices, device)
     return Setup(
         device="cpu" if device.type == "cpu" else "cuda",  # Apple's GPU has no predictions of its own
         dtype=dtype,
@@ -166,7 +168,8 @@ def _of_options(options: ServeOptions, device: torch.device, dtype: DType) -> Se
         max_num_seqs=options.max_num_seqs,
         kv_cache_mb=options.kv_cache_mb,
         prefix_cache_mb=options.prefix_cache_mb,
-        ranks=1 if options.output_dir is None else device_count(options.devices, device),
+        ranks=ranks,
+        shard=options.shard and ranks > 1,
     )
 
 
@@ -177,7 +180,7 @@ def _least(options: ServeOptions, device: torch.device, dtype: DType) -> Setup:
 
 
 def _setup(options: ServeOptions, loaded: LoadedModel, resolved: Resolved, *, overlap: int) -> Setup:
-    config = resolved.config
+    config, ranks = resolved.config, len(devices_of(options))  # a plan has no output_dir
     return replace(
         _of_options(options, loaded.device, _dtype(loaded)),
         micro_batch_tokens=config.micro_batch_tokens,
@@ -186,7 +189,8 @@ def _setup(options: ServeOptions, loaded: LoadedModel, resolved: Resolved, *, ov
         optimizer_offload=config.optimizer_offload,
         has_reference=config.beta > 0 or config.kl_penalty_coef > 0,
         overlap=overlap,
-        ranks=len(devices_of(options)),  # a plan has no output_dir
+        ranks=ranks,
+        shard=options.shard and ranks > 1,
     )
 
 

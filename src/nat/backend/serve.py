@@ -46,7 +46,7 @@ from nat.backend.training.mismatch import OWN_PROBE, Probe
 from nat.backend.training.ranks import Ranks
 from nat.backend.training.reference import Reference
 from nat.backend.vllm.opening import choose_probe, vllm_engine, vllm_place
-from nat.errors import BackendError
+from nat.errors import BackendError, ModelNotSupported
 from nat.files import remove_unfinished
 from nat.http.asgi import App
 from nat.http.guards import HostNames
@@ -261,7 +261,12 @@ def _lora(options: ServeOptions) -> LoraSettings | None:
 def _ranks(options: ServeOptions, loaded: LoadedModel) -> Ranks | None:
     """The other ranks of the learner; None if there is no learner, or it has one device."""
     count = device_count(options.devices, chosen_device(options.device))
-    if options.output_dir is None or count == 1:
+    if options.output_dir is None:
+        return None
+    if options.shard and (count == 1 or loaded.plain is not None):
+        why = "there is one device" if loaded.plain is None else f"the model takes the plain path: {loaded.plain.why}"
+        raise ModelNotSupported(f"shard: {why}", hint="leave it out")
+    if count == 1:
         return None
     load = partial(
         load_model,
@@ -272,7 +277,7 @@ def _ranks(options: ServeOptions, loaded: LoadedModel) -> Ranks | None:
         max_seq_length=loaded.max_seq_length,
         plain_because=None if loaded.plain is None else loaded.plain.why,
     )
-    return Ranks(load, loaded.device.type, count, logs=options.output_dir / "ranks")
+    return Ranks(load, loaded.device.type, count, logs=options.output_dir / "ranks", shards=options.shard)
 
 
 def _jobs(

@@ -42,6 +42,7 @@ MAY_CHANGE = (
     "llms.*.api_key",
     "llms.*.base_url",
     "llms.*.devices",
+    "llms.*.shard",
     "llms.*.keep_last",
     "llms.*.kv_cache_mb",
     "llms.*.max_num_seqs",

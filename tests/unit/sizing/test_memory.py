@@ -1,5 +1,7 @@
 """Predictions of memory, beside the measurements in docs/evidence/figures/memory.csv."""
 
+from dataclasses import replace
+
 import pytest
 from bench import figures
 from bench.memory import CASES, Case
@@ -43,6 +45,19 @@ def test_further_ranks_count_on_a_cpu_and_have_cards_of_their_own_on_gpus():
     assert 2 * weights < each < one.total
     cards = [predict(SHAPE, Setup("cuda", "bfloat16", ranks=ranks), WORKLOAD).total for ranks in (1, 8)]
     assert cards[0] == cards[1]
+
+
+def test_shards_take_a_part_of_the_memory_each():
+    """Of layers and gradients, the more ranks the less; the first card's gradient is in host memory."""
+    whole, *parts = (Setup("cuda", "bfloat16", ranks=ranks, shard=ranks > 1) for ranks in (1, 3, 8))
+    needs = [predict_rank(SHAPE, each, WORKLOAD) for each in (replace(parts[1], shard=False), *parts)]
+    assert needs == sorted(needs, reverse=True)
+    first, alone = predict(SHAPE, parts[0], WORKLOAD), predict(SHAPE, whole, WORKLOAD)
+    assert "gradients" not in first.parts
+    assert first.total < alone.total
+    assert first.host - alone.host == 4 * SHAPE.num_parameters
+    several = replace(parts[1], shard=False)
+    assert any(each.settings == "shard: true" for each in remedies(SHAPE, several, WORKLOAD, room=alone.total - 1))
 
 
 def test_one_rank_is_a_remedy_on_a_cpu():

@@ -78,6 +78,8 @@ def test_a_wrong_save_every_is_one_error():
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
+        ({"shard": True}, "shard: no effect on one device"),
+        ({"shard": True, "devices": 2, "lora_rank": 4}, "shard: no effect with lora"),
         ({"devices": 0}, "expected a number, at least 1, or 'auto'"),
         ({"devices": 2, "device": "cuda:1"}, "devices: .* a GPU with a number train on one"),
         ({"devices": "auto", "device": "mps"}, "devices: .* mps .* train on one"),

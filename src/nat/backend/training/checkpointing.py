@@ -33,10 +33,11 @@ class Checkpointing:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
-        self.layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+        self.layers = layers_of(model)
 
     @cached_property
-    def _bytes_per_token(self) -> float:
+    def bytes_per_token(self) -> float:
+        """Activations that are kept without checkpointing, for all layers."""
         return activation_bytes(self._model)
 
     def check_room(self, tokens: int) -> None:
@@ -46,7 +47,7 @@ class Checkpointing:
             UpdateRejected: with the number of tokens and the bytes.
 
         """
-        needed = self._bytes_per_token * tokens / max(1, len(self.layers))
+        needed = self.bytes_per_token * tokens / max(1, len(self.layers))
         free = room_for(needed, self._model.device)
         if free is not None and needed > free:
             raise UpdateRejected(
@@ -60,7 +61,7 @@ class Checkpointing:
     @contextmanager
     def forward(self, choice: GradientCheckpointing, tokens: int) -> Iterator[None]:
         """Checkpoint layers in the forward pass of the block, which computes this number of tokens."""
-        free = room_for(self._bytes_per_token * tokens / CHECKPOINTED_SHARE, self._model.device)
+        free = room_for(self.bytes_per_token * tokens / CHECKPOINTED_SHARE, self._model.device)
         with checkpointed(self.choose(choice, tokens, free)):
             yield
 
@@ -71,7 +72,7 @@ class Checkpointing:
         """
         if choice != "auto" or free is None or not self.layers:
             return self.layers if choice is True else []
-        needed = self._bytes_per_token * tokens
+        needed = self.bytes_per_token * tokens
         count = ceil(max(0.0, needed - CHECKPOINTED_SHARE * free) / (needed / len(self.layers)))
         if count:
             logger.info(
@@ -79,6 +80,11 @@ class Checkpointing:
                 *(count, len(self.layers), tokens, needed / 1e9, free / 1e9),
             )
         return self.layers[:count]
+
+
+def layers_of(model: PreTrainedModel) -> list[nn.Module]:
+    """The model's decoder layers, as transformers marks them."""
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 @contextmanager

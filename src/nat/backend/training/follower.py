@@ -14,10 +14,12 @@ from torch import distributed
 from nat.backend.failures import explained
 from nat.backend.model import LoadedModel
 from nat.backend.training import ranks
+from nat.backend.training.checkpointing import Checkpointing
 from nat.backend.training.fast_linear import use_fastest_products
 from nat.backend.training.loss import ByRow
 from nat.backend.training.optimizer import MasterAdamW
 from nat.backend.training.passes import Passes, StepShare, Work
+from nat.backend.training.shards import give, shard, take
 from nat.errors import NatError, UpdateRejected
 from nat.secrets import keep_files_private, keep_memory_private
 
@@ -27,27 +29,43 @@ logger = logging.getLogger(__name__)
 class Follower:
     """The model of a rank and what it computes with it."""
 
-    def __init__(self, loaded: LoadedModel) -> None:
+    def __init__(self, loaded: LoadedModel, join: Callable[[], distributed.ProcessGroup | None]) -> None:
         use_fastest_products(loaded.model, deterministic=False)
-        self.loaded = loaded
+        self.loaded, self._dtype = loaded, loaded.dtype
+        checkpointing = Checkpointing(loaded.model)
+        self._shards = join()
+        if self._shards is not None:
+            checkpointing.bytes_per_token  # noqa: B018 - measured while the weights are no activations
+            shard(loaded.model, self._shards)
         self._weights = loaded.trainable_parameters()
         self._optimizer = MasterAdamW(self._weights)  # sums gradients in float32, and never takes a step
-        self._passes = Passes(loaded, self._optimizer)
+        self._passes = Passes(loaded, self._optimizer, checkpointing=checkpointing)
 
     def add_up(self, names: list[str]) -> None:
         """Add the gradients of these weights to those of the first rank."""
-        ranks.bucketed(self._optimizer.gradients(names), distributed.reduce)
+        gradients = self._optimizer.gradients(names)
+        if self._shards is None:
+            ranks.bucketed(gradients, distributed.reduce)
+        else:
+            give(gradients)
         self._optimizer.zero_grad()
 
     def compute(self, work: Work, advance: Callable[[], None]) -> tuple[StepShare, list[str]] | ByRow:
         """Get the weights of this round and do the work."""
-        ranks.bucketed(self._weights.values(), distributed.broadcast)
+        if self._shards is None:
+            ranks.bucketed(self._weights.values(), distributed.broadcast)
+        else:
+            take(self._weights.values(), self._dtype)
         if work.task is None:
             peft = self.loaded.peft
             with nullcontext() if work.adapter or peft is None else peft.disable_adapter():
-                return self._passes.scores(self._passes.policy, work.micro_batches, advance)
+                found = self._passes.scores(self._passes.policy, work.micro_batches, advance)
+                self._passes.scores(self._passes.policy, work.idle, advance)
+                return found
         self._optimizer.zero_grad()
-        return self._passes.gradient(work.micro_batches, work.task, advance), self._optimizer.with_gradient()
+        share = self._passes.gradient(work.micro_batches, work.task, advance)
+        self._passes.idle(work.idle, work.task, advance)
+        return share, self._optimizer.with_gradient()
 
 
 def main() -> None:
@@ -70,10 +88,11 @@ def main() -> None:
         try:
             if follower is None:
                 load, join = order
-                follower = Follower(load())
-                device = follower.loaded.device
+                loaded = load()
+                device = loaded.device
                 report("ready")
-                report("result", join())
+                follower = Follower(loaded, join)
+                report("result")
                 continue
             report("ready")
             if isinstance(order, Work):

@@ -142,7 +142,7 @@ class Learner:
         self._policy = policy
         self.reference = reference
         use_fastest_products(policy.model, deterministic=policy.shapes is not None)
-        self.optimizer = MasterAdamW(policy.trainable_parameters())
+        self.optimizer = MasterAdamW(policy.trainable_parameters(), elsewhere=ranks is not None and ranks.shards)
         self._passes = Passes(policy, self.optimizer, ranks)
         self._agreement = Agreement(policy, probe, self._passes.score)
         self.step = 0

@@ -97,9 +97,11 @@ class Change(NamedTuple):
 class MasterAdamW:
     """torch's AdamW over named parameters, with a state that is a flat dict of tensors."""
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
+    def __init__(self, parameters: Mapping[str, nn.Parameter], *, elsewhere: bool = False) -> None:
+        """The gradient is in host memory if it is computed `elsewhere`."""
         self._parameters = dict(parameters)
-        self._holders = {name: _holder(parameter) for name, parameter in self._parameters.items()}
+        holder = _host_holder if elsewhere else _holder
+        self._holders = {name: holder(parameter) for name, parameter in self._parameters.items()}
         """What has the gradient in fp32: the parameter, or a tensor of its shape that takes no memory."""
         self._masters: dict[str, Tensor] = {}
         """Of narrower parameters that have taken a step; until then, a master is its parameter."""
@@ -199,7 +201,7 @@ class MasterAdamW:
         moments = Moments.zeros(master) if stored is None else Moments.load(_placed(stored, master.device), master)
         adamw(
             [master],
-            [gradient],
+            [gradient.to(master.device)],
             [moments.average],
             [moments.square],
             [],
@@ -342,6 +344,10 @@ def _holder(parameter: nn.Parameter) -> Tensor:
 
     parameter.register_post_accumulate_grad_hook(collect)  # type: ignore[no-untyped-call]  # torch has no type for it
     return holder
+
+
+def _host_holder(parameter: nn.Parameter) -> Tensor:
+    return torch.zeros((), device=_HOST).expand(parameter.shape)
 
 
 def _round(master: Tensor, parameter: Tensor) -> None:

@@ -78,17 +78,26 @@ class Work:
     task: Task | None
     adapter: bool
     """Whether the adapter, if there is one, takes part."""
+    idle: Sequence[Sequence[Row]] = ()
+    """Further passes, whose results count for nothing: ranks that hold shards compute equally many."""
 
 
 class Passes:
     """Passes of one policy, and of others over the same micro-batches."""
 
-    def __init__(self, policy: LoadedModel, optimizer: MasterAdamW, ranks: Ranks | None = None) -> None:
+    def __init__(
+        self,
+        policy: LoadedModel,
+        optimizer: MasterAdamW,
+        ranks: Ranks | None = None,
+        *,
+        checkpointing: Checkpointing | None = None,
+    ) -> None:
         """`optimizer` has the gradients of the policy."""
         self._policy = policy
         self._optimizer = optimizer
         self._ranks = ranks
-        self._checkpointing = Checkpointing(policy.model)
+        self._checkpointing = checkpointing or Checkpointing(policy.model)
         self._enough_tokens = micro_batch_tokens(policy.widest, cpu=policy.device.type == "cpu")
 
     def policy(self) -> AbstractContextManager[PreTrainedModel]:
@@ -156,20 +165,36 @@ class Passes:
                 share += found
                 names.update(trained)
             ordered = [name for name in self._policy.trainable_parameters() if name in names]
-            ranks.sum(ordered, self._optimizer.gradients(ordered))
+            ranks.sum(ordered, self._optimizer)
         return share
+
+    def idle(
+        self, micro_batches: Sequence[Sequence[Row]], task: Task, advance: Callable[[], None] = lambda: None
+    ) -> None:
+        """Compute passes whose gradient is zero."""
+        for rows in micro_batches:
+            scores = self.forward(self.micro_batch(rows, {}), task.resolved.config.gradient_checkpointing)
+            (0 * scores.logprobs_K.sum()).backward()  # type: ignore[no-untyped-call]  # torch declares it without types
+            advance()
 
     def _begin(
         self, micro_batches: Sequence[Sequence[Row]], weights: Weights, task: Task | None = None
     ) -> tuple[Sequence[Sequence[Row]], Ranks | None]:
         """Let the other ranks begin their share; gives our own, and the ranks unless there is none to share with."""
-        if self._ranks is None or len(micro_batches) <= 1:
+        ranks = self._ranks
+        if ranks is None or len(micro_batches) <= (0 if ranks.shards else 1):
             return micro_batches, None
-        own, *others = shared(micro_batches, self._ranks.count)
+        if ranks.shards:
+            own: list[Sequence[Row]] = []
+            others, idle = even(shared(micro_batches, ranks.count - 1))
+        else:
+            own, *others = shared(micro_batches, ranks.count)
+            idle = [()] * len(others)
         with weights() as model:
             is_off = any(module.disable_adapters for module in model.modules() if isinstance(module, BaseTunerLayer))
-            self._ranks.begin([Work(part, task, adapter=not is_off) for part in others], self._trained(model))
-        return own, self._ranks
+            works = [Work(part, task, not is_off, more) for part, more in zip(others, idle, strict=True)]
+            ranks.begin(works, self._trained(model))
+        return own, ranks
 
     def _trained(self, model: PreTrainedModel) -> list[Tensor]:
         """The weights of a model that stand where the policy's trained ones do."""
@@ -211,6 +236,12 @@ def shared(micro_batches: Sequence[Sequence[Row]], count: int) -> list[list[Sequ
     for rows in sorted(micro_batches, key=_tokens, reverse=True):
         min(parts, key=lambda part: sum(map(_tokens, part))).append(rows)
     return parts
+
+
+def even(parts: list[list[Sequence[Row]]]) -> tuple[list[list[Sequence[Row]]], list[Sequence[Sequence[Row]]]]:
+    """The parts, and for each so many micro-batches of the shortest row that all have as many together."""
+    most, short = max(map(len, parts)), min((row for rows in parts[0] for row in rows), key=lambda r: len(r.input_ids))
+    return parts, [[[short]] * (most - len(part)) for part in parts]
 
 
 def _tokens(rows: Sequence[Row]) -> int:

@@ -26,6 +26,8 @@ import torch
 from torch import Tensor, distributed
 
 from nat.backend.model import LoadedModel
+from nat.backend.training.optimizer import MasterAdamW
+from nat.backend.training.shards import collect, hand_out
 from nat.errors import TrainingFailed, UpdateRejected
 from nat.files import log_tail, private_log
 from nat.processor_time import LOOK_SECONDS, Patience
@@ -68,10 +70,21 @@ class Ranks:
     """The ranks 1 to `count` - 1; only the model thread uses them, once they were started."""
 
     def __init__(
-        self, load: Callable[..., LoadedModel], device_type: str, count: int, *, logs: Path, idle_seconds: float = 60.0
+        self,
+        load: Callable[..., LoadedModel],
+        device_type: str,
+        count: int,
+        *,
+        logs: Path,
+        shards: bool = False,
+        idle_seconds: float = 60.0,
     ) -> None:
-        """`load` takes a `device`, and can be pickled; a rank that does nothing for `idle_seconds` has failed."""
+        """`load` takes a `device`, and can be pickled; a rank that does nothing for `idle_seconds` has failed.
+
+        With `shards`, these ranks hold the model together, and compute all passes.
+        """
         self.count = count
+        self.shards = shards
         self._load = load
         self._device_type = device_type
         self._logs = logs
@@ -86,8 +99,8 @@ class Ranks:
             TrainingFailed: one could not.
 
         """
-        if ended := [each for each in self.followers if each.process.poll() is not None]:
-            logger.warning("%s %s; all ranks are started again", ended[0], ended[0].end())
+        if (ended := self._ended()) is not None:
+            logger.warning("%s %s; all ranks are started again", ended, ended.end())
             self.stop()
         if self.followers:
             return
@@ -96,7 +109,7 @@ class Ranks:
         try:
             self.followers = [self._started(rank) for rank in range(1, self.count)]
             with tempfile.TemporaryDirectory(prefix="nat-ranks-") as folder:
-                meet = partial(join, f"{folder}/ranks", self.count, self._device_type)
+                meet = partial(join, f"{folder}/ranks", self.count, self._device_type, self.shards)
                 orders = [(partial(self._load, device=f.device), partial(meet, f.rank)) for f in self.followers]
                 self._together(orders, partial(meet, 0), idle=_LOADING_SECONDS)
                 self.results()  # each reads the file until it has joined
@@ -122,15 +135,20 @@ class Ranks:
 
         """
         self.start()
-        self._together(works, partial(bucketed, weights, distributed.broadcast))
+        give = partial(hand_out, weights) if self.shards else partial(bucketed, weights, distributed.broadcast)
+        self._together(works, give)
 
     def results(self, advance: Callable[[], None] = lambda: None) -> list[Any]:
         """Wait for what each rank found; `advance` is called for each of their micro-batches."""
         return [self._await(follower, "result", advance) for follower in self.followers]
 
-    def sum(self, names: list[str], gradients: Sequence[Tensor]) -> None:
-        """Add the ranks' gradients of these weights to these."""
-        self._together([names] * len(self.followers), partial(bucketed, gradients, distributed.reduce))
+    def sum(self, names: list[str], optimizer: MasterAdamW) -> None:
+        """Add the ranks' gradients of these weights to those of the optimizer."""
+        if self.shards:
+            add = partial(collect, names, optimizer, torch.device(self._device_type))
+        else:
+            add = partial(bucketed, optimizer.gradients(names), distributed.reduce)
+        self._together([names] * len(self.followers), add)
 
     def _started(self, rank: int) -> Follower:
         ours, theirs = Pipe()
@@ -147,7 +165,9 @@ class Ranks:
         device = f"cuda:{rank}" if self._device_type == "cuda" else self._device_type
         return Follower(rank, device, process, ours, log)
 
-    def _together(self, orders: Sequence[object], collective: Callable[[], None], *, idle: float | None = None) -> None:
+    def _together(
+        self, orders: Sequence[object], collective: Callable[[], object], *, idle: float | None = None
+    ) -> None:
         """Send orders, and take part in a collective once each rank is ready for it; if it fails, end all ranks."""
         self._send(orders)
         for follower in self.followers:
@@ -155,7 +175,7 @@ class Ranks:
         try:
             collective()
         except (RuntimeError, ValueError) as error:
-            first = next((each for each in self.followers if each.process.poll() is not None), self.followers[0])
+            first = self._ended() or self.followers[0]
             raise self._lost(first, f"{first.end()}: {error}") from error
 
     def _send(self, orders: Sequence[object]) -> None:
@@ -183,11 +203,18 @@ class Ranks:
             if order != self._order:
                 continue
             if found == "failed":
+                if self.shards:  # the others wait for it inside a collective, or it waited for one that has died
+                    if (ended := self._ended()) is not None:
+                        raise self._lost(ended, ended.end())
+                    self.stop()
                 _fail(follower, *value)
             if found == kind:
                 return value
             advance()
-        raise self._lost(follower, f"hangs: {patience}")
+        raise self._lost(follower, f"{'or another that it waits for ' if self.shards else ''}hangs: {patience}")
+
+    def _ended(self) -> Follower | None:
+        return next((each for each in self.followers if each.process.poll() is not None), None)
 
     def _lost(self, follower: Follower, what: str) -> TrainingFailed:
         """End all ranks, and give the error."""
@@ -208,8 +235,11 @@ def receive(connection: Connection, device: torch.device) -> Any:
     return torch.load(io.BytesIO(connection.recv_bytes()), device, weights_only=False)
 
 
-def join(file: str, size: int, device_type: str, rank: int) -> None:
-    """Join the process group, which meets at a file; its sockets are on the loopback interface only."""
+def join(file: str, size: int, device_type: str, shards: bool, rank: int) -> distributed.ProcessGroup | None:
+    """Join the process group, which meets at a file; its sockets are on the loopback interface only.
+
+    With `shards`, all but the first rank get the group of those that hold them.
+    """
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         os.environ[name] = _LOOPBACK
     distributed.init_process_group(
@@ -219,6 +249,8 @@ def join(file: str, size: int, device_type: str, rank: int) -> None:
         world_size=size,
         timeout=timedelta(seconds=_BOUND_SECONDS),
     )
+    group = distributed.new_group(list(range(1, size))) if shards else None
+    return group if isinstance(group, distributed.ProcessGroup) else None  # the first rank is in none
 
 
 @torch.no_grad()

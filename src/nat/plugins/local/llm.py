@@ -38,6 +38,7 @@ from nat.wire.serving import (
     NumberOrAuto,
     ServeOptions,
     check_engine,
+    check_shard,
     environment_keys,
     output_place,
 )
@@ -131,6 +132,7 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
     @model_validator(mode="after")
     def _fit_the_engine(self) -> Self:
         check_engine(self, load_in_4bit=self.loads_in_4bit)
+        check_shard(self, lora=self.lora is not None)
         return self
 
     @property

@@ -15,22 +15,27 @@ from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
+from nat.backend.training.batch import make_batch
 from nat.backend.training.ranks import Ranks
 from nat.errors import TrainingFailed, UpdateCanceled
 from nat.wire.training import TrainingConfig
 
 LORA = LoraSettings(rank=4)
+MADE: list[Ranks] = []
 
 
-def ranks_of(path, folder, count=2, *, lora=None, dtype="float32", **options) -> Ranks:
+def ranks_of(path, folder, count=2, *, lora=None, dtype="float32", shards=False, **options) -> Ranks:
     load = partial(load_model, path, dtype=dtype, max_seq_length=64, lora=lora, **options)
-    return Ranks(load, "cpu", count, logs=folder, idle_seconds=2.0)
+    for each in MADE:
+        each.stop()  # a process is in one group; they start again when they are used
+    MADE.append(Ranks(load, "cpu", count, logs=folder, shards=shards, idle_seconds=2.0))
+    return MADE[-1]
 
 
-@pytest.fixture(scope="module")
-def ranks(checkpoint, tmp_path_factory) -> Iterator[Ranks]:
-    """Two ranks that hold all weights."""
-    ranks = ranks_of(checkpoint, tmp_path_factory.mktemp("ranks"))
+@pytest.fixture(scope="module", params=[False, True], ids=["copies", "shards"])
+def ranks(checkpoint, tmp_path_factory, request) -> Iterator[Ranks]:
+    """Two ranks that hold all weights, or three, of which two have a part each."""
+    ranks = ranks_of(checkpoint, tmp_path_factory.mktemp("ranks"), 2 + request.param, shards=request.param)
     yield ranks
     ranks.stop()
 
@@ -70,6 +75,19 @@ def test_two_ranks_give_the_gradient_of_one(make_learner, checkpoint, ranks):
         found.append(outcome(make_learner, loaded, random_groups(loaded), each, **options))
     assert_equal(*found)
     assert ranks.followers
+
+
+def test_the_ranks_score_with_the_weights_of_the_round(make_learner, checkpoint, ranks):
+    """Not with those of an earlier one that was only scored."""
+    loaded, config = load_again(checkpoint, device="cpu"), TrainingConfig()
+    learner, rows = make_learner(loaded, ranks=ranks), make_batch(random_groups(loaded), resolve(config)).rows
+    for factor in (1.0, 1.5, 0.5):
+        with torch.no_grad():
+            for parameter in loaded.trainable_parameters().values():
+                parameter.mul_(factor)
+        alone = make_learner(loaded)._passes.score(rows, config)
+        found = learner._passes.score(rows, config)
+        assert max(float((found[index] - alone[index]).abs().max()) for index in alone) < 1e-5
 
 
 def test_a_canceled_update_leaves_the_ranks_usable(make_learner, checkpoint, ranks):
@@ -133,6 +151,32 @@ CASES = {
 }
 
 
+SHARDED = {
+    "untied embeddings": ("llama", 3, {}),
+    "tied embeddings, one rank without rows": ("qwen2", 4, {}),
+    "one rank with all": ("llama", 2, {}),
+    "experts": ("mixtral", 3, {}),
+    "bfloat16": ("qwen2", 3, {"dtype": "bfloat16"}),
+}
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("case", SHARDED.values(), ids=SHARDED)
+def test_ranks_with_shards_give_the_gradient_of_one(make_learner, tmp_path, case):
+    """By FSDP2 over all but the first rank, also of ranks that have fewer micro-batches, or none."""
+    kind, count, options = case
+    path = (make_tiny_model if kind in CONFIGS else make_tiny_family)(tmp_path / "model", kind)
+    ranks, found = ranks_of(path, tmp_path, count, shards=True, **options), []
+    try:
+        for each in (None, ranks):
+            loaded = load_again(path, device="cpu", **options)
+            groups = random_groups(loaded, groups=1, rollouts=2, prompt=4)
+            found.append(outcome(make_learner, loaded, groups, each, kl_penalty_coef=0.1, learning_rate=1e-4))
+    finally:
+        ranks.stop()
+    assert_equal(*found, tolerance=1e-2 if "dtype" in options else 1e-6)
+
+
 @pytest.mark.ranks
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_ranks_give_the_gradient_of_one(make_learner, tmp_path, case):
@@ -148,3 +192,19 @@ def test_ranks_give_the_gradient_of_one(make_learner, tmp_path, case):
     finally:
         ranks.stop()
     assert_equal(*found, tolerance=1e-2 if "dtype" in options else 1e-6)
+
+
+@pytest.mark.ranks
+def test_a_dead_rank_is_named_though_another_one_waited_for_it(make_learner, checkpoint, tmp_path):
+    """With shards all wait for each other, so the first to complain may not be the one that is lost."""
+    ranks, loaded = ranks_of(checkpoint, tmp_path, 3, shards=True), load_again(checkpoint, device="cpu")
+    learner = make_learner(loaded, ranks=ranks)
+    ranks.start()
+    pid = ranks.followers[1].process.pid
+    with pytest.raises(TrainingFailed, match=rf"rank 2 .*process {pid}.* has died of signal 9"):
+        learner.update(
+            random_groups(loaded),
+            resolve(TrainingConfig(steps_per_batch=2, learning_rate=1e-4)),
+            on_step=lambda _: os.kill(pid, signal.SIGKILL),
+        )
+    assert not ranks.followers
