@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,telemetry,tinker,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install hashed audit demo real real-all test lint interop tinker-server tinker ray frameworks toolkit agents trl trackers traces pictures customizer engines installs ui site site-test site-links torture conformance dist docs bench bench-test faults mutants pins clean
+.PHONY: install hashed audit demo real real-all test lint interop tinker-server tinker tinker-native ray frameworks toolkit agents trl trackers traces pictures customizer engines installs ui site site-test site-links torture conformance dist docs bench bench-test faults mutants pins clean
 install: .venv/.installed
 
 # The same, from files whose SHA-256 stands in .ci/hashes.txt; CI installs so, on CPython 3.11 and x86-64 Linux.
@@ -70,6 +70,11 @@ tinker: install
 	$(BIN)/python -m conformance.environments tinker
 	CONFORMANCE_PYTHON=3.12 $(BIN)/python -m conformance.environments skyrl
 	$(BIN)/pytest conformance/tinker/test_tinker_client.py
+
+# ART's own backend over Tinker against our server, under Python 3.12. Its torch comes with CUDA: 6.6 GB, three minutes.
+tinker-native: install
+	CONFORMANCE_PYTHON=3.12 $(BIN)/python -m conformance.environments native
+	CONFORMANCE_PYTHON=3.12 $(BIN)/pytest conformance/native
 
 # Rollouts on a Ray cluster of two nodes: spread, killed, and the same weights as without it.
 ray: install
