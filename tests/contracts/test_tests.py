@@ -13,6 +13,7 @@ LONG = 150
 SUBJECTS = {
     "backend/inference/test_kernels.py": "the kernels that a token starts on a GPU, from engine to layers",
     "backend/test_families.py": "other people's classes of models, from loading to exports",
+    "backend/test_repeatable_families.py": "equal bits of these models on any processor",
     "backend/vllm/test_overlap.py": "updates beside vLLM of batches that older weights sampled",
     "backend/training/test_distill.py": "learning from a teacher, from batch to gradient",
     "backend/training/test_extreme_settings.py": "updates at the smallest and the largest value of each setting",

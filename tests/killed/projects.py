@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,12 @@ def _recorded(name: str) -> Project:
     return Project(recorded.config, {key: text for key, text in recorded.files.items() if key == "rows.jsonl"})
 
 
+def _teaching() -> Project:
+    """Its teacher scores several rows at once, and in a batch of any size with the same bits."""
+    recorded = _recorded("distill")
+    return replace(recorded, config={**recorded.config, "llms.teacher.deterministic": True})
+
+
 _PROGRAM = f"open('$FOLDER/{PLAYED}', 'a').write(open('task.json').read() + '\\n')\n" + agent("1.0")
 PROJECTS: Mapping[str, Project] = {
     "plain": Project(),
@@ -76,7 +82,7 @@ PROJECTS: Mapping[str, Project] = {
     ),
     "pairs": _recorded("dpo"),
     "labels": _recorded("kto"),
-    "teacher": _recorded("distill"),
+    "teacher": _teaching(),
     "team": Project(
         {
             "llms.worker": {"_type": "local", "model": "model", "max_tokens": 6, "threads": 1, "device": "cpu"},

@@ -290,19 +290,10 @@ def similar(sizes: Iterable[tuple[int, int]]) -> list[list[int]]:
 class PaddedQueries:
     """New tokens of several sequences, each attending to all earlier keys of its sequence; padded per bucket."""
 
-    def __init__(
-        self,
-        tokens: NDArray[np.int64],
-        spans: Sequence[tuple[int, int]],
-        device: torch.device | str,
-        step: int = 1,
-    ) -> None:
-        """`tokens` are packed indices, one sequence after another; `spans` are their positions in each sequence.
-
-        The number of padded queries is a multiple of `step`.
-        """
+    def __init__(self, tokens: NDArray[np.int64], spans: Sequence[tuple[int, int]], device: torch.device | str) -> None:
+        """`tokens` are packed indices, one sequence after another; `spans` are their positions in each sequence."""
         sizes = [end - start for start, end in spans]
-        most = -(-max(sizes) // step) * step
+        most = max(sizes)
         cells = np.concatenate([number * most + np.arange(size) for number, size in enumerate(sizes)])
         positions = np.zeros((len(spans), most), dtype=np.int64)
         for number, (start, end) in enumerate(spans):

@@ -6,13 +6,14 @@ weights themselves.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
 
+from nat.backend.fixed_shapes import RepeatableLayers
 from nat.backend.lean_layers import LeanLayer, Siblings
 from nat.backend.memory import return_pages_if_short
 from nat.backend.products import (
@@ -51,11 +52,12 @@ class PackedLinears:
 
         The layer `wide` computes in float32, whatever its weights are in. While the weights are in use, each `lean`
         layer computes in place of its own, and its siblings are one product. With `deterministic`, what computes a
-        product depends neither on a time nor on the number of its tokens.
+        layer depends neither on a time nor on the number of its tokens.
         """
         self.state = object()
         """Another one after copies were dropped: what was recorded reads memory that is free."""
         self._lean = lean
+        self._deterministic = deterministic
         self._merged: dict[Siblings, Product] = {}
         for layer in lean:
             layer.merged = self._merged
@@ -87,7 +89,8 @@ class PackedLinears:
         for weights in stale:
             self._merged[weights.modules] = weights.pack()
         forwards = [pair for weights in self._weights for pair in weights.forwards]
-        with exchanged([*forwards, *((layer.layer, layer.forward) for layer in self._lean)]):
+        layers = RepeatableLayers() if self._deterministic else nullcontext()
+        with exchanged([*forwards, *((layer.layer, layer.forward) for layer in self._lean)]), layers:
             yield
 
     def forget(self) -> None:
@@ -222,4 +225,5 @@ def _packer(weight: Tensor, *, wide: bool, deterministic: bool) -> Packer | None
 
 
 def _with_onednn_in_float32(weight: Tensor, bias: Tensor | None) -> Product:
-    return with_onednn(weight.float(), None if bias is None else bias.float())
+    product = with_onednn(weight.float(), None if bias is None else bias.float())
+    return lambda x: product(x.float())

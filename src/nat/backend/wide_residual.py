@@ -37,8 +37,8 @@ def widened(model: PreTrainedModel) -> Widened | None:
     The norms in the layers give their products bfloat16; the last one, directly in the decoder, stays in float32. That
     a model's layers take only normed inputs is not known here: compare its logits, and `undo` what fails.
     """
-    decoder, embedding = model.base_model, model.get_input_embeddings()
-    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]  # no types in transformers
+    decoder, head = model.get_decoder(), model.get_output_embeddings()  # type: ignore[no-untyped-call]  # no types there
+    embedding = model.get_input_embeddings()
     norms = [each for each in model.modules() if _is(each, "RMSNorm")]
     if not norms or not isinstance(head, nn.Linear) or not isinstance(embedding, nn.Module):
         return None

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from fakes.tiny_fixtures import load_again
-from nat.backend.fixed_shapes import LEAST_ROWS, FixedShapes, at_least, fixed_shapes
+from nat.backend.fixed_shapes import LEAST_ROWS, FixedShapes, RepeatableLayers, at_least, fixed_shapes
 from nat.backend.model_loader import load_model
 from nat.backend.path_checks import check_repeatable
 from nat.errors import ModelNotSupported
@@ -26,6 +26,57 @@ def test_indices_are_repeated_to_the_least_rows():
     """The last one is, and enough of them stay as they are."""
     assert at_least(torch.tensor([3, 5])).tolist() == [3] + [5] * (LEAST_ROWS - 1)
     assert at_least(torch.arange(20)).tolist() == list(range(20))
+
+
+def experts(x, weight):
+    """Two experts with the same weights, of which the first gets a single row."""
+    weights = torch.stack([weight, weight]).transpose(1, 2)
+    return torch._grouped_mm(x, weights, offs=torch.tensor([1, len(x)], dtype=torch.int32))
+
+
+PRODUCTS = {
+    "linear": torch.nn.functional.linear,
+    "GPT-2": lambda x, weight: torch.addmm(torch.zeros(len(weight), dtype=x.dtype), x, weight.t()),
+    "adapter": lambda x, weight: x.new_zeros(len(x), len(weight)).addmm_(x, weight.t(), alpha=2.0) / 2,
+    "experts": experts,
+}
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", PRODUCTS)
+def test_a_row_of_a_product_is_its_own(kind, dtype):
+    """Whatever the number of rows and its place, a row has the same bits, near those of torch's own product."""
+    random = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(size, 64, generator=random).to(dtype) for size in (40, 48))
+    compute = PRODUCTS[kind]
+    with torch.no_grad(), RepeatableLayers():
+        whole = compute(x, weight)
+        spans = [(begin, begin + rows) for begin in (0, 5) for rows in (1, 2, 3, 7, 8, 9, 35)]
+        parts = [(begin, compute(x[begin:end], weight)) for begin, end in spans]
+    assert all(torch.equal(part, whole[begin : begin + len(part)]) for begin, part in parts)
+    torch.testing.assert_close(whole, x @ weight.t(), atol=1e-4 if dtype == torch.float32 else 0.2, rtol=0.01)
+
+
+CURVES = {"silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu, "sigmoid": torch.Tensor.sigmoid}
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("width", [1, 48, 1000])
+@pytest.mark.parametrize("name", CURVES)
+def test_an_activation_is_its_own(name, width, threads):
+    """It does not depend on how many others torch computes, and on how threads share them."""
+    x = torch.randn(120, width, generator=torch.Generator().manual_seed(0))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with RepeatableLayers():
+            whole = CURVES[name](x)
+            for rows in (1, 3, 9, 47, 119):
+                assert torch.equal(CURVES[name](x[:rows]), whole[:rows]), rows
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(whole, CURVES[name](x))
 
 
 def test_a_model_whose_bits_depend_on_its_batch_is_refused(tiny_dir, monkeypatch):

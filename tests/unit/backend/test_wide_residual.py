@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Olmo2Config
 
+from fakes.families import make_tiny_family
 from fakes.tiny_fixtures import load_again
 from fakes.tiny_model import make_tiny_model, tiny_tokenizer
 from nat.backend import model_path, packed_linear
@@ -94,6 +95,24 @@ def test_the_sampler_reorders_the_head_in_float32(tiny_dir, monkeypatch):
     reordered = loaded.sampler_logits(ROWS, KEPT)
     assert reordered.dtype == torch.float32
     torch.testing.assert_close(reordered, logits(loaded.model), atol=1e-5, rtol=1e-5)
+
+
+def test_a_model_with_a_tower_has_a_wide_end_too(tmp_path, monkeypatch):
+    """Its last norm, inside the text part, gives float32 to the head, reordered or not."""
+    monkeypatch.setattr(packed_linear, "SMALLEST_PACKED", 0)
+    make_tiny_family(tmp_path, "gemma3")
+    loaded, seen = load_model(tmp_path, dtype="bfloat16"), set()
+    loaded.model.get_decoder().norm.register_forward_hook(lambda _, __, output: seen.add(output.dtype))
+    torch.testing.assert_close(loaded.sampler_logits(ROWS, KEPT), logits(loaded.model), atol=1e-5, rtol=1e-5)
+    assert seen == {torch.float32}
+
+
+def test_a_reordered_head_takes_bfloat16(tiny_dir, monkeypatch):
+    """A model that narrows what goes into its head gets logits all the same."""
+    monkeypatch.setattr(packed_linear, "SMALLEST_PACKED", 0)
+    loaded = load_again(tiny_dir("qwen2"), dtype="bfloat16")
+    loaded.model.model.norm.register_forward_hook(lambda _, __, output: output.bfloat16())
+    torch.testing.assert_close(loaded.sampler_logits(ROWS, KEPT), logits(loaded.model), atol=1e-5, rtol=1e-5)
 
 
 def test_a_model_with_layer_norms_is_left_alone(tiny_dir):

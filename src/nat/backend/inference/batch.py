@@ -37,7 +37,7 @@ class StepBatch:
         self._decoding = decoding
         self._shapes = shapes = cache.shapes
         continuing = [c for c in prefill if (c.start > 0 or shapes is not None) and c.node is None]
-        buckets = [[continuing[i] for i in alike] for alike in similar((len(c.token_ids), c.end) for c in continuing)]
+        buckets = [[c] for c in continuing] if shapes is not None else _alike(continuing)
         continued = [c for bucket in buckets for c in bucket]
         fresh = [c for c in prefill if c.start == 0 and c.node is None] if shapes is None else []
         shared = sorted((c for c in prefill if c.node is not None), key=lambda c: c.start)
@@ -64,12 +64,10 @@ class StepBatch:
         self._shared = [
             (c.slot, end - len(c.token_ids), end) for c, end in zip(shared, ends[len(in_slots) :], strict=True)
         ]
-        self._continued = []
-        at = len(decoding)
+        self._continued: list[_Continued | _OneByOne] = []
+        kind, at = _Continued if shapes is None else _OneByOne, len(decoding)
         for bucket in buckets:
-            self._continued.append(
-                _Continued(bucket, at, device, self._num_keys(max(c.end for c in bucket), device), shapes)
-            )
+            self._continued.append(kind(bucket, at, device, self._num_keys(max(c.end for c in bucket), device)))
             at += sum(len(c.token_ids) for c in bucket)
         beginning = [*fresh, *(c for c in shared if c.start == 0)]
         self._fresh = PackedRows.of([c.token_ids for c in beginning], device) if beginning else None
@@ -142,23 +140,21 @@ class StepBatch:
     def _decode(  # noqa: PLR0917 - attention's own arguments
         self, layer: int, query_HBD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: Window
     ) -> Tensor:
-        """Grouped-query attention: the query heads of a key/value head become its queries, so no key is repeated."""
-        heads, batch, size = query_HBD.shape
-        groups = keys.shape[1]
-        query_BGRD = query_HBD.transpose(0, 1).reshape(batch, groups, heads // groups, size)
-        if self._shapes is not None:
-            query_BGRD = F.pad(query_BGRD, (0, 0, 0, self._shapes.rows(heads // groups) - heads // groups))
+        batch = query_HBD.shape[1]
         own = keys[:batch, :, : self.longest], values[:batch, :, : self.longest]
         mask = self._decode_mask(window, query_HBD.dtype)
+        if self._shapes is not None:
+            return _one_by_one(query_HBD, *own, mask, scale)
+        query_BGRD = _of_groups(query_HBD, keys.shape[1])
         if self._reads_nodes:
             if window not in self._spans:
                 self._spans[window] = Spans(self._decoding, window, query_HBD.device)
             out = self._spans[window].attend(layer, query_BGRD, *own, mask=mask, scale=scale)
-        elif self._shapes is None and _many_in_bfloat16(own[0]):
+        elif _many_in_bfloat16(own[0]):
             out = _by_products(query_BGRD, *own, mask, scale)
         else:
             out = F.scaled_dot_product_attention(query_BGRD, *own, attn_mask=mask, scale=scale)
-        return out[:, :, : heads // groups].reshape(batch, heads, values.shape[-1])
+        return out.reshape(batch, -1, values.shape[-1])
 
     def _num_keys(self, length: int, device: torch.device) -> int:
         return planned_length(length, device) if self._shapes is None else self._shapes.keys(length)
@@ -166,26 +162,24 @@ class StepBatch:
     def _decode_mask(self, window: Window, dtype: torch.dtype) -> Tensor | None:
         """Additive mask [B, 1, 1, L], made once per step and window; None if each sequence sees all keys."""
         if window not in self._masks:
-            ends_B1 = self._cells_T[: len(self._decoding)].unsqueeze(-1)
-            key_L = torch.arange(self.longest, device=ends_B1.device)
-            hidden_BL = key_L > ends_B1
-            if window is not None:
-                hidden_BL |= key_L <= ends_B1 - window
-            bias = torch.zeros(hidden_BL.shape, dtype=dtype, device=ends_B1.device).masked_fill_(hidden_BL, -torch.inf)
-            self._masks[window] = None if self._sees_all and window is None else bias[:, None, None, :]
+            ends_B = self._cells_T[: len(self._decoding)]
+            all_seen = self._sees_all and window is None
+            self._masks[window] = None if all_seen else _mask(ends_B, self.longest, window, dtype)
         return self._masks[window]
+
+
+def _alike(chunks: Sequence[Chunk]) -> list[list[Chunk]]:
+    """The chunks by similar numbers of tokens and of keys."""
+    return [[chunks[i] for i in alike] for alike in similar((len(c.token_ids), c.end) for c in chunks)]
 
 
 class _Continued:
     """Chunks of similar size whose sequences have earlier tokens in the cache."""
 
-    def __init__(
-        self, chunks: Sequence[Chunk], start: int, device: torch.device, num_keys: int, shapes: FixedShapes | None
-    ) -> None:
+    def __init__(self, chunks: Sequence[Chunk], start: int, device: torch.device, num_keys: int) -> None:
         """`start` is the packed index of their first token."""
         tokens = np.arange(start, start + sum(len(chunk.token_ids) for chunk in chunks))
-        least = 1 if shapes is None else shapes.rows(1)
-        self._queries = PaddedQueries(tokens, [(chunk.start, chunk.end) for chunk in chunks], device, least)
+        self._queries = PaddedQueries(tokens, [(chunk.start, chunk.end) for chunk in chunks], device)
         self._slots = torch.tensor([chunk.slot for chunk in chunks], device=device)
         self._length = num_keys
 
@@ -193,6 +187,51 @@ class _Continued:
         """Attention output of the chunks' tokens; keys and values are those of all slots."""
         key, value = (x[:, :, : self._length].index_select(0, self._slots) for x in (keys, values))
         return self._queries.attend(query_HTD.transpose(0, 1), key, value, scale=scale, window=window)
+
+
+class _OneByOne:
+    """A chunk with all its sequence in a slot, whose tokens attend as in decoding: in products of the same shape."""
+
+    def __init__(self, chunks: Sequence[Chunk], start: int, device: torch.device, num_keys: int) -> None:
+        """`start` is the packed index of the first token of the only chunk."""
+        [chunk] = chunks
+        self._tokens, self._slot, self._length = slice(start, start + len(chunk.token_ids)), chunk.slot, num_keys
+        self._positions_T = torch.arange(chunk.start, chunk.end, device=device)
+        self._masks: dict[Window, Tensor] = {}
+
+    def attend(self, query_HTD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: Window) -> Tensor:
+        """Attention output of the chunk's tokens; keys and values are those of all slots."""
+        if window not in self._masks:
+            self._masks[window] = _mask(self._positions_T, self._length, window, query_HTD.dtype)
+        own = [x[self._slot, :, : self._length].expand(len(self._positions_T), -1, -1, -1) for x in (keys, values)]
+        return _one_by_one(query_HTD[:, self._tokens], own[0], own[1], self._masks[window], scale)
+
+
+def _one_by_one(
+    query_HTD: Tensor, key_TGLD: Tensor, value_TGLD: Tensor, mask: Tensor | None, scale: float | None
+) -> Tensor:
+    """Attention of tokens that each have keys; a token's place in the products is its own whatever is beside it."""
+    query_TGRD = _of_groups(query_HTD, key_TGLD.shape[1])
+    heads = query_TGRD.shape[2]
+    padded = F.pad(query_TGRD, (0, 0, 0, FixedShapes.rows(heads) - heads))
+    out = F.scaled_dot_product_attention(padded, key_TGLD, value_TGLD, attn_mask=mask, scale=scale)
+    return out[:, :, :heads].reshape(len(query_TGRD), -1, value_TGLD.shape[-1]).contiguous()
+
+
+def _of_groups(query_HTD: Tensor, groups: int) -> Tensor:
+    """Queries [T, G, R, D]: the query heads of a key/value head become its queries, so no key is repeated."""
+    heads, tokens, size = query_HTD.shape
+    return query_HTD.transpose(0, 1).reshape(tokens, groups, heads // groups, size)
+
+
+def _mask(positions_T: Tensor, length: int, window: Window, dtype: torch.dtype) -> Tensor:
+    """Additive mask [T, 1, 1, L] of the keys that a token at each position sees."""
+    key_L, positions_T1 = torch.arange(length, device=positions_T.device), positions_T.unsqueeze(-1)
+    hidden_TL = key_L > positions_T1
+    if window is not None:
+        hidden_TL |= key_L <= positions_T1 - window
+    bias = torch.zeros(hidden_TL.shape, dtype=dtype, device=positions_T.device).masked_fill_(hidden_TL, -torch.inf)
+    return bias[:, None, None, :]
 
 
 def _filled(chunks: Sequence[Chunk], count: int) -> list[Chunk]:

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 import torch
 
+from fakes.families import make_tiny_family
 from fakes.listeners import one, run
 from fakes.tiny_fixtures import load_again
 from fakes.tiny_model import CONFIGS
@@ -51,7 +52,17 @@ def test_an_answer_has_the_same_bits_whatever_runs_beside_it(tiny_dir, kind, dty
     loaded = load_again(tiny_dir(kind), device="cpu", dtype=dtype, lora=lora, deterministic=True)
     if rank is not None:
         loaded = trained_adapter(loaded)
-    made = requests(kind)
+    check_repeated(loaded, requests(kind))
+
+
+def test_experts_have_the_same_bits_for_any_number_of_tokens(tmp_path):
+    """Which tokens an expert gets follows from what runs at once; what it computes for one does not."""
+    make_tiny_family(tmp_path, "qwen3_moe", max_position_embeddings=512)
+    check_repeated(load_again(tmp_path, device="cpu", deterministic=True), requests("experts"))
+
+
+def check_repeated(loaded, made):
+    """Compare the answers to each request alone with those to all at once, in several ways."""
     alone: dict = {}
     for number in range(len(made)):
         alone |= answers(loaded, made, [number])
