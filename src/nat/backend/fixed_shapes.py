@@ -2,15 +2,16 @@
 
 A product of matrices sums in an order that may follow from its number of rows and a row's place in it, and attention in
 one that follows from its number of keys. So products with weights are oneDNN's and get a few rows at least, each token
-attends alone, and keys fill blocks of lengths that sum alike on this processor, which is measured; no choice depends on
-a time. What the hidden states of a token are then follows from the tokens before it alone: not from a chunk's
-beginning, from a cache or from other sequences. A model is loaded only if this is so here.
+attends alone, and its keys fill blocks of lengths that sum alike on this processor, which is measured; no choice
+depends on a time. What the hidden states of a token are then follows from the tokens before it alone: not from a
+chunk's beginning, from a cache or from other sequences. A model is loaded only if this is so here.
 
-Shapes: T tokens, N rows, H query heads, G key/value heads, L keys, D head size.
+Shapes: N rows, K inputs, M outputs, E experts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from nat.backend.products import has_onednn, onednn_has_bfloat16, onednn_product
+from nat.backend.attention import HeadShape
+from nat.backend.products import Product, has_onednn, onednn_has_bfloat16, with_plain_onednn
 from nat.errors import ModelNotSupported
 
 LEAST_ROWS = 8
@@ -28,16 +30,8 @@ _BLOCK = 512
 _STEP = 64
 _VECTOR, _PART = 128, 2**14
 """Elements that are whole vectors on every processor, and of a part that torch does not share among threads."""
-_OF_TENSORS = ("sigmoid", "tanh", "exp", "expm1", "log1p", "erf", "sin", "cos")
-_CURVES = frozenset(
-    getattr(module, name)
-    for module, names in (
-        (F, ("silu", "gelu", "softplus", "mish", "elu", "logsigmoid")),
-        (torch, _OF_TENSORS),
-        (Tensor, _OF_TENSORS),
-    )
-    for name in names
-)
+_CURVES = "sigmoid", "tanh", "exp", "expm1", "log1p", "erf", "sin", "cos"
+_ACTIVATIONS = "silu", "gelu", "softplus", "mish", "elu", "logsigmoid"
 _PROBED = 4
 """Heads and sequences of a trial."""
 OTHER_MODE = "leave `deterministic` out; then equal tokens, but not equal bits, are to be expected"
@@ -55,36 +49,24 @@ class FixedShapes:
         whole, rest = divmod(length, _BLOCK)
         return whole * _BLOCK + (next(last for last in self.lasts if last >= rest) if rest else 0)
 
-    @staticmethod
-    def rows(count: int) -> int:
-        """The number of rows to compute with, at least `count`."""
-        return max(count, LEAST_ROWS)
 
-
-def fixed_shapes(sizes: Sequence[int], dtype: torch.dtype) -> FixedShapes:
-    """Measure the lengths of blocks for heads of these sizes: those that give what whole blocks give, to the bit."""
-    lasts = [last for last in range(_STEP, _BLOCK, _STEP) if all(_sums_alike(last, size, dtype) for size in sizes)]
+def fixed_shapes(heads: Iterable[HeadShape], dtype: torch.dtype) -> FixedShapes:
+    """Measure the lengths of blocks for these heads: those that give what whole blocks give, to the bit."""
+    different = set(heads)
+    lasts = [last for last in range(_STEP, _BLOCK, _STEP) if all(_sums_alike(last, each, dtype) for each in different)]
     return FixedShapes([*lasts, _BLOCK])
 
 
 @torch.inference_mode()
-def _sums_alike(last: int, size: int, dtype: torch.dtype) -> bool:
+def _sums_alike(last: int, heads: HeadShape, dtype: torch.dtype) -> bool:
     random = torch.Generator().manual_seed(last)
-    query, key, value = (
-        torch.randn(_PROBED, _PROBED, length, size, generator=random).to(dtype)
-        for length in (LEAST_ROWS, _BLOCK, _BLOCK)
-    )
+    sizes = (heads.queries // heads.keys, heads.size), (_BLOCK, heads.size), (_BLOCK, heads.value_size)
+    query, key, value = (torch.randn(_PROBED, _PROBED, *each, generator=random).to(dtype) for each in sizes)
     mask = torch.zeros(1, _BLOCK, dtype=dtype)
     mask[:, last:] = -torch.inf
     whole = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
     short = F.scaled_dot_product_attention(query, key[:, :, :last], value[:, :, :last], attn_mask=mask[:, :last])
     return torch.equal(whole, short)
-
-
-def at_least(indices_K: Tensor) -> Tensor:
-    """The indices, the last one repeated until they are enough for a product."""
-    missing = FixedShapes.rows(len(indices_K)) - len(indices_K)
-    return indices_K if missing <= 0 else torch.cat([indices_K, indices_K[-1:].expand(missing)])
 
 
 class RepeatableLayers(TorchFunctionMode):
@@ -96,27 +78,43 @@ class RepeatableLayers(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Called by torch in place of each of its functions."""
-        kwargs = kwargs or {}
-        if func in _CURVES:
-            return _in_vectors(func, *args, **kwargs)
-        if has_onednn():
-            if func is F.linear:
-                return _product(*args, **kwargs)
-            if func is torch.addmm and not kwargs:  # GPT-2's layers
-                bias, x_TK, weight_KN = args
-                return _product(x_TK, weight_KN.t(), bias)
-            if func is Tensor.addmm_ and kwargs.keys() == {"alpha"}:  # adapters
-                out_TN, x_TK, weight_KN = args
-                return out_TN.add_(_product(x_TK, weight_KN.t()).mul_(kwargs["alpha"]))
-            if func is torch._grouped_mm:  # noqa: SLF001 - experts; its public form calls it
-                x_TK, weight_EKN = args
-                parts = torch.tensor_split(x_TK, kwargs["offs"].tolist())  # one more for what no expert gets
-                found = [_product(part, weight_KN.t()) for part, weight_KN in zip(parts, weight_EKN, strict=False)]
-                return torch.cat([*found, parts[-1].new_zeros(len(parts[-1]), weight_EKN.shape[2])])
-        return func(*args, **kwargs)
+        return _REPEATABLE.get(func, func)(*args, **(kwargs or {}))
 
 
-def _in_vectors(curve: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def with_enough_rows(product: Product, x: Tensor) -> Tensor:
+    """A product of x [..., K] with a few rows at least; those that it lacks are zeros."""
+    x_NK = x.reshape(-1, x.shape[-1])
+    if (rows := len(x_NK)) >= LEAST_ROWS:
+        return product(x)
+    out_NM = product(F.pad(x_NK, (0, 0, 0, LEAST_ROWS - rows)))[:rows]
+    return out_NM.reshape(*x.shape[:-1], out_NM.shape[-1])
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    if not has_onednn():
+        return F.linear(x, weight, bias)
+    if x.dtype == torch.bfloat16 and not onednn_has_bfloat16():
+        return _linear(x.float(), weight.float(), None if bias is None else bias.float()).to(x.dtype)
+    return with_enough_rows(with_plain_onednn(weight, bias), x)
+
+
+def _addmm(added: Tensor, x_NK: Tensor, weight_KM: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    return beta * added + _linear(x_NK, weight_KM.t()).mul_(alpha)
+
+
+def _addmm_(out_NM: Tensor, x_NK: Tensor, weight_KM: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    return out_NM.copy_(_addmm(out_NM, x_NK, weight_KM, beta=beta, alpha=alpha))
+
+
+def _grouped_mm(x_NK: Tensor, weight_EKM: Tensor, offs: Tensor, bias: None = None, out_dtype: None = None) -> Tensor:
+    assert bias is None, "torch has none yet"
+    assert out_dtype is None, "transformers asks for none"
+    *parts, unused = torch.tensor_split(x_NK, offs.tolist())
+    found = [_linear(part, weight_KM.t()) for part, weight_KM in zip(parts, weight_EKM, strict=True)]
+    return torch.cat([*found, unused.new_zeros(len(unused), weight_EKM.shape[2])])
+
+
+def _in_vectors(curve: Callable[..., Tensor], x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """A function of each element, in parts that one thread computes as whole vectors."""
     flat = x.reshape(-1)
     missing = -len(flat) % _VECTOR
@@ -124,16 +122,20 @@ def _in_vectors(curve: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return torch.cat([curve(part, *args, **kwargs) for part in parts])[: len(flat)].view(x.shape)
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Multiply x [..., K] by a weight [N, K]."""
-    rows, dtype = x.numel() // x.shape[-1], x.dtype
-    x_RK = x.reshape(rows, x.shape[-1])
-    if missing := FixedShapes.rows(rows) - rows:
-        x_RK = F.pad(x_RK, (0, 0, 0, missing))
-    if dtype == torch.bfloat16 and not onednn_has_bfloat16():
-        x_RK, weight, bias = x_RK.float(), weight.float(), None if bias is None else bias.float()
-    out_RN = onednn_product(x_RK, weight, bias).to(dtype)
-    return out_RN[:rows].reshape(*x.shape[:-1], len(weight))
+def _curves(module: object, names: Iterable[str]) -> Mapping[Any, Callable[..., Tensor]]:
+    return {getattr(module, name): partial(_in_vectors, getattr(module, name)) for name in names}
+
+
+_REPEATABLE: Mapping[Any, Callable[..., Tensor]] = {
+    **_curves(F, _ACTIVATIONS),
+    **_curves(torch, _CURVES),
+    **_curves(Tensor, _CURVES),
+    F.linear: _linear,
+    torch.addmm: _addmm,  # the layers of GPT-2
+    Tensor.addmm_: _addmm_,  # adapters
+    torch._grouped_mm: _grouped_mm,  # noqa: SLF001 - experts; its public form calls it
+}
+"""What computes in place of torch's functions."""
 
 
 def repeat_sums() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from nat.backend.attention import HeadShape, PackedBatch, RowByRow, head_logits, hidden_states, packed_logits
-from nat.backend.fixed_shapes import FixedShapes, at_least
+from nat.backend.fixed_shapes import FixedShapes
 from nat.backend.packed_linear import PackedLinears
 from nat.backend.tokenizer import ChatTokenizer
 
@@ -57,7 +57,7 @@ class LoadedModel:
     plain: PlainPath | None = None
     """How the model is computed if it cannot take packed rows."""
     shapes: FixedShapes | None = None
-    """In `deterministic`, what the sampler's products and attention are padded to."""
+    """In `deterministic`, what the sampler's keys are padded to."""
     no_graphs: list[str] = field(default_factory=list)
     """Why its decode steps are no CUDA graphs, once that was found; the adapters of a model share it."""
 
@@ -121,9 +121,8 @@ class LoadedModel:
 
     def sampler_logits(self, batch: PackedBatch | RowByRow, keep_K: Tensor) -> Tensor:
         """Logits [K, V] after the tokens at the packed indices `keep_K`, as the sampler computes them; no gradients."""
-        rows_K = keep_K if self.shapes is None else at_least(keep_K)
         with self.linears.in_use():
-            return packed_logits(self.model, batch, rows_K)[: len(keep_K)]
+            return packed_logits(self.model, batch, keep_K)
 
     def sampler_states(self, batch: PackedBatch) -> Tensor:
         """Hidden states [T, N] of all tokens, from which `sampler_head` gives the same logits."""

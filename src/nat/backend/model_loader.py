@@ -132,7 +132,7 @@ def load_model(
         heads=heads,
         linears=linears,
         plain=plain,
-        shapes=fixed_shapes(sorted({head.size for head in heads}), model.dtype) if deterministic else None,
+        shapes=fixed_shapes(heads, model.dtype) if deterministic else None,
     )
 
 

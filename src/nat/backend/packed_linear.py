@@ -13,7 +13,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor, nn
 
-from nat.backend.fixed_shapes import RepeatableLayers
+from nat.backend.fixed_shapes import RepeatableLayers, with_enough_rows
 from nat.backend.lean_layers import LeanLayer, Siblings
 from nat.backend.memory import return_pages_if_short
 from nat.backend.products import (
@@ -68,7 +68,7 @@ class PackedLinears:
         groups += [(module,) for module in model.modules() if is_plain_linear(module) and module not in inside]
         smallest = 0 if deterministic else SMALLEST_PACKED  # MKL's small products follow from the number of threads
         self._weights = [
-            _Weights(group, packer, by_tokens=not deterministic)
+            _Weights(group, packer, deterministic=deterministic)
             for group in groups
             if _size(group) >= smallest
             and (packer := _packer(group[0].weight, wide=group[0] is wide, deterministic=deterministic))
@@ -106,11 +106,12 @@ class PackedLinears:
 class _Weights:
     """The weights of linear layers that take the same input, reordered as one."""
 
-    def __init__(self, modules: tuple[nn.Linear, ...], packer: Packer, *, by_tokens: bool) -> None:
-        """`by_tokens` allows another product for many tokens, if that is faster."""
+    def __init__(self, modules: tuple[nn.Linear, ...], packer: Packer, *, deterministic: bool) -> None:
+        """Unless `deterministic`, many tokens may have another product, if that is faster."""
         self.modules = modules
         self.packer = packer
-        self._by_tokens = by_tokens and packer is with_onednn and modules[0].weight.dtype == torch.float32
+        self._deterministic = deterministic
+        self._by_tokens = not deterministic and packer is with_onednn and modules[0].weight.dtype == torch.float32
         self.forwards: Sequence[tuple[nn.Module, Product]] = ()
         """What each layer computes while they are in use; empty until they are reordered."""
         self._sources: list[int] = []
@@ -127,6 +128,8 @@ class _Weights:
         weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs if bias is not None]
         one = len(pairs) == 1
         product = self.packer(weights[0] if one else torch.cat(weights), torch.cat(biases) if biases else None)
+        if self._deterministic:
+            product = partial(with_enough_rows, product)
         if self._by_tokens and not onednn_is_faster():
             product = _by_tokens(product, pairs)
         self._sources = self._addresses()

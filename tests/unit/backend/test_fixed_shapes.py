@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from fakes.tiny_fixtures import load_again
-from nat.backend.fixed_shapes import LEAST_ROWS, FixedShapes, RepeatableLayers, at_least, fixed_shapes
+from nat.backend.attention import HeadShape
+from nat.backend.fixed_shapes import LEAST_ROWS, FixedShapes, RepeatableLayers, fixed_shapes, with_enough_rows
 from nat.backend.model_loader import load_model
 from nat.backend.path_checks import check_repeatable
 from nat.errors import ModelNotSupported
@@ -17,15 +18,19 @@ def test_keys_fill_whole_blocks_and_a_last_one_that_sums_alike():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_whole_block_is_always_allowed(dtype):
     """The lengths rise, and the last one is a whole block."""
-    lasts = fixed_shapes([16, 32], dtype).lasts
+    lasts = fixed_shapes([HeadShape(4, 2, 16, 16), HeadShape(4, 1, 32, 16)], dtype).lasts
     assert list(lasts) == sorted(lasts)
     assert lasts[-1] == 512
 
 
-def test_indices_are_repeated_to_the_least_rows():
-    """The last one is, and enough of them stay as they are."""
-    assert at_least(torch.tensor([3, 5])).tolist() == [3] + [5] * (LEAST_ROWS - 1)
-    assert at_least(torch.arange(20)).tolist() == list(range(20))
+@pytest.mark.parametrize("rows", [0, 1, 3, LEAST_ROWS, 20])
+def test_a_product_gets_enough_rows(rows):
+    """It has the least rows or more, and gives those that were asked for, in their shape."""
+    seen = []
+    x = torch.arange(2.0 * rows).view(rows, 1, 2)
+    out = with_enough_rows(lambda x: seen.append(x.numel() // 2) or 3 * x, x)
+    assert torch.equal(out, 3 * x)
+    assert seen == [max(rows, LEAST_ROWS)]
 
 
 def experts(x, weight):
@@ -79,11 +84,10 @@ def test_an_activation_is_its_own(name, width, threads):
     torch.testing.assert_close(whole, CURVES[name](x))
 
 
-def test_a_model_whose_bits_depend_on_its_batch_is_refused(tiny_dir, monkeypatch):
-    """If products may have a single row, rows alone are other ones, and the message says what to do."""
+def test_a_model_whose_bits_depend_on_its_batch_is_refused(tiny_dir):
+    """If a layer computes a single row in another way, the message says what to do."""
     loaded = load_again(tiny_dir("llama"), device="cpu", deterministic=True)
     check_repeatable(loaded)
-    monkeypatch.setattr(FixedShapes, "rows", staticmethod(lambda count: count))
     norm = loaded.model.model.norm  # by a hook, because the sampler computes layers in a way of its own
     norm.register_forward_hook(lambda _, __, x: x * (1 + 1e-3 * (len(x.flatten(0, -2)) == 1)))
     with pytest.raises(ModelNotSupported, match="other bits for a row alone than beside others"):

@@ -13,7 +13,6 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
 from nat.backend.attention import PackedRows, PaddedQueries, Window, planned_length, similar
-from nat.backend.fixed_shapes import FixedShapes
 from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.prefix_cache import KeyValues
 from nat.backend.inference.scheduler import Chunk
@@ -49,10 +48,7 @@ class StepBatch:
             longest = max(c.cell + len(c.token_ids) for c in in_slots)
             cache.reserve(1 + max(c.slot for c in in_slots), self._num_keys(longest, device))
         self._in_slots = sum(sizes[: len(in_slots)])
-        self._unused = 0 if shapes is None else shapes.rows(sum(sizes)) - sum(sizes)
-        """Tokens at the end that are computed for the number of rows alone."""
-        table_4T = _table(chunks)
-        self.table_4T = (F.pad(table_4T, (0, self._unused)) if self._unused else table_4T).to(device)
+        self.table_4T = _table(chunks).to(device)
         self.token_ids_T, self.position_ids_T, slots_T, cells_T = self.table_4T
         self._slots_T, self._cells_T = slots_T[: self._in_slots], cells_T[: self._in_slots]
         self.last_K = torch.from_numpy(np.cumsum(sizes) - 1).to(device)
@@ -133,8 +129,6 @@ class StepBatch:
             parts.append(self._fresh.attend(layer, *new_tokens, scale=scale, window=window))
         for chunk in self._after_nodes:
             parts.append(chunk.attend(layer, query_HTD, *self.computed[chunk.slot][layer], scale, window))
-        if self._unused:
-            parts.append(parts[0].new_zeros(self._unused, *parts[0].shape[1:]))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _decode(  # noqa: PLR0917 - attention's own arguments
@@ -143,14 +137,12 @@ class StepBatch:
         batch = query_HBD.shape[1]
         own = keys[:batch, :, : self.longest], values[:batch, :, : self.longest]
         mask = self._decode_mask(window, query_HBD.dtype)
-        if self._shapes is not None:
-            return _one_by_one(query_HBD, *own, mask, scale)
         query_BGRD = _of_groups(query_HBD, keys.shape[1])
         if self._reads_nodes:
             if window not in self._spans:
                 self._spans[window] = Spans(self._decoding, window, query_HBD.device)
             out = self._spans[window].attend(layer, query_BGRD, *own, mask=mask, scale=scale)
-        elif _many_in_bfloat16(own[0]):
+        elif self._shapes is None and _many_in_bfloat16(own[0]):
             out = _by_products(query_BGRD, *own, mask, scale)
         else:
             out = F.scaled_dot_product_attention(query_BGRD, *own, attn_mask=mask, scale=scale)
@@ -203,19 +195,12 @@ class _OneByOne:
         """Attention output of the chunk's tokens; keys and values are those of all slots."""
         if window not in self._masks:
             self._masks[window] = _mask(self._positions_T, self._length, window, query_HTD.dtype)
-        own = [x[self._slot, :, : self._length].expand(len(self._positions_T), -1, -1, -1) for x in (keys, values)]
-        return _one_by_one(query_HTD[:, self._tokens], own[0], own[1], self._masks[window], scale)
-
-
-def _one_by_one(
-    query_HTD: Tensor, key_TGLD: Tensor, value_TGLD: Tensor, mask: Tensor | None, scale: float | None
-) -> Tensor:
-    """Attention of tokens that each have keys; a token's place in the products is its own whatever is beside it."""
-    query_TGRD = _of_groups(query_HTD, key_TGLD.shape[1])
-    heads = query_TGRD.shape[2]
-    padded = F.pad(query_TGRD, (0, 0, 0, FixedShapes.rows(heads) - heads))
-    out = F.scaled_dot_product_attention(padded, key_TGLD, value_TGLD, attn_mask=mask, scale=scale)
-    return out[:, :, :heads].reshape(len(query_TGRD), -1, value_TGLD.shape[-1]).contiguous()
+        key, value = (
+            x[self._slot, :, : self._length].expand(len(self._positions_T), -1, -1, -1) for x in (keys, values)
+        )
+        query_TGRD = _of_groups(query_HTD[:, self._tokens], keys.shape[1])
+        out = F.scaled_dot_product_attention(query_TGRD, key, value, attn_mask=self._masks[window], scale=scale)
+        return out.reshape(len(query_TGRD), -1, value.shape[-1])
 
 
 def _of_groups(query_HTD: Tensor, groups: int) -> Tensor:

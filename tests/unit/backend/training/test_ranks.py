@@ -164,26 +164,21 @@ SHARDED = {
 @pytest.mark.parametrize("case", SHARDED.values(), ids=SHARDED)
 def test_ranks_with_shards_give_the_gradient_of_one(make_learner, tmp_path, case):
     """By FSDP2 over all but the first rank, also of ranks that have fewer micro-batches, or none."""
-    kind, count, options = case
-    path = (make_tiny_model if kind in CONFIGS else make_tiny_family)(tmp_path / "model", kind)
-    ranks, found = ranks_of(path, tmp_path, count, shards=True, **options), []
-    try:
-        for each in (None, ranks):
-            loaded = load_again(path, device="cpu", **options)
-            groups = random_groups(loaded, groups=1, rollouts=2, prompt=4)
-            found.append(outcome(make_learner, loaded, groups, each, kl_penalty_coef=0.1, learning_rate=1e-4))
-    finally:
-        ranks.stop()
-    assert_equal(*found, tolerance=1e-2 if "dtype" in options else 1e-6)
+    check_gradient(make_learner, tmp_path, case, shards=True)
 
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_ranks_give_the_gradient_of_one(make_learner, tmp_path, case):
     """Rows of unequal length, with a KL penalty; with three ranks and two rows, one rank has none."""
+    check_gradient(make_learner, tmp_path, case, shards=False)
+
+
+def check_gradient(make_learner, tmp_path, case, *, shards):
+    """Compare an update by ranks with that of one process: a kind of model, a number of ranks and options."""
     kind, count, options = case
     path = (make_tiny_model if kind in CONFIGS else make_tiny_family)(tmp_path / "model", kind)
-    ranks, found = ranks_of(path, tmp_path, count, **options), []
+    ranks, found = ranks_of(path, tmp_path, count, shards=shards, **options), []
     try:
         for each in (None, ranks):
             loaded = load_again(path, device="cpu", **options)
