@@ -13,8 +13,6 @@ from conformance.environments import outside, program_of, python_of
 
 from nat.dashboard.access import Access
 from nat.dashboard.app import create_app
-from nat.dashboard.chat import ChatDesk
-from nat.dashboard.chat_models import Serve, served
 from nat.http.server import bind, listening, port_of
 
 BROWSE = Path(__file__).with_name("browse.py")
@@ -50,10 +48,9 @@ def chromium() -> str | None:
 
 
 @asynccontextmanager
-async def visiting(root: Path, serve: Serve = served) -> AsyncIterator[Visits]:
-    """Serve the runs below a folder; `serve` loads the models of their chats."""
+async def visiting(root: Path) -> AsyncIterator[Visits]:
+    """Serve the runs below a folder."""
     listener = bind("127.0.0.1", 0, command="nat ui")
-    async with ChatDesk(serve) as desk:
-        app = Access(create_app(root, desk), KEY, port=port_of(listener))
-        async with listening(app, listener) as url:
-            yield Visits(f"{url}/?key={KEY}")
+    app = Access(create_app(root), KEY, port=port_of(listener))
+    async with listening(app, listener) as url:
+        yield Visits(f"{url}/?key={KEY}")

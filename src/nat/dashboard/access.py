@@ -49,7 +49,7 @@ class Access:
         if given is not None and self._is_key(given):
             rest = urlencode([(name, value) for name, value in query if name != KEY])
             await _send(guarded, HTTPStatus.SEE_OTHER, b"", *self._entry(scope["raw_path"], rest))
-        elif self._is_key(self._kept(scope)) and (scope["method"] in _READING or _from_own_page(scope)):
+        elif scope["method"] in _READING and self._is_key(self._kept(scope)):
             await self._app(scope, receive, guarded)
         else:
             await _send(guarded, HTTPStatus.FORBIDDEN, _REFUSED, (b"content-type", b"text/plain; charset=utf-8"))
@@ -66,14 +66,6 @@ class Access:
 
     def _is_key(self, given: str) -> bool:
         return same_key(given.encode("utf-8", "replace"), self._key.encode())
-
-
-def _from_own_page(scope: Scope) -> bool:
-    """Whether a browser says that the request is of a page of this server.
-
-    It sends the cookie for pages of other ports of this host, too. The server has checked the host's name.
-    """
-    return header(scope, b"origin") == b"http://" + header(scope, b"host")
 
 
 async def _send(send: Send, status: HTTPStatus, body: bytes, *headers: tuple[bytes, bytes]) -> None:

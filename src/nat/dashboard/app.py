@@ -12,8 +12,6 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from nat.dashboard.chat import ChatDesk
-from nat.dashboard.chat_pages import ChatPages
 from nat.dashboard.rendering import STATIC, render
 from nat.dashboard.runs import Runs, slug_of
 from nat.dashboard.views import (
@@ -51,10 +49,9 @@ _SIDE_BY_SIDE = 8
 _LIVE = {ShownState.RUNNING, ShownState.RUNNING_OR_INTERRUPTED}
 
 
-def create_app(root: Path | None, desk: ChatDesk) -> Starlette:
-    """The pages about the runs below a folder; without one, about those that the user knows. `desk` has their chats."""
-    known = Runs(root)
-    pages = Pages(known)
+def create_app(root: Path | None) -> Starlette:
+    """The pages about the runs below a folder; without one, about those that the user knows."""
+    pages = Pages(Runs(root))
     run = "/runs/{slug}"
     played = run + "/{phase}/{epoch}"
     routes: list[tuple[str, Callable[[Request], Response]]] = [
@@ -73,7 +70,6 @@ def create_app(root: Path | None, desk: ChatDesk) -> Starlette:
     ]
     return Starlette(
         routes=[
-            *ChatPages(known, desk).routes(),  # first, since `chat` is no phase of a run
             *(Route(path, handler, methods=["GET"]) for path, handler in routes),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],

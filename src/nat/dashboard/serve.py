@@ -6,7 +6,6 @@ from urllib.parse import urlencode
 
 from nat.dashboard.access import KEY, Access
 from nat.dashboard.app import create_app
-from nat.dashboard.chat import ChatDesk
 from nat.http.guards import HostNames
 from nat.http.server import Server, bind, port_of, stop_on_signals, url_of
 from nat.secrets import new_key
@@ -23,9 +22,8 @@ async def serve(root: Path | None, port: int, on_ready: Callable[[str], None]) -
     """
     key = new_key()
     with bind(HOST, port, command="nat ui") as listener:
-        async with ChatDesk() as desk:
-            link = f"{url_of(listener)}/?{urlencode({KEY: key})}"
-            app = Access(create_app(root, desk), key, port=port_of(listener))
-            server = Server(app, lambda: on_ready(link), names=HostNames(HOST))
-            stop_on_signals(server)
-            await server.serve(sockets=[listener])
+        link = f"{url_of(listener)}/?{urlencode({KEY: key})}"
+        app = Access(create_app(root), key, port=port_of(listener))
+        server = Server(app, lambda: on_ready(link), names=HostNames(HOST))
+        stop_on_signals(server)
+        await server.serve(sockets=[listener])

@@ -11,7 +11,6 @@ from fakes.attacks import TEXTS, TITLE, add_attacks
 from fakes.run_records import NOON, epoch_record
 from fakes.runs_on_disk import CONFIG, EVIL, make_run
 from nat.dashboard.app import create_app
-from nat.dashboard.chat import ChatDesk
 from nat.dashboard.runs import slug_of
 from nat.runs.journal import Journal
 from nat.runs.liveness import LOCK_NAME
@@ -19,7 +18,7 @@ from nat.runs.records import RunState
 
 
 def client(root):
-    return httpx.AsyncClient(transport=httpx.ASGITransport(create_app(root, ChatDesk())), base_url="http://127.0.0.1")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(create_app(root)), base_url="http://127.0.0.1")
 
 
 async def page(root, path, status=200):

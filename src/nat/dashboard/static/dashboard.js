@@ -135,9 +135,6 @@
     document.body.addEventListener("htmx:afterSwap", () => {
       for (const each of tables()) if (opened.includes(each.firstElementChild.textContent)) each.open = true;
     });
-    document.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.target.closest("form.chat")?.requestSubmit();
-    });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => [...drawn.keys()].forEach(draw));
   };
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start); else start();
