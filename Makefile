@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,telemetry,tinker,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install hashed audit demo real real-all test lint interop tinker-server tinker tinker-native ray frameworks toolkit agents trl trackers traces pictures customizer engines installs ui site site-test site-links torture conformance dist docs bench bench-test faults processors mutants pins clean
+.PHONY: install hashed audit demo real real-all test lint interop tinker-server tinker tinker-native ray frameworks toolkit agents trl trackers traces pictures customizer engines installs ui site site-test site-links torture conformance dist docs bench bench-test faults processors pins clean
 install: .venv/.installed
 
 # The same, from files whose SHA-256 stands in .ci/hashes.txt; CI installs so, on CPython 3.11 and x86-64 Linux.
@@ -177,12 +177,11 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The reference pages that are made from the code, and the figures of docs/evidence/figures on all pages.
+# The reference pages that are made from the code.
 docs: install
 	$(BIN)/python docs/make_reference.py
-	$(BIN)/python -m bench.figures
 
-# All benches, on a quiet machine; `python -m bench --write NAME` puts what it measures into docs/evidence/figures and the pages.
+# All benches, on a quiet machine.
 bench: install
 	$(BIN)/python -m bench
 
@@ -205,10 +204,6 @@ processors: install
 # Two and three ranks of the learner against one process: each kind of model, LoRA and all weights.
 ranks: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m ranks tests/unit/backend/training/test_ranks.py tests/e2e/test_ranks.py
-
-# Change the code that decides what is learned, one thing at a time, and list the changes that no test notices; not in CI.
-mutants: install
-	$(BIN)/python -m mutants
 
 # Take the newest release of everything in .venv, test with it, and pin what was tested. Then renew the other
 # environments one by one: `python -m conformance.environments --renew NAME`.

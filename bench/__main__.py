@@ -1,15 +1,14 @@
 """Run the named benches, or all of them, and print their tables: `python -m bench gateway disk`.
 
-One bench may have options of its own: `python -m bench --write sampler --case 135m`.
+One bench may have options of its own: `python -m bench sampler --case 135m`.
 """
 
 import argparse
 import runpy
 import shlex
 import sys
-from contextlib import redirect_stdout
 
-from bench.report import Printed, keep, machine, now
+from bench.report import machine, now
 
 BENCHES = (
     "harness",
@@ -47,7 +46,6 @@ LONG = ("rounding", "real")
 
 parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
 parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHES + LONG))
-parser.add_argument("--write", action="store_true", help="keep the tables in docs/evidence/figures, and in the pages")
 options, own = parser.parse_known_args()
 if own and len(options.names) != 1:
     parser.error(f"{shlex.join(own)}: options of a bench need its name")
@@ -56,10 +54,4 @@ for name in options.names or BENCHES:
     if name not in BENCHES + LONG:
         parser.error(f"there is no bench {name!r}; there are {', '.join(BENCHES + LONG)}")
     print(f"\n## {name}\n\n{now()}; {machine()}\n", flush=True)
-    printed = Printed()
-    try:
-        with redirect_stdout(printed):
-            runpy.run_module(f"bench.{name}", run_name="__main__", alter_sys=True)
-    finally:  # also of a bench that did not reach its end
-        if options.write:
-            keep(name, printed.getvalue())
+    runpy.run_module(f"bench.{name}", run_name="__main__", alter_sys=True)

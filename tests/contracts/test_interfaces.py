@@ -50,26 +50,18 @@ ABSTRACT = {
 
 SYNCHRONOUS = {"__init__", "log_progress", "apply_curriculum_learning", "get_curriculum_state"}
 
-METHODS = [(interface, name) for interface, methods in GUIDE.items() for name in methods]
 
+@pytest.mark.parametrize("interface", GUIDE, ids=lambda interface: interface.__name__)
+def test_the_interface_is_the_guides(interface):
+    """Parameters, their order and defaults match the guide, and what it awaits is a coroutine.
 
-@pytest.mark.parametrize(("interface", "name"), METHODS, ids=[f"{i.__name__}.{n}" for i, n in METHODS])
-def test_signature(interface, name):
-    """Parameters, their order and their defaults match the guide, so a subclass may call by keyword."""
-    signature = inspect.signature(getattr(interface, name))
-    seen = {p.name: p.default for p in signature.parameters.values() if p.name != "self"}
-    assert list(seen.items()) == list(GUIDE[interface][name].items())
-
-
-@pytest.mark.parametrize(("interface", "name"), METHODS, ids=[f"{i.__name__}.{n}" for i, n in METHODS])
-def test_coroutine_or_not(interface, name):
-    """A method is a coroutine exactly where the guide awaits it."""
-    assert inspect.iscoroutinefunction(getattr(interface, name)) is (name not in SYNCHRONOUS)
-
-
-@pytest.mark.parametrize("interface", ABSTRACT, ids=lambda interface: interface.__name__)
-def test_abstract_methods(interface):
-    """A subclass needs to implement only what the guide marks as abstract."""
+    A subclass must implement only what the guide marks as abstract.
+    """
+    for name, parameters in GUIDE[interface].items():
+        method = getattr(interface, name)
+        seen = {p.name: p.default for p in inspect.signature(method).parameters.values() if p.name != "self"}
+        assert list(seen.items()) == list(parameters.items()), name
+        assert inspect.iscoroutinefunction(method) is (name not in SYNCHRONOUS), name
     assert interface.__abstractmethods__ == ABSTRACT[interface]
 
 

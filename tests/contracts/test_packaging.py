@@ -1,33 +1,29 @@
 """An installed `nat` shares its name with packages of others."""
 
 import os
+import re
 import runpy
 import subprocess
 import sys
-import tomllib
 from importlib import resources
 from pathlib import Path
 
 import pytest
+from conformance.environments import PROJECT, check, name_of, names, requirements_in
+
+from nat.project.frameworks import FRAMEWORKS
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "nat"
-NAMESPACES = ("nat", "nat.plugins")
+INSTALLED = ("local", "parquet", "telemetry", "tinker", "dev")
+"""The extras of `make install`."""
 
 
-@pytest.mark.parametrize("name", NAMESPACES)
-def test_namespace_packages_have_no_init(name):
+def test_only_namespace_packages_have_no_init():
     """`nat` and `nat.plugins` have no `__init__.py`, which would hide plug-in wheels of others."""
-    assert not SOURCE.parent.joinpath(*name.split("."), "__init__.py").exists()
-
-
-def test_regular_packages_have_one():
-    """Every other package has an `__init__.py`, because it is ours alone. Templates are files, not packages."""
     modules = [file for file in SOURCE.rglob("*.py") if "templates" not in file.parts]
-    folders = {file.parent for file in modules} - {SOURCE, SOURCE / "plugins"}
-    assert [
-        str(folder.relative_to(SOURCE)) for folder in sorted(folders) if not (folder / "__init__.py").is_file()
-    ] == []
+    folders = {file.parent for file in modules}
+    assert {folder for folder in folders if not (folder / "__init__.py").is_file()} == {SOURCE, SOURCE / "plugins"}
 
 
 def test_types_are_shipped():
@@ -67,5 +63,21 @@ def test_the_links_of_a_release_are_those_of_its_repository(url, monkeypatch):
 
 def test_the_citation_has_the_version():
     """A release is cited by its own version."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f"\nversion: {PROJECT['version']}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
+
+
+def test_extras_that_messages_name_exist():
+    """`nat init --framework` names the extra that its project needs."""
+    named = {framework.extra for framework in FRAMEWORKS.values()} - {None}
+    assert named <= set(PROJECT["optional-dependencies"])
+
+
+def test_pins_agree_with_extras():
+    """`constraints.txt` pins what is installed into .venv, `.ci/hashes.txt` has the same pins, and each lock fits."""
+    extras = PROJECT["optional-dependencies"]
+    asked = [*PROJECT["dependencies"], *(text for extra in INSTALLED for text in extras[extra])]
+    pins = {name: str(pin.specifier) for name, pin in requirements_in(ROOT / "constraints.txt").items()}
+    assert {name_of(text) for text in asked} <= set(pins)
+    hashed = re.findall(r"^(\S+)(==\S+) --hash=sha256:", (ROOT / ".ci" / "hashes.txt").read_text(), re.MULTILINE)
+    assert {name_of(name): version for name, version in hashed} == pins
+    assert {name: problems for name in names() if (problems := check(name))} == {}

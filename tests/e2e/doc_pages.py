@@ -77,24 +77,10 @@ class Page:
         ]
 
     @property
-    def inline_code(self) -> list[str]:
-        """The texts of all code inside sentences, tables and headings."""
-        return [
-            child.content
-            for token in _tokens(self.path)
-            for child in token.children or ()
-            if child.type == "code_inline"
-        ]
-
-    @property
     def anchors(self) -> set[str]:
         """The anchors that links to this page may use."""
         seen: dict[str, int] = {}
         return {_slug(text, seen) for _, text in _headings(self.path)}
-
-    def headings(self, level: int) -> list[str]:
-        """The texts of all headings of a level."""
-        return [text for found, text in _headings(self.path) if found == level]
 
 
 def pages() -> list[Page]:

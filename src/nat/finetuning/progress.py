@@ -20,7 +20,7 @@ class RunProgress:
     goes_on = False
     """Whether an earlier process has begun the run; known when the run has started."""
 
-    def __call__(self, event: Event) -> None:  # noqa: C901 - a method for each kind of event
+    def __call__(self, event: Event) -> None:
         match event:
             case StepBegun():
                 self.step_started(event.what)

@@ -1,1 +1,0 @@
-"""Mutation tests of the code that decides what is learned."""
