@@ -19,7 +19,7 @@ def main() -> None:
     """Ask pip which files it would install; nothing is installed."""
     asked = ["install", "--quiet", "--dry-run", "--ignore-installed", "--no-deps", "--report", "-", "--requirement"]
     pins = ROOT / "constraints.txt"
-    run = subprocess.run([sys.executable, "-m", "pip", *asked, pins], check=True, stdout=subprocess.PIPE)  # noqa: S603 - pip
+    run = subprocess.run([sys.executable, "-m", "pip", *asked, pins], check=True, stdout=subprocess.PIPE)
     lines = []
     for file in json.loads(run.stdout)["install"]:
         name, version = file["metadata"]["name"], file["metadata"]["version"].partition("+")[0]

@@ -14,7 +14,7 @@ _LOOP = "import os, sys; os.nice(int(sys.argv[1]))\nwhile True: pass"
 @contextmanager
 def busy(count: int, *, nice: int = 0) -> Iterator[None]:
     """Compute in `count` other processes of this priority while the block runs."""
-    processes = [subprocess.Popen([sys.executable, "-c", _LOOP, str(nice)]) for _ in range(count)]  # noqa: S603 - ours
+    processes = [subprocess.Popen([sys.executable, "-c", _LOOP, str(nice)]) for _ in range(count)]
     try:
         yield
     finally:

@@ -134,7 +134,7 @@ def finetuned(config: Mapping[str, Any], output: Path, environment_name: str | N
     python = Path(sys.executable) if environment_name is None else python_of(environment_name)
     command = [str(python.with_name("nat")), "--log-level", "error", "finetune"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
-    done = subprocess.run(  # noqa: S603 - our own
+    done = subprocess.run(
         [*command, f"--config_file={path}", "--json"], env=environment, capture_output=True, text=True, check=False
     )
     run = next(iter((output / "runs").glob("*/summary.json")), None)
@@ -194,7 +194,7 @@ def _has_lora(config: Mapping[str, Any]) -> bool:
 
 
 def _usual_rate(model: Path, *, lora: bool) -> float:
-    from nat.backend.training.optimizer import usual_learning_rate  # noqa: PLC0415 - torch, for some runs only
+    from nat.backend.training.optimizer import usual_learning_rate
 
     return usual_learning_rate(json.loads((model / "config.json").read_text())["hidden_size"], lora=lora)
 
@@ -249,7 +249,7 @@ def make_task(task: str, folder: Path) -> None:
     """Make the data and the model of a task of `bench.tasks` below `folder`, unless they are there."""
     if task in TASKS and not (folder / task / "model" / "model.safetensors").exists():
         command = [sys.executable, "-m", "bench.tasks.models", task, str(folder / task)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def _shown(result: Result) -> Result:

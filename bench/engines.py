@@ -84,7 +84,7 @@ class Engines:
         self.processes = [self._started(port) for port in self.ports]
 
     def _started(self, port: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-c", _SERVER, str(port)])  # noqa: S603 - our own program
+        return subprocess.Popen([sys.executable, "-c", _SERVER, str(port)])
 
     async def ready(self) -> None:
         """Wait until all answer."""

@@ -114,7 +114,7 @@ def main() -> None:
     print(f"|---|---{'|---:' * 6}|")
     for title in EPOCHS:
         command = [sys.executable, "-m", "bench.epochs", title]
-        print(subprocess.check_output(command, text=True), end="", flush=True)  # noqa: S603 - this module
+        print(subprocess.check_output(command, text=True), end="", flush=True)
 
 
 def rows(title: str, samples: Samples) -> Iterator[str]:
@@ -162,7 +162,7 @@ async def harness(folder: Path, epochs: int) -> Samples:
 
 async def backend(folder: Path, epochs: int) -> Samples:
     """Measure jobs on the real backend, one after another."""
-    from bench.learner import model_of  # noqa: PLC0415 - torch, which the harness does without
+    from bench.learner import model_of
 
     random = Random(0)
     samples: Samples = []

@@ -36,10 +36,10 @@ async def measure(base_url: str, case: Case) -> Row:
 @asynccontextmanager
 async def _model(base_url: str, client: str) -> AsyncIterator[Any]:
     """LangChain's own chat model, or the harness's."""
-    from langchain_openai import ChatOpenAI  # noqa: PLC0415 - an optional framework
+    from langchain_openai import ChatOpenAI
 
-    from nat.plugins.frameworks.langchain import open_model  # noqa: PLC0415 - likewise
-    from nat.plugins.llms.openai import OpenAIModelConfig  # noqa: PLC0415
+    from nat.plugins.frameworks.langchain import open_model
+    from nat.plugins.llms.openai import OpenAIModelConfig
 
     if client.startswith("captured"):
         async with open_model(OpenAIModelConfig(model_name="stub", base_url=base_url), llm_name="stub") as model:

@@ -126,7 +126,7 @@ async def _answers(port: int) -> None:
 @contextmanager
 def _process(command: list[str], *, quiet: bool = False) -> Iterator[subprocess.Popen[bytes]]:
     errors = subprocess.DEVNULL if quiet else None
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as process:  # noqa: S603 - our own
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as process:
         try:
             yield process
         finally:
@@ -144,13 +144,13 @@ async def serve(kind: str, url: str) -> None:
 
 @asynccontextmanager
 async def _gateway(url: str, *, exact: bool) -> AsyncIterator[tuple[str, str]]:
-    from nat.builder.context import ContextState  # noqa: PLC0415 - not in the rows of others
-    from nat.capture.policy import CapturePolicy, capturing  # noqa: PLC0415
-    from nat.gateway.access import Keyring, RolloutAccess  # noqa: PLC0415
-    from nat.gateway.app import GatewayApp  # noqa: PLC0415
-    from nat.http.server import listening  # noqa: PLC0415
-    from nat.plugins.llms.openai import OpenAIModelConfig  # noqa: PLC0415
-    from nat.plugins.llms.upstream import open_upstream  # noqa: PLC0415
+    from nat.builder.context import ContextState
+    from nat.capture.policy import CapturePolicy, capturing
+    from nat.gateway.access import Keyring, RolloutAccess
+    from nat.gateway.app import GatewayApp
+    from nat.http.server import listening
+    from nat.plugins.llms.openai import OpenAIModelConfig
+    from nat.plugins.llms.upstream import open_upstream
 
     config = OpenAIModelConfig(model_name="stub", base_url=url)
     keyring, steps = Keyring(), list[Any]()
@@ -171,11 +171,11 @@ async def _gateway(url: str, *, exact: bool) -> AsyncIterator[tuple[str, str]]:
 @asynccontextmanager
 async def _bare(url: str, *, lean: bool) -> AsyncIterator[tuple[str, str]]:
     """A reverse proxy that forwards requests and responses unchanged."""
-    from nat.capture.library import httpx  # noqa: PLC0415 - not in the rows of others
-    from nat.gateway.transport import PlainTransport  # noqa: PLC0415
-    from nat.http.asgi import Receive, Scope, Send, Sender  # noqa: PLC0415
-    from nat.http.limits import read_body  # noqa: PLC0415
-    from nat.http.server import listening  # noqa: PLC0415
+    from nat.capture.library import httpx
+    from nat.gateway.transport import PlainTransport
+    from nat.http.asgi import Receive, Scope, Send, Sender
+    from nat.http.limits import read_body
+    from nat.http.server import listening
 
     transport = PlainTransport() if lean else None
     async with httpx.AsyncClient(limits=httpx.Limits(max_connections=1000), transport=transport) as client:
@@ -193,7 +193,7 @@ async def _bare(url: str, *, lean: bool) -> AsyncIterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:  # noqa: PLR2004 - kind and address: one row's process
+    if len(sys.argv) == 3:
         event_loop.run(serve(sys.argv[1], sys.argv[2]))
     else:
         main()

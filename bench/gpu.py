@@ -116,9 +116,7 @@ def _figures(shape: str, device: str, sizes: Sequence[str], deadline: float, mod
     ]
     left = max(0.0, deadline - time.monotonic())
     try:
-        ended = subprocess.run(  # noqa: S603 - our own module
-            command, stdout=subprocess.PIPE, timeout=left, check=False
-        )
+        ended = subprocess.run(command, stdout=subprocess.PIPE, timeout=left, check=False)
         output, reason = ended.stdout, f"the process ended with code {ended.returncode}" if ended.returncode else ""
     except subprocess.TimeoutExpired as error:
         output, reason = error.stdout or b"", "the time for everything was over"

@@ -73,7 +73,7 @@ def _updates(shape: str) -> Iterator[str]:
     for rows in ROWS:
         command = [sys.executable, "-m", "bench.gpu_case", f"--shape={shape}", "--device=cpu", "--part=learner"]
         sizes = [f"--lengths={ROW_TOKENS}", f"--tokens={rows * ROW_TOKENS}"]
-        ended = subprocess.run([*command, *sizes], check=True, stdout=subprocess.PIPE)  # noqa: S603 - ours
+        ended = subprocess.run([*command, *sizes], check=True, stdout=subprocess.PIPE)
         figure = json.loads(ended.stdout.splitlines()[-1])
         seconds = rows * ROW_TOKENS / figure["tokens_per_second"]
         yield f"| rows: update of {rows} x {ROW_TOKENS} tokens | {seconds:.2f} | | {1000 * figure['peak_gb']:,.0f} |"

@@ -62,7 +62,7 @@ def show(rows: Iterator[tuple[Case, Row]]) -> None:
 
 def begin(table: Callable[[], None], measure: Callable[[str, Case], Coroutine[Any, Any, Row]]) -> None:
     """Print the table; with an address and a case as arguments, measure that row and print it as JSON."""
-    if len(sys.argv) == 3:  # noqa: PLR2004 - address and case
+    if len(sys.argv) == 3:
         print(json.dumps(event_loop.run(measure(sys.argv[1], Case(**json.loads(sys.argv[2]))))))
     else:
         table()
@@ -84,15 +84,15 @@ def best_rows(cases: Sequence[Case], python: str, module: str) -> Iterator[tuple
 
 
 def _row(command: list[str], case: Case) -> Row:
-    told = subprocess.run([*command, json.dumps(asdict(case))], check=True, stdout=subprocess.PIPE).stdout  # noqa: S603 - our own
+    told = subprocess.run([*command, json.dumps(asdict(case))], check=True, stdout=subprocess.PIPE).stdout
     row: Row = json.loads(told)
     return row
 
 
 async def measure(base_url: str, case: Case) -> Row:
     """Measure one row of the table."""
-    from nat.plugins.llms.client import open_client  # noqa: PLC0415 - not in the rows of others
-    from nat.plugins.llms.openai import OpenAIModelConfig  # noqa: PLC0415
+    from nat.plugins.llms.client import open_client
+    from nat.plugins.llms.openai import OpenAIModelConfig
 
     config = OpenAIModelConfig(model_name="stub", base_url=base_url)
     async with open_client(config, llm_name="stub") as captured:
@@ -104,8 +104,8 @@ async def measure(base_url: str, case: Case) -> Row:
 
 async def play(chat: Chat, case: Case, ended: Callable[[list[Any]], None] = lambda _steps: None) -> Row:
     """Run all rollouts of a case after one for warm-up, and give the steps of each to `ended`; CPU is in seconds."""
-    from nat.builder.context import ContextState  # noqa: PLC0415 - not in the rows of others
-    from nat.capture.policy import CapturePolicy, capturing  # noqa: PLC0415
+    from nat.builder.context import ContextState
+    from nat.capture.policy import CapturePolicy, capturing
 
     exact = case.client == "captured_exact"
     limit = asyncio.Semaphore(CONCURRENCY)
@@ -138,7 +138,7 @@ async def play(chat: Chat, case: Case, ended: Callable[[list[Any]], None] = lamb
 def _chat(client: str, base_url: str, captured: Any) -> tuple[Chat, Callable[[], Awaitable[None]]]:
     """Give the function that makes a call, and the one that closes its client."""
     if client == "httpx":
-        import httpx  # noqa: PLC0415 - only here
+        import httpx
 
         http = httpx.AsyncClient()
 
@@ -147,7 +147,7 @@ def _chat(client: str, base_url: str, captured: Any) -> tuple[Chat, Callable[[],
             return {"role": "assistant", "content": response.json()["choices"][0]["message"]["content"]}
 
         return post, http.aclose
-    from openai import AsyncOpenAI  # noqa: PLC0415 - only here
+    from openai import AsyncOpenAI
 
     sdk: Any = captured if client.startswith("captured") else AsyncOpenAI(base_url=base_url, api_key="none")
     options: dict[str, Any] = (

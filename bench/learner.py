@@ -42,7 +42,7 @@ def main() -> None:
     ceilings = {}
     for case in (*CASES, *PROMPTS):
         command = [sys.executable, "-m", "bench.learner", case]
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603 - this module
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         result = json.loads(output.splitlines()[-1])
         figures = f"{result['tokens_per_second']:,.0f} | {result['peak_mb']:,.0f} | {result['added_mb']:,.0f}"
         print(f"| {case} | {figures} |", flush=True)
@@ -136,10 +136,10 @@ def model_of(path: Path) -> Path:
     )
     Qwen2ForCausalLM(config).save_pretrained(path)
     vocabulary = {f"t{number}": number for number in range(VOCABULARY)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="t0"))  # noqa: S106 - a word of the vocabulary
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="t0"))
     fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # transformers has no type for it
         tokenizer_object=tokenizer,
-        eos_token="t0",  # noqa: S106 - likewise
+        eos_token="t0",
     )
     fast.save_pretrained(path)
     return path

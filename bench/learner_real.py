@@ -23,7 +23,7 @@ from random import Random
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own convention
+import torch.nn.functional as F
 from bench.report import now
 from bench.shapes import DTYPES, checkpoint
 from peft import LoraConfig, get_peft_model
@@ -93,7 +93,7 @@ def measured(side: str, case: Case) -> dict[str, float]:
     """Run one side of a case in its own process."""
     checkpoint(case.shape, case.dtype)
     command = [sys.executable, "-m", "bench.learner_real", "--run", side, json.dumps(asdict(case))]
-    run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - ourselves
+    run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
     return found
 

@@ -128,7 +128,7 @@ def _pages(root: Path) -> Iterator[Callable[[str], Usage]]:
     """Run `nat ui` in a process of its own; the function measures the page of a path."""
     opener = build_opener(HTTPCookieProcessor())
     command = [*NAT, "ui", str(root)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:  # noqa: S603 - ours
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
             link = re.search(r"(http://[^/]+)/\?(\S+)", server.stdout.readline())
@@ -148,7 +148,7 @@ def _pages(root: Path) -> Iterator[Callable[[str], Usage]]:
 def _command(*command: str) -> Usage:
     """What a command of ours takes."""
     before = _cpu_seconds_of_children()
-    process = subprocess.Popen([*NAT, *command], stdout=subprocess.DEVNULL)  # noqa: S603 - ours
+    process = subprocess.Popen([*NAT, *command], stdout=subprocess.DEVNULL)
     with measured(process.pid) as usage:
         assert process.wait() == 0, command
     usage.cpu_seconds = _cpu_seconds_of_children() - before
@@ -213,7 +213,7 @@ def _epoch(epoch: int, run_id: str, records: list[RolloutRecord], at: datetime) 
 
 def _rollout(random: Random, example_id: str, generation: int) -> RolloutRecord:
     """A question, a call of a tool, its result and an answer; one in a hundred fails."""
-    if random.random() < 0.01:  # noqa: PLR2004 - see above
+    if random.random() < 0.01:
         failed = {"left_out": LeftOutCause.FAILED, "error": "KeyError: 'city'"}
         return RolloutRecord(example_id=example_id, generation=generation, **failed)
     call = {"name": "weather", "arguments": json.dumps({"query": _words(random, CALL // 2)})}

@@ -123,7 +123,7 @@ def measured(case: Case) -> tuple[dict[str, float], PredictedMemory]:
     """The most MB of each phase of a process of its own, and the prediction."""
     folder = checkpoint(case.shape, case.dtype)
     command = [sys.executable, "-m", "bench.memory", "--run", json.dumps(asdict(case))]
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603 - ourselves
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     found = json.loads(output.splitlines()[-1])
     expected = predict(ModelShape.of_folder(folder), case.setup, case.workload, free=found["available"])
     return found["peaks"], expected

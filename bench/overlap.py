@@ -84,7 +84,7 @@ def measure(max_staleness: int, seed: int, epochs: int, *more: str) -> Run:
         }
         overrides = [part for key, value in settings.items() for part in ("-o", key, str(value))]
         command = [str(Path(sys.executable).with_name("nat")), "finetune", f"--config_file={CONFIG}", *overrides]
-        subprocess.run([*command, *more], check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
+        subprocess.run([*command, *more], check=True, stdout=subprocess.DEVNULL)
         lines = (Path(folder) / "training_metrics.jsonl").read_text().splitlines()
         summary = json.loads((Path(folder) / "summary.json").read_text())
         with Journal.open(Path(folder) / "latest", read_only=True) as journal:

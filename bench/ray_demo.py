@@ -98,7 +98,7 @@ def measured(where: str, sizes: argparse.Namespace) -> Run:
         command += ["--import", "tic_tac_toe.register"]
         env = environment()
         began, clock = time.time(), time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=env, cwd=REPOSITORY)  # noqa: S603 - our own
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=env, cwd=REPOSITORY)
         whole = time.perf_counter() - clock
         with reading(Path(folder) / "latest") as journal:
             first, summary = journal.validations()[0], journal.summary()
@@ -116,7 +116,7 @@ def rollouts(where: str) -> Iterator[dict[str, object]]:
         yield {}
         return
     command = [str(python_of("ray")), __file__, "nodes"]
-    with subprocess.Popen(  # noqa: S603 - this module
+    with subprocess.Popen(
         command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as cluster:
         assert cluster.stdout is not None, "a pipe"
@@ -133,7 +133,7 @@ def environment() -> dict[str, str]:
 
 def nodes() -> None:
     """Run a cluster whose nodes play one process each, until stdin ends."""
-    from ray.cluster_utils import Cluster  # noqa: PLC0415 - in the environment of Ray
+    from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 0, "object_store_memory": MEMORY, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)

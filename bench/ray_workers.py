@@ -29,9 +29,9 @@ HEAD = [
 
 async def measured(workers: int) -> dict[str, float]:
     """The figures with so many processes; 0: without Ray."""
-    from nat.config.load import load_config  # noqa: PLC0415 - in the environment of Ray
-    from nat.data_models.evaluator import EvalInputItem  # noqa: PLC0415 - the same
-    from nat.rollout.session import opened_session  # noqa: PLC0415 - the same
+    from nat.config.load import load_config
+    from nat.data_models.evaluator import EvalInputItem
+    from nat.rollout.session import opened_session
 
     general: dict[str, Any] = {"max_concurrency": 8}
     if workers:
@@ -62,7 +62,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as home:
             env = outside() | {"PYTHONPATH": str(REPOSITORY), "HOME": home, "OMP_NUM_THREADS": "1"}
             command = [str(python_of("ray")), "-m", "bench.ray_workers", str(workers)]
-            said = subprocess.check_output(command, cwd=home, env=env, text=True)  # noqa: S603 - this module
+            said = subprocess.check_output(command, cwd=home, env=env, text=True)
         found = json.loads(said.splitlines()[-1])
         print(f"| {name} | {found['per_second']:.1f} | {found['overhead']:.2f} |", flush=True)
 

@@ -113,7 +113,7 @@ def main() -> None:
         return
     for task in dict.fromkeys(case.task for case in cases):
         python = python_of("real") if task in GENERATED else sys.executable  # which has pip, to download sentences
-        subprocess.run([python, "-m", f"examples.real.{task}.make_data"], cwd=ROOT, check=True)  # noqa: S603 - our own
+        subprocess.run([python, "-m", f"examples.real.{task}.make_data"], cwd=ROOT, check=True)
     model()
     print(HEAD)
     rows = []
@@ -190,7 +190,7 @@ def finetune_options(case: Case, folder: Path, options: argparse.Namespace) -> l
 
 
 def _trl_command(case: Case, options: argparse.Namespace) -> list[str | Path]:
-    from nat.backend.training.optimizer import usual_learning_rate  # noqa: PLC0415 - torch, for these runs only
+    from nat.backend.training.optimizer import usual_learning_rate
 
     weights, config = converted(model()), case.config
     width = json.loads((weights / "config.json").read_text())["hidden_size"]
@@ -220,7 +220,7 @@ def _measured(case: Case, folder: Path, options: argparse.Namespace) -> Result |
     command, when, began = _command(case, folder, options), now(), time.monotonic()
     env = outside() | {name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ}
     with (folder / "log.txt").open("w") as log:
-        done = subprocess.run(  # noqa: S603 - our own
+        done = subprocess.run(
             command, cwd=case.folder, env=env, stdout=subprocess.PIPE, stderr=log, text=True, check=False
         )
     if done.returncode:

@@ -117,7 +117,7 @@ def nat(
     *words: str, folder: str = ".", environment: Mapping[str, str] | None = None, command: Sequence[str] = NAT
 ) -> str:
     """Run a command of `nat`, which may find differences, and give what it prints."""
-    done = subprocess.run(  # noqa: S603 - our own commands
+    done = subprocess.run(
         [*command, *words],
         cwd=ROOT / folder,
         env={**os.environ, **(environment or {})},

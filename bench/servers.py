@@ -63,7 +63,7 @@ def our_backend(model: Path, limits: Limits, options: Sequence[str] = ()) -> Ite
     ]
     command += [f"--dtype={limits.dtype}", f"--max_num_seqs={limits.chats}", f"--max_seq_length={limits.length}"]
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+        process = subprocess.Popen(
             [*command, "--exit_with_parent", *options],
             env=os.environ | {"NAT_BACKEND_API_KEY": key},
             stdin=subprocess.PIPE,
@@ -100,7 +100,7 @@ def vllm(model: Path, limits: Limits, python: Path) -> Iterator[Server]:
         "HF_HUB_OFFLINE": "1",
     }
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(  # noqa: S603 - the environment's own interpreter
+        process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env={**outside(), **settings}, start_new_session=True
         )
         try:

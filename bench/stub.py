@@ -91,7 +91,7 @@ class Stub(asyncio.Protocol):
             self.buffered = body[length:]
             self.answer(head, body[:length])
 
-    def answer(self, head: bytes, body: bytes) -> None:  # noqa: ARG002 - for a stub with other paths
+    def answer(self, head: bytes, body: bytes) -> None:
         """Answer a request; every path is a chat."""
         detailed = b'"logprobs":true' in body[-200:]
         if b'"stream":true' in body or b'"stream": true' in body:

@@ -31,10 +31,10 @@ def main() -> None:
 
 async def measure(base_url: str, case: Case) -> Row:
     """Measure one row of the table; the last span has been sent when it ends."""
-    from nat.plugins.llms.client import open_client  # noqa: PLC0415 - as in `harness`
-    from nat.plugins.llms.openai import OpenAIModelConfig  # noqa: PLC0415
-    from nat.rollout.rollout import Rollout  # noqa: PLC0415
-    from nat.rollout.traces import opened_traces  # noqa: PLC0415
+    from nat.plugins.llms.client import open_client
+    from nat.plugins.llms.openai import OpenAIModelConfig
+    from nat.rollout.rollout import Rollout
+    from nat.rollout.traces import opened_traces
 
     on_loop = 0.0
     config = OpenAIModelConfig(model_name="stub", base_url=base_url)
@@ -67,7 +67,7 @@ def _behind() -> float:
 
 
 def _tracing(name: str, base_url: str, folder: Path) -> dict[str, Any]:
-    from nat.plugins.telemetry import OtelCollectorConfig, SpanFileConfig  # noqa: PLC0415 - as above
+    from nat.plugins.telemetry import OtelCollectorConfig, SpanFileConfig
 
     if name == "otelcollector":
         endpoint = f"{base_url}/traces"

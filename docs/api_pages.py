@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - beside the pages, no package
 """Sphinx reads it, for the site only: pages from the docstrings of what `nat.promised` lists.
 
 `python_page.py` makes the overview of the same names, which GitHub shows, too.

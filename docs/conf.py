@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - Sphinx runs it by its path
 """Make the site from the pages of `docs/`, which stay plain Markdown: `make site`.
 
 Sphinx reads a copy of the pages, to which this file adds what GitHub does not need: a navigation that follows from the

@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - beside the pages, no package
 """The pages `reference/configuration/`: how a file is read, and a page for each section or a few of them.
 
 Each begins with the keys that are set most often; this module chooses them, the code describes them.

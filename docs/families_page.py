@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - beside the pages, no package
 """The page `reference/families.md`: which families of models the embedded engine trains, by the tests of each one."""
 
 import sys

@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - beside the pages, no package
 """The page `reference/models_and_machines.md`: which model can be trained on which machine, by the code of the plan."""
 
 from collections.abc import Mapping, Sequence

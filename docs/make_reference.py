@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - a script beside the pages that it writes, no package
 """Write the generated pages of `docs/reference/`: configuration, cli, python, metrics, algorithms, causes and others.
 
 Run it with `make docs`. A test compares the committed pages with what this script makes, so a field or an option

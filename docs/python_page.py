@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - beside the pages, no package
 """The page `reference/python.md`: the import paths that `nat.promised` lists, with signatures and first sentences."""
 
 import inspect

@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - beside the pages, no package
 """The page `reference/records.md`: the fields of the JSON files in a run's folder, by the records' docstrings."""
 
 import ast

@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - beside the pages, no package
 """Tables of keys for the generated pages: types and defaults in words. Pure."""
 
 import json

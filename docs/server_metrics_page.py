@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - beside the pages, no package
 """The page `reference/server_metrics.md`: what `/metrics` of each server has, by what a few requests leave there."""
 
 from collections.abc import Iterator

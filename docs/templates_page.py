@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - beside the pages, no package
 """The page `reference/templates.md`: what the server makes of public chat templates, by playing with each one.
 
 The project stores none of them. The variable NAT_TEMPLATES names a folder with a folder for each collection; without

@@ -73,7 +73,7 @@ def guessing(rng: random.Random) -> str:
     """Guesses that often forget what was said before."""
     secret, low, high, text = rng.randint(1, NUMBERS), 1, NUMBERS, f"{USER} not {rng.randint(1, NUMBERS)}"
     for _ in range(TURNS):
-        said = rng.randint(low, high) if rng.random() < 0.55 else rng.randint(1, NUMBERS)  # noqa: PLR2004 - careless
+        said = rng.randint(low, high) if rng.random() < 0.55 else rng.randint(1, NUMBERS)
         text += f" {ASSISTANT} {said} {END}"
         if said == secret:
             break
@@ -87,7 +87,7 @@ def ordering(rng: random.Random) -> str:
     asked = rng.sample(LETTERS, SORTED)
     left, said = sorted(asked), []
     while left:
-        said.append(left.pop(0 if rng.random() < 0.4 else rng.randrange(len(left))))  # noqa: PLR2004 - careless
+        said.append(left.pop(0 if rng.random() < 0.4 else rng.randrange(len(left))))
     return f"{USER} {' '.join(asked)} {ASSISTANT} {' '.join(said)} {END}"
 
 
@@ -97,11 +97,11 @@ def dialing(rng: random.Random) -> str:
     Without the second kind no digit gets more than .58, whatever the layers below the embeddings do: LoRA leaves those
     as they are, and could not learn the task.
     """
-    if rng.random() < 0.5:  # noqa: PLR2004 - every other one
+    if rng.random() < 0.5:
         told = " ".join(rng.choices(DIGITS, k=2))
         return f"{USER} {told} {ASSISTANT} {told} {END}"
     name = rng.choice(NAMES)
-    said = [digit if rng.random() < 0.3 else rng.choice(DIGITS) for digit in NUMBER_OF[name]]  # noqa: PLR2004 - careless
+    said = [digit if rng.random() < 0.3 else rng.choice(DIGITS) for digit in NUMBER_OF[name]]
     return f"{USER} {rng.choice(VERBS)} {name} {ASSISTANT} {' '.join(said)} {END}"
 
 
@@ -119,7 +119,7 @@ def guess_rows() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
 def order_rows() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Random letters; no set of letters is in both."""
     rng, seen = random.Random(1), dict[str, str]()
-    while len(seen) < 260:  # noqa: PLR2004 - 64 rows to train on, and 196 held out
+    while len(seen) < 260:
         asked = rng.sample(LETTERS, SORTED)
         seen.setdefault(" ".join(sorted(asked)), " ".join(asked))
     rows = [(asked, answer) for answer, asked in seen.items()]

@@ -56,7 +56,7 @@ class AsGiven:
     def __init__(self, picture: bytes) -> None:
         self._picture = picture
 
-    def save(self, file: IO[bytes], format: str) -> None:  # noqa: A002 - PIL's names
+    def save(self, file: IO[bytes], format: str) -> None:
         """Write the original bytes, with the signature of PIL's `save`."""
         file.write(self._picture)
 

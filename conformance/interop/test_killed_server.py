@@ -18,7 +18,7 @@ DEADLINE_S = 300
 
 def test_a_killed_server_trains_each_round_once(tiny_model: Path, tmp_path: Path) -> None:
     """The step says whether a round was trained, so the client trains it again or not; the answers are the same."""
-    dice = random.Random(0)  # noqa: S311 - a choice, not a secret
+    dice = random.Random(0)
     ports = {"port": free_port(), "inference_port": free_port()}
     ready, ended = threading.Event(), threading.Event()
 

@@ -6,7 +6,6 @@ SkyRL starts its engine by `uv run`; here it is this file again, with `engine` a
 imports torch and peft, but uses only the names that stand in for them here.
 """
 
-# ruff: noqa: PLC0415 - what SkyRL imports must find the stand-ins
 import argparse
 import importlib.machinery
 import json

@@ -124,7 +124,7 @@ def test_the_cookbook_s_game_is_played_with_exact_tokens(
 
 def test_the_bench_of_updates_times_the_official_client(tmp_path: Path) -> None:
     """Updates, and what comes before an answer by their weights."""
-    groups = groups_of(Random(0), "update")[:1]  # noqa: S311 - a sample, not a secret
+    groups = groups_of(Random(0), "update")[:1]
     marks = by_client(model_of(tmp_path / "model"), groups, tmp_path)
     assert len(marks) == ROUNDS
     assert all(seconds > 0 for mark in marks for seconds in mark)

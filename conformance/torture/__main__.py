@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--skip", type=int, default=0, help="Leave out the first so many.")
     parser.add_argument("--projects", nargs="*", default=list(PROJECTS), choices=list(PROJECTS))
     given = parser.parse_args()
-    folder, dice = FOLDER.resolve(), random.Random(given.seed)  # noqa: S311 - a choice, not a secret
+    folder, dice = FOLDER.resolve(), random.Random(given.seed)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with zygote(folder) as variables:

@@ -37,7 +37,7 @@ def main() -> None:
     process, terminal = pty.fork()
     if process == 0:
         os.environ |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
-        os.execv(request["command"][0], request["command"])  # noqa: S606 - the program of the request
+        os.execv(request["command"][0], request["command"])
     try:
         _resize(terminal, columns, rows - 1)
         _draw(terminal, stream)

@@ -45,7 +45,7 @@ def main() -> None:
         settings |= {"adapter": "lora", "lora_model_dir": adapter}
     config = output.with_name("axolotl.yml")
     config.write_text(json.dumps(settings))  # JSON is YAML
-    os.execvp("axolotl", ["axolotl", "train", str(config)])  # noqa: S606, S607 - the user's program, from PATH
+    os.execvp("axolotl", ["axolotl", "train", str(config)])
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def load() -> Any:
     model = AutoModelForCausalLM.from_pretrained(os.environ["NAT_MODEL"], dtype=torch.float32)
     if (adapter := os.environ.get("NAT_ADAPTER")) is None:
         return model
-    from peft import PeftModel  # noqa: PLC0415 - only with `lora`
+    from peft import PeftModel
 
     return PeftModel.from_pretrained(model, adapter, is_trainable=True)
 

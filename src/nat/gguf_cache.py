@@ -43,7 +43,7 @@ def converted(file: Path) -> Path:
 def _convert(file: Path, folder: Path, lock: int) -> None:
     logger.info("converting %s (%.0f MiB) to safetensors, once", file, file.stat().st_size / 2**20)
     command = [sys.executable, "-P", "-m", "nat.backend.gguf_reading", str(file.resolve()), str(folder)]
-    done = subprocess.run(command, capture_output=True, pass_fds=[lock], text=True, check=False)  # noqa: S603 - our own
+    done = subprocess.run(command, capture_output=True, pass_fds=[lock], text=True, check=False)
     if done.returncode:
         _, refused, problem = f"\n{done.stderr.strip()}".rpartition("\nError: ")
         failed = f"the conversion of {file} ended with exit code {done.returncode}: {problem.splitlines()[-1]}"

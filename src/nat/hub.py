@@ -80,7 +80,7 @@ def cached_folder(name: str, revision: str | None = None) -> Path | None:
     """The folder of a model of the Hub in the cache; None if it is not complete there. Nothing is downloaded."""
     if _NAME.fullmatch(name) is None or missing_packages(["huggingface_hub"]):
         return None
-    from huggingface_hub import errors, snapshot_download  # noqa: PLC0415 - slow to import, and only names need it
+    from huggingface_hub import errors, snapshot_download
 
     try:
         return Path(snapshot_download(name, revision=revision, local_files_only=True))
@@ -94,7 +94,7 @@ def _downloaded(name: str, revision: str | None, files: Sequence[str]) -> LocalM
             f"{name} is no folder here ({Path.cwd()}); names of the Hub need huggingface_hub, which is not installed",
             hint=install_hint("local"),
         )
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import, and only names need it
+    from huggingface_hub import snapshot_download
 
     others = ["*/*"]  # folders of a repository hold other versions of the model
     try:
@@ -105,7 +105,7 @@ def _downloaded(name: str, revision: str | None, files: Sequence[str]) -> LocalM
 
 
 def _explained(name: str, revision: str | None, error: Exception) -> ModelUnavailable:
-    from huggingface_hub import constants, errors  # noqa: PLC0415 - imported already
+    from huggingface_hub import constants, errors
 
     hub, get = constants.ENDPOINT, f"hf download {name}" + (f" --revision {revision}" if revision else "")
     folder, meant = "if you mean a folder, correct its path, which starts at the current one; else ", _meant(Path(name))

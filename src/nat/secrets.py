@@ -95,7 +95,7 @@ known_secrets = KnownSecrets()
 
 def recognisable(value: str) -> bool:
     """True if the value cannot occur by chance: 8 characters, or 6 with letters and digits, and no placeholder."""
-    long_enough = len(value) >= 8 or (len(value) >= 6 and is_mixed(value))  # noqa: PLR2004 - the docstring says what for
+    long_enough = len(value) >= 8 or (len(value) >= 6 and is_mixed(value))
     return long_enough and value.strip("*").lower() not in _PLACEHOLDERS
 
 
@@ -181,7 +181,7 @@ def keep_memory_private() -> bool:
     """
     if sys.platform != "linux":
         return False
-    import ctypes  # noqa: PLC0415 - takes longer than all else here, and most commands do without
+    import ctypes
 
     failed = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     if failed:

@@ -28,7 +28,7 @@ SAYS = OURS + (
 
 
 def started(*arguments: str, **options: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(  # noqa: S603 - our own program
+    return subprocess.Popen(
         [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )
 

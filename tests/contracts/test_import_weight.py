@@ -20,7 +20,7 @@ llms:
 def loaded_by(code: str, modules: tuple[str, ...]) -> list[str]:
     """The listed modules that are loaded after the code ran in a new interpreter."""
     check = f"import sys; print([m for m in {modules!r} if m in sys.modules], file=sys.stderr)"
-    done = subprocess.run(  # noqa: S603 - our own interpreter and text
+    done = subprocess.run(
         [sys.executable, "-c", f"{code}\n{check}"],
         env={**os.environ, "PYTHONWARNINGS": "ignore"},
         capture_output=True,

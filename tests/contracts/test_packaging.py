@@ -38,9 +38,7 @@ def test_a_plug_in_package_of_others_merges(tmp_path):
     (theirs / "__init__.py").write_text("NAME = 'theirs'\n")
     code = "import nat.plugins.theirs, nat.plugins.llms, nat.errors; print(nat.plugins.theirs.NAME)"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(  # noqa: S603 - our own interpreter and text
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout == "theirs\n", done.stderr
 
 

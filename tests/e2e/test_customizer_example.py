@@ -23,7 +23,7 @@ async def test_the_example_trains_and_deploys(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [{"id": f"game{n}", "question": "XO"[n % 2], "answer": "Win!"} for n in range(6)]
     (tmp_path / "data.json").write_text(json.dumps(rows))
-    dice = random.Random(1)  # noqa: S311 - moves of a game
+    dice = random.Random(1)
 
     def move(request) -> Say:
         return Say(dice.choice([word for word in request.last_text.split() if word.isdigit()]))

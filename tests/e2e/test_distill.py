@@ -49,7 +49,7 @@ def arguments(tmp_path, *options: str) -> list[str]:
 
 def test_a_run_learns_from_a_teacher(tmp_path, teacher):
     """Single rollouts teach without a warning, the epoch has the teacher's metrics, and only the student is trained."""
-    done = subprocess.run(  # noqa: S603 - our own command
+    done = subprocess.run(
         [
             *(sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()"),
             *arguments(tmp_path, "-o", "llms.teacher.model", str(teacher)),

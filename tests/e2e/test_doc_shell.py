@@ -38,7 +38,7 @@ def test_the_commands_of_a_page_run(name, tmp_path):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     own = {"PATH": path, "MODEL": str(tmp_path / "student"), "XDG_STATE_HOME": str(tmp_path / "state")}
     command = ["/bin/bash", "-euo", "pipefail", "-c", text]
-    subprocess.run(command, cwd=folder, env=os.environ | own, check=True, timeout=900)  # noqa: S603 - our own pages
+    subprocess.run(command, cwd=folder, env=os.environ | own, check=True, timeout=900)
     runs = [json.loads(path.read_text()) for path in tmp_path.glob("my_agent/.tmp/runs/2*/summary.json")]
     assert len(runs) == (2 if name == "first_run" else 0)
     assert all((run["failures"], run["broken_by"]) == ([], {}) for run in runs)
@@ -68,7 +68,7 @@ def prepared(name: str, folder: Path) -> Path:
     if name != "your_model":
         return folder
     project = folder / "project"
-    subprocess.run([sys.executable, "-c", NAT, "init", "project", "--no_model"], cwd=folder, check=True)  # noqa: S603 - our own command
+    subprocess.run([sys.executable, "-c", NAT, "init", "project", "--no_model"], cwd=folder, check=True)
     shutil.copytree(project_model(), project / "model")
     (project / "config.yml").rename(project / "whole.yml")
     return project

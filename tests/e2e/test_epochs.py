@@ -336,7 +336,7 @@ async def test_a_cancelled_run_is_whole_and_closed(tmp_path):
 
 async def test_a_loaded_configuration_can_be_given(tmp_path):
     """`config_file` may be a Config; its run also builds the workflow once."""
-    from nat.config.load import load_config  # noqa: PLC0415 - needs the registered parts
+    from nat.config.load import load_config
 
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)

@@ -24,7 +24,7 @@ def undisturbed(forked_processes, tmp_path):
 
 def test_a_disk_that_refuses_writes_ends_a_run_that_goes_on(undisturbed, tmp_path):
     """The end names the disk; with room on it again, the run comes to the same. `make torture` refuses each write."""
-    dice, cases = random.Random("disk"), list(at_refusals(undisturbed))  # noqa: S311 - a choice, not a secret
+    dice, cases = random.Random("disk"), list(at_refusals(undisturbed))
     for number, where in enumerate(sorted({case.where for case in cases})):
         case = dice.choice([case for case in cases if case.where == where])
         played, wrong = wrong_with(case, undisturbed, tmp_path / f"{number}")

@@ -77,7 +77,7 @@ def command(output_dir: Path, *more: str, phased: bool = False) -> list[str]:
 
 def finished(output_dir: Path, *options: str, phased: bool = False) -> subprocess.CompletedProcess[str]:
     """Run the command to its end, which must be a success."""
-    run = subprocess.run(  # noqa: S603 - our own command
+    run = subprocess.run(
         command(output_dir, *options, phased=phased), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )
     assert run.returncode == 0, run.stderr
@@ -87,7 +87,7 @@ def finished(output_dir: Path, *options: str, phased: bool = False) -> subproces
 def started(output_dir: Path, *options: str, phased: bool = False) -> subprocess.Popen[str]:
     """Start a run of many epochs, whose lines can be read as they come."""
     epochs = "finetuning.phases.1.num_epochs" if phased else "finetuning.num_epochs"
-    return subprocess.Popen(  # noqa: S603 - our own command
+    return subprocess.Popen(
         command(output_dir, *options, "-o", epochs, "1000", phased=phased),
         cwd=ROOT,
         stdout=subprocess.PIPE,
@@ -157,7 +157,7 @@ def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, games, options):
 def replayed(run_dir: Path, epoch: str) -> dict[str, Any]:
     """Train the update of an epoch again."""
     arguments = ["--log-level", "info", "replay", str(run_dir), "--epoch", epoch, "--json"]
-    run = subprocess.run(  # noqa: S603 - our own command
+    run = subprocess.run(
         [sys.executable, "-c", NAT, *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )
     assert run.returncode == 0, run.stdout + run.stderr
@@ -219,7 +219,7 @@ def test_sigterm_interrupts_a_run_that_a_restart_completes(tmp_path, games, mome
     output_dir = tmp_path / "runs"
     options = (*games, "-o", "finetuning.export_best", "true", "--grace=20s")
     first = command(output_dir, *options)
-    run = subprocess.Popen(first, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # noqa: S603 - our own
+    run = subprocess.Popen(first, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     shown = seen(run, moment)
     try:
         for backend in backends_of(output_dir) if group else ():
@@ -237,7 +237,7 @@ def test_sigterm_interrupts_a_run_that_a_restart_completes(tmp_path, games, mome
     assert not (run_dir / "best_model").exists()
     assert not backends_of(output_dir)
     assert overview_of(run_dir) == (ShownState.INTERRUPTED, "interrupted by SIGTERM")
-    again = subprocess.run(  # noqa: S603 - our own command
+    again = subprocess.run(
         [*first, "--resume=auto", "--json"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )
     assert again.returncode == 0, again.stderr
@@ -332,7 +332,7 @@ def test_imitation_then_play_gives_a_verdict_for_each(tmp_path, games):
 def test_pairs_of_own_games_train_the_agent(tmp_path, games):
     """The example of DPO makes pairs, changes the weights, and ends with a verdict."""
     words = [word.replace(CONFIG, PAIRED) for word in command(tmp_path / "runs", *games)]
-    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)  # noqa: S603 - ours
+    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert run.returncode == 0, run.stderr
     assert "on the same 12 held-out examples" in run.stdout
     with Journal.open(tmp_path / "runs" / "latest", read_only=True) as journal:
@@ -400,7 +400,7 @@ def test_the_key_reaches_vllm_and_is_written_nowhere(tmp_path, games, variable, 
     with vllm.running():
         settings = {"engine": "vllm", "vllm_url": vllm.url, "lora": f"{{rank: {RANK}}}", "device": "cpu"}
         overrides = [text for name, value in settings.items() for text in ("-o", f"llms.player.{name}", value)]
-        run = subprocess.Popen(  # noqa: S603 - our own command
+        run = subprocess.Popen(
             command(output_dir, *games, *overrides, *options),
             cwd=ROOT,
             stdout=subprocess.PIPE,

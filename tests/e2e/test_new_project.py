@@ -34,9 +34,7 @@ def done(folder: Path, *command: str) -> str:
     There, `python3` starts without a version manager's script.
     """
     activated = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    ended = subprocess.run(  # noqa: S603 - the project's own commands
-        command, cwd=folder, env=activated, capture_output=True, text=True, check=False, timeout=600
-    )
+    ended = subprocess.run(command, cwd=folder, env=activated, capture_output=True, text=True, check=False, timeout=600)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 

@@ -41,7 +41,7 @@ def shown_by(name: str, folder: Path) -> str:
     """What a notebook of this name shows in a folder; its cells run in order, without an error or a warning."""
     environment = {**os.environ, "MPLBACKEND": "agg", "XDG_STATE_HOME": str(folder / "state")}
     command = [sys.executable, "-W", "error", "-c", AS_JUPYTER_DOES, str(FOLDER / f"{name}.ipynb")]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - our own interpreter and text
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert (folder / "figure_1.png").stat().st_size > 10_000
     return done.stdout

@@ -82,7 +82,7 @@ def game(tmp_path, monkeypatch):
 @pytest.fixture
 async def server(monkeypatch):
     """A model that names a random free cell, and sometimes none; NVIDIA_BASE_URL leads to it."""
-    dice = random.Random(1)  # noqa: S311 - moves of a game
+    dice = random.Random(1)
 
     def move(request) -> Say:
         free = [word for word in request.last_text.split() if word.isdigit()]

@@ -108,7 +108,7 @@ def steady(item: EvalInputItem) -> float:
 
 
 def chance() -> Score:
-    rng = Random(3)  # noqa: S311 - a noisy evaluator
+    rng = Random(3)
     return lambda _item: rng.random()
 
 

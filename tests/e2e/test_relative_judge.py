@@ -35,7 +35,7 @@ class Servers:
 
     def __init__(self, learned=10_000, faults=Faults()):  # noqa: B008 - a frozen record
         self.student = Student(learned)
-        self.judge = ScriptedJudge(faults, Random(0))  # noqa: S311 - a script
+        self.judge = ScriptedJudge(faults, Random(0))
         self.judged = []
 
     def __call__(self, request):
@@ -130,7 +130,7 @@ async def test_a_judge_that_fails_leaves_its_groups_out(tmp_path):
 async def test_the_probe_judges_again_without_its_memory(served):
     """A second scoring is a new judgement, so that the judge's noise can be seen."""
     project, servers = served
-    servers.judge = ScriptedJudge(Faults(noise=0.2), Random(0))  # noqa: S311 - a script
+    servers.judge = ScriptedJudge(Faults(noise=0.2), Random(0))
     result = await probe(project.given(), ProbeOptions(examples=2, generations=4, rescores=2))
     assert result.report.measured.num_rollouts == 8
     assert len(servers.judged) >= 2 * 3

@@ -23,7 +23,7 @@ def test_a_killed_run_comes_to_the_same(project, tmp_path):
     It is killed at operations and instants that are drawn here, and goes on; with overlap, its weights are those of the
     batches that it trained.
     """
-    dice = random.Random(project)  # noqa: S311 - a choice, not a secret
+    dice = random.Random(project)
     run = Undisturbed.of(project, tmp_path / "undisturbed")
     cases = list(at_instants(run, 2, dice))
     if project in ("plain", "phases"):

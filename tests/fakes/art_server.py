@@ -129,7 +129,7 @@ class FakeArtServer(HttpServer):
     @property
     def _inference_url(self) -> str:
         url = self.inference.base_url
-        return url.replace("127.0.0.1", "0.0.0.0") if self._listens_everywhere else url  # noqa: S104 - as real ones say
+        return url.replace("127.0.0.1", "0.0.0.0") if self._listens_everywhere else url
 
     def _list_names(self) -> None:
         assert self.registered is not None

@@ -15,9 +15,7 @@ GAMES = ROOT / "examples/tic_tac_toe"
 def nat(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A command at the repository's root."""
     command = [sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()", *arguments]
-    return subprocess.run(  # noqa: S603 - our own command
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600
-    )
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
 
 
 def write_config(folder: Path, command: list[str], *, epochs: int, validates: bool = False) -> Path:

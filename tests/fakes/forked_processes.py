@@ -38,9 +38,7 @@ def zygote(folder: Path) -> Iterator[dict[str, str]]:
                 address.unlink(missing_ok=True)
                 with (folder / "zygote.log").open("ab") as log:
                     command = [sys.executable, "-P", str(FOLDER / "zygote.py"), str(address)]
-                    subprocess.run(  # noqa: S603 - our own program
-                        command, check=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-                    )
+                    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
                 assert _used(user, address), (folder / "zygote.log").read_text()
         path = os.environ.get("PYTHONPATH")
         yield {VARIABLE: str(address), "PYTHONPATH": os.pathsep.join([str(FOLDER), *([path] if path else [])])}

@@ -74,8 +74,8 @@ def everything() -> str:
 
 async def tell_all(question: str, ask: Ask) -> str:
     """Fail at every third example, with an exception or with the server's message about the key."""
-    print(everything())  # noqa: T201 - the careless agent
-    print(everything(), file=sys.stderr)  # noqa: T201
+    print(everything())
+    print(everything(), file=sys.stderr)
     logging.getLogger("agent").info("I know %s", everything())
     if question.endswith("1"):
         raise ValueError(everything())

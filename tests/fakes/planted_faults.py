@@ -42,7 +42,7 @@ class Noise:
     def drawn(self, question: str, answer: str) -> float:
         key = f"{question} {answer}"
         self._seen[key] += 1
-        return random.Random(f"{key} {self._seen[key]}").gauss(0, 0.7)  # noqa: S311 - scores of a test
+        return random.Random(f"{key} {self._seen[key]}").gauss(0, 0.7)
 
     def coin(self, question: str, answer: str) -> float:
         return float(self.drawn(question, answer) > 0)
@@ -89,8 +89,8 @@ async def asked_past_the_client(question, ask):
     def post() -> str:
         body = {"model": ask.client.model_name, "messages": [{"role": "user", "content": question}]}
         headers = {"Authorization": f"Bearer {ask.client.api_key}", "Content-Type": "application/json"}
-        request = urllib.request.Request(f"{ask.client.base_url}chat/completions", json.dumps(body).encode(), headers)  # noqa: S310 - our own server
-        with urllib.request.urlopen(request, timeout=30) as reply:  # noqa: S310 - likewise
+        request = urllib.request.Request(f"{ask.client.base_url}chat/completions", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=30) as reply:
             return json.load(reply)["choices"][0]["message"]["content"]
 
     return await asyncio.to_thread(post)

@@ -105,7 +105,7 @@ class PlantedProject:
 
     def __init__(self, folder: Path, model: Path, plant: Plant) -> None:
         self.folder, self.plant = folder, plant
-        noise = iter(random.Random(0).choices(NOISE, k=10_000))  # noqa: S311 - words of a task
+        noise = iter(random.Random(0).choices(NOISE, k=10_000))
         rows = [
             f"{name} {next(noise)} {number}" for name in CLASSES[: plant.classes] for number in range(plant.per_class)
         ]

@@ -58,7 +58,7 @@ def make_models(folder: Path) -> tuple[Path, Path]:
 
 def drawn_pairs() -> list[dict[str, list[int]]]:
     """Prompts with a chosen and a rejected completion each, of different lengths."""
-    random = Random(7)  # noqa: S311 - made-up batches
+    random = Random(7)
 
     def ids(length: int) -> list[int]:
         return [random.randrange(250) for _ in range(length)]

@@ -38,7 +38,7 @@ def game(examples: int = 10, turns: int = 4) -> list[Trajectory]:
 
 def rng(seed: int) -> Random:
     """A generator whose draws the test repeats."""
-    return Random(seed)  # noqa: S311 - a test's choice, not a secret
+    return Random(seed)
 
 
 class ScriptedPairs(TrajectoryBuilder):

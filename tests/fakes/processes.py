@@ -23,7 +23,7 @@ class Processes(ExitStack):
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """Start Python with these arguments; its output can be read."""
         process = self.enter_context(
-            subprocess.Popen(  # noqa: S603 - our own commands
+            subprocess.Popen(
                 [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
             )
         )

@@ -62,7 +62,7 @@ def random_groups(
 
     Each token was sampled at one of the temperatures, or at 1.
     """
-    random = Random(seed)  # noqa: S311 - made-up batches
+    random = Random(seed)
     prompts = [[random.randrange(250) for _ in range(prompt)] for _ in range(groups)]
     with torch.no_grad():
         return [
@@ -85,7 +85,7 @@ def random_groups(
 
 def sampled_groups(loaded: LoadedModel) -> list[TrainingGroup]:
     """Groups of answers that the engine sampled, with the log probabilities that it reported."""
-    random = Random(0)  # noqa: S311 - made-up prompts
+    random = Random(0)
     prompts = [[random.randrange(250) for _ in range(20)] for _ in range(8)]
     engine = Engine(loaded, policy_version="m@0")
     done = run(engine, *(one(p, max_tokens=24, seed=seed, ignore_eos=True) for seed, p in enumerate(prompts)))

@@ -117,7 +117,7 @@ def campaign(cases: Sequence[Case], undisturbed: Mapping[str, Undisturbed], fold
             row = rows.setdefault((case.project, case.where), Row())
             row.cases, row.kills = row.cases + 1, row.kills + len(played.kills)
             told = f"case {number}, {case.project}: {played.kills or case.kills}"
-            print("wrong" if wrong else "right", told, *wrong, sep="\n  ", flush=True)  # noqa: T201 - a command's output
+            print("wrong" if wrong else "right", told, *wrong, sep="\n  ", flush=True)
             if wrong:
                 row.wrong.append(told)
     return rows

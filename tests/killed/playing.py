@@ -132,7 +132,7 @@ def _process(folder: Path, kill: Kill, played: Played) -> tuple[int, str]:
     options = ("--log-level", "info", "finetune", "--config_file=config.yml", "--resume=auto")
     with (folder / "output.txt").open("ab") as output:
         begin = output.tell()
-        process = subprocess.Popen(  # noqa: S603 - our own program
+        process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM.format("harness"), *options],
             cwd=folder,
             env=environment,
@@ -283,7 +283,7 @@ def _parts(found: dict[str, Any]) -> dict[str, Any]:
 def _of_other_batches(played: Played, found: dict[str, Any]) -> list[str]:
     """Whether the weights are other ones than those of the batches, each trained once and in order."""
     command = [sys.executable, "-c", PROGRAM.format("train_again")]
-    subprocess.run(command, cwd=played.folder, env=_environment(played.folder), check=True, capture_output=True)  # noqa: S603
+    subprocess.run(command, cwd=played.folder, env=_environment(played.folder), check=True, capture_output=True)
     weights = next((played.folder / AGAIN / CHECKPOINTS / "latest").glob("*.safetensors")).parent / "model.safetensors"
     same = sha256(weights.read_bytes()).hexdigest() == found["digest of model/model.safetensors"]
     return [] if same else ["the weights are not those of the batches"]

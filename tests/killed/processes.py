@@ -20,9 +20,9 @@ BACKEND_PID, BATCHES, AGAIN = "backend.pid", "batches", "again"
 
 def harness() -> None:
     """`nat`, whose backend can be killed, too."""
-    from nat.cli.commands import finetune  # noqa: PLC0415 - each program imports its own
-    from nat.cli.main import run_cli  # noqa: PLC0415
-    from nat.plugins.local import llm  # noqa: PLC0415
+    from nat.cli.commands import finetune
+    from nat.cli.main import run_cli
+    from nat.plugins.local import llm
 
     watch(HARNESS)
     command = (sys.executable, "-c", PROGRAM.format("backend"))
@@ -39,8 +39,8 @@ def harness() -> None:
 
 def backend() -> None:
     """`python -m nat.backend`, which also keeps a copy of each batch that it has accepted."""
-    from nat.backend.__main__ import main  # noqa: PLC0415
-    from nat.backend.training.accepted_jobs import AcceptedJobs  # noqa: PLC0415
+    from nat.backend.__main__ import main
+    from nat.backend.training.accepted_jobs import AcceptedJobs
 
     _round_always_alike()
     Path(BACKEND_PID).write_text(str(os.getpid()))
@@ -58,10 +58,10 @@ def backend() -> None:
 
 def train_again() -> None:
     """Train the model on the copied batches alone, in a run of its own."""
-    from fakes.backend_here import backend_here  # noqa: PLC0415
-    from nat.plugins.local.client import BackendClient  # noqa: PLC0415
-    from nat.wire.serving import ServeOptions  # noqa: PLC0415
-    from nat.wire.training import TrainingJob  # noqa: PLC0415
+    from fakes.backend_here import backend_here
+    from nat.plugins.local.client import BackendClient
+    from nat.wire.serving import ServeOptions
+    from nat.wire.training import TrainingJob
 
     _round_always_alike()
     options = ServeOptions(model=Path("model"), output_dir=Path(AGAIN), threads=1, device="cpu")
@@ -84,9 +84,9 @@ def train_again() -> None:
 
 def _round_always_alike() -> None:
     """Do not choose matrix products by measuring, which may choose other ones in another process."""
-    import torch  # noqa: PLC0415
+    import torch
 
-    from nat.backend import products  # noqa: PLC0415
+    from nat.backend import products
 
     torch.set_num_threads(1)
     products.fastest = lambda _whose, packers, _trial: next(iter(packers.values()))

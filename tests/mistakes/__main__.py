@@ -12,4 +12,4 @@ if __name__ == "__main__":
         for each in files():
             if not chosen or each.stem in chosen:
                 accept(each, Path(folder))
-                print(each.stem)  # noqa: T201 - a command
+                print(each.stem)

@@ -145,7 +145,7 @@ def _run(arguments: list[str]) -> int:
         try:
             code = exit_code(arguments)
         except Exception as error:  # noqa: BLE001 - what a user sees
-            print(f"{UNCAUGHT}{describe_error(error)}")  # noqa: T201 - it is what is compared
+            print(f"{UNCAUGHT}{describe_error(error)}")
             code = 1
         gc.collect(0)  # an agent's coroutine that is never awaited warns when it goes
     return code

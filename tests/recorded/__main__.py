@@ -37,4 +37,4 @@ if __name__ == "__main__":
     DATA.mkdir(exist_ok=True)
     for chosen in sys.argv[1:] or RUNS:
         record(chosen)
-        print(chosen)  # noqa: T201 - a command
+        print(chosen)

@@ -93,7 +93,7 @@ async def _play(recorded: Recorded, folder: Path) -> None:
 def _command(console: io.StringIO, options: tuple[str, ...]) -> None:
     with redirect_stdout(console), redirect_stderr(console):
         code = exit_code(["--log-level", "warning", "finetune", "--config_file=config.yml", *options])
-        print(f"exit code {code}")  # noqa: T201 - part of what is recorded
+        print(f"exit code {code}")
     logging.getLogger().handlers.clear()
 
 

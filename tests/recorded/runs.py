@@ -79,7 +79,7 @@ class Mover:
     """Names a random free cell of the game, and sometimes none."""
 
     def __init__(self) -> None:
-        self.dice = random.Random(1)  # noqa: S311 - moves of a game
+        self.dice = random.Random(1)
 
     def __call__(self, request: SeenRequest) -> Reply:
         free = [word for word in request.last_text.split() if word.isdigit()]
@@ -92,7 +92,7 @@ class Judged:
     """A student of growing quality, and its judge, at one server."""
 
     def __init__(self) -> None:
-        self.judge, self.answered = ScriptedJudge(Faults(), random.Random(0)), 0  # noqa: S311 - a script
+        self.judge, self.answered = ScriptedJudge(Faults(), random.Random(0)), 0
 
     def __call__(self, request: SeenRequest) -> Reply:
         if request.body["model"] == "judge":

@@ -141,7 +141,7 @@ NOBODY = 65534
 def run(code: str, *arguments: str, **options) -> str:
     """The output of a new interpreter."""
     options = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, **options}
-    done = subprocess.run(  # noqa: S603 - our own interpreter
+    done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=120, **options,
     )  # fmt: skip

@@ -93,7 +93,7 @@ def main() -> None:
     module = types.ModuleType("art.local")
     module.LocalBackend = FakeLocalBackend
     sys.modules["art.local"] = module
-    from art import cli  # noqa: PLC0415 - imported after the replacement
+    from art import cli
 
     cli.run(host=TOLD["host"], port=int(TOLD["port"]))
 

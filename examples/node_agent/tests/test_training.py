@@ -70,7 +70,7 @@ def test_the_agent_gets_better(tmp_path: Path, monkeypatch) -> None:
 def test_the_agent_fails_without_a_server() -> None:
     """The program reports the missing server and exits with an error, which would fail its rollout."""
     done = subprocess.run(
-        ["node", "agent.mjs"],  # noqa: S607 - whichever Node there is
+        ["node", "agent.mjs"],
         cwd=EXAMPLE / "agent",
         input="ring anna",
         env={"PATH": os.environ["PATH"], "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"},

@@ -27,7 +27,7 @@ def art_server(output_dir: Path) -> Iterator[dict[str, int]]:
     log = output_dir.with_suffix(".log")
     with (
         log.open("wb") as errors,
-        subprocess.Popen(  # noqa: S603 - our own interpreter and options
+        subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
         ) as server,
     ):

@@ -38,7 +38,7 @@ def test_two_epochs_train_the_real_model(tmp_path: Path) -> None:
         "finetuning.output_dir": str(tmp_path / "runs"),
     }
     options = [word for key, value in (CHEAP | files).items() for word in ("-o", key, value)]
-    done = subprocess.run(  # noqa: S603 - our own
+    done = subprocess.run(
         [*NAT, "finetune", "--config_file=config.yml", "--json", *options],
         cwd=CITY,
         env=os.environ | {"OMP_NUM_THREADS": "1"},

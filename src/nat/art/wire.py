@@ -17,7 +17,7 @@ JOB_ID_HEADER = "X-Job-Id"
 """The header in which our server gives the id of a training call's job."""
 SERVING_HEADER = "X-Nat-Serving"
 """The header in which our server says, as `Serving` in ASCII, how it serves a model that was prepared."""
-TOKEN_ID = "token_id:"  # noqa: S105 - no secret
+TOKEN_ID = "token_id:"
 """The prefix of a sampled token that is given by its id."""
 STEPS, NEW_STEPS = "num_gradient_steps", "data/step_num_gradient_steps"
 """The number of gradient steps in each line of a training call, under both of its names."""

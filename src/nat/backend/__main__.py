@@ -17,7 +17,7 @@ def main() -> int:
     """Run the backend until it is stopped; return the exit code."""
     keep_files_private()
     redact_output()
-    if len(sys.argv) != 2 or not sys.argv[1].isdecimal():  # noqa: PLR2004 - the program and one argument
+    if len(sys.argv) != 2 or not sys.argv[1].isdecimal():
         print("Error: the options come through a pipe; use `nat backend serve`", file=sys.stderr)  # noqa: T201
         return 2
     if not (line := _first_line(int(sys.argv[1]))).endswith(b"\n"):
@@ -31,8 +31,8 @@ def main() -> int:
     share_cores(os.environ)
     if options.output_dir is not None:  # updates gain by it; a backend that only samples returns what a peak has taken
         keep_free_pages()
-    from nat.backend.failures import explained  # noqa: PLC0415 - imports torch
-    from nat.backend.serve import serve  # noqa: PLC0415 - likewise
+    from nat.backend.failures import explained
+    from nat.backend.serve import serve
 
     try:
         serve(options)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own convention
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
@@ -220,7 +220,7 @@ class PackedRows(Segmented):
             out = out.index_copy(0, _index(bucket.tokens_N), part)
         return out
 
-    def _attend_bucket(  # noqa: PLR0917 - attention's own arguments
+    def _attend_bucket(
         self, bucket: _RowBucket, query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: Window
     ) -> Tensor:
         mask = self._window_mask(bucket.length, window, query.device)

@@ -150,7 +150,7 @@ def export_checkpoint(checkpoint: Path, target: Path, form: ExportFormat = "hf")
 def _export_gguf(checkpoint: Path, target: Path) -> None:
     if missing_packages(["gguf"]):
         raise BackendError("the format gguf needs the package gguf, which is not installed", hint=install_hint("local"))
-    from nat.backend.gguf_writing import write_gguf  # noqa: PLC0415 - the other formats do without it
+    from nat.backend.gguf_writing import write_gguf
 
     if target.exists() or target.is_symlink():  # a GGUF file does not tell whether it is an export
         raise ExportRefused(f"{target} exists already, so it stays", hint="choose another name, or move it away")

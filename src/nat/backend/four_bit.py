@@ -12,7 +12,7 @@ import logging
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own convention
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -60,7 +60,7 @@ class FourBitLinear(nn.Linear):
         weight = level_NB.mul_(self.scales.unsqueeze(1)).flatten()[: self.in_features * self.out_features]
         return weight.view(self.out_features, self.in_features).to(dtype)
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+    def forward(self, input: Tensor) -> Tensor:
         result: Tensor = _Product.apply(input, self)  # type: ignore[no-untyped-call]  # torch has no types for it
         return result
 

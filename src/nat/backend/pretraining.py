@@ -118,7 +118,7 @@ def write_model(
     torch.manual_seed(0)
     # Saved before it is used: a tokenizer writes down how it padded last.
     tokenizer.save_pretrained(directory)
-    model, rng = make_model(tokenizer), random.Random(0)  # noqa: S311 - conversations, no secrets
+    model, rng = make_model(tokenizer), random.Random(0)
     train(model, lambda: loss_of(model, tokenizer, rng), schedule)
     model.save_pretrained(directory)
 

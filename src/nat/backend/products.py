@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own convention
+import torch.nn.functional as F
 from torch import Tensor
 
 logger = logging.getLogger(__name__)

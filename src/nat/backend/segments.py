@@ -109,7 +109,7 @@ def flash(
         RuntimeError: the kernel does not take this device, precision or head size.
 
     """
-    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - older releases of torch do not have it
+    from torch.nn.attention.varlen import varlen_attn
 
     # Before torch 2.12 fewer key heads than query heads need not be announced.
     announced: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}

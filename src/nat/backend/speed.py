@@ -39,7 +39,7 @@ def measured_speed(
     engine: SamplingEngine, learner: Learner, workload: Workload, resolved: Resolved, *, seconds: float
 ) -> Speed:
     """Sample and rehearse an update with sizes as in the workload, as far as there is time."""
-    random, loaded = Random(0), engine.loaded  # noqa: S311 - tokens, not secrets
+    random, loaded = Random(0), engine.loaded
     most = max(1, workload.chat_tokens - _DECODED - 1)
     short = min(most, _SHORT_PASS)
     for _ in range(2):  # the first one warms up
@@ -74,7 +74,7 @@ def _rehearsed(
     learner: Learner, loaded: LoadedModel, workload: Workload, resolved: Resolved, seconds: float
 ) -> tuple[int, float]:
     """The tokens and the seconds of a pass, of a whole micro-batch if there is time."""
-    random, most = Random(1), resolved.config.micro_batch_tokens  # noqa: S311 - tokens, not secrets
+    random, most = Random(1), resolved.config.micro_batch_tokens
     usual = micro_batch_tokens(loaded.widest, cpu=loaded.device.type == "cpu") or most
     length = max(2, workload.row_tokens)
     whole = max(length, min(most, usual, workload.step_tokens) // length * length)

@@ -14,7 +14,7 @@ class LLMProviderInfo(BaseModel):
     config: SerializeAsAny[LLMBaseConfig]
     description: str = ""
 
-    def advice(self, forecast: TrainingForecast) -> str | None:  # noqa: ARG002 - for those who override it
+    def advice(self, forecast: TrainingForecast) -> str | None:
         """What a user could set better for a trained model on this machine, in a sentence or two; for a run's plan."""
         return None
 

@@ -57,7 +57,7 @@ class Outages:
         """Why a wait was given up."""
         self._answered = answered
         self._first_pause = first_pause
-        self._rng = rng or Random()  # noqa: S311 - spreads calls in time
+        self._rng = rng or Random()
         self._silent = min(_SILENT_SECONDS, longest / 4)
         self._lock = RLock()
         self._servers: dict[str, Server] = {}

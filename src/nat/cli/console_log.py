@@ -29,7 +29,7 @@ class ConsoleLog(logging.StreamHandler):  # type: ignore[type-arg] # generic for
 
 
 def _printable(text: str) -> str:
-    from nat.reports.text import printable  # noqa: PLC0415 - heavy; `nat --help` logs nothing
+    from nat.reports.text import printable
 
     return printable(text)
 

@@ -221,7 +221,7 @@ def _result(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T]) -> T:
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """None, which means asyncio's own loop, where uvloop is not installed."""
     try:
-        import uvloop  # noqa: PLC0415 - installed with the `local` extra only
+        import uvloop
     except ImportError:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop

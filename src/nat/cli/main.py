@@ -62,10 +62,10 @@ class LazyGroup(click.Group):
         super().__init__(**options)  # type: ignore[arg-type] # click's options, passed through
         self._targets = commands_by_target
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self._targets, *sorted(set(_plugin_targets()) - set(self._targets))]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         target = self._targets[cmd_name][0] if cmd_name in self._targets else _plugin_targets().get(cmd_name)
         if target is None:
             return None
@@ -81,7 +81,7 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from nat.errors import did_you_mean  # noqa: PLC0415 - keeps what `--help` imports to click alone
+            from nat.errors import did_you_mean
 
             raise click.UsageError(f"{error.message}{did_you_mean(args[0], self.list_commands(ctx))}", ctx) from error
 
@@ -116,14 +116,14 @@ def run_cli() -> None:
     """Run the command line; a `NatError` becomes text and exit code 1, a signal exit code 128 plus its number or 75."""
     if command_of(sys.argv) == "finetune" and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(EXIT_GOES_ON))  # until the command handles it: nothing began
-    from nat.secrets import keep_files_private, redact_output  # noqa: PLC0415 - as below
+    from nat.secrets import keep_files_private, redact_output
 
     keep_files_private()
     _prepare_output()
     redact_output()
     code = exit_code(sys.argv[1:])
     if code > EXIT_SIGNAL or code == EXIT_GOES_ON:
-        from nat.cli.event_loop import exit_within  # noqa: PLC0415 - keeps what `--help` imports to click alone
+        from nat.cli.event_loop import exit_within
 
         exit_within(_LAST_SECONDS_OF_GRACE if code == EXIT_GOES_ON else _LAST_SECONDS, code)
     sys.exit(code)
@@ -147,14 +147,14 @@ def _prepare_output() -> None:
 
 def exit_code(arguments: list[str]) -> int:
     """Run the command line on `arguments` and give the exit code."""
-    from nat.errors import NatError, StorageError  # noqa: PLC0415 - keeps what `--help` imports to click alone
-    from nat.registry.discovery import check_environment  # noqa: PLC0415 - likewise
+    from nat.errors import NatError, StorageError
+    from nat.registry.discovery import check_environment
 
     try:
         check_environment()
         result = cli.main(args=arguments, prog_name="nat", standalone_mode=False)
     except NatError as error:
-        from nat.reports.text import printable  # noqa: PLC0415 - likewise
+        from nat.reports.text import printable
 
         click.secho(printable(f"Error: {error}"), fg="red", err=True)
         return EXIT_FAILED
@@ -162,7 +162,7 @@ def exit_code(arguments: list[str]) -> int:
         _with_advice(error).show()
         return error.exit_code
     except OSError as error:
-        from nat.files import storage_failure  # noqa: PLC0415 - likewise
+        from nat.files import storage_failure
 
         failure = storage_failure(error)
         if failure is None:
@@ -191,7 +191,7 @@ def _takes_overrides(command: click.Command) -> bool:
 
 def _interrupted(error: BaseException) -> int:
     """Print which signal it was and return the exit code."""
-    from nat.cli.event_loop import Interrupted  # noqa: PLC0415 - keeps what `--help` imports to click alone
+    from nat.cli.event_loop import Interrupted
 
     cause = error.__cause__  # click raises Abort for every KeyboardInterrupt
     signaled = cause if isinstance(cause, Interrupted) else None

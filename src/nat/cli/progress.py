@@ -68,7 +68,7 @@ class LineProgress(RunProgress):
     def phase_started(self, phase: TrainingPhase) -> None:
         self._lines.line(str(phase))
 
-    def epoch_started(self, epoch: int, num_epochs: int) -> None:  # noqa: ARG002 - the protocol's signature
+    def epoch_started(self, epoch: int, num_epochs: int) -> None:
         if self._epoch is not None or not self.goes_on:
             self._began = self._began or (epoch, self._clock())
         self._epoch = epoch
@@ -195,7 +195,7 @@ class LiveProgress(RunProgress):
         self._training = f"training on {num_trajectories} rollouts in {num_groups} groups"
         self._show_note()
 
-    def training_finished(self, job: JobRecord) -> None:  # noqa: ARG002 - the protocol's signature
+    def training_finished(self, job: JobRecord) -> None:
         self._training = ""
         self._show_note()
 

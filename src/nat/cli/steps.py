@@ -149,7 +149,7 @@ class StepProgress(RunProgress):
     def step_started(self, what: str) -> None:
         self._begin(what)
 
-    def rollouts_started(self, phase: Phase, total: int | None) -> None:  # noqa: ARG002 - the protocol's signature
+    def rollouts_started(self, phase: Phase, total: int | None) -> None:
         self._begin("playing rollouts", total)
 
     def rollout_done(self, error: str | None) -> None:

@@ -182,7 +182,7 @@ def _starred(text: str) -> str:
 
 def _stands_out(value: str) -> bool:
     """True if the value is too long or too mixed to be a word."""
-    return len(value) >= 16 or (len(value) >= 8 and is_mixed(value))  # noqa: PLR2004 - see the module's docstring
+    return len(value) >= 16 or (len(value) >= 8 and is_mixed(value))
 
 
 def _plain(value: str) -> bool:

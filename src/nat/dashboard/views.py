@@ -50,7 +50,7 @@ class Links:
 
 def count_in(text: str) -> int | None:
     """The count that a part of an address is; None for anything else, and for more than nine digits."""
-    return int(text) if text.isdecimal() and len(text) < 10 else None  # noqa: PLR2004 - longer ones are no counts
+    return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def _query(values: dict[str, Any]) -> str:

@@ -241,7 +241,7 @@ class TrajectoryBuilderConfig(TypedBaseModel):
     def check_files(self) -> None:
         """Raise DatasetError if a file that the builder reads cannot be used; nothing is started before this."""
 
-    def rollouts_of(self, num_examples: int) -> int | None:  # noqa: ARG002 - for those who override it
+    def rollouts_of(self, num_examples: int) -> int | None:
         """Rollouts of an epoch of a dataset with so many examples; None if the builder does not declare them."""
         return None
 

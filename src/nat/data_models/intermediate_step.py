@@ -57,7 +57,7 @@ class IntermediateStepType(StrEnum):
 
     LLM_START = "LLM_START"
     LLM_END = "LLM_END"
-    LLM_NEW_TOKEN = "LLM_NEW_TOKEN"  # noqa: S105 - a kind of step, no password
+    LLM_NEW_TOKEN = "LLM_NEW_TOKEN"
     TOOL_START = "TOOL_START"
     TOOL_END = "TOOL_END"
     WORKFLOW_START = "WORKFLOW_START"
@@ -263,7 +263,7 @@ class IntermediateStep(BaseModel):
         return self.payload.usage_info
 
     @property
-    def UUID(self) -> str:  # noqa: N802 - the public name
+    def UUID(self) -> str:
         return self.payload.UUID
 
     @property

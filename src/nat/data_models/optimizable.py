@@ -36,9 +36,7 @@ class SearchSpace(BaseModel):
         return self
 
 
-def OptimizableField(  # noqa: N802 - the toolkit's name
-    default: Any = PydanticUndefined, *, space: SearchSpace | None = None, **options: Any
-) -> Any:
+def OptimizableField(default: Any = PydanticUndefined, *, space: SearchSpace | None = None, **options: Any) -> Any:
     """A pydantic field whose JSON schema marks it as optimizable, with its search space."""
     extra = {**(options.pop("json_schema_extra", None) or {}), "optimizable": True}
     if space is not None:

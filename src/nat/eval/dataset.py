@@ -62,7 +62,7 @@ def repetitions(ids: Sequence[str]) -> list[tuple[str, int]]:
     reps = len(ids) // len(of_example) if of_example else 0
     wanted = {str(rep) for rep in range(reps)}
     made = all(separator for _, separator, _ in parts) and all(numbers == wanted for numbers in of_example.values())
-    if reps < 2 or not made:  # noqa: PLR2004 - once is no repetition
+    if reps < 2 or not made:
         return [(item_id, 0) for item_id in ids]
     return [(example, int(number)) for example, _, number in parts]
 

@@ -27,8 +27,8 @@ class JsonPath(Protocol):
 
 def compile_path(path: str) -> JsonPath:
     """Parse a JSON path; ValueError has the parser's message."""
-    from jsonpath_ng.exceptions import JSONPathError  # noqa: PLC0415 - heavy, and most evaluations need no path
-    from jsonpath_ng.parser import parse  # noqa: PLC0415 - likewise
+    from jsonpath_ng.exceptions import JSONPathError
+    from jsonpath_ng.parser import parse
 
     try:
         compiled: JsonPath = parse(path)

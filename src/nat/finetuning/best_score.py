@@ -39,9 +39,9 @@ def cross_validated(validations: Sequence[ValidationRecord]) -> CrossValidated |
     """
     known = [{key: score for key, score in record.distinct.items() if score is not None} for record in validations]
     examples = sorted(set(known[0]).intersection(*known[1:])) if known else []
-    if len(known) < 2 or len(examples) < FOLDS:  # noqa: PLR2004 - a choice takes two
+    if len(known) < 2 or len(examples) < FOLDS:
         return None
-    rng, totals = Random(0), [fsum(scores[key] for key in examples) for scores in known]  # noqa: S311 - a division, not a secret
+    rng, totals = Random(0), [fsum(scores[key] for key in examples) for scores in known]
     earned = dict.fromkeys(examples, 0.0)
     for _ in range(SPLITS):
         rng.shuffle(examples)
@@ -57,7 +57,7 @@ def choice(best: BestEpoch, validations: Sequence[ValidationRecord], num_epochs:
     """How much of the best score may be luck, in a sentence; None if nothing was chosen."""
     if best.measure is BestMeasure.TRAINING:
         return f"the highest of {num_epochs} epochs' mean rewards, so partly luck" if num_epochs > 1 else None
-    if len(validations) < 2:  # noqa: PLR2004 - a choice takes two
+    if len(validations) < 2:
         return None
     text = f"the highest of {len(validations)} validations on the same examples, so probably too high"
     unbiased = cross_validated(validations)

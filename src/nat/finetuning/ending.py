@@ -121,7 +121,7 @@ async def summarised(error: BaseException, run: RunContext, llm: str | None, *, 
         run.write_files()
     except (OSError, NatError) as second:  # the journal may be gone, and the run may have ended because of that
         if not isinstance(second, JournalError):
-            logger.error("the run's summary could not be written: %s", describe_error(second))  # noqa: TRY400 - the first one is raised
+            logger.error("the run's summary could not be written: %s", describe_error(second))
         return saved_results(run_dir, llm, None)
     verdict = [] if comparison is None else [f"Verdict {after_epoch(judged)}: {comparison.sentence}"]
     news = [cause for cause in causes if cause.seen not in str(error)]
@@ -145,7 +145,7 @@ def end_after(error: BaseException, run: RunContext) -> None:
     except (OSError, NatError) as second:
         if isinstance(error, JournalError) and isinstance(second, JournalError):
             return  # the run has ended because the journal cannot be written
-        logger.error("the run's end could not be recorded: %s", describe_error(second))  # noqa: TRY400 - the first one is raised
+        logger.error("the run's end could not be recorded: %s", describe_error(second))
 
 
 def _state_after(error: BaseException) -> RunState:

@@ -40,7 +40,7 @@ def in_turn(ids: Sequence[str], count: int, *, begin: int, seed: int) -> list[st
     """Give `count` different examples of shuffled passes over the dataset, from place `begin` on."""
     chosen: dict[str, None] = {}
     for number in count_from(begin // max(1, len(ids))):
-        order = Random(stable_seed(seed, "examples", number)).sample(list(ids), len(ids))  # noqa: S311 - an order
+        order = Random(stable_seed(seed, "examples", number)).sample(list(ids), len(ids))
         chosen |= dict.fromkeys(order[begin - number * len(ids) :] if not chosen else order)
         if len(chosen) >= min(count, len(ids)):
             break
@@ -55,7 +55,7 @@ def by_spread(
     Efraimidis and Spirakis (2006): the largest of u^(1/w), with u uniform in [0, 1], are such a draw.
     """
     worth = expected_variance(ids, known, epoch)
-    random = Random(stable_seed(seed, "examples", epoch))  # noqa: S311 - a choice, not a secret
+    random = Random(stable_seed(seed, "examples", epoch))
     keys = {example: random.random() ** (1 / worth[example]) for example in ids}
     left = [example for example in ids if example not in without]
     return sorted(left, key=keys.__getitem__, reverse=True)[:count]

@@ -37,7 +37,7 @@ class PolicyVersions:
         for new in updated:
             current = [known for known, age in ages.items() if age == 0]
             if new not in current:
-                alone = len(updated) == 1 and len(current) < 2  # noqa: PLR2004 - then its first name may be any
+                alone = len(updated) == 1 and len(current) < 2
                 own = ages if alone else [known for known in ages if _model(known) == _model(new)] or ages
                 ages = {known: age + (known in own) for known, age in ages.items()} | {new: 0}
         return PolicyVersions(ages)

@@ -209,7 +209,7 @@ class EpochTrainer(RecordingTrainer):
             CurriculumState.model_validate(self._curriculum_state),
             config,
             epoch=epoch - self.context.first_epoch,
-            rng=Random(stable_seed(self.run_config.seed, "curriculum", epoch)),  # noqa: S311 - a choice, not a secret
+            rng=Random(stable_seed(self.run_config.seed, "curriculum", epoch)),
             across_groups=self.trainer_adapter.recipe.compares != "group",
         )
         self._curriculum_state = state.model_dump()

@@ -103,7 +103,7 @@ def held_out_warning(
 
 
 def _fallen(validations: Sequence[ValidationRecord], config: GuardsConfig) -> bool:
-    if len(validations) < 2:  # noqa: PLR2004 - a fall takes two
+    if len(validations) < 2:
         return False
     *earlier, last = validations
     best = max(earlier, key=_score)

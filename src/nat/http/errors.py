@@ -28,7 +28,7 @@ class ApiError(Exception):
         message: str,
         *,
         status: int = HTTPStatus.BAD_REQUEST,
-        type: str | None = None,  # noqa: A002 - the name on the wire
+        type: str | None = None,
         param: str | None = None,
         code: str | None = None,
     ) -> None:

@@ -46,6 +46,6 @@ class EventReader:
                 continue
             value = from_json(data)
             if not isinstance(value, dict):
-                raise ValueError(f"an event is not an object: {excerpt(repr(data), 200)}")  # noqa: TRY004 - invalid data, not a wrong argument type
+                raise ValueError(f"an event is not an object: {excerpt(repr(data), 200)}")
             events.append(value)
         return events

@@ -194,8 +194,8 @@ def _check_header(path: Path, header: list[str]) -> None:
 def read_parquet(path: Path) -> list[dict[str, Any]]:
     """Read one row per record, with the types that the file declares; needs pyarrow."""
     try:
-        import pyarrow as pa  # noqa: PLC0415 - heavy and optional
-        from pyarrow import parquet  # noqa: PLC0415 - likewise
+        import pyarrow as pa
+        from pyarrow import parquet
     except ImportError as error:
         raise DatasetError(
             f"dataset '{path}' is parquet, and pyarrow is not installed",
@@ -217,8 +217,8 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
 def read_xls(path: Path) -> list[dict[str, Any]]:
     """Read the first sheet of an Excel workbook, with the types of its cells; needs openpyxl."""
     try:
-        from openpyxl import load_workbook  # noqa: PLC0415 - optional
-        from openpyxl.utils.exceptions import InvalidFileException  # noqa: PLC0415 - likewise
+        from openpyxl import load_workbook
+        from openpyxl.utils.exceptions import InvalidFileException
     except ImportError as error:
         raise DatasetError(
             f"dataset '{path}' is an Excel workbook, and openpyxl is not installed", hint=install_hint("xls")

@@ -161,7 +161,7 @@ def span_file(config: SpanFileConfig) -> Exporter:
 def _otlp(endpoint: str, *, scored: bool = False, **options: Any) -> Exporter:
     """An exporter from the module that needs the extra, which loading a YAML does not import."""
     try:
-        from nat.telemetry.otlp import LangfuseExporter, OtlpExporter  # noqa: PLC0415 - needs an optional package
+        from nat.telemetry.otlp import LangfuseExporter, OtlpExporter
     except ModuleNotFoundError as error:
         raise WorkflowError(f"needs {error.name}, which is not installed", hint=install_hint("telemetry")) from error
     return (LangfuseExporter if scored else OtlpExporter)(endpoint, **options)

@@ -246,7 +246,7 @@ def _from_json(name: str | None, plain: Any) -> Any:
     for part in path.split("."):
         kind = getattr(kind, "__dict__", {}).get(part)  # `getattr` would have some modules import others
     if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
-        raise LookupError(name)  # noqa: TRY004 - the class is not there
+        raise LookupError(name)
     return kind.model_validate(plain)
 
 

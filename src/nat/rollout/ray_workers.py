@@ -77,7 +77,7 @@ def _connected(address: str) -> tuple[ModuleType, bool]:
     runs = "RAY_ADDRESS" in os.environ or (Path(tempfile.gettempdir()) / "ray" / "ray_current_cluster").exists()
     if address == _AUTO and not runs:  # read when Ray is imported: a cluster of one machine listens on loopback only
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    import ray  # noqa: PLC0415 - an extra
+    import ray
 
     if ray.is_initialized():
         return ray, False
@@ -178,7 +178,7 @@ class _Actor:
 
     async def open(self, sent: bytes, folder: str, path: Sequence[str]) -> tuple[str, str | None]:
         """Open the workflow as the run's process would: the address of this node, and what failed."""
-        from ray.util import get_node_ip_address  # noqa: PLC0415 - an extra
+        from ray.util import get_node_ip_address
 
         with suppress(OSError):
             os.chdir(folder)
@@ -215,7 +215,7 @@ class _Actor:
 
 
 def _pickled(value: object) -> bytes:
-    from ray import cloudpickle  # noqa: PLC0415 - an extra
+    from ray import cloudpickle
 
     sent: bytes = cloudpickle.dumps(value)
     return sent

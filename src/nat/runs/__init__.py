@@ -14,6 +14,6 @@ __all__ = ["Run"]
 def __getattr__(name: str) -> object:
     if name != "Run":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from nat.runs.run import Run  # noqa: PLC0415 - heavy
+    from nat.runs.run import Run
 
     return Run

@@ -54,7 +54,7 @@ def frame(rows: Iterable[Row], columns: list[str]) -> "DataFrame":
     """
     if missing_packages(["pandas"]):
         raise JournalError("a table needs the package pandas, which is not installed", hint=install_hint("notebook"))
-    import pandas as pd  # noqa: PLC0415 - heavy and optional
+    import pandas as pd
 
     return pd.DataFrame(found) if (found := list(rows)) else pd.DataFrame(columns=columns)
 

@@ -376,7 +376,7 @@ class Journal:
             yield from self.rollouts(phase, epoch)
             return
         number = max(1, len(examples) * most // total)
-        drawn = Random(epoch).sample(range(len(examples)), number)  # noqa: S311 - no secret; a dataset may have a rhythm
+        drawn = Random(epoch).sample(range(len(examples)), number)
         own = (self.rollouts(phase, epoch, examples[place][0]) for place in sorted(drawn))
         yield from islice(chain.from_iterable(own), most)
 

@@ -37,7 +37,7 @@ def marked_alive(run_dir: Path) -> Iterator[None]:
         JournalError: another process holds it.
 
     """
-    import fcntl  # noqa: PLC0415 - POSIX only; elsewhere `nat` trains nothing
+    import fcntl
 
     with (run_dir / LOCK_NAME).open("a+") as file:
         for left in reversed(range(_TRIES)):
@@ -62,7 +62,7 @@ def marked_alive(run_dir: Path) -> Iterator[None]:
 def is_alive(run_dir: Path) -> bool | None:
     """True if a process holds the run's lock; None if that cannot be known, as older releases made no lock."""
     try:
-        import fcntl  # noqa: PLC0415 - POSIX only
+        import fcntl
 
         file = os.open(run_dir / LOCK_NAME, os.O_RDONLY | os.O_NONBLOCK)  # else a FIFO of that name would block
         try:

@@ -70,7 +70,7 @@ def draw(
     summary: RunSummary | None,
 ) -> None:
     """Replace `path` by the plot: 12 x 7 inches at 150 dpi."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - heavy
+    from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 7), dpi=150, facecolor="white")
     curriculum = any(epoch.curriculum_percentile < 1 for epoch in epochs)
@@ -93,7 +93,7 @@ def draw(
 
 
 def _frame(axes: "Axes") -> None:
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - heavy
+    from matplotlib.ticker import MaxNLocator
 
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -134,7 +134,7 @@ def _beside(axes: "Axes", epochs: Sequence[EpochRecord]) -> None:
 
 
 def _held_out(axes: "Axes", validations: Sequence[ValidationRecord]) -> None:
-    from matplotlib.patheffects import withStroke  # noqa: PLC0415 - heavy
+    from matplotlib.patheffects import withStroke
 
     points = [(record.epoch, *mean_interval(rewards)) for record in validations if (rewards := record.rewards)]
     if not points:

@@ -134,7 +134,7 @@ def only_sender(run_dir: Path) -> Iterator[None]:
         JournalError: another command is sending it, or `trackers` leads out of the run's folder.
 
     """
-    import fcntl  # noqa: PLC0415 - POSIX only; elsewhere `nat` trains nothing
+    import fcntl
 
     folder = run_dir / FOLDER
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):

@@ -157,7 +157,7 @@ class _Child:
         self.is_prepared = False
         self._link, other = socket.socketpair()
         with other:
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "nat.sandbox.child", str(memory_bytes)],
                 stdin=other.fileno(),
                 stdout=subprocess.DEVNULL,

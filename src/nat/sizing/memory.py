@@ -219,7 +219,7 @@ class _Sizes:
 
     @property
     def moments(self) -> float:
-        each = 1 + _WIDE / rules.MOMENT_BLOCK if self.setup.optimizer_bits == 8 else _WIDE  # noqa: PLR2004 - bits
+        each = 1 + _WIDE / rules.MOMENT_BLOCK if self.setup.optimizer_bits == 8 else _WIDE
         return 2 * each * self.trained
 
     @property
@@ -234,7 +234,7 @@ class _Sizes:
     def encoding(self) -> float:
         """What the step of the largest tensor takes where its state is packed or fetched."""
         largest = self.shape.embedding if self.setup.full else max(map(max, self.shape.linears))
-        packs = self.setup.optimizer_bits == 8  # noqa: PLR2004 - bits
+        packs = self.setup.optimizer_bits == 8
         fetched = _FETCHED[not packs] if self.setup.offloads else 0
         return (_ENCODED * packs + fetched) * largest
 

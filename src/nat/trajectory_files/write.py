@@ -78,8 +78,8 @@ class _ParquetRows:
     """Arguments of tool calls have Arrow's type for JSON: `datasets` reads objects, and pandas reads text."""
 
     def __init__(self, file: IO[bytes], columns: Mapping[str, Kind]) -> None:
-        import pyarrow as pa  # noqa: PLC0415 - the extra `parquet`
-        import pyarrow.parquet as pq  # noqa: PLC0415 - likewise
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
         self._messages = [name for name, kind in columns.items() if kind == "messages"]
         self._plain, self._typed = _schema(columns, pa.string()), _schema(columns, pa.json_())
@@ -99,7 +99,7 @@ class _ParquetRows:
         self._writer.close()
 
     def _flush(self) -> None:
-        import pyarrow as pa  # noqa: PLC0415 - the extra `parquet`
+        import pyarrow as pa
 
         if self._rows:
             self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._plain).cast(self._typed))
@@ -107,7 +107,7 @@ class _ParquetRows:
 
 
 def _schema(columns: Mapping[str, Kind], arguments: "pa.DataType") -> "pa.Schema":
-    import pyarrow as pa  # noqa: PLC0415 - the extra `parquet`
+    import pyarrow as pa
 
     text = pa.string()
     function = pa.struct([("name", text), ("arguments", arguments)])

@@ -124,7 +124,7 @@ def _register_choose_move() -> None:
     @register_function(config_type=ChooseMoveConfig)
     async def choose_move(config: ChooseMoveConfig, builder: Builder):
         client = None if config.llm is None else await builder.get_llm(config.llm, wrapper_type="openai")
-        dice = random.Random(0)  # noqa: S311 - moves of a game
+        dice = random.Random(0)
 
         async def choose(position: Position) -> Move:
             board = Board(position.cells)

@@ -36,7 +36,7 @@ def test_each_framework_renders_to_the_tokens_that_were_sampled(framework):
 @pytest.mark.parametrize("tools", [Tools("add", None), Tools("tools-add", None), Tools("add", "final_answer")])
 def test_the_model_is_taught_known_words_only(tools):
     """One token per word, none of them unknown, whatever the tools are called; the assistant's part is learned."""
-    tokenizer, rng = calculator_tokenizer(tools), random.Random(0)  # noqa: S311 - no secrets
+    tokenizer, rng = calculator_tokenizer(tools), random.Random(0)
     for text in (conversation(rng, tools) for _ in range(50)):
         words = text.split()
         assert tokenizer.tokenize(text) == words
@@ -48,7 +48,7 @@ def test_the_model_is_taught_known_words_only(tools):
 
 def test_about_a_third_of_what_it_is_taught_is_right():
     """Reinforcement learning starts from some right answers, and leaves something to learn."""
-    rng, right = random.Random(0), 0  # noqa: S311 - no secrets
+    rng, right = random.Random(0), 0
     for _ in range(1000):
         words = conversation(rng, Tools("add", None)).split()
         _, a, _, b = words[:4]

@@ -18,7 +18,7 @@ HOLD += "with claimed(Path(sys.argv[1])):\n    print('held', flush=True); sys.st
 def test_a_folder_belongs_to_one_process(tmp_path):
     """A second process gets an error with the owner; when the first has ended in any way, the folder is free."""
     folder = tmp_path / "new" / "art"
-    with subprocess.Popen(  # noqa: S603 - our own module
+    with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as first:
         assert first.stdout.readline() == b"held\n"

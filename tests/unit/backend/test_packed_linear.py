@@ -85,9 +85,7 @@ def test_a_cpu_that_cannot_reorder_bfloat16_computes_from_the_weights():
         "    print(tuple(layer(x).shape))\n"
     )
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"}
-    done = subprocess.run(  # noqa: S603 - our own interpreter and text
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout == "(3, 192)\n", done.stderr
 
 
@@ -148,9 +146,7 @@ def test_memory_that_was_used_before_is_not_held_by_reordered_weights():
 
     A process of its own has a heap that no other test has used.
     """
-    done = subprocess.run(  # noqa: S603 - our own interpreter and text
-        [sys.executable, "-c", RESIDENT], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", RESIDENT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < -(2**27)
 

@@ -15,7 +15,7 @@ REQUESTS = 6
 
 def requests(family):
     """Short prompts of which some begin alike; a function of the family."""
-    random = Random(family)  # noqa: S311 - test data
+    random = Random(family)
     begins = [[random.randrange(250) for _ in range(length)] for length in (3, 20)]
     made = []
     for number in range(REQUESTS):

@@ -259,8 +259,8 @@ def test_what_an_agent_prints_leaves_the_json_alone(capsys, keep_stdout):
     """Frameworks print banners; with `keep_stdout` these go to stderr, and stdout has the command's own output."""
 
     async def agent() -> str:
-        print("LiteAgent started")  # noqa: T201 - as frameworks do
+        print("LiteAgent started")
         return "{}"
 
-    print(event_loop.run(agent(), keep_stdout=keep_stdout))  # noqa: T201 - the command's output
+    print(event_loop.run(agent(), keep_stdout=keep_stdout))
     assert capsys.readouterr() == (("{}\n", "LiteAgent started\n") if keep_stdout else ("LiteAgent started\n{}\n", ""))

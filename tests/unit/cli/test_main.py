@@ -116,7 +116,7 @@ def test_a_missing_extra_is_an_error_with_its_command(tmp_path):
     config = tmp_path / "config.yml"
     config.write_text("llms: {student: {_type: local, model: models/none}}")
     without_torch = "import sys; sys.modules['torch'] = None; from nat.cli.main import run_cli; run_cli()"
-    shown = subprocess.run(  # noqa: S603 - our own command
+    shown = subprocess.run(
         [sys.executable, "-c", without_torch, "run", f"--config_file={config}", "--input=x"],
         capture_output=True,
         text=True,
@@ -173,7 +173,7 @@ main.run_cli()
 def test_prints_and_log_lines_come_in_order_through_a_pipe():
     """What an agent prints is not held back behind the log, which is unbuffered."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    shown = subprocess.run(  # noqa: S603 - our own command
+    shown = subprocess.run(
         [sys.executable, "-c", PRINTS, "talk"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -190,4 +190,4 @@ def test_a_signal_before_the_command_has_begun(command, code):
     """A run that SIGTERM ends while modules are imported goes on later, as one that it ends at any other time."""
     program = f"import os, sys; from nat.cli import main; sys.argv = ['nat', {command!r}]; "
     program += "main.exit_code = lambda _: os.kill(os.getpid(), 15); main.run_cli()"
-    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == code  # noqa: S603 - ours
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == code

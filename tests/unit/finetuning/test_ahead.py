@@ -166,7 +166,7 @@ def test_no_trained_token_is_older_than_the_bound(bound, rollouts, updates, lag,
 @pytest.mark.parametrize("bound", [1, 2, 3])
 def test_rollouts_are_played_as_far_ahead_as_the_bound_allows(tmp_path, bound):
     """Beside a slow learner, so many epochs are begun with the weights of the first one; then they wait for weights."""
-    world = World(Random(0), slowest_rollout=0, slowest_update=0, lag=0)  # noqa: S311 - durations
+    world = World(Random(0), slowest_rollout=0, slowest_update=0, lag=0)
     world.update_turns = 200
     epochs = asyncio.run(epochs_of(world, tmp_path, bound))
     assert world.begun == [(epoch, max(0, epoch - bound)) for epoch in range(EPOCHS)]

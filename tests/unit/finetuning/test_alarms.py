@@ -149,7 +149,7 @@ def test_entropy_may_fall_where_the_reward_rises(reward, expected):
 @pytest.mark.parametrize("seed", range(20))
 def test_the_entropy_of_a_run_that_learns_falls_without_an_alarm(seed):
     """Neither a single low reward nor a single low entropy is one: means are compared, by their standard error."""
-    rng = Random(seed)  # noqa: S311 - draws of a test
+    rng = Random(seed)
     epochs = []
     for number in range(60):
         mean = 0.9 - 0.5 * exp(-number / 20)

@@ -12,7 +12,7 @@ from nat.runs.records import BestEpoch, BestMeasure
 
 def played(seed, chances, count):
     """One validation for each chance of solving an example."""
-    rng = Random(seed)  # noqa: S311 - a simulation
+    rng = Random(seed)
     return [
         validation_record(epoch, {str(n): float(rng.random() < chance) for n in range(count)})
         for epoch, chance in enumerate(chances)

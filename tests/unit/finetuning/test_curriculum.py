@@ -24,7 +24,7 @@ def begin(settings):
 
 
 def chosen(groups, settings, *, epoch=0, state=None):
-    return select(groups, state or begin(settings), settings, epoch=epoch, rng=Random(0))  # noqa: S311 - a test's dice
+    return select(groups, state or begin(settings), settings, epoch=epoch, rng=Random(0))
 
 
 def means(selection):
@@ -96,7 +96,7 @@ def test_the_subsample_counts_all_groups_with_signal():
 def test_the_subsample_is_drawn_with_the_generator():
     """Each group is drawn sometimes; if all fit, nothing is drawn and the generator is unchanged."""
     settings = config(initial_percentile=1.0, random_subsample=0.3)
-    dice = Random(0)  # noqa: S311 - a test's dice
+    dice = Random(0)
     drawn = [select(GROUPS, begin(settings), settings, epoch=0, rng=dice)[0] for _ in range(30)]
     assert {mean for selection in drawn for mean in means(selection)} == {0.9, 0.5, 0.1}
     before = dice.getstate()
@@ -118,7 +118,7 @@ def test_without_a_minimum_equal_groups_are_still_left_out():
     """Equal groups would rank first without a signal; they stay if the algorithm compares across groups."""
     groups, settings = groups_of((1.0, 1.0), (0.0, 0.2)), config(initial_percentile=0.5, min_reward_diff=0.0)
     assert means(chosen(groups, settings)[0]) == [0.1]
-    selection, _ = select(groups, begin(settings), settings, epoch=0, rng=Random(0), across_groups=True)  # noqa: S311 - a test's dice
+    selection, _ = select(groups, begin(settings), settings, epoch=0, rng=Random(0), across_groups=True)
     assert means(selection) == [1.0]
 
 

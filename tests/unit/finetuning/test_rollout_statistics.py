@@ -16,7 +16,7 @@ def said(example, output, reward, **fields):
 
 def answered(score, rollouts=4000, seed=0):
     """Rollouts of ten examples with five possible answers; `score` gets answer and random generator."""
-    random = Random(seed)  # noqa: S311 - a simulation
+    random = Random(seed)
     answers = [(str(random.randrange(10)), random.randrange(5)) for _ in range(rollouts)]
     return [said(example, str(answer), score(answer, random)) for example, answer in answers]
 

@@ -19,7 +19,7 @@ def scores(*values):
 
 def games(seed, share, count=100):
     """Wins and losses of `count` games with win probability `share`."""
-    generator = Random(seed)  # noqa: S311 - statistics, not secrets
+    generator = Random(seed)
     return scores(*(float(generator.random() < share) for _ in range(count)))
 
 
@@ -186,7 +186,7 @@ NULLS = [normal, heavy_tailed, mostly_zero, binary]
 
 def missed(draw, mean, count, scale=None):
     """Share of the simulated intervals that exclude the true mean."""
-    rng = Random(f"{draw.__name__} {count}")  # noqa: S311 - statistics, not secrets
+    rng = Random(f"{draw.__name__} {count}")
     wrong = 0
     for _ in range(RUNS):
         differences = [draw(rng) for _ in range(count)]

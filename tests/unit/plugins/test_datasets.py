@@ -133,7 +133,7 @@ def test_missing_file_is_named(tmp_path: Path, read):
 def test_parquet_keeps_the_types_it_declares(tmp_path: Path):
     """A text column of digits stays text, and a null in an integer column makes no floats."""
     pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet  # noqa: PLC0415 - optional
+    from pyarrow import parquet
 
     table = pyarrow.table({"id": ["0042", "1e3"], "answer": pyarrow.array([7, None], type=pyarrow.int64())})
     parquet.write_table(table, tmp_path / "a.parquet")

@@ -15,7 +15,7 @@ TOOLS = [{"type": "function", "function": {"name": "look"}}]
 
 def conversation(turns: int, *, anew: int) -> list[LLMCall]:
     """Calls that each continue the one before, but for those that begin with other tokens after so many."""
-    random, messages, ids, calls = Random(0), [], [], []  # noqa: S311 - words
+    random, messages, ids, calls = Random(0), [], [], []
     for turn in range(turns):
         text = [random.randrange(50_000) for _ in range(50)]
         messages = [*messages, {"role": "user", "content": str(text)}]

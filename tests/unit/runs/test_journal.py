@@ -313,7 +313,7 @@ def test_kill_9_loses_no_committed_record(tmp_path, acknowledged):
     path = [entry for entry in sys.path if entry]
     environment = {"PYTHONPATH": ":".join(path)}
     command = [sys.executable, "-c", WRITER, str(run_dir)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:  # noqa: S603 - our own
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
         seen = [child.stdout.readline() for _ in range(acknowledged)]
         child.kill()
     assert seen == [f"{epoch}\n" for epoch in range(acknowledged)]

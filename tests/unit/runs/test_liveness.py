@@ -40,9 +40,7 @@ def test_who_looks_does_not_keep_a_run_from_going_on(tmp_path):
 
 def test_a_killed_process_is_not_alive(tmp_path):
     """The system releases the lock, however the process ends."""
-    process = subprocess.Popen(  # noqa: S603 - our own interpreter and text
-        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     with process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"

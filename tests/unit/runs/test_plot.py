@@ -121,7 +121,7 @@ def test_matplotlib_is_imported_only_to_draw():
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     environment = {"PYTHONPATH": ":".join(entry for entry in sys.path if entry)}
-    done = subprocess.run([sys.executable, "-c", code], check=False, env=environment)  # noqa: S603 - our own
+    done = subprocess.run([sys.executable, "-c", code], check=False, env=environment)
     assert done.returncode == 0
 
 

@@ -225,6 +225,6 @@ try:
 except Exception as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - our own interpreter and text
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "needs the package pandas" in done.stdout
     assert "nat-finetuning-harness[notebook]" in done.stdout

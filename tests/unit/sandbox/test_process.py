@@ -155,7 +155,7 @@ input()
 @pytest.mark.parametrize("busy", ["", "1"], ids=["idle", "busy"])
 def test_a_child_ends_after_its_parent(busy):
     """Its socket is closed, or the kernel ends it at its limit of processor time, though nobody reads its answer."""
-    parent = subprocess.Popen(  # noqa: S603 - our own interpreter and text
+    parent = subprocess.Popen(
         [sys.executable, "-c", ORPHAN],
         env={**os.environ, "BUSY": busy},
         stdin=subprocess.PIPE,

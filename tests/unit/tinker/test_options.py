@@ -27,7 +27,7 @@ def test_the_defaults_fit_the_official_clients():
         ({"keep_last": 3}, "keep_last: no effect with protocol"),
         ({"all_weights": True, "load_in_4bit": True}, "all_weights: those of four bits cannot be trained"),
         ({"engine": "vllm"}, "engine vllm: protocol serves several models"),
-        ({"host": "0.0.0.0"}, "key"),  # noqa: S104 - refused
+        ({"host": "0.0.0.0"}, "key"),
     ],
 )
 def test_what_does_not_fit_is_refused(fields, finding):

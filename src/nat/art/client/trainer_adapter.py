@@ -138,7 +138,7 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
     async def status(self, ref: TrainingJobRef) -> TrainingJobStatus:
         return self._job(ref).status
 
-    async def wait_until_complete(self, ref: TrainingJobRef, poll_interval: float = 10.0) -> TrainingJobStatus:  # noqa: ARG002 - nothing is polled: the job ends when its stream does
+    async def wait_until_complete(self, ref: TrainingJobRef, poll_interval: float = 10.0) -> TrainingJobStatus:
         """Wait for the end of the stream; canceling the wait cancels the job."""
         job = self._job(ref)
         try:
@@ -160,7 +160,7 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         """Keep the newest step of the model when old checkpoints are deleted on the server."""
         return KeptCheckpoint(name=await self._session.keep_best())
 
-    async def export_best(self, name: str) -> Path | None:  # noqa: ARG002 - the weights stay on the server
+    async def export_best(self, name: str) -> Path | None:
         return None
 
     async def served_model(self) -> ServedModel | None:

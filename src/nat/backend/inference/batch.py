@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own convention
+import torch.nn.functional as F
 from torch import Tensor
 
 from nat.backend.attention import PackedRows, PaddedQueries, Window, planned_length, similar
@@ -131,7 +131,7 @@ class StepBatch:
             parts.append(chunk.attend(layer, query_HTD, *self.computed[chunk.slot][layer], scale, window))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _decode(  # noqa: PLR0917 - attention's own arguments
+    def _decode(
         self, layer: int, query_HBD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: Window
     ) -> Tensor:
         batch = query_HBD.shape[1]

@@ -28,7 +28,7 @@ class KvBudget:
     def fits(self, running: Several[Sequence], joining: Sequence | None = None) -> bool:
         """True if the prompts and next tokens of these sequences fit; a sequence alone always does."""
         sequences = [*running] if joining is None else [*running, joining]
-        if len(sequences) < 2:  # noqa: PLR2004 - two are not alone
+        if len(sequences) < 2:
             return True
         if joining is not None and sum(s.num_reported for s in sequences) > _MAX_REPORTED:
             return False

@@ -109,7 +109,7 @@ class AfterNodes:
         self._device = device
         self._queries: PaddedQueries | None = None
 
-    def attend(  # noqa: PLR0917 - attention's own arguments
+    def attend(
         self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, scale: float | None, window: Window
     ) -> Tensor:
         """Attention output [T, H, D] of the chunk's tokens, whose own keys and values are given."""
@@ -125,7 +125,7 @@ class AfterNodes:
         log_sum_PHT = torch.stack([log_sum.reshape(shape) for _, log_sum in found])
         return _average(out_PHTD, log_sum_PHT).transpose(0, 1)
 
-    def _in_window(  # noqa: PLR0917 - attention's own arguments
+    def _in_window(
         self,
         earlier: Sequence[tuple[Tensor, Tensor]],
         query_HTD: Tensor,

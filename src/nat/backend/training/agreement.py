@@ -67,7 +67,7 @@ class Agreement:
     def measure_rounding(self, rows: Sequence[Row], config: TrainingConfig) -> None:
         """Compare the learner with our own sampler, once, while both have the same weights; not in float32."""
         if self._rounding is None:
-            drawn = endings(drawn_rows(rows, Random(config.seed)), _DECODED)  # noqa: S311 - a sample, not a secret
+            drawn = endings(drawn_rows(rows, Random(config.seed)), _DECODED)
             seen = difference(drawn, self._score(drawn, config), served_logprobs(self._policy, drawn, _DECODED + 1))
             self._policy.linears.forget()
             self._rounding = seen.mean

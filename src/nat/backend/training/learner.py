@@ -271,7 +271,7 @@ class Learner:
             logger.info("tokens of the weights %s are not compared: they were gone with a restart", ", ".join(lost))
         for version in versions:
             own = [row for row in rows if version in (row.policy_versions or ())]
-            drawn = drawn_rows(own, Random(f"{config.seed}/{self.step}/earlier"))  # noqa: S311 - a sample, not a secret
+            drawn = drawn_rows(own, Random(f"{config.seed}/{self.step}/earlier"))
             with pair.earlier(version):
                 scored = self._passes.score(drawn, config)
             seen = earlier_difference(drawn, version, scored)
@@ -440,7 +440,7 @@ class Learner:
         config, algorithm = update.resolved.config, update.resolved.algorithm
         advantages = algorithm.sequence_loss is None and algorithm.teacher_advantage is None
         sampled = [row for row in rows if None not in row.sampler_logprobs]
-        drawn = drawn_rows(sampled, Random(f"{config.seed}/{self.step}/kl"))  # noqa: S311 - a sample, not a secret
+        drawn = drawn_rows(sampled, Random(f"{config.seed}/{self.step}/kl"))
         if not drawn:
             return Moved({})
         packed, share, shortened = self._passes.pack(drawn, config), 1.0, 0

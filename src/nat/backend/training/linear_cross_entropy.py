@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own convention
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -42,7 +42,7 @@ class _LinearScores(torch.autograd.Function):
     """Its last argument says whether gradients are on, which `forward` itself cannot see."""
 
     @staticmethod
-    def forward(  # noqa: PLR0917 - torch passes them by position
+    def forward(
         ctx: Any,
         hidden_KH: Tensor,
         weight_VH: Tensor,

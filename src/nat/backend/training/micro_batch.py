@@ -42,7 +42,7 @@ def optimizer_steps(rows: Sequence[Row], config: TrainingConfig, step: int = 0) 
     """
     steps: list[list[Row]] = []
     for number in range(config.num_iterations):
-        random = Random(f"{config.seed}/{step}/{number}")  # noqa: S311 - an order, not a secret
+        random = Random(f"{config.seed}/{step}/{number}")
         if config.tokens_per_step is not None:
             steps += _steps_of_tokens(rows, config.tokens_per_step, random)
         else:

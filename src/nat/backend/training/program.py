@@ -126,7 +126,7 @@ def _running(
     by = [*SUPERVISED, os.devnull, str(output)] if linux else [sys.executable, "-P", "-m", _ORPHANS]
     # Of a supervisor, stdout says how the program has ended.
     with log.open("wb") as stderr, nullcontext(subprocess.PIPE) if linux else output.open("wb") as stdout:
-        process = subprocess.Popen(  # noqa: S603 - the user's command
+        process = subprocess.Popen(
             [*by, *arguments],
             stdin=subprocess.PIPE,
             stdout=stdout,

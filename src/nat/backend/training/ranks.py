@@ -154,7 +154,7 @@ class Ranks:
         ours, theirs = Pipe()
         log = self._logs / f"rank_{rank}.log"
         with theirs, private_log(log) as file:
-            process = subprocess.Popen(  # noqa: S603 - our own module
+            process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "nat.backend.training.follower", str(theirs.fileno())],
                 stdin=subprocess.PIPE,
                 stdout=file,

@@ -26,11 +26,11 @@ def private_folder(place: Path | None = None) -> Iterator[Path]:
     """Lend a new folder for the socket; in `place`, or the folder for temporary files, if its path is short enough."""
     place = place or Path(tempfile.gettempdir())
     short = len(os.fsencode(place)) <= _SHORT_BYTES
-    with _locked_folder(_SOCKET, place if short else Path("/tmp")) as folder:  # noqa: S108 - only this user can open it
+    with _locked_folder(_SOCKET, place if short else Path("/tmp")) as folder:
         yield folder
 
 
-def folder_with_room(size: int, fallback: Path, shared_memory: Path = Path("/dev/shm")) -> Path:  # noqa: S108
+def folder_with_room(size: int, fallback: Path, shared_memory: Path = Path("/dev/shm")) -> Path:
     """Give the shared memory if twice `size` bytes are free there, else `fallback`."""
     if shared_memory.is_dir() and shutil.disk_usage(shared_memory).free >= 2 * size:
         return shared_memory

@@ -21,7 +21,7 @@ KILLED = 128 + signal.SIGKILL
 
 def main(command: list[str]) -> int:
     """Run the command; returns its exit code, or 128 plus the signal that ended it."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)  # noqa: S603 - the user's command
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(process.pid, signal.SIGTERM))  # the rest follows its end
     threading.Thread(target=_end_with_stdin, args=(process.pid,), daemon=True).start()
     code = process.wait()

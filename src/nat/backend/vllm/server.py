@@ -137,7 +137,7 @@ class OwnServer:
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("ab") as log:
             self._log_start = log.tell()
-            self._process = subprocess.Popen(  # noqa: S603 - the user's command
+            self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "nat.backend.vllm.guard", *self._command],
                 stdin=subprocess.PIPE,
                 stdout=log,

@@ -60,7 +60,7 @@ def serve_command(*, revision: str | None, **given: object) -> None:
     options = checked({name: value for name, value in given.items() if value is not None}, os.environ)
     pipe = handover_pipe(with_folder(options, revision), os.environ)
     command = [*python_module("nat.backend"), str(pipe)]
-    os.execve(sys.executable, command, backend_environment(os.environ))  # noqa: S606 - our own interpreter
+    os.execve(sys.executable, command, backend_environment(os.environ))
 
 
 def with_folder(options: ServeOptions, revision: str | None) -> ServeOptions:
@@ -110,5 +110,5 @@ def handover_pipe(options: ServeOptions, environment: Mapping[str, str]) -> int:
     reads, writes = os.pipe()
     os.write(writes, line)
     os.close(writes)
-    os.set_inheritable(reads, True)  # noqa: FBT003 - the library's signature
+    os.set_inheritable(reads, True)
     return reads

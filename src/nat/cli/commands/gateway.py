@@ -33,7 +33,7 @@ def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], *
     POST /rollouts opens a rollout.
     """
     check_installed("nat gateway serve", "uvicorn", "httptools", "prometheus_client")
-    from nat.gateway.serve import serve  # noqa: PLC0415 - the server comes with the `serve` extra only
+    from nat.gateway.serve import serve
 
     stated = {name: value for name, value in given.items() if value is not None}
     options = checked_options(GatewayOptions, stated, command="nat gateway serve")

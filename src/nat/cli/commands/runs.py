@@ -137,7 +137,7 @@ def compare_command(a: str, b: str, output_dir: Path | None, *, as_json: bool) -
 def report_command(run: str, output: Path | None, output_dir: Path | None) -> None:
     """Write a run as one HTML file to send: its pictures, findings and some rollouts. It loads nothing else."""
     check_installed("nat runs report", "jinja2", extra="ui")
-    from nat.dashboard.report_file import report_html  # noqa: PLC0415 - its library comes with the extra `ui` only
+    from nat.dashboard.report_file import report_html
 
     folder = find_run(run, output_dir)
     with reading(folder) as journal:

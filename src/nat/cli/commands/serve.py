@@ -21,7 +21,7 @@ _NEEDED = ("fastapi", "prometheus_client", "uvicorn")
 def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], **given: object) -> None:
     """Serve a workflow over HTTP: /generate, /chat, /v1/chat/completions. API reference: /docs."""
     check_installed("nat serve", *_NEEDED)
-    from nat.front_end.serve import serve  # noqa: PLC0415 - FastAPI comes with the `serve` extra only
+    from nat.front_end.serve import serve
 
     stated = {name: value for name, value in given.items() if value is not None}
     options = checked_options(FrontEndOptions, stated, command="nat serve")

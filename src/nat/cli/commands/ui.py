@@ -24,7 +24,7 @@ def ui_command(folder: Path | None, port: int) -> None:
     whoever has the link; they change no run.
     """
     check_installed("nat ui", *_NEEDED, extra="ui")
-    from nat.dashboard.serve import serve  # noqa: PLC0415 - its libraries come with the extra `ui` only
+    from nat.dashboard.serve import serve
 
     event_loop.run(serve(folder, port, _greet))
 

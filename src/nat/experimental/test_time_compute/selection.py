@@ -39,9 +39,9 @@ class Selector(StrategyBase):
     async def ainvoke(
         self,
         items: list[TTCItem],
-        original_prompt: str | None = None,  # noqa: ARG002 - the interface of strategies
-        agent_context: str | None = None,  # noqa: ARG002 - likewise
-        **kwargs: Any,  # noqa: ARG002 - likewise
+        original_prompt: str | None = None,
+        agent_context: str | None = None,
+        **kwargs: Any,
     ) -> list[TTCItem]:
         return self.select(items)
 

@@ -110,7 +110,7 @@ def _gap(window: Window) -> float | None:
     """Held-out score before training less the reward of the first epoch, in standard errors over the examples."""
     first, before = window.epochs[0], window.scored[0]
     played = [] if first.relative or first.epoch != before.epoch else list(first.examples.values())
-    if len(played) < 2:  # noqa: PLR2004 - a variance takes two
+    if len(played) < 2:
         return None
     spread = first.metrics.get("reward/std", 0.0)  # of single rollouts, as the held-out ones are
     error = sqrt(variance(played) / len(played) + spread**2 / len(before.rewards))

@@ -25,7 +25,7 @@ SHOWN = 3
 )
 def reward_alone_rises(window: Window, _bound: float) -> Seen | None:
     run = window.run
-    if window.relative or len(run) < 2:  # noqa: PLR2004 - a change takes two
+    if window.relative or len(run) < 2:
         return None
     first, last = first_third(run), last_third(run)
     reward = change(first, last)

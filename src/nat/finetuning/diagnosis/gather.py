@@ -184,7 +184,7 @@ def _completed(epoch: EpochRecord, journal: Journal) -> EpochRecord:
 
 def _unseen(journal: Journal, validations: Sequence[ValidationRecord], first: int) -> tuple[float | None, float | None]:
     """Shares of unseen words, of the held-out examples and between those in training."""
-    if len(validations) < 2:  # noqa: PLR2004 - held-out scores are compared from two on
+    if len(validations) < 2:
         return None, None
     held_out = journal.prompts(Phase.VALIDATION, validations[0].epoch)
     return unseen_words(held_out, journal.prompts(Phase.TRAIN, first))

@@ -54,7 +54,7 @@ class Trend:
 
 def trend_of(epochs: Sequence[EpochRecord]) -> Trend | None:
     """The mean reward in the first and the last third; None with fewer than two epochs."""
-    if len(epochs) < 2:  # noqa: PLR2004 - a trend takes two
+    if len(epochs) < 2:
         return None
     return replace(change(first_third(epochs), last_third(epochs)), highest=max(e.max_reward for e in epochs))
 

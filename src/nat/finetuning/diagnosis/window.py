@@ -235,7 +235,7 @@ class Window:
     @cached_property
     def held_out(self) -> Comparison | None:
         """The first validation against the last; None without two that share an example."""
-        if len(self.scored) < 2:  # noqa: PLR2004 - a comparison takes two
+        if len(self.scored) < 2:
             return None
         before, after = self.scored[0].distinct, self.scored[-1].distinct
         first, last = ({key for key, score in each.items() if score is not None} for each in (before, after))

@@ -22,7 +22,7 @@ _BIND = "bind_components(trajectory_builder, trainer_adapter)"
 class Trainer(ABC):
     """Abstract: coordinates builder and adapter over the epochs."""
 
-    def __init__(self, trainer_config: TrainerConfig, **kwargs: Any) -> None:  # noqa: ARG002 - the guide's signature
+    def __init__(self, trainer_config: TrainerConfig, **kwargs: Any) -> None:
         self.trainer_config = trainer_config
         # The guide's signature: all of these are set by `bind_components` and `initialize`.
         self.run_config: FinetuneConfig = None  # type: ignore[assignment]
@@ -77,7 +77,7 @@ class Trainer(ABC):
         """Save or show the metrics of an epoch."""
         raise NotImplementedError
 
-    async def run_validation_evaluation(self, epoch: int, run_id: str) -> dict[str, Any]:  # noqa: ARG002 - the guide's signature
+    async def run_validation_evaluation(self, epoch: int, run_id: str) -> dict[str, Any]:
         """Play the validation dataset with the weights after `epoch` epochs; failures are counted, not scored.
 
         Keys: avg_reward, min_reward, max_reward, num_examples, num_failed, scores (example id → score or

@@ -80,7 +80,7 @@ class TrainerAdapter(ABC):
         """
         raise NotImplementedError
 
-    async def token_mismatch(self, ref: TrainingJobRef) -> Sequence[RowMismatch]:  # noqa: ARG002 - for those who override it
+    async def token_mismatch(self, ref: TrainingJobRef) -> Sequence[RowMismatch]:
         """How far the learner was from the sampler in the rows of a job; empty if the backend does not report it.
 
         Called once for each completed job, before the next one is submitted.
@@ -96,11 +96,11 @@ class TrainerAdapter(ABC):
         """Likely mistakes that the backend has told of, in whole sentences; asked once, after `initialize`."""
         return ()
 
-    async def forecast(self, request: ForecastRequest) -> TrainingForecast | None:  # noqa: ARG002 - for those who override it
+    async def forecast(self, request: ForecastRequest) -> TrainingForecast | None:
         """What training would take on this machine, with the adapter's settings; None if the server is elsewhere."""
         return None
 
-    async def export_model(self, name: str) -> Path | None:  # noqa: ARG002 - for those who override it
+    async def export_model(self, name: str) -> Path | None:
         """Write the trained model under that name; None if the backend keeps it."""
         return None
 

@@ -68,7 +68,7 @@ class TrajectoryBuilder(ABC):
         """Wait for the rollouts of `start_run` and return their trajectories."""
         raise NotImplementedError
 
-    async def compute_reward(self, output_item: EvalOutputItem, meta: dict[str, Any] | None = None) -> float:  # noqa: ARG002 - for those who override it
+    async def compute_reward(self, output_item: EvalOutputItem, meta: dict[str, Any] | None = None) -> float:
         """The evaluator's score; 0.0 without one, so call it only for scored items.
 
         Raises:
@@ -92,7 +92,7 @@ class TrajectoryBuilder(ABC):
     def go_on_from(self, journal: Journal) -> None:  # noqa: B027 - optional
         """Called after `initialize`: learn what a builder remembers of the epochs that the run has finished."""
 
-    def rollouts(self, run_id: str) -> Sequence[RolloutRecord]:  # noqa: ARG002 - for those who override it
+    def rollouts(self, run_id: str) -> Sequence[RolloutRecord]:
         """All rollouts of the last `finalize`, including those left out; empty if the builder keeps no records."""
         return ()
 

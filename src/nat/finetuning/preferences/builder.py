@@ -47,7 +47,7 @@ class DPOTrajectoryBuilder(TrajectoryBuilder):
         self.evaluation_runs: dict[str, asyncio.Task[EvaluationRunOutput]] = {}
         self._collected: dict[str, Collected] = {}
 
-    async def start_run(self, run_id: str, meta: dict[str, Any] | None = None) -> None:  # noqa: ARG002 - the guide's signature
+    async def start_run(self, run_id: str, meta: dict[str, Any] | None = None) -> None:
         """Launch one pass over the dataset.
 
         Raises:

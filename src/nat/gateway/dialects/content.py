@@ -86,4 +86,4 @@ def schema_format(name: str, schema: Any, **others: Any) -> Body:
 
 def _excerpt(value: Any) -> str:
     text = redact(repr(value))
-    return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004  # an excerpt of one line
+    return text if len(text) <= 80 else f"{text[:77]}..."  # an excerpt of one line

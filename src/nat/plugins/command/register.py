@@ -19,10 +19,10 @@ KEPT_FOLDERS = "folders"
 async def command(config: CommandConfig, builder: Builder) -> AsyncGenerator[FunctionInfo, None]:
     """Listen on a free port of this machine, and run the program for each input."""
     check(config)
-    from nat.gateway.access import Keyring  # noqa: PLC0415 - likewise
-    from nat.gateway.app import GatewayApp  # noqa: PLC0415 - the HTTP library takes a second to import
-    from nat.http.server import listening  # noqa: PLC0415 - the server comes with the `serve` extra only
-    from nat.plugins.command.workflow import CommandWorkflow  # noqa: PLC0415 - as above
+    from nat.gateway.access import Keyring
+    from nat.gateway.app import GatewayApp
+    from nat.http.server import listening
+    from nat.plugins.command.workflow import CommandWorkflow
 
     keep_memory_private()  # the program runs as the same user and could read our environment
     upstream = await builder.get_llm(config.llm, wrapper_type=WRAPPER_TYPE)

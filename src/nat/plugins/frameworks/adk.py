@@ -62,7 +62,7 @@ class AdkTool(BaseTool):
             name=self.name, description=self.description, parameters_json_schema=self._tool.parameters
         )
 
-    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:  # noqa: ARG002 - ADK's own
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """The result, or the error in the form of ADK's own tools; an exception would end the agent."""
         try:
             return to_jsonable_python(await self._tool.call(args), fallback=str)

@@ -57,7 +57,7 @@ class FunctionAsTool(BaseTool[BaseModel, Any]):
         super().__init__(args_type=tool.schema, return_type=str, name=tool.name, description=tool.description)
         self._tool = tool
 
-    async def run(self, args: BaseModel, cancellation_token: CancellationToken) -> str:  # noqa: ARG002 - AutoGen's
+    async def run(self, args: BaseModel, cancellation_token: CancellationToken) -> str:
         return as_text(await self._tool.call(args.model_dump(exclude_unset=True, by_alias=True)))
 
 

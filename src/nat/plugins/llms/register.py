@@ -16,7 +16,7 @@ from nat.registry.decorators import register_llm_client, register_tool_wrapper
 @register_llm_client(config_type=OpenAIModelConfig, wrapper_type=LLMFrameworkEnum.OPENAI)
 async def openai_client(config: OpenAIModelConfig, builder: Builder) -> AsyncGenerator[Any, None]:
     """An AsyncOpenAI with the model's name in `model_name`."""
-    from nat.plugins.llms.client import open_client  # noqa: PLC0415 - the SDK takes a second to import
+    from nat.plugins.llms.client import open_client
 
     async with open_client(config, llm_name=builder.llm_name) as client:
         yield client
@@ -31,7 +31,7 @@ def openai_tool(name: str, fn: Function, _builder: Builder) -> OpenAITool:
 @register_llm_client(config_type=OpenAIModelConfig, wrapper_type=LLMFrameworkEnum.OPENAI_SYNC)
 async def openai_sync_client(config: OpenAIModelConfig, builder: Builder) -> AsyncGenerator[Any, None]:
     """An OpenAI with the model's name in `model_name`."""
-    from nat.plugins.llms.client import open_sync_client  # noqa: PLC0415 - the SDK takes a second to import
+    from nat.plugins.llms.client import open_sync_client
 
     with open_sync_client(config, llm_name=builder.llm_name) as client:
         yield client
@@ -46,7 +46,7 @@ def openai_sync_tool(name: str, fn: Function, _builder: Builder) -> SyncOpenAITo
 @register_llm_client(config_type=OpenAIModelConfig, wrapper_type=WRAPPER_TYPE)
 async def gateway_upstream(config: OpenAIModelConfig, builder: Builder) -> AsyncGenerator[Any, None]:
     """An Upstream, for a `nat.gateway.access.RolloutAccess`."""
-    from nat.plugins.llms.upstream import open_upstream  # noqa: PLC0415 - needs packages of the `serve` extra
+    from nat.plugins.llms.upstream import open_upstream
 
     async with open_upstream(config, llm_name=builder.llm_name) as upstream:
         yield upstream

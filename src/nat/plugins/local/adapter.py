@@ -121,7 +121,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
         self._submitted: tuple[str, list[TrainingRow]] | None = None
         """The last job and its rows, until they were compared."""
 
-    async def take_over(self, previous: TrainerAdapter) -> None:  # noqa: ARG002 - the backend has them
+    async def take_over(self, previous: TrainerAdapter) -> None:
         """Begin anew with these settings, on the weights of another adapter of the same LLM."""
         await self._client.begin_phase(self._config.training)
 
@@ -344,7 +344,7 @@ async def trained_provider(config: LocalTrainerAdapterConfig, builder: Builder) 
 
 
 async def _teacher(name: str, builder: Builder) -> "Teacher":
-    from nat.plugins.local.teacher import Teacher  # noqa: PLC0415 - the openai SDK, which registering must not import
+    from nat.plugins.local.teacher import Teacher
 
     config = (await builder.get_llm_provider(name)).config
     if not isinstance(config, OpenAIModelConfig) or config.server_url is None:

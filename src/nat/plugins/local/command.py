@@ -60,7 +60,7 @@ class CommandTrainerAdapter(LocalTrainerAdapter):
             raise ConfigError(findings, hint="correct the path of the program, and leave max_staleness at 0")
         await super().initialize(run_config)
 
-    async def forecast(self, request: ForecastRequest) -> TrainingForecast | None:  # noqa: ARG002 - nobody knows it
+    async def forecast(self, request: ForecastRequest) -> TrainingForecast | None:
         """None: what a program takes is not known."""
         return None
 

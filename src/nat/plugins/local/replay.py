@@ -118,7 +118,7 @@ async def _trained(journal: Journal, update: RecordedUpdate, *, changed: Trainin
 
     The latter matter if the job's own come to others today.
     """
-    from nat.plugins.local.checkpoint_tensors import compared_checkpoints  # noqa: PLC0415 - has numpy
+    from nat.plugins.local.checkpoint_tensors import compared_checkpoints
 
     llm, (before, after) = update.llm, update.steps
     model = (await asyncio.to_thread(local_model, llm.model, llm.revision)).folder

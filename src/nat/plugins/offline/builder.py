@@ -50,7 +50,7 @@ class DatasetTrajectoryBuilder(TrajectoryBuilder):
         """Nothing has to be played."""
         self._started[run_id] = int((meta or {}).get("epoch", 0))
 
-    async def finalize(self, run_id: str, meta: dict[str, Any] | None = None) -> TrajectoryCollection:  # noqa: ARG002 - the guide's signature
+    async def finalize(self, run_id: str, meta: dict[str, Any] | None = None) -> TrajectoryCollection:
         """The rows of the epoch.
 
         Raises:

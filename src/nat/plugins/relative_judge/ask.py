@@ -27,7 +27,7 @@ class ClientAsk:
         self._takes_schema = True
 
     async def __call__(self, messages: Sequence[Message]) -> str:
-        from openai import APIStatusError  # noqa: PLC0415 - heavy, and only a judge that is asked needs it
+        from openai import APIStatusError
 
         if self._takes_schema:
             try:

@@ -69,7 +69,7 @@ class RelativeJudge(GroupEvaluator):
         if (known := self._known.get(key)) is not None:
             return known
         times = self._times_judged[key] = self._times_judged.get(key, -1) + 1
-        rng = Random(f"{self._config.seed} {key} {times}")  # noqa: S311 - an order, not a secret
+        rng = Random(f"{self._config.seed} {key} {times}")
         judged = await self._in_calls(task, attempts, rng)
         if self._config.cache:
             self._known[key] = Judged(judged.scores, ComparisonFacts(reused=1))

@@ -38,10 +38,10 @@ class ServiceConfig(FunctionBaseConfig, name="service"):
 async def service(config: ServiceConfig, builder: Builder) -> AsyncGenerator[FunctionInfo, None]:
     """Listen on the gateway's port, check that the service is there, and send it each input."""
     check_installed("service")
-    from nat.gateway.access import Keyring  # noqa: PLC0415 - the HTTP library takes a second to import
-    from nat.gateway.app import GatewayApp  # noqa: PLC0415 - likewise
-    from nat.http.server import bound_socket, listening  # noqa: PLC0415 - the server comes with the `serve` extra only
-    from nat.plugins.service.workflow import ServiceWorkflow, open_client  # noqa: PLC0415 - as above
+    from nat.gateway.access import Keyring
+    from nat.gateway.app import GatewayApp
+    from nat.http.server import bound_socket, listening
+    from nat.plugins.service.workflow import ServiceWorkflow, open_client
 
     def listener() -> socket.socket:
         try:

@@ -130,7 +130,7 @@ class TinkerTrainerAdapter(LocalTrainerAdapter):
             raise ConfigError([seen], hint="leave max_staleness at 0")
         await super().initialize(run_config)
 
-    async def forecast(self, request: ForecastRequest) -> TrainingForecast | None:  # noqa: ARG002 - nobody knows it
+    async def forecast(self, request: ForecastRequest) -> TrainingForecast | None:
         """None: what the server takes is not known."""
         return None
 

@@ -49,7 +49,7 @@ class Comet(Tracker):
         self._experiment: Any = None
 
     def started(self, run: TrackedRun) -> str:
-        import comet_ml  # noqa: PLC0415 - an optional package
+        import comet_ml
 
         logging.getLogger("comet_ml").setLevel(logging.ERROR)  # it warns of what is switched off here
         config, key = self._config, run.tracker_id

@@ -42,8 +42,8 @@ class Mlflow(Tracker):
         self._last_ms: int | None = None
 
     def started(self, run: TrackedRun) -> str:
-        from mlflow import MlflowClient  # noqa: PLC0415 - an optional package
-        from mlflow.entities import Param  # noqa: PLC0415 - likewise
+        from mlflow import MlflowClient
+        from mlflow.entities import Param
 
         client = self._client = MlflowClient(self._config.tracking_uri)
         if run.tracker_id is not None:
@@ -61,7 +61,7 @@ class Mlflow(Tracker):
         return self._id
 
     def epoch(self, point: Point) -> None:
-        from mlflow.entities import Metric  # noqa: PLC0415 - as above
+        from mlflow.entities import Metric
 
         at = self._last_ms = int(point.at.timestamp() * 1000)
         metrics = [Metric(accepted_name(name), value, at, point.number) for name, value in point.metrics.items()]

@@ -44,7 +44,7 @@ class TensorBoard(Tracker):
     def _writer(self) -> Any:
         """The writer of the current file, whose name differs from others of the same second."""
         if self._opened is None:
-            from tensorboardX import SummaryWriter  # noqa: PLC0415 - an optional package
+            from tensorboardX import SummaryWriter
 
             self._opened = SummaryWriter(self._folder, filename_suffix=f".{os.getpid()}.{next(self._files)}")
         return self._opened

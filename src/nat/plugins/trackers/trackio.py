@@ -41,7 +41,7 @@ class Trackio(Tracker):
     def _run(self) -> Any:
         """The run, which is finished after each sending: nothing else stores it at once."""
         if self._opened is None:
-            import trackio  # noqa: PLC0415 - an optional package
+            import trackio
 
             for module in (trackio, trackio.run, trackio.utils):
                 vars(module)["print"] = _logged  # it has no setting for silence, and prints at each opening
@@ -76,7 +76,7 @@ class Trackio(Tracker):
         self._table("verdict", ["name", "value"], rows, int(facts.get("verdict/epochs", 0)))
 
     def artifact(self, artifact: Artifact) -> None:
-        import trackio  # noqa: PLC0415 - as above
+        import trackio
 
         own = trackio.Artifact(f"{self._run.name}-{artifact.name}", type=artifact.kind)
         if artifact.path.is_dir():
@@ -96,7 +96,7 @@ class Trackio(Tracker):
         self.flush()
 
     def _table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int) -> None:
-        import trackio  # noqa: PLC0415 - as above
+        import trackio
 
         self._run.log({name: trackio.Table(columns=list(columns), data=[list(row) for row in rows])}, step=step)
 

@@ -37,7 +37,7 @@ class Wandb(Tracker):
         self._run: Any = None
 
     def started(self, run: TrackedRun) -> str:
-        import wandb  # noqa: PLC0415 - an optional package
+        import wandb
 
         config = self._config
         settings = wandb.Settings(
@@ -80,7 +80,7 @@ class Wandb(Tracker):
     validation = epoch
 
     def rollouts(self, table: RolloutTable) -> None:
-        import wandb  # noqa: PLC0415 - as above
+        import wandb
 
         rows = wandb.Table(columns=list(table.columns), data=[list(row) for row in table.rows], allow_mixed_types=True)
         self._run.log({"epoch": table.epoch, table.name: rows})
@@ -89,7 +89,7 @@ class Wandb(Tracker):
         self._run.summary.update(dict(facts))
 
     def artifact(self, artifact: Artifact) -> None:
-        import wandb  # noqa: PLC0415 - as above
+        import wandb
 
         own = wandb.Artifact(f"{self._run.id}-{artifact.name}", type=artifact.kind)
         if artifact.path.is_dir():

@@ -255,7 +255,7 @@ class Trained:
 
 def connect(options: TinkerRemoteOptions) -> Service:
     """Connect to a server, and check that it has the base model; EngineFailed if it has not, or does not answer."""
-    import tinker  # noqa: PLC0415 - of an extra, which tests of ours do without
+    import tinker
 
     url, key = options.tinker_url.rstrip("/"), options.tinker_api_key
     with _calling(f"connecting to {url}", "look at its log, and at the key of the LLM, `api_key` or TINKER_API_KEY"):

@@ -86,7 +86,7 @@ def _failure(error: BaseException) -> Result:
     """What a client can correct is its own part."""
     message, category = "; ".join(explained(error)), "server"
     if isinstance(error, ApiError):
-        message, category = error.message, "user" if error.status < 500 else "server"  # noqa: PLR2004 - HTTP's border
+        message, category = error.message, "user" if error.status < 500 else "server"
     elif isinstance(error, BackendError):
         message, category = error.in_line, "user"
     return Result(lambda: {"error": message, "category": category})

@@ -329,7 +329,7 @@ def _decompressed(content: bytes, encoding: str) -> bytes:
     """The body without its compression, within the limit of all bodies."""
     if encoding != "zstd" or missing_packages(["zstandard"]):
         raise ApiError(f"content-encoding {encoding!r}: send none; for zstd, {install_hint('tinker')}", status=415)
-    import zstandard  # noqa: PLC0415 - clients compress only if a server tells them to
+    import zstandard
 
     try:
         with zstandard.ZstdDecompressor(max_window_size=MAX_BATCH_BYTES).stream_reader(content) as reader:

@@ -335,7 +335,7 @@ def batch_of_protobuf(body: bytes) -> Batch:
         data = []
         for datum in found.data:
             if not all(chunk.HasField("encoded_text") for chunk in datum.model_input):
-                raise ApiError("model_input has a chunk that is no text", status=422)  # noqa: TRY301 - not ours to wrap
+                raise ApiError("model_input has a chunk that is no text", status=422)
             ids = np.concatenate([np.frombuffer(chunk.encoded_text.tokens, "<i4") for chunk in datum.model_input])
             pairs = ((each.key, each.value) for each in datum.loss_fn_inputs)
             inputs = {k: _vector(np.frombuffer(t.dense, _DTYPES[t.dtype]), list(t.shape), k) for k, t in pairs}

@@ -61,7 +61,7 @@ def test_the_key_is_not_shown():
         ("localhost", "http://localhost:7623"),
         ("10.0.0.5", "http://10.0.0.5:7623"),
         ("gpu-box", "http://gpu-box:7623"),
-        ("0.0.0.0", "http://localhost:7623"),  # noqa: S104 - the guide's own
+        ("0.0.0.0", "http://localhost:7623"),
         ("::1", "http://[::1]:7623"),
     ],
 )

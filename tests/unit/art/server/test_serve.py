@@ -43,7 +43,7 @@ def test_a_taken_port_is_reported_with_its_option(options):
             None,
             ["key: default", "http://127.0.0.1:7623\n", "http://127.0.0.1:8000/v1", 'base_url="http://127.0.0.1:7623"'],
         ),
-        ("0.0.0.0", "mine", ["http://gpu-box:8000/v1", 'base_url="http://art:KEY@gpu-box:7623"']),  # noqa: S104
+        ("0.0.0.0", "mine", ["http://gpu-box:8000/v1", 'base_url="http://art:KEY@gpu-box:7623"']),
     ],
 )
 def test_the_greeting_has_the_addresses(options, host, key, lines):

@@ -1,6 +1,6 @@
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812 - torch's own convention
+import torch.nn.functional as F
 
 from fakes.fake_device import FakeDevice
 from nat.backend.inference.batch import StepBatch

@@ -251,7 +251,7 @@ def test_a_long_chat_leaves_the_slots_to_many_short_ones(loaded):
 @pytest.mark.parametrize("seed", range(6))
 def test_log_probabilities_do_not_depend_on_what_shares_or_waits(tiny_dir, kind, seed):
     """Chats that share beginnings, join, end or are interrupted get the log probabilities of a plain pass."""
-    loaded, random = load_again(tiny_dir(kind)), Random(seed)  # noqa: S311 - a test's lengths
+    loaded, random = load_again(tiny_dir(kind)), Random(seed)
     bound = random.choice([None, 300 * loaded.token_bytes, 500 * loaded.token_bytes])
     limits = {"max_num_seqs": random.choice([3, 9]), "max_step_tokens": random.choice([20, 200])}
     subject = engine(loaded, short_tokens=random.choice([3, 12]), kv_cache_bytes=bound, **limits)

@@ -15,7 +15,7 @@ from nat.backend.lora import LoraSettings
 
 def requests(seed, count=8):
     """Requests of which some begin alike, with several temperatures; a function of the seed."""
-    random = Random(seed)  # noqa: S311 - test data
+    random = Random(seed)
     begins = [[random.randrange(250) for _ in range(length)] for length in (3, 40, 150)]
     made = []
     for number in range(count):
@@ -73,4 +73,4 @@ def check_repeated(loaded, made):
         {"max_num_seqs": 7, "prefix_cache_bytes": 0, "kv_cache_bytes": 400 * loaded.token_bytes},
     ):
         assert answers(loaded, made, order, **limits) == alone
-        Random(str(limits)).shuffle(order)  # noqa: S311 - test data
+        Random(str(limits)).shuffle(order)

@@ -50,7 +50,7 @@ def plain_logprobs(loaded, ids):
 @pytest.mark.parametrize(("family", "continues"), FAMILIES.items())
 def test_chats_that_join_end_and_are_interrupted_are_sampled_as_transformers_computes_them(hybrids, family, continues):
     """Several generations, chunks of prompts, slots that move, cancelled and interrupted requests."""
-    loaded, random = hybrids[family], Random(2)  # noqa: S311 - a test's lengths
+    loaded, random = hybrids[family], Random(2)
     assert loaded.plain.continues == continues
     room = 80 * loaded.token_bytes + 3 * loaded.plain.state_bytes
     subject = engine(loaded, max_num_seqs=4, max_step_tokens=20, kv_cache_bytes=room)

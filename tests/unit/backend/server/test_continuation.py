@@ -38,7 +38,7 @@ class Server:
         self.tokenizer = TOKENIZERS[family]
         self.end = self.tokenizer.eos_token_id
         self.continuations = Continuations(self.tokenizer, **options)
-        self.random = Random(seed)  # noqa: S311 - a repeatable draw
+        self.random = Random(seed)
 
     def ask(self, messages, says=None, *, tools=None, cut=False, sampled=None, session=""):
         """The prompt of the messages; if an answer is given, the tokens of prompt and answer."""

@@ -35,7 +35,7 @@ def of_teacher(row: TrainingRow) -> list[float | None]:
 
 def invented(groups, seed=0):
     """The groups with a teacher's log probabilities that nobody computed."""
-    random = Random(seed)  # noqa: S311 - made-up numbers
+    random = Random(seed)
     return [
         TrainingGroup(
             id=group.id,
@@ -132,7 +132,7 @@ def answers(prompts, drawn, mine, its):
 def test_the_estimate_is_that_of_the_whole_vocabulary(loaded, make_learner):
     """Over many sampled tokens, `teacher_kl` is the reverse KL divergence within four standard errors."""
     teacher = sharper(loaded, 1.3)
-    random = Random(1)  # noqa: S311 - likewise
+    random = Random(1)
     prompts = [[random.randrange(250) for _ in range(12)] for _ in range(4)]
     exact, mine, its = whole_divergence(loaded, teacher, prompts)
     torch.manual_seed(0)
@@ -198,7 +198,7 @@ def test_batches_without_a_teacher_are_refused(loaded):
         make_batch(plain, resolve(TrainingConfig(algorithm="distill")))
     with pytest.raises(UpdateRejected, match="which only distill uses; it is to be trained by 'grpo'"):
         make_batch(invented(plain), resolve(TrainingConfig(algorithm="grpo")))
-    row = random_row(loaded, Random(0), 8)  # noqa: S311 - likewise
+    row = random_row(loaded, Random(0), 8)
     with pytest.raises(ValueError, match=r"2 teacher_logprobs for the 1 tokens of a span"):
         Span(**row.spans[0].model_dump() | {"teacher_logprobs": [None, -1.0]})
 
@@ -210,7 +210,7 @@ def test_the_student_becomes_the_teacher(loaded, make_learner):
         make_learner(student),
         resolve(TrainingConfig(algorithm="distill", warmup_steps=0, num_iterations=1, learning_rate=3e-4)),
     )
-    random, divergences = Random(0), []  # noqa: S311 - likewise
+    random, divergences = Random(0), []
     prompts = [[random.randrange(250) for _ in range(6)] for _ in range(4)]
     for seed in range(30):
         exact, mine, its = whole_divergence(student, teacher, prompts)

@@ -61,7 +61,7 @@ def test_the_weights_are_those_of_the_completed_jobs_alone(folder, adapter, requ
     worker, learner, twin = Worker(Engine(model, policy_version="m@0")), make_learner(model), make_learner(alone)
     saved, ledger = Checkpoints(tmp_path / "checkpoints", keep_last=1), JobLedger(tmp_path / LEDGER)
     jobs = TrainingJobs(worker, learner, saved, ledger, output_dir=tmp_path, save_every=5)
-    random = Random(int(adapter))  # noqa: S311 - made-up jobs
+    random = Random(int(adapter))
     submitted = [random_job(number, alone, random) for number in range(12)]
     requests = [random_request(random) for _ in range(60)]
     for number, job in enumerate(submitted):

@@ -128,7 +128,7 @@ def test_returns_equal_to_the_reward_change_nothing(make_learner, loaded64):
 
 def with_returns(groups, draw=lambda random, _: random.uniform(-1, 1)):
     """The same groups with a return for the first answer of each row, and one for the others."""
-    random = Random(2)  # noqa: S311 - made-up batches
+    random = Random(2)
     text = [g.model_dump() for g in groups]
     for rollout in (rollout for group in text for rollout in group["rollouts"]):
         for row in rollout["rows"]:
@@ -140,7 +140,7 @@ def with_returns(groups, draw=lambda random, _: random.uniform(-1, 1)):
 
 def noisy(groups, by):
     """The same groups with another sampler's log probabilities and a weight for each rollout."""
-    random = Random(1)  # noqa: S311 - made-up batches
+    random = Random(1)
     text = [g.model_dump() for g in groups]
     for group in text:
         for rollout in group["rollouts"]:

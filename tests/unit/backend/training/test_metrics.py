@@ -134,7 +134,7 @@ def test_packed_tokens_are_those_of_the_passes(make_learner, loaded):
 
 def test_approx_kl_samples_long_rows(make_learner, checkpoint, loaded):
     """The mean of k3 over tokens of rows with 512 tokens together, sampled independently of their length."""
-    random = Random(0)  # noqa: S311 - made-up batches
+    random = Random(0)
     lengths = [5, 210, 8, 220, 200, 230]
     groups = [
         TrainingGroup(
@@ -164,14 +164,14 @@ def test_approx_kl_samples_long_rows(make_learner, checkpoint, loaded):
 def test_sampled_rows_represent_all():
     """A sixteenth of the rows, or up to 32 short ones, is sampled independently of length and anew each time."""
     rows = [Row(i, 0, i, [0] * (1000 if i % 4 == 0 else 10), [0], [0], [0.0], [1.0]) for i in range(320)]
-    drawn = [drawn_rows(rows, Random(seed)) for seed in range(50)]  # noqa: S311 - a test's dice
+    drawn = [drawn_rows(rows, Random(seed)) for seed in range(50)]
     assert {len(sample) for sample in drawn} == {20}
     share = sum(len(row.input_ids) == 1000 for sample in drawn for row in sample) / (50 * 20)
     assert share == pytest.approx(0.25, abs=0.05)
     assert len({tuple(row.index for row in sample) for sample in drawn}) == 50
     short = [row for row in rows if len(row.input_ids) == 10]
-    assert len(drawn_rows(short[:40], Random(0))) == 32  # noqa: S311 - a test's dice
-    assert len(drawn_rows(short[:3], Random(0))) == 3  # noqa: S311 - a test's dice
+    assert len(drawn_rows(short[:40], Random(0))) == 32
+    assert len(drawn_rows(short[:3], Random(0))) == 3
 
 
 def test_long_rows_are_probed_at_their_beginning(loaded):
@@ -197,7 +197,7 @@ def test_few_long_rows_are_drawn(loaded):
     (row, *_) = make_batch(random_groups(loaded), resolve(TrainingConfig())).rows
     for length, drawn in ((60, 8), (200, 2), (2000, 1)):
         rows = [replace(row, index=index, group=index, input_ids=[1] * length) for index in range(16)]
-        assert len(drawn_rows(rows, Random(0))) == drawn  # noqa: S311 - a test's dice
+        assert len(drawn_rows(rows, Random(0))) == drawn
 
 
 def test_rows_of_a_group_are_drawn_together(loaded):
@@ -208,7 +208,7 @@ def test_rows_of_a_group_are_drawn_together(loaded):
         replace(row, index=index, group=index // 8, input_ids=[*prompt, index, 2], positions=[60], targets=[2])
         for index in range(64)
     ]
-    drawn = drawn_rows(rows, Random(0))  # noqa: S311 - a test's dice
+    drawn = drawn_rows(rows, Random(0))
     groups = [row.group for row in drawn]
     assert groups == [group for group in dict.fromkeys(groups) for _ in range(4)]
     assert len(drawn) == 7 * 4

@@ -159,7 +159,7 @@ def test_wrong_log_probabilities_of_stale_tokens_fail_the_update(loaded, make_le
     old = sampled_by(random_groups(loaded, seed=1), "m@0")
     learner.update(random_groups(loaded), SETTINGS, pair=pair)
     pair.version = "m@1"
-    random = Random(0)  # noqa: S311 - noise
+    random = Random(0)
     for span in spans_of(old):
         span.logprobs = [value - random.random() for value in span.logprobs]
     with pytest.raises(UpdateRejected, match="the weights m@0 that sampled on the same tokens"):

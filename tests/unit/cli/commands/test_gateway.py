@@ -27,7 +27,7 @@ def config_file(tmp_path):
 
 def test_a_public_host_needs_a_chosen_key(config_file):
     """A generated key is in the log, which is not enough where others can connect."""
-    result = CliRunner().invoke(serve_command, ["--config_file", config_file, "--host", "0.0.0.0"])  # noqa: S104 - refused
+    result = CliRunner().invoke(serve_command, ["--config_file", config_file, "--host", "0.0.0.0"])
     assert isinstance(result.exception, ConfigError)
     assert "NAT_GATEWAY_API_KEY" in str(result.exception)
 
@@ -49,7 +49,7 @@ def test_it_runs_until_it_is_stopped(config_file, given):
         environment["NAT_GATEWAY_API_KEY"] = given
     command = [sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()"]
     command += ["gateway", "serve", "--config_file", config_file, "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)  # noqa: S603 - our own
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     with process:
         try:
             said = "".join(process.stdout.readline() for _ in range(2))

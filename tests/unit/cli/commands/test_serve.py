@@ -31,8 +31,8 @@ def invoked(scripted: ScriptedWorkflow, command, *arguments: str):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--host", "0.0.0.0"), "needs a key that you set: NAT_SERVE_API_KEY"),  # noqa: S104 - refused
-        (("--host", "0.0.0.0", "--api_key", ""), "api_key"),  # noqa: S104 - refused
+        (("--host", "0.0.0.0"), "needs a key that you set: NAT_SERVE_API_KEY"),
+        (("--host", "0.0.0.0", "--api_key", ""), "api_key"),
     ],
 )
 def test_a_public_host_without_a_key_is_refused(tmp_path, arguments, told):

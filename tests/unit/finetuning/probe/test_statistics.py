@@ -33,7 +33,7 @@ POPULATIONS = {
 
 
 def dice(seed: int) -> Random:
-    return Random(seed)  # noqa: S311 - simulations
+    return Random(seed)
 
 
 def played(rng, draw, examples=16, generations=8):

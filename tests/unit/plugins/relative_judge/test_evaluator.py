@@ -12,7 +12,7 @@ from nat.plugins.relative_judge.evaluator import RelativeJudge
 
 
 def judge(faults=Faults(), **options):  # noqa: B008 - a frozen record
-    scripted = ScriptedJudge(faults, Random(1))  # noqa: S311 - a script
+    scripted = ScriptedJudge(faults, Random(1))
     return RelativeJudge(RelativeJudgeConfig(llm_name="judge", **options), scripted), scripted
 
 

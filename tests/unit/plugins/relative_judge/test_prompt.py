@@ -14,7 +14,7 @@ def attempts(*answers, before=()):
 
 
 def shown(*answers, before=()):
-    rng = Random(0)  # noqa: S311 - an order, not a secret
+    rng = Random(0)
     given = attempts(*answers, before=before)
     (system, user), _ = prompt("sort the list", given, rubric="R", max_chars=10_000, rng=rng)
     return system["content"], user["content"]

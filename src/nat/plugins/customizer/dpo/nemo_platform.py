@@ -54,7 +54,7 @@ class NeMoPlatform:
             headers = {"Content-Type": "application/octet-stream"}
             await self._connection.send("PUT", path, content=content, headers=headers)
 
-    async def create_job(self, dataset: Dataset, *, output_model: str, seed: int) -> TrainingJobRef:  # noqa: ARG002 - its jobs have no seed
+    async def create_job(self, dataset: Dataset, *, output_model: str, seed: int) -> TrainingJobRef:
         settings = self._config.hyperparameters
         training = {
             "type": settings.training_type,
@@ -96,7 +96,7 @@ class NeMoPlatform:
     async def cancel(self, job_id: str) -> None:
         await self._connection.send("POST", f"{self._jobs}/{job_id}/cancel")
 
-    async def deploy(self, model: str, run_id: str) -> str:  # noqa: ARG002 - the service's interface
+    async def deploy(self, model: str, run_id: str) -> str:
         raise BackendError(
             f"{model} cannot be deployed from here", hint="deploy it with the platform's own tools (`nemo`)"
         )

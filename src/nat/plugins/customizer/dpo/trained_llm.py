@@ -27,7 +27,7 @@ def trained_llm(llms: Mapping[str, OpenAIModelConfig], target: str | None) -> tu
 
 async def send_to(model: str, key: str, llm: OpenAIModelConfig, redirects: Redirects) -> ServedModel | str:
     """Send the LLM's requests to the trained model on the same server; else why they cannot be sent there."""
-    from nat.plugins.llms.client import api_key  # noqa: PLC0415 - imports the openai SDK, which registering must not
+    from nat.plugins.llms.client import api_key
 
     assert llm.server_url is not None, "others are not asked"
     url, name = llm.server_url.rstrip("/"), f"the server of llms.{key}"

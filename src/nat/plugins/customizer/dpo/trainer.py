@@ -73,7 +73,7 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
         for name in (name for name, is_set in ignored.items() if is_set):
             self.context.warn(f"{name} has no effect with {self._config.static_type()}, which submits one job per run")
 
-    async def run(self, num_epochs: int) -> list[TrainingJobStatus]:  # noqa: ARG002 - `num_runs` counts the passes
+    async def run(self, num_epochs: int) -> list[TrainingJobStatus]:
         """Collect, submit and wait; or wait for the job of an earlier run.
 
         Raises:
@@ -131,7 +131,7 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
     def apply_curriculum_learning(
         self,
         trajectory_collection: TrajectoryCollection,
-        epoch: int,  # noqa: ARG002 - the guide's signature
+        epoch: int,
     ) -> TrajectoryCollection:
         """All pairs: one job has no order of epochs."""
         check_ready(self, self.curriculum_config)
@@ -181,7 +181,7 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
         if config.deduplicate_pairs:
             chosen, dropped = distinct(chosen)
             self._left_out += dropped
-        rng = Random(stable_seed(self.run_config.seed, "customizer pairs"))  # noqa: S311 - a choice, not a secret
+        rng = Random(stable_seed(self.run_config.seed, "customizer pairs"))
         chosen, dropped = drawn(chosen, config.max_pairs, rng)
         self._left_out += dropped
         for cause, count in self._left_out.items():

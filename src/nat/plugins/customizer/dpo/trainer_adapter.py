@@ -178,7 +178,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter, TrainsElsewhere):
         """The run's own files."""
         run_id, seed = collection.run_id, self.run_config.seed
         pairs = pairs_of(collection, whole_history=self._config.use_full_message_history)
-        rng = Random(stable_seed(seed, "customizer validation"))  # noqa: S311 - a choice, not a secret
+        rng = Random(stable_seed(seed, "customizer validation"))
         training, validation = split(pairs, rng)
         counts = len(pairs), len(training), len(validation)
         logger.info("Converted %d DPO items: %d training, %d validation", *counts)
