@@ -201,10 +201,6 @@ processors: install
 		"MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2"; do \
 		env $$kernels OMP_NUM_THREADS=1 $(BIN)/pytest -m "" --numprocesses auto $(REPEATABLE) || exit 1; done
 
-# Two and three ranks of the learner against one process: each kind of model, LoRA and all weights.
-ranks: install
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m ranks tests/unit/backend/training/test_ranks.py tests/e2e/test_ranks.py
-
 # Take the newest release of everything in .venv, test with it, and pin what was tested. Then renew the other
 # environments one by one: `python -m conformance.environments --renew NAME`.
 pins:

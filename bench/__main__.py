@@ -24,7 +24,6 @@ BENCHES = (
     "growth",
     "learner",
     "learner_real",
-    "ranks",
     "hand_over",
     "tinker_update",
     "memory",

@@ -14,7 +14,6 @@ from nat.backend.model_loader import load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.loss import ByRow
 from nat.backend.training.mismatch import Probe, served_logprobs
-from nat.backend.training.ranks import Ranks
 from nat.backend.training.reference import Reference
 from nat.sandbox.process import Sandbox
 
@@ -62,17 +61,13 @@ def loaded(tiny_dir: Callable[[str], Path]) -> LoadedModel:
 
 @pytest.fixture
 def make_learner() -> Callable[..., Learner]:
-    def make(
-        loaded: LoadedModel, sampler_score: Callable[..., ByRow] = served_logprobs, ranks: Ranks | None = None
-    ) -> Learner:
+    def make(loaded: LoadedModel, sampler_score: Callable[..., ByRow] = served_logprobs) -> Learner:
         def start() -> torch.nn.Module:
             files = tuple(sorted((file.name, file.stat().st_mtime_ns) for file in loaded.path.iterdir()))
             model, state = _start_of(loaded.path, loaded.dtype, files)
             model.load_state_dict(state)
             return model
 
-        return Learner(
-            loaded, Reference(loaded, start), Probe(lambda loaded, rows: [sampler_score(loaded, rows)]), ranks
-        )
+        return Learner(loaded, Reference(loaded, start), Probe(lambda loaded, rows: [sampler_score(loaded, rows)]))
 
     return make

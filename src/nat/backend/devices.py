@@ -1,7 +1,5 @@
 """The kinds of devices: CPUs, CUDA GPUs and Apple's GPU (MPS); which one `auto` means, and which numbers each has."""
 
-from typing import Literal
-
 import torch
 
 from nat.errors import ModelNotSupported
@@ -35,24 +33,6 @@ def chosen_device(name: str) -> torch.device:
             hint="set device to cpu or auto; MPS needs a Mac with Apple silicon, and torch for it",
         )
     return device
-
-
-def device_count(devices: int | Literal["auto"], device: torch.device) -> int:
-    """The number of devices that train, if the model is on this one.
-
-    Raises:
-        ModelNotSupported: torch finds fewer, or they cannot train together.
-
-    """
-    if device.type == "cpu":
-        return 1 if devices == "auto" else devices
-    count = torch.cuda.device_count() if device.type == "cuda" and device.index is None else 1
-    if devices == "auto" or devices <= count:
-        return count if devices == "auto" else devices
-    raise ModelNotSupported(
-        f"devices {devices}: torch sees {count} of kind {device.type} here",
-        hint="set devices to at most that, or check CUDA_VISIBLE_DEVICES",
-    )
 
 
 def has_bfloat16(device: torch.device) -> bool:

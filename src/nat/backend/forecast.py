@@ -1,14 +1,13 @@
 """Before the first rollout: the memory that a run will take here, predicted by `nat.sizing`, and how fast it is."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from transformers import PreTrainedModel
 
 from nat.backend.algorithms.registry import Resolved
-from nat.backend.devices import chosen_device, device_count
+from nat.backend.devices import chosen_device
 from nat.backend.memory import available_bytes, free_bytes, total_bytes
 from nat.backend.model import LoadedModel
 from nat.backend.sampling import SamplingEngine
@@ -16,8 +15,8 @@ from nat.backend.speed import measured_speed
 from nat.backend.training.learner import Learner, resolved_for
 from nat.backend.training.reference import Reference
 from nat.errors import ModelNotSupported
-from nat.sizing.forecast import Card, ForecastRequest, TrainingForecast, bytes_text, fitting_text
-from nat.sizing.memory import DEFAULT_RANK, DType, PredictedMemory, Setup, Workload, longest_row, predict, predict_rank
+from nat.sizing.forecast import ForecastRequest, TrainingForecast, bytes_text, fitting_text
+from nat.sizing.memory import DEFAULT_RANK, DType, PredictedMemory, Setup, Workload, longest_row, predict
 from nat.sizing.remedies import remedies
 from nat.sizing.rules import usual_optimizer_steps
 from nat.sizing.shape import ModelShape
@@ -72,10 +71,9 @@ class Forecaster:
         steps = resolved.config.steps_per_batch or usual_optimizer_steps(request.num_rollouts)
         assert resolved.config.learning_rate is not None, "filled in for the model"
         room, host = available_bytes(loaded.device), None if setup.cpu else available_bytes(_HOST)
-        other = replace(setup, lora_rank=DEFAULT_RANK if setup.full else None, load_in_4bit=False, shard=False)
+        other = replace(setup, lora_rank=DEFAULT_RANK if setup.full else None, load_in_4bit=False)
         ways = setup, other
-        shape, places = _shape(loaded), devices_of(self._options)
-        needs = 0 if shape is None else predict_rank(shape, setup, workload, free=room)
+        shape, place = _shape(loaded), str(chosen_device(self._options.device))
         found = TrainingForecast(
             device=setup.device,
             dtype=setup.dtype,
@@ -86,9 +84,8 @@ class Forecaster:
             available=room,
             capacity=total_bytes(loaded.device),
             host_available=host,
-            place=places[0],
-            cards={} if setup.cpu else {name: Card(needs=needs, room=_card_bytes(name)) for name in places[1:]},
-            places=(f"trains on {_text(places)}; {self._sampler or f'samples on {places[0]}'}",),
+            place=place,
+            places=(f"trains on {place}; {self._sampler or f'samples on {place}'}",),
         )
         if shape is not None and not found.fits:
             return found.model_copy(update={"fitting": remedies(shape, setup, workload, room=room, host=host)})
@@ -102,23 +99,6 @@ class Forecaster:
         if self._learner is None:
             self._learner = Learner(self._engine.loaded, Reference(self._engine.loaded, _refused))
         return self._learner
-
-
-def devices_of(options: ServeOptions) -> list[str]:
-    """The names of the devices that train, the sampler's first; a CPU is named once for each of its processes."""
-    device = chosen_device(options.device)
-    if str(device) != "cuda":
-        return [str(device)] * device_count(options.devices, device)
-    return [f"cuda:{at}" for at in range(device_count(options.devices, device))]
-
-
-def _text(devices: Sequence[str]) -> str:
-    same = len(set(devices)) < len(devices)
-    return f"{devices[0]}, {len(devices)} processes" if same else ", ".join(devices)
-
-
-def _card_bytes(name: str) -> int:
-    return int(torch.cuda.get_device_properties(name).total_memory)  # without a context
 
 
 def check_capacity(options: ServeOptions) -> None:
@@ -158,7 +138,6 @@ def share_for_vllm(options: ServeOptions, loaded: LoadedModel) -> float | None:
 
 
 def _of_options(options: ServeOptions, device: torch.device, dtype: DType) -> Setup:
-    ranks = 1 if options.output_dir is None else device_count(options.devices, device)
     return Setup(
         device="cpu" if device.type == "cpu" else "cuda",  # Apple's GPU has no predictions of its own
         dtype=dtype,
@@ -168,8 +147,6 @@ def _of_options(options: ServeOptions, device: torch.device, dtype: DType) -> Se
         max_num_seqs=options.max_num_seqs,
         kv_cache_mb=options.kv_cache_mb,
         prefix_cache_mb=options.prefix_cache_mb,
-        ranks=ranks,
-        shard=options.shard and ranks > 1,
     )
 
 
@@ -180,7 +157,7 @@ def _least(options: ServeOptions, device: torch.device, dtype: DType) -> Setup:
 
 
 def _setup(options: ServeOptions, loaded: LoadedModel, resolved: Resolved, *, overlap: int) -> Setup:
-    config, ranks = resolved.config, len(devices_of(options))  # a plan has no output_dir
+    config = resolved.config
     return replace(
         _of_options(options, loaded.device, _dtype(loaded)),
         micro_batch_tokens=config.micro_batch_tokens,
@@ -189,8 +166,6 @@ def _setup(options: ServeOptions, loaded: LoadedModel, resolved: Resolved, *, ov
         optimizer_offload=config.optimizer_offload,
         has_reference=config.beta > 0 or config.kl_penalty_coef > 0,
         overlap=overlap,
-        ranks=ranks,
-        shard=options.shard and ranks > 1,
     )
 
 

@@ -22,7 +22,6 @@ from functools import partial
 import torch
 
 from nat.backend.cores import FreeCores
-from nat.backend.devices import chosen_device, device_count
 from nat.backend.ended_thread import in_ended_thread
 from nat.backend.fixed_shapes import repeat_sums
 from nat.backend.forecast import Forecaster, check_capacity
@@ -43,10 +42,9 @@ from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner
 from nat.backend.training.ledger import JobLedger
 from nat.backend.training.mismatch import OWN_PROBE, Probe
-from nat.backend.training.ranks import Ranks
 from nat.backend.training.reference import Reference
 from nat.backend.vllm.opening import choose_probe, vllm_engine, vllm_place
-from nat.errors import BackendError, ModelNotSupported
+from nat.errors import BackendError
 from nat.files import remove_unfinished
 from nat.http.asgi import App
 from nat.http.guards import HostNames
@@ -167,13 +165,10 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
         _tell(options, notice)
     version = f"{options.name}@{found.state.step if found else 0}"
     with ExitStack() as stack:
-        if (ranks := _ranks(options, loaded)) is not None:
-            stack.callback(ranks.stop)
-            ranks.start()
         if options.engine == "vllm":
             vllm = stack.enter_context(vllm_engine(options, loaded, version=version))
             probe = Probe(vllm.score, choose_probe)
-            jobs = _jobs(options, vllm, checkpoints, found, probe=probe, ranks=ranks)
+            jobs = _jobs(options, vllm, checkpoints, found, probe=probe)
             stack.callback((vllm if jobs is None else jobs).close)
             vllm.start()
             yield opened(options, vllm, jobs, sampler=vllm_place(vllm.places))
@@ -181,7 +176,7 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
             limits = EngineLimits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, loaded.device)
             cores = FreeCores(torch.get_num_threads(), fixed=options.threads is not None or options.deterministic)
             worker = Worker(Engine(loaded, policy_version=version, limits=limits), free_threads=cores.threads)
-            jobs = _jobs(options, worker, checkpoints, found, probe=OWN_PROBE, ranks=ranks)
+            jobs = _jobs(options, worker, checkpoints, found, probe=OWN_PROBE)
             stack.callback((worker if jobs is None else jobs).close)
             yield opened(options, worker, jobs)
 
@@ -258,28 +253,6 @@ def _lora(options: ServeOptions) -> LoraSettings | None:
     return None if options.lora_rank is None else LoraSettings(options.lora_rank, options.lora_alpha)
 
 
-def _ranks(options: ServeOptions, loaded: LoadedModel) -> Ranks | None:
-    """The other ranks of the learner; None if there is no learner, or it has one device."""
-    count = device_count(options.devices, chosen_device(options.device))
-    if options.output_dir is None:
-        return None
-    if options.shard and (count == 1 or loaded.plain is not None):
-        why = "there is one device" if loaded.plain is None else f"the model takes the plain path: {loaded.plain.why}"
-        raise ModelNotSupported(f"shard: {why}", hint="leave it out")
-    if count == 1:
-        return None
-    load = partial(
-        load_model,
-        options.model,  # a checkpoint, which `loaded` may come from, is deleted before a rank is started again
-        dtype="bfloat16" if loaded.dtype == torch.bfloat16 else "float32",
-        lora=_lora(options),
-        load_in_4bit=options.load_in_4bit,
-        max_seq_length=loaded.max_seq_length,
-        plain_because=None if loaded.plain is None else loaded.plain.why,
-    )
-    return Ranks(load, loaded.device.type, count, logs=options.output_dir / "ranks", shards=options.shard)
-
-
 def _jobs(
     options: ServeOptions,
     engine: SamplingEngine,
@@ -287,7 +260,6 @@ def _jobs(
     found: Checkpoint | None,
     *,
     probe: Probe,
-    ranks: Ranks | None,
 ) -> TrainingJobs | None:
     if checkpoints is None or options.output_dir is None:
         return None
@@ -306,7 +278,7 @@ def _jobs(
             ).model
         ),
     )
-    learner = Learner(loaded, reference, probe, ranks)
+    learner = Learner(loaded, reference, probe)
     if found is not None:
         restore(found, loaded, learner, phase)
     known = found.state.jobs if found is not None else ()

@@ -41,8 +41,6 @@ MAY_CHANGE = (
     "imports.*",
     "llms.*.api_key",
     "llms.*.base_url",
-    "llms.*.devices",
-    "llms.*.shard",
     "llms.*.keep_last",
     "llms.*.kv_cache_mb",
     "llms.*.max_num_seqs",

@@ -22,7 +22,7 @@ from nat.wire.training import GradientCheckpointing, WireModel
 
 DType = Literal["float32", "bfloat16"]
 Device = Literal["cpu", "cuda"]
-WEIGHTS, SAMPLER, GRADIENTS, OPTIMIZER, UNDO, ACTIVATIONS, CACHE, PROCESS, RANKS = (
+WEIGHTS, SAMPLER, GRADIENTS, OPTIMIZER, UNDO, ACTIVATIONS, CACHE, PROCESS = (
     "weights",
     "sampler's reordered weights",
     "gradients",
@@ -31,9 +31,8 @@ WEIGHTS, SAMPLER, GRADIENTS, OPTIMIZER, UNDO, ACTIVATIONS, CACHE, PROCESS, RANKS
     "activations",
     "keys and values",
     "process",
-    "further ranks of the learner",
 )
-PARTS = (WEIGHTS, SAMPLER, GRADIENTS, OPTIMIZER, UNDO, ACTIVATIONS, CACHE, PROCESS, RANKS)
+PARTS = (WEIGHTS, SAMPLER, GRADIENTS, OPTIMIZER, UNDO, ACTIVATIONS, CACHE, PROCESS)
 DEFAULT_RANK = 16
 """Rank of LoRA where the configuration trains all weights, and a plan compares."""
 MOST = 10**15
@@ -87,10 +86,6 @@ class Setup:
     """Whether the update compares with the starting weights."""
     overlap: int = 0
     """Further copies of the weights, of which one is trained while the first one samples."""
-    ranks: int = 1
-    """Devices, or processes on a CPU, that compute an update."""
-    shard: bool = False
-    """Whether those after the first hold the model together, and compute alone."""
 
     @property
     def cpu(self) -> bool:
@@ -356,40 +351,19 @@ def predict(shape: ModelShape, setup: Setup, workload: Workload, *, free: float 
     process = _PROCESS_BYTES[setup.device]
     state = sizes.masters + sizes.moments
     optimizer = 0.0 if setup.offloads else state
-    others = (setup.ranks - 1) * predict_rank(shape, setup, workload, free=free) if setup.cpu else 0
-    always = {WEIGHTS: sizes.weights, OPTIMIZER: optimizer, PROCESS: process, RANKS: others}
+    always = {WEIGHTS: sizes.weights, OPTIMIZER: optimizer, PROCESS: process}
     slots = {CACHE: sizes.slots}
     stays = {SAMPLER: 0 if setup.full and not setup.overlap else sizes.packed}
     undo = sizes.undo if setup.cpu else 0.0
     taken = sum(always.values()) + sizes.slots + stays[SAMPLER]
-    gradients = 0.0 if setup.shard and not setup.cpu else sizes.gradients
-    # The first of several ranks with shards computes nothing, but a tensor passes through it.
-    backward = float(shape.embedding * _WIDE) if setup.shard else sizes.backward(taken)
+    gradients = sizes.gradients
     sampling = {**always, SAMPLER: sizes.packed, CACHE: sizes.slots + sizes.prefixes, ACTIVATIONS: sizes.sampling_step}
-    learning = {**always, **slots, **stays, GRADIENTS: gradients, ACTIVATIONS: backward}
+    learning = {**always, **slots, **stays, GRADIENTS: gradients, ACTIVATIONS: sizes.backward(taken)}
     ending = {**always, **slots, SAMPLER: sizes.packed, GRADIENTS: gradients, UNDO: undo}
     stepping = {**always, **slots, **stays, GRADIENTS: gradients, UNDO: undo, ACTIVATIONS: sizes.encoding}
     loading = {PROCESS: process, WEIGHTS: sizes.loaded}
     moments = (sampling, learning, ending, stepping, loading)
     highest = max(moments, key=lambda parts: sum(parts.values()))
-    host = 0.0 if setup.cpu else max(sizes.converted, sizes.undo + state - optimizer + sizes.gradients - gradients)
+    host = 0.0 if setup.cpu else max(sizes.converted, sizes.undo + state - optimizer)
     parts = {name: ceil(highest[name]) for name in PARTS if highest.get(name)}
     return PredictedMemory(title=setup.title, parts=parts, total=sum(parts.values()), host=ceil(host))
-
-
-def predict_rank(shape: ModelShape, setup: Setup, workload: Workload, *, free: float | None = None) -> int:
-    """The most memory of each further rank of the learner: a copy of the model, and the gradients of its passes.
-
-    With shards it has its part of the layers and their gradients in float32, all else whole, and two layers at a time.
-    """
-    own = replace(setup, embedded=False, has_reference=False, overlap=0)
-    sizes = _Sizes(shape, own, workload, free)
-    if setup.shard:
-        inside = shape.linear_weights + shape.expert_weights
-        outside, layer = shape.num_parameters - inside, inside / shape.layers
-        kept = 2 * _WIDE * inside / (setup.ranks - 1) + (sizes.width + _WIDE) * outside + _PROCESS_BYTES[setup.device]
-        gathered = (2 * sizes.width + _WIDE) * layer + shape.embedding * _WIDE
-        loading = sizes.loaded + _WIDE * layer + _PROCESS_BYTES[setup.device]
-        return ceil(max(kept + gathered + sizes.backward(kept), loading))
-    kept = sizes.weights + sizes.gradients + _PROCESS_BYTES[setup.device]
-    return ceil(max(kept + sizes.backward(kept), sizes.loaded + _PROCESS_BYTES[setup.device]))

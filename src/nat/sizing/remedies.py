@@ -49,8 +49,6 @@ def _after(begin: str, changes: Iterator[_Change]) -> Iterator[_Change]:
 
 
 def _single(setup: Setup, workload: Workload) -> Iterator[_Change]:
-    if setup.cpu and setup.ranks > 1:
-        yield "devices: 1", replace(setup, ranks=1, shard=False), workload
     smaller: dict[str, Any] = {
         "gradient_checkpointing": True,
         "micro_batch_tokens": min(setup.micro_batch_tokens, _SMALL_MICRO_BATCH),
@@ -58,8 +56,6 @@ def _single(setup: Setup, workload: Workload) -> Iterator[_Change]:
         "optimizer_offload": setup.optimizer_offload or not setup.cpu,
         "dtype": "bfloat16",
     }
-    if setup.full and setup.ranks > 1 and not setup.cpu:
-        smaller["shard"] = True
     if setup.embedded and workload.chats > _FEW_CHATS:
         smaller["max_num_seqs"] = min(setup.max_num_seqs, _FEW_CHATS)
     for name, value in smaller.items():

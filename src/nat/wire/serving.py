@@ -151,13 +151,6 @@ class BackendOptions(BaseModel):
     """Where the model runs: `cpu`, `cuda`, `cuda:1` for the second GPU, `mps` for Apple's; `auto`: a GPU if there is
     one. With engine vllm, `cuda` is a GPU that both share; one with a number is the learner's alone, and vLLM gets the
     others."""
-    devices: NumberOrAuto = 1
-    """Devices that compute an update, each with a copy of the model: `auto` means all GPUs that the backend sees, and
-    one CPU; on a CPU, a number of processes. With engine vllm, vLLM gets the GPUs that are left."""
-    shard: bool = False
-    """With several devices, and all weights: those after the first hold the model in shards (FSDP2) and compute the
-    updates, so that each takes a part of the memory; the first one samples and takes the steps, with the gradient in
-    host memory."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the served weights; `auto`: bfloat16 on GPUs, and from 100 M weights on CPUs with fast bfloat16."""
     max_seq_length: int | None = Field(default=None, ge=8)
@@ -195,15 +188,6 @@ class BackendOptions(BaseModel):
 
     _words = field_validator("vllm_command", "vllm_args")(check_words)
     _known_device = field_validator("device")(check_device)
-
-    @model_validator(mode="after")
-    def _one_or_several_devices(self) -> Self:
-        alone = self.deterministic or self.device == "mps" or self.device.startswith("cuda:")
-        if self.devices != 1 and alone:
-            raise ValueError("devices: deterministic, mps and a GPU with a number train on one; leave devices out")
-        if self.shard and self.devices == 1:
-            raise ValueError("shard: no effect on one device; set devices, or leave it out")
-        return self
 
 
 class ServeOptions(BackendOptions):
@@ -257,10 +241,8 @@ class ServeOptions(BackendOptions):
         if self.load_in_4bit and self.lora_rank is None:
             raise ValueError("load_in_4bit: weights of four bits cannot be trained; set lora_rank, or leave it out")
         check_engine(self, load_in_4bit=self.load_in_4bit)
-        check_shard(self, lora=self.lora_rank is not None)
-        idle = sorted({"deterministic", "devices", "shard"} & self.model_dump(exclude_defaults=True).keys())
-        if idle and self.switch:
-            raise ValueError(f"{', '.join(idle)}: no effect with {self.switch}; leave it out")
+        if self.deterministic and self.switch:
+            raise ValueError(f"deterministic: no effect with {self.switch}; leave it out")
         return self
 
     @property
@@ -338,12 +320,6 @@ def check_engine(options: BackendOptions, *, load_in_4bit: bool) -> None:
             "load_in_4bit: vLLM would sample from the base weights before they are rounded to four bits, and disagree "
             "with the learner; use engine embedded, or leave it out"
         )
-
-
-def check_shard(options: BackendOptions, *, lora: bool) -> None:
-    """Refuse shards of a base that is not trained; ValueError."""
-    if options.shard and lora:
-        raise ValueError("shard: no effect with lora, whose gradients are small; leave out one of the two")
 
 
 def _check_several(options: BackendOptions, urls: list[str]) -> None:

@@ -14,7 +14,7 @@ from fakes.tiny_fixtures import load_again
 from fakes.training_batches import random_groups, sampled_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, masked_attention, packed_logits
-from nat.backend.devices import chosen_device, device_count
+from nat.backend.devices import chosen_device
 from nat.backend.export import export_model
 from nat.backend.lora import LoraSettings
 from nat.backend.memory import available_bytes, free_bytes, total_bytes
@@ -30,18 +30,6 @@ CUDA = pytest.param(
     "cuda",
     marks=[pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")],
 )
-
-
-def test_devices_are_counted(monkeypatch):
-    """`auto` means all GPUs, unless one is named, and one CPU; more than there are is an error."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    cpu, cuda, second, mps = map(torch.device, ("cpu", "cuda", "cuda:1", "mps"))
-    assert [device_count("auto", each) for each in (cpu, cuda, second)] == [1, 4, 1]
-    assert [device_count(3, each) for each in (cpu, cuda)] == [3, 3]
-    with pytest.raises(ModelNotSupported, match="devices 5: torch sees 4 of kind cuda"):
-        device_count(5, cuda)
-    with pytest.raises(ModelNotSupported, match="devices 2: torch sees 1 of kind mps"):
-        device_count(2, mps)
 
 
 @pytest.fixture(params=["cpu", CUDA])

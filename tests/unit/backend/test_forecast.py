@@ -9,14 +9,14 @@ import torch
 
 from fakes.forecasts import FORECAST
 from nat.backend import forecast
-from nat.backend.forecast import Forecaster, check_capacity, devices_of, share_for_vllm
+from nat.backend.forecast import Forecaster, check_capacity, share_for_vllm
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.errors import AlgorithmError, ModelNotSupported
 from nat.sizing.forecast import ForecastRequest, fitting_text, misfit_text
-from nat.sizing.memory import RANKS, PredictedMemory, Setup, Workload, predict
+from nat.sizing.memory import PredictedMemory, Setup, Workload, predict
 from nat.sizing.shape import ModelShape
 from nat.wire.serving import ServeOptions
 from nat.wire.training import TrainingConfig
@@ -65,28 +65,8 @@ def test_all_weights_and_adapters_are_compared(forecaster, loaded):
     assert [each.title for each in found.memory] == ["all weights", "LoRA, rank 16"]
     assert found.memory[0].parts["weights"] == loaded.num_parameters * 4
     assert found.memory[0].longest_row == loaded.max_seq_length
+    assert (found.place, found.places) == ("cpu", ("trains on cpu; samples on cpu",))
     assert (found.num_parameters, found.speed, found.fits) == (loaded.num_parameters, None, True)
-
-
-def test_processes_that_train_beside_the_first_are_planned(tiny_dir, worker):
-    """Also before there is an output folder, as in a dry run; the plan says where the parts run."""
-    request = ForecastRequest(workload=WORKLOAD, num_rollouts=1)
-    options = ServeOptions(model=tiny_dir(), device="cpu")
-    one, three = (
-        Forecaster(options.model_copy(update={"devices": count}), worker).forecast(request) for count in (1, 3)
-    )
-    assert three.memory[0].parts[RANKS] > 0
-    assert RANKS not in one.memory[0].parts
-    assert (one.place, one.places) == ("cpu", ("trains on cpu; samples on cpu",))
-    assert three.places == ("trains on cpu, 3 processes; samples on cpu",)
-
-
-def test_the_gpus_that_train_are_named(tiny_dir, monkeypatch):
-    """The first ones that torch sees, or the one with a number."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
-    assert devices_of(ServeOptions(model=tiny_dir(), devices=3)) == ["cuda:0", "cuda:1", "cuda:2"]
-    assert devices_of(ServeOptions(model=tiny_dir(), device="cuda:5")) == ["cuda:5"]
 
 
 def test_adapters_do_not_count_as_weights_of_the_base(tiny_dir, loaded):

@@ -75,23 +75,6 @@ def test_a_wrong_save_every_is_one_error():
     assert (options(save_every="3").save_every, options(save_every="auto").save_every) == (3, "auto")
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"shard": True}, "shard: no effect on one device"),
-        ({"shard": True, "devices": 2, "lora_rank": 4}, "shard: no effect with lora"),
-        ({"devices": 0}, "expected a number, at least 1, or 'auto'"),
-        ({"devices": 2, "device": "cuda:1"}, "devices: .* a GPU with a number train on one"),
-        ({"devices": "auto", "device": "mps"}, "devices: .* mps .* train on one"),
-        ({"devices": 2, "deterministic": True}, "devices: deterministic, .* train on one"),
-    ],
-)
-def test_devices_that_cannot_train_together_are_refused(options, expected):
-    """The message names the options."""
-    with pytest.raises(ValidationError, match=expected):
-        ServeOptions(model="m", **options)
-
-
 def test_an_option_of_two_protocols_names_both():
     """Either of their switches gives it its effect."""
     with pytest.raises(ValueError, match=r"max_models: no effect without inference_port or protocol; leave it out"):

@@ -53,7 +53,6 @@ from nat.backend.training.mismatch import (
 )
 from nat.backend.training.optimizer import Change, MasterAdamW, learning_rate_at, usual_learning_rate
 from nat.backend.training.passes import Passes, StepShare, Task
-from nat.backend.training.ranks import Ranks
 from nat.backend.training.reference import Reference
 from nat.backend.training.weight_pair import WeightPair
 from nat.errors import BatchRefused
@@ -136,14 +135,12 @@ class _Update:
 class Learner:
     """Trains a loaded model; `step` counts its optimizer steps over all updates."""
 
-    def __init__(
-        self, policy: LoadedModel, reference: Reference, probe: Probe = OWN_PROBE, ranks: Ranks | None = None
-    ) -> None:
+    def __init__(self, policy: LoadedModel, reference: Reference, probe: Probe = OWN_PROBE) -> None:
         self._policy = policy
         self.reference = reference
         use_fastest_products(policy.model, deterministic=policy.shapes is not None)
-        self.optimizer = MasterAdamW(policy.trainable_parameters(), elsewhere=ranks is not None and ranks.shards)
-        self._passes = Passes(policy, self.optimizer, ranks)
+        self.optimizer = MasterAdamW(policy.trainable_parameters())
+        self._passes = Passes(policy)
         self._agreement = Agreement(policy, probe, self._passes.score)
         self.step = 0
         self.first_step = 0

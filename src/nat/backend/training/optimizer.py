@@ -9,7 +9,7 @@ first step, so the first gradient is computed without them.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -97,11 +97,9 @@ class Change(NamedTuple):
 class MasterAdamW:
     """torch's AdamW over named parameters, with a state that is a flat dict of tensors."""
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], *, elsewhere: bool = False) -> None:
-        """The gradient is in host memory if it is computed `elsewhere`."""
+    def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self._parameters = dict(parameters)
-        holder = _host_holder if elsewhere else _holder
-        self._holders = {name: holder(parameter) for name, parameter in self._parameters.items()}
+        self._holders = {name: _holder(parameter) for name, parameter in self._parameters.items()}
         """What has the gradient in fp32: the parameter, or a tensor of its shape that takes no memory."""
         self._masters: dict[str, Tensor] = {}
         """Of narrower parameters that have taken a step; until then, a master is its parameter."""
@@ -130,12 +128,6 @@ class MasterAdamW:
     def with_gradient(self) -> list[str]:
         """Names of the weights that have a gradient."""
         return [name for name, holder in self._holders.items() if holder.grad is not None]
-
-    def gradients(self, names: Sequence[str]) -> list[Tensor]:
-        """The gradients of these weights, to change in place; those that have none get zeros."""
-        for holder in (holders := [self._holders[name] for name in names]):
-            holder.grad = torch.zeros_like(holder) if holder.grad is None else holder.grad
-        return [holder.grad for holder in holders if holder.grad is not None]
 
     @contextmanager
     def keeping_gradient(self) -> Iterator[None]:
@@ -344,10 +336,6 @@ def _holder(parameter: nn.Parameter) -> Tensor:
 
     parameter.register_post_accumulate_grad_hook(collect)  # type: ignore[no-untyped-call]  # torch has no type for it
     return holder
-
-
-def _host_holder(parameter: nn.Parameter) -> Tensor:
-    return torch.zeros((), device=_HOST).expand(parameter.shape)
 
 
 def _round(master: Tensor, parameter: Tensor) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 
-from nat.backend.devices import chosen_device, device_count
 from nat.backend.ended_thread import in_ended_thread
 from nat.backend.forecast import share_for_vllm
 from nat.backend.memory import total_bytes
@@ -99,12 +98,11 @@ def _servers(options: ServeOptions, loaded: LoadedModel, path: Path, private: Pa
             "vLLM does not run on Apple's GPU, where the learner is", hint="use engine embedded, or set device to cpu"
         )
     command = shlex.split(options.vllm_command or "") or _COMMAND.split()
-    learners = device_count(options.devices, chosen_device(options.device))
     if loaded.device.type == "cpu":
         cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else range(os.cpu_count() or 1)
         every, shared = cores_of_engines(options, cores), False
     else:
-        every, shared = cards_of_engines(options, torch.cuda.device_count(), os.environ.get(_VISIBLE), learners)
+        every, shared = cards_of_engines(options, torch.cuda.device_count(), os.environ.get(_VISIBLE))
     added = [*(memory_arguments(options, loaded) if shared else []), *shlex.split(options.vllm_args or "")]
     refused = _REFUSED_ON_CPU if loaded.device.type == "cpu" else _REFUSED
     if options.replicas > 1 or options.tensor_parallel > 1:
@@ -139,11 +137,9 @@ def cores_of_engines(options: ServeOptions, cores: Sequence[int]) -> list[dict[s
     return [{_CORES: ",".join(map(str, cores[at * each : (at + 1) * each]))} for at in range(count)]
 
 
-def cards_of_engines(
-    options: ServeOptions, count: int, visible: str | None, learners: int
-) -> tuple[list[dict[str, str]], bool]:
+def cards_of_engines(options: ServeOptions, count: int, visible: str | None) -> tuple[list[dict[str, str]], bool]:
     """The variables that give each engine its GPUs, and whether one of these learns, too."""
-    each, own = options.tensor_parallel, own_cards(options.device, count, visible, learners)
+    each, own = options.tensor_parallel, own_cards(options.device, count, visible)
     needed = options.replicas * each
     if needed == 1:
         return [own], not own
@@ -153,7 +149,7 @@ def cards_of_engines(
     if needed > len(names):
         raise EngineNotStarted(
             f"replicas {options.replicas} with tensor_parallel {each} take {needed} GPUs; vLLM can have {len(names)}",
-            hint=f"lower one of them or devices, or let this process see more GPUs ({_VISIBLE})",
+            hint=f"lower one of them, or let this process see more GPUs ({_VISIBLE})",
         )
     return [{_VISIBLE: ",".join(names[at : at + each])} for at in range(0, needed, each)], not own
 
@@ -191,21 +187,18 @@ def memory_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
     return ["--gpu-memory-utilization", f"{share:.2f}"]
 
 
-def own_cards(device: str, count: int, visible: str | None, learners: int = 1) -> dict[str, str]:
+def own_cards(device: str, count: int, visible: str | None) -> dict[str, str]:
     """The variable that leaves vLLM all GPUs but the learner's, if `device` has its number; else they share the first.
-
-    If several GPUs learn, the first `learners` ones, vLLM gets the others; if all do, it shares the first.
 
     Raises:
         EngineNotStarted: there is no other GPU.
 
     """
     kind, _, number = device.partition(":")
-    if not number and (learners == 1 or learners >= count):
+    if not number:
         return {}
     names = (visible or ",".join(map(str, range(count)))).split(",")[:count]
-    own = {int(number)} if number else set(range(learners))
-    others = [name for at, name in enumerate(names) if at not in own]
+    others = [name for at, name in enumerate(names) if at != int(number)]
     if not others:
         raise EngineNotStarted(
             f"device {device} is the learner's alone, and there is no other GPU for vLLM",

@@ -38,7 +38,6 @@ from nat.wire.serving import (
     NumberOrAuto,
     ServeOptions,
     check_engine,
-    check_shard,
     environment_keys,
     output_place,
 )
@@ -132,7 +131,6 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
     @model_validator(mode="after")
     def _fit_the_engine(self) -> Self:
         check_engine(self, load_in_4bit=self.loads_in_4bit)
-        check_shard(self, lora=self.lora is not None)
         return self
 
     @property

@@ -98,7 +98,7 @@ class RemotePasses(Passes):
     """Passes over all rows of a step at once, on the server."""
 
     def __init__(self, policy: LoadedModel, optimizer: RemoteAdamW, trained: Trained) -> None:
-        super().__init__(policy, optimizer)
+        super().__init__(policy)
         self._adamw, self._remote = optimizer, trained
         self._loss = _FORWARD
 

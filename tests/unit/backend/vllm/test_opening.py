@@ -119,13 +119,6 @@ def test_a_gpu_with_a_number_is_the_learners_alone(device, count, visible, given
     assert own_cards(device, count, visible) == given
 
 
-def test_vllm_gets_the_gpus_that_do_not_learn():
-    """With several GPUs that learn, vLLM gets those that are left; if none is, it shares the first."""
-    assert own_cards("cuda", 4, "4,5,6,7", 3) == {"CUDA_VISIBLE_DEVICES": "7"}
-    assert own_cards("auto", 8, None, 2) == {"CUDA_VISIBLE_DEVICES": "2,3,4,5,6,7"}
-    assert own_cards("auto", 2, None, 2) == {}
-
-
 def test_a_plan_says_where_vllm_samples():
     """On the GPUs or cores that it gets, on the learner's, or at its address."""
     assert vllm_place(["CUDA_VISIBLE_DEVICES=2,3"]) == "vLLM samples on GPU 2,3"
@@ -138,25 +131,25 @@ CARDS = "CUDA_VISIBLE_DEVICES"
 
 
 @pytest.mark.parametrize(
-    ("given", "count", "learners", "found"),
+    ("given", "count", "found"),
     [
-        ({}, 1, 1, ([{}], True)),
-        ({"device": "cuda:0"}, 2, 1, ([{CARDS: "1"}], False)),
-        ({"replicas": 2}, 2, 1, ([{CARDS: "0"}, {CARDS: "1"}], True)),
-        ({"replicas": 2}, 3, 1, ([{CARDS: "1"}, {CARDS: "2"}], False)),
-        ({"replicas": 2, "tensor_parallel": 2, "devices": 4}, 8, 4, ([{CARDS: "4,5"}, {CARDS: "6,7"}], False)),
-        ({"tensor_parallel": 2, "device": "cuda:1"}, 3, 1, ([{CARDS: "0,2"}], False)),
+        ({}, 1, ([{}], True)),
+        ({"device": "cuda:0"}, 2, ([{CARDS: "1"}], False)),
+        ({"replicas": 2}, 2, ([{CARDS: "0"}, {CARDS: "1"}], True)),
+        ({"replicas": 2}, 3, ([{CARDS: "1"}, {CARDS: "2"}], False)),
+        ({"replicas": 2, "tensor_parallel": 2}, 5, ([{CARDS: "1,2"}, {CARDS: "3,4"}], False)),
+        ({"tensor_parallel": 2, "device": "cuda:1"}, 3, ([{CARDS: "0,2"}], False)),
     ],
 )
-def test_engines_take_the_gpus_that_do_not_learn(tiny_dir, given, count, learners, found):
+def test_engines_take_the_gpus_that_do_not_learn(tiny_dir, given, count, found):
     """If these do not suffice, the learner's first one is shared, and its memory with it."""
-    assert cards_of_engines(options(tiny_dir, **given), count, None, learners) == found
+    assert cards_of_engines(options(tiny_dir, **given), count, None) == found
 
 
 def test_more_engines_than_devices_are_refused(tiny_dir):
     """The message has both numbers."""
     with pytest.raises(EngineNotStarted, match="replicas 2 with tensor_parallel 2 take 4 GPUs; vLLM can have 3"):
-        cards_of_engines(options(tiny_dir, replicas=2, tensor_parallel=2, device="cuda:0"), 4, None, 1)
+        cards_of_engines(options(tiny_dir, replicas=2, tensor_parallel=2, device="cuda:0"), 4, None)
     with pytest.raises(EngineNotStarted, match="replicas 3: this process may use 2 cores"):
         cores_of_engines(options(tiny_dir, replicas=3), [0, 1])
     with pytest.raises(EngineNotStarted, match="not split"):
