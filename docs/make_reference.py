@@ -38,8 +38,6 @@ CLI_HEAD = """\
 
 `make docs` generates this page from the code; `nat COMMAND --help` prints the same.
 
-The environment can set options, too: `NAT_<COMMAND>_<OPTION>`, for example `NAT_FINETUNE_CONFIG_FILE`.
-
 | exit code | meaning |
 |---|---|
 | 0 | success |

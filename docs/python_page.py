@@ -15,7 +15,7 @@ from nat.promised import GUIDE, OWN, TOOLKIT
 HEAD = """\
 # Python names
 
-`make docs` generates this page from the code; `nat info imports` prints the names. Plug-ins can rely on these import
+`make docs` generates this page from the code. Plug-ins can rely on these import
 paths: a change to one of them is told in the [changelog](../../CHANGELOG.md). [Components of your
 own](../extend/components.md) shows how they are used.
 """

@@ -42,7 +42,7 @@ def steps(request: pytest.FixtureRequest, project: Path) -> dict[str, dict]:
     names = [f"{form}.{request.param}" for form in FORMS]
     for name in names:
         said(
-            [NAT, "runs", "export", "latest", "--trajectories", name, "--as", name.partition(".")[0], "--tokens"],
+            [NAT, "runs", "rollouts", "latest", name, "--as", name.partition(".")[0], "--tokens"],
             project,
         )
     answer = json.loads(said([python_of("trl"), TRAIN, "model", *names], project).splitlines()[-1])

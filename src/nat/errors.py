@@ -362,8 +362,3 @@ def not_utf8(error: UnicodeDecodeError) -> str:
 def one_of(known: Iterable[str]) -> str:
     """The known words in order, for the end of a sentence."""
     return ", ".join(sorted(known)) or "none"
-
-
-def docs_page(path: str) -> str:
-    """How a message names a page below `docs/`: by the command that prints it wherever the package is installed."""
-    return f"`nat docs {path.removesuffix('.md')}`"

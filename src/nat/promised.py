@@ -1,6 +1,6 @@
 """The import paths that this project promises to plug-ins, with the names that each has.
 
-A change to one of them is a change that the changelog tells. A test imports every name; `nat info imports` prints them.
+A change to one of them is a change that the changelog tells. A test imports every name.
 """
 
 from collections.abc import Mapping

@@ -5,6 +5,7 @@ import asyncio
 import importlib.util
 import inspect
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -133,6 +134,17 @@ def reference_pages() -> Mapping[str, str]:
     maker = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(maker)
     return maker.pages()
+
+
+def test_pages_that_messages_name_exist():
+    """A message names a page by its path from the repository's root."""
+    named = {
+        name
+        for path in sorted((ROOT / "src" / "nat").rglob("*.py"))
+        for name in re.findall(r"docs/[a-z_/]+\.md", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 5
+    assert not [name for name in named if not (ROOT / name).is_file()]
 
 
 def test_the_reference_is_up_to_date():

@@ -166,9 +166,9 @@ def played_run(shared_folder, model) -> Path:
     ids=["sft", "dpo", "kto"],
 )
 async def test_the_rollouts_of_a_run_train_another_model(tmp_path, model, played_run, training, options):
-    """The file that `nat runs export --trajectories` writes is training data as it is; the verdict is a new one."""
+    """The file that `nat runs rollouts` writes is training data as it is; the verdict is a new one."""
     file = tmp_path / "exported.jsonl"
-    exported = CliRunner().invoke(runs_command, ["export", str(played_run), "--trajectories", str(file), *options])
+    exported = CliRunner().invoke(runs_command, ["rollouts", str(played_run), str(file), *options])
     assert exported.exit_code == 0, exported.output
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     project = project_with(tmp_path, model, rows, Plant(training={**training, "steps_per_batch": 4}, epochs=8))

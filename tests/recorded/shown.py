@@ -121,7 +121,7 @@ def _of_folder(run: Path) -> Iterator[tuple[str, str]]:
 
 def _exported(run: Path, *given: str) -> str:
     file = run / "exported.jsonl"
-    said = _nat("runs", "export", str(run), "--trajectories", str(file), "--force", *given)
+    said = _nat("runs", "rollouts", str(run), str(file), "--force", *given)
     text = _text_of(file) if file.exists() else ""
     file.unlink(missing_ok=True)
     return f"{said}\n{text}"

@@ -38,7 +38,6 @@ _COMMANDS = {
     "replay": ("nat.cli.commands.replay:replay_command", "Train a recorded update again, and find what differs."),
     "runs": ("nat.cli.commands.runs:runs_command", "Look at runs, compare them, export their models."),
     "ui": ("nat.cli.commands.ui:ui_command", "Look at runs in a browser."),
-    "export": ("nat.cli.commands.export:export_command", "The same as `nat runs export`."),
     "eval": ("nat.cli.commands.eval:eval_command", "Run a workflow on a dataset and score it."),
     "run": ("nat.cli.commands.run:run_command", "Run a workflow on one input."),
     "serve": ("nat.cli.commands.serve:serve_command", "Serve a workflow over HTTP."),
@@ -47,8 +46,7 @@ _COMMANDS = {
         "Serve models to agents in other processes; record their calls.",
     ),
     "validate": ("nat.cli.commands.validate:validate_command", "Check a configuration file."),
-    "docs": ("nat.cli.commands.docs:docs_command", "Print a page of the documentation."),
-    "info": ("nat.cli.commands.info:info_command", "Show the registered components, and what plug-ins import."),
+    "info": ("nat.cli.commands.info:info_command", "Show the registered components."),
     "backend": ("nat.cli.commands.backend:backend_command", "Run the embedded backend as a server."),
 }
 PLUGIN_GROUP = "nat.cli"
@@ -96,7 +94,7 @@ def _plugin_targets() -> dict[str, str]:
     return {entry.name: entry.value for entry in points if not entry.value.startswith("nat.overwritten:")}
 
 
-@click.group(cls=LazyGroup, commands_by_target=_COMMANDS, context_settings={"auto_envvar_prefix": "NAT"})
+@click.group(cls=LazyGroup, commands_by_target=_COMMANDS)
 @click.version_option(version(DISTRIBUTION), prog_name="nat")
 @click.option(
     "--log-level",

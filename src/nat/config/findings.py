@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from nat.config.secrets import names_secret, redacted
-from nat.errors import ConfigError, did_you_mean, docs_page, one_of
+from nat.errors import ConfigError, did_you_mean, one_of
 from nat.expected import LIST, MAPPING, expected, number_advice
 from nat.secrets import REDACTED, excerpt
 
@@ -140,7 +140,7 @@ def _similar(path: KeyPath, keys: set[str]) -> str:
     if suggestion := did_you_mean(str(path[-1]), keys):
         return suggestion
     if len(keys) > _MAX_KEYS:
-        return f" {docs_page('reference/configuration/index.md')} lists all keys."
+        return " docs/reference/configuration/index.md lists all keys."
     return f" Known keys: {one_of(keys)}." if keys else ""
 
 

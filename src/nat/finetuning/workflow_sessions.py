@@ -10,7 +10,7 @@ from nat.config.load import load_config
 from nat.data_models.config import Config
 from nat.data_models.finetuning import FinetuneConfig
 from nat.data_models.llm import LLMBaseConfig
-from nat.errors import ConfigError, docs_page
+from nat.errors import ConfigError
 from nat.finetuning.events import Observer, RolloutDone
 from nat.finetuning.plan import Plan
 from nat.finetuning.run_context import RunContext
@@ -75,7 +75,7 @@ async def opened_remote(stack: AsyncExitStack, plan: Plan, builder: Builder) -> 
         raise ConfigError(
             [f"llms.{trained}: its model is served inside this process only, so {url} would sample another model"],
             hint="train on a server that both sides reach (`nat backend serve`), and ask it through an LLM of "
-            f"_type openai in both YAMLs; {docs_page('agents/served.md')} shows how",
+            "_type openai in both YAMLs; docs/agents/served.md shows how",
         )
     workflow = await stack.enter_async_context(open_remote(url, trains=True))
     return Remote(workflow, timeout=plan.given.endpoint_timeout)

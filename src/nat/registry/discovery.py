@@ -15,7 +15,7 @@ from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
-from nat.errors import NatError, describe_error, docs_page
+from nat.errors import NatError, describe_error
 from nat.overwritten import conflict
 from nat.registry.replacements import replacement_for
 
@@ -120,7 +120,7 @@ def _imported_from(statement: ast.ImportFrom, package: str) -> Iterator[str]:
             yield found.name
 
 
-STAYS_IN_THE_TOOLKIT = f"a workflow with it is trained in the toolkit's environment: {docs_page('from/nat.md')}"
+STAYS_IN_THE_TOOLKIT = "a workflow with it is trained in the toolkit's environment: docs/from/nat.md"
 """What to do with a part of the toolkit that this project does not have."""
 _TOOLKIT_WORKFLOWS = frozenset(
     (

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
-from nat.errors import NotProvided, docs_page
+from nat.errors import NotProvided
 
 _FROM_WORKFLOW = "call it from the workflow"
 _BASE_PARSER = "nat.finetuning.utils.parsers.base_parser.parse_to_openai_messages"
@@ -46,7 +46,7 @@ _REPLACEMENTS = {
     "cli_utils": "use nat.config.load_config, which takes overrides",
     "nat.profiler data_models.profiler": "there is no profiler; training_metrics.jsonl has times and tokens",
     "nat.plugins.langchain": 'LangChain is built in: builder.get_llm(…, wrapper_type="langchain") and get_tools',
-    "nat.agent": f"agents come from your framework; see {docs_page('agents/index.md')}",
+    "nat.agent": "agents come from your framework; see docs/agents/index.md",
     "nat.tool": "tools are functions of yours, under register_function",
     "test_time_compute": "write the stage as a strategy of your own, under register_ttc_strategy",
 }
@@ -66,7 +66,7 @@ def replacement(missing: str) -> str:
     """What to use instead of a dotted name; `MemoryEditor` is found like `memory_editor`."""
     snake = _CAMEL.sub("_", missing).lower()
     found = next((text for parts, text in _REPLACEMENTS.items() if any(p in snake for p in parts.split())), None)
-    return found or f"this project has no such name; {docs_page('from/nat.md')} lists what is here"
+    return found or "this project has no such name; docs/from/nat.md lists what is here"
 
 
 def refusing(module: str, names: Iterable[str]) -> Callable[[str], NoReturn]:

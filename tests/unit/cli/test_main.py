@@ -138,7 +138,7 @@ def test_an_error_cannot_control_the_terminal(tmp_path, capsys):
     assert (r"evil\x1b[2J\x9b31m" in shown, "\x1b[2J" in shown) == (True, False)
 
 
-@pytest.mark.parametrize("command", [["init", "--no_model"], ["runs", "show"], ["export"], ["diagnose"]])
+@pytest.mark.parametrize("command", [["init", "--no_model"], ["runs", "show"], ["runs", "export"], ["diagnose"]])
 def test_a_name_that_is_too_long_is_an_error(command, tmp_path, monkeypatch, capsys):
     """The system refuses it wherever it is used; the user sees that, and no traceback."""
     monkeypatch.chdir(tmp_path)

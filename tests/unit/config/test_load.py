@@ -115,7 +115,7 @@ def test_sections_of_the_wider_toolkit_get_a_clear_error(section):
     """A YAML with sections of the wider toolkit does not load; the error leads to the gateway."""
     [found, *_] = findings_of(changed(**{section: {"x": {"_type": "y"}}}))
     assert "not part of this project" in found
-    assert "trained in the toolkit's environment: `nat docs from/nat`" in found
+    assert "trained in the toolkit's environment: docs/from/nat.md" in found
     assert parse_config(parse_yaml(changed(**{section: {}})), environ=ENVIRON)
 
 

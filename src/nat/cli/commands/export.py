@@ -1,17 +1,16 @@
-"""`nat runs export`: write a checkpoint as a plain model, or rollouts as a file for other trainers.
+"""`nat runs export`: write a checkpoint as a plain model.
 
 It works for runs that are still running, failed or were killed.
 """
 
 import json
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import click
 
 from nat.cli import event_loop
 from nat.cli.commands.options import json_option, runs_root_option
-from nat.cli.commands.trajectories import check_options_of_a_model, export_rollouts, trajectory_options
 from nat.cli.steps import SLOW_SECONDS, shown_steps
 from nat.errors import BackendError
 from nat.plugins.local.export import export_checkpoint
@@ -45,7 +44,6 @@ _LAST = "last"
     help="Folder to write, with gguf a file; only an exported folder is replaced.  "
     "[default: exports/<checkpoint> beside the checkpoints]",
 )
-@trajectory_options
 @runs_root_option
 @json_option
 def export_command(
@@ -54,22 +52,13 @@ def export_command(
     form: ExportFormat,
     output: Path | None,
     *,
-    trajectories: Path | None,
     output_dir: Path | None,
     as_json: bool,
-    **of_rollouts: Any,
 ) -> None:
-    """Export a checkpoint as a plain model, or with --trajectories the rollouts.
+    """Export a checkpoint as a plain model.
 
     RUN is a run's id or the beginning of one, `latest`, or the folder of a run, a backend's output or a checkpoint.
     """
-    if trajectories is not None:
-        with shown_steps() as steps:
-            steps.begin("writing the rollouts", after=SLOW_SECONDS)
-            exported = export_rollouts(find_run(run, output_dir), trajectories, **of_rollouts)
-        click.echo(exported.model_dump_json() if as_json else str(exported))
-        return
-    check_options_of_a_model(of_rollouts)
     folder = Path(run) if Path(run).is_dir() else find_run(run, output_dir)
     source = found_checkpoint(folder, checkpoint)
     name = source.name + {"hf": "", "peft": "-peft", "gguf": ".gguf"}[form]

@@ -1,4 +1,4 @@
-"""`nat info`: the registered components with the keys of each, and the imports that plug-ins may rely on."""
+"""`nat info`: the registered components with the keys of each."""
 
 import json
 from collections.abc import Collection, Iterator, Sequence
@@ -10,7 +10,6 @@ from pydantic_core import to_jsonable_python
 from nat.cli.commands.options import json_option
 from nat.data_models.component_ref import ComponentGroup
 from nat.files import write_text
-from nat.promised import promised
 from nat.registry.catalog import BASE_CONFIGS, Catalog, current_catalog
 from nat.registry.description import ComponentDescription, FieldDescription, describe
 from nat.registry.discovery import discover_components, failures
@@ -40,7 +39,7 @@ SEARCHED = ("all", "component_name", "description", "developer_notes", "package"
 
 @click.group("info")
 def info_command() -> None:
-    """Show the registered components, and what plug-ins may import."""
+    """Show the registered components."""
 
 
 @info_command.command("components")
@@ -92,18 +91,6 @@ def components_command(
         click.echo(f"'{name}' components are not part of this project.", err=True)
     for failure in failures:
         click.echo(f"The plug-in '{failure.name}' failed to import ({failure.module}): {failure.error}", err=True)
-
-
-@info_command.command("imports")
-@json_option
-def imports_command(*, as_json: bool) -> None:
-    """List the modules and names that plug-ins may import."""
-    found = promised()
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
-    for module, names in found.items():
-        click.echo(f"{click.style(module, bold=True)}: {', '.join(names)}")
 
 
 def matches(component: ComponentDescription, query: str, searched: Sequence[str] = ()) -> bool:

@@ -1,4 +1,4 @@
-"""`nat runs`: list runs, show some of their rollouts, compare two, report, export a model, and send to trackers."""
+"""`nat runs`: list, show and compare runs, write reports, export models and rollouts, send to trackers."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from nat.cli.commands.export import export_command
 from nat.cli.commands.options import json_option, runs_root_option
+from nat.cli.commands.rollouts import rollouts_command
 from nat.cli.commands.send import send_command
 from nat.cli.commands.serve import check_installed
 from nat.files import write_text
@@ -24,15 +25,16 @@ from nat.runs.records import Phase
 
 @click.group("runs")
 def runs_command() -> None:
-    """Look at runs, compare them, export their models, send them to trackers.
+    """Look at runs, compare them, export models and rollouts, send them to trackers.
 
-    Only `report`, `export` and `send` write anything.
+    Only `report`, `export`, `rollouts` and `send` write anything.
 
     RUN is a run's folder, its id, the beginning of an id that no other run has, or `latest`.
     """
 
 
 runs_command.add_command(export_command)
+runs_command.add_command(rollouts_command)
 runs_command.add_command(send_command)
 
 

@@ -9,6 +9,7 @@ from nat.cli.commands.options import address_options, checked_options, config_fi
 from nat.errors import ConfigError
 from nat.front_end.options import FrontEndOptions
 from nat.wire.extras import install_hint, missing_packages
+from nat.wire.rollout import KEY_VARIABLE
 
 _NEEDED = ("fastapi", "prometheus_client", "uvicorn")
 
@@ -16,7 +17,9 @@ _NEEDED = ("fastapi", "prometheus_client", "uvicorn")
 @click.command("serve")
 @config_file_option
 @address_options(host="localhost", port=8000)
-@click.option("--api_key", help="Key that requests need as a bearer token; better set as NAT_SERVE_API_KEY.")
+@click.option(
+    "--api_key", envvar=KEY_VARIABLE, help=f"Key that requests need as a bearer token; better set as {KEY_VARIABLE}."
+)
 @override_options
 def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], **given: object) -> None:
     """Serve a workflow over HTTP: /generate, /chat, /v1/chat/completions. API reference: /docs."""

@@ -313,7 +313,7 @@ OF_ROLLOUTS = (rollouts_failed, calls_lost, wrong_target, sampling_changed, stal
     healthy="below {bound:.0%}",
     source="our choice: a model may write a call wrongly, and learns not to",
     remedy=(
-        "`nat runs show latest --epoch 1 --worst 1` prints what the model writes, and `nat docs start/your_model` "
+        "`nat runs show latest --epoch 1 --worst 1` prints what the model writes, and docs/start/your_model.md "
         "how calls are read."
     ),
     warns_over=1,

@@ -10,14 +10,13 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, PositiveFloat, PositiveInt, ValidationError
 
-from nat.errors import docs_page
 from nat.files import user_cache, write_text
 from nat.sizing.forecast import Speed, TrainingForecast
 
 Engine = Literal["embedded", "vllm"]
 _TO_MEASURE = {
     "embedded": "repeat this with `engine: embedded` and without the keys of vLLM",
-    "vllm": f"repeat this with `engine: vllm`, see {docs_page('recipes/vllm.md')}",
+    "vllm": "repeat this with `engine: vllm`, see docs/recipes/vllm.md",
 }
 
 

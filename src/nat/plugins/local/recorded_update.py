@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory, TrajectoryCollection
-from nat.errors import DatasetError, JournalError, describe_error, docs_page, findings_of, one_of
+from nat.errors import DatasetError, JournalError, describe_error, findings_of, one_of
 from nat.finetuning.trajectories.groups import example_id
 from nat.finetuning.trajectories.rows import RecordedTrajectory, training_groups
 from nat.plugins.local.adapter import overlapping, with_labels
@@ -118,7 +118,7 @@ def recorded_update(journal: Journal, epoch: int, role: str | None = None) -> Re
         if adapter.get("_type") == CommandTrainerAdapterConfig.static_type():
             raise JournalError(
                 f"a program of yours has trained epoch {epoch_number(epoch)}, which `nat replay` does not run",
-                hint=f"run it yourself: {docs_page('scale/your_trainer.md')} names what it gets",
+                hint="run it yourself: docs/scale/your_trainer.md names what it gets",
             )
         try:
             llm = LocalModelConfig.model_validate(value_at(config, "llms", adapter.get("llm")))

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from nat.data_models.finetuning import Trajectory, TrajectoryBuilderConfig, TrajectoryCollection
-from nat.errors import DatasetError, docs_page
+from nat.errors import DatasetError
 from nat.finetuning.example_choice import in_turn
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.progress import append_progress
@@ -99,7 +99,7 @@ def read_examples(path: Path) -> dict[str, list[Trajectory]]:
             continue
         kinds.setdefault(kind_of(trajectory), number)
         examples.setdefault(example, []).append(trajectory)
-    page = docs_page("recipes/demonstrations.md")
+    page = "docs/recipes/demonstrations.md"
     raise_findings(path, findings, hint=f"the columns are those of TRL's dataset formats ({page})")
     if len(kinds) != 1:
         seen = "; ".join(f"row {number} has {kind}" for kind, number in kinds.items()) or "it has no rows"

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 
 from nat.capture.outages import deadline
 from nat.capture.response import error_text
-from nat.errors import BackendUnreachable, ServiceFailed, describe_error, docs_page
+from nat.errors import BackendUnreachable, ServiceFailed, describe_error
 from nat.gateway.access import Keyring, RolloutAccess
 from nat.gateway.app import KEY_FIELD
 from nat.gateway.upstream import Upstream
@@ -126,5 +126,5 @@ class ServiceWorkflow:
         """What a service without a call has to do."""
         return (
             f"no call came for this request: the service calls its model at {self._base_url}, with the request's "
-            f"`{KEY_FIELD}` as its key ({docs_page('agents/programs.md')})"
+            f"`{KEY_FIELD}` as its key (docs/agents/programs.md)"
         )

@@ -1,4 +1,4 @@
-"""`nat runs export` selects the checkpoint; the export itself is tested with the checkpoints."""
+"""`nat runs export` selects the checkpoint, `nat runs rollouts` the rows."""
 
 import json
 
@@ -61,8 +61,8 @@ def test_the_newest_is_not_taken_for_the_best(run_dir):
     assert found_checkpoint(run_dir, "latest").name == "step_000005"
 
 
-def export(root, *arguments):
-    return exit_code(["runs", "export", "latest", "--output_dir", str(root), *map(str, arguments)])
+def export(root, file, *arguments):
+    return exit_code(["runs", "rollouts", "latest", str(file), "--output_dir", str(root), *map(str, arguments)])
 
 
 def rows(path):
@@ -73,10 +73,10 @@ def test_rollouts_are_exported(tmp_path, capsys):
     """Epochs count from 1 on the command line and from 0 in the file; the report is text or JSON."""
     make_run(tmp_path / "runs", "run-1")
     file = tmp_path / "rows.jsonl"
-    assert export(tmp_path, "--trajectories", file, "--epoch", 3, "--epoch", 1, "--validation", 0) == 0
+    assert export(tmp_path, file, "--epoch", 3, "--epoch", 1, "--validation", 0) == 0
     assert "18 rows (grpo) of 16 groups, from 20 rollouts" in capsys.readouterr().out
     assert [row["epoch"] for row in rows(file)] == [0] * 4 + [2] * 4 + [0] * 10
-    assert export(tmp_path, "--trajectories", file, "--force", "--json") == 0
+    assert export(tmp_path, file, "--force", "--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["file"], report["rows"], report["left_out"][0]["count"]) == (str(file), 12, 3)
 
@@ -97,7 +97,7 @@ def test_rollouts_are_exported(tmp_path, capsys):
 def test_each_option_reaches_the_rows(tmp_path, arguments, count):
     """The options are those of the formats."""
     make_run(tmp_path / "runs", "run-1")
-    assert export(tmp_path, "--trajectories", tmp_path / "rows.jsonl", "--epoch", 1, *arguments) == 0
+    assert export(tmp_path, tmp_path / "rows.jsonl", "--epoch", 1, *arguments) == 0
     assert len(rows(tmp_path / "rows.jsonl")) == count
     assert ("prompt_ids" in rows(tmp_path / "rows.jsonl")[0]) == ("--tokens" in arguments)
 
@@ -105,19 +105,11 @@ def test_each_option_reaches_the_rows(tmp_path, arguments, count):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--margin", "1"], "--margin: only for rollouts; add --trajectories FILE"),
-        (["--trajectories", "x.jsonl", "--format", "peft"], "--format: only for models"),
-        (
-            ["--trajectories", "x.jsonl", "--margin", "1"],
-            "--margin has no effect on --as grpo",
-        ),
-        (["--trajectories", "x.jsonl", "--min_reward", "1"], "it is for --as kto and messages"),
-        (
-            ["--trajectories", "x.jsonl", "--tokens", "--validation", "1"],
-            "held-out rollouts are recorded without",
-        ),
-        (["--trajectories", "x.txt"], "trajectories are written as .jsonl or .parquet"),
-        (["--trajectories", "x.jsonl", "--epoch", "9"], "has no rollouts of epoch 9"),
+        (["x.jsonl", "--margin", "1"], "--margin has no effect on --as grpo"),
+        (["x.jsonl", "--min_reward", "1"], "it is for --as kto and messages"),
+        (["x.jsonl", "--tokens", "--validation", "1"], "held-out rollouts are recorded without"),
+        (["x.txt"], "trajectories are written as .jsonl or .parquet"),
+        (["x.jsonl", "--epoch", "9"], "has no rollouts of epoch 9"),
     ],
 )
 def test_options_that_do_not_go_together(tmp_path, monkeypatch, capsys, arguments, problem):

@@ -99,11 +99,3 @@ def test_failed_plugins_are_listed(run):
         assert "The plug-in 'p' failed to import (p.register): ImportError: no q" in run().stderr
     finally:
         discovery.failures.pop()
-
-
-def test_promised_imports_are_listed():
-    """Each module of the list has a line with its names; as JSON, the same."""
-    lines = CliRunner().invoke(info_command, ["imports"]).stdout.splitlines()
-    assert "nat.finetuning: Trainer, TrainerAdapter, TrajectoryBuilder" in lines
-    listed = json.loads(CliRunner().invoke(info_command, ["imports", "--json"]).stdout)
-    assert [f"{module}: {', '.join(names)}" for module, names in listed.items()] == lines

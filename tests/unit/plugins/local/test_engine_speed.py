@@ -28,7 +28,7 @@ def advice(engine, threads=None, **changes):
 @pytest.mark.parametrize(
     ("engine", "remedy"),
     [
-        ("embedded", "vllm was not measured here: repeat this with `engine: vllm`, see `nat docs recipes/vllm`"),
+        ("embedded", "vllm was not measured here: repeat this with `engine: vllm`, see docs/recipes/vllm.md"),
         ("vllm", "embedded was not measured here: repeat this with `engine: embedded` and without the keys of vLLM"),
     ],
 )
