@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +25,8 @@ from nat.errors import (
 )
 from nat.finetuning import ending
 from nat.finetuning.runtime import run_finetuning
-from nat.finetuning.trajectories.calls import calls_of
-from nat.reports.run_page import run_page, run_report
-from nat.rollout.keeping import read_rollout
 from nat.runs.preemption import Preempted, Preemption
-from nat.runs.records import BestMeasure, Phase, RunState, Verdict
+from nat.runs.records import BestMeasure, RunState, Verdict
 
 LEARNED = 2
 """Jobs after which the model of these tests answers the held-out questions."""
@@ -314,33 +310,6 @@ async def test_a_preempted_run_leaves_for_later_what_can_be_done_later(project, 
     assert summary is not None
     assert (summary.state, summary.ended_early) == (RunState.INTERRUPTED, "interrupted by SIGTERM")
     assert "Go on with the run: nat finetune --resume" in caplog.text
-
-
-async def test_rollouts_under_way_at_sigterm_are_recorded(project):
-    """As interrupted, and not as failures; `nat runs show` counts them."""
-    preemption, playing = Preemption(), asyncio.Event()
-
-    async def agent(question, ask):
-        answer = await ask(question)
-        if len(project.adapter.submitted) == LEARNED:
-            playing.set()
-            await asyncio.Event().wait()
-        return answer
-
-    project.agent = agent
-    run = asyncio.create_task(run_finetuning(project.given(), plotter=blank_plot, preemption=preemption))
-    await playing.wait()
-    preemption.begin()
-    run.cancel()
-    with pytest.raises(Preempted):
-        await run
-    with project.journal() as journal:
-        page = run_page(run_report(journal))
-        found = [read_rollout(zlib.decompress(each)) for each in journal.kept(Phase.TRAIN, LEARNED).values()]
-        assert not journal.failures()
-    assert f"{len(found)} when it ended; --resume plays" in page
-    assert {str(each.error) for each in found} == {"Interrupted: the run ended while it was played"}
-    assert any(calls_of(each.steps) for each in found)
 
 
 async def test_what_fails_after_sigterm_interrupts_the_run(project):

@@ -14,9 +14,6 @@ CALLS_FAILED = "its LLM calls failed, and the agent went on without an answer"
 NO_SCORE = "the evaluator gave no score"
 SCORED_TOO_LATE = "the evaluator ran into its deadline"
 
-UNDER_WAY = "<under way>"
-"""In place of an evaluator's name: what a rollout had done when its run ended. It is no failure; it is played again."""
-
 _LINE_CHARS = 400
 
 

@@ -206,7 +206,7 @@ async def _play_all(
     async def play(item: EvalInputItem) -> Played:
         if (rollout := kept.rollout(item)) is None:
             seed = session.seed_of(item.id, number)
-            rollout = await session.run(item, seed=seed, generation=number, interrupted=kept.keep_interrupted)
+            rollout = await session.run(item, seed=seed, generation=number)
             kept.keep_rollout(rollout)
         else:
             session.ended(rollout)

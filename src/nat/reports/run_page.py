@@ -57,8 +57,6 @@ class RunReport(SparseRecord):
     epochs: list[EpochRecord]
     validations: list[ValidationRecord]
     rollouts: int
-    under_way: int = 0
-    """Rollouts that were being played when the run ended; `--resume` plays them again."""
     failures: list[FailureCount]
     left_out: dict[str, int]
     """Training rollouts that were not trained on, by cause."""
@@ -89,7 +87,6 @@ def run_report(journal: Journal) -> RunReport:
         epochs=epochs,
         validations=validations,
         rollouts=num_rollouts(epochs, validations),
-        under_way=journal.num_under_way(),
         failures=total_of(epochs, validations),
         left_out=dict(left_out.most_common()),
         best=best,
@@ -132,9 +129,6 @@ def run_page(report: RunReport) -> str:
     if run.model:
         rows.append(("Model", run.model + (f", trained by {report.algorithm}" if report.algorithm else "")))
     rows.append(("Epochs", _epochs(report)))
-    if report.under_way:
-        text = f"{report.under_way} when it ended; --resume plays {'it' if report.under_way == 1 else 'them'} again"
-        rows.append(("Under way", text))
     rows += [("" if place else "Phases", str(phase)) for place, phase in enumerate(run.phases)]
     if report.epochs:
         rewards = [epoch.avg_reward for epoch in played_epochs(report.epochs)]

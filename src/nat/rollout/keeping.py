@@ -1,17 +1,15 @@
 """Keep rollouts and scores as they end, so that a run that goes on neither plays nor judges them again.
 
-A rollout whose output JSON cannot hold is not kept, and a score neither. What is kept may be of others: what cannot be
-read, or unpacks to very much, is done again. Failures are kept, too, but given back only
+A rollout whose output JSON cannot hold is not kept, and a score neither. Failures are kept, too, but given back only
 where training has gone on from them: their cause may be gone.
 """
 
-import logging
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import BaseModel, FiniteFloat
 from pydantic_core import from_json, to_json
@@ -20,25 +18,18 @@ from nat.capture.interning import Interner
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
 from nat.data_models.intermediate_step import IntermediateStep
 from nat.data_models.llm_usage import LLMUsage, added, usage_of_steps
-from nat.data_models.rollout_failure import UNDER_WAY, RolloutFailure
-from nat.errors import describe_error
-from nat.rollout.kept_calls import KeptCalls
+from nat.data_models.rollout_failure import RolloutFailure
 from nat.rollout.rollout import Rollout
 from nat.rollout.step_lines import StepDecoder, StepEncoder
 from nat.secrets import redact_json
 from nat.wire.rollout import STEP
 
-logger = logging.getLogger(__name__)
-T = TypeVar("T")
-
 ALL_PASSES = -1
 """Stands for the pass where answers of several are scored together."""
 _END = b"\n\n"
-_LARGEST = 2**26
-"""Bytes of an unpacked rollout or score: a few kept ones can stand for gigabytes."""
 
 KeptKey = tuple[int, str, str]
-"""Pass, evaluator (empty for the rollout itself, or `UNDER_WAY`) and item."""
+"""Pass, evaluator (empty for the rollout itself) and item."""
 
 
 @dataclass(frozen=True)
@@ -75,25 +66,21 @@ class PassKeeper:
 
     def rollout(self, item: EvalInputItem) -> Rollout | None:
         """The rollout of an item, if it is known."""
-        found = self._known((self.number, "", str(item.id)), read_rollout)
+        content = self._keeper.known.get((self.number, "", str(item.id)))
+        found = None if content is None else read_rollout(zlib.decompress(content))
         return found if found is None or self._keeper.with_failures or not found.failed else None
 
     def keep_rollout(self, rollout: Rollout) -> None:
         if (content := rollout_bytes(rollout)) is not None:
             self._keep({(self.number, "", rollout.item_id): content})
 
-    def keep_interrupted(self, rollout: Rollout) -> None:
-        """Keep what a rollout did before the run ended: its calls took tokens, and may explain what kept it."""
-        if (content := rollout_bytes(rollout)) is not None:
-            self._keep({(self.number, UNDER_WAY, rollout.item_id): content})
-
     def scores(self, evaluator: str, items: Iterable[EvalInputItem], *, together: bool) -> dict[str, EvalOutputItem]:
         """The known scores of items by their ids; those of several passes if they are scored `together`."""
         number, found = self._pass(together=together), {}
         for item in items:
-            if (known := self._known((number, evaluator, str(item.id)), _read_score)) is None:
+            if (content := self._keeper.known.get((number, evaluator, str(item.id)))) is None:
                 continue
-            score, used = known
+            score, used = _read_score(zlib.decompress(content))
             if score.score is not None or self._keeper.with_failures:
                 found[str(item.id)] = score
                 self.usage.append(used)
@@ -112,32 +99,12 @@ class PassKeeper:
         """What the evaluators' calls took, those of an earlier process included."""
         return added([*self.usage, usage_of_steps(self.steps)])
 
-    def _known(self, key: KeptKey, read: Callable[[bytes], T]) -> T | None:
-        """What is kept under a key; None if nothing is, or nothing that can be read."""
-        if (content := self._keeper.known.get(key)) is None:
-            return None
-        try:
-            return read(_unpacked(content))
-        except (zlib.error, ValueError, TypeError, LookupError, AttributeError) as error:
-            logger.warning("what is kept of %r cannot be read, so it is done again: %s", key, describe_error(error))
-            return None
-
     def _keep(self, found: Mapping[KeptKey, bytes]) -> None:
-        found = {key: content for key, content in found.items() if len(content) <= _LARGEST}
         if found:
             self._keeper.keep({key: zlib.compress(content, 1) for key, content in found.items()})
 
     def _pass(self, *, together: bool) -> int:
         return ALL_PASSES if together else self.number
-
-
-def _unpacked(content: bytes) -> bytes:
-    """Raises ValueError if it ends early, or is larger than anything that is kept."""
-    unzipping = zlib.decompressobj()
-    found = unzipping.decompress(content, _LARGEST)
-    if not unzipping.eof:
-        raise ValueError(f"it ends early, or has more than {_LARGEST} bytes")
-    return found
 
 
 class _Facts(BaseModel):
@@ -172,26 +139,19 @@ def _rollout_bytes(rollout: Rollout, output: tuple[str | None, Any]) -> bytes:
         "started_at": rollout.started_at,
         "seconds": rollout.seconds,
     }
-    calls = KeptCalls()
-    encoder = StepEncoder(calls.lighter)
+    encoder = StepEncoder()
     lines = [encoder.encode(step) for step in rollout.steps] + [encoder.rest()]
     parts = [
         to_json(facts),
-        to_json(calls.record),
         *(line.removeprefix(STEP) for line in b"".join(lines).split(_END) if line),
     ]
     return _END.join(redact_json(part.decode()).encode() for part in parts)
 
 
 def read_rollout(content: bytes) -> Rollout | None:
-    """A kept rollout; None if the class of its output is not there.
-
-    Raises:
-        ValueError, TypeError, LookupError, AttributeError: it is none.
-
-    """
-    first, second, *lines = content.split(_END)
-    facts, decoder = _Facts.model_validate_json(first), StepDecoder(Interner(), KeptCalls(**from_json(second)).restore)
+    """A kept rollout; None if the class of its output is not there."""
+    first, *lines = content.split(_END)
+    facts, decoder = _Facts.model_validate_json(first), StepDecoder(Interner())
     try:
         output = _from_json(*facts.output)
     except LookupError:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -50,10 +50,6 @@ class Rollout:
         return self.error is not None
 
 
-OnInterrupted = Callable[[Rollout], None]
-"""Called with what a rollout had done when its run ended; it is no failure, and is played again."""
-
-
 class Invocable(Protocol):
     """The workflow, or any other function."""
 
@@ -71,7 +67,6 @@ async def run_rollout(
     deadline_option: str = ITEM_TIMEOUT,
     runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.EVALUATE,
     on_step: OnNext | None = None,
-    interrupted: OnInterrupted | None = None,
 ) -> Rollout:
     """Run the workflow and return the record, also of a failure; only a cancellation from outside is raised.
 
@@ -89,28 +84,22 @@ async def run_rollout(
         state.intermediate_step_manager.subscribe(on_step)
     started_at, began = datetime.now(UTC), time.monotonic()
 
-    def recorded(output: Any, error: RolloutFailure | None) -> Rollout:
-        # Steps that a thread adds after the deadline are not part of the record.
-        state.intermediate_step_manager.complete()
-        return Rollout(
-            item_id=str(item.id),
-            generation=generation,
-            output=output,
-            steps=steps,
-            error=error,
-            seed=seed,
-            started_at=started_at,
-            seconds=time.monotonic() - began,
-        )
-
     try:
         with state.active(), capturing(policy):
             output, error = await _attempt(workflow, item, generation, deadline, deadline_option)
-    except asyncio.CancelledError:
-        if interrupted is not None:
-            interrupted(recorded(None, interruption(item, generation)))
-        raise
-    return recorded(output, None if error is None else _with_failed_call(error, steps))
+    finally:
+        # Steps that a thread adds after the deadline are not part of the record.
+        state.intermediate_step_manager.complete()
+    return Rollout(
+        item_id=str(item.id),
+        generation=generation,
+        output=output,
+        steps=steps,
+        error=None if error is None else _with_failed_call(error, steps),
+        seed=seed,
+        started_at=started_at,
+        seconds=time.monotonic() - began,
+    )
 
 
 async def _attempt(
@@ -141,11 +130,6 @@ async def _attempt(
         failure = failure_of(item, generation, "raised", type(cause).__name__, redact(str(cause)))
         return None, failure.model_copy(update={"traceback": traceback_of(raised)})
     return output, None
-
-
-def interruption(item: EvalInputItem, generation: int) -> RolloutFailure:
-    """Why a rollout that was under way when its run ended has no output."""
-    return failure_of(item, generation, "raised", "Interrupted", "the run ended while it was played")
 
 
 def failure_of(item: EvalInputItem, generation: int, kind: Any, error_type: str, message: str) -> RolloutFailure:

@@ -22,7 +22,7 @@ from nat.rollout.keeping import Keeper
 from nat.rollout.loop_watch import watched_loop
 from nat.rollout.ray_workers import check_installed, ray_workers
 from nat.rollout.remote import ENDPOINT_TIMEOUT, RemoteWorkflow, open_remote
-from nat.rollout.rollout import ITEM_TIMEOUT, OnInterrupted, Rollout, held_out_seed, run_rollout, training_seed
+from nat.rollout.rollout import ITEM_TIMEOUT, Rollout, held_out_seed, run_rollout, training_seed
 from nat.rollout.server_watch import watched_servers
 from nat.rollout.traces import Traces, opened_traces
 from nat.rollout.workers import Play, Workers
@@ -140,7 +140,6 @@ class WorkflowSession:
         *,
         seed: int | None,
         generation: int = 0,
-        interrupted: OnInterrupted | None = None,
     ) -> Rollout:
         """Run one rollout as soon as there is a free slot; its failure is part of the record."""
         policy = CapturePolicy()
@@ -150,9 +149,7 @@ class WorkflowSession:
         async with self._slots:
             self.num_open += 1
             try:
-                rollout = await self._play(
-                    item, seed=seed, generation=generation, policy=policy, interrupted=interrupted
-                )
+                rollout = await self._play(item, seed=seed, generation=generation, policy=policy)
             finally:
                 self.num_open -= 1
         self.traces.ended(rollout, item.input_obj, is_judged=self._runtime_type is RuntimeTypeEnum.EVALUATE)

@@ -4,7 +4,6 @@ Requests with rollout options get whole steps: with the function, the span and, 
 and response. The two steps of a call repeat the conversation four times; it is sent once and restored on decoding.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -30,10 +29,8 @@ _REMOTE = "remote"
 class StepEncoder:
     """Encodes whole steps; the START of a call is held back until its END, which follows at once."""
 
-    def __init__(self, lighter: Callable[[LLMCall], LLMCall] = lambda call: call) -> None:
-        """`lighter` leaves out of a call's record what the decoder's `whole` puts back."""
+    def __init__(self) -> None:
         self._start: IntermediateStep | None = None
-        self._lighter = lighter
 
     def encode(self, step: IntermediateStep) -> bytes:
         """The lines that are complete now."""
@@ -48,9 +45,7 @@ class StepEncoder:
         bare = start.payload.model_copy(update={"data": None, "metadata": None})
         metadata = step.payload.metadata
         assert isinstance(metadata, TraceMetadata), "the END of a recorded call has its record in the metadata"
-        assert metadata.llm_call is not None, "likewise"
-        call = self._lighter(metadata.llm_call)
-        lighter = metadata.model_copy(update={"chat_inputs": None, "tools_schema": [], "llm_call": call})
+        lighter = metadata.model_copy(update={"chat_inputs": None, "tools_schema": []})
         end = step.payload.model_copy(update={"metadata": lighter})
         return _line(start, bare, begins_call=True) + _line(step, end)
 
@@ -75,9 +70,8 @@ def plain_line(step: IntermediateStep) -> bytes:
 class StepDecoder:
     """Decodes the lines of one rollout; repeated messages are shared objects."""
 
-    def __init__(self, interner: Interner, whole: Callable[[LLMCall], None] = lambda _: None) -> None:
+    def __init__(self, interner: Interner) -> None:
         self._interner = interner
-        self._whole = whole
         self._starts: dict[str, IntermediateStepPayload] = {}
 
     def decode(self, content: bytes) -> IntermediateStep:
@@ -108,7 +102,6 @@ class StepDecoder:
 
     def _restore(self, end: IntermediateStepPayload, metadata: TraceMetadata, call: LLMCall) -> None:
         """Restore the conversation in the two steps of a call from its record."""
-        self._whole(call)
         self._share(call)
         start = self._starts.pop(end.UUID, None)
         if start is None:

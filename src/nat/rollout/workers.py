@@ -18,7 +18,7 @@ from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ANY_FAILURE, WorkflowError, describe_error
 from nat.rollout.remote import rollout_options
-from nat.rollout.rollout import ITEM_TIMEOUT, OnInterrupted, Rollout, failure_of, interruption
+from nat.rollout.rollout import ITEM_TIMEOUT, Rollout, failure_of
 from nat.wire.rollout import RolloutOptions
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,6 @@ class Play(Protocol):
         seed: int | None,
         generation: int,
         policy: CapturePolicy,
-        interrupted: OnInterrupted | None = None,
     ) -> Rollout: ...
 
 
@@ -107,7 +106,6 @@ class Workers:
         seed: int | None,
         generation: int,
         policy: CapturePolicy,
-        interrupted: OnInterrupted | None = None,
     ) -> Rollout:
         """One rollout; its failure is part of the record.
 
@@ -118,17 +116,11 @@ class Workers:
         options = rollout_options(policy, item_id=str(item.id), generation=generation, seed=seed)
         began = datetime.now(UTC)
 
-        def without_output(failure: RolloutFailure) -> Rollout:
-            seconds = (datetime.now(UTC) - began).total_seconds()
-            return Rollout(options.item_id, generation, None, [], failure, seed, began, seconds)
-
-        try:
-            played = await self._played(item, options)
-        except asyncio.CancelledError:
-            if interrupted is not None:
-                interrupted(without_output(interruption(item, generation)))
-            raise
-        return without_output(played) if isinstance(played, RolloutFailure) else played
+        played = await self._played(item, options)
+        if isinstance(played, Rollout):
+            return played
+        seconds = (datetime.now(UTC) - began).total_seconds()
+        return Rollout(options.item_id, generation, None, [], played, seed, began, seconds)
 
     async def _played(self, item: EvalInputItem, options: RolloutOptions) -> Rollout | RolloutFailure:
         limit, lost = None if self._deadline is None else self._deadline + GRACE_SECONDS, WorkerLost()

@@ -19,7 +19,7 @@ from typing import Self, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from nat.data_models.rollout_failure import UNDER_WAY, FirstFailure
+from nat.data_models.rollout_failure import FirstFailure
 from nat.errors import JournalError, findings_of
 from nat.runs.earlier import row_with_spans, with_answers
 from nat.runs.journal_file import JournalFile, damaged
@@ -336,18 +336,6 @@ class Journal:
         query = "SELECT pass, evaluator, item, record FROM kept WHERE phase = ? AND epoch = ?"
         rows = self._file.select(query, phase.value, epoch)
         return {(number, name, item): record for number, name, item, record in rows}
-
-    def num_under_way(self) -> int:
-        """Rollouts that were being played when the run ended, and were not played again since."""
-        if self._lacks("kept"):
-            return 0
-        query = """
-            SELECT COUNT(*) FROM (
-                SELECT phase, epoch, pass, item FROM kept WHERE evaluator = ?
-                EXCEPT SELECT phase, epoch, pass, item FROM kept WHERE evaluator = '')
-        """
-        [(count,)] = self._file.select(query, UNDER_WAY)
-        return self._number(count)
 
     def rollouts(
         self, phase: Phase, epoch: int, example_id: str | None = None, generation: int | None = None

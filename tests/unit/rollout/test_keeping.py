@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import zlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,13 @@ from fakes.scripted_workflow import ScriptedWorkflow
 from nat.builder.evaluator import EvaluatorInfo
 from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBaseConfig
-from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.llm_usage import LLMUsage
-from nat.data_models.rollout_failure import UNDER_WAY, RolloutFailure
+from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import JournalError
 from nat.eval.evaluate import EvaluationRun, EvaluationRunConfig, score_items
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
 from nat.eval.evaluator.group_evaluator import GroupEvaluator
-from nat.rollout.keeping import Keeper, PassKeeper, read_rollout, rollout_bytes
+from nat.rollout.keeping import Keeper, read_rollout, rollout_bytes
 from nat.rollout.rollout import Rollout
 from nat.rollout.session import in_pass
 from unit.rollout.test_step_lines import JSON, captured
@@ -48,30 +46,6 @@ class Kept:
     def keeper(self, *, with_failures: bool = False) -> Keeper:
         """That of a process that begins now."""
         return Keeper(dict(self.rows), self.rows.update, with_failures)
-
-
-async def test_a_rollout_under_way_is_kept_and_played_again(tmp_path):
-    """With the steps that it had made; a process that goes on does not take it for a finished one."""
-    kept, began = Kept(), asyncio.Event()
-
-    async def agent(question):
-        if question == "2" and not began.is_set():
-            began.set()
-            await asyncio.Event().wait()
-        return question
-
-    playing = asyncio.create_task(evaluated(tmp_path, agent, kept.keeper()))
-    await began.wait()
-    playing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await playing
-    assert kept.rows.keys() == {(0, "", "a"), (0, UNDER_WAY, "b")}
-    found = read_rollout(zlib.decompress(kept.rows[0, UNDER_WAY, "b"]))
-    assert (found.item_id, str(found.error)) == ("b", "Interrupted: the run ended while it was played")
-    assert found.steps[0].event_type is IntermediateStepType.WORKFLOW_START
-    assert kept.keeper().items == {"a"}
-    again = await evaluated(tmp_path, agent, kept.keeper())
-    assert [item.output_obj for item in again.eval_input.eval_input_items] == ["1", "2"]
 
 
 async def test_a_rollout_comes_back_with_its_steps():
@@ -124,41 +98,6 @@ def test_a_failure_comes_back_with_its_traceback():
     error = RolloutFailure(item_id="a", kind="raised", type="KeyError", message="'x'", traceback="Traceback …")
     again = read_rollout(rollout_bytes(rollout(error=error))).error
     assert (again, again.traceback) == (error, "Traceback …")
-
-
-FACTS, CALLS = rollout_bytes(rollout("done")).split(b"\n\n")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "a text",
-        b"no zlib",
-        zlib.compress(FACTS + b"\n\n" + CALLS)[:-1],
-        zlib.compress(b"0" * (2**26 + 1)),
-        zlib.compress(b""),
-        zlib.compress(b"[" * 10_000 + b"\n\n{}"),
-        zlib.compress(FACTS + b'\n\n{"others": []}'),
-        zlib.compress(FACTS + b"\n\n" + CALLS + b"\n\n{}"),
-        zlib.compress(FACTS.replace(b"[null,", b"[1,") + b"\n\n" + CALLS),
-        zlib.compress(FACTS.replace(b"[null,", b'["nat.data_models.llm_usage:LLMUsage",') + b"\n\n" + CALLS),
-        zlib.compress(FACTS.replace(b'"generation":3', b'"generation":"x"') + b"\n\n" + CALLS),
-    ],
-)
-def test_what_cannot_be_read_is_done_again(content, caplog):
-    """A journal may be damaged, or somebody's who wants the run to crash; a log line tells."""
-    known = PassKeeper(Keeper({(0, "", "a"): content, (0, "judge", "a"): content}, lambda *_: None), 0)
-    item = EvalInputItem(id="a", input_obj="", expected_output_obj="", full_dataset_entry={})
-    assert known.rollout(item) is None
-    assert known.scores("judge", [item], together=False) == {}
-    assert caplog.text.count("cannot be read, so it is done again") == 2
-
-
-def test_what_is_too_large_is_not_kept():
-    """It would not be read."""
-    kept = Kept()
-    PassKeeper(kept.keeper(), 0).keep_rollout(rollout("x" * 2**26))
-    assert kept.rows == {}
 
 
 async def evaluated(folder: Path, agent, keeper: Keeper):

@@ -133,20 +133,6 @@ async def test_what_a_dead_process_played_is_played_again(caplog):
     assert caplog.text.count("is replaced: killed") == 1
 
 
-async def test_a_rollout_that_is_interrupted():
-    """Whoever wants to know gets its record; the cancellation goes on."""
-    workers, _ = await opened(1)
-    found = []
-    playing = play(workers, "a", "wait", interrupted=found.append)
-    await asyncio.sleep(0)
-    playing.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await playing
-    [rollout] = found
-    assert (rollout.item_id, rollout.generation, rollout.seed) == ("a", 2, 7)
-    assert str(rollout.error) == "Interrupted: the run ended while it was played"
-
-
 async def test_a_rollout_that_ends_its_process_fails():
     """After three times it is a failure with its cause, and others go on."""
     workers, started = await opened(1)

@@ -9,7 +9,6 @@ import pytest
 
 from fakes.run_records import NOON, epoch_record, job_record, rollout_record, validation_record
 from fakes.training_rows import row_of
-from nat.data_models.rollout_failure import UNDER_WAY
 from nat.errors import JournalError
 from nat.runs.journal import JOURNAL_NAME, Journal, _outcome, reading
 from nat.runs.records import Phase, RunState, RunSummary
@@ -84,19 +83,6 @@ def test_what_is_kept_of_rollouts_goes_with_their_record(journal):
     assert [len(journal.kept(Phase.VALIDATION, epoch)) for epoch in (0, 1)] == [1, 0]
     journal.forget_kept(Phase.VALIDATION, 0)
     assert not journal.kept(Phase.VALIDATION, 0)
-
-
-def test_rollouts_under_way_are_counted_until_they_are_played(journal):
-    """Those of an epoch that was recorded since are none; a journal of an earlier release has none."""
-    journal.keep(Phase.TRAIN, 0, {(0, UNDER_WAY, name): b"rollout" for name in "xy"})
-    journal.keep(Phase.TRAIN, 1, {(0, UNDER_WAY, name): b"rollout" for name in "xyz"})
-    assert journal.num_under_way() == 5
-    journal.keep(Phase.TRAIN, 1, {(0, "", "x"): b"rollout", (1, "", "y"): b"rollout", (0, "win", "y"): b"score"})
-    assert journal.num_under_way() == 4
-    journal.record_epoch(epoch_record(0))
-    assert journal.num_under_way() == 2
-    journal._file.connection.execute("DROP TABLE kept")
-    assert journal.num_under_way() == 0
 
 
 def test_a_job_is_kept_with_the_mismatch_of_its_tokens(journal):
