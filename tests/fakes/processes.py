@@ -31,15 +31,6 @@ class Processes(ExitStack):
         return process
 
 
-@contextmanager
-def busy_machine(count: int = 6) -> Iterator[None]:
-    """Processes that compute until the block ends, so that all others wait for a processor."""
-    with Processes() as processes:
-        for _ in range(count):
-            processes.start("-c", "while True: pass")
-        yield
-
-
 def first_line(process: subprocess.Popen[str]) -> str:
     """Read the ready line of a server; if the process exits instead, raise with its output."""
     assert process.stdout is not None

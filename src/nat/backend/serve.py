@@ -49,7 +49,6 @@ from nat.files import remove_unfinished
 from nat.http.asgi import App
 from nat.http.guards import HostNames
 from nat.http.server import Server, bind, port_of, signals_raised, stop_on_signals
-from nat.processor_time import LOOK_SECONDS, Patience
 from nat.secrets import new_key, unredacted
 from nat.wire.hosts import host_names
 from nat.wire.ledger import LEDGER
@@ -58,10 +57,8 @@ from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, NOTICE, REA
 
 logger = logging.getLogger(__name__)
 
-_LAST_GRACE_SECONDS = 10.0
-"""Seconds without work, after which this process ends if its parent has."""
-_LAST_BOUND_SECONDS = 170.0
-"""Seconds for this process to end after its parent, which waits ten seconds longer.
+_LAST_SECONDS = 50.0
+"""For this process to end after its parent, which waits ten seconds longer.
 
 A backend of the same run, which goes on after its parent was killed, waits so long for the folder.
 """
@@ -84,7 +81,7 @@ def serve(options: ServeOptions) -> None:
             for name, port in options.ports.items()
         }
         if options.output_dir is not None:
-            patience = _LAST_BOUND_SECONDS if options.resume and options.exit_with_parent else 0.0
+            patience = _LAST_SECONDS if options.resume and options.exit_with_parent else 0.0
             stack.enter_context(claimed(options.output_dir, patience=patience))
         endpoint = Endpoint({name: port_of(listener) for name, listener in listeners.items()}, _api_key(options))
         opened = stack.enter_context(opener_of(options)(options, endpoint))
@@ -143,9 +140,7 @@ def _end_with_parent(closed: threading.Event) -> None:
         pass
     if not closed.is_set():
         os.kill(os.getpid(), signal.SIGTERM)
-    patience = Patience(os.getpid(), _LAST_GRACE_SECONDS, _LAST_BOUND_SECONDS)
-    while not patience.ended():
-        time.sleep(LOOK_SECONDS)
+    time.sleep(_LAST_SECONDS)
     os._exit(1)
 
 

@@ -12,7 +12,7 @@ from nat.capture.request import is_call_route
 from nat.capture.response import ResponseFilter
 from nat.capture.sdk import SDKAsyncClient, SDKClient
 from nat.capture.tap import Attempt, Tap
-from nat.capture.waiting import Call, sent, sent_blocking
+from nat.capture.waiting import sent, sent_blocking
 from nat.errors import describe_error
 
 _OF_THE_BODY = frozenset({b"content-length", b"content-encoding", b"transfer-encoding"})
@@ -32,7 +32,7 @@ class CapturingAsyncClient(SDKAsyncClient):
         exchange, send = _Exchange(attempt, request, stream=stream), super().send
         with _failure_recorded(attempt):
             for each in exchange.requests():
-                exchange.response = await sent(exchange.call, partial(send, each, stream=stream, **options))
+                exchange.response = await sent(attempt.server, partial(send, each, stream=stream, **options))
         return exchange.recorded()
 
 
@@ -50,7 +50,7 @@ class CapturingClient(SDKClient):
         exchange, send = _Exchange(attempt, request, stream=stream), super().send
         with _failure_recorded(attempt):
             for each in exchange.requests():
-                exchange.response = sent_blocking(exchange.call, partial(send, each, stream=stream, **options))
+                exchange.response = sent_blocking(attempt.server, partial(send, each, stream=stream, **options))
         return exchange.recorded()
 
 
@@ -64,11 +64,6 @@ class _Exchange:
         self._attempt = attempt
         self._request = request
         self._stream = stream
-
-    @property
-    def call(self) -> Call:
-        """The call, for those who wait for its server."""
-        return Call(self._attempt.server, hash(self._attempt.body))
 
     def requests(self) -> Iterator[httpx.Request]:
         """The request, and once more without a field that the server refused."""

@@ -1,72 +1,104 @@
 """Let calls wait while their server is away: it refuses connections, has no capacity, or is being restarted.
 
 The wait lies in our HTTP clients, below the retries of the SDK, which see nothing of it: to an agent or a judge the
-call takes long. The SDK retries what is no outage: answers that break off or do not come, and requests that fail alone.
+call takes long, and the time limit of its rollout is moved. What a request may cause itself is left to the SDK: other
+statuses, and answers that break off.
 """
 
 import asyncio
+import logging
 import ssl
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any
 
-from tenacity import AsyncRetrying, Future, RetryCallState, Retrying
+from tenacity import AsyncRetrying, RetryCallState, Retrying, wait_exponential, wait_random
 
+from nat.capture.deadline import current_deadline
 from nat.capture.library import httpx
-from nat.capture.outages import Outages, current_outages
 from nat.capture.response import error_text
 from nat.data_models.rollout_failure import one_line
-from nat.errors import describe_error
+from nat.errors import BackendUnreachable, describe_error
 from nat.secrets import excerpt
 
-_NO_CAPACITY = frozenset({429, 503})
-_ANY_CAUSE = frozenset({500, 502, 504})
-"""The request itself may be the cause, or what it asks takes longer than a proxy waits."""
+logger = logging.getLogger(__name__)
+
+OUTAGE_TIMEOUT = "eval.general.outage_timeout"
+_AWAY = frozenset({429, 502, 503})
+_LONGEST_PAUSE = 15.0
 _ERROR_CHARS = 200
+_SILENT_SECONDS = 5.0
+"""A shorter wait is not worth a word: a server that limits rates has many."""
 
 
-@dataclass(frozen=True)
-class Call:
-    """A request to the server of an LLM."""
+@dataclass
+class Waits:
+    """How long calls wait, and who hears of one that waited in vain."""
 
-    server: str
-    """The LLM and its address, for people."""
-    digest: int
-    """Tells requests apart."""
+    longest: float
+    give_up: Callable[[BackendUnreachable], None]
+    first_pause: float = 1.0
+    closed: bool = False
+    """The block has ended, so nobody waits any longer."""
+    answered: dict[str, float] = field(default_factory=dict)
+    """When each server answered last."""
+    told: dict[str, float] = field(default_factory=dict)
+    """Servers of which the log says that they are away, and since when."""
 
 
-async def sent(call: Call, send: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
+_current: ContextVar[Waits | None] = ContextVar("nat_waits", default=None)
+
+
+@contextmanager
+def waited_for(
+    longest: float, give_up: Callable[[BackendUnreachable], None], *, first_pause: float = 1.0
+) -> Iterator[None]:
+    """Until the block ends, calls in it wait for their servers, for at most so many seconds; with 0 they do not.
+
+    A call that waited so long, while its server answered no other, is told to `give_up`, from any thread.
+    """
+    waits = Waits(longest, give_up, first_pause)
+    token = _current.set(waits if longest > 0 else None)
+    try:
+        yield
+    finally:
+        waits.closed = True
+        _current.reset(token)
+
+
+async def sent(server: str, send: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
     """Send a request, again while its server is away if somebody waits for it; what came last is returned or raised."""
-    if (outages := current_outages()) is None:
+    if (waits := _current.get()) is None:
         return await send()
-    with ExitStack() as stack:
-        response: httpx.Response = await AsyncRetrying(**_Wait(outages, call, stack).options, sleep=asyncio.sleep)(send)
-        return response
+    response: httpx.Response = await AsyncRetrying(**_Wait(waits, server).options, sleep=asyncio.sleep)(send)
+    return response
 
 
-def sent_blocking(call: Call, send: Callable[[], httpx.Response]) -> httpx.Response:
+def sent_blocking(server: str, send: Callable[[], httpx.Response]) -> httpx.Response:
     """The same in a thread."""
-    if (outages := current_outages()) is None:
+    if (waits := _current.get()) is None:
         return send()
-    with ExitStack() as stack:
-        wait = _Wait(outages, call, stack)
-        response: httpx.Response = Retrying(**wait.options, sleep=outages.pause_between)(send)
-        return response
+    response: httpx.Response = Retrying(**_Wait(waits, server).options)(send)
+    return response
 
 
 class _Wait:
     """The decisions of one call, as tenacity asks for them."""
 
-    def __init__(self, outages: Outages, call: Call, stack: ExitStack) -> None:
-        self._outages = outages
-        self._server = outages.server(call.server)
-        self._call = call
-        self._stack = stack
-        self._waits = False
+    def __init__(self, waits: Waits, server: str) -> None:
+        self._waits = waits
+        self._server = server
+        first = waits.first_pause
+        self._growing = wait_exponential(multiplier=first, max=_LONGEST_PAUSE) + wait_random(0, first)
+        self._since: float | None = None
+        self._until = 0.0
+        self._why = ""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -74,41 +106,65 @@ class _Wait:
             "retry": self._is_away,
             "wait": self._pause,
             "stop": self._is_given_up,
-            "retry_error_callback": lambda state: _outcome(state).result(),
+            "retry_error_callback": lambda state: state.outcome and state.outcome.result(),
         }
 
     def _is_away(self, state: RetryCallState) -> bool:
-        outcome = _outcome(state)
-        if (error := outcome.exception()) is not None:
+        assert state.outcome is not None, "an attempt has ended"
+        error, now = state.outcome.exception(), time.monotonic()
+        if error is not None:
             if not _cannot_connect(error):
                 return False
-            why, surely = describe_error(error), True
+            self._why = describe_error(error)
         else:
-            response: httpx.Response = outcome.result()
-            status = response.status_code
-            if status not in _NO_CAPACITY | _ANY_CAUSE:
-                self._outages.answered(self._server)
+            response: httpx.Response = state.outcome.result()
+            if response.status_code not in _AWAY:
+                self._answered(now)
                 return False
-            why = f"status {status}: {one_line(excerpt(error_text(response.content), _ERROR_CHARS))}"
-            surely = status in _NO_CAPACITY
-        away = self._outages.failed(self._server, self._call.digest, why, surely=surely)
-        if away and not self._waits:
-            self._waits = True
-            self._stack.enter_context(self._outages.waiting_for(self._server))
-        return away
+            self._why = (
+                f"status {response.status_code}: {one_line(excerpt(error_text(response.content), _ERROR_CHARS))}"
+            )
+        if self._since is None:
+            self._since = self._until = now
+        return not self._waits.closed
+
+    def _answered(self, now: float) -> None:
+        self._waits.answered[self._server] = now
+        if (since := self._waits.told.pop(self._server, None)) is not None:
+            logger.warning("the server of %s answers again after %.0f s", self._server, now - since)
 
     def _pause(self, state: RetryCallState) -> float:
-        outcome = _outcome(state)
-        requested = None if outcome.exception() is not None else retry_after(outcome.result())
-        return self._outages.pause(self._server, state.attempt_number, requested or 0.0)
+        """Growing, as long as the server asks for, and not beyond the end; time limits do not count it."""
+        assert state.outcome is not None, "an attempt has ended"
+        assert self._since is not None, "the server is away"
+        waits, now = self._waits, time.monotonic()
+        requested = None if state.outcome.exception() is not None else retry_after(state.outcome.result())
+        left = self._since + waits.longest - now
+        pause = max(0.01, min(max(self._growing(state), requested or 0.0), left))
+        if (limit := current_deadline()) is not None:
+            limit.stand_still(self._until, now + pause)
+        self._until = now + pause
+        silent = min(_SILENT_SECONDS, waits.longest / 4)
+        if self._until - self._since >= silent and self._server not in waits.told:
+            waits.told[self._server] = self._since
+            text = "the server of %s is away (%s); waiting for it, for at most %g s (%s)"
+            logger.warning(text, self._server, self._why, waits.longest, OUTAGE_TIMEOUT)
+        return pause
 
-    def _is_given_up(self, state: RetryCallState) -> bool:
-        return self._outages.is_given_up(self._server, state.seconds_since_start or 0.0)
-
-
-def _outcome(state: RetryCallState) -> Future:
-    assert state.outcome is not None, "an attempt has ended"
-    return state.outcome
+    def _is_given_up(self, _: RetryCallState) -> bool:
+        assert self._since is not None, "the server is away"
+        waited = time.monotonic() - self._since
+        if waited < self._waits.longest:
+            return self._waits.closed
+        if self._waits.answered.get(self._server, 0.0) < self._since:
+            self._waits.give_up(
+                BackendUnreachable(
+                    f"the server of {self._server} has been away for {waited:.0f} s ({self._why})",
+                    hint="start it again, or correct its address; then `nat finetune --resume` goes on with a run. "
+                    f"{OUTAGE_TIMEOUT} is how long a call waits",
+                )
+            )
+        return True
 
 
 def _cannot_connect(error: BaseException) -> bool:

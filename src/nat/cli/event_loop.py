@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from types import FrameType
@@ -21,7 +22,6 @@ from typing import Any, TypeVar
 
 from nat.builder.child_processes import kill_children
 from nat.errors import WorkflowError
-from nat.processor_time import LOOK_SECONDS, Patience
 from nat.runs.preemption import Preemption
 
 T = TypeVar("T")
@@ -32,10 +32,8 @@ _COLLECT_AFTER = (50_000, 20, 50)
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _NOTICE_SECONDS = 3.0
 """Time for the event loop to notice the first signal before the code that blocks it is interrupted."""
-_CLEANUP_SECONDS = 30.0
-"""Time in which, during the cleanup, neither this process nor its children do anything."""
-_CLEANUP_BOUND_SECONDS = 240.0
-"""Time for the whole cleanup, of which a backend may need most to save its weights."""
+_CLEANUP_SECONDS = 90.0
+"""Time for the cleanup, of which a backend may need most to save its weights."""
 _EXIT_CODE_BASE = 128
 _SHOW_CURSOR = "\x1b[?25h"
 
@@ -104,24 +102,18 @@ class SignalHandler:
     def _enforce(self, number: int) -> None:
         """Interrupt code that blocks the event loop; end the process if the cleanup hangs."""
         preemption = self._preempted_by(number)
-        if preemption is None:
-            patience, notice = Patience(os.getpid(), _CLEANUP_SECONDS, _CLEANUP_BOUND_SECONDS), _NOTICE_SECONDS
-        else:
-            grace = preemption.seconds_left
-            patience, notice = Patience(os.getpid(), grace, grace), min(_NOTICE_SECONDS, grace / 4)
+        seconds = _CLEANUP_SECONDS if preemption is None else preemption.seconds_left
+        end = time.monotonic() + seconds
+        notice = min(_NOTICE_SECONDS, seconds / 4)
         while not (self._noticed.wait(notice) or self._closed.is_set()):
             self._interrupts = True
             main = threading.main_thread().ident
             assert main is not None, "the main thread runs"
             signal.pthread_kill(main, number)
-            self._end_if(patience, number)
-        while not self._closed.wait(LOOK_SECONDS):
-            self._end_if(patience, number)
-
-    def _end_if(self, patience: Patience, number: int) -> None:
-        """End the process once its cleanup has had its time."""
-        if patience.ended():
-            self._end_at_once(number, f"the cleanup did not end: {patience}")
+            if time.monotonic() > end:
+                break
+        if not self._closed.wait(max(0.0, end - time.monotonic())):
+            self._end_at_once(number, f"the cleanup did not end within {seconds:.0f} s")
 
     def _end_at_once(self, number: int, why: str) -> None:
         kill_children()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from time import time
 
-from nat.capture.outages import Deadline, deadline
+from nat.capture.deadline import Deadline, deadline
 from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.score import is_score, mean, score_problem

@@ -112,8 +112,6 @@ EPOCH: Mapping[str, str] = {
     WAITING_FOR_WEIGHTS: "The part of `time/train` in which no rollouts were played, because all that `max_staleness` "
     "allows had been.",
     WAITING_FOR_ROLLOUTS: "Seconds in which the learner waited for the rollouts of the epoch (`max_staleness`).",
-    "time/away": "Seconds of the epoch in which calls waited for a server that was away "
-    "(`eval.general.outage_timeout`).",
     f"{LOGGED}<name>": "What a trainer that keeps no records gave to its `log_progress`, if it is a number.",
 }
 """Description of each metric."""

@@ -46,7 +46,6 @@ from nat.finetuning.verdict import Comparison
 from nat.finetuning.watched import run_watched
 from nat.finetuning.workflow_sessions import open_sessions
 from nat.rollout.server_watch import watched_servers
-from nat.rollout.session import rollouts_open
 from nat.rollout.traces import Traces, opened_traces
 from nat.runs.find import newest_if_unfinished
 from nat.runs.plot import draw_run
@@ -237,7 +236,7 @@ async def _run(plan: Plan, run: RunContext, watch: Stopwatch, traces: Traces, pr
         stages = await build_stages(plan, builder)
         begun = stages[:1]
         try:
-            async with watched_servers(builder, rollouts_open, answered=run.journal.num_epochs() > 0):
+            async with watched_servers(builder):
                 statuses = await _trained(stages, plan, run, begun)
             components = stages[-1]
             run.append(StepBegun("saving the results"))

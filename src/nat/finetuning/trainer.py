@@ -12,7 +12,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from nat.capture.outages import current_outages
 from nat.capture.policy import stable_seed
 from nat.data_models.finetuning import (
     FinetuneConfig,
@@ -78,8 +77,6 @@ class EpochTrainer(RecordingTrainer):
         """Whether `max_staleness` alone keeps the next epoch from being played."""
         self._waited = 0.0
         """Seconds that a validation waited for the rollouts of the next epoch."""
-        self._away = 0.0
-        """Seconds in which servers were away before the epoch began."""
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
         await super().initialize(run_config)
@@ -145,7 +142,6 @@ class EpochTrainer(RecordingTrainer):
         """
         config, adapter = self.run_config, self.trainer_adapter
         self._watch, self._waited = Stopwatch(already=self._waited), 0.0
-        self._away = _seconds_away()
         logger.info("Starting epoch %d for run %s", epoch_number(epoch), run_id)
         try:
             played = await self._played_rollouts(epoch, run_id)
@@ -306,8 +302,6 @@ class EpochTrainer(RecordingTrainer):
 
     async def _finish_epoch(self, status: TrainingJobStatus) -> str | None:
         """Record the epoch, then let the guards judge; returns how the run has solved its examples, if it has."""
-        if (away := _seconds_away() - self._away) > 0:
-            self._watch.stages["away"] = away
         record = epoch_record(
             self._played,
             phase=None if self.context.phase is None else self.context.phase.name,
@@ -408,9 +402,3 @@ class EpochTrainer(RecordingTrainer):
         text += f"in the last {config.patience} validations (best: {max(scores):.4f})"
         self.context.end_early(text)
         return True
-
-
-def _seconds_away() -> float:
-    """In which a server that calls wait for was away, so far."""
-    outages = current_outages()
-    return 0.0 if outages is None else outages.seconds

@@ -14,7 +14,6 @@ from nat.errors import ConfigError
 from nat.finetuning.events import Observer, RolloutDone
 from nat.finetuning.plan import Plan
 from nat.finetuning.run_context import RunContext
-from nat.rollout.loop_watch import watched_loop
 from nat.rollout.ray_workers import ray_workers
 from nat.rollout.remote import open_remote
 from nat.rollout.session import Remote, WorkflowSession, using_session
@@ -32,7 +31,6 @@ async def open_sessions(
         there = remote if isinstance(remote, Remote) else None
         held_out = await _validation_session(stack, Path(file), plan.config, builder, there, traces=traces)
         _use(stack, held_out, run)
-    stack.enter_context(watched_loop())
 
 
 def training_session(

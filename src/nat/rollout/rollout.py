@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from nat.builder.context import ContextState, RuntimeTypeEnum
 from nat.builder.intermediate_step_manager import OnNext
-from nat.capture.outages import deadline as time_limit
+from nat.capture.deadline import deadline as time_limit
 from nat.capture.policy import CapturePolicy, capturing, stable_seed
 from nat.capture.steps import failed_calls
 from nat.data_models.evaluator import EvalInputItem

@@ -19,7 +19,6 @@ from nat.config.load import load_config
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem, EvalOutput
 from nat.rollout.keeping import Keeper
-from nat.rollout.loop_watch import watched_loop
 from nat.rollout.ray_workers import check_installed, ray_workers
 from nat.rollout.remote import ENDPOINT_TIMEOUT, RemoteWorkflow, open_remote
 from nat.rollout.rollout import ITEM_TIMEOUT, Rollout, held_out_seed, run_rollout, training_seed
@@ -91,8 +90,6 @@ class WorkflowSession:
         self._listeners: list[tuple[OnRollout, OnPass | None]] = []
         self.known_items: dict[str, tuple[object, list[EvalInputItem]]] = {}
         """Of datasets that were read, with the state that each file had; not to be changed."""
-        self.num_open = 0
-        """Rollouts that are being played."""
 
     def _player(self, remote: Remote | None) -> Play:
         """Play in this process, or at a URL."""
@@ -147,11 +144,7 @@ class WorkflowSession:
             replaced = self._replaced if self.phase == "train" else None
             policy = CapturePolicy(logprobs=True, token_ids=True, seed=seed, replaced=replaced)
         async with self._slots:
-            self.num_open += 1
-            try:
-                rollout = await self._play(item, seed=seed, generation=generation, policy=policy)
-            finally:
-                self.num_open -= 1
+            rollout = await self._play(item, seed=seed, generation=generation, policy=policy)
         self.traces.ended(rollout, item.input_obj, is_judged=self._runtime_type is RuntimeTypeEnum.EVALUATE)
         self.ended(rollout)
         return rollout
@@ -215,11 +208,6 @@ def in_pass(**changes: Any) -> Iterator[None]:
         _pass.reset(token)
 
 
-def rollouts_open() -> bool:
-    """True while a session in use plays rollouts."""
-    return any(session.num_open for session in current_pass().sessions)
-
-
 @contextmanager
 def using_session(session: WorkflowSession) -> Iterator[WorkflowSession]:
     """Let evaluations inside the block use this session if it serves their config; blocks can be nested."""
@@ -266,7 +254,6 @@ async def opened_session(
         await builder.probe_llms()
         if rollouts is not None:
             remote = await stack.enter_async_context(ray_workers(rollouts, config, builder))
-        stack.enter_context(watched_loop())
         session = WorkflowSession(
             config,
             builder,
@@ -277,7 +264,7 @@ async def opened_session(
             traces=traces,
         )
         waits = runtime_type is RuntimeTypeEnum.EVALUATE
-        await stack.enter_async_context(watched_servers(builder, lambda: session.num_open > 0, waits=waits))
+        await stack.enter_async_context(watched_servers(builder, waits=waits))
         yield session
 
 

@@ -16,12 +16,12 @@ from fakes.openai_replies import HangUp, Refuse, Say
 from fakes.openai_server import OpenAIServer
 from fakes.processes import free_port, refused_port
 from nat.builder.threads import run_in_thread
-from nat.capture import outages as outages_module
+from nat.capture.deadline import deadline
 from nat.capture.http import CapturingAsyncClient, CapturingClient
 from nat.capture.library import httpx
-from nat.capture.outages import current_outages, deadline, waited_for
 from nat.capture.tap import Tap
-from nat.capture.waiting import Call, retry_after, sent
+from nat.capture.waiting import retry_after, sent, waited_for
+from nat.errors import BackendUnreachable
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 BUSY = Refuse(503, "the model is being loaded")
@@ -30,11 +30,11 @@ QUICK = 0.01
 
 
 @contextmanager
-def waiting(longest: float = 20.0):
-    """Wait with short pauses."""
-    with waited_for(longest) as outages:
-        outages._first_pause = QUICK
-        yield outages
+def waiting(longest: float = 20.0, first_pause: float = QUICK):
+    """Wait with short pauses; the errors of those who gave up."""
+    lost: list[BackendUnreachable] = []
+    with waited_for(longest, lost.append, first_pause=first_pause):
+        yield lost
 
 
 async def until(condition) -> None:
@@ -58,26 +58,23 @@ async def posted(client, server, text: str = "hi"):
     return await client.post(f"{server.base_url}/chat/completions", json=body)
 
 
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("status", [429, 502, 503])
 async def test_a_call_waits_until_the_server_has_capacity(tap, steps, status, caplog):
     """It is one call to whoever made it; the time of the outage is known, and a short one is not worth a word."""
     script = [Refuse(status), Refuse(status), Refuse(status), Say("yes")]
     async with OpenAIServer(script) as server, CapturingAsyncClient(tap) as client:
-        with waiting() as outages:
+        with waiting():
             response = await posted(client, server)
-        seconds = outages.seconds
     assert response.json()["choices"][0]["message"]["content"] == "yes"
     assert len(server.requests) == 4
-    assert 0 < seconds < 5
     assert [
         step.data.payload for step in steps if step.data and step.data.payload and "error" in step.data.payload
     ] == []
     assert not caplog.records
 
 
-async def test_a_refused_connection_is_waited_for(tap, caplog, monkeypatch):
+async def test_a_refused_connection_is_waited_for(tap, caplog):
     """A server that is started anew, on the same port; it is told once that it is away, and once that it answers."""
-    monkeypatch.setattr(outages_module, "_SILENT_SECONDS", 0.0)
     port = free_port()
 
     async def start() -> asyncio.Server:
@@ -91,7 +88,7 @@ async def test_a_refused_connection_is_waited_for(tap, caplog, monkeypatch):
         writer.close()
 
     async with CapturingAsyncClient(tap) as client:
-        with waiting():
+        with waiting(0.8):
             starting = asyncio.create_task(start())
             calls = [client.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=BODY) for _ in range(5)]
             responses = await asyncio.gather(*calls)
@@ -129,7 +126,7 @@ async def test_blocking_code_waits_in_its_thread(tap):
             assert await run_in_thread(ask, server.base_url) == "yes"
 
 
-@pytest.mark.parametrize("status", [500, 502, 504])
+@pytest.mark.parametrize("status", [500, 504])
 async def test_a_request_that_fails_alone_is_no_outage(tap, status):
     """A prompt on which the server always fails ends its own call, as often as it is repeated."""
 
@@ -137,32 +134,9 @@ async def test_a_request_that_fails_alone_is_no_outage(tap, status):
         return Refuse(status) if request.last_text == "poison" else Say("yes")
 
     async with OpenAIServer(script) as server, CapturingAsyncClient(tap) as client:
-        with waiting() as outages:
-            for _ in range(5):
-                assert (await posted(client, server, "poison")).status_code == status
-                assert (await posted(client, server)).status_code == 200
-            for _ in range(5):
-                assert (await posted(client, server, "poison")).status_code == status
-            assert outages.seconds == 0
-
-
-async def test_a_server_that_fails_on_everything_is_away(tap):
-    """Two different requests without an answer between them are no coincidence; the first one is left to the SDK."""
-    replies = iter([Say("yes"), Refuse(500), Refuse(500), Refuse(500), Say("yes")])
-    async with OpenAIServer(lambda _: next(replies)) as server, CapturingAsyncClient(tap) as client:
         with waiting():
+            assert (await posted(client, server, "poison")).status_code == status
             assert (await posted(client, server)).status_code == 200
-            assert (await posted(client, server, "one")).status_code == 500
-            assert (await posted(client, server, "two")).status_code == 200
-
-
-async def test_a_server_that_never_answered_is_a_mistake(tap):
-    """It fails on everything since the run began: the calls end at once, and nobody waits for it."""
-    async with OpenAIServer(lambda _: Refuse(500)) as server, CapturingAsyncClient(tap) as client:
-        with waiting() as outages:
-            for text in ("one", "two", "three"):
-                assert (await posted(client, server, text)).status_code == 500
-            assert outages.seconds == 0
 
 
 @pytest.mark.parametrize("reply", [Refuse(400), Refuse(401), Refuse(404), Refuse(409), Refuse(501)])
@@ -181,20 +155,15 @@ async def test_a_lost_connection_is_left_to_the_sdk(tap):
 
 
 async def test_the_wait_is_bounded_and_given_up_once(tap):
-    """The error says what was seen, for how long, and what to do; the call itself is held until the run has ended."""
+    """The error says what was seen, for how long, and what to do; the call raises what came last."""
     with refused_port() as port:
         async with CapturingAsyncClient(tap) as client:
-            with waiting(0.3) as outages:
-                call = asyncio.create_task(client.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=BODY))
-                await until(lambda: outages.lost)
-                await asyncio.sleep(0.1)
-                assert not call.done()
-                call.cancel()
-                await asyncio.wait({call})
-    assert call.cancelled()
-    assert "the server of LLM 'judge' has been away for 0 s (ConnectError" in outages.lost.message
-    assert "nat finetune --resume" in str(outages.lost.hint)
-    assert "eval.general.outage_timeout" in str(outages.lost.hint)
+            with waiting(0.3) as lost, pytest.raises(httpx.ConnectError):
+                await client.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=BODY)
+    [error] = lost
+    assert "the server of LLM 'judge' has been away for 0 s (ConnectError" in error.message
+    assert "nat finetune --resume" in str(error.hint)
+    assert "eval.general.outage_timeout" in str(error.hint)
 
 
 async def test_after_the_end_nothing_waits(tap):
@@ -206,8 +175,7 @@ async def test_after_the_end_nothing_waits(tap):
             client.chat.completions.create(**BODY)
 
     async with OpenAIServer(lambda _: BUSY) as server:
-        with waiting() as outages:
-            outages._first_pause = 1000.0
+        with waiting(first_pause=0.3):
             task = asyncio.create_task(run_in_thread(ask, server.base_url))
             await until(lambda: server.requests)
         with pytest.raises(InternalServerError):
@@ -217,8 +185,7 @@ async def test_after_the_end_nothing_waits(tap):
 async def test_without_a_bound_nothing_waits(tap):
     """0 leaves everything to the retries of the SDK."""
     async with OpenAIServer([BUSY]) as server, CapturingAsyncClient(tap) as client:
-        with waited_for(0):
-            assert current_outages() is None
+        with waiting(0):
             assert (await posted(client, server)).status_code == 503
 
 
@@ -229,59 +196,44 @@ async def test_a_server_that_limits_rates_ends_no_run(tap):
         return Refuse(429) if request.last_text == "starved" else Say("yes")
 
     async with OpenAIServer(script) as server, CapturingAsyncClient(tap) as client:
-        with waiting(0.3) as outages:
+        with waiting(0.3) as lost:
             starved = asyncio.create_task(posted(client, server, "starved"))
             while not starved.done():
                 assert (await posted(client, server)).status_code == 200
                 await asyncio.sleep(0.02)
             assert starved.result().status_code == 429
-            assert outages.lost is None
+            assert not lost
 
 
 async def test_time_limits_stand_still_while_a_server_is_away(tap):
     """The limit counts the rest of the time, before and after."""
     async with OpenAIServer([BUSY] * 4 + [Say("yes")]) as server, CapturingAsyncClient(tap) as client:
-        with waiting() as outages:
-            outages._first_pause = 0.3
-            async with deadline(0.4) as limit:
+        with waiting(first_pause=0.3):
+            async with deadline(10) as outer, deadline(0.4) as limit:
                 begun = time.monotonic()
                 assert (await posted(client, server)).status_code == 200
                 assert time.monotonic() - begun > 0.4
                 assert not limit.is_over
+                assert not outer.is_over
             with pytest.raises(TimeoutError):
                 async with deadline(0.05) as limit:
                     await asyncio.sleep(5)
             assert limit.expired
 
 
-async def test_a_limit_that_begins_in_an_outage_stands_still(tap):
-    """Until the server is back; one that was lifted stays so."""
-    async with OpenAIServer([BUSY] * 3 + [Say("yes")]) as server, CapturingAsyncClient(tap) as client:
-        with waiting() as outages:
-            outages._first_pause = 0.2
-            call = asyncio.create_task(posted(client, server))
-            await until(lambda: outages.seconds)
-            async with deadline(0.05) as limit, deadline(0.05) as lifted:
-                lifted.lift()
-                await call
-                limit.lift()
-                await asyncio.sleep(0.1)
+async def test_calls_that_wait_at_once_move_a_limit_once(tap):
+    """The time in which any of them waits is not counted, and no more."""
 
+    def script(request):
+        return Say("yes") if len(server.requests) > 4 else BUSY
 
-async def test_nobody_who_waits_is_no_outage(tap):
-    """A call that is cancelled would leave all time limits standing still for ever."""
-    async with OpenAIServer(lambda _: BUSY) as server, CapturingAsyncClient(tap) as client:
-        with waiting() as outages:
-            call = asyncio.create_task(posted(client, server))
-            await until(lambda: outages.seconds)
-            call.cancel()
-            await asyncio.wait({call})
-            before = outages.seconds
-            await asyncio.sleep(0.05)
-            assert outages.seconds == before
-            with pytest.raises(TimeoutError):
-                async with deadline(0.05):
-                    await asyncio.sleep(5)
+    async with OpenAIServer(script) as server, CapturingAsyncClient(tap) as client:
+        with waiting(first_pause=0.2):
+            async with deadline(5) as limit:
+                begun = time.monotonic()
+                await asyncio.gather(posted(client, server), posted(client, server))
+                assert limit._still <= time.monotonic() - begun
+                assert limit._still > 0.2
 
 
 async def test_a_cancellation_ends_a_request_at_once(tap):
@@ -312,7 +264,7 @@ async def test_a_refused_certificate_is_no_outage():
             raise httpx.ConnectError("no") from error
 
     with waiting(), pytest.raises(httpx.ConnectError):
-        await sent(Call("judge", 0), send)
+        await sent("judge", send)
 
 
 async def test_causes_may_be_a_circle():
@@ -328,7 +280,7 @@ async def test_causes_may_be_a_circle():
         return httpx.Response(200)
 
     with waiting():
-        assert (await sent(Call("judge", 0), send)).status_code == 200
+        assert (await sent("judge", send)).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A server that dies during rollouts ends run, probe and evaluation, although clients would go on to retry."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -16,9 +17,8 @@ from nat.runs.records import RunState
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Shorter waits; a refused connection is still tried again."""
+    """Shorter waits."""
     monkeypatch.setattr(server_watch, "_WATCH_SECONDS", 0.05)
-    monkeypatch.setattr(server_watch, "_REFUSING_SECONDS", 0.1)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
@@ -29,6 +29,7 @@ async def test_a_server_that_dies_during_rollouts_ends_the_run(tmp_path, externa
         project = FinetuningProject(tmp_path, server)
         if external:
             project.config["llms"]["student"] |= {"_type": "openai", "max_retries": 100}
+            project.config["eval"]["general"]["outage_timeout"] = 0.2
 
         async def agent(question, ask):
             if len(project.adapter.submitted) < 1:
@@ -43,7 +44,7 @@ async def test_a_server_that_dies_during_rollouts_ends_the_run(tmp_path, externa
         project.agent = agent
         with project.registered(), pytest.raises(BackendUnreachable) as raised:
             await project.run()
-    expected = "llms.student.base_url: no server answers at" if external else "the backend has ended"
+    expected = "the server of LLM 'student'" if external else "the backend has ended"
     assert expected in str(raised.value)
     with project.journal() as journal:
         assert journal.info().state is RunState.FAILED
@@ -66,6 +67,7 @@ async def test_a_server_that_dies_ends_an_evaluation_and_a_probe(tmp_path, play,
         project = FinetuningProject(tmp_path, server)
         if external:
             project.config["llms"]["student"] |= {"_type": "openai", "max_retries": 100}
+            project.config["eval"]["general"]["outage_timeout"] = 0.2
 
         async def agent(question, ask):
             if external:
@@ -78,5 +80,22 @@ async def test_a_server_that_dies_ends_an_evaluation_and_a_probe(tmp_path, play,
         project.agent = agent
         with project.registered(), pytest.raises(BackendUnreachable) as raised:
             await play(project.given())
-    expected = "llms.student.base_url: no server answers at" if external else "the backend has ended"
+    expected = "the server of LLM 'student'" if external else "the backend has ended"
     assert expected in str(raised.value)
+
+
+async def test_code_that_blocks_the_event_loop_is_told(tmp_path, monkeypatch, caplog):
+    """No other rollout advances meanwhile, and no deadline fires."""
+    monkeypatch.setattr(server_watch, "_LATE_SECONDS", 0.1)
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+
+        async def agent(question, ask):
+            await asyncio.sleep(0.1)
+            time.sleep(0.5)  # noqa: ASYNC251 - the mistake
+            return await ask(question)
+
+        project.agent = agent
+        with project.registered():
+            await evaluated(project.given())
+    assert "the event loop has been blocked for" in caplog.text

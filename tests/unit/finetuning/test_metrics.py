@@ -151,7 +151,7 @@ def test_the_metrics_are_those_of_the_reference():
     )
     first, second = [said("x", 0.0), said("y", 1.0)], [said("z", 1.0)]
     first[0].metadata = {"calls_without_logprobs": 3}
-    seconds = {"epoch": 9.0, "rollout": 4.0, "submit": 1.0, "train": 3.0, "overlapped": 2.0, "away": 0.5}
+    seconds = {"epoch": 9.0, "rollout": 4.0, "submit": 1.0, "train": 3.0, "overlapped": 2.0}
     seconds |= {"waiting_for_rollouts": 1.5, "waiting_for_weights": 1.0}
     staleness = {
         "drift/staleness": 0.5,
@@ -209,7 +209,6 @@ def test_the_metrics_are_those_of_the_reference():
         "time/overlapped": 2.0,
         "time/waiting_for_rollouts": 1.5,
         "time/waiting_for_weights": 1.0,
-        "time/away": 0.5,
     }
     assert metrics == pytest.approx(expected)
     compared = comparison_metrics([played(comparison=ComparisonFacts(pairs=1))])

@@ -25,7 +25,7 @@ from nat.finetuning.trajectories.groups import records_of
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder
 from nat.finetuning.workflow_sessions import observed_rollouts
 from nat.rollout.server_watch import check_llm_servers, watched_servers
-from nat.rollout.session import WorkflowSession, in_pass, rollouts_open, using_session
+from nat.rollout.session import WorkflowSession, in_pass, using_session
 from nat.runs.records import Phase
 from nat.runs.rollouts import RolloutRecord
 
@@ -73,7 +73,7 @@ class Player:
         self.observe(RolloutsBegun(Phase.TRAIN, rollouts))
         try:
             with using_session(session), observed_rollouts(session, self.observe):
-                async with asyncio.timeout(limit), watched_servers(self.builder, rollouts_open):
+                async with asyncio.timeout(limit), watched_servers(self.builder):
                     played, passes = await _play(self.trajectories, examples)
         except TimeoutError:
             return None

@@ -40,7 +40,6 @@ from nat.finetuning.runtime import LOADING, build_components
 from nat.finetuning.stage import playing_stage, stages_of, trained_llm
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.finetuning.workflow_sessions import opened_remote, training_session
-from nat.rollout.loop_watch import watched_loop
 from nat.runs.plot import duration
 from nat.runs.records import Phase
 from nat.runs.rollouts import RolloutRecord
@@ -110,7 +109,6 @@ async def probe(
         adapter = await _opened_adapter(stack, plan, builder)
         across_groups = adapter is not None and adapter.recipe.compares == "batch"
         await builder.probe_llms()
-        stack.enter_context(watched_loop())
         trajectories = await _trajectory_builder(plan.finetuning, builder, options)
         model = {name: (await builder.get_llm_provider(name)).description for name in builder.llm_names}
         player = Player(trajectories, builder, partial(training_session, plan, builder, remote), observe)

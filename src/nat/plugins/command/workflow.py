@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from nat.builder.context import Context
-from nat.capture.outages import deadline
+from nat.capture.deadline import deadline
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, StreamEventData
 from nat.errors import CommandFailed
 from nat.gateway.access import Keyring, RolloutAccess
@@ -55,19 +55,21 @@ class CommandWorkflow:
             file = folder.work / config.input_file
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
-        async with self._keyring.opened(RolloutAccess(self._upstreams)) as key:
-            env = environment(config.env, os.environ, url=self._url, key=key, home=folder.home, scratch=folder.scratch)
-            program = Program(arguments, env, folder.work, folder.stdin, folder.stdout, folder.stderr)
-            try:
-                async with deadline(config.timeout):
-                    return await run_program(program, mark=key)
-            except TimeoutError as error:
-                raise CommandFailed(
-                    f"the program did not end within {config.timeout:g} s; {_stderr_text(folder)}",
-                    hint="give it longer with workflow.timeout",
-                ) from error
-            except OSError as error:
-                raise CommandFailed(f"{arguments[0]!r} cannot be run: {error.strerror or error}") from error
+        try:
+            # The key opens inside the deadline, which the calls with it move.
+            async with deadline(config.timeout), self._keyring.opened(RolloutAccess(self._upstreams)) as key:
+                env = environment(
+                    config.env, os.environ, url=self._url, key=key, home=folder.home, scratch=folder.scratch
+                )
+                program = Program(arguments, env, folder.work, folder.stdin, folder.stdout, folder.stderr)
+                return await run_program(program, mark=key)
+        except TimeoutError as error:
+            raise CommandFailed(
+                f"the program did not end within {config.timeout:g} s; {_stderr_text(folder)}",
+                hint="give it longer with workflow.timeout",
+            ) from error
+        except OSError as error:
+            raise CommandFailed(f"{arguments[0]!r} cannot be run: {error.strerror or error}") from error
 
     def _arguments(self, text: str) -> list[str]:
         command = self._config.command

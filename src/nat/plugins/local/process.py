@@ -15,15 +15,13 @@ from nat.builder.child_processes import known_child, python_module
 from nat.config.secrets import without_secrets
 from nat.errors import BackendError, BackendUnreachable
 from nat.files import log_tail, private_log
-from nat.processor_time import LOOK_SECONDS, Patience
 from nat.secrets import known_secrets, new_key
 from nat.wire.serving import FAILED, NOTICE, READY, ServeOptions, handover
 
 logger = logging.getLogger(__name__)
 
-_STOP_GRACE_SECONDS = 10.0
-"""In which it does nothing; while it saves its last weights, it has more."""
-_STOP_BOUND_SECONDS = 180.0
+_STOP_SECONDS = 60.0
+"""In which it may save its last weights."""
 _KEPT_BYTES = 65536
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STOPPED = (0, 128 + signal.SIGTERM, -signal.SIGTERM)
@@ -122,19 +120,17 @@ async def _stopped(process: asyncio.subprocess.Process) -> bool:
         process.stdin.close()
     with suppress(ProcessLookupError):
         process.terminate()
-    patience = Patience(process.pid, _STOP_GRACE_SECONDS, _STOP_BOUND_SECONDS)
     try:
-        while not patience.ended():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await process.wait()
-                return True
-        logger.warning("The backend did not stop and is killed: %s", patience)
+        async with asyncio.timeout(_STOP_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        logger.warning("The backend did not stop within %g s and is killed", _STOP_SECONDS)
+        return False
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return False
+    return True
 
 
 async def _send(process: asyncio.subprocess.Process, line: bytes) -> None:

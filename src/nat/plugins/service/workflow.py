@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import httpx
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 
-from nat.capture.outages import deadline
+from nat.capture.deadline import deadline
 from nat.capture.response import error_text
 from nat.errors import BackendUnreachable, ServiceFailed, describe_error
 from nat.gateway.access import Keyring, RolloutAccess
@@ -89,14 +89,21 @@ class ServiceWorkflow:
             ServiceFailed: there is none, or it was given without a call to the model.
 
         """
-        access = RolloutAccess(self._upstreams)
-        async with self._keyring.opened(access) as key:
-            try:
-                answer = await self._answer(without_surrogates(as_text(value)), key)
-            except ServiceFailed as failure:
-                if not access.used:
-                    failure.hint = self._hint
-                raise
+        try:
+            async with deadline(self._timeout):
+                access = RolloutAccess(self._upstreams)  # its calls move the deadline
+                async with self._keyring.opened(access) as key:
+                    try:
+                        answer = await self._answer(without_surrogates(as_text(value)), key)
+                    except ServiceFailed as failure:
+                        if not access.used:
+                            failure.hint = self._hint
+                        raise
+        except TimeoutError as error:
+            raise ServiceFailed(
+                f"{self._url}: no answer within {self._timeout:g} s",
+                hint="give it longer with workflow.timeout" if access.used else self._hint,
+            ) from error
         if not access.used:
             raise ServiceFailed(f"{self._url} answered without a call to its model", hint=self._hint)
         return answer
@@ -104,12 +111,7 @@ class ServiceWorkflow:
     async def _answer(self, text: str, key: str) -> str:
         request = {"messages": [{"role": "user", "content": text}], KEY_FIELD: key}
         try:
-            async with deadline(self._timeout):
-                response = await self._http.post(self._url, json=request)
-        except TimeoutError as error:
-            raise ServiceFailed(
-                f"{self._url}: no answer within {self._timeout:g} s", hint="give it longer with workflow.timeout"
-            ) from error
+            response = await self._http.post(self._url, json=request)
         except httpx.HTTPError as error:
             raise ServiceFailed(f"{self._url}: {describe_error(error)}") from error
         if not response.is_success:
