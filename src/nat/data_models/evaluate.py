@@ -83,7 +83,8 @@ class EvalGeneralConfig(EvalModel):
     """Time limit in seconds for the score of an answer; null for no limit."""
     outage_timeout: float = Field(default=600.0, ge=0)
     """Seconds that calls wait for an LLM's server that refuses connections or has no capacity; then the evaluation or
-    the run ends. A waiting call moves its rollout's time limit. 0: calls do not wait, and fail after the LLM's `max_retries`."""
+    the run ends. A waiting call moves its rollout's time limit. 0: calls do not wait, and fail after the LLM's
+    `max_retries`."""
     output_dir: Path = Path(".tmp/nat/eval")
     """Folder of the reports."""
     output: EvalOutputConfig | None = None
