@@ -40,7 +40,7 @@ BENCHES = (
     "simulate",
 )
 
-LONG = ("rounding", "real")
+LONG = ("real",)
 """Benches that run only where they are named."""
 
 parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -150,19 +149,6 @@ def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, games, options):
     assert (run_dir / summary["model"] / "model.safetensors").read_bytes() != weights
     assert (run_dir / summary["model"] / "adapter" / "adapter_model.safetensors").is_file() == bool(options)
     assert not backends_of(output_dir)
-    for epoch in ("1", "2"):
-        assert replayed(run_dir, epoch)["first"] is None
-
-
-def replayed(run_dir: Path, epoch: str) -> dict[str, Any]:
-    """Train the update of an epoch again."""
-    arguments = ["--log-level", "info", "replay", str(run_dir), "--epoch", epoch, "--json"]
-    run = subprocess.run(
-        [sys.executable, "-c", NAT, *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    found: dict[str, Any] = json.loads(run.stdout)
-    return found
 
 
 @pytest.mark.parametrize(

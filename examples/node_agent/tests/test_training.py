@@ -40,7 +40,7 @@ def test_every_contact_has_the_number_of_the_answers():
 @needs_node
 @pytest.mark.usefixtures("forked_processes")
 def test_the_agent_gets_better(tmp_path: Path, monkeypatch) -> None:
-    """A shortened run of the unchanged program answers more held-out requests correctly, and its update replays."""
+    """A shortened run of the unchanged program answers more held-out requests correctly."""
     monkeypatch.chdir(ROOT)
     agent = EXAMPLE / "agent/agent.mjs"
     before = agent.read_bytes()
@@ -61,9 +61,6 @@ def test_the_agent_gets_better(tmp_path: Path, monkeypatch) -> None:
     summary = json.loads((tmp_path / "run/latest/summary.json").read_text())
     assert summary["verdict"] == "improved"
     assert agent.read_bytes() == before
-    replayed = CliRunner().invoke(cli, ["replay", str((tmp_path / "run/latest").resolve()), "--epoch", "2", "--json"])
-    assert replayed.exit_code == 0, replayed.output
-    assert '"first":null' in replayed.output
 
 
 @needs_node

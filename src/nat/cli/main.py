@@ -35,7 +35,6 @@ _COMMANDS = {
     "finetune": ("nat.cli.commands.finetune:finetune_command", "Train the model inside a workflow."),
     "probe": ("nat.cli.commands.probe:probe_command", "Tell whether training has a signal; train nothing."),
     "diagnose": ("nat.cli.commands.diagnose:diagnose_command", "Say why a run's reward is flat, and what to change."),
-    "replay": ("nat.cli.commands.replay:replay_command", "Train a recorded update again, and find what differs."),
     "runs": ("nat.cli.commands.runs:runs_command", "Look at runs, compare them, export their models."),
     "ui": ("nat.cli.commands.ui:ui_command", "Look at runs in a browser."),
     "eval": ("nat.cli.commands.eval:eval_command", "Run a workflow on a dataset and score it."),

@@ -38,7 +38,6 @@ from nat.reports.rollouts import whole
 from nat.runs.journal import reading
 from nat.runs.liveness import ShownState
 from nat.runs.records import Phase, after_epoch
-from nat.runs.token_mismatch import of_rollout
 
 _ON_PAGE = 200
 """Rollouts in a list."""
@@ -206,12 +205,8 @@ class Pages:
             outcomes = outcomes_of(journal, phase, epoch, name)
             chosen = next((each for each in outcomes if each.generation == generation), outcomes[0])
             trained = journal.epoch(epoch) if phase is Phase.TRAIN else None
-            packed = journal.mismatch(epoch, chosen.example_id) if phase is Phase.TRAIN else None
-            records = list(whole(journal, phase, epoch, [chosen] if packed is None else outcomes))
-            record = next(each for each in records if each.generation == chosen.generation)
-            tokens = tokens_view(
-                journal, record, request.query_params.get("colour"), of_rollout(records, record, packed)
-            )
+            (record,) = whole(journal, phase, epoch, [chosen])
+            tokens = tokens_view(journal, record, request.query_params.get("colour"))
         return _html(
             "rollout.html",
             view=rollout_view(record, phase),

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 from urllib.parse import urlencode
 
@@ -290,11 +289,9 @@ def rollout_view(record: RolloutRecord, phase: Phase) -> RolloutView:
     )
 
 
-def tokens_view(
-    journal: Journal, record: RolloutRecord, wanted: str | None, mismatch: Sequence[float | None] = ()
-) -> TokensView:
-    """Its tokens, coloured as wanted if the journal has what it takes; `mismatch` as `of_rollout` gives it."""
-    colours, gaps = colours_of(record.rows, mismatch), iter(mismatch)
+def tokens_view(journal: Journal, record: RolloutRecord, wanted: str | None) -> TokensView:
+    """Its tokens, coloured as wanted if the journal has what it takes."""
+    colours = colours_of(record.rows)
     colour = next((each for each in colours if each.value == wanted), colours[0])
     problem, pieces = None, None
     try:
@@ -303,12 +300,7 @@ def tokens_view(
         problem = error.message
     rows = [
         TokenRow(
-            row_tokens(
-                row,
-                pieces and pieces(row.token_ids[:_TOKENS_SHOWN]),
-                _TOKENS_SHOWN,
-                list(islice(gaps, row.num_sampled)),
-            ),
+            row_tokens(row, pieces and pieces(row.token_ids[:_TOKENS_SHOWN]), _TOKENS_SHOWN),
             len(row.token_ids),
             row.num_sampled,
         )

@@ -7,14 +7,12 @@ from collections.abc import Collection, Sequence
 from nat.data_models.finetuning import TrainingJobRef, TrainingJobStatus
 from nat.finetuning.epoch import PlayedEpoch, finished_job, submitted_job
 from nat.finetuning.events import RolloutsPlayed
-from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.sampling import sampling_notes
 from nat.heap import return_free_pages
 from nat.runs.folder import doublings
 from nat.runs.records import EpochRecord, Finding, JobRecord, Phase, epoch_number
 from nat.runs.rollouts import RolloutRecord, tally
-from nat.runs.token_mismatch import by_example, taught_rows
 from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
@@ -43,21 +41,10 @@ def record_submitted(run: RunContext, played: PlayedEpoch, ref: TrainingJobRef) 
     return job
 
 
-async def record_finished(
-    run: RunContext,
-    submitted: JobRecord,
-    played: PlayedEpoch,
-    status: TrainingJobStatus,
-    *,
-    adapter: TrainerAdapter,
-    ref: TrainingJobRef,
-) -> JobRecord:
-    """Record how the job has ended, and what its adapter knows of its tokens."""
+def record_finished(run: RunContext, submitted: JobRecord, played: PlayedEpoch, status: TrainingJobStatus) -> JobRecord:
+    """Record how the job has ended."""
     job = finished_job(submitted, status, played, run.now())
     if status.status is JobStatus.COMPLETED:
-        sent = await adapter.token_mismatch(ref)
-        found = {"mismatch": by_example(played.records, sent), "taught": taught_rows(played.records, sent)}
-        job = job.model_copy(update=found)
         logger.info("Training %s completed successfully.", status.run_id)
     run.append(job)
     return job

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.events import Event, Observer, RolloutsPlayed, StateChanged
 from nat.finetuning.training_state import state_to_go_on_from
-from nat.runs.folder import append_metrics, files_due, write_files, write_rollouts, write_trajectories
+from nat.runs.folder import append_metrics, files_due, write_files, write_rollouts
 from nat.runs.journal import Journal
 from nat.runs.records import (
     BestEpoch,
     EpochRecord,
     JobRecord,
-    Phase,
     RunState,
     RunSummary,
     TrainingPhase,
@@ -71,8 +70,6 @@ class RunLog:
         match event:
             case RolloutsPlayed():
                 write_rollouts(self.journal, event.phase, event.epoch)
-            case JobRecord() if event.taught:
-                write_trajectories(self.journal, Phase.TRAIN, event.epoch)
             case EpochRecord() if files_due(event.epoch + 1):
                 write_files(self.journal)
             case EpochRecord():

@@ -285,11 +285,8 @@ class EpochTrainer(RecordingTrainer):
             trained = self._watch.stages["train"]
             self._watch.stages["overlapped"] = overlapped = min(self._ahead.seconds - played_before, trained)
             self._watch.stages["waiting_for_weights"] = (trained - overlapped) * self._bounded
-        await self._record_finished(status, ref)
+        record_finished(self.context, self._job, self._played, status)
         return status
-
-    async def _record_finished(self, status: TrainingJobStatus, ref: TrainingJobRef) -> None:
-        await record_finished(self.context, self._job, self._played, status, adapter=self.trainer_adapter, ref=ref)
 
     async def _record_canceled(self, ref: TrainingJobRef) -> None:
         """Record how the job of an interrupted run ended, which says what the weights are, if it ends soon."""
@@ -298,7 +295,7 @@ class EpochTrainer(RecordingTrainer):
         if job.cancel():
             await asyncio.wait({job}, timeout=_CANCEL_SECONDS / 2)
         elif not job.cancelled() and job.exception() is None:
-            await self._record_finished(job.result(), ref)
+            record_finished(self.context, self._job, self._played, job.result())
 
     async def _finish_epoch(self, status: TrainingJobStatus) -> str | None:
         """Record the epoch, then let the guards judge; returns how the run has solved its examples, if it has."""

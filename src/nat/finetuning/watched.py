@@ -134,7 +134,7 @@ class Watch:
             return
         job, epoch = found
         assert epoch.played is not None, "set before the job was submitted"
-        epoch.job = await record_finished(self._run, job, epoch.played, status, adapter=self._adapter, ref=ref)
+        epoch.job = record_finished(self._run, job, epoch.played, status)
 
     def logged(self, metrics: Any) -> None:
         """The trainer has logged the metrics of its epoch."""

@@ -30,7 +30,6 @@ from nat.finetuning.metrics import PREFIXES
 from nat.finetuning.progress import append_progress
 from nat.finetuning.staleness import SEPARATOR
 from nat.registry.decorators import register_trainer_adapter
-from nat.runs.token_mismatch import RowMismatch
 from nat.sizing.forecast import Card, ForecastRequest, TrainingForecast
 from nat.wire.training import JobStatus
 
@@ -177,9 +176,6 @@ class TeamTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
         waiting = (member.wait_until_complete(own, poll_interval) for _, member, own in jobs)
         statuses = await asyncio.gather(*waiting)
         return _joined(ref, {role: status for (role, _, _), status in zip(jobs, statuses, strict=True)})
-
-    async def token_mismatch(self, ref: TrainingJobRef) -> Sequence[RowMismatch]:
-        return [row for _, member, own in self._jobs(ref) for row in await member.token_mismatch(own)]
 
     def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
         """Append the jobs' metrics to `trainer_adapter_<run_id>.jsonl`."""

@@ -49,8 +49,8 @@ _OF_SAMPLING = ("example_id", "generation", "policy_versions", "untrainable_call
 SCHEMA_VERSION = 4
 """Stored in SQLite's `user_version`; a journal of an unknown version is refused.
 
-The index `outcomes` came later: in journals without it, all of that is read as well, but more slowly. The tables `kept`
-and `mismatches` came later, too.
+The index `outcomes` came later: in journals without it, all of that is read as well, but more slowly. So did the
+table `kept`.
 """
 _ROWS_IN_RECORDS = 2
 """The earliest version that is read: its rollouts have no column for the rows, which are in the records."""
@@ -74,15 +74,9 @@ CREATE TABLE IF NOT EXISTS kept (
     record BLOB NOT NULL, PRIMARY KEY (phase, epoch, pass, evaluator, item))
 """
 
-_MISMATCHES = """
-CREATE TABLE IF NOT EXISTS mismatches (
-    epoch INTEGER NOT NULL, example_id TEXT NOT NULL, differences BLOB NOT NULL, PRIMARY KEY (epoch, example_id))
-"""
-"""Only journals of backends that report it have this table, and none of earlier releases."""
-
 _PHASE = "phase/"
 """Names of the facts about phases begin with it."""
-_TABLES = ("facts", "rollouts", "jobs", "epochs", "validations", "failures", "mismatches", "kept")
+_TABLES = ("facts", "rollouts", "jobs", "epochs", "validations", "failures", "kept")
 _FACTS = TypeAdapter(tuple[float | str | None, str | None])
 """What a rollout came to, as the index has it."""
 
@@ -171,20 +165,9 @@ class Journal:
             return cursor.rowcount
 
     def record_job(self, record: JobRecord) -> None:
-        """Write the job, how far its tokens were from the sampler, and what a teacher has said of them."""
         with self._file.transaction() as connection:
             row = (record.id, record.epoch, _line(record))
             connection.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", row)
-            if record.mismatch:
-                connection.execute(_MISMATCHES)
-                rows = [(record.epoch, without_surrogates(name), packed) for name, packed in record.mismatch.items()]
-                connection.executemany("INSERT OR REPLACE INTO mismatches VALUES (?, ?, ?)", rows)
-            taught = [
-                (pack_rows(rows), Phase.TRAIN.value, record.epoch, without_surrogates(name), generation)
-                for (name, generation), rows in record.taught.items()
-            ]
-            key = "phase = ? AND epoch = ? AND example_id = ? AND generation = ?"
-            connection.executemany(f"UPDATE rollouts SET rows = ? WHERE {key}", taught)  # noqa: S608 - our own words
 
     def record_epoch(self, record: EpochRecord) -> None:
         """Record an epoch; what was kept of its rollouts is not needed any more."""
@@ -307,14 +290,6 @@ class Journal:
         """One at a time, the last one first."""
         rows = self._file.select("SELECT record FROM jobs ORDER BY rowid DESC")
         return (self._read(JobRecord, text) for (text,) in rows)
-
-    def mismatch(self, epoch: int, example_id: str) -> bytes | None:
-        """The differences of an example's trained tokens (`nat.runs.token_mismatch`); None if they are not known."""
-        if self._lacks("mismatches"):
-            return None
-        query = "SELECT differences FROM mismatches WHERE epoch = ? AND example_id = ?"
-        row = next(self._file.select(query, epoch, example_id), None)
-        return row[0] if row is not None and isinstance(row[0], bytes) else None
 
     def _lacks(self, table: str) -> bool:
         """True for a table that came later than the journal."""

@@ -1,7 +1,7 @@
-"""Training rows as bytes: 4 for each token id, 4 for each log probability and 4 for that of a teacher, then zlib.
+"""Training rows as bytes: 4 for each token id and 4 for each log probability, then zlib.
 
 Nothing is lost: log probabilities that are no float32 numbers take 8 bytes. The bytes begin with one line of JSON, a
-`_Head` for each row; the arrays of the rows follow, little-endian, and then those of the teacher. Rows of version 3 of
+`_Head` for each row; the arrays of the rows follow, little-endian. Rows of version 3 of
 the journal and before have one more array, with a byte for each token that tells whether it was sampled.
 """
 
@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Sequence
 from io import BytesIO
 from itertools import islice
-from math import inf
 from typing import Any
 
 from pydantic import BaseModel, Field, TypeAdapter
@@ -24,8 +23,6 @@ _LARGEST = 2**28
 """Bytes of a rollout's unpacked rows, 28 million tokens; a few damaged bytes can stand for gigabytes."""
 _IDS, _LOGPROBS = ("i", "q"), ("f", "d")
 """The `struct` formats of the arrays, the smallest first."""
-_APART = {"logprobs", "teacher_logprobs"}
-"""Fields of spans that are in arrays."""
 
 
 class _Head(BaseModel):
@@ -36,8 +33,6 @@ class _Head(BaseModel):
     logprobs: str = Field(pattern="^[fd]$")
     spans: list[dict[str, Any]] | None = None
     """Of each span all but its log probabilities; None in rows of earlier versions."""
-    teacher: str | None = Field(default=None, pattern="^[fd]$")
-    """None if no teacher has scored the row."""
     returns: list[dict[str, Any]] | None = None
     temperatures: list[dict[str, Any]] | None = None
     policy_versions: list[dict[str, Any]] | None = None
@@ -48,25 +43,19 @@ _HEADS = TypeAdapter(list[_Head])
 
 def pack_rows(rows: Sequence[TrainingRow]) -> bytes | None:
     """Give the bytes of the rows, or None if a token id has more than 64 bits, or a span no log probabilities."""
-    heads, arrays, last = [], [], []
+    heads, arrays = [], []
     try:
         for row in rows:
             if any(span.logprobs is None for span in row.spans):
                 return None
             ids, id_bytes = _packed(row.token_ids, _IDS)
             logprobs, logprob_bytes = _packed([x for span in row.spans for x in span.logprobs or ()], _LOGPROBS)
-            of_teacher, teacher_bytes = _packed_of_teacher(row)
-            spans = [
-                span.model_dump(exclude=_APART if of_teacher else {"logprobs"}, exclude_defaults=True)
-                for span in row.spans
-            ]
-            sizes = {"num_tokens": len(row.token_ids), "ids": ids, "logprobs": logprobs, "teacher": of_teacher}
-            heads.append(_Head(**sizes, spans=spans))
+            spans = [span.model_dump(exclude={"logprobs"}, exclude_defaults=True) for span in row.spans]
+            heads.append(_Head(num_tokens=len(row.token_ids), ids=ids, logprobs=logprobs, spans=spans))
             arrays += [id_bytes, logprob_bytes]
-            last.append(teacher_bytes)
     except struct.error:
         return None
-    return zlib.compress(b"\n".join([_HEADS.dump_json(heads, exclude_defaults=True), b"".join(arrays + last)]), _LEVEL)
+    return zlib.compress(b"\n".join([_HEADS.dump_json(heads, exclude_defaults=True), b"".join(arrays)]), _LEVEL)
 
 
 def unpack_rows(packed: bytes) -> list[TrainingRow]:
@@ -82,17 +71,12 @@ def unpack_rows(packed: bytes) -> list[TrainingRow]:
         if not unzipping.eof:
             raise ValueError(f"they end early, or have more than {_LARGEST} bytes")
         heads = _HEADS.validate_json(file.readline())
-        rows = [_row(head, file) for head in heads]
-        for row, head in zip(rows, heads, strict=True):
-            if head.teacher is not None:
-                _add_teacher(row["spans"], head.teacher, file)
-        return [TrainingRow.model_validate(row) for row in rows]
+        return [TrainingRow.model_validate(_row(head, file)) for head in heads]
     except (TypeError, KeyError, zlib.error, struct.error, StopIteration) as error:
         raise ValueError(f"the packed rows are damaged: {error}") from error
 
 
 def _row(head: _Head, file: BytesIO) -> dict[str, Any]:
-    """A row without what a teacher said."""
     token_ids = list(_read(file, head.num_tokens, head.ids))
     if head.spans is None:
         return _earlier_row(head, token_ids, file)
@@ -100,20 +84,6 @@ def _row(head: _Head, file: BytesIO) -> dict[str, Any]:
     logprobs = iter(_read(file, sum(sizes), head.logprobs))
     spans = [span | {"logprobs": list(islice(logprobs, size))} for span, size in zip(head.spans, sizes, strict=True)]
     return {"token_ids": token_ids, "spans": spans}
-
-
-def _packed_of_teacher(row: TrainingRow) -> tuple[str | None, bytes]:
-    """What the teacher said of all tokens; infinity, which no log probability is, stands for nothing."""
-    if not row.spans or any(span.teacher_logprobs is None for span in row.spans):
-        return None, b""
-    values = [inf if x is None else x for span in row.spans for x in span.teacher_logprobs or ()]
-    return _packed(values, _LOGPROBS)
-
-
-def _add_teacher(spans: list[dict[str, Any]], code: str, file: BytesIO) -> None:
-    for span in spans:
-        values = _read(file, span["stop"] - span["start"], code)
-        span["teacher_logprobs"] = [None if value == inf else value for value in values]
 
 
 def _earlier_row(head: _Head, token_ids: list[float], file: BytesIO) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from nat.data_models.llm_usage import LLMUsage, Purpose
 from nat.data_models.rollout_failure import FailureCount, total
 from nat.data_models.score import is_score, mean
 from nat.runs.shortened import ShortenedUpdates
-from nat.wire.training import JobStatus, TrainingRow
+from nat.wire.training import JobStatus
 
 
 def epoch_number(epoch: int) -> int:
@@ -115,11 +115,6 @@ class JobRecord(SparseRecord):
     """The algorithm and the settings that the backend used; None if it does not report them."""
     message: str | None = None
     """Why it failed, or the backend's message."""
-    mismatch: Mapping[str, bytes] = Field(default={}, exclude=True, repr=False)
-    """By example, how far the learner was from the sampler (`nat.runs.token_mismatch`); the journal keeps it apart."""
-    taught: Mapping[tuple[str, int], list[TrainingRow]] = Field(default={}, exclude=True, repr=False)
-    """By example and generation, the rows as they were sent, if a teacher has scored them; the journal keeps them in
-    place of those of the rollouts' records."""
     submitted_at: AwareDatetime
     finished_at: AwareDatetime | None = None
 

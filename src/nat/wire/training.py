@@ -369,19 +369,6 @@ class JobState(WireModel):
     failure: JobFailure | None = None
 
 
-class TokenMismatch(WireModel):
-    """How far the learner was from the sampler before an update, token by token."""
-
-    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-
-    differences: bytes | None
-    """The learner's log probability less the sampler's, as a little-endian float16 for each token of the job's spans in
-    their order; NaN where a token was not trained or not sampled. None if they are not known, or no longer."""
-    gradients: bytes | None = None
-    """The derivative of the loss by each token's log probability, summed over the optimizer steps, as a little-endian
-    float32; NaN where a token was not trained. Only if the request asks for it."""
-
-
 class ExportRequest(WireModel):
     """Request to write the current weights as a Hugging Face directory."""
 

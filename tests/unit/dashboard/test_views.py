@@ -1,10 +1,8 @@
 """What pages show, from a journal."""
 
-import struct
-
 import pytest
 
-from fakes.run_records import epoch_record, job_record, rollout_record
+from fakes.run_records import epoch_record, rollout_record
 from fakes.runs_on_disk import conversation, make_run
 from fakes.tiny_model import tiny_tokenizer
 from fakes.training_rows import row_of
@@ -23,7 +21,6 @@ from nat.errors import JournalError
 from nat.runs.journal import Journal, reading
 from nat.runs.records import Phase, ValidationRecord
 from nat.runs.rollouts import Outcome
-from nat.runs.token_mismatch import of_rollout
 
 LINKS = Links("/runs/r")
 
@@ -111,19 +108,6 @@ def test_tokens_have_their_text_where_the_tokenizer_lies(tmp_path):
     assert "".join(token.text for token in view.rows[0].tokens) == "é yes"
     assert view.problem is None
     assert view.colour == "mask"
-
-
-def test_the_mismatch_of_a_rollout_is_that_of_its_job(tmp_path):
-    """The tokens of its rows get it one after the other."""
-    rows = [row_of([1, 2], [None, -1.0]), row_of([1, 2, 3], [None, None, -2.0])]
-    record = rollout_record(rows=rows)
-    job = job_record().model_copy(update={"mismatch": {"a": struct.pack("<2e", 0.5, -0.25)}})
-    with Journal.open(make_run(tmp_path, "run-1")) as journal:
-        journal.record_job(job)
-        found = of_rollout([record], record, journal.mismatch(0, "a"))
-        view = tokens_view(journal, record, "mismatch", found)
-    assert view.colour == "mismatch"
-    assert [token.mismatch for row in view.rows for token in row.tokens if token.sampled] == [0.5, -0.25]
 
 
 def test_held_out_examples_that_fell_come_first():

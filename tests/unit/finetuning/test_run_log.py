@@ -3,7 +3,6 @@
 import pytest
 
 from fakes.run_records import NOON, epoch_record, job_record, rollout_record, validation_record
-from fakes.training_rows import row_of
 from nat.errors import JournalError
 from nat.finetuning.events import EpochBegun, RolloutDone, RolloutsBegun, RolloutsPlayed, RunBegun, Said, StateChanged
 from nat.finetuning.progress import RunProgress
@@ -95,17 +94,6 @@ def test_files_are_there_when_an_observer_hears_of_an_event(journal, tmp_path):
     assert "epoch_0000.jsonl" in seen["RolloutsPlayed"]
     assert "training_metrics.jsonl" in seen["EpochRecord"]
     assert "reward_history.json" in seen["StateChanged"]
-
-
-def test_trajectories_are_written_again_with_what_a_teacher_said(journal, tmp_path):
-    """It is known only when the job has ended, and files say what the journal does."""
-    log, row = RunLog(journal), row_of([1, 2], [None, -0.5])
-    scored = row.model_copy(update={"spans": [row.spans[0].model_copy(update={"teacher_logprobs": [-0.25]})]})
-    log.append(RolloutsPlayed(Phase.TRAIN, 0, [rollout_record(rows=[row])]))
-    file = tmp_path / "trajectories" / "epoch_0000.jsonl"
-    assert "teacher_logprobs" not in file.read_text()
-    log.append(job_record("j", JobStatus.COMPLETED).model_copy(update={"taught": {("a", 0): [scored]}}))
-    assert '"teacher_logprobs":[-0.25]' in file.read_text()
 
 
 def test_the_files_of_a_completed_run_are_there_before_it_is_completed(journal, tmp_path):

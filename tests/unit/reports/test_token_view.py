@@ -27,24 +27,6 @@ def test_the_less_probable_the_stronger_the_colour():
     assert [token.shade(Colour.MASK) for token in row_tokens(ROW, None, 10)] == [None, None, SHADES, SHADES]
 
 
-def test_a_teacher_is_compared_with_the_sampler():
-    """A token to which it gave no probability has no colour; without a teacher there is no such colour."""
-    span = Span(start=1, stop=4, logprobs=[-1.0, -1.0, -1.0], teacher_logprobs=[-1.5, None, -1.0])
-    row = TrainingRow(token_ids=[1, 2, 3, 4], spans=[span])
-    assert [token.shade(Colour.TEACHER) for token in row_tokens(row, None, 10)] == [None, 2, None, 0]
-    assert colours_of([row]) == [Colour.PROBABILITY, Colour.TEACHER, Colour.MASK]
-    assert colours_of([ROW]) == [Colour.PROBABILITY, Colour.MASK]
-
-
-def test_the_learner_is_compared_with_the_sampler():
-    """Sampled tokens alone, in their order; without any difference there is no such colour."""
-    tokens = row_tokens(ROW, None, 10, [0.05, None])
-    assert [token.shade(Colour.MISMATCH) for token in tokens] == [None, None, 2, None]
-    assert tokens[2].title.endswith("; the learner's log probability was +0.05 from it")
-    assert colours_of([ROW], [0.05, None]) == [Colour.PROBABILITY, Colour.MISMATCH, Colour.MASK]
-    assert colours_of([ROW], [None, None]) == [Colour.PROBABILITY, Colour.MASK]
-
-
 def test_a_text_that_was_not_sampled_has_no_probability():
     """Its tokens carry loss all the same."""
     row = TrainingRow(token_ids=[1, 2], spans=[Span(start=1, stop=2)])

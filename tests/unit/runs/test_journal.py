@@ -85,49 +85,6 @@ def test_what_is_kept_of_rollouts_goes_with_their_record(journal):
     assert not journal.kept(Phase.VALIDATION, 0)
 
 
-def test_a_job_is_kept_with_the_mismatch_of_its_tokens(journal):
-    """As bytes of their own, twice as once; a journal without any has no table of them."""
-    done = job_record(status=JobStatus.COMPLETED, epoch=3)
-    assert journal.mismatch(3, "a") is None
-    journal.record_job(done)
-    assert journal.mismatch(3, "a") is None
-    for differences in (b"12", b"34"):
-        journal.record_job(done.model_copy(update={"mismatch": {"a": differences, "b\udcff": b""}}))
-    with reopened(journal) as read:
-        assert read.jobs() == [done]
-        found = [read.mismatch(epoch, name) for epoch, name in ((3, "a"), (3, "b\\udcff"), (3, "c"), (2, "a"))]
-    assert found == [b"34", b"", None, None]
-
-
-def test_a_job_is_kept_with_what_its_teacher_said(journal):
-    """In the rows of its rollouts, which stay in their order; the journal of a job without a teacher is as it was."""
-    row = row_of([1, 2, 3], [None, -0.5, -0.25])
-    records = [rollout_record(name, rows=[row]) for name in ("b", "a\udcff")]
-    journal.record_rollouts(Phase.TRAIN, 3, records)
-    scored = row.model_copy(update={"spans": [row.spans[0].model_copy(update={"teacher_logprobs": [-0.1, None]})]})
-    done = job_record(status=JobStatus.COMPLETED, epoch=3)
-    for taught in ({}, {("b", 0): [scored]}):
-        journal.record_job(done.model_copy(update={"taught": taught}))
-        assert [each.rows for each in journal.trained_rollouts(3)] == [[scored] if taught else [row], [row]]
-    assert journal.jobs() == [done]
-
-
-def test_the_mismatch_of_a_long_run_takes_two_bytes_for_a_token(journal):
-    """Beside little for each example."""
-    tokens, size = 8 * 500, journal_size(journal)
-    for epoch in range(20):
-        examples = {f"example {number}": bytes(range(250)) * (2 * tokens // 250) for number in range(8)}
-        journal.record_job(job_record(f"job-{epoch}", epoch=epoch).model_copy(update={"mismatch": examples}))
-    assert journal_size(journal) - size < 2.2 * 20 * 8 * tokens
-
-
-def journal_size(journal: Journal) -> int:
-    """Bytes, once the write-ahead log is in the file."""
-    run_dir = journal.run_dir
-    with sqlite3.connect(run_dir / JOURNAL_NAME) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.close()
-    return (run_dir / JOURNAL_NAME).stat().st_size
 
 
 def test_the_first_failure_of_each_kind_is_kept(journal):

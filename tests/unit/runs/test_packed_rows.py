@@ -1,5 +1,4 @@
 import json
-import struct
 import zlib
 
 import pytest
@@ -25,25 +24,6 @@ def test_the_rest_of_a_row_is_kept():
     """Returns, temperatures and policy versions of answers are part of a row."""
     row = row_of([1, 2, 2**40], [None, -0.5, -0.1], values=[1.5], temperatures=[0.7], versions=["m@4"])
     assert unpack_rows(pack_rows([row])) == [row]
-
-
-@given(st.lists(LOGPROBS, min_size=3, max_size=3))
-def test_what_a_teacher_said_is_kept(said):
-    """Of any precision, and where it said nothing; of some answers alone, too."""
-    row = row_of([1, 2, 3, 4, 5], [None, -0.5, -0.1, None, -2.0])
-    first, second = row.spans
-    scored = [first.model_copy(update={"teacher_logprobs": said[:2]})]
-    for rest in (second, second.model_copy(update={"teacher_logprobs": said[2:]})):
-        rows = [row.model_copy(update={"spans": [*scored, rest]}), row]
-        assert unpack_rows(pack_rows(rows)) == rows
-
-
-def test_what_a_teacher_said_takes_4_bytes_for_a_token():
-    """As the sampler's log probabilities do."""
-    values = [struct.unpack("<f", struct.pack("<f", -n / 977))[0] for n in range(1, 8001)]
-    row = row_of([7] * 8001, [None, *values])
-    scored = row.model_copy(update={"spans": [row.spans[0].model_copy(update={"teacher_logprobs": values[::-1]})]})
-    assert len(pack_rows([scored])) - len(pack_rows([row])) <= 4 * 8000
 
 
 def test_float32_log_probabilities_take_at_most_8_bytes_per_token():

@@ -37,7 +37,6 @@ def training_router(jobs: TrainingJobs | None, forecaster: Forecaster) -> APIRou
     routes = _TrainingRoutes(jobs, forecaster)
     router.add_route("/v1/training/jobs", routes.submit, methods=["POST"])
     router.add_route("/v1/training/jobs/{job_id}", routes.state, methods=["GET"])
-    router.add_route("/v1/training/jobs/{job_id}/mismatch", routes.mismatch, methods=["GET"])
     router.add_route("/v1/training/jobs/{job_id}/cancel", routes.cancel, methods=["POST"])
     router.add_route("/v1/training/tokenize", routes.tokenize, methods=["POST"])
     router.add_route("/v1/training/resolve", routes.resolve, methods=["POST"])
@@ -78,11 +77,6 @@ class _TrainingRoutes:
             raise ApiError(f"wait is {text!r}; wanted are seconds, 0 or more", status=422, param="wait")
         job_id = http.path_params["job_id"]
         return json_answer(_known(job_id, await self._jobs.wait(job_id, min(wait, MAX_WAIT_SECONDS))))
-
-    async def mismatch(self, http: Request) -> Response:
-        job_id = http.path_params["job_id"]
-        _known(job_id, self._jobs.get(job_id))
-        return json_answer(self._jobs.mismatch(job_id, gradients="gradients" in http.query_params))
 
     async def cancel(self, http: Request) -> Response:
         job_id = http.path_params["job_id"]

@@ -6,7 +6,7 @@ An acknowledged job survives a kill: its batch is on disk until a checkpoint has
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -15,14 +15,12 @@ from nat.backend.algorithms.registry import Resolved
 from nat.backend.export import export_model
 from nat.backend.sampling import SamplingEngine
 from nat.backend.training.accepted_jobs import ACCEPTED, AcceptedJobs, digest_of
-from nat.backend.training.batch import Row, batch_findings
+from nat.backend.training.batch import batch_findings
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.elsewhere import ProgramUpdate
 from nat.backend.training.job_table import Job, JobTable
 from nat.backend.training.learner import Learner, Report
 from nat.backend.training.ledger import JobLedger
-from nat.backend.training.loss import ByRow
-from nat.backend.training.mismatch import token_gradients, token_mismatch
 from nat.backend.training.saving import Saving
 from nat.backend.training.weight_pair import WeightPair
 from nat.errors import AlgorithmError, TooManyJobs
@@ -34,7 +32,6 @@ from nat.wire.training import (
     JobStatus,
     ResolvedTraining,
     SavedCheckpoint,
-    TokenMismatch,
     TrainingConfig,
     TrainingJob,
 )
@@ -76,7 +73,6 @@ class TrainingJobs(JobTable):
         self._accepted = AcceptedJobs(checkpoints.folder / ACCEPTED)
         self._saving = Saving(self._save, save_every, clock=clock)
         self._pair: WeightPair | None = None
-        self._compared = "", TokenMismatch(differences=None)
         """The id of the job that was compared last, and its tokens."""
         self._waiting: dict[str, TrainingJob] = {}
         """The batches of the jobs that wait; a canceled job's is dropped at once."""
@@ -151,12 +147,6 @@ class TrainingJobs(JobTable):
         self.stop()
         self._engine.close()
         self._saving.close()
-
-    def mismatch(self, job_id: str, *, gradients: bool = False) -> TokenMismatch:
-        """How far the learner was from the sampler before a job; only that of the last job is kept."""
-        trained, found = self._compared
-        found = found if trained == job_id else TokenMismatch(differences=None)
-        return found if gradients else found.model_copy(update={"gradients": None})
 
     async def export(self, name: str) -> ExportedModel:
         """Write the current weights to the exports folder, between two jobs.
@@ -252,11 +242,7 @@ class TrainingJobs(JobTable):
         self._saving.finish()
         steps: list[dict[str, float]] = []
 
-        def compared(rows: Sequence[Row], start: ByRow, gradients: ByRow) -> None:
-            found = token_mismatch(request.groups, rows, start), token_gradients(request.groups, rows, gradients)
-            self._compared = request.id, TokenMismatch(differences=found[0], gradients=found[1])
-
-        update = partial(self.learner.update, request.groups, resolved, on_step=steps.append, on_compared=compared)
+        update = partial(self.learner.update, request.groups, resolved, on_step=steps.append)
         if request.program is not None:
             program = ProgramUpdate(request, request.program, resolved, self.loaded, self._output_dir)
             update = partial(update, program=program)

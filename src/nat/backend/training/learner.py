@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from math import isfinite, isnan, nan, sqrt
+from math import isfinite, isnan, sqrt
 from random import Random
 from statistics import fmean
 from time import perf_counter
@@ -70,12 +70,8 @@ _MOST_ATTEMPTS = 5
 
 Report = Callable[[float], None]
 """Takes the percentage that is done; an exception from it cancels the update and restores the weights."""
-OnCompared = Callable[[Sequence[Row], ByRow, ByRow], None]
-"""Takes the rows of an update, once all steps are done, with the learner's log probabilities at its start, and with the
-gradient of the loss at each log probability, summed over the steps."""
 OnStep = Callable[[dict[str, float]], None]
-"""Takes the metrics of one optimizer step, right after it; `num_gradient_steps` counts the steps of the update, and
-`advantage_mean` has the sign that `advantage_size` lacks."""
+"""Takes the metrics of one optimizer step, right after it; `num_gradient_steps` counts the steps of the update."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,6 @@ class _Callbacks:
 
     report: Report
     on_step: OnStep
-    on_compared: OnCompared
     earlier: _Earlier | None
 
 
@@ -164,7 +159,6 @@ class Learner:
         *,
         report: Report = lambda _: None,
         on_step: OnStep = lambda _: None,
-        on_compared: OnCompared = lambda _rows, _start, _gradients: None,
         pair: WeightPair | None = None,
         program: Elsewhere | None = None,
     ) -> dict[str, float]:
@@ -187,7 +181,7 @@ class Learner:
                 self._policy.linears.forget()  # the update needs their memory, and makes them worthless
                 return_pages_if_short()  # what sampling and the last update have left in pieces would add to its peak
             earlier = None if pair is None else self._earlier(batch.rows, resolved, pair)
-            watchers = _Callbacks(report, on_step, on_compared, earlier)
+            watchers = _Callbacks(report, on_step, earlier)
             with nullcontext() if pair is None else pair.training(), self.all_or_nothing():
                 if program is None:
                     metrics |= self._train(batch, resolved, watchers)
@@ -295,7 +289,6 @@ class Learner:
         update.anchors.reference = self._passes.scores(self.reference.model, packed, update.advance)
         self.optimizer.configure(config)
         outcomes = [self._optimizer_step(step, update) for step in steps]
-        watchers.on_compared(rows, update.anchors.start, update.total.gradients)
         sums = update.total.sums
         check_gradient(
             update.steps_done,
@@ -356,8 +349,6 @@ class Learner:
         served = self._agreement.served(rows, moved, update.anchors.start, config)
         for step in delivered.steps:
             watchers.on_step(step)
-        unknown = {index: torch.full_like(values, nan) for index, values in update.anchors.start.items()}
-        watchers.on_compared(rows, update.anchors.start, unknown)
         ours = {"update_ratio": change.norm / change.size, "optimizer_steps": update.steps_done}
         return {**delivered.metrics, **difference_metrics(seen), **moved.metrics, **served, **ours}
 
@@ -393,7 +384,7 @@ class Learner:
         if norm > 0:  # else AdamW would move the weights by its momentum alone
             outcome |= self._take_step(learning_rate, norm).metrics
             update.steps_done += 1
-        of_step = {"num_gradient_steps": float(update.num_steps), "advantage_mean": share.sums.advantage_mean}
+        of_step = {"num_gradient_steps": float(update.num_steps)}
         update.watchers.on_step(share.sums.means() | outcome | of_step)
         return outcome
 

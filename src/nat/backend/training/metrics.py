@@ -37,7 +37,6 @@ class TokenSums:
         terms = {
             "entropy": values.entropy_K,
             "advantage_size": values.advantages_K.abs(),
-            "advantage": values.advantages_K,
             "with_advantage": values.advantages_K != 0,
             "clip_fraction_low": values.clipped_low_K,
             "clip_fraction_high": values.clipped_high_K,
@@ -79,11 +78,6 @@ class TokenSums:
         return float(self._sums["with_advantage"]) / self._count
 
     @property
-    def advantage_mean(self) -> float:
-        """Mean advantage of the tokens."""
-        return float(self._sums["advantage"]) / self._count
-
-    @property
     def clipped(self) -> float:
         """Share of the tokens that were clipped."""
         return float(self._sums["clip_fraction_low"] + self._sums["clip_fraction_high"]) / self._count
@@ -93,7 +87,7 @@ class TokenSums:
 
         What compares with the sampler is a mean over sampled tokens, and missing where there are none.
         """
-        apart = {"advantage", "with_advantage", "logprob_diff_mean"}
+        apart = {"with_advantage", "logprob_diff_mean"}
         sums = {name: float(value) for name, value in self._sums.items() if name not in apart}
         sampled, kl, weight, weight_squared = map(sums.pop, ("sampled", "sampler_kl", "weight", "weight_squared"))
         found = {name: value / self._count for name, value in sums.items()}

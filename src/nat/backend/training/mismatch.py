@@ -9,8 +9,7 @@ Shapes: K sampled tokens of a row.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
-from math import ceil, inf, nan
+from math import ceil, inf
 from random import Random
 from typing import NamedTuple
 
@@ -25,7 +24,6 @@ from nat.backend.training.batch import Row
 from nat.backend.training.checks import Difference
 from nat.backend.training.loss import ByRow, joined, k3
 from nat.backend.training.micro_batch import known, logprob_tensor, shared_prefix, temperature_tensor
-from nat.wire.training import TrainingGroup
 
 SamplerScore = Callable[[LoadedModel, Sequence[Row]], Sequence[ByRow]]
 """Scores rows on the path of each sampler."""
@@ -39,7 +37,6 @@ _TOGETHER = 4
 """Rows of a group of which all but the first cost little."""
 _MOST_DRAWN, _MOST_DRAWN_TOKENS = 32, 512
 """Bounds on rows beyond that share."""
-_LARGEST_HALF = torch.finfo(torch.float16).max
 
 
 def probe_rows(rows: Sequence[Row]) -> list[Row]:
@@ -158,34 +155,6 @@ def earlier_difference(rows: Sequence[Row], version: str, scored: ByRow) -> Diff
     of_sampler, cpu = [logprob for row in rows for logprob in row.sampler_logprobs], torch.device("cpu")
     gap_K = (_joined(rows, scored) - logprob_tensor(of_sampler, cpu)).abs()
     return _difference(gap_K[sampled_by(rows, {version}) & known(of_sampler, cpu)])
-
-
-def token_mismatch(groups: Sequence[TrainingGroup], rows: Sequence[Row], start: ByRow) -> bytes | None:
-    """The learner's log probabilities before an update less the sampler's; None if no token has both.
-
-    Gives a little-endian float16 for each token of the groups' spans in their order, and NaN where one is missing.
-    Tokens from earlier weights differ by what was learned since, too.
-    """
-    sampled = torch.tensor([nan if x is None else x for row in rows for x in row.sampler_logprobs], dtype=torch.float64)
-    gap_K = _of_all_tokens(groups, rows, _joined(rows, start) - sampled)
-    if gap_K.isnan().all():
-        return None
-    return gap_K.clamp(-_LARGEST_HALF, _LARGEST_HALF).half().numpy().astype("<f2").tobytes()
-
-
-def token_gradients(groups: Sequence[TrainingGroup], rows: Sequence[Row], gradients: ByRow) -> bytes:
-    """The gradient at each token's log probability, laid out likewise, as little-endian float32."""
-    return _of_all_tokens(groups, rows, _joined(rows, gradients)).float().numpy().astype("<f4").tobytes()
-
-
-def _of_all_tokens(groups: Sequence[TrainingGroup], rows: Sequence[Row], values_K: Tensor) -> Tensor:
-    """Lay out the values of the rows' tokens over all tokens of the groups' spans, in their order; NaN elsewhere."""
-    sizes = [sum(row.num_sampled for row in rollout.rows) for group in groups for rollout in group.rollouts]
-    found = [torch.full((size,), nan, dtype=torch.float64) for size in sizes]
-    parts = torch.split(values_K, [len(row.targets) for row in rows])
-    for number, own in groupby(zip(rows, parts, strict=True), key=lambda each: each[0].rollout):
-        found[number] = torch.cat([part for _, part in own])
-    return torch.cat(found)
 
 
 def sampled_by(rows: Sequence[Row], versions: Collection[str]) -> Tensor:

@@ -145,14 +145,12 @@ def _run_to_resume(name: str, options: Mapping[str, Any]) -> Path | None:
     return found
 
 
-def as_begun(
-    run_dir: Path, options: Mapping[str, Any], *, trust: bool = False, instead: str = ", or give --config_file"
-) -> FinetuneRunConfig:
+def as_begun(run_dir: Path, options: Mapping[str, Any], *, trust: bool = False) -> FinetuneRunConfig:
     """The options that a run began with, and those that the command line sets now.
 
     Raises:
-        ConfigError: what it began with is of somebody whom the user does not `trust`, or its YAML is not there;
-            `instead` is what helps besides its folder. Or a value was a secret.
+        ConfigError: what it began with is of somebody whom the user does not `trust`, its YAML is not there, or a
+            value was a secret.
 
     """
     with reading(run_dir) as journal:
@@ -182,7 +180,7 @@ def as_begun(
         folder = "the folder in which it was started" if begun is None else f"{begun}, where it was started"
         raise ConfigError(
             [f"--config_file: the run began with {given.config_file}, which is not there"],
-            hint=f"go to {folder}{instead}",
+            hint=f"go to {folder}, or give --config_file",
         )
     return given
 

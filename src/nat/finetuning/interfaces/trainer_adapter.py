@@ -15,7 +15,6 @@ from nat.data_models.finetuning import (
     TrainingJobStatus,
     TrajectoryCollection,
 )
-from nat.runs.token_mismatch import RowMismatch
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.training import Compares
 
@@ -79,13 +78,6 @@ class TrainerAdapter(ABC):
         the job trained; without them, all that was submitted counts as trained.
         """
         raise NotImplementedError
-
-    async def token_mismatch(self, ref: TrainingJobRef) -> Sequence[RowMismatch]:
-        """How far the learner was from the sampler in the rows of a job; empty if the backend does not report it.
-
-        Called once for each completed job, before the next one is submitted.
-        """
-        return ()
 
     @abstractmethod
     def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:

@@ -42,7 +42,6 @@ from nat.plugins.local.process import BackendProcess
 from nat.plugins.local.texts import has_texts, tokenized_groups
 from nat.registry.decorators import from_config, register_trainer, register_trainer_adapter, register_trajectory_builder
 from nat.runs.records import BestEpoch
-from nat.runs.token_mismatch import RowMismatch, in_rows
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.training import (
     JobState,
@@ -50,8 +49,6 @@ from nat.wire.training import (
     TrainingConfig,
     TrainingGroup,
     TrainingJob,
-    TrainingRow,
-    rows_of,
 )
 
 if TYPE_CHECKING:
@@ -118,7 +115,6 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
         self._backend = backend
         self._teacher = teacher
         self._training: ResolvedTraining | None = None
-        self._submitted: tuple[str, list[TrainingRow]] | None = None
         """The last job and its rows, until they were compared."""
 
     async def take_over(self, previous: TrainerAdapter) -> None:
@@ -176,7 +172,6 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
         except BackendUnreachable:
             self._backend.check()
             await self._client.submit(job)
-        self._submitted = job.id, rows_of(groups)
         metadata = {"job_id": job.id, **of_teacher}
         return TrainingJobRef(run_id=trajectories.run_id, backend=BACKEND_NAME, metadata=metadata)
 
@@ -236,18 +231,6 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
         except asyncio.CancelledError:
             await self._cancel(ref)
             raise
-
-    async def token_mismatch(self, ref: TrainingJobRef) -> Sequence[RowMismatch]:
-        """The rows as they were sent; the backend knows the differences of its last job only, or the run goes on."""
-        submitted, self._submitted = self._submitted, None
-        if submitted is None or submitted[0] != ref.job_id:
-            return ()
-        differences = None
-        try:
-            differences = (await self._client.mismatch(submitted[0])).differences
-        except BackendError as error:
-            logger.info("No mismatch by token: %s", error)
-        return in_rows(submitted[1], differences)
 
     async def export_model(self, name: str) -> Path:
         """Write the trained model as a Hugging Face directory `name` in the run's folder.

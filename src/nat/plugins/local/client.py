@@ -21,7 +21,6 @@ from nat.wire.training import (
     JobState,
     ResolvedTraining,
     SavedCheckpoint,
-    TokenMismatch,
     TrainingConfig,
     TrainingJob,
 )
@@ -99,11 +98,6 @@ class BackendClient(ServiceClient):
         """The state of a job, after at most `wait` seconds if it is not final before."""
         params = {"wait": min(wait, _POLL_SECONDS)}
         return await self._read(JobState, "GET", f"/v1/training/jobs/{job_id}", params=params)
-
-    async def mismatch(self, job_id: str, *, gradients: bool = False) -> TokenMismatch:
-        """How far each token of the last job was from the sampler, and if wanted its gradient."""
-        params = {"gradients": "true"} if gradients else {}
-        return await self._read(TokenMismatch, "GET", f"/v1/training/jobs/{job_id}/mismatch", params=params)
 
     async def cancel(self, job_id: str) -> JobState:
         return await self._post(JobState, f"/v1/training/jobs/{job_id}/cancel")

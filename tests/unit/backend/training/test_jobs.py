@@ -2,13 +2,11 @@
 
 import asyncio
 import errno
-import struct
 import threading
 from pathlib import Path
 
 import httpx
 import pytest
-import torch
 
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
@@ -18,7 +16,6 @@ from nat.backend.inference.worker import Worker
 from nat.backend.server.app import create_app
 from nat.backend.server.training import MAX_JOB_OBJECTS, training_router
 from nat.backend.training.accepted_jobs import ACCEPTED, AcceptedJobs
-from nat.backend.training.batch import make_batch
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.job_table import KEPT_JOBS
 from nat.backend.training.jobs import MAX_WAITING_JOBS, MAX_WAITING_TOKENS, TrainingJobs
@@ -26,7 +23,7 @@ from nat.backend.training.ledger import JobLedger
 from nat.errors import TooManyJobs, UpdateRejected
 from nat.wire.ledger import LEDGER
 from nat.wire.serving import ServeOptions
-from nat.wire.training import JobState, JobStatus, TokenMismatch, TrainingConfig, TrainingJob
+from nat.wire.training import JobState, JobStatus, TrainingConfig, TrainingJob
 
 
 class ScriptedLearner:
@@ -42,7 +39,7 @@ class ScriptedLearner:
     def resolved(self, config):
         return resolve(config)
 
-    def update(self, groups, resolved, *, report, on_step, on_compared):
+    def update(self, groups, resolved, *, report, on_step):
         self.updates += 1
         self.begun.set()
         while not self.go.wait(0.005):
@@ -52,9 +49,6 @@ class ScriptedLearner:
         self.step += 1
         on_step({"loss": 0.75})
         on_step({"loss": 0.25})
-        rows = make_batch(groups, resolved).rows
-        start = {row.index: torch.tensor(row.sampler_logprobs) + 0.5 for row in rows}
-        on_compared(rows, start, {index: torch.full_like(values, -0.25) for index, values in start.items()})
         return {"loss": 0.5}
 
 
@@ -280,9 +274,9 @@ def test_a_long_checkpoint_is_written_beside_the_next_rollouts(worker, tmp_path,
     gate.set()
 
     class Noted(ScriptedLearner):
-        def update(self, groups, resolved, *, report, on_step, on_compared):
+        def update(self, groups, resolved, *, report, on_step):
             order.append("update")
-            return super().update(groups, resolved, report=report, on_step=on_step, on_compared=on_compared)
+            return super().update(groups, resolved, report=report, on_step=on_step)
 
     class Gated(CountedCheckpoints):
         def save(self, *arguments):
@@ -422,25 +416,6 @@ async def test_impossible_batches_are_refused_with_the_place(http, learner, chan
     assert answer.json()["error"]["param"] == place
     assert words in answer.json()["error"]["message"]
     assert learner.updates == 0
-
-
-async def test_only_the_last_job_has_its_mismatch_by_token(http, learner, job):
-    """A float16 for each sampled token; it is not kept with the jobs, of which there may be a hundred.
-
-    The gradient of each is a float32, for those who ask.
-    """
-    learner.go.set()
-    for name in ("first", "second"):
-        await post(http, job.model_copy(update={"id": name}))
-        await final(http, name)
-    answers = [await http.get(f"/v1/training/jobs/{name}/mismatch") for name in ("first", "second")]
-    found = [TokenMismatch.model_validate_json(answer.content).differences for answer in answers]
-    sampled = sum(row.num_sampled for group in job.groups for rollout in group.rollouts for row in rollout.rows)
-    assert found == [None, struct.pack("<e", 0.5) * sampled]
-    asked = await http.get("/v1/training/jobs/second/mismatch?gradients=true")
-    assert TokenMismatch.model_validate_json(asked.content).gradients == struct.pack("<f", -0.25) * sampled
-    assert TokenMismatch.model_validate_json(answers[1].content).gradients is None
-    assert (await http.get("/v1/training/jobs/none/mismatch")).status_code == 404
 
 
 async def test_unknown_jobs_and_invalid_waits_are_errors(http):

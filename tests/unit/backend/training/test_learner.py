@@ -563,26 +563,6 @@ def test_each_step_reports_its_own_metrics(make_learner, loaded):
     assert {"logprob_diff_mean", "clip_fraction_low"} <= seen[0].keys()
 
 
-@pytest.mark.parametrize("passes", [1, 2])
-def test_the_gradient_of_each_token_is_told(make_learner, loaded, passes):
-    """On the policy itself it is minus the advantage over the number of tokens; further passes add to it."""
-    seen, steps = [], []
-    config = TrainingConfig(**GIVEN, num_iterations=passes, learning_rate=1e-9, warmup_steps=0)
-    make_learner(loaded).update(
-        given_groups(loaded, [1.0, -2.0]),
-        resolve(config),
-        on_compared=lambda *compared: seen.append(compared),
-        on_step=steps.append,
-    )
-    ((rows, _, gradients),) = seen
-    tokens = sum(len(row.targets) for row in rows)
-    for row in rows:
-        expected = torch.tensor([-passes * advantage / tokens for advantage in row.advantages])
-        torch.testing.assert_close(gradients[row.index].float(), expected, rtol=1e-3, atol=0.0)
-    mean = sum(sum(row.advantages) for row in rows) / tokens
-    assert [step["advantage_mean"] for step in steps] == pytest.approx([mean] * passes)
-
-
 def test_a_step_reports_the_kl_to_a_reference(make_learner, loaded):
     """Without a reference, no KL is reported, because a zero would look like a measurement."""
     for beta in (0.0, 0.1):

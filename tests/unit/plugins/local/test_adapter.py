@@ -1,7 +1,5 @@
 """The adapter and the backend agree on the algorithm before the first rollout."""
 
-import struct
-
 import httpx
 import pytest
 
@@ -17,7 +15,6 @@ from nat.errors import AlgorithmError, BackendError, ConfigError
 from nat.http.errors import ApiError
 from nat.plugins.local.adapter import LocalTrainerAdapter, LocalTrainerAdapterConfig
 from nat.plugins.local.client import BackendClient
-from nat.runs.token_mismatch import RowMismatch
 from nat.wire.training import JobState, JobStatus, TrainingConfig, TrainingJob
 
 
@@ -121,37 +118,6 @@ async def jobs_of(*names, max_staleness=0):
         for name in names:
             await adapter.submit(TrajectoryCollection(trajectories=groups, run_id="r", job_id=name))
     return jobs
-
-
-async def mismatch_of(answered, *, of_earlier=False):
-    """What an adapter reports of the job that it has sent, or of the one before it, if the backend answers so."""
-
-    def seen(request):
-        if request.url.path.endswith("/mismatch"):
-            return answered
-        if request.url.path != "/v1/training/jobs":
-            return answer(request)
-        return httpx.Response(200, content=JobState(id="job", status=JobStatus.PENDING).model_dump_json())
-
-    tokens = {"model": "student", "prompt_token_ids": [1], "token_ids": [2]}
-    item = EpisodeItem(role=EpisodeItemRole.ASSISTANT, content="", logprobs=[-1.0], metadata=tokens)
-    batch = TrajectoryCollection(trajectories=[[Trajectory(episode=[item], reward=1.0)]], run_id="r")
-    async with BackendClient("http://backend", "key", transport=httpx.MockTransport(seen)) as client:
-        adapter = LocalTrainerAdapter(LocalTrainerAdapterConfig(llm="student"), client=client, backend=RunningProcess())
-        await adapter.initialize(FinetuneConfig())
-        ref = await adapter.submit(batch)
-        if of_earlier:
-            await adapter.submit(batch)
-        return await adapter.token_mismatch(ref)
-
-
-async def test_the_backend_tells_how_far_each_token_was_from_the_sampler():
-    """By the rows of the job; a backend that does not know it, or is of another release, stops no run."""
-    (found,) = await mismatch_of(httpx.Response(200, json={"differences": "ADw="}))
-    assert (found.row.token_ids, found.differences) == ([1, 2], struct.pack("<e", 1.0))
-    for unknown in (httpx.Response(200, json={"differences": None}), httpx.Response(404)):
-        assert await mismatch_of(unknown) == [RowMismatch(found.row)]
-    assert await mismatch_of(httpx.Response(200, json={"differences": "ADw="}), of_earlier=True) == ()
 
 
 @pytest.mark.parametrize("max_staleness", [0, 1])

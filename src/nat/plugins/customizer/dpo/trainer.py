@@ -212,7 +212,7 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
             adapter, nothing = self.trainer_adapter, TrajectoryCollection(trajectories=[], run_id=ref.run_id)
             status = await adapter.wait_until_complete(ref)
             played = played or PlayedEpoch(0, ref.run_id, nothing, nothing, [])
-            await record_finished(self.context, job, played, status, adapter=adapter, ref=ref)
+            record_finished(self.context, job, played, status)
         return status
 
     def _write_final(self, status: TrainingJobStatus) -> None:
