@@ -73,7 +73,6 @@ class TrainingJobs(JobTable):
         self._accepted = AcceptedJobs(checkpoints.folder / ACCEPTED)
         self._saving = Saving(self._save, save_every, clock=clock)
         self._pair: WeightPair | None = None
-        """The id of the job that was compared last, and its tokens."""
         self._waiting: dict[str, TrainingJob] = {}
         """The batches of the jobs that wait; a canceled job's is dropped at once."""
         self._submitting = threading.Lock()
