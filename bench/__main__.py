@@ -1,4 +1,4 @@
-"""Run the named benches, or all of them, and print their tables: `python -m bench gateway disk`.
+"""Run the named benches, or all of them, and print their tables: `python -m bench gateway learner`.
 
 One bench may have options of its own: `python -m bench sampler --case 135m`.
 """
@@ -10,37 +10,8 @@ import sys
 
 from bench.report import machine, now
 
-BENCHES = (
-    "harness",
-    "traces",
-    "frameworks",
-    "ray_workers",
-    "ray_demo",
-    "gateway",
-    "engines",
-    "ceiling",
-    "sampler",
-    "deterministic",
-    "growth",
-    "learner",
-    "learner_real",
-    "hand_over",
-    "tinker_update",
-    "memory",
-    "disk",
-    "many_rollouts",
-    "epochs",
-    "overlap",
-    "verdict",
-    "defaults",
-    "choosing",
-    "distill",
-    "algorithms",
-    "judge",
-    "simulate",
-)
-
-LONG = ("real",)
+BENCHES = ("harness", "gateway", "sampler", "learner", "learner_real")
+LONG = ("real", "gpu")
 """Benches that run only where they are named."""
 
 parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)

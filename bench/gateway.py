@@ -1,28 +1,24 @@
-"""CPU time per streamed call, 64 at a time: our gateway, a bare reverse proxy and LiteLLM's proxy.
+"""CPU time per streamed call, 64 at a time: our gateway, and a bare reverse proxy.
 
 Each runs in a process of its own between the same clients and the same stub server, which streams 32 tokens, one event
 each. A call is one request of a rollout, and the steps of all calls are kept. The rows take turns, and each shows its
-best. LiteLLM's proxy has its own environment, which is made first if it is missing (`conformance/environments.py`).
+best.
 """
 
 import asyncio
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import Any
 
 from bench.process_tree import cpu_seconds
-from conformance.environments import python_of
 
 from nat.cli import event_loop
 
 STREAMS, CALLS, ROUNDS = 64, 640, 2
-READY_SECONDS = 120.0
 MESSAGES = [{"role": "system", "content": "You play a game. " * 20}, {"role": "user", "content": "What now?"}]
 
 
@@ -32,13 +28,10 @@ Start = Callable[[str], Iterator[tuple[int, int, str]]]
 
 def main() -> None:
     """Print the table."""
-    litellm = python_of("litellm").with_name("litellm")
     between: dict[str, Start] = {
         "a bare reverse proxy (uvicorn, httpx)": lambda url: _started("bare", url),
-        "the same with the gateway's transport": lambda url: _started("lean", url),
         "gateway, chat": lambda url: _started("plain", url),
         "gateway, chat, with logprobs and token ids": lambda url: _started("exact", url),
-        "LiteLLM's proxy": lambda url: _litellm(litellm, url),
     }
     print("| between client and server | CPU per call, ms | calls per second |\n|---|---:|---:|")
     with _stub() as url:
@@ -98,35 +91,9 @@ def _started(kind: str, url: str) -> Iterator[tuple[int, int, str]]:
         yield process.pid, int(port), key.decode()
 
 
-def _litellm(program: Path, url: str) -> Iterator[tuple[int, int, str]]:
-    """Start LiteLLM's proxy with one worker, without a database and call logs."""
-    model = {"model_name": "stub", "litellm_params": {"model": "openai/stub", "api_base": url, "api_key": "none"}}
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "config.yaml"
-        config.write_text(json.dumps({"model_list": [model], "general_settings": {"master_key": "sk-bench"}}))
-        port = 4011
-        command = [str(program), "--config", str(config), "--port", str(port), "--num_workers", "1"]
-        with _process(command, quiet=True) as process:
-            event_loop.run(_answers(port))
-            yield process.pid, port, "sk-bench"
-
-
-async def _answers(port: int) -> None:
-    """Wait until a server listens on the port."""
-    async with asyncio.timeout(READY_SECONDS):
-        while True:
-            try:
-                await _load(port, "sk-bench", 1)
-            except (OSError, AssertionError, asyncio.IncompleteReadError, ExceptionGroup):
-                await asyncio.sleep(1)
-            else:
-                return
-
-
 @contextmanager
-def _process(command: list[str], *, quiet: bool = False) -> Iterator[subprocess.Popen[bytes]]:
-    errors = subprocess.DEVNULL if quiet else None
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as process:
+def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             yield process
         finally:
@@ -135,8 +102,7 @@ def _process(command: list[str], *, quiet: bool = False) -> Iterator[subprocess.
 
 async def serve(kind: str, url: str) -> None:
     """Serve a proxy: print port and key, and exit when the parent's pipe closes."""
-    bare = kind in ("bare", "lean")
-    opened = _bare(url, lean=kind == "lean") if bare else _gateway(url, exact=kind == "exact")
+    opened = _bare(url) if kind == "bare" else _gateway(url, exact=kind == "exact")
     async with opened as (port, key):
         print(port, key, flush=True)
         await asyncio.to_thread(sys.stdin.read)
@@ -169,16 +135,14 @@ async def _gateway(url: str, *, exact: bool) -> AsyncIterator[tuple[str, str]]:
 
 
 @asynccontextmanager
-async def _bare(url: str, *, lean: bool) -> AsyncIterator[tuple[str, str]]:
+async def _bare(url: str) -> AsyncIterator[tuple[str, str]]:
     """A reverse proxy that forwards requests and responses unchanged."""
     from nat.capture.library import httpx
-    from nat.gateway.transport import PlainTransport
     from nat.http.asgi import Receive, Scope, Send, Sender
     from nat.http.limits import read_body
     from nat.http.server import listening
 
-    transport = PlainTransport() if lean else None
-    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=1000), transport=transport) as client:
+    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=1000)) as client:
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             body, sender = await read_body(scope, receive), Sender(send)

@@ -10,7 +10,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -46,45 +46,33 @@ CASES = (
 
 
 def main() -> None:
-    """Print the table."""
-    show(best_rows(CASES, sys.executable, "bench.harness"))
-
-
-def show(rows: Iterator[tuple[Case, Row]]) -> None:
-    """Print the table; what is added is added to the first library alone with as many turns."""
-    found = [(case, row, 1000 * row["cpu"] / row["calls"]) for case, row in rows]
-    alone = {case.turns: cpu for case, _, cpu in reversed(found) if "alone" in case.title and case.client != "httpx"}
+    """Print the table; what is added is added to the SDK alone with as many turns."""
+    found = [(case, row, 1000 * row["cpu"] / row["calls"]) for case, row in best_rows()]
+    alone = {case.turns: cpu for case, _, cpu in reversed(found) if case.client == "sdk"}
     print("| client | CPU per call, ms | added, ms | peak memory, MB |\n|---|---:|---:|---:|")
     for case, row, cpu in found:
         added = f"{cpu - alone[case.turns]:.2f}" if cpu > alone[case.turns] else ""
         print(f"| {case.title} | {cpu:.2f} | {added} | {row['peak']:.0f} |")
 
 
-def begin(table: Callable[[], None], measure: Callable[[str, Case], Coroutine[Any, Any, Row]]) -> None:
-    """Print the table; with an address and a case as arguments, measure that row and print it as JSON."""
-    if len(sys.argv) == 3:
-        print(json.dumps(event_loop.run(measure(sys.argv[1], Case(**json.loads(sys.argv[2]))))))
-    else:
-        table()
-
-
-def best_rows(cases: Sequence[Case], python: str, module: str) -> Iterator[tuple[Case, Row]]:
+def best_rows() -> Iterator[tuple[Case, Row]]:
     """Give the best row of each case; each row is measured in a process of its own."""
     stub = subprocess.Popen([sys.executable, "-m", "bench.stub"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert stub.stdin is not None
     assert stub.stdout is not None
     base_url = f"http://127.0.0.1:{int(stub.stdout.readline())}/v1"
     try:
-        rounds = [[_row([python, "-m", module, base_url], case) for case in cases] for _ in range(ROUNDS)]
+        rounds = [[_row(base_url, case) for case in CASES] for _ in range(ROUNDS)]
     finally:
         stub.stdin.close()
         stub.wait()
-    for case, rows in zip(cases, zip(*rounds, strict=True), strict=True):
+    for case, rows in zip(CASES, zip(*rounds, strict=True), strict=True):
         yield case, min(rows, key=lambda row: row["cpu"])
 
 
-def _row(command: list[str], case: Case) -> Row:
-    told = subprocess.run([*command, json.dumps(asdict(case))], check=True, stdout=subprocess.PIPE).stdout
+def _row(base_url: str, case: Case) -> Row:
+    command = [sys.executable, "-m", "bench.harness", base_url, json.dumps(asdict(case))]
+    told = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
     row: Row = json.loads(told)
     return row
 
@@ -102,8 +90,8 @@ async def measure(base_url: str, case: Case) -> Row:
     return row
 
 
-async def play(chat: Chat, case: Case, ended: Callable[[list[Any]], None] = lambda _steps: None) -> Row:
-    """Run all rollouts of a case after one for warm-up, and give the steps of each to `ended`; CPU is in seconds."""
+async def play(chat: Chat, case: Case) -> Row:
+    """Run all rollouts of a case after one for warm-up; CPU is in seconds."""
     from nat.builder.context import ContextState
     from nat.capture.policy import CapturePolicy, capturing
 
@@ -122,7 +110,6 @@ async def play(chat: Chat, case: Case, ended: Callable[[list[Any]], None] = lamb
                     messages.append({"role": "user", "content": f"Turn {turn} of game {seed}: what now?"})
                     messages.append(await chat(messages))
         kept.append(steps)
-        ended(steps)
 
     await rollout(-1)
     kept.clear()
@@ -166,4 +153,7 @@ def _peak() -> float:
 
 
 if __name__ == "__main__":
-    begin(main, measure)
+    if len(sys.argv) == 3:
+        print(json.dumps(event_loop.run(measure(sys.argv[1], Case(**json.loads(sys.argv[2]))))))
+    else:
+        main()

@@ -2,12 +2,10 @@
 
     python -m bench.sampler                              # all cases
     python -m bench.sampler --case 135m --engine ours    # some of them, without vLLM
-    python -m bench.sampler --beside 2 --nice 19         # on a machine under load
 
 The load generator runs beside the server on the same machine. Clients ask as `nat finetune` does, with log
 probabilities and token ids. Each engine runs the cases of a checkpoint one after the other in one server; the memory is
-the most that the server and its children held while the case ran. `products alone` is what torch's matrix products
-would reach (`bench/ceiling.py`).
+the most that the server and its children held while the case ran.
 """
 
 import argparse
@@ -19,8 +17,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from bench.busy import busy
-from bench.ceiling import passes, rows_of, seconds_of
 from bench.load import Load, play
 from bench.process_tree import Usage, measured
 from bench.report import machine, now
@@ -61,8 +57,6 @@ def main() -> None:
     parser.add_argument("--engine", choices=ENGINES, nargs="+", default=ENGINES)
     parser.add_argument("--vllm", type=Path, help="interpreter of an environment with vLLM; default: one is made")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of a case; the fastest counts")
-    parser.add_argument("--beside", type=int, default=0, metavar="N", help="compute in N other processes meanwhile")
-    parser.add_argument("--nice", type=int, default=0, help="priority of those: 0 as usual, 19 the lowest")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # else a terminated bench would leave its servers behind
     cases = [case for case in CASES if options.case in str(case)]
@@ -70,12 +64,11 @@ def main() -> None:
         parser.error(f"no case contains {options.case!r}; there are\n" + "\n".join(map(str, CASES)))
     engines = _engines(options.engine, options.vllm)
     cells = "".join(f" {name}, tokens/s | {name}, MB | {name}, cores |" for name in engines)
-    head = [f"| shape, dtype: chats |{cells} products alone, tokens/s | measured |"]
-    head.append(f"|---|{'---:|' * (3 * len(engines) + 1)}---|")
+    head = [f"| shape, dtype: chats |{cells} measured |"]
+    head.append(f"|---|{'---:|' * (3 * len(engines))}---|")
     print(f"{machine()}\n\n" + "\n".join(head), flush=True)
     for (shape, dtype), of_model in groupby(cases, lambda case: (case.shape, case.dtype)):
-        with busy(options.beside, nice=options.nice):
-            rows = _rows(shape, dtype, [case.load for case in of_model], engines, options.rounds)
+        rows = _rows(shape, dtype, [case.load for case in of_model], engines, options.rounds)
         print("\n".join(rows), flush=True)
 
 
@@ -92,9 +85,7 @@ def _engines(names: list[str], python: Path | None) -> dict[str, Start]:
 def _rows(shape: str, dtype: str, loads: list[Load], engines: dict[str, Start], rounds: int) -> list[str]:
     """The lines of the table for one checkpoint."""
     began, model = now(), checkpoint(shape, dtype, cache=CACHE)
-    _tell(f"{shape}, {dtype}: matrix products")
     limits = Limits(dtype, max(load.chats for load in loads), max(load.longest for load in loads) + 1)
-    alone = passes(shape, dtype, sorted({rows for load in loads for rows in rows_of(load)}))
     vocabulary = SHAPES[shape]().vocab_size
     used = []
     for name, start in engines.items():
@@ -103,7 +94,7 @@ def _rows(shape: str, dtype: str, loads: list[Load], engines: dict[str, Start], 
     rows = []
     for load, *usages in zip(loads, *used, strict=True):
         cells = "".join(f" {load.sampled / u.seconds:,.0f} | {u.peak_mb:,.0f} | {u.cores:.1f} |" for u in usages)
-        rows.append(f"| {shape}, {dtype}: {load} |{cells} {load.sampled / seconds_of(load, alone):,.0f} | {began} |")
+        rows.append(f"| {shape}, {dtype}: {load} |{cells} {began} |")
     return rows
 
 

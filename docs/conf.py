@@ -8,7 +8,6 @@ import os
 import sys
 import tomllib
 from collections.abc import Iterable
-from os.path import relpath
 from pathlib import Path
 from shutil import copy2
 
@@ -16,13 +15,11 @@ from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
-from sphinx.util.logging import getLogger
 
 DOCS = Path(__file__).parent
 sys.path.append(str(DOCS))
 ROOT = DOCS.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-MOVED = tomllib.loads((DOCS / "moved.toml").read_text("utf-8"))["pages"]
 REPOSITORY = f"{url}/blob/main" if (url := os.environ.get("REPOSITORY_URL")) else ROOT.as_uri()
 """Where links lead that leave `docs/`; without a public address, to this checkout."""
 
@@ -43,11 +40,6 @@ SECTIONS = {
 FIRST = ["install", "first_run", "your_agent", "your_model", "real_model", "loop", "configuration/index", "cli"]
 """Pages that come before their neighbours, which follow by name."""
 
-REDIRECT = """\
-<!doctype html><html lang="en"><meta charset="utf-8"><title>Moved</title><link rel="canonical" href="{to}">
-<meta http-equiv="refresh" content="0; url={to}"><p>This page has moved: <a href="{to}">{to}</a></p></html>
-"""
-LOGGER = getLogger(__name__)
 
 project = PROJECT["name"]
 release = PROJECT["version"]
@@ -126,22 +118,8 @@ class LinksOut(SphinxPostTransform):
                 node.replace_self(nodes.reference("", "", *node.children, refuri=address))
 
 
-def write_redirects(app: Sphinx, error: Exception | None) -> None:
-    """Write a page at each path of before, which leads to where its content is now."""
-    if error is not None or app.builder.format != "html":
-        return
-    for old, new in MOVED.items():
-        page, target = Path(app.outdir, f"{old}.html"), Path(app.outdir, f"{new}.html")
-        if page.exists() or not target.exists():
-            LOGGER.warning("moved.toml: %s cannot lead to %s", old, new)
-            continue
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(REDIRECT.format(to=relpath(target, page.parent)), encoding="utf-8")
-
-
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.add_post_transform(LinksOut)
     app.connect("builder-inited", write_pages)
-    app.connect("build-finished", write_redirects)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -4,15 +4,11 @@ import json
 import signal
 import subprocess
 import time
-from argparse import Namespace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from bench.ray_demo import HERE as ONE_PROCESS
-from bench.ray_demo import THERE, measured
 from conformance.environments import REPOSITORY, outside, python_of
 
 HERE = Path(__file__).parent
@@ -126,15 +122,9 @@ def test_a_dry_run_starts_the_processes(tmp_path):
     assert "trains on cpu; samples on cpu" in said
 
 
-def weights(home: Path) -> str:
-    [run_dir] = (each for each in (home / "runs").iterdir() if (each / "model").is_dir() and not each.is_symlink())
-    return sha256((run_dir / "model" / "model.safetensors").read_bytes()).hexdigest()
-
-
-def test_a_run_gives_the_same_weights_also_after_a_sigterm(tmp_path):
-    """To the bit, in deterministic mode: the rollouts are those of one process. SIGTERM ends a run with 75."""
-    here, there = tmp_path / "here", tmp_path / "there"
-    run(here, *NAT, "finetune", f"--config_file={written(here)}")
+def test_a_run_goes_on_after_a_sigterm(tmp_path):
+    """SIGTERM ends a run with 75."""
+    there = tmp_path / "there"
     config = written(there, rollouts={"workers": 2})
     with subprocess.Popen(
         [python_of("ray"), *NAT, "finetune", f"--config_file={config}"], cwd=there, env=environment(there)
@@ -147,12 +137,3 @@ def test_a_run_gives_the_same_weights_also_after_a_sigterm(tmp_path):
         assert ended.wait(DEADLINE_S) == 75
     run(there, *NAT, "finetune", f"--config_file={config}", "--resume")
     assert json.loads((there / "runs" / "summary.json").read_text())["verdict"] is not None
-    assert weights(here) == weights(there)
-
-
-def test_the_bench_of_the_demo_plays_the_same_games():
-    """In one process and on two nodes: the same held-out rewards, and seconds of both parts."""
-    sizes = Namespace(epochs=1, examples=2, held_out=8)
-    here, there = (measured(where, sizes) for where in (ONE_PROCESS, THERE))
-    assert (here.before, here.after) == (there.before, there.after)
-    assert min(here.start, here.rest, there.start, there.rest) > 0

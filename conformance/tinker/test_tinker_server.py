@@ -7,11 +7,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 
 import pytest
-from bench.learner import groups_of, model_of
-from bench.tinker_update import ROUNDS, by_client
 from conformance.environments import REPOSITORY, outside, pip, python_of
 from conformance.interop.serving import NAT, ports_of
 
@@ -120,11 +117,3 @@ def test_the_cookbook_s_game_is_played_with_exact_tokens(
         said([*command, f"log_path={tmp_path / 'log'}", "learning_rate=1e-3"], env | {"PYTHONPATH": str(folder)})
     assert max(map(abs, metrics(tmp_path / "log", "optim/kl_sample_train_v2"))) < 1e-5
     assert metrics(tmp_path / "log", "env/all/turns_per_episode") == [10.0, 10.0]
-
-
-def test_the_bench_of_updates_times_the_official_client(tmp_path: Path) -> None:
-    """Updates, and what comes before an answer by their weights."""
-    groups = groups_of(Random(0), "update")[:1]
-    marks = by_client(model_of(tmp_path / "model"), groups, tmp_path)
-    assert len(marks) == ROUNDS
-    assert all(seconds > 0 for mark in marks for seconds in mark)

@@ -94,7 +94,6 @@ async def test_a_long_run_takes_no_more_with_each_epoch(tmp_path, monkeypatch):
     """Descriptors, threads, temporary files and tasks stay; memory grows by what a run returns of an epoch.
 
     The least of some epochs counts, as a thread may just have opened a file, and those of other tests may end.
-    `python -m bench epochs` has the figures of 3000 epochs.
     """
     (scratch := tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))

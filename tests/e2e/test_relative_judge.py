@@ -4,11 +4,11 @@ import json
 from random import Random
 
 import pytest
-from bench.judge import Faults, ScriptedJudge
 
 from e2e.doc_pages import ROOT, Page
 from fakes.finetuning_project import FinetuningProject
 from fakes.openai_server import OpenAIServer, Say
+from fakes.scripted_judge import Faults, ScriptedJudge
 from nat.config.sources import deep_merge, parse_yaml
 from nat.data_models.evaluate_runtime import EvaluationRunConfig
 from nat.errors import NoLearningSignal, NoTrajectories

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from bench.judge import Faults, ScriptedJudge
 
 from fakes import command_program, dpo_tic_tac_toe
 from fakes.openai_replies import Say, tool_call
 from fakes.openai_server import Refuse, Reply, SeenRequest
 from fakes.planted_project import CLASSES, COLOURS, DONE, NOISE
+from fakes.scripted_judge import Faults, ScriptedJudge
 
 Tree = dict[str, Any]
 Script = Callable[[SeenRequest], Reply]

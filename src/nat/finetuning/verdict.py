@@ -11,8 +11,8 @@ For few examples, two intervals of Student's t are combined, since each is wrong
 - `corrected` is the plain t-interval, widened to that of Hall (1992), which corrects it for skew. It is right
   about a model that did not change: differences that fall as easily as they rise are symmetric.
 
-So `corrected` decides about zero, and `cautious` about how large a change may be. `python -m bench verdict` simulates
-the result beside other methods; docs/evidence/verdict.md has the table.
+So `corrected` decides about zero, and `cautious` about how large a change may be. docs/evidence/verdict.md
+simulates the result beside other methods.
 """
 
 from bisect import bisect_left

@@ -1,7 +1,7 @@
 """The most memory that sampling and training a model take, part by part.
 
 What each part is follows from the code of the backend, whose rules are in `rules.py`. Constants that say "measured"
-come from `python -m bench memory`, whose table in docs/evidence/speed.md compares predictions with measurements.
+were fitted to measurements; docs/evidence/speed.md compares predictions with them.
 
 There are five moments at which memory can be highest: while the model is loaded, while a batch is sampled, in a
 backward pass, in an optimizer step, and at the end of an update, when the copies that could undo it are there and the

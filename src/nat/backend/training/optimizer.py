@@ -59,7 +59,7 @@ def usual_learning_rate(width: int, *, lora: bool) -> float:
 
     Wider models take smaller steps, since AdamW moves each weight by the same amount and their outputs sum over more of
     them. For all weights the curve passes through 1e-6 at 4096, which TRL and verl use, and the best rates that
-    `python -m bench defaults` found at 64 and 128. For adapters it passes through 8e-5 at 2048, between Tinker's advice
+    a study found at 64 and 128. For adapters it passes through 8e-5 at 2048, between Tinker's advice
     for reinforcement learning (4e-5) and its advice for supervision (5e-4).
     """
     return _LORA_RATE_TIMES_WIDTH / width if lora else _FULL_RATE * (_FULL_WIDTH / width) ** _FULL_POWER

@@ -3,9 +3,9 @@ import re
 from random import Random
 
 import pytest
-from bench.judge import Faults, ScriptedJudge, judge_input, tau_b
 from pydantic import ValidationError
 
+from fakes.scripted_judge import Faults, ScriptedJudge, judge_input, tau_b
 from nat.data_models.evaluator import ComparisonFacts, EvalInput
 from nat.plugins.relative_judge.config import RelativeJudgeConfig
 from nat.plugins.relative_judge.evaluator import RelativeJudge

@@ -1,1 +1,0 @@
-"""Tasks that the defaults of training were not chosen on: a long dialogue, a continuous reward, a rare success."""
