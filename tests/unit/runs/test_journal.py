@@ -85,8 +85,6 @@ def test_what_is_kept_of_rollouts_goes_with_their_record(journal):
     assert not journal.kept(Phase.VALIDATION, 0)
 
 
-
-
 def test_the_first_failure_of_each_kind_is_kept(journal):
     """Later ones, of the same batch or epochs after it, do not replace the first, whose traceback is read first."""
 
