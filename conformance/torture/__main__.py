@@ -25,7 +25,7 @@ from killed.campaign import (  # noqa: E402
 )
 from killed.projects import PROJECTS  # noqa: E402
 
-INSTANTS = {"plain": 200} | dict.fromkeys(("phases", "overlap", "programs", "pairs", "labels", "teacher", "team"), 20)
+INSTANTS = {"plain": 200} | dict.fromkeys(("phases", "programs", "pairs", "labels", "teacher", "team"), 20)
 TWICE = 40
 FOLDER = Path(".tmp") / "torture"
 

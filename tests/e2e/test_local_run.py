@@ -279,27 +279,6 @@ def test_a_killed_backend_ends_the_run_at_once(tmp_path, games, moment):
         assert journal.info().state is RunState.FAILED
 
 
-OVERLAP = ("-o", "finetuning.max_staleness", "1")
-
-
-def test_an_overlapped_run_trains_answers_of_one_update_ago(tmp_path, games):
-    """Sampler and learner agree on them with the weights that sampled them; validations have the newest weights."""
-    output_dir = tmp_path / "runs"
-    finished(output_dir, *games, *OVERLAP, "-o", "finetuning.num_epochs", "3")
-    with Journal.open(output_dir / "latest", read_only=True) as journal:
-        epochs, jobs = journal.epochs(), journal.jobs()
-        trained = [versions_of(journal, Phase.TRAIN, epoch) for epoch in range(3)]
-        held_out = [versions_of(journal, Phase.VALIDATION, epoch) for epoch in (0, 3)]
-    versions = ["model@0", *(job.policy_version for job in jobs)]
-    assert all(own <= {*versions[max(0, epoch - 1) : epoch + 1]} for epoch, own in enumerate(trained))
-    assert held_out == [{versions[0]}, {versions[3]}]
-    older = [own != {versions[epoch]} for epoch, own in enumerate(trained)]
-    assert [epoch.metrics["drift/stale_rows"] > 0 for epoch in epochs] == older
-    assert all(epoch.metrics["time/overlapped"] > 0 for epoch in epochs[:-1])
-    assert all(epoch.metrics["train/logprob_diff_mean"] < 1e-4 for epoch in epochs)
-    assert all(epoch.metrics["train/served_diff_mean"] < 1e-4 for epoch in epochs)
-
-
 def test_imitation_then_play_gives_a_verdict_for_each(tmp_path, games):
     """The example of two phases, shortened: the teacher's games teach something, and the play goes on from there."""
     held_out = tmp_path / "held_out"
@@ -327,11 +306,11 @@ def test_pairs_of_own_games_train_the_agent(tmp_path, games):
     assert first.metrics["train/pairs"] > 0 < second.metrics["train/update_ratio"]
 
 
-@pytest.mark.parametrize("phased", [False, True], ids=["overlapped", "phases"])
+@pytest.mark.parametrize("phased", [False, True], ids=["plain", "phases"])
 def test_a_killed_run_has_trained_no_epoch_twice(tmp_path, games, phased):
     """After a kill, journal and ledger of jobs agree: every epoch is whole, and only the last job may be unrecorded."""
     output_dir = tmp_path / "runs"
-    run = started(output_dir, *games, *(() if phased else OVERLAP), phased=phased)
+    run = started(output_dir, *games, phased=phased)
     enough = 8 if phased else 3
     assert run.stdout is not None
     for line in run.stdout:

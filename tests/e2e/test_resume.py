@@ -16,7 +16,7 @@ PLACES = ("harness, journal", "backend, checkpoints and jobs")
 
 
 @pytest.mark.usefixtures("forked_processes")
-@pytest.mark.parametrize("project", ["plain", "phases", "overlap", "pairs", "teacher", "team"])
+@pytest.mark.parametrize("project", ["plain", "phases", "pairs", "teacher", "team"])
 def test_a_killed_run_comes_to_the_same(project, tmp_path):
     """No rollout, job or judge's call twice, none missing, and equal metrics, weights and files.
 

@@ -72,14 +72,6 @@ PROJECTS: Mapping[str, Project] = {
         },
         {"rows.jsonl": _demonstrations()},
     ),
-    "overlap": Project(
-        {
-            "finetuning.max_staleness": 2,
-            "finetuning.num_epochs": 4,
-            "finetuning.run_configuration.validation_interval": 4,
-        },
-        deterministic=False,
-    ),
     "pairs": _recorded("dpo"),
     "labels": _recorded("kto"),
     "teacher": _teaching(),

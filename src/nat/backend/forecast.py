@@ -67,7 +67,7 @@ class Forecaster:
         resolved, loaded = self.resolve(request.config), self._engine.loaded
         context = loaded.max_seq_length
         workload = request.workload.with_rows(min(request.workload.row_tokens, context))
-        setup = _setup(self._options, loaded, resolved, overlap=request.overlap)
+        setup = _setup(self._options, loaded, resolved)
         steps = resolved.config.steps_per_batch or usual_optimizer_steps(request.num_rollouts)
         assert resolved.config.learning_rate is not None, "filled in for the model"
         room, host = available_bytes(loaded.device), None if setup.cpu else available_bytes(_HOST)
@@ -156,7 +156,7 @@ def _least(options: ServeOptions, device: torch.device, dtype: DType) -> Setup:
     return replace(least, lora_rank=1) if options.output_dir is None else least
 
 
-def _setup(options: ServeOptions, loaded: LoadedModel, resolved: Resolved, *, overlap: int) -> Setup:
+def _setup(options: ServeOptions, loaded: LoadedModel, resolved: Resolved) -> Setup:
     config = resolved.config
     return replace(
         _of_options(options, loaded.device, _dtype(loaded)),
@@ -165,7 +165,6 @@ def _setup(options: ServeOptions, loaded: LoadedModel, resolved: Resolved, *, ov
         optimizer_bits=config.optimizer_bits,
         optimizer_offload=config.optimizer_offload,
         has_reference=config.beta > 0 or config.kl_penalty_coef > 0,
-        overlap=overlap,
     )
 
 

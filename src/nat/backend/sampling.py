@@ -57,19 +57,8 @@ class SamplingEngine(Protocol):
         """Drop a request whose client has disconnected; its listener gets no more events."""
         ...
 
-    def run_exclusive(self, function: Callable[[], T], *, beside: bool = False) -> Future[T]:
-        """Run `function` on the thread that owns the learner's model; first come, first served.
-
-        With `beside`, requests are answered meanwhile; `function` calls `sample` between its steps.
-        """
-        ...
-
-    def sample(self) -> None:
-        """Answer requests for a while, if this thread does; inside of a function that runs `beside` sampling."""
-        ...
-
-    def finish_begun(self) -> None:
-        """Finish the requests that have begun, if this thread does; the others wait until the function has ended."""
+    def run_exclusive(self, function: Callable[[], T]) -> Future[T]:
+        """Run `function` on the thread that owns the learner's model; first come, first served."""
         ...
 
     def share_cores(self) -> None:

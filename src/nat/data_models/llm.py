@@ -66,6 +66,11 @@ class LLMBaseConfig(TypedBaseModel):
         return False
 
     @property
+    def waits_for_updates(self) -> bool:
+        """Whether no request is answered while the weights are trained, so that nothing can be played meanwhile."""
+        return False
+
+    @property
     def openai_endpoint(self) -> ModelEndpoint | None:
         """Where requests are sent; None for an LLM with another API."""
         return None

@@ -236,7 +236,6 @@ async def forecast_of(plan: Plan, stage: Stage, load: RolloutLoad, adapter: Trai
     request = ForecastRequest(
         workload=load.workload(rollouts, at_a_time=plan.config.eval.general.max_concurrency),
         num_rollouts=rollouts,
-        overlap=stage.finetuning.max_staleness,
         probe_seconds=PROBE_SECONDS,
     )
     return await adapter.forecast(request)

@@ -57,10 +57,11 @@ def settings_findings(config: Config, stages: Sequence[Stage], *, held_out: bool
             "finetuning.export_best: without a validation dataset, no weights have a score of their own when "
             "max_staleness is above 0: the next weights are trained while they play. Give --validation_dataset"
         )
-    if finetuning.max_staleness and (exact := [name for name, llm in config.llms.items() if llm.repeats_bits]):
+    waiting = [name for name in students_of(stages) if name in config.llms and config.llms[name].waits_for_updates]
+    if finetuning.max_staleness and waiting:
         findings.append(
-            f"finetuning.max_staleness: {finetuning.max_staleness}, but llms.{exact[0]} is deterministic, and which of "
-            "two weights answers a call is a matter of time. Set max_staleness to 0, or leave out deterministic"
+            f"finetuning.max_staleness: {finetuning.max_staleness}, but llms.{waiting[0]} answers no request while it "
+            "trains, so no epoch is played ahead. Set max_staleness to 0, or engine: vllm of the LLM"
         )
     return findings
 

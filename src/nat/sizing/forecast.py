@@ -16,8 +16,6 @@ class ForecastRequest(WireModel):
     workload: Workload
     num_rollouts: Count
     """Rollouts of an update."""
-    overlap: int = 0
-    """Copies of the trained weights beside those that answer requests during an update; 0 if requests wait."""
     probe_seconds: float = Field(default=0.0, ge=0, le=60)
     """Bound of the time that measuring the speed takes; 0 measures nothing."""
 

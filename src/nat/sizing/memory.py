@@ -84,8 +84,6 @@ class Setup:
     optimizer_offload: bool = False
     has_reference: bool = False
     """Whether the update compares with the starting weights."""
-    overlap: int = 0
-    """Further copies of the weights, of which one is trained while the first one samples."""
 
     @property
     def cpu(self) -> bool:
@@ -191,10 +189,9 @@ class _Sizes:
 
     @property
     def weights(self) -> float:
-        copies = 1 + self.setup.overlap
-        adapters = 0 if self.setup.full else self.trained * _WIDE * copies
+        adapters = 0 if self.setup.full else self.trained * _WIDE
         reference = self.shape.num_parameters * self.width if self.setup.full and self.setup.has_reference else 0
-        return self.base * (copies if self.setup.full else 1) + adapters + reference
+        return self.base + adapters + reference
 
     @property
     def packed(self) -> float:
@@ -353,7 +350,7 @@ def predict(shape: ModelShape, setup: Setup, workload: Workload, *, free: float 
     optimizer = 0.0 if setup.offloads else state
     always = {WEIGHTS: sizes.weights, OPTIMIZER: optimizer, PROCESS: process}
     slots = {CACHE: sizes.slots}
-    stays = {SAMPLER: 0 if setup.full and not setup.overlap else sizes.packed}
+    stays = {SAMPLER: 0 if setup.full else sizes.packed}
     undo = sizes.undo if setup.cpu else 0.0
     taken = sum(always.values()) + sizes.slots + stays[SAMPLER]
     gradients = sizes.gradients

@@ -307,19 +307,10 @@ class TrainingJob(WireModel):
     id: str = Field(pattern=f"^{FILE_NAME}$")
     groups: Several[TrainingGroup] = Field(min_length=1)
     config: TrainingConfig = TrainingConfig()
-    serve_meanwhile: bool = False
-    """Answer requests during the update with the weights before it, which takes a second copy of the trained weights;
-    without it, requests wait."""
-    earlier_weights: int = Field(default=1, ge=1, le=8)
-    """Updates back to which the weights are kept then, with which tokens that they sampled are compared."""
+    stale: bool = False
+    """Whether earlier weights may have sampled some tokens; these are not compared with the current weights."""
     program: TrainerProgram | None = None
     """What trains; None for the learner. Only a backend that the harness started runs programs."""
-
-    @model_validator(mode="after")
-    def _one_set_of_weights(self) -> Self:
-        if self.program is not None and self.serve_meanwhile:
-            raise ValueError("serve_meanwhile has no effect with a program; leave one of them out")
-        return self
 
 
 class JobStatus(StrEnum):

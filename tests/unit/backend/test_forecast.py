@@ -130,16 +130,6 @@ def test_what_sampling_takes_depends_on_its_settings(tiny_dir, worker, options):
     assert first != second
 
 
-def test_a_second_copy_of_the_weights_is_counted(forecaster):
-    """With `overlap` one is trained while the other one samples."""
-    request = ForecastRequest(workload=WORKLOAD, num_rollouts=1)
-    once, twice = (
-        forecaster.forecast(request.model_copy(update={"overlap": overlap})).memory[0].parts["weights"]
-        for overlap in (False, True)
-    )
-    assert twice == 2 * once
-
-
 def test_rows_are_as_long_as_the_context_allows(forecaster, loaded):
     """The dataset's longest row may be longer than what the model can read."""
     context = loaded.max_seq_length

@@ -8,7 +8,7 @@ from nat.data_models.component_ref import LLMRef, TrainedLLMRef
 from nat.data_models.evaluator import EvaluatorBaseConfig
 from nat.errors import ConfigError
 from nat.finetuning.plan import check_certain
-from nat.finetuning.plan_rules import judge_findings, num_shared, unlimited_answers
+from nat.finetuning.plan_rules import judge_findings, num_shared, settings_findings, unlimited_answers
 from nat.finetuning.stage import stages_of
 from nat.registry.catalog import pushed_catalog
 from nat.registry.decorators import from_config, register_evaluator
@@ -69,6 +69,15 @@ def test_only_what_no_option_cures_is_certain():
     check_certain(parse_config(tree, [("finetuning.early_stopping", "{patience: 3}")]), source="config.yml")
     with pytest.raises(ConfigError, match="temperature=0 cannot be trained on"):
         check_certain(parse_config(tree, [("llms.student.temperature", "0")]), source="config.yml")
+
+
+@pytest.mark.parametrize(("engine", "found"), [("embedded", True), ("vllm", False)])
+def test_epochs_are_played_ahead_only_of_a_model_that_answers_meanwhile(engine, found):
+    """The engine that shares the learner's weights answers no request while it trains; the message names both ways."""
+    tree = parse_yaml(JUDGED.replace("OF_JUDGE", "llm_judge").replace("llm_name: student", "llm_name: other"))
+    config = parse_config(tree, [("finetuning.max_staleness", "1"), ("llms.student.engine", engine)])
+    findings = settings_findings(config, stages_of(config), held_out=True)
+    assert any("max_staleness to 0, or engine: vllm" in each for each in findings) is found
 
 
 def games(prefix, *contents):

@@ -40,11 +40,8 @@ def test_the_activations_of_a_backward_pass():
     [
         ({}, WEIGHTS * 4),
         ({"has_reference": True}, 2 * WEIGHTS * 4),
-        ({"overlap": True}, 2 * WEIGHTS * 4),
-        ({"overlap": True, "has_reference": True}, 3 * WEIGHTS * 4),
         ({"lora_rank": 16}, WEIGHTS * 4 + ADAPTERS * 4),
         ({"lora_rank": 16, "has_reference": True}, WEIGHTS * 4 + ADAPTERS * 4),
-        ({"lora_rank": 16, "overlap": True}, WEIGHTS * 4 + 2 * ADAPTERS * 4),
     ],
     ids=str,
 )

@@ -5,9 +5,6 @@ values come from them), holds the others back, runs the function, and continues 
 mixes two policies, and no request is refused. Requests that waited during an update begin before the next one, as far
 as there is room, so consecutive updates starve no request.
 
-A function that runs `beside` sampling begins at once, and answers requests by `sample` between its own steps. It keeps
-the weights that answer them unchanged until `finish_begun`, which holds back requests that have not begun.
-
 Each set of weights has an engine. A request goes to the engine of the model name it requests; after an update,
 requests that have not begun are looked up again, because the name may mean other weights now.
 """
@@ -18,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -26,13 +22,11 @@ import torch
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.sequence import EngineLoad, Request
 from nat.backend.model import LoadedModel
-from nat.errors import BackendError, UpdateCanceled
+from nat.errors import BackendError
 
 logger = logging.getLogger(__name__)
 _SMALL_MODEL = 50_000_000
 """With fewer parameters, several CPU threads make a sampling step slower."""
-_MEANWHILE_SECONDS = 1.0
-"""How long requests that never end may delay the next step of a function that runs beside sampling."""
 _STEPS_PER_TURN = 8
 """Steps in a row of one of several busy engines, because switching weights takes milliseconds in a deep model."""
 T = TypeVar("T")
@@ -75,10 +69,8 @@ class EnginePool:
 class _Task(Generic[T]):
     """A function to be run on the model thread, and the future of its result."""
 
-    def __init__(self, function: Callable[[], T], *, beside: bool = False) -> None:
+    def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
-        self.beside = beside
-        """True if it may begin while requests are being answered."""
         self.future: Future[T] = Future()
 
     def run(self) -> None:
@@ -157,37 +149,11 @@ class Worker:
         self._post(self._commands, task.run)
         return task.future
 
-    def run_exclusive(self, function: Callable[[], T], *, beside: bool = False) -> Future[T]:
-        """Run `function` on the model thread while nothing is being sampled; first come, first served.
-
-        With `beside`, it also begins while requests are being answered; it calls `sample` to continue with them, and
-        `finish_begun` before it changes the weights that answer them.
-        """
-        task = _Task(function, beside=beside)
+    def run_exclusive(self, function: Callable[[], T]) -> Future[T]:
+        """Run `function` on the model thread while nothing is being sampled; first come, first served."""
+        task = _Task(function)
         self._post(self._exclusive, task)
         return task.future
-
-    def sample(self) -> None:
-        """Answer requests until none is left, or for a second; for a function that runs `beside` sampling."""
-        deadline, answered = perf_counter() + _MEANWHILE_SECONDS, False
-        while self._step(draining=False) and not self._closing and perf_counter() < deadline:
-            answered = True
-        self.share_cores()
-        if answered and self._small:  # the agent needs a core as much
-            torch.set_num_threads(max(1, self._free_threads() - 1))
-
-    def finish_begun(self) -> None:
-        """Finish the requests that have begun; the others wait until the running function has ended.
-
-        Raises:
-            UpdateCanceled: the backend is shutting down.
-
-        """
-        while self._step(draining=True):
-            if self._closing:
-                raise UpdateCanceled("the backend is shutting down")
-        self.share_cores()
-        self._withdraw()
 
     def share_cores(self) -> None:
         """Compute from here on with as many threads as find a free core; for an update, between its steps."""
@@ -222,7 +188,7 @@ class Worker:
         while self._wait():
             busy = self._step(draining=self._draining)
             self._admit_waiting = False
-            if self._exclusive and (not busy or self._exclusive[0].beside):
+            if self._exclusive and not busy:
                 self._update(self._exclusive.popleft())
         while self._commands:
             self._commands.popleft()()
@@ -241,7 +207,7 @@ class Worker:
     @property
     def _draining(self) -> bool:
         """True if an update waits until all requests that have begun are finished."""
-        return bool(self._exclusive) and not self._exclusive[0].beside and not self._admit_waiting
+        return bool(self._exclusive) and not self._admit_waiting
 
     def _busy(self, *, draining: bool) -> list[Engine]:
         """The engines that have work; sets on each whether an update waits."""
@@ -261,8 +227,7 @@ class Worker:
         return bool(busy)
 
     def _update(self, task: _Task[Any]) -> None:
-        if not task.beside:
-            self._withdraw()
+        self._withdraw()
         self.share_cores()
         task.run()
         waiting, self._withdrawn = self._withdrawn, None

@@ -22,27 +22,18 @@ class Difference:
     largest: float
     tokens: int
 
-    def joined(self, other: "Difference | None") -> "Difference":
-        """The difference over the tokens of both."""
-        if other is None or not other.tokens:
-            return self
-        tokens = self.tokens + other.tokens
-        mean = (self.mean * self.tokens + other.mean * other.tokens) / tokens
-        return Difference(mean, max(self.largest, other.largest), tokens)
-
     def __str__(self) -> str:
         return f"mean |Δ log p| {self.mean:.4g} (largest {self.largest:.4g}) over {self.tokens} tokens"
 
 
-def check_sampler_logprobs(seen: Difference, allowed: float, *, earlier_version: str | None = None) -> None:
-    """Raise if the log probabilities in the batch are not those of the weights that sampled.
+def check_sampler_logprobs(seen: Difference, allowed: float) -> None:
+    """Raise if the log probabilities in the batch are not those of the current weights.
 
-    These are the current weights, or those of `earlier_version`. NaN passes here; the check of the gradient finds it.
+    NaN passes here; the check of the gradient finds it.
     """
     if seen.mean > allowed:
-        whose = "the model's" if earlier_version is None else f"those of the weights {earlier_version} that sampled"
         raise UpdateRejected(
-            f"the log probabilities of the batch differ from {whose} on the same tokens: {seen}, "
+            f"the log probabilities of the batch differ from the model's on the same tokens: {seen}, "
             f"allowed is {allowed:g}",
             kind="logprob_mismatch",
             hint="sample from this model's current weights, and send the exact token ids; a batch that was sampled "

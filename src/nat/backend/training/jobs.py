@@ -22,7 +22,6 @@ from nat.backend.training.job_table import Job, JobTable
 from nat.backend.training.learner import Learner, Report
 from nat.backend.training.ledger import JobLedger
 from nat.backend.training.saving import Saving
-from nat.backend.training.weight_pair import WeightPair
 from nat.errors import AlgorithmError, TooManyJobs
 from nat.wire.ledger import TrainedJob
 from nat.wire.serving import EXPORTS, NumberOrAuto
@@ -72,7 +71,6 @@ class TrainingJobs(JobTable):
         self._runs_programs = runs_programs
         self._accepted = AcceptedJobs(checkpoints.folder / ACCEPTED)
         self._saving = Saving(self._save, save_every, clock=clock)
-        self._pair: WeightPair | None = None
         self._waiting: dict[str, TrainingJob] = {}
         """The batches of the jobs that wait; a canceled job's is dropped at once."""
         self._submitting = threading.Lock()
@@ -213,7 +211,7 @@ class TrainingJobs(JobTable):
         job = self.add(request.id, digest)
         job.ending.add_done_callback(lambda ending: self._ended(ending.result()))
         self._waiting[request.id] = request
-        self._engine.run_exclusive(lambda: self._begin(job, resolved), beside=request.serve_meanwhile)
+        self._engine.run_exclusive(lambda: self._begin(job, resolved))
         return job.state
 
     def _ended(self, state: JobState) -> None:
@@ -246,37 +244,15 @@ class TrainingJobs(JobTable):
             program = ProgramUpdate(request, request.program, resolved, self.loaded, self._output_dir)
             update = partial(update, program=program)
         with self._engine.updating():
-            if request.serve_meanwhile:
-                metrics = self._update_beside(update, report, kept=request.earlier_weights)
-            else:
-                self._pair = None
-                metrics = update(report=self._sharing(report))
+            metrics = update(
+                report=self._sharing(report), compared=self._engine.policy_version if request.stale else None
+            )
             self._engine.serve(f"{self._engine.policy_version.rpartition('@')[0]}@{self.learner.step}")
-        if self._pair is not None:
-            self._pair.version = self._engine.policy_version
         done = job.completed(metrics, self._engine.policy_version)
         done = done.model_copy(update={"training": resolved.report(), "steps": steps})
         self._ledger.add(TrainedJob(step=self.learner.step, digest=job.digest, state=done))
         self._saving.completed(done)
         return done
-
-    def _update_beside(self, update: Callable[..., dict[str, float]], report: Report, kept: int) -> dict[str, float]:
-        """Train a second copy of the weights, and answer requests with the first one between micro-batches."""
-        if self._pair is None:
-            self._pair = WeightPair(
-                self.loaded.trainable_parameters(),
-                version=self._engine.policy_version,
-                finish_begun=self._engine.finish_begun,
-                kept=kept,
-            )
-        pair = self._pair
-
-        def answer_requests(percent: float) -> None:
-            report(percent)
-            with pair.serving():
-                self._engine.sample()
-
-        return update(report=answer_requests, pair=pair)
 
     def _sharing(self, report: Report) -> Report:
         def reported(percent: float) -> None:

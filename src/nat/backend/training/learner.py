@@ -6,16 +6,15 @@ In the first optimizer step the policy is that of the update's start, so the for
 gives the log probabilities of the start. Those of rows that come later are computed before it. They are compared with
 the sampler's, even if the ratio of the loss does not use them.
 
-With a `WeightPair`, requests are answered from one copy of the weights while the other is trained, so a batch may come
-from earlier weights. Its tokens are compared with the weights that sampled them.
+A batch may have tokens that earlier weights sampled. These train, weighted by the capped ratio, and are not compared.
 
 Policy and reference score each token at the temperature that it was sampled at, as the sampler does. Log probabilities
 of other weights or other tokens fail a check in checks.py.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import isfinite, isnan, sqrt
 from random import Random
@@ -31,7 +30,6 @@ from nat.backend.model import LoadedModel
 from nat.backend.training.agreement import Agreement, Moved
 from nat.backend.training.batch import Batch, Row, make_batch, sampled_tokens_per_rollout
 from nat.backend.training.checks import (
-    Difference,
     check_delivered,
     check_finite,
     check_gradient,
@@ -47,14 +45,12 @@ from nat.backend.training.mismatch import (
     OWN_PROBE,
     Probe,
     drawn_rows,
-    earlier_difference,
     policy_shift,
     sampler_difference,
 )
 from nat.backend.training.optimizer import Change, MasterAdamW, learning_rate_at, usual_learning_rate
 from nat.backend.training.passes import Passes, StepShare, Task
 from nat.backend.training.reference import Reference
-from nat.backend.training.weight_pair import WeightPair
 from nat.errors import BatchRefused
 from nat.wire.training import TrainingConfig, TrainingGroup
 
@@ -75,21 +71,13 @@ OnStep = Callable[[dict[str, float]], None]
 
 
 @dataclass(frozen=True)
-class _Earlier:
-    """Tokens of a batch that the weights before the last updates sampled."""
-
-    versions: Collection[str]
-    seen: Difference
-    """How far those weights are from the sampler's log probabilities, on some of the rows."""
-
-
-@dataclass(frozen=True)
 class _Callbacks:
-    """Who is told of an update, and what is known of tokens from earlier weights."""
+    """Who is told of an update, and whose tokens are compared."""
 
     report: Report
     on_step: OnStep
-    earlier: _Earlier | None
+    compared: str | None
+    """Version of the weights whose tokens are compared with the policy; None compares all."""
 
 
 @dataclass(frozen=True)
@@ -159,13 +147,13 @@ class Learner:
         *,
         report: Report = lambda _: None,
         on_step: OnStep = lambda _: None,
-        pair: WeightPair | None = None,
+        compared: str | None = None,
         program: Elsewhere | None = None,
     ) -> dict[str, float]:
         """Train on one batch and give its metrics; a batch without any signal changes nothing.
 
-        If a step fails, all steps of the update are undone, also those that `on_step` has seen. With a `pair`, its
-        second copy is trained, and `report` may put the served one in place. A `program` takes the steps elsewhere; its
+        If a step fails, all steps of the update are undone, also those that `on_step` has seen. Tokens of other
+        weights than those of the version `compared` are not compared. A `program` takes the steps elsewhere; its
         weights are used as they are, without the bound `max_kl`.
 
         Raises:
@@ -177,20 +165,14 @@ class Learner:
         batch = make_batch(groups, resolved)
         metrics = batch_metrics(batch)
         if batch.rows:
-            if pair is None:
-                self._policy.linears.forget()  # the update needs their memory, and makes them worthless
-                return_pages_if_short()  # what sampling and the last update have left in pieces would add to its peak
-            earlier = None if pair is None else self._earlier(batch.rows, resolved, pair)
-            watchers = _Callbacks(report, on_step, earlier)
-            with nullcontext() if pair is None else pair.training(), self.all_or_nothing():
+            self._policy.linears.forget()  # the update needs their memory, and makes them worthless
+            return_pages_if_short()  # what sampling and the last update have left in pieces would add to its peak
+            watchers = _Callbacks(report, on_step, compared)
+            with self.all_or_nothing():
                 if program is None:
                     metrics |= self._train(batch, resolved, watchers)
                 else:
                     metrics |= self._train_elsewhere(program, batch, resolved, watchers)
-                if pair is not None:
-                    pair.finish_requests()
-            if pair is not None:
-                self._policy.linears.forget()
         seconds = perf_counter() - started
         done = {"policy_step": self.step, "seconds": seconds, "tokens_per_second": metrics["row_tokens"] / seconds}
         return metrics | done
@@ -219,7 +201,7 @@ class Learner:
         The loss is the sum over all tokens of the rows, each with the weight of its row. If a pass fails, or
         BatchRefused is raised as the loss is not finite, the gradient is as before.
         """
-        task = Task(dict.fromkeys((row.rollout for row in rows), 1.0), AnchorTable(), resolved, earlier_versions=())
+        task = Task(dict.fromkeys((row.rollout for row in rows), 1.0), AnchorTable(), resolved)
         with self.optimizer.keeping_gradient(), torch.set_grad_enabled(gradient):
             share = self._passes.gradient(self._passes.pack(rows, resolved.config), task, advance)
             if not isfinite(loss := float(share.loss)):
@@ -252,27 +234,8 @@ class Learner:
             self._policy.linears.forget()
             raise
 
-    def _earlier(self, rows: list[Row], resolved: Resolved, pair: WeightPair) -> _Earlier | None:
-        """Check some of the rows that the weights before the last updates sampled, against those weights."""
-        config, total = resolved.config, Difference(mean=0.0, largest=0.0, tokens=0)
-        of_rows = {version for row in rows for version in row.policy_versions or ()}
-        versions = [version for version in pair.earlier_weights if version in of_rows]
-        lost = sorted(version for version in of_rows if version is not None and pair.lost(version))
-        if lost:
-            logger.info("tokens of the weights %s are not compared: they were gone with a restart", ", ".join(lost))
-        for version in versions:
-            own = [row for row in rows if version in (row.policy_versions or ())]
-            drawn = drawn_rows(own, Random(f"{config.seed}/{self.step}/earlier"))
-            with pair.earlier(version):
-                scored = self._passes.score(drawn, config)
-            seen = earlier_difference(drawn, version, scored)
-            allowed = self._agreement.allowed(config.max_logprob_difference)
-            check_sampler_logprobs(seen, allowed, earlier_version=version)
-            total = seen.joined(total)
-        return _Earlier([*versions, *lost], total) if versions or lost else None
-
     def _train(self, batch: Batch, resolved: Resolved, watchers: _Callbacks) -> dict[str, float]:
-        rows, config, earlier = batch.rows, resolved.config, watchers.earlier
+        rows, config = batch.rows, resolved.config
         self._agreement.measure_rounding(rows, config)
         steps = optimizer_steps(rows, config, self.step)
         by_sequence = resolved.algorithm.sequence_loss is not None
@@ -315,7 +278,7 @@ class Learner:
             logger.warning("the batch was not sampled from the current weights: %s", seen)
         return {
             **sums.means(),
-            **difference_metrics(seen.joined(None if earlier is None else earlier.seen)),
+            **difference_metrics(seen),
             **means,
             **moved.metrics,
             **served,
@@ -361,8 +324,7 @@ class Learner:
         weights_R = rollout_weights(torch.tensor(list(tokens.values())), resolved)
         weights = dict(zip(tokens, weights_R.tolist(), strict=True))
         self.optimizer.zero_grad()
-        earlier = update.watchers.earlier
-        task = Task(weights, update.anchors, resolved, () if earlier is None else earlier.versions)
+        task = Task(weights, update.anchors, resolved, update.watchers.compared)
         share = self._passes.gradient(self._passes.pack(rows, config), task, update.advance)
         update.total += share
         update.anchors.start |= share.start

@@ -7,7 +7,7 @@ Shapes: K sampled tokens of a row.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 from random import Random
@@ -150,24 +150,16 @@ def sampler_difference(rows: Sequence[Row], start: ByRow) -> Difference:
     return _difference((_joined(rows, start) - logprob_tensor(of_sampler, cpu)).abs()[known(of_sampler, cpu)])
 
 
-def earlier_difference(rows: Sequence[Row], version: str, scored: ByRow) -> Difference:
-    """Compare the sampler's log probabilities with `scored`, on the tokens that the weights of this version sampled."""
-    of_sampler, cpu = [logprob for row in rows for logprob in row.sampler_logprobs], torch.device("cpu")
-    gap_K = (_joined(rows, scored) - logprob_tensor(of_sampler, cpu)).abs()
-    return _difference(gap_K[sampled_by(rows, {version}) & known(of_sampler, cpu)])
+def compared_tokens(rows: Sequence[Row], version: str | None) -> Tensor | None:
+    """Tell for each token if its log probability is compared with the policy's; gives bool [K], or None for all.
 
-
-def sampled_by(rows: Sequence[Row], versions: Collection[str]) -> Tensor:
-    """Tell for each sampled token if weights of these versions sampled it; gives bool [K]."""
-    return torch.tensor([each in versions for row in rows for each in row.policy_versions or [None] * len(row.targets)])
-
-
-def compared_tokens(rows: Sequence[Row], earlier_versions: Collection[str]) -> Tensor | None:
-    """Tell for each token if the weights at the start of the update sampled it; gives bool [K], or None for all."""
+    It is if the sampler gave one, with the weights of this version where the token names its weights.
+    """
     sampled_K = known([logprob for row in rows for logprob in row.sampler_logprobs], torch.device("cpu"))
-    if not earlier_versions:
+    if version is None:
         return None if sampled_K.all() else sampled_K
-    return sampled_K & ~sampled_by(rows, earlier_versions)
+    versions = [each for row in rows for each in row.policy_versions or [None] * len(row.targets)]
+    return sampled_K & torch.tensor([each is None or each == version for each in versions])
 
 
 def _difference(gap: Tensor) -> Difference:

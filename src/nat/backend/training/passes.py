@@ -1,6 +1,6 @@
 """The learner's forward passes: rows through a model, in micro-batches, for a gradient or for log probabilities."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,8 +34,8 @@ class Task:
     """Share of a token by its rollout."""
     anchors: AnchorTable
     resolved: Resolved
-    earlier_versions: Collection[str]
-    """Weights that sampled some of the tokens, if these are not compared with the policy."""
+    compared: str | None = None
+    """Version of the weights whose tokens are compared with the policy; None compares all."""
 
 
 @dataclass
@@ -137,7 +137,7 @@ class Passes:
         if torch.is_grad_enabled():
             scores.logprobs_K.register_hook(partial(_keep_gradient, share, rows))  # type: ignore[no-untyped-call]
             loss.total.backward()  # type: ignore[no-untyped-call]  # torch declares it without types
-        compared_K = compared_tokens(rows, task.earlier_versions)
+        compared_K = compared_tokens(rows, task.compared)
         share.sums.add(values, None if compared_K is None else compared_K.to(self._policy.device))
         share.loss += loss.total.detach()
         share.policy += loss.policy

@@ -124,16 +124,9 @@ class VllmEngine:
         """Drop a request whose client has disconnected; vLLM aborts it when its connection closes."""
         self._loop.call_soon_threadsafe(self._drop, request)
 
-    def run_exclusive(self, function: Callable[[], T], *, beside: bool = False) -> Future[T]:
+    def run_exclusive(self, function: Callable[[], T]) -> Future[T]:
         """Run `function` on the model thread; requests always go on beside it, except during a hand-over."""
-        del beside
         return self._learner.submit(function)
-
-    def sample(self) -> None:
-        """VLLM samples without this thread."""
-
-    def finish_begun(self) -> None:
-        """The hand-over finishes them."""
 
     def share_cores(self) -> None:
         """VLLM has a process of its own, which waits for requests while the learner computes."""

@@ -165,7 +165,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
             groups=groups,
             config=config,
             **self._more_of_job(),
-            **overlapping(self.run_config.max_staleness),
+            **stale(self.run_config.max_staleness),
         )
         try:
             await self._client.submit(job)
@@ -338,11 +338,9 @@ async def _teacher(name: str, builder: Builder) -> "Teacher":
     return Teacher(config, llm_name=name)
 
 
-def overlapping(max_staleness: int) -> dict[str, Any]:
-    """The fields of a job during which rollouts are played; a default is not sent, so that the job stays the same."""
-    if not max_staleness:
-        return {}
-    return {"serve_meanwhile": True} | ({"earlier_weights": max_staleness} if max_staleness > 1 else {})
+def stale(max_staleness: int) -> dict[str, Any]:
+    """The field of a job with answers of earlier weights; a default is not sent, so that the job stays the same."""
+    return {"stale": True} if max_staleness else {}
 
 
 def _check_correction(training: ResolvedTraining, max_staleness: int) -> None:

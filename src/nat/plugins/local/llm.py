@@ -142,6 +142,10 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
         return self.deterministic
 
     @property
+    def waits_for_updates(self) -> bool:
+        return self.engine == "embedded"
+
+    @property
     def loads_in_4bit(self) -> bool:
         return self.lora is not None and self.lora.load_in_4bit
 

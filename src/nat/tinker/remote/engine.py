@@ -56,16 +56,9 @@ class RemoteEngine:
         """Drop a request; what the server samples for it is lost."""
         self._open.discard(request)
 
-    def run_exclusive(self, function: Callable[[], T], *, beside: bool = False) -> Future[T]:
+    def run_exclusive(self, function: Callable[[], T]) -> Future[T]:
         """Run `function` on the thread that trains; requests always go on beside it."""
-        del beside
         return self._model.submit(function)
-
-    def sample(self) -> None:
-        """The server samples without this thread."""
-
-    def finish_begun(self) -> None:
-        """They go on with the weights that they began with."""
 
     def share_cores(self) -> None:
         """This process computes next to nothing."""

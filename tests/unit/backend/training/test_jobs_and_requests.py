@@ -37,7 +37,7 @@ def random_job(number: int, model, random: Random) -> TrainingJob:
         gradient_checkpointing=random.choice([True, False]),
     )
     groups = random_groups(model, groups=2, seed=number)
-    return TrainingJob(id=f"job-{number}", groups=groups, config=config, serve_meanwhile=random.random() < 0.6)
+    return TrainingJob(id=f"job-{number}", groups=groups, config=config)
 
 
 def random_request(random: Random) -> Request:

@@ -3,6 +3,7 @@
 import pytest
 
 from fakes.training_batches import random_groups
+from fakes.training_rows import spans_of
 from fakes.vllm_requests import DEADLINE, answered, ask, learner_of
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import TrainingJobs
@@ -19,9 +20,11 @@ def trained(opened, tmp_path):
     checkpoints, ledger = Checkpoints(folder, keep_last=2), JobLedger(folder / LEDGER)
     jobs = TrainingJobs(served.engine, learner_of(served.engine), checkpoints, ledger, output_dir=tmp_path)
 
-    def send(name, *, serve_meanwhile=False):
+    def send(name, *, stale=False):
         groups, config = random_groups(served.loaded), TrainingConfig(learning_rate=1e-2)
-        jobs.submit(TrainingJob(id=name, groups=groups, config=config, serve_meanwhile=serve_meanwhile))
+        for span in spans_of(groups) if stale else ():
+            span.policy_version, span.logprobs = "m@0", [each - 1 for each in span.logprobs]
+        jobs.submit(TrainingJob(id=name, groups=groups, config=config, stale=stale))
         jobs.find(name).finished.result(DEADLINE)
         return jobs.get(name)
 
@@ -29,14 +32,15 @@ def trained(opened, tmp_path):
     jobs.close()
 
 
-@pytest.mark.parametrize("serve_meanwhile", [False, True])
-def test_each_job_has_its_version(trained, serve_meanwhile):
-    """Also where requests are to be answered during the update, which vLLM does by itself."""
+@pytest.mark.parametrize("stale", [False, True])
+def test_each_job_has_its_version(trained, stale):
+    """Also of answers of one update ago, whose log probabilities are not compared with the current weights."""
     served, send = trained
     for step in (1, 2):
-        state = send(f"job-{step}", serve_meanwhile=serve_meanwhile)
+        state = send(f"job-{step}", stale=stale and step == 2)
         assert (state.status, state.failure) == ("completed", None)
         assert state.policy_version == f"m@{step}"
+        assert state.metrics.get("logprob_diff_mean", 0.0) < 1e-4
         assert state.metrics["served_diff_max"] < 1e-4
         request = ask(served.engine)
         assert answered(request)[0].finish_reason == "length"

@@ -121,10 +121,10 @@ async def jobs_of(*names, max_staleness=0):
 
 
 @pytest.mark.parametrize("max_staleness", [0, 1])
-async def test_the_backend_serves_during_the_update_if_staleness_is_allowed(max_staleness):
-    """Only then is a job sent that takes a second copy of the weights."""
+async def test_a_job_says_whether_answers_may_be_of_earlier_weights(max_staleness):
+    """Only then are tokens of other weights not compared."""
     jobs = await jobs_of(None, max_staleness=max_staleness)
-    assert [job.serve_meanwhile for job in jobs] == [bool(max_staleness)]
+    assert [job.stale for job in jobs] == [bool(max_staleness)]
 
 
 async def test_a_job_has_the_name_that_its_trainer_gave():
