@@ -1,11 +1,11 @@
-"""NeMo Customizer's microservices, and NeMo Platform, on one real socket; they train nothing.
+"""NeMo Customizer's microservices on one real socket; they train nothing.
 
     async with FakeCustomizer() as server:
         config = NeMoCustomizerTrainerAdapterConfig(entity_host=server.base_url, datastore_host=server.base_url, …)
 
 Routes, bodies and statuses of the microservices are those that the toolkit's plug-in 1.6.0 and 1.9.0 and the client
-`nemo-microservices` 1.5.0 use; `conformance/customizer` proves it with the releases themselves. Those of the platform
-are read in the release 0.3.0. Options make it slow, broken or unusual.
+`nemo-microservices` 1.5.0 use; `conformance/customizer` proves it with the releases themselves. Options
+make it slow, broken or unusual.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ Answer = tuple[int, Any]
 
 
 class FakeCustomizer(HttpServer):
-    """Both generations of the service; records all requests."""
+    """All services at one address; records all requests."""
 
     def __init__(
         self,
@@ -52,7 +52,6 @@ class FakeCustomizer(HttpServer):
         self.requests: list[SeenRequest] = []
         self.namespaces: set[str] = set()
         self.repositories: dict[str, dict[str, bytes]] = {}
-        self.filesets: dict[str, dict[str, bytes]] = {}
         self.datasets: list[dict[str, Any]] = []
         self.jobs: list[dict[str, Any]] = []
         self.canceled: list[str] = []
@@ -85,7 +84,7 @@ class FakeCustomizer(HttpServer):
 
     def rows(self, repository: str, path: str) -> list[dict[str, Any]]:
         """The rows of an uploaded file."""
-        stored = {**self.repositories, **self.filesets}[repository][path]
+        stored = self.repositories[repository][path]
         return [json.loads(line) for line in stored.decode().splitlines()]
 
     async def answer(self, request: SeenRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -142,14 +141,6 @@ class FakeCustomizer(HttpServer):
             ("POST", "/v1/deployment/model-deployments", self._create_deployment),
             ("GET", "/v1/deployment/model-deployments", self._list_deployments),
             ("GET", "/v1/models", self._list_models),
-            ("POST", "/apis/entities/v2/workspaces", self._create_workspace),
-            ("GET", "/apis/entities/v2/workspaces/([^/]+)", self._workspace),
-            ("POST", "/apis/files/v2/workspaces/([^/]+)/filesets", self._create_fileset),
-            ("PUT", "/apis/files/v2/workspaces/([^/]+)/filesets/([^/]+)/-/(.+)", self._put_file),
-            ("POST", "/apis/customization/v2/workspaces/([^/]+)/rl/jobs", self._create_platform_job),
-            ("GET", "/apis/customization/v2/workspaces/([^/]+)/rl/jobs/([^/]+)", lambda _, __, ___, n: self._job(n)),
-            ("GET", "/apis/jobs/v2/workspaces/([^/]+)/jobs/([^/]+)/status", lambda *_: self._status()),
-            ("POST", "/apis/jobs/v2/workspaces/([^/]+)/jobs/([^/]+)/cancel", lambda r, q, _, n: self._cancel(r, q, n)),
         ]
 
     # Entity Store and Data Store
@@ -202,7 +193,7 @@ class FakeCustomizer(HttpServer):
             {
                 **entry,
                 "actions": {
-                    "upload": {"href": f"{self.base_url}/objects/{entry['oid']}", "header": {"x-signed": "yes"}},
+                    "upload": {"href": f"{self.base_url}/objects/{entry['oid']}"},
                     "verify": {"href": f"{self.base_url}/objects/{entry['oid']}/verify"},
                 },
             }
@@ -298,36 +289,6 @@ class FakeCustomizer(HttpServer):
             "total_results": len(entries),
         }
         return {"object": "list", "data": shown, "pagination": pagination}
-
-    # NeMo Platform
-
-    def _create_workspace(self, request: SeenRequest, _) -> Answer:
-        name = request.body["name"]
-        if name in self.namespaces:
-            return 409, {"detail": f"Workspace {name} already exists"}
-        self.namespaces.add(name)
-        return 201, {"name": name}
-
-    def _workspace(self, _, __, name: str) -> Answer:
-        return (200, {"name": name}) if name in self.namespaces else (404, {"detail": f"Workspace {name} not found"})
-
-    def _create_fileset(self, request: SeenRequest, _, workspace: str) -> Answer:
-        key = f"{workspace}/{request.body['name']}"
-        if key in self.filesets:
-            return 409, {"detail": "Fileset already exists"}
-        self.filesets[key] = {}
-        return 201, {**request.body, "workspace": workspace}
-
-    def _put_file(self, request: SeenRequest, _, workspace: str, name: str, path: str) -> Answer:
-        self.filesets[f"{workspace}/{name}"][path] = request.raw
-        return 200, {"path": path, "size": len(request.raw)}
-
-    def _create_platform_job(self, request: SeenRequest, _, workspace: str) -> Answer:
-        unknown = set(request.body["spec"]) - {"model", "dataset", "environment", "training", "integrations", "output"}
-        if unknown:
-            return 422, {"detail": f"Extra inputs are not permitted: {sorted(unknown)}"}
-        self.jobs.append({**request.body, "id": f"job-{len(self.jobs) + 1}", "workspace": workspace})
-        return 201, self.jobs[-1]
 
 
 def _deployment(name: str, namespace: str, config: str, status: str) -> dict[str, Any]:

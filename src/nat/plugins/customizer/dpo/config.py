@@ -1,12 +1,12 @@
 """YAML settings of NeMo Customizer's trainer adapter and trainer.
 
-Names and defaults are those of the toolkit's plug-in; fields that it does not have are `api`, `api_key`,
-`output_model`, `training_timeout_seconds` and `resume`.
+Names and defaults are those of the toolkit's plug-in; fields that it does not have are `api_key`, `output_model`,
+`training_timeout_seconds` and `resume`.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from nat.data_models.common import ComparableSecretStr
 from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 NAME = r"^[\w\-.]+$"
-"""A name that both services accept, and that is one segment of a URL's path."""
+"""A name that the services accept, and that is one segment of a URL's path."""
 Name = Annotated[str, Field(pattern=NAME, max_length=200)]
 
 
@@ -83,18 +83,16 @@ class NeMoCustomizerTrainerAdapterConfig(TrainerAdapterConfig, name="nemo_custom
     usual_trajectory_builder = "dpo_traj_builder"
     usual_trainer = "nemo_customizer_trainer"
 
-    api: Literal["microservices", "platform"] = "microservices"
-    """The service: `microservices`, or `platform` for NeMo Platform, its open successor."""
     entity_host: str
     """URL of the service: jobs, deployments and names."""
-    datastore_host: str | None = None
-    """URL of the Data Store, which takes the files; only `platform` has none."""
+    datastore_host: str
+    """URL of the Data Store, which takes the files."""
     hf_token: ComparableSecretStr = ComparableSecretStr("")
     """Token of the Data Store; empty sends none."""
     api_key: ComparableSecretStr = ComparableSecretStr("")
     """Bearer token for `entity_host`; empty sends none."""
     namespace: Name
-    """Namespace of dataset, job, model and deployment; `platform` calls it a workspace."""
+    """Namespace of dataset, job, model and deployment."""
     dataset_name: Name = "nat-dpo"
     """Name of the dataset; each run adds its id, so that runs never share one."""
     dataset_output_dir: str | None = None
@@ -102,8 +100,7 @@ class NeMoCustomizerTrainerAdapterConfig(TrainerAdapterConfig, name="nemo_custom
     create_namespace_if_missing: bool = True
     """Create the namespace before the run."""
     customization_config: str = Field(min_length=1)
-    """What to train: a customization config such as `meta/llama-3.2-1b-instruct@v1.0.0+A100`; with `platform` a model,
-    `workspace/name`."""
+    """What to train: a customization config such as `meta/llama-3.2-1b-instruct@v1.0.0+A100`."""
     output_model: str | None = None
     """Name of the trained model, `namespace/name`; null makes one of dataset and run."""
     hyperparameters: NeMoCustomizerHyperparameters = NeMoCustomizerHyperparameters()
@@ -125,16 +122,10 @@ class NeMoCustomizerTrainerAdapterConfig(TrainerAdapterConfig, name="nemo_custom
 
     @field_validator("entity_host", "datastore_host")
     @classmethod
-    def _is_a_url(cls, url: str | None) -> str | None:
-        if url is not None and not url.startswith(("http://", "https://")):
+    def _is_a_url(cls, url: str) -> str:
+        if not url.startswith(("http://", "https://")):
             raise ValueError("must begin with http:// or https://")
-        return url and url.rstrip("/")
-
-    @model_validator(mode="after")
-    def _suits_the_api(self) -> Self:
-        if found := _findings(self):
-            raise ValueError("; ".join(found))
-        return self
+        return url.rstrip("/")
 
 
 class NeMoCustomizerTrainerConfig(TrainerConfig, name="nemo_customizer_trainer"):
@@ -152,24 +143,3 @@ class NeMoCustomizerTrainerConfig(TrainerConfig, name="nemo_customizer_trainer")
     """Wait for the job; false ends the run when the job is submitted, without a verdict."""
     resume: str | None = None
     """Id or folder of a run whose job to wait for, instead of collecting pairs and submitting a new job."""
-
-
-def _findings(config: NeMoCustomizerTrainerAdapterConfig) -> list[str]:
-    """Settings that the chosen service would not obey."""
-    training = config.hyperparameters
-    found = []
-    if config.api == "microservices":
-        if config.datastore_host is None:
-            found.append("datastore_host is not set; the microservices take files at their Data Store")
-        return found
-    if config.datastore_host is not None or config.hf_token:
-        found.append("datastore_host and hf_token have no effect with api 'platform': its files are at entity_host")
-    if training.training_type == "sft":
-        found.append("api 'platform' trains DPO here; for SFT use api 'microservices'")
-    if training.finetuning_type == "lora":
-        found.append("the DPO jobs of api 'platform' train all weights; set finetuning_type: all_weights")
-    if config.deploy_on_completion:
-        found.append("deploy_on_completion is for api 'microservices'; deploy the model with the platform's own tools")
-    if config.customization_config.count("/") != 1 or "@" in config.customization_config:
-        found.append("customization_config must name a model as 'workspace/name' with api 'platform'")
-    return found

@@ -9,14 +9,14 @@ from nat.errors import BackendError
 from nat.finetuning.run_context import current_run
 from nat.http.service import ServiceRefused, is_passing
 from nat.plugins.customizer.dpo.rows import Dataset
-from nat.plugins.customizer.dpo.service import Report, TrainingService, job_id_of
+from nat.plugins.customizer.dpo.service import Customizer, Report, job_id_of
 
 logger = logging.getLogger(__name__)
 
 _CANCEL_SECONDS = 10.0
 
 
-async def submit_job(service: TrainingService, dataset: Dataset, *, output_model: str, seed: int) -> TrainingJobRef:
+async def submit_job(service: Customizer, dataset: Dataset, *, output_model: str, seed: int) -> TrainingJobRef:
     """Submit the job; if the wait for the answer is canceled, so is the job."""
     creating = asyncio.ensure_future(_created(service, dataset, output_model=output_model, seed=seed))
     try:
@@ -67,7 +67,7 @@ async def until_final(
             await asyncio.sleep(interval)
 
 
-async def cancel_job(service: TrainingService, job_id: str) -> None:
+async def cancel_job(service: Customizer, job_id: str) -> None:
     """Cancel the job at the service, and say so."""
     try:
         async with asyncio.timeout(_CANCEL_SECONDS):
@@ -89,7 +89,7 @@ def tell_the_user(text: str) -> None:
         run.warn(text)
 
 
-async def _created(service: TrainingService, dataset: Dataset, *, output_model: str, seed: int) -> TrainingJobRef:
+async def _created(service: Customizer, dataset: Dataset, *, output_model: str, seed: int) -> TrainingJobRef:
     """Submit the job; without an answer, look for it, since a second submission would be a second job."""
     try:
         return await service.create_job(dataset, output_model=output_model, seed=seed)
@@ -103,7 +103,7 @@ async def _created(service: TrainingService, dataset: Dataset, *, output_model: 
         return found
 
 
-async def _cancel_created(service: TrainingService, creating: asyncio.Future[TrainingJobRef], name: str) -> None:
+async def _cancel_created(service: Customizer, creating: asyncio.Future[TrainingJobRef], name: str) -> None:
     try:
         async with asyncio.timeout(_CANCEL_SECONDS):
             job = await creating

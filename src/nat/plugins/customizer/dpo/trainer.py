@@ -29,7 +29,7 @@ from nat.finetuning.recorder import record_finished, record_rollouts
 from nat.finetuning.recording_trainer import RecordingTrainer
 from nat.plugins.customizer.dpo.collection import PassMetrics, renumbered, write_final, write_passes
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerConfig
-from nat.plugins.customizer.dpo.pairs import distinct, drawn
+from nat.plugins.customizer.dpo.rows import distinct, drawn
 from nat.plugins.customizer.dpo.service import BACKEND_NAME
 from nat.plugins.customizer.dpo.trainer_adapter import NeMoCustomizerTrainerAdapter
 from nat.preferences.skips import SkipCause

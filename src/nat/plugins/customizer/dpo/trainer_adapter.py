@@ -26,11 +26,9 @@ from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter, TrainsElse
 from nat.finetuning.preferences.trajectories import check_any_left, without_problems
 from nat.finetuning.progress import append_progress
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
-from nat.plugins.customizer.dpo.connect import connect
 from nat.plugins.customizer.dpo.paid_jobs import cancel_job, submit_job, tell_the_user, until_final
-from nat.plugins.customizer.dpo.pairs import pairs_of
-from nat.plugins.customizer.dpo.rows import Dataset, json_lines, split
-from nat.plugins.customizer.dpo.service import Report, TrainingService, job_id_of
+from nat.plugins.customizer.dpo.rows import Dataset, json_lines, pairs_of, split
+from nat.plugins.customizer.dpo.service import Customizer, Report, connected, job_id_of
 from nat.plugins.customizer.dpo.trained_llm import send_to, trained_llm
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.registry.decorators import register_trainer_adapter
@@ -49,7 +47,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter, TrainsElsewhere):
         self,
         adapter_config: NeMoCustomizerTrainerAdapterConfig,
         *,
-        service: TrainingService | None = None,
+        service: Customizer | None = None,
         llms: Mapping[str, OpenAIModelConfig] = MappingProxyType({}),
         redirects: Redirects | None = None,
     ) -> None:
@@ -75,7 +73,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter, TrainsElsewhere):
         """
         await super().initialize(run_config)
         if self._connected is None:
-            self._connected = await connect(self._config, self._opened)
+            self._connected = await self._opened.enter_async_context(connected(self._config))
         if self._config.create_namespace_if_missing:
             await self._service.ensure_namespace()
         await self._service.check()
@@ -83,7 +81,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter, TrainsElsewhere):
         logger.info("NeMo Customizer at %s is ready", self._config.entity_host)
 
     @property
-    def _service(self) -> TrainingService:
+    def _service(self) -> Customizer:
         return check_ready(self, self._connected)
 
     async def close(self) -> None:
@@ -180,7 +178,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter, TrainsElsewhere):
         pairs = pairs_of(collection, whole_history=self._config.use_full_message_history)
         rng = Random(stable_seed(seed, "customizer validation"))
         training, validation = split(pairs, rng)
-        counts = len(pairs), len(training), len(validation)
+        counts, kind = (len(pairs), len(training), len(validation)), self._config.hyperparameters.training_type
         logger.info("Converted %d DPO items: %d training, %d validation", *counts)
         name = base = f"{self._config.dataset_name}-{run_id}"
         while name in self._datasets:  # a trainer may submit several jobs in a run
@@ -189,8 +187,8 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter, TrainsElsewhere):
         return Dataset(
             name=name,
             run_id=run_id,
-            training=json_lines(training, self._service.row),
-            validation=json_lines(validation, self._service.row),
+            training=json_lines(training, kind),
+            validation=json_lines(validation, kind),
         )
 
     async def _ended(self, job_id: str, interval: float) -> Report:
@@ -289,8 +287,7 @@ async def nemo_customizer_trainer_adapter(
     configs = {key: (await builder.get_llm_provider(key)).config for key in builder.llm_names}
     # OpenAI itself serves no models of ours.
     llms = {key: llm for key, llm in configs.items() if isinstance(llm, OpenAIModelConfig) and llm.server_url}
-    async with AsyncExitStack() as stack:
-        service = await connect(config, stack)
+    async with connected(config) as service:
         with redirecting() as redirects:
             yield NeMoCustomizerTrainerAdapter(config, service=service, llms=llms, redirects=redirects)
 

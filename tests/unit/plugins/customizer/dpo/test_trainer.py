@@ -11,7 +11,7 @@ from fakes.preference_pairs import ScriptedPairs, game, pair
 from nat.data_models.finetuning import CurriculumLearningConfig, FinetuneConfig, TrajectoryBuilderConfig
 from nat.errors import JournalError, NoLearningSignal, NoTrajectories
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig, NeMoCustomizerTrainerConfig
-from nat.plugins.customizer.dpo.connect import connect
+from nat.plugins.customizer.dpo.service import connected
 from nat.plugins.customizer.dpo.trainer import NeMoCustomizerTrainer
 from nat.plugins.customizer.dpo.trainer_adapter import NeMoCustomizerTrainerAdapter
 from nat.runs.journal import reading
@@ -31,7 +31,7 @@ async def trainer_of(server, tmp_path, passes=(), *, finetuning=None, **settings
         poll_interval_seconds=0.01,
     )
     async with AsyncExitStack() as stack:
-        adapter = NeMoCustomizerTrainerAdapter(config, service=await connect(config, stack))
+        adapter = NeMoCustomizerTrainerAdapter(config, service=await stack.enter_async_context(connected(config)))
         trainer = NeMoCustomizerTrainer(trainer_config=NeMoCustomizerTrainerConfig(**settings))
         await trainer.bind_components(ScriptedPairs(TrajectoryBuilderConfig(), passes), adapter)
         await trainer.initialize(FinetuneConfig(output_dir=tmp_path, **(finetuning or {})))
