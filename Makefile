@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[local,parquet,telemetry,tinker,dev]' $(EXAMPLES:%=--editable %)
 	touch $@
 
-.PHONY: install hashed audit demo real real-all test lint interop tinker-server tinker tinker-native ray frameworks toolkit agents trl trackers traces pictures customizer engines installs ui site site-test site-links torture conformance dist docs bench bench-test faults processors pins clean
+.PHONY: install hashed audit demo real real-all test lint interop tinker-server tinker tinker-native ray frameworks toolkit agents trl trackers traces pictures customizer engines installs ui site site-test site-links torture conformance dist docs bench bench-test faults pins clean
 install: .venv/.installed
 
 # The same, from files whose SHA-256 stands in .ci/hashes.txt; CI installs so, on CPython 3.11 and x86-64 Linux.
@@ -192,14 +192,6 @@ bench-test: install
 # Two planted faults at once: the first cause that a diagnosis names must be one of them, in all 105 pairs.
 faults: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m faults --numprocesses auto tests/e2e/test_diagnose.py
-
-# `deterministic` with the kernels that torch's libraries take on other processors: without AVX-512, and of another maker.
-REPEATABLE := tests/unit/backend/test_repeatable_families.py tests/unit/backend/test_fixed_shapes.py \
-	tests/unit/backend/inference/test_engine_deterministic.py tests/e2e/test_deterministic.py
-processors: install
-	for kernels in ONEDNN_MAX_CPU_ISA=DEFAULT MKL_CBWR=COMPATIBLE \
-		"MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2"; do \
-		env $$kernels OMP_NUM_THREADS=1 $(BIN)/pytest -m "" --numprocesses auto $(REPEATABLE) || exit 1; done
 
 # Take the newest release of everything in .venv, test with it, and pin what was tested. Then renew the other
 # environments one by one: `python -m conformance.environments --renew NAME`.

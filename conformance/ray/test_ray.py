@@ -103,7 +103,7 @@ def written(home: Path, **finetuning: Any) -> Path:
     """The configuration of a short run of the game."""
     config = yaml.safe_load((GAME / "configs" / "finetune.yml").read_text())
     config["imports"] = ["tic_tac_toe.register"]
-    config["llms"]["player"] |= {"model": str(GAME / "model"), "deterministic": True}
+    config["llms"]["player"] |= {"model": str(GAME / "model")}
     config["eval"]["general"]["dataset"]["file_path"] = str(GAME / "data" / "train.jsonl")
     config["trajectory_builders"]["games"]["examples_per_epoch"] = 6
     own = {"validation_dataset": str(GAME / "data" / "validation.jsonl"), "validation_interval": 2}

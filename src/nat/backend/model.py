@@ -11,7 +11,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from nat.backend.attention import HeadShape, PackedBatch, RowByRow, head_logits, hidden_states, packed_logits
-from nat.backend.fixed_shapes import FixedShapes
 from nat.backend.packed_linear import PackedLinears
 from nat.backend.tokenizer import ChatTokenizer
 
@@ -56,8 +55,6 @@ class LoadedModel:
     """peft's key of the adapter, if there is one."""
     plain: PlainPath | None = None
     """How the model is computed if it cannot take packed rows."""
-    shapes: FixedShapes | None = None
-    """In `deterministic`, what the sampler's keys are padded to."""
     no_graphs: list[str] = field(default_factory=list)
     """Why its decode steps are no CUDA graphs, once that was found; the adapters of a model share it."""
 

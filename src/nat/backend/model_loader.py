@@ -28,7 +28,6 @@ from transformers import (
 from nat.backend.checkpoint_folder import check_weights, read_state
 from nat.backend.decoder_parts import freeze_other_parts
 from nat.backend.devices import chosen_device, has_bfloat16
-from nat.backend.fixed_shapes import OTHER_MODE, check_device, fixed_shapes
 from nat.backend.four_bit import decode, quantize
 from nat.backend.kernel_check import check_against_cpu
 from nat.backend.lora import LoraSettings, add_adapter, check_patterns, lora_config
@@ -80,7 +79,6 @@ def load_model(
     verified: bool = False,
     chats: ChatOptions | None = None,
     plain_because: str | None = None,
-    deterministic: bool = False,
 ) -> LoadedModel:
     """Load a checkpoint directory and check that packed batches compute what the model computes.
 
@@ -89,8 +87,7 @@ def load_model(
     The weights of our own checkpoints and exports are compared with their checksums, unless the caller has just
     `verified` them. `chats` are checked before the weights are read. `auto` means a GPU if there is one, and bfloat16
     where the device multiplies it faster. With `load_in_4bit`, the linear weights are quantized, so only adapters can
-    be trained. `seed` initialises the adapter. `deterministic` needs a CPU and packed batches; there, `auto` means
-    float32.
+    be trained. `seed` initialises the adapter.
     """
     path = Path(path)
     if not verified:
@@ -100,9 +97,7 @@ def load_model(
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer = None if chats is None else load_tokenizer(path, sandbox, chats)
     where = chosen_device(device)
-    if deterministic:
-        check_device(where)
-    model = load_weights(path, _precision("float32" if deterministic and dtype == "auto" else dtype, where, path))
+    model = load_weights(path, _precision(dtype, where, path))
     if (named := hub_model(path)) is not None:
         model.name_or_path = named.name  # adapters name it as their base, so that they load on other machines
     if load_in_4bit:
@@ -115,13 +110,7 @@ def load_model(
     heads, plain = path_of(model, limit, plain_because)
     if where.type == "mps":
         check_against_cpu(heads, model.dtype, where)
-    if deterministic and plain is not None:
-        raise ModelNotSupported(
-            f"deterministic: {type(model).__name__} takes the plain path, because {plain.why}; there, the parts in "
-            "which a prompt is computed follow from what runs beside it",
-            hint=OTHER_MODE,
-        )
-    linears = sampler_linears(model, plain, deterministic=deterministic)  # before an adapter's layers are in the way
+    linears = sampler_linears(model, plain)  # before an adapter's layers are in the way
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -132,7 +121,6 @@ def load_model(
         heads=heads,
         linears=linears,
         plain=plain,
-        shapes=fixed_shapes(heads, model.dtype) if deterministic else None,
     )
 
 

@@ -52,12 +52,12 @@ def path_of(model: PreTrainedModel, limit: int, plain_because: str | None) -> tu
     return [], PlainPath(plain_because)
 
 
-def sampler_linears(model: PreTrainedModel, plain: PlainPath | None, *, deterministic: bool = False) -> PackedLinears:
+def sampler_linears(model: PreTrainedModel, plain: PlainPath | None) -> PackedLinears:
     """The linear layers as the sampler computes them; on the plain path transformers computes them as they are."""
     if plain is not None:
         return PackedLinears(nn.Module())
     wide = widen(model)
-    return PackedLinears(model, None if wide is None else wide.head, lean(model), deterministic=deterministic)
+    return PackedLinears(model, None if wide is None else wide.head, lean(model))
 
 
 def widen(model: PreTrainedModel) -> Widened | None:

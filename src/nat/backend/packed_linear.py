@@ -6,14 +6,13 @@ weights themselves.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
 
-from nat.backend.fixed_shapes import RepeatableLayers, with_enough_rows
 from nat.backend.lean_layers import LeanLayer, Siblings
 from nat.backend.memory import return_pages_if_short
 from nat.backend.products import (
@@ -23,7 +22,6 @@ from nat.backend.products import (
     has_onednn,
     onednn_has_bfloat16,
     onednn_is_faster,
-    usual_packer,
     with_mkl,
     with_onednn,
 )
@@ -45,19 +43,15 @@ class PackedLinears:
         model: nn.Module,
         wide: nn.Module | None = None,
         lean: Sequence[LeanLayer] = (),
-        *,
-        deterministic: bool = False,
     ) -> None:
         """Does nothing on other devices than a CPU, and for other precisions than float32 and bfloat16.
 
         The layer `wide` computes in float32, whatever its weights are in. While the weights are in use, each `lean`
-        layer computes in place of its own, and its siblings are one product. With `deterministic`, what computes a
-        layer depends neither on a time nor on the number of its tokens.
+        layer computes in place of its own, and its siblings are one product.
         """
         self.state = object()
         """Another one after copies were dropped: what was recorded reads memory that is free."""
         self._lean = lean
-        self._deterministic = deterministic
         self._merged: dict[Siblings, Product] = {}
         for layer in lean:
             layer.merged = self._merged
@@ -66,12 +60,10 @@ class PackedLinears:
         ]
         inside = {module for group in groups for module in group}
         groups += [(module,) for module in model.modules() if is_plain_linear(module) and module not in inside]
-        smallest = 0 if deterministic else SMALLEST_PACKED  # MKL's small products follow from the number of threads
         self._weights = [
-            _Weights(group, packer, deterministic=deterministic)
+            _Weights(group, packer)
             for group in groups
-            if _size(group) >= smallest
-            and (packer := _packer(group[0].weight, wide=group[0] is wide, deterministic=deterministic))
+            if _size(group) >= SMALLEST_PACKED and (packer := _packer(group[0].weight, wide=group[0] is wide))
         ]
 
     @contextmanager
@@ -89,8 +81,7 @@ class PackedLinears:
         for weights in stale:
             self._merged[weights.modules] = weights.pack()
         forwards = [pair for weights in self._weights for pair in weights.forwards]
-        layers = RepeatableLayers() if self._deterministic else nullcontext()
-        with exchanged([*forwards, *((layer.layer, layer.forward) for layer in self._lean)]), layers:
+        with exchanged([*forwards, *((layer.layer, layer.forward) for layer in self._lean)]):
             yield
 
     def forget(self) -> None:
@@ -106,12 +97,10 @@ class PackedLinears:
 class _Weights:
     """The weights of linear layers that take the same input, reordered as one."""
 
-    def __init__(self, modules: tuple[nn.Linear, ...], packer: Packer, *, deterministic: bool) -> None:
-        """Unless `deterministic`, many tokens may have another product, if that is faster."""
+    def __init__(self, modules: tuple[nn.Linear, ...], packer: Packer) -> None:
         self.modules = modules
         self.packer = packer
-        self._deterministic = deterministic
-        self._by_tokens = not deterministic and packer is with_onednn and modules[0].weight.dtype == torch.float32
+        self._by_tokens = packer is with_onednn and modules[0].weight.dtype == torch.float32
         self.forwards: Sequence[tuple[nn.Module, Product]] = ()
         """What each layer computes while they are in use; empty until they are reordered."""
         self._sources: list[int] = []
@@ -128,8 +117,6 @@ class _Weights:
         weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs if bias is not None]
         one = len(pairs) == 1
         product = self.packer(weights[0] if one else torch.cat(weights), torch.cat(biases) if biases else None)
-        if self._deterministic:
-            product = partial(with_enough_rows, product)
         if self._by_tokens and not onednn_is_faster():
             product = _by_tokens(product, pairs)
         self._sources = self._addresses()
@@ -217,11 +204,11 @@ def _size(modules: Sequence[nn.Linear]) -> int:
     return sum(module.weight.numel() for module in modules)
 
 
-def _packer(weight: Tensor, *, wide: bool, deterministic: bool) -> Packer | None:
+def _packer(weight: Tensor, *, wide: bool) -> Packer | None:
     if weight.device.type != "cpu" or weight.dtype not in {torch.float32, torch.bfloat16}:
         return None
     if weight.dtype == torch.float32:
-        return usual_packer() if deterministic else fastest_packer()
+        return fastest_packer()
     if wide:
         return _with_onednn_in_float32 if has_onednn() else None
     return with_onednn if onednn_has_bfloat16() else None

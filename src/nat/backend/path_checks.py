@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from nat.backend.decoder_parts import decoder
-from nat.backend.fixed_shapes import OTHER_MODE
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.plain import cache_of, forward
 from nat.backend.model import Continues, LoadedModel
@@ -29,7 +28,7 @@ from nat.backend.packed_linear import PackedLinears
 from nat.backend.training.batch import Row
 from nat.backend.training.loss import joined
 from nat.backend.training.micro_batch import make_micro_batch
-from nat.backend.training.mismatch import endings, served_logprobs
+from nat.backend.training.mismatch import served_logprobs
 from nat.errors import ModelCodeStopped, ModelNotSupported
 
 logger = logging.getLogger(__name__)
@@ -40,8 +39,6 @@ _DECODED = 3
 """Tokens of each row that are decoded, one by one."""
 _MEASURED = 8, 40
 """Tokens of two rows whose caches are measured."""
-_BITS, _PARTS = (70, 260), (2, 16)
-"""Tokens of further rows that are compared to the bit, and of how many of them are decoded, alone and beside others."""
 _ALIKE, _ROUNDED = 4, 1e-4
 """A cache that continues chunks differs by no more than this factor from one that continues tokens, or by rounding. One
 that forgets what came before is off by some 0.1, which in bfloat16 rounding alone might explain."""
@@ -53,8 +50,6 @@ def load_checked_model(path: Path | str, *, plain_because: str | None = None, **
     If they do with rows computed one by one alone, the model takes that plain path. Warnings tell what is to be known.
     """
     loaded = proven(lambda why: load_model(path, **options, plain_because=plain_because or why))
-    if loaded.shapes is not None:
-        check_repeatable(loaded)
     for notice in notices_of(loaded):
         logger.warning("%s", notice)
     return loaded
@@ -149,22 +144,6 @@ def check_paths(loaded: LoadedModel) -> float:
             hint=OTHER_KIND,
         )
     return difference
-
-
-@torch.no_grad()
-def check_repeatable(loaded: LoadedModel) -> None:
-    """Refuse `deterministic` unless rows alone, and all of them side by side in other parts, have the same bits."""
-    ids = probe_rows(loaded.model, *(min(length, loaded.max_seq_length) for length in _BITS))
-    rows = endings(_rows_of(ids), max(_PARTS))
-    alone = {index: logprobs for row in rows for index, logprobs in served_logprobs(loaded, [row], _PARTS[0]).items()}
-    beside = served_logprobs(loaded, rows, _PARTS[1])
-    loaded.linears.forget()
-    if not all(torch.equal(alone[row.index], beside[row.index]) for row in rows):
-        raise ModelNotSupported(
-            f"deterministic: {type(loaded.model).__name__} gives other bits for a row alone than beside others, on "
-            f"this processor with {torch.get_num_threads()} threads",
-            hint=f"try another dtype or `threads: 1`, or {OTHER_MODE}",
-        )
 
 
 def _rows_of(ids: Sequence[list[int]]) -> list[Row]:

@@ -23,7 +23,6 @@ import torch
 
 from nat.backend.cores import FreeCores
 from nat.backend.ended_thread import in_ended_thread
-from nat.backend.fixed_shapes import repeat_sums
 from nat.backend.forecast import Forecaster, check_capacity
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.worker import Worker
@@ -68,8 +67,6 @@ def serve(options: ServeOptions) -> None:
     """Serve until the process is stopped."""
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    if options.deterministic:
-        repeat_sums()
     with ExitStack() as stack:
         stack.enter_context(signals_raised())
         if options.exit_with_parent:
@@ -169,7 +166,7 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
             yield opened(options, vllm, jobs, sampler=vllm_place(vllm.places))
         else:
             limits = EngineLimits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, loaded.device)
-            cores = FreeCores(torch.get_num_threads(), fixed=options.threads is not None or options.deterministic)
+            cores = FreeCores(torch.get_num_threads(), fixed=options.threads is not None)
             worker = Worker(Engine(loaded, policy_version=version, limits=limits), free_threads=cores.threads)
             jobs = _jobs(options, worker, checkpoints, found, probe=OWN_PROBE)
             stack.callback((worker if jobs is None else jobs).close)
@@ -233,7 +230,6 @@ def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
             load_in_4bit=options.load_in_4bit,
             max_seq_length=options.max_seq_length,
             seed=options.seed,
-            deterministic=options.deterministic,
             verified=resumed is not None,
             chats=ChatOptions(
                 options.chat_template_kwargs,
@@ -269,7 +265,6 @@ def _jobs(
                 dtype=options.dtype,
                 device=options.device,
                 max_seq_length=longest,
-                deterministic=options.deterministic,
             ).model
         ),
     )

@@ -61,11 +61,6 @@ class LLMBaseConfig(TypedBaseModel):
         return USUAL_CONCURRENCY
 
     @property
-    def repeats_bits(self) -> bool:
-        """Whether an answer's log probabilities are promised to the bit, whatever else the server does."""
-        return False
-
-    @property
     def waits_for_updates(self) -> bool:
         """Whether no request is answered while the weights are trained, so that nothing can be played meanwhile."""
         return False

@@ -1,6 +1,5 @@
 """What a run depends on, so that it goes on only with the same: configuration, data, model, code, versions."""
 
-import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -77,9 +76,6 @@ def identity_of(plan: Plan) -> RunIdentity:
     for key, path in _leaves(plan.config).items():
         if isinstance(path, Path) and path.exists() and not _may_change(key, MAY_CHANGE):
             found[f"{_CONTENT}{key}"] = files_digest(path)
-    for name, llm in plan.config.llms.items():
-        if llm.repeats_bits:  # its sums follow from their number
-            found[f"threads of llms.{name}"] = str(getattr(llm, "threads", None) or os.cpu_count())
     found |= {f"code of {name}": files_digest(path, "*.py") for name, path in _sources(plan.config).items()}
     for package in _PACKAGES:
         try:

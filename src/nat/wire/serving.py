@@ -172,9 +172,6 @@ class BackendOptions(BaseModel):
     with one; default: the tokenizer's, else found in the chat template."""
     seed: int = 0
     """Seed of the adapters' initial weights."""
-    deterministic: bool = False
-    """Give each token the same log probability, to the bit, whatever is sampled beside it, so that a run is repeated
-    exactly on machines of the same kind; on CPUs, with engine embedded. It is slower, and `auto` means float32."""
     save_every: NumberOrAuto = 1
     """Updates between checkpoints; one is also written at the end. `auto`: as few as keep checkpoints of more than a
     second to a tenth of the time; then a kill can lose a completed update."""
@@ -241,8 +238,6 @@ class ServeOptions(BackendOptions):
         if self.load_in_4bit and self.lora_rank is None:
             raise ValueError("load_in_4bit: weights of four bits cannot be trained; set lora_rank, or leave it out")
         check_engine(self, load_in_4bit=self.load_in_4bit)
-        if self.deterministic and self.switch:
-            raise ValueError(f"deterministic: no effect with {self.switch}; leave it out")
         return self
 
     @property
@@ -311,10 +306,6 @@ def check_engine(options: BackendOptions, *, load_in_4bit: bool) -> None:
     if options.vllm_url is not None and "@" in options.vllm_url:
         raise ValueError("vllm_url has a login; leave it out, and set vllm_api_key")
     _check_several(options, options.vllm_urls)
-    if options.deterministic and options.engine != "embedded":
-        raise ValueError("deterministic: vLLM's batches are its own, and their bits are not promised; leave it out")
-    if options.deterministic and options.device not in {"auto", "cpu"}:
-        raise ValueError(f"deterministic: not on {options.device}, where sums depend on the batch; set device to cpu")
     if load_in_4bit and options.engine != "embedded":
         raise ValueError(
             "load_in_4bit: vLLM would sample from the base weights before they are rounded to four bits, and disagree "

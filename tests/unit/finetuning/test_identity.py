@@ -187,10 +187,10 @@ async def test_weights_are_compared_in_pieces(begun, tmp_path):
 
 
 async def test_a_local_model_is_compared_by_its_files(begun, tmp_path):
-    """Its folder may be elsewhere; with other weights it is another model, and with other threads it has other bits."""
+    """Its folder may be elsewhere; with other weights it is another model."""
     config, first, second = begun.project.config, tmp_path / "first", tmp_path / "second"
     shutil.copytree(MODEL, first)
-    config["llms"]["other"] = {"_type": "local", "model": str(first), "threads": 2, "deterministic": True}
+    config["llms"]["other"] = {"_type": "local", "model": str(first)}
     held_out = str(begun.project.held_out)
     plan = await resolve(begun.project.given(validation_dataset=held_out))
     (tmp_path / "again").mkdir()
@@ -203,7 +203,5 @@ async def test_a_local_model_is_compared_by_its_files(begun, tmp_path):
         with (second / "model.safetensors").open("r+b") as weights:
             weights.seek(-1, 2)
             weights.write(b"\x01")
-        config["llms"]["other"] |= {"threads": 1}
         seen = await moved.differences(validation_dataset=held_out)
         assert "content of llms.other.model: it has changed" in seen
-        assert "threads of llms.other: 2, now 1" in seen

@@ -31,14 +31,13 @@ class StepBatch:
     """
 
     def __init__(self, cache: SlotCache, decoding: list[Chunk], prefill: list[Chunk], device: torch.device) -> None:
-        """If the cache has `shapes`, a token's numbers do not depend on other chunks; then no chunk may have a node."""
         self.cache = cache
         self._decoding = decoding
-        self._shapes = shapes = cache.shapes
-        continuing = [c for c in prefill if (c.start > 0 or shapes is not None) and c.node is None]
-        buckets = [[c] for c in continuing] if shapes is not None else _alike(continuing)
+        continuing = [c for c in prefill if c.start > 0 and c.node is None]
+        alike = similar((len(c.token_ids), c.end) for c in continuing)
+        buckets = [[continuing[i] for i in indices] for indices in alike]
         continued = [c for bucket in buckets for c in bucket]
-        fresh = [c for c in prefill if c.start == 0 and c.node is None] if shapes is None else []
+        fresh = [c for c in prefill if c.start == 0 and c.node is None]
         shared = sorted((c for c in prefill if c.node is not None), key=lambda c: c.start)
         chunks = [*decoding, *continued, *fresh, *shared]
         sizes = [len(c.token_ids) for c in chunks]
@@ -46,7 +45,7 @@ class StepBatch:
         in_slots = chunks[: len(chunks) - len(shared)]
         if in_slots:
             longest = max(c.cell + len(c.token_ids) for c in in_slots)
-            cache.reserve(1 + max(c.slot for c in in_slots), self._num_keys(longest, device))
+            cache.reserve(1 + max(c.slot for c in in_slots), planned_length(longest, device))
         self._in_slots = sum(sizes[: len(in_slots)])
         self.table_4T = _table(chunks).to(device)
         self.token_ids_T, self.position_ids_T, slots_T, cells_T = self.table_4T
@@ -60,10 +59,10 @@ class StepBatch:
         self._shared = [
             (c.slot, end - len(c.token_ids), end) for c, end in zip(shared, ends[len(in_slots) :], strict=True)
         ]
-        self._continued: list[_Continued | _OneByOne] = []
-        kind, at = _Continued if shapes is None else _OneByOne, len(decoding)
+        self._continued: list[_Continued] = []
+        at = len(decoding)
         for bucket in buckets:
-            self._continued.append(kind(bucket, at, device, self._num_keys(max(c.end for c in bucket), device)))
+            self._continued.append(_Continued(bucket, at, device))
             at += sum(len(c.token_ids) for c in bucket)
         beginning = [*fresh, *(c for c in shared if c.start == 0)]
         self._fresh = PackedRows.of([c.token_ids for c in beginning], device) if beginning else None
@@ -75,9 +74,9 @@ class StepBatch:
                 self._after_nodes.append(AfterNodes(c, at, device))
                 at += len(c.token_ids)
         longest = max((c.cell + 1 for c in decoding), default=0)
-        self.longest = self._num_keys(longest, device) if decoding else 0
+        self.longest = planned_length(longest, device) if decoding else 0
         """Keys that each decoding sequence reads."""
-        self._sees_all = len(decoding) == 1 and self.longest == longest and shapes is None
+        self._sees_all = len(decoding) == 1 and self.longest == longest
         """One sequence sees all keys but those outside of a window."""
         self._masks: dict[Window, Tensor | None] = {}
         self._reads_nodes = any(c.node is not None for c in decoding)
@@ -142,14 +141,11 @@ class StepBatch:
             if window not in self._spans:
                 self._spans[window] = Spans(self._decoding, window, query_HBD.device)
             out = self._spans[window].attend(layer, query_BGRD, *own, mask=mask, scale=scale)
-        elif self._shapes is None and _many_in_bfloat16(own[0]):
+        elif _many_in_bfloat16(own[0]):
             out = _by_products(query_BGRD, *own, mask, scale)
         else:
             out = F.scaled_dot_product_attention(query_BGRD, *own, attn_mask=mask, scale=scale)
         return out.reshape(batch, -1, values.shape[-1])
-
-    def _num_keys(self, length: int, device: torch.device) -> int:
-        return planned_length(length, device) if self._shapes is None else self._shapes.keys(length)
 
     def _decode_mask(self, window: Window, dtype: torch.dtype) -> Tensor | None:
         """Additive mask [B, 1, 1, L], made once per step and window; None if each sequence sees all keys."""
@@ -160,47 +156,20 @@ class StepBatch:
         return self._masks[window]
 
 
-def _alike(chunks: Sequence[Chunk]) -> list[list[Chunk]]:
-    """The chunks by similar numbers of tokens and of keys."""
-    return [[chunks[i] for i in alike] for alike in similar((len(c.token_ids), c.end) for c in chunks)]
-
-
 class _Continued:
     """Chunks of similar size whose sequences have earlier tokens in the cache."""
 
-    def __init__(self, chunks: Sequence[Chunk], start: int, device: torch.device, num_keys: int) -> None:
+    def __init__(self, chunks: Sequence[Chunk], start: int, device: torch.device) -> None:
         """`start` is the packed index of their first token."""
         tokens = np.arange(start, start + sum(len(chunk.token_ids) for chunk in chunks))
         self._queries = PaddedQueries(tokens, [(chunk.start, chunk.end) for chunk in chunks], device)
         self._slots = torch.tensor([chunk.slot for chunk in chunks], device=device)
-        self._length = num_keys
+        self._length = planned_length(max(chunk.end for chunk in chunks), device)
 
     def attend(self, query_HTD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: Window) -> Tensor:
         """Attention output of the chunks' tokens; keys and values are those of all slots."""
         key, value = (x[:, :, : self._length].index_select(0, self._slots) for x in (keys, values))
         return self._queries.attend(query_HTD.transpose(0, 1), key, value, scale=scale, window=window)
-
-
-class _OneByOne:
-    """A chunk with all its sequence in a slot, whose tokens attend as in decoding: in products of the same shape."""
-
-    def __init__(self, chunks: Sequence[Chunk], start: int, device: torch.device, num_keys: int) -> None:
-        """`start` is the packed index of the first token of the only chunk."""
-        [chunk] = chunks
-        self._tokens, self._slot, self._length = slice(start, start + len(chunk.token_ids)), chunk.slot, num_keys
-        self._positions_T = torch.arange(chunk.start, chunk.end, device=device)
-        self._masks: dict[Window, Tensor] = {}
-
-    def attend(self, query_HTD: Tensor, keys: Tensor, values: Tensor, scale: float | None, window: Window) -> Tensor:
-        """Attention output of the chunk's tokens; keys and values are those of all slots."""
-        if window not in self._masks:
-            self._masks[window] = _mask(self._positions_T, self._length, window, query_HTD.dtype)
-        key, value = (
-            x[self._slot, :, : self._length].expand(len(self._positions_T), -1, -1, -1) for x in (keys, values)
-        )
-        query_TGRD = _of_groups(query_HTD[:, self._tokens], keys.shape[1])
-        out = F.scaled_dot_product_attention(query_TGRD, key, value, attn_mask=self._masks[window], scale=scale)
-        return out.reshape(len(query_TGRD), -1, value.shape[-1])
 
 
 def _of_groups(query_HTD: Tensor, groups: int) -> Tensor:

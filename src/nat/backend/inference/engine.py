@@ -100,7 +100,7 @@ class Engine:
             max_scored_tokens=max(1, MAX_LOGITS // loaded.vocab_size),
         )
         self._cache = slots_of(loaded, limits.max_num_seqs)
-        self._graphs = DecodeGraphs(loaded, limits.max_num_seqs) if limits.graphs and loaded.shapes is None else None
+        self._graphs = DecodeGraphs(loaded, limits.max_num_seqs) if limits.graphs else None
         self._prefixes = PrefixCache(limits.prefix_cache_bytes)
         self._short = short
         """Longer prompts are computed into the prefix cache; decoding copies what they do not share to their slots."""
@@ -342,7 +342,7 @@ def _short_tokens(loaded: LoadedModel, wanted: int | None) -> int:
 
     On the plain path, nothing is anywhere else than in slots; nor is it where a token's bits may not depend on others.
     """
-    if loaded.plain is not None or loaded.shapes is not None:
+    if loaded.plain is not None:
         return loaded.max_seq_length
     if wanted:
         return wanted

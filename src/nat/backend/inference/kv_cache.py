@@ -5,18 +5,15 @@ The tensors grow in slots and in length as needed. Shapes: S slots, G key/value 
 
 from torch import Tensor
 
-from nat.backend.fixed_shapes import FixedShapes
-
 _LENGTH_STEP = 64
 
 
 class SlotCache:
     """Keys and values of all slots; each layer is allocated when the model first passes its keys and values."""
 
-    def __init__(self, max_slots: int | None = None, shapes: FixedShapes | None = None) -> None:
-        """Grows to `max_slots` and no further; None: as far as asked. With `shapes`, steps compute in these."""
+    def __init__(self, max_slots: int | None = None) -> None:
+        """Grows to `max_slots` and no further; None: as far as asked."""
         self._max_slots = max_slots
-        self.shapes = shapes
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
         self._slots = 0
         self._length = 0
@@ -28,8 +25,6 @@ class SlotCache:
 
         The tensors grow by half at least. As they grow, they shrink in the other direction if less than half is needed.
         """
-        if self.shapes is not None:
-            length = self.shapes.keys(length)
         if slots <= self._slots and length <= self._length:
             return
         most = self._max_slots or self._slots + slots

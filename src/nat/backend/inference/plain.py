@@ -104,7 +104,7 @@ class PlainBatch:
 
 def slots_of(loaded: LoadedModel, max_slots: int | None = None) -> SlotCache | PlainSlots:
     """Empty slots of the kind that the model needs."""
-    return SlotCache(max_slots, loaded.shapes) if loaded.plain is None else PlainSlots(loaded.plain.continues)
+    return SlotCache(max_slots) if loaded.plain is None else PlainSlots(loaded.plain.continues)
 
 
 def batch_of(

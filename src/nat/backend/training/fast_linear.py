@@ -11,15 +11,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nat.backend.packed_linear import is_plain_linear
-from nat.backend.products import has_onednn, onednn_is_faster, onednn_product
+from nat.backend.products import onednn_is_faster, onednn_product
 from nat.sizing.rules import SMALLEST_PACKED
 
 
-def use_fastest_products(model: nn.Module, *, deterministic: bool = False) -> None:
-    """Have the linear layers of a model compute with the products that are faster on this machine.
-
-    With `deterministic`, no trial is made: oneDNN's are used where there are some.
-    """
+def use_fastest_products(model: nn.Module) -> None:
+    """Have the linear layers of a model compute with the products that are faster on this machine."""
     layers = [
         module
         for module in model.modules()
@@ -28,7 +25,7 @@ def use_fastest_products(model: nn.Module, *, deterministic: bool = False) -> No
         and module.weight.dtype == torch.float32
         and module.weight.numel() >= SMALLEST_PACKED
     ]
-    if layers and (has_onednn() if deterministic else onednn_is_faster()):
+    if layers and onednn_is_faster():
         for layer in layers:
             vars(layer)["forward"] = partial(_forward, layer)
 

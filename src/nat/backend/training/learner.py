@@ -121,7 +121,7 @@ class Learner:
     def __init__(self, policy: LoadedModel, reference: Reference, probe: Probe = OWN_PROBE) -> None:
         self._policy = policy
         self.reference = reference
-        use_fastest_products(policy.model, deterministic=policy.shapes is not None)
+        use_fastest_products(policy.model)
         self.optimizer = MasterAdamW(policy.trainable_parameters())
         self._passes = Passes(policy)
         self._agreement = Agreement(policy, probe, self._passes.score)

@@ -138,10 +138,6 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
         return self.max_num_seqs
 
     @property
-    def repeats_bits(self) -> bool:
-        return self.deterministic
-
-    @property
     def waits_for_updates(self) -> bool:
         return self.engine == "embedded"
 

@@ -95,16 +95,6 @@ def test_four_bits_are_refused_with_vllm():
         LocalModelConfig(model=Path("m"), engine="vllm", lora={"load_in_4bit": True})
 
 
-@pytest.mark.parametrize(
-    ("given", "message"), [({"engine": "vllm"}, "vLLM's batches"), ({"device": "cuda:1"}, "set device to cpu")]
-)
-def test_equal_bits_are_promised_on_cpus_only(given, message):
-    """The message says why, and what to do."""
-    with pytest.raises(ValidationError, match=f"deterministic: .*{message}"):
-        LocalModelConfig(model=Path("m"), deterministic=True, **given)
-    assert options_of(deterministic=True).deterministic
-
-
 @pytest.mark.parametrize("given", [{}, {"engine": "vllm"}, {"engine": "vllm", "vllm_url": "http://127.0.0.1:1"}])
 def test_a_resolved_block_is_valid(given):
     """`config.resolved.yaml` has every key; those without effect have their defaults."""
