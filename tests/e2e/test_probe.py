@@ -5,7 +5,6 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import contextmanager
-from random import Random
 
 import pytest
 
@@ -21,7 +20,6 @@ from nat.builder.evaluator import EvaluatorInfo
 from nat.cli.main import exit_code
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBaseConfig
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
-from nat.finetuning.dry_run import dry_run
 from nat.registry.decorators import register_evaluator
 from nat.runs.records import Phase
 
@@ -69,6 +67,7 @@ def project_with(tmp_path, site, score: Score, agent: Agent = answer_at_once, **
     project.config["llms"]["student"] |= {"api_key": KEY, "max_tokens": 440, **llm}
     project.config["eval"]["evaluators"]["match"] = {"_type": "test_score"}
     project.config["eval"]["general"]["max_concurrency"] = 32
+    project.config["trajectory_builders"]["builder"]["num_generations"] = 4
     rows = [{"id": f"{n}", "question": f"q{n}", "answer": f"answer {n}"} for n in range(6)]
     project.dataset.write_text(json.dumps(rows))
     with project.registered():
@@ -83,7 +82,7 @@ def project_with(tmp_path, site, score: Score, agent: Agent = answer_at_once, **
 async def probed(project: FinetuningProject, capsys, *arguments: str) -> tuple[int, dict]:
     """The exit code and the report; the page is printed in a second call, by its own test."""
     path = project.given().config_file
-    command = ["--log-level", "error", "probe", "--config_file", str(path), "--generations", "4", "--json", *arguments]
+    command = ["--log-level", "error", "probe", "--config_file", str(path), "--json", *arguments]
     code = await asyncio.to_thread(exit_code, command)
     return code, json.loads(capsys.readouterr().out)
 
@@ -107,68 +106,37 @@ def steady(item: EvalInputItem) -> float:
     return 0.5
 
 
-def chance() -> Score:
-    rng = Random(3)
-    return lambda _item: rng.random()
-
-
 async def test_healthy_examples(tmp_path, site, capsys):
     """Groups that differ are a signal; nothing is written and nothing is trained."""
     with project_with(tmp_path, site, odd) as project:
         code, report = await probed(project, capsys)
-    assert (code, report["signal"], report["findings"]) == (0, "signal", [])
-    assert report["measured"]["num_rollouts"] == 24
-    assert not project.output_dir.exists()
+    assert (code, report["has_signal"], report["findings"]) == (0, True, [])
+    assert report["num_rollouts"] == 24
+    assert list(project.output_dir.rglob("*")) == []
     assert not project.adapter.submitted
 
 
 @pytest.mark.parametrize(
     ("score", "cause"),
-    [
-        (wrong, "too_hard"),
-        (not_another, "too_easy"),
-        (steady, "constant_score"),
-        (chance(), "independent_score"),
-    ],
-    ids=["too hard", "too easy", "constant", "noisy"],
+    [(wrong, "too_hard"), (not_another, "too_easy"), (steady, "constant_score")],
+    ids=["too hard", "too easy", "constant"],
 )
 async def test_each_situation_is_told_from_the_others(tmp_path, site, capsys, score, cause):
-    """Without a signal the first finding has the cause, and the exit code is 1."""
+    """Without a signal a finding has the cause, and the exit code is 1."""
     with project_with(tmp_path, site, score) as project:
         code, report = await probed(project, capsys)
-    assert (code, report["signal"], report["findings"][0]["cause"]) == (1, "no signal", cause)
+    assert (code, report["has_signal"]) == (1, False)
+    assert cause in [finding["cause"] for finding in report["findings"]]
 
 
 async def test_truncation(tmp_path, site, capsys):
     """A limit of four tokens cuts nearly all answers off; that is the first cause."""
     with project_with(tmp_path, site, wrong, max_tokens=4) as project:
         code, report = await probed(project, capsys)
-    assert (code, report["signal"]) == (1, "no signal")
+    assert (code, report["has_signal"]) == (1, False)
+    assert report["truncated"] > 0.9
     assert report["findings"][0]["cause"] == "truncation"
     assert "max_tokens" in report["findings"][0]["remedy"]
-    assert report["measured"]["longest_answer"] == 4
-
-
-async def test_a_workflow_that_raises(tmp_path, site, capsys):
-    """Failed rollouts are counted by cause, not scored; a run would end, so the probe says why."""
-
-    async def broken(question, ask):
-        raise RuntimeError("no such tool: calculator")
-
-    with project_with(tmp_path, site, odd, broken) as project:
-        code, report = await probed(project, capsys)
-    assert (code, report["signal"], report["findings"][0]["cause"]) == (1, "no signal", "rollouts_lost")
-    assert "RuntimeError: no such tool: calculator" in report["findings"][0]["seen"]
-    assert report["measured"]["left_out"] == {"the workflow raised an error": 8}
-
-
-async def test_calls_of_another_function(tmp_path, site, capsys):
-    """Calls outside the target functions cannot be trained on; the finding has the names that were seen."""
-    with project_with(tmp_path, site, odd) as project:
-        project.finetuning["target_functions"] = ["plannr"]
-        code, report = await probed(project, capsys)
-    assert (code, report["signal"]) == (1, "no signal")
-    assert "target_functions: plannr; LLM calls came from: <workflow> (8 calls)" in report["findings"][0]["seen"]
 
 
 async def test_a_few_failures_are_a_finding(tmp_path, site, capsys):
@@ -182,33 +150,19 @@ async def test_a_few_failures_are_a_finding(tmp_path, site, capsys):
 
     with project_with(tmp_path, site, odd, shaky) as project:
         code, report = await probed(project, capsys)
-    assert (code, report["signal"]) == (0, "signal")
+    assert (code, report["has_signal"]) == (0, True)
     assert [finding["cause"] for finding in report["findings"]] == ["rollouts_failed"]
-    assert report["measured"]["left_out"] == {"the workflow raised an error": 6}
+    assert report["left_out"] == {"the workflow raised an error": 6}
 
 
 async def test_the_rollouts_are_those_of_the_first_epoch(tmp_path, site, capsys):
-    """A run with as many generations plays the same answers, with the same seeds and rewards."""
+    """A run plays the same answers, with the same seeds and rewards."""
     file = tmp_path / "probe.json"
     with project_with(tmp_path, site, odd) as project:
         await probed(project, capsys, "--output", str(file))
-        project.config["trajectory_builders"]["builder"]["num_generations"] = 4
         project.finetuning["num_epochs"] = 1
         await project.run()
     with project.journal() as journal:
         trained = {(r.example_id, r.generation, r.seed, r.output, r.reward) for r in journal.rollouts(Phase.TRAIN, 0)}
     fields = ("example_id", "generation", "seed", "output", "reward")
     assert {tuple(map(r.get, fields)) for r in json.loads(file.read_text())["rollouts"]} == trained
-
-
-async def test_the_next_plan_knows_the_rollouts(tmp_path, site, capsys):
-    """The plan of the same file has the lengths and seconds that the probe has seen, and proposes the same values."""
-    with project_with(tmp_path, site, odd) as project:
-        project.config["trainer_adapters"]["adapter"]["llm"] = "student"
-        _, report = await probed(project, capsys)
-        plan = await dry_run(project.given())
-    assert (plan.load.rollouts, plan.load.seconds) == (24, report["pace"])
-    assert plan.load.sampled_tokens == pytest.approx(report["measured"]["metrics"]["rollout/completion_tokens"])
-    assert [each["settings"] for each in report["proposals"]] == [each.settings for each in plan.proposals]
-    cut_off = report["measured"]["metrics"]["rollout/truncated"] > 0.05
-    assert (plan.load.longest_answer is None) == cut_off

@@ -13,7 +13,6 @@ from nat.config.sources import deep_merge, parse_yaml
 from nat.data_models.evaluate_runtime import EvaluationRunConfig
 from nat.errors import NoLearningSignal, NoTrajectories
 from nat.eval.evaluate import EvaluationRun
-from nat.finetuning.probe.run import ProbeOptions, probe
 from nat.runs.records import Phase, Verdict
 
 
@@ -125,17 +124,6 @@ async def test_a_judge_that_fails_leaves_its_groups_out(tmp_path):
         with project.registered(), pytest.raises(NoTrajectories, match="no valid scores in two replies") as raised:
             await project.run()
     assert "Let another model judge" in str(raised.value)
-
-
-async def test_the_probe_judges_again_without_its_memory(served):
-    """A second scoring is a new judgement, so that the judge's noise can be seen."""
-    project, servers = served
-    servers.judge = ScriptedJudge(Faults(noise=0.2), Random(0))
-    result = await probe(project.given(), ProbeOptions(examples=2, generations=4, rescores=2))
-    assert result.report.measured.num_rollouts == 8
-    assert len(servers.judged) >= 2 * 3
-    assert result.report.measured.noise is not None
-    assert result.report.measured.noise.deviation > 0
 
 
 async def test_an_evaluation_compares_its_repetitions(served):

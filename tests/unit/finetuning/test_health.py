@@ -10,7 +10,7 @@ from fakes.openai_server import OpenAIServer
 from nat.data_models.evaluate_runtime import EvaluationRunConfig
 from nat.errors import BackendUnreachable
 from nat.eval.evaluate import EvaluationRun
-from nat.finetuning.probe.run import ProbeOptions, probe
+from nat.finetuning.probe import probe
 from nat.rollout import server_watch
 from nat.runs.records import RunState
 
@@ -56,7 +56,7 @@ async def evaluated(given):
 
 
 async def probed(given):
-    await probe(given, ProbeOptions())
+    await probe(given)
 
 
 @pytest.mark.parametrize("external", [False, True], ids=["own process", "external server"])

@@ -4,7 +4,7 @@ from nat.config.sources import parse_yaml
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.errors import ConfigError
 from nat.finetuning.plan import resolve
-from nat.finetuning.probe.run import ProbeOptions, probe
+from nat.finetuning.probe import probe
 from nat.project.new_project import SHARED
 
 MODEL = "examples/tic_tac_toe/model"
@@ -60,5 +60,5 @@ async def test_a_run_without_its_components_is_refused_once(tmp_path):
     assert [found.partition(":")[0] for found in caught.value.findings] == ["finetuning.trainer_adapter"]
     given = FinetuneRunConfig(config_file=tmp_path / "config.yml", override=(remote,))
     with pytest.raises(ConfigError) as of_probe:
-        await probe(given, ProbeOptions())
+        await probe(given)
     assert of_probe.value.findings == caught.value.findings

@@ -191,20 +191,17 @@ def override_options(command: Command) -> Command:
     return override_option(import_option(merged))
 
 
-def rollout_options(command: Command, *, config_file: Callable[[Command], Command] = config_file_option) -> Command:
+def playing_options(command: Command, *, config_file: Callable[[Command], Command] = config_file_option) -> Command:
     """The options of every command that plays a dataset."""
-    options = (
-        config_file,
-        _dataset_option,
-        _result_json_path_option,
-        _endpoint_option,
-        _endpoint_timeout_option,
-        override_options,
-        json_option,
-    )
+    options = (config_file, _dataset_option, _endpoint_option, _endpoint_timeout_option, override_options, json_option)
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def rollout_options(command: Command, *, config_file: Callable[[Command], Command] = config_file_option) -> Command:
+    """The same, and where the answer stands in the workflow's output."""
+    return playing_options(_result_json_path_option(command), config_file=config_file)
 
 
 def address_options(*, host: str, port: int) -> Callable[[Command], Command]:

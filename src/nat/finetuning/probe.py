@@ -1,0 +1,264 @@
+"""Play the first epoch with the untrained model, train nothing, and say what it shows."""
+
+import logging
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig
+from nat.data_models.rollout_failure import FailureCount
+from nat.errors import ANY_FAILURE, ConfigError, RunFailed, describe_error
+from nat.finetuning import guards
+from nat.finetuning.diagnosis.catalogue import diagnosis_of
+from nat.finetuning.diagnosis.conditions_of_rollouts import OF_ANSWERS, OF_ROLLOUTS
+from nat.finetuning.diagnosis.conditions_of_scores import OF_SCORES
+from nat.finetuning.diagnosis.facts import Facts
+from nat.finetuning.diagnosis.window import Window, share_of_equal
+from nat.finetuning.epoch import PlayedEpoch, epoch_record
+from nat.finetuning.events import Observer, RolloutsBegun, StepBegun
+from nat.finetuning.health import check_health, dead_server
+from nat.finetuning.interfaces.finetuning_runner import Trainer
+from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
+from nat.finetuning.plan import Plan, resolve
+from nat.finetuning.run_context import Stopwatch, utc_now
+from nat.finetuning.runtime import LOADING, build_components
+from nat.finetuning.stage import Stage, playing_stage
+from nat.finetuning.trajectories.groups import records_of
+from nat.finetuning.trajectory_builder import EvalTrajectoryBuilderConfig
+from nat.finetuning.workflow_sessions import observed_rollouts, opened_remote, training_session
+from nat.rollout.server_watch import watched_servers
+from nat.rollout.session import in_pass, using_session
+from nat.runs.records import EpochRecord, Finding, Phase
+from nat.runs.rollouts import RolloutRecord, tally
+from nat.secrets import redacted_logs
+from nat.wire.training import Compares
+
+logger = logging.getLogger(__name__)
+
+RUN_ID = "probe"
+BEFORE_UPDATES = (*OF_ROLLOUTS, *OF_ANSWERS, *OF_SCORES)
+"""The conditions that can be judged without an update."""
+_FILE = "nat probe --output FILE"
+_WORDING = {
+    "nat runs show latest --epoch 1 --worst 1": _FILE,
+    "the run's failures.txt": f"the file of `{_FILE}`",
+    "failures.txt": f"the file of `{_FILE}`",
+}
+"""A probe has no folder."""
+_CONFIDENCE = 1.96
+"""Standard deviations of a 95 % interval."""
+
+
+class ProbeReport(BaseModel):
+    """What an untrained epoch has shown."""
+
+    model_config = ConfigDict(frozen=True)
+
+    config_file: str
+    llms: dict[str, str]
+    """Each LLM's key and where it is served."""
+    reward: str | None
+    """The evaluator."""
+    num_examples: int
+    """Examples in the dataset."""
+    num_rollouts: int
+    seconds: float
+    """Of the rollouts."""
+    left_out: dict[str, int]
+    """Rollouts that training could not use, by cause."""
+    failures: list[FailureCount]
+    mean_score: float | None = None
+    """Of the rollouts that training could use; None without one."""
+    lowest: float | None = None
+    highest: float | None = None
+    truncated: float
+    """Share of the rollouts in which an answer hit its token limit."""
+    num_groups: int = 0
+    """Examples with a rollout that training could use."""
+    num_differing: int = 0
+    """Of these, the ones whose rollouts differ in reward."""
+    interval: tuple[float, float] | None = None
+    """95 % interval of the share of groups with a difference; None without groups."""
+    stops: str | None = None
+    """Why a run would end after these rollouts."""
+    has_signal: bool
+    """Whether an update would have something to learn from."""
+    findings: list[Finding]
+    """The likeliest first."""
+    next_step: str
+    warnings: list[str]
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in plain words."""
+        if self.stops is not None:
+            return f"Training on these examples has no signal: {self.stops}"
+        counted = f"{self.num_differing} of {self.num_groups} groups have a difference in reward"
+        return f"Training on these examples has {'a' if self.has_signal else 'no'} signal: {counted}."
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """The report, and the rollouts that it is about."""
+
+    report: ProbeReport
+    records: Sequence[RolloutRecord]
+
+
+async def probe(
+    given: FinetuneRunConfig, *, examples: int | None = None, observe: Observer = lambda _event: None
+) -> ProbeResult:
+    """Play the first epoch of a run, or so many of its examples; nothing is trained, and no file is written.
+
+    Raises what `run_finetuning` would raise before its first epoch, and BackendError if a server dies.
+    """
+    plan = await resolve(given)
+    stage = playing_stage(plan.stages)
+    if stage is None:
+        raise ConfigError(["finetuning.trajectory_builder: it reads a file, so there are no rollouts to probe"])
+    if examples is not None:
+        plan, stage = _bounded(plan, stage, examples)
+    observe(StepBegun(LOADING))
+    async with AsyncExitStack() as stack:
+        stack.enter_context(redacted_logs())
+        builder = await stack.enter_async_context(plan.opened())
+        remote = await opened_remote(stack, plan, builder)
+        components = await build_components(stage.finetuning, builder)
+        stack.push_async_callback(_clean_up, components.trainer)
+        await components.trajectories.initialize(stage.finetuning)
+        await components.adapter.initialize(stage.finetuning)
+        await check_health(components.adapter)
+        await builder.probe_llms()
+        llms = {name: (await builder.get_llm_provider(name)).description for name in builder.llm_names}
+        session = stack.enter_context(using_session(training_session(plan, builder, remote)))
+        stack.enter_context(observed_rollouts(session, observe))
+        observe(RolloutsBegun(Phase.TRAIN, plan.num_rollouts(stage).get(Phase.TRAIN)))
+        watch = Stopwatch()
+        async with watched_servers(builder):
+            played = await _play(components.trajectories, examples)
+        seconds, stopped = watch.total, _stopped(played, stage.finetuning)
+        if stopped is not None and (dead := await dead_server(stopped, plan.given, builder, components.adapter)):
+            raise dead from stopped
+        compares = components.adapter.recipe.compares
+    report = _report(plan, stage, played, compares=compares, llms=llms, seconds=seconds, stopped=stopped)
+    return ProbeResult(report, played.records)
+
+
+async def _clean_up(trainer: Trainer) -> None:
+    """Let the trainer close what the adapter has opened; it may not expect that it was never initialized."""
+    try:
+        await trainer.cleanup()
+    except ANY_FAILURE as error:  # the boundary of a plug-in's code after the work is done
+        logger.warning("%s.cleanup failed after the probe: %s", type(trainer).__name__, describe_error(error))
+
+
+def _bounded(plan: Plan, stage: Stage, examples: int) -> tuple[Plan, Stage]:
+    """The plan with so many examples in an epoch, if its builder declares them."""
+    if not isinstance(stage.builder, EvalTrajectoryBuilderConfig):
+        return plan, stage
+    builder = stage.builder.model_copy(update={"examples_per_epoch": examples, "max_refills": 0})
+    builders = {**plan.config.trajectory_builders, str(stage.finetuning.trajectory_builder): builder}
+    config = plan.config.model_copy(update={"trajectory_builders": builders})
+    return replace(plan, config=config), replace(stage, builder=builder)
+
+
+async def _play(trajectories: TrajectoryBuilder, examples: int | None) -> PlayedEpoch:
+    """The rollouts of the first epoch."""
+    meta = {"epoch": 0, "run_id": RUN_ID}
+    async with abandoned_on_error(trajectories, RUN_ID):
+        with in_pass(choose=None if examples is None else lambda ids: ids[:examples]):
+            await trajectories.start_run(RUN_ID, meta=meta)
+        collected = await trajectories.finalize(RUN_ID, meta=meta)
+    guards.check_rewards(collected)
+    records = list(trajectories.rollouts(RUN_ID) or records_of(collected))
+    return PlayedEpoch(0, RUN_ID, collected, collected, records)
+
+
+def _stopped(played: PlayedEpoch, finetuning: FinetuneConfig) -> RunFailed | None:
+    """The error with which a run would end after these rollouts."""
+    counts, functions, model = tally(played.records), finetuning.target_functions, finetuning.target_model
+    try:
+        guards.check_trajectories(counts, target_functions=functions, target_model=model)
+        guards.check_failures(counts, max_failure_rate=finetuning.max_failure_rate)
+    except RunFailed as error:
+        return error
+    return None
+
+
+def _report(
+    plan: Plan,
+    stage: Stage,
+    played: PlayedEpoch,
+    *,
+    compares: Compares,
+    llms: dict[str, str],
+    seconds: float,
+    stopped: RunFailed | None,
+) -> ProbeReport:
+    finetuning, counts = stage.finetuning, tally(played.records)
+    found: dict[str, Any] = {}
+    learns, findings = False, list[Finding]()
+    if played.collected.trajectories:
+        epoch = _epoch(played, seconds)
+        functions, model = finetuning.target_functions, finetuning.target_model
+        facts = Facts(functions, model, wording=_WORDING, compares=compares, last_rollouts=played.records)
+        window = Window([epoch], facts=facts, guards=finetuning.guards)
+        findings = list(diagnosis_of(window, BEFORE_UPDATES).findings)
+        learns = compares == "nothing" or share_of_equal(epoch, compares) < 1
+        differing = epoch.num_groups - epoch.groups_without_difference
+        found = {
+            "mean_score": epoch.avg_reward,
+            "lowest": epoch.min_reward,
+            "highest": epoch.max_reward,
+            "num_groups": epoch.num_groups,
+            "num_differing": differing,
+            "interval": share_interval(differing, epoch.num_groups),
+        }
+    hint = None if stopped is None else stopped.hint
+    return ProbeReport(
+        config_file=str(plan.given.config_file),
+        llms=llms,
+        reward=None if finetuning.reward_function is None else finetuning.reward_function.name,
+        num_examples=plan.num_examples,
+        num_rollouts=counts.num_rollouts,
+        seconds=seconds,
+        left_out={str(cause): count for cause, count in counts.causes.most_common()},
+        failures=list(counts.failures),
+        truncated=sum(record.truncated for record in played.records) / max(1, len(played.records)),
+        stops=None if stopped is None else stopped.message,
+        has_signal=learns and stopped is None,
+        findings=findings,
+        next_step=_reworded(hint or _next_step(findings, plan)),
+        warnings=list(plan.warnings),
+        **found,
+    )
+
+
+def _epoch(played: PlayedEpoch, seconds: float) -> EpochRecord:
+    """The rollouts as the first epoch of a run, none of whose groups is left out."""
+    stages = {"rollout": seconds}
+    return epoch_record(played, timestamp=utc_now(), curriculum=None, seconds=seconds, stages=stages, job={})
+
+
+def share_interval(count: int, total: int) -> tuple[float, float]:
+    """The 95 % interval of a share that was seen `count` times in `total` (Wilson, 1927)."""
+    share, z2 = count / total, _CONFIDENCE**2
+    middle = (share + z2 / (2 * total)) / (1 + z2 / total)
+    half = _CONFIDENCE / (1 + z2 / total) * sqrt(share * (1 - share) / total + z2 / (4 * total**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def _next_step(findings: Sequence[Finding], plan: Plan) -> str:
+    if findings:
+        return f"{findings[0].remedy} Then probe again."
+    return f"train it: nat finetune --config_file {plan.given.config_file}"
+
+
+def _reworded(text: str) -> str:
+    for usual, here in _WORDING.items():
+        text = text.replace(usual, here)
+    return text
