@@ -2,7 +2,7 @@
 
     python3.11 -m venv .tmp/hashes && .tmp/hashes/bin/python .ci/hashes.py
 
-`make hashed` installs from it with `--require-hashes`. The files are those of this Python and machine (CI's: CPython
+`.ci/run` installs from it with `--require-hashes`. The files are those of this Python and machine (CI's: CPython
 3.11 on x86-64 Linux), and torch is the CPU build; on another machine `make install` takes the pins alone.
 """
 

@@ -18,7 +18,7 @@ PAGE = REPOSITORY / "docs" / "evidence" / "frameworks.md"
 HEAD = """\
 # Frameworks, as tested
 
-`conformance/frameworks/figures.py` generates this page from the figures of `make frameworks`, which runs one
+`conformance/frameworks/figures.py` generates this page from the figures of `make conformance PART=frameworks`, which runs one
 scripted agent in each framework, in an environment of its own, against a scripted server. The agent has
 conversations of several turns, calls a tool with arguments, two tools in parallel and a tool that fails, repeats a
 text, repeats a question from the beginning, retries a refused request, calls a sub-agent with its own system prompt,

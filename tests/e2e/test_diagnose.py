@@ -34,7 +34,7 @@ async def test_a_mistake_of_real_projects_is_named_first(tmp_path, model, capsys
     assert found["causes"][0]["cause"] == cause
 
 
-@pytest.mark.faults
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
 async def test_of_two_faults_one_comes_first(tmp_path, model, capsys, monkeypatch, name):
     """The first cause is one of the two, and the settings of its remedy, pasted into the file, take it away.
@@ -51,7 +51,7 @@ async def test_of_two_faults_one_comes_first(tmp_path, model, capsys, monkeypatc
     await assert_remedy_helps(project, found, capsys)
 
 
-@pytest.mark.faults
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTS)
 async def test_a_remedy_helps(tmp_path, model, capsys, monkeypatch, name):
     """The settings of one fault's remedy, pasted into the file as they are printed, take the fault away."""
