@@ -3,10 +3,7 @@
 `pytest conformance/frameworks --framework langchain` runs one of them; the option may be repeated.
 """
 
-import json
-
 import pytest
-from conformance.frameworks import figures
 from conformance.frameworks.driver import Played, names, played
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -43,17 +40,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> Played:
-    """One framework's rollouts; the figures for the docs are written even if tests fail."""
-    run = played(request.param, tmp_path_factory.mktemp(request.param))
-    figures.keep(run, testrun_uid)
-    return run
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the figures of the frameworks that ran."""
-    known = json.loads(figures.FILE.read_text()) if figures.FILE.exists() else {}
-    for name, row in known.items():
-        line = f"{name:18} captured {row['captured']} of {row['made']} calls, {row['mismatches']} differences"
-        line += f", {row['rows_per_rollout']:g} rows, {row['broken_prefixes']} broken"
-        terminalreporter.write_line(f"{line}, in {row['seconds']:.0f} s")
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """One framework's rollouts."""
+    return played(request.param, tmp_path_factory.mktemp(request.param))
