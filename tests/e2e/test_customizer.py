@@ -18,6 +18,7 @@ from nat.finetuning.runtime import RunResult
 from nat.registry.decorators import register_trajectory_builder
 from nat.runs.journal import reading
 from nat.runs.records import Verdict
+from nat.runs.rollouts import RolloutRecord
 
 MODEL = "team/better"
 
@@ -55,7 +56,13 @@ async def setting(tmp_path: Path, **options: Any) -> AsyncIterator[Setting]:
 
             @register_trajectory_builder(config_type=ScriptedPairsConfig)
             async def scripted_pairs(config, builder):
-                yield ScriptedPairs(config, [game()])
+                builder = ScriptedPairs(config, [game()])
+                builder.records = [
+                    RolloutRecord(example_id=f"e{n}", generation=g, reward=g, num_calls=1)
+                    for n in range(9)
+                    for g in (0, 1)
+                ]
+                yield builder
 
             project.config["trajectory_builders"]["builder"] = {"_type": "scripted_pairs"}
             project.config["trainers"]["trainer"] = {"_type": "nemo_customizer_trainer"}

@@ -46,7 +46,7 @@ from nat.finetuning.trajectories.groups import records_of, statistics_of
 from nat.finetuning.validation import plateaued, validate
 from nat.rollout.session import in_pass
 from nat.runs.records import BestMeasure, EpochRecord, Finding, JobRecord, Phase, epoch_number
-from nat.runs.rollouts import tally
+from nat.runs.rollouts import RolloutRecord, tally
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,8 @@ class EpochTrainer(RecordingTrainer):
                 status = await self._trained(ref)
                 self._statuses.append(status)
                 if status.status is not TrainingStatusEnum.COMPLETED:
-                    logger.error("Training %s %s: %s", run_id, status.status, status.message)
+                    level = logging.ERROR if status.status.final else logging.INFO
+                    logger.log(level, "Training %s %s: %s", run_id, status.status, status.message)
                     break
                 found = await self._finish_epoch(status)
                 logger.info("Completed epoch %d/%d", epoch_number(epoch), total)
@@ -146,7 +147,7 @@ class EpochTrainer(RecordingTrainer):
         try:
             played = await self._played_rollouts(epoch, run_id)
         except NoTrajectories:
-            record_rollouts(self.context, epoch, self.trajectory_builder.rollouts(run_id))
+            record_rollouts(self.context, epoch, self._rollouts_of(run_id))
             raise
         collected = played.trajectories
         known = played.records or records_of(collected)
@@ -268,6 +269,10 @@ class EpochTrainer(RecordingTrainer):
         text = "Collected %d trajectories in %d groups for epoch %d"
         logger.info(text, trajectories, len(groups), epoch_number(epoch))
         return CollectedRollouts(collected, builder.rollouts(run_id), watch.total)
+
+    def _rollouts_of(self, run_id: str) -> Sequence[RolloutRecord]:
+        """What was played for an epoch that gave no trajectories."""
+        return self.trajectory_builder.rollouts(run_id)
 
     async def _trained(self, ref: TrainingJobRef | None) -> TrainingJobStatus:
         """The final status of the epoch's job."""

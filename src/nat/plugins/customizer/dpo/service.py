@@ -43,7 +43,14 @@ _DEPLOYED = {
     "cancelled": JobStatus.CANCELED,
 }
 """All other words are in between."""
-_METRICS = ("train_loss", "val_loss", "epochs_completed", "steps_completed", "best_epoch")
+_METRICS = {
+    "train_loss": "train_loss",
+    "val_loss": "val_loss",
+    "epochs_completed": "epochs_completed",
+    "optimizer_steps": "steps_completed",
+    "best_epoch": "best_epoch",
+}
+"""Our name → the service's."""
 _JOBS = "/v1/customization/jobs"
 _HUB = "/v1/hf"
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
@@ -216,7 +223,7 @@ class Customizer:
             word=word,
             progress=min(100.0, max(0.0, float(progress))) if is_finite(progress) else None,
             facts=tuple(facts),
-            metrics={name: float(details[name]) for name in _METRICS if is_finite(details.get(name))},
+            metrics={ours: float(details[name]) for ours, name in _METRICS.items() if is_finite(details.get(name))},
         )
 
     async def cancel(self, job_id: str) -> None:

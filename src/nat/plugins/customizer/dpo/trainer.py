@@ -1,13 +1,12 @@
-"""The trainer of preference pairs: collect in several passes, submit one job, wait for it.
+"""The trainer of preference pairs: an epoch trainer with one epoch, whose rollouts are those of several passes."""
 
-The journal gets the rollouts, the job and the validations, but no record of an epoch: its rewards and its diagnosis
-compare rollouts of a group, and a pair is a comparison by itself.
-"""
-
+import json
 import logging
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from typing import Any, ClassVar
 
 from nat.capture.policy import stable_seed
@@ -19,15 +18,14 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.errors import JournalError
-from nat.finetuning.epoch import PlayedEpoch, submitted_job
-from nat.finetuning.events import EpochBegun, RolloutsBegun
+from nat.files import write_text
+from nat.finetuning.ahead import CollectedRollouts
+from nat.finetuning.epoch import PlayedEpoch
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trainer_adapter import TrainsElsewhere
-from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.preferences.trajectories import check_any_left, without_problems
-from nat.finetuning.recorder import record_finished, record_rollouts
-from nat.finetuning.recording_trainer import RecordingTrainer
-from nat.plugins.customizer.dpo.collection import PassMetrics, renumbered, write_final, write_passes
+from nat.finetuning.run_context import Stopwatch
+from nat.finetuning.trainer import EpochTrainer
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerConfig
 from nat.plugins.customizer.dpo.rows import distinct, drawn
 from nat.plugins.customizer.dpo.service import BACKEND_NAME
@@ -36,16 +34,20 @@ from nat.preferences.skips import SkipCause
 from nat.registry.decorators import from_config, register_trainer
 from nat.runs.find import find_run
 from nat.runs.journal import reading
-from nat.runs.records import JobRecord, Phase
+from nat.runs.records import JobRecord
 from nat.runs.rollouts import RolloutRecord
+from nat.secrets import redact_json
 from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
 
+PROGRESS_NAME = "data_collection_progress.jsonl"
+HISTORY_NAME = "collection_history.json"
+FINAL_NAME = "final_metrics.json"
 NOT_WAITING = "Training job submitted (not waiting for completion)"
 
 
-class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
+class NeMoCustomizerTrainer(EpochTrainer, TrainsElsewhere):
     """One job per run, with the pairs of all passes."""
 
     title: ClassVar[str] = "NeMo Customizer Trainer"
@@ -54,10 +56,10 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
     def __init__(self, trainer_config: NeMoCustomizerTrainerConfig, **kwargs: Any) -> None:
         super().__init__(trainer_config, **kwargs)
         self._config = trainer_config
-        self._collected: list[list[Trajectory]] = []
         self._rollouts: list[RolloutRecord] = []
-        self._passes: list[PassMetrics] = []
+        self._passes: list[dict[str, Any]] = []
         self._left_out: Counter[SkipCause] = Counter()
+        self._num_groups = 0
         self._ref: TrainingJobRef | None = None
 
     def no_verdict(self) -> str | None:
@@ -82,60 +84,113 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
             BackendError: the job could not be submitted, watched or deployed.
 
         """
-        if self._config.resume is None:
-            played = await self._collect_passes()
-            ref = await self.trainer_adapter.submit(played.chosen)
-            job = submitted_job(ref, played, self.context.now())
-            job = job.model_copy(update={"training": {"run_id": ref.run_id, **(ref.metadata or {})}})
-        else:
-            played, job = None, self._job_of(self._config.resume)
-            ref = TrainingJobRef(run_id=self.run_id, backend=job.backend, metadata=job.training)
-        self._ref = ref
-        self.context.append(job)  # before the first check, so that another run can take it up
-        logger.info("Submitted training job: %s", job.id)
-        status = await self._end(ref, job, played)
-        self._statuses = [status]
-        self._write_final(status)
-        return [status]
+        del num_epochs
+        return await super().run(1) if self._config.resume is None else [await self._taken_up(self._config.resume)]
 
-    async def run_epoch(self, epoch: int, run_id: str) -> TrainingJobRef | None:
-        """One pass; its pairs are kept for the job."""
-        config, builder, context = self._config, self.trajectory_builder, self.context
-        logger.info("Starting data collection run %d/%d", epoch + 1, config.num_runs)
-        context.append(EpochBegun(epoch, config.num_runs))
-        context.append(RolloutsBegun(Phase.TRAIN, context.num_rollouts(Phase.TRAIN)))
-        name = f"{run_id}_run{epoch}"
-        meta = {
-            "run_number": epoch,
-            "epoch": epoch,
-            "run_id": run_id,
-            "trainer_config": config.model_dump(mode="json"),
-        }
+    async def _collect(self, epoch: int, run_id: str) -> CollectedRollouts:
+        """All passes as one epoch: the pairs to train on, with the rollouts of every pass."""
+        config, watch = self._config, Stopwatch()
+        collected: list[list[Trajectory]] = []
+        for number in range(config.num_runs):
+            logger.info("Starting data collection run %d/%d", number + 1, config.num_runs)
+            try:
+                collected += await self._collected_pass(epoch + number, f"{run_id}_run{number}")
+            except Exception:
+                if not config.continue_on_collection_error:
+                    raise
+                logger.exception("Error during data collection run %d", number)
+                self.context.warn(f"Data collection failed in run {number + 1} of {config.num_runs}; it goes on")
+        self._num_groups = len(collected)
+        chosen = TrajectoryCollection(trajectories=collected, run_id=run_id)
+        check_any_left(chosen, self._left_out)
+        if config.deduplicate_pairs:
+            chosen, dropped = distinct(chosen)
+            self._left_out += dropped
+        chosen, dropped = drawn(chosen, config.max_pairs, Random(stable_seed(self.run_config.seed, "customizer pairs")))
+        self._left_out += dropped
+        for cause, count in self._left_out.items():
+            self.context.warn(f"{count} preference pairs are left out: {cause}")
+        return CollectedRollouts(chosen, self._rollouts, watch.total)
+
+    async def _collected_pass(self, number: int, name: str) -> list[list[Trajectory]]:
+        """The usable pairs of one pass, whose rollouts get generations that no other pass has."""
         try:
-            async with abandoned_on_error(builder, name):
-                await builder.start_run(name, meta=meta)
-                collected = await builder.finalize(name, meta=meta)
+            collected = (await super()._collect(number, name)).trajectories
         finally:  # the rollouts say why a pass gave no pairs
-            self._rollouts += renumbered(builder.rollouts(name), epoch)
-            record_rollouts(self.context, 0, self._rollouts)
+            played = self.trajectory_builder.rollouts(name)
+            width = max((record.generation for record in played), default=0) + 1
+            self._rollouts += [
+                record.model_copy(update={"generation": record.generation + number * width}) for record in played
+            ]
         usable, causes = without_problems(collected)
         self._left_out += causes
         if not usable.trajectories:
-            logger.warning("No trajectories collected for run %d", epoch)
-            return None
-        self._collected += usable.trajectories
-        self._passes.append(PassMetrics.of(epoch, usable, run_id=run_id, timestamp=context.now()))
-        self.log_progress(epoch, self._passes[-1].model_dump(mode="json"))
-        return None
+            logger.warning("No trajectories collected for run %d", number)
+            return []
+        self._passes.append(_facts_of(number, usable, run_id=self.run_id, timestamp=self.context.now().isoformat()))
+        self._write_passes(self.context.journal.run_dir)
+        return usable.trajectories
+
+    def _rollouts_of(self, run_id: str) -> Sequence[RolloutRecord]:
+        return self._rollouts
 
     def apply_curriculum_learning(
-        self,
-        trajectory_collection: TrajectoryCollection,
-        epoch: int,
+        self, trajectory_collection: TrajectoryCollection, epoch: int
     ) -> TrajectoryCollection:
         """All pairs: one job has no order of epochs."""
         check_ready(self, self.curriculum_config)
         return trajectory_collection
+
+    async def run_epoch(self, epoch: int, run_id: str) -> TrainingJobRef | None:
+        """Collect the pairs and submit the job."""
+        self._ref = await super().run_epoch(epoch, run_id)
+        if self._ref is not None:
+            facts = {"run_id": self._ref.run_id, **(self._ref.metadata or {})}
+            self._job = self._job.model_copy(update={"training": facts})
+            self.context.append(self._job)  # before the first check, so that another run can take it up
+            logger.info("Submitted training job: %s", self._job.id)
+        return self._ref
+
+    async def _trained(self, ref: TrainingJobRef | None) -> TrainingJobStatus:
+        """The job's final status; or that it runs, if the run does not wait."""
+        if ref is None:
+            return await super()._trained(ref)
+        waits = self._config.wait_for_completion
+        status = ref.reported(JobStatus.RUNNING, message=None if waits else NOT_WAITING)
+        self._write_final(status)
+        if waits:
+            logger.info("Waiting for training job to complete...")
+            status = await super()._trained(ref)
+            self._write_final(status)
+        return status
+
+    async def _validate_if_due(self, epoch: int) -> None:
+        """Nothing: the run plays the held-out examples before and after, and there is no epoch in between."""
+
+    async def _taken_up(self, name: str) -> TrainingJobStatus:
+        """Wait for the job of an earlier run; this run goes on under its id."""
+        folder = find_run(name, self.run_config.output_dir)
+        with reading(folder) as journal:
+            jobs = [job for job in journal.jobs() if job.backend == BACKEND_NAME and job.training]
+        if not jobs:
+            raise JournalError(
+                f"the run {folder.name} has no job of NeMo Customizer to resume",
+                hint="it ended before it submitted one; leave `resume` of the trainer out to collect pairs anew",
+            )
+        facts = jobs[-1].training or {}
+        self._run_id = str(facts["run_id"])
+        logger.info("Resuming training job %s of run %s", jobs[-1].id, folder.name)
+        self._job: JobRecord = jobs[-1].model_copy(
+            update={"status": JobStatus.PENDING, "finished_at": None, "message": None}
+        )
+        self._ref = TrainingJobRef(run_id=self.run_id, backend=self._job.backend, metadata=facts)
+        nothing = TrajectoryCollection(trajectories=[], run_id=self.run_id)
+        self._played = PlayedEpoch(0, self.run_id, nothing, nothing, [])
+        self._watch = Stopwatch()
+        self.context.append(self._job)
+        status = await self._trained(self._ref)
+        self._statuses = [status]
+        return status
 
     async def cleanup(self) -> None:
         """Close the adapter, too: one that the guide's constructor made has connections of its own."""
@@ -148,8 +203,8 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
         metrics: dict[str, Any] = {
             "run_id": run_id,
             "num_collection_runs": len(self._passes),
-            "collection_runs": [each.model_dump(mode="json") for each in self._passes],
-            "total_trajectory_groups": len(self._collected),
+            "collection_runs": self._passes,
+            "total_trajectory_groups": self._num_groups,
         }
         if self._ref is not None:
             status = self._statuses[-1].model_dump(mode="json") if self._statuses else {}
@@ -160,73 +215,55 @@ class NeMoCustomizerTrainer(RecordingTrainer, TrainsElsewhere):
         return metrics
 
     def log_progress(self, epoch: int, metrics: dict[str, Any], output_dir: str | None = None) -> None:
-        """Log the pass in a line, and write the files about all passes so far."""
-        write_passes(self.context.journal.run_dir if output_dir is None else Path(output_dir), self._passes)
-        pairs, reward = metrics.get("num_dpo_pairs", 0), metrics.get("avg_reward", 0.0)
-        logger.info("Run %d: %d DPO pairs, avg reward: %.4f", epoch + 1, pairs, reward)
+        """Log the epoch in a line; with `output_dir`, also write the files about all passes there."""
+        super().log_progress(epoch, metrics)
+        if output_dir is not None:
+            self._write_passes(Path(output_dir))
 
-    async def _collect_passes(self) -> PlayedEpoch:
-        """All passes, and the pairs to train on."""
-        config, run_id = self._config, self.run_id
-        for number in range(config.num_runs):
-            try:
-                await self.run_epoch(number, run_id)
-            except Exception:
-                if not config.continue_on_collection_error:
-                    raise
-                logger.exception("Error during data collection run %d", number)
-                self.context.warn(f"Data collection failed in run {number + 1} of {config.num_runs}; it goes on")
-        collected = chosen = TrajectoryCollection(trajectories=self._collected, run_id=run_id)
-        check_any_left(collected, self._left_out)
-        if config.deduplicate_pairs:
-            chosen, dropped = distinct(chosen)
-            self._left_out += dropped
-        rng = Random(stable_seed(self.run_config.seed, "customizer pairs"))
-        chosen, dropped = drawn(chosen, config.max_pairs, rng)
-        self._left_out += dropped
-        for cause, count in self._left_out.items():
-            self.context.warn(f"{count} preference pairs are left out: {cause}")
-        return PlayedEpoch(0, run_id, collected, chosen, self._rollouts)
-
-    def _job_of(self, name: str) -> JobRecord:
-        """The job of an earlier run; this run goes on under its id."""
-        folder = find_run(name, self.run_config.output_dir)
-        with reading(folder) as journal:
-            jobs = [job for job in journal.jobs() if job.backend == BACKEND_NAME and job.training]
-        if not jobs:
-            raise JournalError(
-                f"the run {folder.name} has no job of NeMo Customizer to resume",
-                hint="it ended before it submitted one; leave `resume` of the trainer out to collect pairs anew",
-            )
-        facts = jobs[-1].training or {}
-        self._run_id = str(facts["run_id"])
-        logger.info("Resuming training job %s of run %s", jobs[-1].id, folder.name)
-        return jobs[-1].model_copy(update={"status": JobStatus.PENDING, "finished_at": None, "message": None})
-
-    async def _end(self, ref: TrainingJobRef, job: JobRecord, played: PlayedEpoch | None) -> TrainingJobStatus:
-        """The job's final status, recorded; or that it runs, if the run does not wait."""
-        status = ref.reported(JobStatus.RUNNING, message=None if self._config.wait_for_completion else NOT_WAITING)
-        self._write_final(status)
-        if self._config.wait_for_completion:
-            logger.info("Waiting for training job to complete...")
-            adapter, nothing = self.trainer_adapter, TrajectoryCollection(trajectories=[], run_id=ref.run_id)
-            status = await adapter.wait_until_complete(ref)
-            played = played or PlayedEpoch(0, ref.run_id, nothing, nothing, [])
-            record_finished(self.context, job, played, status)
-        return status
+    def _write_passes(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / PROGRESS_NAME, "".join(f"{json.dumps(entry)}\n" for entry in self._passes))
+        _write_json(folder / HISTORY_NAME, self._passes)
 
     def _write_final(self, status: TrainingJobStatus) -> None:
-        facts = {
+        """Write the file about the job, with a summary of the passes."""
+        facts: Mapping[str, Any] = {
             "run_id": self.run_id,
             "timestamp": self.context.now().isoformat(),
             "status": str(status.status),
             "message": status.message,
             "progress": status.progress,
-            "total_trajectory_groups": len(self._collected),
+            "total_trajectory_groups": self._num_groups,
             "left_out": {str(cause): count for cause, count in self._left_out.items()},
             "job_metadata": status.metadata,
+            "num_collection_runs": len(self._passes),
+            "collection_summary": {
+                "total_trajectories": sum(each["num_trajectories"] for each in self._passes),
+                "total_dpo_pairs": sum(each["num_dpo_pairs"] for each in self._passes),
+                "avg_reward": fmean(each["avg_reward"] for each in self._passes) if self._passes else None,
+            },
         }
-        write_final(self.context.journal.run_dir, facts, self._passes)
+        _write_json(self.context.journal.run_dir / FINAL_NAME, facts)
+
+
+def _facts_of(number: int, collected: TrajectoryCollection, *, run_id: str, timestamp: str) -> dict[str, Any]:
+    """The numbers of a pass that has trajectories, with the keys of the toolkit's files."""
+    every = [trajectory for group in collected.trajectories for trajectory in group]
+    rewards = [trajectory.reward for trajectory in every]
+    return {
+        "run_number": number,
+        "timestamp": timestamp,
+        "run_id": run_id,
+        "num_trajectories": len(every),
+        "num_dpo_pairs": sum(len(trajectory.episode) for trajectory in every),
+        "avg_reward": fmean(rewards),
+        "min_reward": min(rewards),
+        "max_reward": max(rewards),
+    }
+
+
+def _write_json(path: Path, value: Any) -> None:
+    write_text(path, redact_json(json.dumps(value, indent=2, default=str)) + "\n")
 
 
 register_trainer(config_type=NeMoCustomizerTrainerConfig)(from_config(NeMoCustomizerTrainer))

@@ -22,7 +22,7 @@ from nat.data_models.finetuning import (
 from nat.errors import BackendError, TrainingFailed
 from nat.files import write_text
 from nat.finetuning.interfaces.lifecycle import check_ready
-from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter, TrainsElsewhere
+from nat.finetuning.interfaces.trainer_adapter import Recipe, TrainerAdapter, TrainsElsewhere
 from nat.finetuning.preferences.trajectories import check_any_left, without_problems
 from nat.finetuning.progress import append_progress
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
@@ -42,6 +42,8 @@ _SERVED_CHECKS = 3
 
 class NeMoCustomizerTrainerAdapter(TrainerAdapter, TrainsElsewhere):
     """One training job per run. A job is known by its reference alone, so that another process can wait for it."""
+
+    recipe = Recipe(compares="nothing")
 
     def __init__(
         self,
