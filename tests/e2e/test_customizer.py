@@ -58,8 +58,8 @@ async def setting(tmp_path: Path, **options: Any) -> AsyncIterator[Setting]:
             async def scripted_pairs(config, builder):
                 builder = ScriptedPairs(config, [game()])
                 builder.records = [
-                    RolloutRecord(example_id=f"e{n}", generation=g, reward=g, num_calls=1)
-                    for n in range(9)
+                    RolloutRecord(example_id=f"e{n}", generation=g, reward=g, num_calls=1, output=str(g))
+                    for n in range(20)
                     for g in (0, 1)
                 ]
                 yield builder

@@ -30,7 +30,7 @@ class FakeCustomizer(HttpServer):
         *,
         statuses: Sequence[dict[str, Any] | Answer] = (
             {"status": "running", "percentage_done": 50.0},
-            {"status": "completed", "percentage_done": 100.0, "steps_completed": 24},
+            {"status": "completed", "percentage_done": 100.0, "steps_completed": 6},
         ),
         deployment_statuses: Sequence[str] = ("pending", "ready"),
         token: str | None = None,
