@@ -14,7 +14,6 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from fakes.template_play import Played, played
-from nat.sandbox.process import Sandbox
 
 PAGE = Path(__file__).parent / "reference" / "templates.md"
 VARIABLE = "NAT_TEMPLATES"
@@ -65,11 +64,11 @@ def templates_page(folder: Path | None = None) -> str:
 
 
 def _collection(folder: Path, title: str) -> str:
-    texts, sandbox = {file.stem: file.read_text("utf-8") for file in sorted(folder.glob("*.jinja"))}, Sandbox()
+    texts = {file.stem: file.read_text("utf-8") for file in sorted(folder.glob("*.jinja"))}
 
     async def play(name: str, **variables: bool) -> Played:
         marks = [mark for family, own in _MARKS.items() if family in name.lower() for mark in own]
-        return await played(texts[name], sandbox, marks=marks, **variables)
+        return await played(texts[name], marks=marks, **variables)
 
     async def every() -> tuple[dict[str, Played], dict[str, Played]]:
         others = {name: variables for name, variables in _VARIANTS.items() if name in texts}

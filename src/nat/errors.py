@@ -21,7 +21,6 @@
     │   │   ├── HandOverFailed        it did not take over the weights of an update
     │   │   └── WeightsReplaced       it answers with other weights than those of the last update
     │   ├── ModelNotSupported     a checkpoint cannot be loaded, or its attention cannot be computed here
-    │   ├── ModelCodeStopped      a chat template, tokenizer or pattern of a model reached a limit of time or memory
     │   ├── CheckpointDamaged     files of a checkpoint are missing, or were changed
     │   ├── ExportRefused         the target of an export exists and is not an exported model
     │   ├── ModelNotServed        no weights are served under a name, or no longer
@@ -179,10 +178,6 @@ class AlgorithmError(BackendError):
 
 class ModelNotSupported(BackendError):
     """A checkpoint cannot be loaded, or its attention cannot be computed by the embedded backend."""
-
-
-class ModelCodeStopped(BackendError):
-    """A model's chat template, tokenizer or pattern reached a limit of processor time, memory or output."""
 
 
 class ModelUnavailable(BackendError):

@@ -5,7 +5,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from nat.sandbox.template import render
+from transformers.utils.chat_template_utils import render_jinja_template
 
 START, END = "<|im_start|>assistant\n", "<|im_end|>\n"
 THINK = "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}"
@@ -150,14 +150,14 @@ TEMPLATES = {
 
 
 class Template:
-    """A template that renders without a sandbox."""
+    """A template that renders without a tokenizer."""
 
     def __init__(self, source: str) -> None:
         self.source = source
 
     def __call__(self, messages: Sequence[dict[str, Any]], *, tools: Sequence[dict[str, Any]], for_answer: bool) -> str:
-        variables = {"messages": messages, "tools": tools, "add_generation_prompt": for_answer}
+        options = {"tools": tools, "chat_template": self.source, "add_generation_prompt": for_answer}
         try:
-            return render(self.source, variables)
+            return render_jinja_template([messages], **options)[0][0]
         except Exception as error:
             raise ValueError(str(error)) from error

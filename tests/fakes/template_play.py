@@ -18,8 +18,6 @@ from nat.backend.server.app import create_app
 from nat.backend.server.rehearsal import letters
 from nat.backend.tokenizer import ChatNotRendered, ChatOptions, ChatTokenizer, template_message
 from nat.backend.words.samples import FIRST, REFUSALS, SECOND, TOOLS, Render, answer, calling
-from nat.errors import ModelCodeStopped
-from nat.sandbox.process import Sandbox
 from nat.wire.rows import CallTokens, merge
 
 MARKS = re.compile(  # DeepSeek's marks have a wide bar
@@ -93,7 +91,7 @@ class Played:
     failed: dict[str, str] = field(default_factory=dict)
 
 
-def tokenizer_of(source: str, sandbox: Sandbox, *, marks: Sequence[str] = (), **variables: Any) -> ChatTokenizer:
+def tokenizer_of(source: str, *, marks: Sequence[str] = (), **variables: Any) -> ChatTokenizer:
     """A tokenizer of letters and of the template's marks; an answer ends with the mark that the template writes.
 
     `marks` are further special tokens of the family.
@@ -104,9 +102,9 @@ def tokenizer_of(source: str, sandbox: Sandbox, *, marks: Sequence[str] = (), **
     hf.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>"})
     own = dict.fromkeys([*MARKS.findall(source), *marks])
     hf.add_special_tokens({"additional_special_tokens": [mark for mark in own if mark != "</s>"]})
-    if (end := _end_of_turn(ChatTokenizer(hf, sandbox=sandbox, options=options).render_text)) is not None:
+    if (end := _end_of_turn(ChatTokenizer(hf, options=options).render_text)) is not None:
         hf.add_special_tokens({"eos_token": end})
-    return ChatTokenizer(hf, sandbox=sandbox, options=options)
+    return ChatTokenizer(hf, options=options)
 
 
 def _end_of_turn(render: Render) -> str | None:
@@ -118,7 +116,7 @@ def _end_of_turn(render: Render) -> str | None:
         texts = [whole, answer(render, chat[1]).text]
         if whole == render(chat, tools=TOOLS, for_answer=True):  # it begins another answer after each one
             texts.reverse()
-    except (*REFUSALS, ModelCodeStopped):
+    except REFUSALS:
         return None
     found = [ends[-1] for text in texts if (ends := _ENDS.findall(text.rpartition(SAID)[2]))]
     return next(iter(found or _ENDS.findall(followed.rpartition(SAID)[2])), None)
@@ -186,7 +184,7 @@ class Player:
             found.renders = ""
             self.tokenizer.render_text(question, tools=list(TOOLS))
             words = self.tokenizer.words
-        except (ChatNotRendered, ModelCodeStopped) as error:
+        except ChatNotRendered as error:
             found.renders = str(error)
             return found
         found.format, found.writes_calls = words.format.origin, words.proof.writes_calls
@@ -273,6 +271,6 @@ def _calls(choice: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(call["name"], json.loads(call["arguments"])) for call in calls]
 
 
-async def played(source: str, sandbox: Sandbox, **options: Any) -> Played:
+async def played(source: str, **options: Any) -> Played:
     """What the server makes of a template; the options are those of `tokenizer_of`."""
-    return await Player(tokenizer_of(source, sandbox, **options)).play()
+    return await Player(tokenizer_of(source, **options)).play()

@@ -1,9 +1,8 @@
 """Fixtures for tests of the backend: tiny checkpoints, made once per session, and learners."""
 
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,21 +14,8 @@ from nat.backend.training.learner import Learner
 from nat.backend.training.loss import ByRow
 from nat.backend.training.mismatch import Probe, served_logprobs
 from nat.backend.training.reference import Reference
-from nat.sandbox.process import Sandbox
 
 torch.set_num_threads(1)  # a second thread makes models of this size slower, most of all on a busy machine
-
-
-@cache
-def _sandbox_of(path: Path) -> Sandbox:
-    return Sandbox()
-
-
-def load_again(path: Path, **options: Any) -> LoadedModel:
-    """Load a checkpoint whose files stay as they are: all models of it read their texts in one child process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nat.backend.model_loader.Sandbox", lambda: _sandbox_of(path))
-        return load_model(path, **options)
 
 
 @lru_cache(maxsize=4)
@@ -56,7 +42,7 @@ def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def loaded(tiny_dir: Callable[[str], Path]) -> LoadedModel:
     """A model that tests must not change."""
-    return load_again(tiny_dir("qwen2"))
+    return load_model(tiny_dir("qwen2"))
 
 
 @pytest.fixture

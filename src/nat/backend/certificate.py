@@ -22,8 +22,6 @@ from nat.backend.model_loader import context_limit, fastest_dtype, load_tokenize
 from nat.backend.server.rehearsal import rehearse
 from nat.backend.small_model import count_weights, judge_layers
 from nat.errors import BackendError, ModelNotSupported, describe_error
-from nat.sandbox.frames import OUT_OF_MEMORY
-from nat.sandbox.process import Sandbox
 from nat.sizing.certificate import JUDGING_BYTES, Certificate, Layers, Reading, Rehearsal, Way
 from nat.sizing.forecast import bytes_text
 from nat.sizing.memory import DEFAULT_RANK, Setup, Workload
@@ -103,7 +101,7 @@ def _words(folder: Path, on_step: Callable[[str], None]) -> tuple[Reading, tuple
     """The format of answers, and how conversations continue in it."""
     on_step("the tokenizer and the chat template")
     try:
-        tokenizer = load_tokenizer(folder, Sandbox())
+        tokenizer = load_tokenizer(folder)
         found = tokenizer.words
     except BackendError as error:
         return Reading(refusal=error.in_line), ()
@@ -153,7 +151,7 @@ def main() -> int:
     try:
         found = certificate(Path(given.pop("folder")), on_step=_write_line, **given)
     except MemoryError:
-        return OUT_OF_MEMORY
+        return 75
     _write_line(json_text(found))
     return 0
 

@@ -5,12 +5,10 @@ layers, so the active one is remembered.
 """
 
 import logging
-import re
 import warnings
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import torch
 from peft import LoraConfig, LoraModel, PeftModel, get_peft_model, set_peft_model_state_dict
@@ -21,18 +19,14 @@ from transformers import PreTrainedModel
 from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS
 from nat.backend.decoder_parts import decoder_linears, expert_weights
 from nat.backend.model import LoadedModel
-from nat.errors import BackendError, ModelCodeStopped, ModelNotSupported
-from nat.sandbox.process import Sandbox, SandboxRaised
-from nat.wire.model_folder import ADAPTER_CONFIG, hub_model
+from nat.errors import BackendError, ModelNotSupported
+from nat.wire.model_folder import hub_model
 
 logger = logging.getLogger(__name__)
 
 _DECODER_LINEARS = "all-linear"
 """peft's word, which would also adapt routers and towers for images."""
 _NAMES_OF_EXPERTS = frozenset({"gate_proj", "up_proj", "down_proj", "w1", "w2", "w3"})
-_PLAIN_NAME = re.compile(r"[\w.-]*")
-_MATCHING_SECONDS = 2.0
-"""Processor time of the sandbox; peft then matches several times."""
 
 
 @dataclass(frozen=True)
@@ -101,31 +95,6 @@ def _targets(model: PreTrainedModel) -> list[str]:
     return [name for name in names if name.rpartition(".")[2] not in _NAMES_OF_EXPERTS]
 
 
-def check_patterns(config: LoraConfig, model: torch.nn.Module, folder: Path) -> None:
-    """Match the regular expressions of an adapter's folder in the sandbox first; what ends there ends here, too.
-
-    Raises:
-        ModelNotSupported: they take too long.
-
-    """
-    fields = (config.target_modules, config.exclude_modules, config.layers_pattern, config.modules_to_save)
-    texts = [text for field in (*fields, config.rank_pattern, config.alpha_pattern) for text in _texts(field)]
-    patterns = [text for text in texts if not _PLAIN_NAME.fullmatch(text)]
-    if not patterns:
-        return
-    names = [name for name, _ in model.named_modules()]
-    what = f"matching the patterns of {folder / ADAPTER_CONFIG} with {len(names)} modules"
-    try:
-        Sandbox().call("match", {"patterns": patterns, "names": names}, what=what, seconds=_MATCHING_SECONDS)
-    except (ModelCodeStopped, SandboxRaised) as error:
-        raise ModelNotSupported(f"{error}", hint="name the modules instead, as peft does when it saves") from error
-
-
-def _texts(field: Any) -> list[str]:
-    """The texts of a field: one, a collection of them, or keys."""
-    return [field] if isinstance(field, str) else [text for text in field or () if isinstance(text, str)]
-
-
 @dataclass(frozen=True, eq=False)
 class Adapter:
     """One adapter; `loaded` is the model with this adapter active."""
@@ -163,7 +132,6 @@ class Adapters:
         trained_on = config.base_model_name_or_path or name
         if trained_on != name and Path(trained_on).resolve() != base:
             logger.warning("the adapter in %s was trained on %s and is now used on %s", folder, trained_on, base)
-        check_patterns(config, self.base.model, folder)
         config.base_model_name_or_path = None  # peft sets the base model that it is loaded on
         config.inference_mode = False  # peft saves true; these weights may be trained again
         adapter = self._add(config, LoraSettings(config.r, config.lora_alpha), seed=0)

@@ -28,17 +28,17 @@ from transformers import (
 from nat.backend.checkpoint_folder import check_weights, read_state
 from nat.backend.decoder_parts import freeze_other_parts
 from nat.backend.devices import chosen_device, has_bfloat16
+from nat.backend.folder_check import check_folder
 from nat.backend.four_bit import decode, quantize
 from nat.backend.kernel_check import check_against_cpu
-from nat.backend.lora import LoraSettings, add_adapter, check_patterns, lora_config
+from nat.backend.lora import LoraSettings, add_adapter, lora_config
 from nat.backend.model import SOLE_ADAPTER, LoadedModel
 from nat.backend.model_checks import OTHER_KIND, check_positions, failing_as
 from nat.backend.model_path import path_of, sampler_linears
 from nat.backend.products import bfloat16_is_faster
 from nat.backend.tokenizer import ChatOptions, ChatTokenizer
-from nat.errors import ModelCodeStopped, ModelNotSupported
+from nat.errors import ModelNotSupported
 from nat.hub import cached_folder
-from nat.sandbox.process import LOADING_SECONDS, Sandbox, SandboxRaised
 from nat.wire.model_folder import (
     ADAPTER_CONFIG,
     MODEL_CONFIG,
@@ -92,10 +92,8 @@ def load_model(
     path = Path(path)
     if not verified:
         check_weights(path)
-    sandbox = Sandbox()
-    sandbox.start()
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    tokenizer = None if chats is None else load_tokenizer(path, sandbox, chats)
+    tokenizer = None if chats is None else load_tokenizer(path, chats)
     where = chosen_device(device)
     model = load_weights(path, _precision(dtype, where, path))
     if (named := hub_model(path)) is not None:
@@ -104,7 +102,7 @@ def load_model(
         quantize(model, where)
     model.train(mode=False).to(where)
     freeze_other_parts(model)
-    tokenizer = tokenizer or load_tokenizer(path, sandbox, chats)
+    tokenizer = tokenizer or load_tokenizer(path, chats)
     limit = context_limit(model.config, max_seq_length)
     check_positions(model.config, limit)
     heads, plain = path_of(model, limit, plain_because)
@@ -150,24 +148,24 @@ def _num_weights(path: Path) -> int:
         return 0
 
 
-def load_tokenizer(path: Path, sandbox: Sandbox, chats: ChatOptions | None = None) -> ChatTokenizer:
+def load_tokenizer(path: Path, chats: ChatOptions | None = None) -> ChatTokenizer:
     """Load the checkpoint's tokenizer; if it has none, transformers would create an empty one."""
     if is_adapter(path) and not (_has_vocabulary(path) or (path / "tokenizer_config.json").is_file()):
-        return load_tokenizer(base_of(path), sandbox, chats)
+        return load_tokenizer(base_of(path), chats)
     if not _has_vocabulary(path):
         others = ", ".join(" with ".join(files) for files in _VOCABULARIES[1:])
         raise ModelNotSupported(
             f"{path} has no tokenizer.json (nor another file of a tokenizer's vocabulary: {others})",
             hint=f"copy tokenizer.json from the original model, or {_SAVE_TOKENIZER}",
         )
-    _check_tokenizer(path, sandbox)
+    check_folder(path)
     with failing_as(f"the tokenizer in {path} cannot be read", _COPY_AGAIN):
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     if not tokenizer.get_vocab().keys() - {token.content for token in tokenizer.added_tokens_decoder.values()}:
         raise ModelNotSupported(
             f"{path} has a tokenizer without a vocabulary: it has special tokens only", hint=_SAVE_TOKENIZER
         )
-    own = ChatTokenizer(tokenizer, sandbox=sandbox, options=chats)
+    own = ChatTokenizer(tokenizer, options=chats)
     own.check_options()
     if own.longest_token > _LONGEST_TOKEN:
         raise ModelNotSupported(
@@ -176,20 +174,6 @@ def load_tokenizer(path: Path, sandbox: Sandbox, chats: ChatOptions | None = Non
             hint=_OTHER_MODEL,
         )
     return own
-
-
-def _check_tokenizer(path: Path, sandbox: Sandbox) -> None:
-    """Read the tokenizer in the sandbox first: what ends there ends here, too."""
-    try:
-        problem = sandbox.call(
-            "check_tokenizer", {"folder": str(path)}, what=f"the tokenizer in {path}", seconds=LOADING_SECONDS
-        )
-    except SandboxRaised as error:  # such as a panic in Rust, which no caller here would catch
-        raise ModelNotSupported(f"the tokenizer in {path} cannot be read: {error}", hint=_OTHER_MODEL) from error
-    except ModelCodeStopped as error:
-        raise ModelNotSupported(error.message, hint=_OTHER_MODEL) from error
-    if problem is not None:
-        raise ModelNotSupported(f"the tokenizer in {path} is not supported: {problem}", hint=_OTHER_MODEL)
 
 
 def _has_vocabulary(path: Path) -> bool:
@@ -326,7 +310,6 @@ def _load_whole(path: Path, dtype: torch.dtype) -> PreTrainedModel:
 
 def _load_merged(adapter: Path, dtype: torch.dtype) -> PreTrainedModel:
     base = load_weights(base_of(adapter), torch.float32)
-    check_patterns(LoraConfig.from_pretrained(str(adapter)), base, adapter)
     if (adapter / STATE).is_file() and read_state(adapter).load_in_4bit:
         quantize(base, base.device)
         decode(base)

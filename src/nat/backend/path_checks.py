@@ -29,7 +29,7 @@ from nat.backend.training.batch import Row
 from nat.backend.training.loss import joined
 from nat.backend.training.micro_batch import make_micro_batch
 from nat.backend.training.mismatch import served_logprobs
-from nat.errors import ModelCodeStopped, ModelNotSupported
+from nat.errors import ModelNotSupported
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def notices_of(loaded: LoadedModel) -> list[str]:
     and not by the first requests at the same time.
     """
     found = [] if loaded.notice is None else [loaded.notice]
-    with suppress(ModelNotSupported, ModelCodeStopped):  # a request says so
+    with suppress(ModelNotSupported):  # a request says so
         words = loaded.tokenizer.words
         if words.refusal is not None and words.proof.shows_tools:
             found.append(f"tool calls may be lost: {words.refusal}")

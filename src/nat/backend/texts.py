@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from nat.backend.tokenizer import ChatNotRendered, ChatTokenizer, template_message, template_tool
-from nat.errors import ModelCodeStopped
 from nat.wire.rows import CallTokens, merge
 from nat.wire.texts import Conversation, TokenizedConversation
 from nat.wire.training import TrainingRow
@@ -45,8 +44,6 @@ def tokenized(
                 return TokenizedConversation(problem=problem)
     except ChatNotRendered as error:
         return TokenizedConversation(problem=str(error))
-    except ModelCodeStopped as error:
-        return TokenizedConversation(problem=error.in_line)
     rows = [_demonstrated(row) for row in merge(calls)]
     if size := max((len(row.token_ids) for row in rows if len(row.token_ids) > longest), default=0):
         return TokenizedConversation(problem=f"it has {size} tokens; the context has {longest}")

@@ -1,13 +1,10 @@
 """Text to token ids and back: chat messages and the template, one token's text and bytes, whole completions.
 
-The template and the encoder are programs and patterns that come with the model, so they run in a sandbox. Decoding runs
-here, after each token; the loader refuses decoders whose time has no bound. API requests and the conversations of a
-training batch use the same functions, so both render to the same tokens.
+The template is a program and the tokenizer has patterns that come with the model; `folder_check` has tried both before.
+API requests and the conversations of a training batch use the same functions, so both render to the same tokens.
 """
 
 import json
-import sys
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,25 +13,21 @@ from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
+from jinja2 import Template, TemplateError
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.utils.chat_template_utils import _compile_jinja_template
 
-from nat.backend.byte_cache import ByteCache
 from nat.backend.words.choice import Words, choose
 from nat.backend.words.formats import REASONING, FormatRefused
 from nat.backend.words.samples import TOOLS
 from nat.errors import ModelNotSupported, describe_error
-from nat.sandbox.process import Sandbox, SandboxRaised
-from nat.wire.json import parse_json
+from nat.wire.json import parse_json, without_surrogates
 from nat.wire.template_options import NO_VARIABLE, RESERVED
 
 REPLACEMENT = "\ufffd"
 """What a decoder returns for bytes that are not (yet) a whole character."""
-MAX_CACHE_BYTES = 64 * 2**20
-"""Texts and their ids are cached, because each generation of an example sends the same prompt."""
 _CONTEXT = 4
 """Tokens that decide how the next ones are written, such as the bytes of a character."""
-_TEMPLATE = "the model's chat template"
-_TOKENIZER = "the model's tokenizer"
 
 
 @dataclass(frozen=True)
@@ -68,25 +61,12 @@ class TokenText:
 class ChatTokenizer:
     """The checkpoint's tokenizer, reduced to the operations that serving needs; safe to call from any thread."""
 
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        sandbox: Sandbox | None = None,
-        options: ChatOptions | None = None,
-        max_cache_bytes: int = MAX_CACHE_BYTES,
-    ) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, options: ChatOptions | None = None) -> None:
         self.hf = tokenizer
-        self._sandbox = sandbox or Sandbox()
         self._options = options or ChatOptions()
+        self._now = datetime.fromisoformat(self._options.now)
         self._token_text = cache(partial(_decode_token, tokenizer))  # a bound method would keep this object
-        self._encoded: ByteCache[tuple[str, bool], array[int]] = ByteCache(max_cache_bytes)
         self._vocabulary = cache(tokenizer.get_vocab)
-
-    @property
-    def cached_bytes(self) -> int:
-        """Size of the cache of encoded texts."""
-        return self._encoded.num_bytes
 
     @property
     def eos_token_id(self) -> int | None:
@@ -171,18 +151,16 @@ class ChatTokenizer:
         named = {**known, "documents": None, "tools": offered, "add_generation_prompt": for_answer}
         refusal: Exception | None = None
         try:
-            template = self.hf.get_chat_template(None, offered)
-            for spelt in chain([plain], _respelt(plain)):
-                request = {"template": template, "variables": {**named, "messages": spelt}, "now": self._options.now}
-                try:
-                    text: str = self._sandbox.call("render", request, what=_TEMPLATE)
-                except SandboxRaised as error:
-                    refusal = refusal or error
-                else:
-                    return text
-        except (ValueError, TypeError, RecursionError) as error:  # no template by default, or messages that are no JSON
-            raise ChatNotRendered(describe_error(error)) from error
-        raise ChatNotRendered(str(refusal)) from refusal
+            template: Template = _compile_jinja_template(self.hf.get_chat_template(None, offered))  # it keeps some
+        except (ValueError, TemplateError) as error:  # no template by default, or one that cannot be read
+            raise ChatNotRendered(without_surrogates(describe_error(error))) from error
+        for spelt in chain([plain], _respelt(plain)):
+            try:
+                return template.render({**named, "messages": spelt, "strftime_now": self._now.strftime})
+            except Exception as error:  # noqa: BLE001 - a template raises whatever Python raises in it
+                refusal = refusal or error
+        assert refusal is not None, "there is a spelling"
+        raise ChatNotRendered(without_surrogates(describe_error(refusal))) from refusal
 
     def _check_template(self) -> None:
         if self.hf.chat_template is None:
@@ -257,30 +235,25 @@ class ChatTokenizer:
         return next(exact, vocabulary.get(text))
 
     def _encode(self, text: str, *, special: bool) -> list[int]:
-        known = self._encoded.get((text, special))
-        if known is not None:
-            return known.tolist()
-        ids = self._computed_ids(text, special=special)
-        packed = array("i", ids)
-        self._encoded.put((text, special), packed, sys.getsizeof(text) + sys.getsizeof(packed))
-        return ids
-
-    def _computed_ids(self, text: str, *, special: bool) -> list[int]:
-        if not isinstance(self.hf, PreTrainedTokenizerFast):  # a program of transformers, without patterns of the model
+        if not isinstance(self.hf, PreTrainedTokenizerFast):
             # The server reports a text that is too long itself; `verbose` would also log it.
             own: list[int] = self.hf.encode(text, add_special_tokens=special, verbose=False)
             return own
-        try:
-            ids: list[int] = self._sandbox.call(
-                "encode", {"text": text, "special": special}, what=_TOKENIZER, prepare=self._state
-            )
-        except SandboxRaised as error:
-            raise ModelNotSupported(f"the model's tokenizer cannot encode this text: {error}") from error
+        try:  # without the offsets that `encode` computes
+            ids: list[int] = self._fast.encode_batch_fast([text], add_special_tokens=special)[0].ids
+        except Exception as error:  # tokenizers raises nothing more specific
+            message = f"the model's tokenizer cannot encode this text: {without_surrogates(describe_error(error))}"
+            raise ModelNotSupported(message) from error
         return ids
 
-    def _state(self) -> dict[str, Any]:
+    @cached_property
+    def _fast(self) -> Any:
+        """The tokenizer in Rust, set to encode whole texts."""
         fast: Any = self.hf
-        return {"tokenizer": fast.backend_tokenizer.to_str(), "split_special": fast.split_special_tokens}
+        fast.backend_tokenizer.no_truncation()
+        fast.backend_tokenizer.no_padding()
+        fast.backend_tokenizer.encode_special_tokens = fast.split_special_tokens
+        return fast.backend_tokenizer
 
 
 def _decode_token(tokenizer: PreTrainedTokenizerBase, token_id: int) -> TokenText:

@@ -1,16 +1,13 @@
 """The text of training rows, by the tokenizer that lies in the run's folder or beside its model."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from nat.errors import JournalError, ModelCodeStopped
+from nat.errors import JournalError, describe_error
 from nat.hub import cached_folder
 from nat.reports.overview import trained_llm
 from nat.reports.rollouts import spans
 from nat.runs.journal import Journal
 from nat.runs.recorded_config import config_of
-from nat.sandbox.process import Sandbox, SandboxRaised
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.serving import BEST_CHECKPOINT, CHECKPOINTS, NEWEST_CHECKPOINT
 from nat.wire.training import TrainingRow
@@ -18,45 +15,30 @@ from nat.wire.training import TrainingRow
 TOKENIZER = "tokenizer.json"
 
 
-@dataclass(frozen=True)
 class Decoder:
-    """Token ids to text, in a child process: the file comes with the model."""
+    """Token ids to text, without torch."""
 
-    path: Path
-    sandbox: Sandbox
+    def __init__(self, path: Path) -> None:
+        from tokenizers import Tokenizer
+
+        self.path = path
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # tokenizers raises nothing more specific
+            hint = "copy the model's tokenizer.json again"
+            raise JournalError(f"{path} cannot be read: {describe_error(error)}", hint=hint) from error
 
     def decode(self, ids: list[int]) -> str:
-        """The text, special tokens included.
-
-        Raises:
-            JournalError: the file cannot be read, or takes too long.
-
-        """
-        text: str = self._call("decode", ids)
+        """The text, special tokens included."""
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
         return text
 
     def pieces(self, ids: list[int]) -> list[str | None]:
-        """The text that each token adds; None if it ends inside a character, which a later token completes.
+        """The text that each token adds; None if it ends inside a character, which a later token completes."""
+        from tokenizers.decoders import DecodeStream
 
-        Raises:
-            JournalError: the file cannot be read, or takes too long.
-
-        """
-        found: list[str | None] = self._call("pieces", ids)
-        return found
-
-    def _call(self, task: str, ids: list[int]) -> Any:
-        try:
-            return self.sandbox.call(task, {"ids": ids}, what=f"the tokenizer in {self.path}", prepare=self._state)
-        except (SandboxRaised, ModelCodeStopped) as error:
-            message = error.message if isinstance(error, ModelCodeStopped) else f"{self.path} cannot be read: {error}"
-            raise JournalError(message, hint="copy the model's tokenizer.json again") from error
-
-    def _state(self) -> dict[str, str | bool]:
-        try:
-            return {"tokenizer": self.path.read_text(encoding="utf-8"), "split_special": False}
-        except (OSError, ValueError) as error:
-            raise SandboxRaised(str(error)) from error
+        stream = DecodeStream(skip_special_tokens=False)
+        return [stream.step(self._tokenizer, each) for each in ids]
 
 
 def tokenizer_of(journal: Journal) -> Decoder:
@@ -66,7 +48,7 @@ def tokenizer_of(journal: Journal) -> Decoder:
         JournalError: no tokenizer.json is found, or it cannot be read.
 
     """
-    if missing := missing_packages(["tokenizers", "jinja2"]):
+    if missing := missing_packages(["tokenizers"]):
         raise JournalError(
             f"--tokens needs the package `{missing[0]}`, which is not installed", hint=install_hint("local")
         )
@@ -77,9 +59,7 @@ def tokenizer_of(journal: Journal) -> Decoder:
             f"no {TOKENIZER} in {' or '.join(map(str, folders))}, so token ids cannot be shown as text",
             hint="leave out --tokens, or put the model's folder back in its place",
         )
-    decoder = Decoder(path, Sandbox())
-    decoder.decode([])
-    return decoder
+    return Decoder(path)
 
 
 def _folders(journal: Journal) -> list[Path]:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fakes.fake_device import FakeDevice
-from fakes.tiny_fixtures import load_again
 from fakes.tiny_model import CONFIGS
 from nat.backend import attention
 from nat.backend.attention import (
@@ -22,6 +21,7 @@ from nat.backend.attention import (
     similar,
 )
 from nat.backend.model import token_logprobs
+from nat.backend.model_loader import load_model
 from nat.errors import ModelNotSupported
 
 LENGTHS = (3, 70, 20, 130, 1)
@@ -42,7 +42,7 @@ def plain_logits(model, row):
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_packed_rows_have_the_log_probabilities_of_the_plain_forward(tiny_dir, kind):
     """Packed rows of any length and order score as alone, with sliding windows (6 tokens here) too."""
-    model = load_again(tiny_dir(kind)).model
+    model = load_model(tiny_dir(kind)).model
     rows = random_rows()
     with torch.no_grad():
         packed = packed_logits(model, PackedRows.of(rows))
@@ -52,7 +52,7 @@ def test_packed_rows_have_the_log_probabilities_of_the_plain_forward(tiny_dir, k
 
 def test_packed_rows_have_the_gradients_of_the_plain_forward(tiny_dir):
     """The gradient of a loss over packed rows is the sum of the rows' own gradients."""
-    model = load_again(tiny_dir("qwen2")).model
+    model = load_model(tiny_dir("qwen2")).model
     rows = random_rows()
     packed = PackedRows.of(rows)
     targets = torch.tensor([token for row in rows for token in (*row[1:], 0)])
@@ -68,7 +68,7 @@ def test_packed_rows_have_the_gradients_of_the_plain_forward(tiny_dir):
 
 def test_only_the_kept_positions_reach_the_vocabulary(tiny_dir):
     """`keep_K` selects packed indices in the given order."""
-    model = load_again(tiny_dir("gpt2")).model
+    model = load_model(tiny_dir("gpt2")).model
     packed = PackedRows.of(random_rows())
     with torch.no_grad():
         kept = packed_logits(model, packed, torch.tensor([5, 0]))

@@ -10,7 +10,6 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fakes.fake_device import FakeDevice
-from fakes.tiny_fixtures import load_again
 from fakes.training_batches import random_groups, sampled_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, masked_attention, packed_logits
@@ -97,7 +96,7 @@ def test_an_exported_model_computes_what_was_served(tiny_dir, tmp_path, make_lea
 
 def test_a_reference_is_loaded_where_gradients_are_off(tiny_dir, device):
     """The learner scores with it, and its kernels are compared with their gradients all the same."""
-    load = partial(load_again, tiny_dir("qwen2"), device=device, dtype="bfloat16")
+    load = partial(load_model, tiny_dir("qwen2"), device=device, dtype="bfloat16")
     loaded = load()
     learner = Learner(loaded, Reference(loaded, lambda: load().model))
     assert "reference_kl" in learner.update(sampled_groups(loaded), resolve(TrainingConfig(beta=0.1)))
@@ -105,7 +104,7 @@ def test_a_reference_is_loaded_where_gradients_are_off(tiny_dir, device):
 
 def test_the_sampler_has_layers_of_its_own(tiny_dir, device):
     """They start half of the kernels, and agree with transformers' layers in bfloat16."""
-    model = load_again(tiny_dir("qwen3"), device=device, dtype="bfloat16").model
+    model = load_model(tiny_dir("qwen3"), device=device, dtype="bfloat16").model
     assert len(lean(model)) == len(model.base_model.layers)
 
 
@@ -125,7 +124,7 @@ def test_an_update_is_undone_from_pinned_memory(tiny_dir, make_learner, monkeypa
     """Its copies went to the host without waiting; weights and moments are as before, bit by bit."""
     room = {"cuda": 0, "cpu": 2**40}
     monkeypatch.setattr("nat.backend.training.optimizer.free_bytes", lambda place: room[place.type])
-    loaded = load_again(tiny_dir("qwen2"), device=device, dtype="bfloat16")
+    loaded = load_model(tiny_dir("qwen2"), device=device, dtype="bfloat16")
     learner = make_learner(loaded)
     groups, settings = sampled_groups(loaded), resolve(TrainingConfig(learning_rate=1e-3))
     learner.update(groups, settings)
@@ -168,7 +167,7 @@ def test_apples_gpu_computes_no_float64(tiny_dir, mac, options, settings):
     """Sampling and an update put nothing in float64 there, mix no places, and give what they give on the CPU."""
     tokens, metrics_of = [], []
     for device in ("cpu", "mps"):
-        load = partial(load_again, tiny_dir("qwen3"), device=device, dtype="float32")
+        load = partial(load_model, tiny_dir("qwen3"), device=device, dtype="float32")
         loaded = load(**options)
         assert {mac.has(weight) for weight in loaded.model.parameters()} == {device == "mps"}
         groups = sampled_groups(loaded)
@@ -182,7 +181,7 @@ def test_apples_gpu_computes_no_float64(tiny_dir, mac, options, settings):
 
 def test_float64_on_apples_gpu_would_be_found(tiny_dir, make_learner, mac, monkeypatch):
     """The fake refuses what the real one refuses."""
-    loaded = load_again(tiny_dir("qwen2"), device="mps", dtype="float32")
+    loaded = load_model(tiny_dir("qwen2"), device="mps", dtype="float32")
     groups = sampled_groups(loaded)
     monkeypatch.setattr(metrics, "widest_dtype", lambda _: torch.float64)
     with pytest.raises(TypeError, match="float64 on mps"):

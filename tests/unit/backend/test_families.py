@@ -18,7 +18,6 @@ from nat.backend.training.learner import Learner
 from nat.backend.training.micro_batch import make_micro_batch
 from nat.backend.training.mismatch import served_logprobs
 from nat.backend.training.reference import Reference
-from nat.sandbox.process import Sandbox
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout
 
 PROMPT = list(range(40, 60))
@@ -27,17 +26,8 @@ CONFIG = resolve(TrainingConfig(learning_rate=1e-2, warmup_steps=0, max_kl=None,
 CLOSE = {"atol": 2e-4, "rtol": 1e-4}
 
 
-@pytest.fixture(scope="module")
-def one_sandbox():
-    """The tokenizers are equal, so one process reads them all."""
-    sandbox = Sandbox()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nat.backend.model_loader.Sandbox", lambda: sandbox)
-        yield
-
-
 @pytest.mark.parametrize("family", KNOWN)
-def test_a_family_samples_and_trains_as_transformers_computes_it(tmp_path, one_sandbox, family):
+def test_a_family_samples_and_trains_as_transformers_computes_it(tmp_path, family):
     """Sampler, second turn, learner, gradient over a shared prompt, both kinds of update, and what is exported."""
     folder = make_tiny_family(tmp_path / "model", family)
     loaded, plain = load_checked_model(folder, device="cpu"), plain_of(folder)

@@ -4,7 +4,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GraniteConfig
 
-from fakes.tiny_fixtures import load_again
 from fakes.tiny_model import tiny_tokenizer
 from nat.backend import packed_linear
 from nat.backend.attention import PackedRows, packed_logits
@@ -60,13 +59,13 @@ def assert_lean(loaded, calls, tolerance=1e-4):
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.1)])
 def test_the_layers_of_known_families_are_lean(tiny_dir, calls, kind, dtype, tolerance):
     """Biases of Qwen2, norms of Qwen3's heads and Mistral's window included."""
-    assert_lean(load_again(tiny_dir(kind), dtype=dtype), calls, tolerance)
+    assert_lean(load_model(tiny_dir(kind), dtype=dtype), calls, tolerance)
 
 
 @pytest.mark.parametrize("kind", ["gemma3", "gpt2"])
 def test_other_layers_are_computed_by_transformers(tiny_dir, calls, kind):
     """Gemma norms after its products too, and GPT-2 has other parts."""
-    sampled, usual, count = both(load_again(tiny_dir(kind)), calls)
+    sampled, usual, count = both(load_model(tiny_dir(kind)), calls)
     torch.testing.assert_close(sampled, usual, atol=1e-4, rtol=1e-4)
     assert count == 0
 
@@ -94,7 +93,7 @@ def test_a_layer_of_the_same_parts_that_computes_something_else_is_found(tmp_pat
 
 def test_an_adapter_that_comes_later_is_used(tiny_dir, calls):
     """It replaces the linear layers, whose merged products then give each layer its part; without it they are one."""
-    adapters = Adapters(load_again(tiny_dir("llama")))
+    adapters = Adapters(load_model(tiny_dir("llama")))
     with torch.no_grad():
         base = adapters.base.sampler_logits(ROWS, KEPT)
     loaded = adapters.create(LoraSettings(rank=2), seed=0).loaded
@@ -110,7 +109,7 @@ def test_an_adapter_that_comes_later_is_used(tiny_dir, calls):
 
 def test_an_adapter_on_some_layers_only_is_used(tiny_dir, calls):
     """Queries and values may have one and keys none."""
-    loaded = load_again(tiny_dir("llama"), lora=LoraSettings(rank=2))
+    loaded = load_model(tiny_dir("llama"), lora=LoraSettings(rank=2))
     for name, weight in loaded.trainable_parameters().items():
         if "lora_B" in name and "k_proj" not in name:
             torch.nn.init.normal_(weight, std=0.3)
@@ -121,13 +120,13 @@ def test_an_adapter_on_some_layers_only_is_used(tiny_dir, calls):
 
 def test_weights_of_four_bits_are_used(tiny_dir, calls):
     """Such layers decode their weights, so there is nothing to merge."""
-    loaded = load_again(tiny_dir("llama"), load_in_4bit=True, lora=LoraSettings(rank=2))
+    loaded = load_model(tiny_dir("llama"), load_in_4bit=True, lora=LoraSettings(rank=2))
     assert_lean(loaded, calls)
 
 
 def test_new_weights_are_used_after_an_update(tiny_dir, calls):
     """Merged products are made of copies, which `forget` drops."""
-    loaded = load_again(tiny_dir("qwen2"))
+    loaded = load_model(tiny_dir("qwen2"))
     assert_lean(loaded, calls)
     with torch.no_grad():
         for weight in loaded.model.parameters():
@@ -138,7 +137,7 @@ def test_new_weights_are_used_after_an_update(tiny_dir, calls):
 
 def test_another_path_in_place_is_restored(tiny_dir):
     """After a step, and after one that failed, the layers compute as transformers does, with gradients."""
-    loaded = load_again(tiny_dir("llama"))
+    loaded = load_model(tiny_dir("llama"))
     with pytest.raises(RuntimeError, match="stop"), loaded.linears.in_use():
         raise RuntimeError("stop")
     assert all("forward" not in vars(module) for module in loaded.model.modules())

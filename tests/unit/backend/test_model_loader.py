@@ -11,7 +11,6 @@ from transformers import AutoModelForCausalLM, BloomConfig
 from fakes.families import make_tiny_family
 from fakes.tiny_model import CONFIGS, tiny_tokenizer
 from nat.backend.attention import PACKED_ATTENTION, PackedRows, packed_logits
-from nat.backend.export import write_adapter
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import fastest_dtype, load_model
 from nat.errors import CheckpointDamaged, ModelNotSupported
@@ -263,48 +262,16 @@ def test_code_in_a_folder_never_runs_and_nobody_is_asked(tiny_dir, tmp_path, mon
         load_model(folder)
 
 
-def changed_tokenizer(folder, **parts):
+def with_token(folder, text):
     content = json.loads((folder / "tokenizer.json").read_text())
-    (folder / "tokenizer.json").write_text(json.dumps(content | parts))
-
-
-def added(number, text):
     flags = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized", "special"], False)
-    return {"id": number, "content": text, **flags}
+    content["added_tokens"] = [{"id": 999, "content": text, **flags}]
+    (folder / "tokenizer.json").write_text(json.dumps(content))
 
 
-def replaced(pattern, content):
-    return {"type": "Replace", "pattern": pattern, "content": content}
-
-
-GROWTH = [replaced({"String": letter}, letter * 60) for letter in "ol"]
 HOSTILE = {
-    "an added token that its normalizer makes endless": (
-        lambda f: changed_tokenizer(f, normalizer={"type": "Sequence", "normalizers": GROWTH * 8}),
-        "the tokenizer in .* needed more than 2 GiB of memory|the tokenizer in .* took more than 60 s",
-    ),
-    "an added token on which its normalizer panics": (
-        lambda f: changed_tokenizer(
-            f,
-            normalizer=replaced({"Regex": "(?:(?:a|aa)+)+$"}, ""),
-            added_tokens=[added(999, "a" * 5000 + "!") | {"normalized": True}],
-        ),
-        "the tokenizer in .* (cannot be read: PanicException|took more than)",
-    ),
-    "a pattern in its decoder": (
-        lambda f: changed_tokenizer(f, decoder=replaced({"Regex": "(a|aa)+$"}, "")),
-        "decoder replaces a regular expression",
-    ),
-    "a decoder that grows its text": (
-        lambda f: changed_tokenizer(f, decoder={"type": "Sequence", "decoders": GROWTH}),
-        "decoder can make a text 3600 times as long",
-    ),
-    "a decoder of a thousand parts": (
-        lambda f: changed_tokenizer(f, decoder={"type": "Sequence", "decoders": [{"type": "Fuse"}] * 1000}),
-        "decoder has 1001 parts",
-    ),
     "a token of a megabyte": (
-        lambda f: changed_tokenizer(f, added_tokens=[added(999, "x" * 2**20)]),
+        lambda f: with_token(f, "x" * 2**20),
         "has a token of 1048576 characters; at most 10000",
     ),
     "weights of another folder": (
@@ -353,27 +320,8 @@ def index_of(folder, name, index="model.safetensors.index.json"):
 
 @pytest.mark.parametrize(("change", "text"), HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_model_folder_is_refused(tiny_dir, tmp_path, change, text):
-    """Its limits hold while it is loaded, and what would run without limits later is refused."""
+    """It is refused before anything of it is used."""
     folder = shutil.copytree(tiny_dir("qwen2"), tmp_path / "model")
     change(folder)
     with pytest.raises((ModelNotSupported, CheckpointDamaged), match=text):
         load_model(folder, device="cpu")
-
-
-@pytest.mark.parametrize("field", ["target_modules", "exclude_modules", "rank_pattern", "modules_to_save"])
-def test_the_patterns_of_a_hostile_adapter_reach_a_limit(tiny_dir, tmp_path, field):
-    """Matching would take longer than the universe exists; usual patterns load."""
-    loaded = load_model(tiny_dir("qwen2"), device="cpu", lora=LoraSettings(2))
-    write_adapter(loaded, tmp_path)
-    bomb = r"(([\w.]+)+)+!"
-    values = {"rank_pattern": {bomb: 2}, "modules_to_save": [bomb]}
-    config = json.loads((tmp_path / "adapter_config.json").read_text())
-    usual = config | {
-        "base_model_name_or_path": str(tiny_dir("qwen2")),
-        "target_modules": r".*\.[qkvo]_proj|.*mlp.*_proj",
-    }
-    (tmp_path / "adapter_config.json").write_text(json.dumps(usual))
-    load_model(tmp_path, device="cpu")
-    (tmp_path / "adapter_config.json").write_text(json.dumps(usual | {field: values.get(field, bomb)}))
-    with pytest.raises(ModelNotSupported, match=r"matching the patterns of .* took more than 2 s of processor time"):
-        load_model(tmp_path, device="cpu")

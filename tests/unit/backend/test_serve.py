@@ -3,12 +3,10 @@
 import json
 import os
 import resource
-import shutil
 import signal
 import subprocess
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import httpx
@@ -129,42 +127,6 @@ def test_trains_exports_and_resumes(tmp_path, source, loaded, start):
         assert again == state
         assert http.get("/health").json()["policy_version"] == "me@1"
     assert end(process, None) == 0
-
-
-@pytest.fixture
-def hostile(source, tmp_path) -> Path:
-    """A model whose chat template computes a number of 400 million digits."""
-    folder = shutil.copytree(source, tmp_path / "hostile")
-    (folder / "chat_template.jinja").write_text("{{ 9**(9**9) }}")
-    return folder
-
-
-def test_a_hostile_template_keeps_nobody_else_waiting(hostile, start):
-    """While it computes, the server reports its health, continues texts, and ends on SIGTERM at once."""
-    process, http = start("--model", str(hostile), "--served_model_name", "me")
-    chat = {"model": "me", "messages": [{"role": "user", "content": "hi"}]}
-    asked = threading.Thread(target=lambda: suppress_end(lambda: http.post("/v1/chat/completions", json=chat)))
-    with http:
-        asked.start()
-        while not (children := children_of(process.pid)):
-            http.get("/health").raise_for_status()
-        text = {"model": "me", "prompt": "hi", "max_tokens": 2}
-        http.post("/v1/completions", json=text).raise_for_status()
-        http.get("/health").raise_for_status()
-        assert asked.is_alive()
-        assert end(process, signal.SIGTERM) == 0
-        asked.join()
-    assert not any(Path(f"/proc/{child}").exists() for child in children)
-
-
-def children_of(pid):
-    """The processes that any thread of a process has started."""
-    return [child for listed in Path(f"/proc/{pid}/task").glob("*/children") for child in listed.read_text().split()]
-
-
-def suppress_end(call):
-    with suppress(httpx.HTTPError):  # the server ends first
-        call()
 
 
 async def test_resume_skips_a_damaged_checkpoint(tmp_path, source, loaded, caplog):

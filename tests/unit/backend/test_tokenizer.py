@@ -212,15 +212,6 @@ def test_any_error_in_a_template_is_a_refusal():
             tokenizer.render_chat(USER)
 
 
-def test_cached_texts_are_limited_by_bytes():
-    """A thousand long texts took a gigabyte; now the oldest are dropped."""
-    tokenizer = ChatTokenizer(tiny_tokenizer(), max_cache_bytes=100_000)
-    for n in range(20):
-        assert tokenizer.encode(f"{n} " + "a " * 5000) == tokenizer.encode(f"{n} " + "a " * 5000)
-        assert tokenizer.cached_bytes <= 100_000
-    assert tokenizer.cached_bytes > 20_000
-
-
 ADD = {"name": "add", "parameters": {"type": "object"}}
 WRAPPED = {"type": "function", "function": ADD}
 

@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.tiny_fixtures import load_again
 from fakes.tiny_model import CONFIGS
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.model import token_logprobs
+from nat.backend.model_loader import load_model
 from nat.backend.tree_attention import PackedTree, unique_tokens
 
 ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=12)
@@ -49,7 +49,7 @@ def test_each_prefix_is_packed_once(rows):
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_shared_tokens_have_the_log_probabilities_of_each_row_alone(tiny_dir, kind):
     """Shared tokens score as in each row alone, in every architecture and with sliding windows (6 tokens here)."""
-    model = load_again(tiny_dir(kind)).model
+    model = load_model(tiny_dir(kind)).model
     rows = branching_rows()
     tree = PackedTree(rows)
     with torch.no_grad():
@@ -62,7 +62,7 @@ def test_shared_tokens_have_the_log_probabilities_of_each_row_alone(tiny_dir, ki
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_the_gradient_is_that_of_separate_rows(tiny_dir, kind):
     """Gradients agree to 1e-6 of the largest entry in fp64, right after each branch point, too."""
-    model = load_again(tiny_dir(kind)).model.double()
+    model = load_model(tiny_dir(kind)).model.double()
     rows = branching_rows()
     targets_K = torch.tensor([token for row in rows for token in (*row[1:], 0)])
     tree, plain = PackedTree(rows), PackedRows.of(rows)
@@ -78,7 +78,7 @@ def test_the_gradient_is_that_of_separate_rows(tiny_dir, kind):
 @given(ROWS)
 def test_random_trees_give_the_scores_of_their_rows(tiny_dir, rows):
     """Rows score the same however they share prefixes."""
-    model = load_again(tiny_dir("qwen2")).model
+    model = load_model(tiny_dir("qwen2")).model
     tree = PackedTree(rows)
     with torch.no_grad():
         shared = packed_logits(model, tree, torch.tensor([int(index) for path in tree.paths for index in path]))

@@ -7,7 +7,6 @@ import torch
 from transformers import AutoModelForCausalLM, Olmo2Config
 
 from fakes.families import make_tiny_family
-from fakes.tiny_fixtures import load_again
 from fakes.tiny_model import make_tiny_model, tiny_tokenizer
 from nat.backend import model_path, packed_linear
 from nat.backend.attention import PACKED_ATTENTION, PackedRows, packed_logits
@@ -41,7 +40,7 @@ def streams(model):
 @pytest.mark.parametrize("kind", WIDE)
 def test_sums_are_float32_and_products_bfloat16(tiny_dir, kind):
     """Each layer adds to a float32 sum, and each of its products takes bfloat16; the logits are float32."""
-    loaded = load_again(tiny_dir(kind), dtype="bfloat16")
+    loaded = load_model(tiny_dir(kind), dtype="bfloat16")
     seen = streams(loaded.model)
     assert logits(loaded.model).dtype == torch.float32
     assert seen == {"layers": {torch.float32}, "products": {torch.bfloat16}}
@@ -64,7 +63,7 @@ def test_it_is_nearer_to_float32(tmp_path, kind):
 def test_sampler_and_learner_compute_the_same_logits(tiny_dir, lora, monkeypatch):
     """With the same layers, the learner's log probabilities are those of the sampler's logits in float32."""
     monkeypatch.setattr(model_path, "lean", lambda _: [])
-    loaded = load_again(tiny_dir("qwen2"), dtype="bfloat16", lora=lora)
+    loaded = load_model(tiny_dir("qwen2"), dtype="bfloat16", lora=lora)
     targets = torch.tensor([6, 7, 8, 1, 9, 10, 1])
     with torch.no_grad():
         scores = token_scores(loaded.model, ROWS, KEPT, targets)
@@ -76,7 +75,7 @@ def test_weights_get_their_gradients_in_their_own_precision(tiny_dir):
     """Each weight of a bfloat16 model has a gradient in bfloat16, near the one that float32 gives."""
     gradients = []
     for dtype in ("bfloat16", "float32"):
-        model = load_again(tiny_dir("qwen2"), dtype=dtype).model
+        model = load_model(tiny_dir("qwen2"), dtype=dtype).model
         token_scores(model, ROWS, KEPT, torch.tensor([6, 7, 8, 1, 9, 10, 1])).logprobs_K.sum().backward()
         gradients.append({name: p.grad for name, p in model.named_parameters()})
     rounded, exact = gradients
@@ -91,7 +90,7 @@ def test_the_sampler_reorders_the_head_in_float32(tiny_dir, monkeypatch):
     monkeypatch.setattr(model_path, "lean", lambda _: [])
     head = load_weights(tiny_dir("qwen2"), torch.bfloat16).get_output_embeddings()
     monkeypatch.setattr(packed_linear, "SMALLEST_PACKED", head.weight.numel())  # no other layer is as large
-    loaded = load_again(tiny_dir("qwen2"), dtype="bfloat16")
+    loaded = load_model(tiny_dir("qwen2"), dtype="bfloat16")
     reordered = loaded.sampler_logits(ROWS, KEPT)
     assert reordered.dtype == torch.float32
     torch.testing.assert_close(reordered, logits(loaded.model), atol=1e-5, rtol=1e-5)
@@ -110,7 +109,7 @@ def test_a_model_with_a_tower_has_a_wide_end_too(tmp_path, monkeypatch):
 def test_a_reordered_head_takes_bfloat16(tiny_dir, monkeypatch):
     """A model that narrows what goes into its head gets logits all the same."""
     monkeypatch.setattr(packed_linear, "SMALLEST_PACKED", 0)
-    loaded = load_again(tiny_dir("qwen2"), dtype="bfloat16")
+    loaded = load_model(tiny_dir("qwen2"), dtype="bfloat16")
     loaded.model.model.norm.register_forward_hook(lambda _, __, output: output.bfloat16())
     torch.testing.assert_close(loaded.sampler_logits(ROWS, KEPT), logits(loaded.model), atol=1e-5, rtol=1e-5)
 

@@ -4,7 +4,6 @@ import asyncio
 import time
 
 import pytest
-
 from nat.capture.outages import Outages, deadline, waited_for
 
 

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from nat.backend.byte_cache import ENTRY_BYTES
 from nat.wire.sampling import MODELS_OWN, Sampling
 
 MAX_BYTES = 128 * 2**20
+ENTRY_BYTES = 300
+"""Size of an entry beyond its content: keys, links, object headers."""
 MAX_PROMPTS = 64
 """Prompts of one answer; the oldest are dropped first."""
 

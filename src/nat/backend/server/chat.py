@@ -1,5 +1,6 @@
 """POST /v1/chat/completions."""
 
+import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
@@ -19,8 +20,7 @@ from nat.backend.server.service import Service, add_end, usage_of
 from nat.backend.tokenizer import ChatNotRendered, template_message
 from nat.backend.words.calls import Call
 from nat.backend.words.reader import AnswerReader
-from nat.errors import ModelCodeStopped, ModelNotSupported
-from nat.http.asgi import Receive
+from nat.errors import ModelNotSupported
 from nat.http.errors import ApiError
 from nat.wire.openai_requests import SESSION_HEADER, ChatCompletionRequest
 from nat.wire.openai_responses import (
@@ -54,7 +54,7 @@ class ChatRoute:
         body = service.with_training_fields(body)
         service.check_model(body.model)
         session = http.headers.get(SESSION_HEADER, "")
-        prompt = await self._prompt(body, session, http.receive)
+        prompt = await self._prompt(body, session)
         sequences = service.sequences(
             body, [prompt.ids], new_tokens=body.new_tokens, top_logprobs=body.top_logprobs, special=True
         )
@@ -72,12 +72,11 @@ class ChatRoute:
         request = await complete(service.engine, sequences, http, model=body.model)
         return await service.written(request, writer.whole)
 
-    async def _prompt(self, body: ChatCompletionRequest, session: str, receive: Receive) -> Prompt:
+    async def _prompt(self, body: ChatCompletionRequest, session: str) -> Prompt:
         """The messages, rendered and tokenised in a thread.
 
         Raises:
             ApiError: the template refuses the messages, or they are too long for the model.
-            ModelCodeStopped: the template or the tokenizer takes too long for them.
 
         """
         service, limits = self._service, self._service.limits
@@ -99,12 +98,12 @@ class ChatRoute:
             return self._continuations.prompt(chat, text, session=session)
 
         try:
-            return await self._service.threads.run(prepared, receive)
+            return await asyncio.to_thread(prepared)
         except ChatNotRendered as error:
             raise ApiError(
                 f"the model's chat template refused the {error.param}: {error}", param=error.param
             ) from error
-        except (ModelNotSupported, ModelCodeStopped) as error:
+        except ModelNotSupported as error:
             raise ApiError(error.in_line, param="messages") from error
 
 

@@ -1,5 +1,6 @@
 """POST /v1/completions."""
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -31,7 +32,7 @@ class CompletionRoute:
         for prompt in body.prompts:
             if isinstance(prompt, str):
                 limits.check_text(prompt, param="prompt")
-        prompts = await self._service.threads.run(lambda: list(map(self._encode, body.prompts)), http.receive)
+        prompts = await asyncio.to_thread(lambda: list(map(self._encode, body.prompts)))
         if body.prompt_logprobs is not None and not self._service.engine.scores_prompts:
             raise ApiError(
                 "prompt_logprobs: with engine vllm, this server does not score prompts; ask a vLLM server itself",

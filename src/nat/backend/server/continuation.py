@@ -23,13 +23,14 @@ from hashlib import blake2b
 from itertools import accumulate, islice
 from typing import Any
 
-from nat.backend.byte_cache import ENTRY_BYTES
 from nat.backend.tokenizer import ChatTokenizer, template_message
 from nat.backend.words.formats import REASONING, Format
 from nat.backend.words.reader import plain_content, read_answer
 from nat.wire.openai_responses import BrokenPrefix
 
 MAX_BYTES = 256 * 2**20
+ENTRY_BYTES = 300
+"""Size of an entry beyond its content: keys, links, object headers."""
 MAX_TURNS = 256
 """Turns with equal texts that differ in their tokens or sessions; the oldest are dropped first."""
 

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -16,7 +16,6 @@ from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.model import LoadedModel
 from nat.backend.sampling import SamplingEngine
 from nat.backend.server.bodies import TOO_LONG, IgnoredFields
-from nat.backend.server.threads import PromptThreads
 from nat.http.errors import ApiError
 from nat.wire.openai_requests import ChatCompletionRequest, SamplingRequest
 from nat.wire.openai_responses import ChatChoice, CompletionUsage, PromptTokens, TextChoice
@@ -89,8 +88,6 @@ class Service:
 
     ignored: IgnoredFields | None = None
     """Set if unknown fields of requests are no errors: clients of others send what their own servers understand."""
-
-    threads: PromptThreads = field(default_factory=PromptThreads)
 
     @cached_property
     def limits(self) -> LengthLimits:

@@ -1,6 +1,6 @@
 """POST /tokenize and POST /detokenize, in vLLM's shape: what a client needs to compare two servers' tokenizers."""
 
-from functools import partial
+import asyncio
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -29,7 +29,7 @@ class TokenRoutes:
         limits.check_text(body.prompt, param="prompt")
         tokenizer = self._service.loaded.tokenizer
         encode = tokenizer.encode if body.add_special_tokens else tokenizer.encode_rendered
-        ids = await self._service.threads.run(partial(encode, body.prompt), http.receive)
+        ids = await asyncio.to_thread(encode, body.prompt)
         return json_answer(TokenizedText(count=len(ids), max_model_len=limits.tokens, tokens=ids))
 
     async def detokenize(self, http: HttpRequest) -> Response:
@@ -43,7 +43,7 @@ class TokenRoutes:
         if (outside := next((token for token in body.tokens if not 0 <= token < 2**31), None)) is not None:
             raise ApiError(f"{outside} is no token id", param="tokens")
         decode = self._service.loaded.tokenizer.decode_all
-        text = await self._service.threads.run(partial(decode, body.tokens), http.receive)
+        text = await asyncio.to_thread(decode, body.tokens)
         return json_answer(DetokenizedText(prompt=text))
 
     def _check_model(self, name: str | None) -> None:

@@ -10,14 +10,12 @@ from starlette.responses import Response
 
 from nat.backend.forecast import Forecaster
 from nat.backend.server.bodies import json_answer, read, read_batch
-from nat.backend.server.threads import PromptThreads
 from nat.backend.texts import tokenized
 from nat.backend.training.batch import batch_findings
 from nat.backend.training.jobs import TrainingJobs
-from nat.http.asgi import Receive
 from nat.http.errors import ApiError, ClientDisconnected, first_of
 from nat.sizing.forecast import ForecastRequest
-from nat.wire.texts import Conversation, TokenizeAnswer, TokenizedConversation, TokenizeRequest
+from nat.wire.texts import TokenizeAnswer, TokenizeRequest
 from nat.wire.training import ExportRequest, JobState, TrainingConfig, TrainingJob
 
 MAX_WAIT_SECONDS = 60.0
@@ -54,7 +52,6 @@ class _TrainingRoutes:
         self._open_jobs = jobs
         self._forecaster = forecaster
         self._forecasting = asyncio.Lock()
-        self._tokenizing = PromptThreads(at_once=1)
 
     async def submit(self, http: Request) -> Response:
         jobs = self._jobs
@@ -100,18 +97,14 @@ class _TrainingRoutes:
     async def tokenize(self, http: Request) -> Response:
         """Turn conversations into the rows of a job; one that takes too long is a problem of its own."""
         request = await read_batch(http, _TEXTS, max_objects=MAX_JOB_OBJECTS)
-        found = []
+        loaded, found = self._forecaster.loaded, []
+        stops, longest = loaded.eos_token_ids, loaded.max_seq_length
         for conversation in request.conversations:
             if await http.is_disconnected():
                 raise ClientDisconnected
-            found.append(await self._tokenized(conversation, http.receive))
+            rows = partial(tokenized, conversation, loaded.tokenizer, stops=stops, longest=longest)
+            found.append(await asyncio.to_thread(rows))
         return json_answer(TokenizeAnswer(conversations=found))
-
-    async def _tokenized(self, conversation: Conversation, receive: Receive) -> TokenizedConversation:
-        loaded = self._forecaster.loaded
-        stops, longest = loaded.eos_token_ids, loaded.max_seq_length
-        rows = partial(tokenized, conversation, loaded.tokenizer, stops=stops, longest=longest)
-        return await self._tokenizing.run(rows, receive)
 
     async def export(self, http: Request) -> Response:
         jobs = self._jobs

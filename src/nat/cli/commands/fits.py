@@ -16,7 +16,6 @@ from nat.cli.steps import shown_steps
 from nat.errors import ModelUnavailable
 from nat.hub import local_model
 from nat.reports.certificate_page import certificate_json, certificate_page
-from nat.sandbox.frames import OUT_OF_MEMORY
 from nat.sizing.certificate import JUDGING_BYTES, JUDGING_SECONDS, TIMING_SECONDS, Certificate
 from nat.sizing.forecast import Speed
 from nat.wire.extras import install_hint, missing_packages
@@ -96,7 +95,7 @@ async def _judged(model: str, given: str) -> list[str]:
             code, said = await run_module("nat.backend.certificate", given, on_line=lines.append)
     except TimeoutError as error:
         raise _too_much(model, lines, f"{JUDGING_SECONDS:g} s") from error
-    if code in {OUT_OF_MEMORY, -signal.SIGABRT}:
+    if code in {75, -signal.SIGABRT}:
         raise _too_much(model, lines, f"{JUDGING_BYTES / 2**30:g} GiB of memory")
     if code or not lines:
         raise ModelUnavailable(

@@ -34,7 +34,6 @@ from nat.backend.training.ledger import JobLedger
 from nat.backend.training.mismatch import Probe
 from nat.errors import CheckpointDamaged, describe_error
 from nat.files import UNFINISHED, remove_unfinished, replacing_folder
-from nat.sandbox.process import Sandbox
 from nat.tinker.options import TinkerRemoteOptions
 from nat.tinker.remote.engine import RemoteEngine
 from nat.tinker.remote.learner import RemoteLearner, RemoteModel
@@ -227,9 +226,7 @@ def _place(folder: Path) -> _Place:
 def _without_weights(options: TinkerRemoteOptions, path: Path) -> RemoteModel:
     """The folder's tokenizer and sizes."""
     config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    sandbox = Sandbox()
-    sandbox.start()
-    tokenizer = load_tokenizer(path, sandbox, ChatOptions(options.chat_template_kwargs, options.response_template))
+    tokenizer = load_tokenizer(path, ChatOptions(options.chat_template_kwargs, options.response_template))
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
     if (path / "generation_config.json").is_file():

@@ -5,8 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.art.server.served_answers import MAX_PROMPTS, ServedAnswers
-from nat.backend.byte_cache import ENTRY_BYTES
+from nat.art.server.served_answers import ENTRY_BYTES, MAX_PROMPTS, ServedAnswers
 
 ids = st.lists(st.integers(0, 300_000), min_size=1, max_size=5)
 logprobs = st.lists(st.floats(-50, 0), min_size=1, max_size=5)

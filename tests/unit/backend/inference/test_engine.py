@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from fakes.listeners import Recorder, one, run
-from fakes.tiny_fixtures import load_again
 from fakes.tiny_model import CONFIGS
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.inference.detokenizer import Detokenizer
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.sequence import EngineLoad, Request, SamplingParams, Sequence
+from nat.backend.model_loader import load_model
 
 
 def prompts(*lengths):
@@ -44,7 +44,7 @@ def generated(loaded, prompt, count):
 )
 def test_greedy_tokens_are_those_of_transformers(tiny_dir, kind, limits):
     """Greedy tokens are those of transformers for all lengths, with reused slots, chunked prompts, shared prefixes."""
-    loaded = load_again(tiny_dir(kind))
+    loaded = load_model(tiny_dir(kind))
     requests = [one(p, max_tokens=4 + 3 * i, temperature=0.0) for i, p in enumerate(prompts(3, 40, 1, 9))]
     for sequence in run(engine(loaded, **limits), *requests):
         assert sequence.token_ids == generated(loaded, sequence.prompt_ids, sequence.params.max_tokens)
@@ -79,7 +79,7 @@ def threads():
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_threads_that_share_a_node_do_not_change_the_log_probabilities(tiny_dir, kind, threads):
     """Two or three threads that read a node in parts, of the same size or not, compute what one thread does."""
-    loaded = load_again(tiny_dir(kind))
+    loaded = load_model(tiny_dir(kind))
     found = []
     for number in (1, 2, 3):
         threads(number)
@@ -251,7 +251,7 @@ def test_a_long_chat_leaves_the_slots_to_many_short_ones(loaded):
 @pytest.mark.parametrize("seed", range(6))
 def test_log_probabilities_do_not_depend_on_what_shares_or_waits(tiny_dir, kind, seed):
     """Chats that share beginnings, join, end or are interrupted get the log probabilities of a plain pass."""
-    loaded, random = load_again(tiny_dir(kind)), Random(seed)
+    loaded, random = load_model(tiny_dir(kind)), Random(seed)
     bound = random.choice([None, 300 * loaded.token_bytes, 500 * loaded.token_bytes])
     limits = {"max_num_seqs": random.choice([3, 9]), "max_step_tokens": random.choice([20, 200])}
     subject = engine(loaded, short_tokens=random.choice([3, 12]), kv_cache_bytes=bound, **limits)

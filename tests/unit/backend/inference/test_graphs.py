@@ -6,10 +6,10 @@ import torch
 from fakes.cuda_graphs import FakeGraphs
 from fakes.fake_device import FakeDevice
 from fakes.listeners import one, run
-from fakes.tiny_fixtures import load_again
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.graphs import padded_number
 from nat.backend.lora import Adapters, LoraSettings
+from nat.backend.model_loader import load_model
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def assert_same(found, expected):
 @pytest.fixture
 def load(tiny_dir):
     def load(kind="qwen3", **options):
-        return load_again(tiny_dir(kind), device="cuda", dtype="float32", **options)
+        return load_model(tiny_dir(kind), device="cuda", dtype="float32", **options)
 
     return load
 
@@ -193,7 +193,7 @@ def test_a_fault_ends_graphs_with_one_notice(cuda, load, caplog, fault):
 @pytest.mark.parametrize(("device", "graphs"), [("cpu", True), ("cuda", False)])
 def test_a_cpu_has_no_graphs_and_neither_has_an_engine_without(cuda, tiny_dir, device, graphs):
     """Nothing is recorded."""
-    run(engine(load_again(tiny_dir("qwen3"), device=device), graphs=graphs), chat(1, 9))
+    run(engine(load_model(tiny_dir("qwen3"), device=device), graphs=graphs), chat(1, 9))
     assert (cuda.recorded, cuda.replays) == (0, 0)
 
 

@@ -11,10 +11,10 @@ from torch.utils._pytree import tree_leaves
 from fakes.cuda_graphs import FakeGraphs
 from fakes.fake_device import FakeDevice
 from fakes.listeners import one
-from fakes.tiny_fixtures import load_again
 from fakes.tiny_model import make_tiny_model
 from nat.backend.inference.engine import Engine
 from nat.backend.lora import LoraSettings
+from nat.backend.model_loader import load_model
 
 MOST_BESIDE_A_GRAPH = 20
 """Kernels that Python starts for a step beside that of a graph: 16 are for sampling."""
@@ -42,7 +42,7 @@ def memory_of(tensor):
 
 def kernels_of_a_step(path, **options) -> int:
     """Those that Python starts in a step in which three sequences get a token each."""
-    loaded = load_again(path, device="cuda", dtype="bfloat16", **options)
+    loaded = load_model(path, device="cuda", dtype="bfloat16", **options)
     engine = Engine(loaded, policy_version="m@0")
     for seed in range(3):
         engine.add(one(list(range(5, 15 + seed)), max_tokens=8, seed=seed, ignore_eos=True))

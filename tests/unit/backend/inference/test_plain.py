@@ -8,13 +8,13 @@ import torch
 
 from fakes.families import make_tiny_family
 from fakes.listeners import Recorder, one, run
-from fakes.tiny_fixtures import load_again
 from nat.backend.attention import packed_logits
 from nat.backend.inference.detokenizer import Detokenizer
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.plain import PlainSlots
 from nat.backend.inference.scheduler import Chunk
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
+from nat.backend.model_loader import load_model
 from nat.backend.path_checks import load_checked_model
 from nat.backend.tree_attention import PackedTree
 
@@ -95,7 +95,7 @@ def test_prompts_are_scored_and_tokens_streamed(hybrids, family):
 
 def test_a_model_that_could_be_packed_samples_the_same_tokens_on_the_plain_path(tiny_dir):
     """Tokens depend on seeds and weights, not on the path."""
-    packed = load_again(tiny_dir("qwen2"))
+    packed = load_model(tiny_dir("qwen2"))
     plain = load_checked_model(tiny_dir("qwen2"), device="cpu", plain_because="of this test")
     asked = [{"max_tokens": 8, "seed": seed, "temperature": 1.2} for seed in range(3)]
     first, second = (
@@ -147,7 +147,7 @@ def test_slots_move_and_are_freed(hybrids):
 
 def test_a_cache_counts_as_bytes_of_its_tokens(hybrids, tiny_dir):
     """A Llama's are keys and values; a hybrid's are those of its attention, and its state is apart; none is one."""
-    packed = load_again(tiny_dir("llama"))
+    packed = load_model(tiny_dir("llama"))
     plain = load_checked_model(tiny_dir("llama"), device="cpu", plain_because="of this test")
     assert packed.token_bytes == plain.token_bytes
     assert (hybrids["recurrent_gemma"].token_bytes, hybrids["recurrent_gemma"].plain.state_bytes) == (1, 0)

@@ -4,9 +4,7 @@ import pytest
 
 from fakes.call_templates import TEMPLATES
 from fakes.template_play import played
-from nat.sandbox.process import Sandbox
 
-SANDBOX = Sandbox()
 QWEN3 = (
     "{% set seen = namespace(user=-1) %}{% for m in messages if m.role == 'user' %}"
     "{% set seen.user = messages.index(m) %}{% endfor %}{{ tools | tojson }}"
@@ -22,7 +20,7 @@ QWEN3 = (
 @pytest.mark.parametrize("family", TEMPLATES)
 async def test_calls_are_read_and_continued_exactly(family):
     """Whole and streamed, cut off and malformed; a template that rewrites nothing gives one row for three turns."""
-    found = await played(TEMPLATES[family], SANDBOX)
+    found = await played(TEMPLATES[family])
     told = ("one", "several", "streamed", "cut", "malformed", "null")
     wrong = [name for name in told if getattr(found, name) is False]
     assert (found.renders, found.tried, wrong, found.failed) == ("", "", [], {})
@@ -32,15 +30,15 @@ async def test_calls_are_read_and_continued_exactly(family):
 
 async def test_thinking_that_is_dropped_later_and_thinking_that_is_off():
     """Thinking is dropped when the user speaks, so one prompt drifts; without it, the empty thoughts are dropped."""
-    found = await played(QWEN3, SANDBOX)
+    found = await played(QWEN3)
     assert (found.reasoning, found.kept, found.loop_rows, found.rows) == (True, True, 1, 2)
     assert found.drift == ["template_rewrites (4)"]
-    off = await played(QWEN3, SANDBOX, enable_thinking=False)
+    off = await played(QWEN3, enable_thinking=False)
     assert (off.one, off.reasoning, off.loop_rows, off.rows) == (True, None, 3, 4)
     assert off.drift == [f"template_rewrites ({number})" for number in (2, 3, 4)]
 
 
 async def test_a_template_without_calls_or_that_refuses_is_named():
     """What was tried is in the table, or the template's own error."""
-    assert "does not write calls" in (await played("{% for m in messages %}{{ m.content }}{% endfor %}", SANDBOX)).tried
-    assert "'nothing' is undefined" in (await played("{{ nothing.here }}", SANDBOX)).renders
+    assert "does not write calls" in (await played("{% for m in messages %}{{ m.content }}{% endfor %}")).tried
+    assert "'nothing' is undefined" in (await played("{{ nothing.here }}")).renders

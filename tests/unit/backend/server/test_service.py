@@ -1,23 +1,14 @@
 """Limits that apply before anything is tokenised."""
 
-import asyncio
 import dataclasses
 
-import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse
 
 from fakes.scripted_worker import ScriptedWorker
 from fakes.tiny_model import tiny_tokenizer
-from nat.backend.server.chat import ChatRoute
-from nat.backend.server.service import LengthLimits, Service
+from nat.backend.server.service import LengthLimits
 from nat.backend.tokenizer import ChatTokenizer
 from nat.http.errors import ApiError
-from nat.http.starlette import add_error_handlers
-from nat.sandbox.process import Sandbox
-
-SLOW = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
 
 class Untouched(ChatTokenizer):
@@ -97,27 +88,6 @@ async def test_the_longest_text_that_fits_is_accepted(loaded):
     limits.check_text(text, param="messages")
     with pytest.raises(ApiError, match="512 tokens"):
         limits.check_text("a" * (limits.characters + 1), param="messages")
-
-
-async def test_a_slow_template_is_interrupted(loaded):
-    """Its client gets the reason; other requests are answered meanwhile."""
-    tokenizer = ChatTokenizer(tiny_tokenizer(), sandbox=Sandbox(seconds=0.3))
-    tokenizer.hf.chat_template = SLOW
-    worker = ScriptedWorker(dataclasses.replace(loaded, tokenizer=tokenizer), "hi")
-    app = Starlette()
-    add_error_handlers(app, lambda error: ApiError(str(error), status=500))
-    app.add_route("/chat", ChatRoute(Service(worker)).handle, methods=["POST"])
-    app.add_route("/health", lambda _: PlainTextResponse("ok"))
-    answered = []
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://backend") as client:
-        asked = asyncio.create_task(client.post("/chat", json={"model": "scripted", "messages": [user("hi")]}))
-        while not asked.done():
-            answered.append((await client.get("/health")).text)
-            await asyncio.sleep(0.01)
-        answer = await asked
-    assert answer.status_code == 400
-    assert "chat template took more than 0.3 s of processor time" in answer.json()["error"]["message"]
-    assert len(answered) > 1
 
 
 @pytest.mark.parametrize(

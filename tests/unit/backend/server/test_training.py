@@ -1,27 +1,17 @@
 """Conversations are tokenized within limits that hold for every client."""
 
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fakes.scripted_worker import ScriptedWorker
-from fakes.tiny_model import tiny_tokenizer
 from nat.backend.forecast import Forecaster
 from nat.backend.server.training import training_router
-from nat.backend.tokenizer import ChatTokenizer
-from nat.sandbox.process import Sandbox
 from nat.wire.serving import ServeOptions
 
 TURNS = [{"role": "user", "content": "4"}, {"role": "assistant", "content": "5"}]
 SHORT = {"messages": TURNS, "answers": [1]}
 LONG = {"messages": TURNS * 3, "answers": [5]}
-ENDLESS_FOR_LONG = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if messages | length > 4 %}{% for i in range(99999) %}{{ range(99999) | list }}{% endfor %}{% endif %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 
 
 @pytest.fixture
@@ -45,17 +35,6 @@ def posting(connect):
 async def tokenize(posting, worker):
     async with posting(worker) as post:
         yield post
-
-
-async def test_a_conversation_that_stops_the_template_is_left_out(posting, loaded):
-    """It is named with the limit; those beside it have their rows."""
-    tokenizer = ChatTokenizer(tiny_tokenizer(), sandbox=Sandbox(seconds=0.3))
-    tokenizer.hf.chat_template = ENDLESS_FOR_LONG
-    async with posting(ScriptedWorker(replace(loaded, tokenizer=tokenizer), "hi")) as post:
-        slow, usual = (await post(LONG, SHORT)).json()["conversations"]
-    assert slow["rows"] == []
-    assert "the model's chat template took more than 0.3 s of processor time" in slow["problem"]
-    assert len(usual["rows"]) == 1
 
 
 @pytest.mark.parametrize("answers", [[1, 1], [3, 1]])

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fakes.tiny_fixtures import load_again
 from nat.backend.lora import LoraSettings
 from nat.backend.model import LoadedModel
+from nat.backend.model_loader import load_model
 
 
 @pytest.fixture(scope="session")
@@ -17,16 +17,16 @@ def checkpoint(tiny_dir: Callable[[str], Path]) -> Path:
 
 @pytest.fixture
 def loaded(checkpoint: Path) -> LoadedModel:
-    return load_again(checkpoint, device="cpu")
+    return load_model(checkpoint, device="cpu")
 
 
 @pytest.fixture
 def loaded64(checkpoint: Path) -> LoadedModel:
-    loaded = load_again(checkpoint, device="cpu")
+    loaded = load_model(checkpoint, device="cpu")
     loaded.model.double()
     return loaded
 
 
 @pytest.fixture
 def lora(checkpoint: Path) -> LoadedModel:
-    return load_again(checkpoint, device="cpu", lora=LoraSettings(rank=4))
+    return load_model(checkpoint, device="cpu", lora=LoraSettings(rank=4))

@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 import torch
 
-from fakes.tiny_fixtures import load_again
 from fakes.training_batches import random_groups, shifted
 from nat.backend.algorithms.registry import resolve
+from nat.backend.model_loader import load_model
 from nat.backend.training.agreement import Agreement, Moved
 from nat.backend.training.batch import Row
 from nat.backend.training.checks import Difference, check_weights_arrived
@@ -22,7 +22,7 @@ LIMIT = TrainingConfig().max_logprob_difference
 @pytest.fixture
 def rounding(tiny_dir):
     """A model in bfloat16 whose logits are so large that rounding alone exceeds the usual limit, as in real models."""
-    loaded = load_again(tiny_dir("llama"), device="cpu", dtype="bfloat16")
+    loaded = load_model(tiny_dir("llama"), device="cpu", dtype="bfloat16")
     with torch.no_grad():
         loaded.model.get_output_embeddings().weight.mul_(60)
     return loaded
@@ -61,7 +61,7 @@ def test_wrong_log_probabilities_are_found_beyond_rounding(rounding, make_learne
 
 def test_weights_that_did_not_arrive_are_found_below_the_limit(make_learner, checkpoint):
     """A sampler that keeps its weights is found, since it is nearer to the old ones."""
-    fresh, sampler = load_again(checkpoint, device="cpu"), Stale(noise=1e-3)
+    fresh, sampler = load_model(checkpoint, device="cpu"), Stale(noise=1e-3)
     config = resolve(TrainingConfig(learning_rate=3e-5, warmup_steps=0, max_kl=None))
     with pytest.raises(UpdateRejected, match="computes with earlier weights") as caught:
         make_learner(fresh, sampler).update(random_groups(fresh), config)

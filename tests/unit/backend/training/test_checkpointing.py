@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from fakes.tiny_fixtures import load_again
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.lora import LoraSettings
+from nat.backend.model_loader import load_model
 from nat.backend.training.checkpointing import Checkpointing, activation_bytes, checkpointed
 from nat.backend.training.learner import Learner
 from nat.errors import UpdateRejected
@@ -39,7 +39,7 @@ def gradient(model, rows, layers):
 @pytest.mark.parametrize("lora", [None, LoraSettings(4)], ids=["full", "lora"])
 def test_the_gradient_is_the_same_and_less_is_kept(tiny_dir, kind, lora):
     """Bit by bit, with all layers checkpointed and with the first of them; the model stays in evaluation mode."""
-    model = load_again(tiny_dir(kind), device="cpu", lora=lora).model
+    model = load_model(tiny_dir(kind), device="cpu", lora=lora).model
     layers = Checkpointing(model).layers
     assert len(layers) == 2
     rows = [list(range(1, 30)), list(range(40, 50))]
@@ -60,7 +60,7 @@ def test_the_layers_compute_as_before_after_the_block(loaded):
 
 def test_auto_chooses_as_many_layers_as_the_memory_asks_for(tiny_dir):
     """None with room for all, every second of two with room for half, all of them with no room."""
-    model = load_again(tiny_dir("llama"), device="cpu").model
+    model = load_model(tiny_dir("llama"), device="cpu").model
     needed = activation_bytes(model) * LARGE
     chosen = [
         len(Checkpointing(model).choose("auto", LARGE, free=int(needed * share / CHECKPOINTED_SHARE)))
@@ -73,7 +73,7 @@ def test_auto_chooses_as_many_layers_as_the_memory_asks_for(tiny_dir):
 
 def test_the_measured_activations_grow_with_the_model(tiny_dir, tmp_path):
     """A forward pass keeps more than its inputs and outputs, and no weights; an adapter adds its own."""
-    full, lora = (load_again(tiny_dir("llama"), device="cpu", lora=each).model for each in (None, LoraSettings(4)))
+    full, lora = (load_model(tiny_dir("llama"), device="cpu", lora=each).model for each in (None, LoraSettings(4)))
     hidden, intermediate, layers = 32, 96, 2
     per_layer = activation_bytes(full) / layers / 4
     assert 2 * intermediate < per_layer < 10 * (hidden + intermediate)
@@ -83,7 +83,7 @@ def test_the_measured_activations_grow_with_the_model(tiny_dir, tmp_path):
 @pytest.mark.parametrize(("choice", "passes"), [(True, 2), (False, 1), ("auto", 1)])
 def test_the_option_decides_whether_layers_compute_twice(tiny_dir, make_learner, choice, passes):
     """With it, each layer computes again in the backward pass; `auto` has room for a tiny model."""
-    loaded = load_again(tiny_dir("llama"), device="cpu")
+    loaded = load_model(tiny_dir("llama"), device="cpu")
     learner: Learner = make_learner(loaded)
     calls = 0
 

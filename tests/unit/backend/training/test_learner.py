@@ -7,11 +7,11 @@ from random import Random
 import pytest
 import torch
 
-from fakes.tiny_fixtures import load_again
 from fakes.training_batches import random_groups, shifted
 from nat.art.server.algorithm import ArtOptions
 from nat.backend.algorithms.registry import resolve
 from nat.backend.lora import LoraSettings
+from nat.backend.model_loader import load_model
 from nat.backend.training.batch import make_batch
 from nat.backend.training.learner import Learner
 from nat.backend.training.mismatch import served_logprobs
@@ -189,7 +189,7 @@ def test_same_batch_same_weights(make_learner, checkpoint, loaded, steps):
     groups = random_groups(loaded)
     results = []
     for _ in range(2):
-        fresh = load_again(checkpoint, device="cpu")
+        fresh = load_model(checkpoint, device="cpu")
         make_learner(fresh).update(groups, resolve(TrainingConfig(learning_rate=1e-3, **steps)))
         results.append(weights(fresh))
     assert largest_gap(*results) == 0
@@ -271,7 +271,7 @@ def test_every_option_has_an_effect(make_learner, checkpoint, loaded, option):
         plain = option | {"options": {}}
     results = []
     for config in ({**BASE, **option}, {**BASE, **(plain if len(option) > len(plain) or "options" in option else {})}):
-        fresh = load_again(checkpoint, device="cpu")
+        fresh = load_model(checkpoint, device="cpu")
         make_learner(fresh).update(groups, resolve(TrainingConfig(**config)))
         results.append(weights(fresh))
     assert largest_gap(*results) > 0
@@ -298,12 +298,12 @@ def test_reference_is_the_start(make_learner, loaded):
 @pytest.mark.parametrize("kind", ["all weights", "adapter"])
 def test_a_phase_begins_anew_on_the_trained_weights(make_learner, checkpoint, kind):
     """Its first update is that of a new learner with these weights: optimizer state, warmup, reference; steps go on."""
-    policy = load_again(checkpoint, device="cpu", lora=LoraSettings(rank=4) if kind == "adapter" else None)
+    policy = load_model(checkpoint, device="cpu", lora=LoraSettings(rank=4) if kind == "adapter" else None)
     learner, groups = make_learner(policy), random_groups(policy)
     first = TrainingConfig(learning_rate=3e-3, max_logprob_difference=100, max_kl=None)
     for _ in range(3):
         learner.update(groups, resolve(first))
-    fresh = load_again(checkpoint, device="cpu", lora=LoraSettings(rank=4) if kind == "adapter" else None)
+    fresh = load_model(checkpoint, device="cpu", lora=LoraSettings(rank=4) if kind == "adapter" else None)
     with torch.no_grad():
         for name, parameter in fresh.trainable_parameters().items():
             parameter.copy_(policy.trainable_parameters()[name])
@@ -445,7 +445,7 @@ def test_each_update_shuffles_anew(make_learner, checkpoint):
     config = TrainingConfig(tokens_per_step=40, learning_rate=1e-4, max_logprob_difference=100)
     orders = []
     for step in (0, 7, 7):
-        loaded, seen = load_again(checkpoint, device="cpu"), []
+        loaded, seen = load_model(checkpoint, device="cpu"), []
         learner = make_learner(loaded)
         learner.step = step
         learner.update(
@@ -477,7 +477,7 @@ def test_an_update_that_moves_the_policy_too_far_is_shortened(make_learner, chec
     config = {"learning_rate": 3e-2, "max_served_difference": 100, "warmup_steps": 0}
     metrics, after = [], []
     for limit in (None, 0.01):
-        loaded = load_again(checkpoint, device="cpu")
+        loaded = load_model(checkpoint, device="cpu")
         learner = make_learner(loaded)
         metrics.append(learner.update(random_groups(loaded), resolve(TrainingConfig(**config, max_kl=limit))))
         after.append((learner.step, weights(loaded)))
@@ -487,7 +487,7 @@ def test_an_update_that_moves_the_policy_too_far_is_shortened(make_learner, chec
     assert 1 <= bound["shortenings"] <= 5
     assert bound["learning_rate"] == pytest.approx(3e-2 * bound["kept_share"])
     assert after[0][0] == after[1][0] == 1
-    fresh = load_again(checkpoint, device="cpu")
+    fresh = load_model(checkpoint, device="cpu")
     slow = TrainingConfig(**config | {"learning_rate": bound["learning_rate"]}, max_kl=None)
     make_learner(fresh).update(random_groups(fresh), resolve(slow))
     assert largest_gap(weights(fresh), after[1][1]) < 1e-6
@@ -496,7 +496,7 @@ def test_an_update_that_moves_the_policy_too_far_is_shortened(make_learner, chec
 def test_small_steps_of_a_warm_up_are_no_alarm_in_bf16(make_learner, tiny_dir):
     """Small steps add up in the float32 masters; after the warm-up, an update without a changed weight fails."""
     config = {"learning_rate": 1e-6, "max_logprob_difference": 10}
-    loaded = load_again(tiny_dir("llama"), device="cpu", dtype="bfloat16")
+    loaded = load_model(tiny_dir("llama"), device="cpu", dtype="bfloat16")
     learner = make_learner(loaded)
     metrics = learner.update(random_groups(loaded), resolve(TrainingConfig(**config, warmup_steps=1000)))
     assert (metrics["update_ratio"], metrics["optimizer_steps"]) == (0, 1)
@@ -652,7 +652,7 @@ def test_the_kl_penalty_keeps_the_model_near_the_reference(make_learner, checkpo
     config = TrainingConfig(learning_rate=3e-3, max_logprob_difference=100, max_kl=None)
     distances = []
     for coefficient in (0.0, 20.0):
-        fresh = load_again(checkpoint, device="cpu")
+        fresh = load_model(checkpoint, device="cpu")
         learner, groups = make_learner(fresh), random_groups(fresh)
         learner.update(groups, resolve(config))
         learner.update(groups, resolve(config.model_copy(update={"kl_penalty_coef": coefficient})))

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 import torch
 
-from fakes.tiny_fixtures import load_again
 from fakes.training_batches import random_groups, random_row
 from nat.backend.algorithms.registry import resolve
+from nat.backend.model_loader import load_model
 from nat.backend.training.batch import Row, make_batch
 from nat.backend.training.metrics import TokenSums, TokenValues
 from nat.backend.training.mismatch import drawn_rows, policy_shift, probe_rows, served_logprobs
@@ -149,7 +149,7 @@ def test_approx_kl_samples_long_rows(make_learner, checkpoint, loaded):
     config = TrainingConfig(learning_rate=1e-3)
     metrics = make_learner(loaded).update(groups, resolve(config))
     rows = make_batch(groups, resolve(config)).rows
-    before, after = served_logprobs(load_again(checkpoint, device="cpu"), rows), served_logprobs(loaded, rows)
+    before, after = served_logprobs(load_model(checkpoint, device="cpu"), rows), served_logprobs(loaded, rows)
 
     def shift(some):
         change = torch.cat([before[row.index] - after[row.index] for row in some]).double()

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from fakes.tiny_fixtures import load_again
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
+from nat.backend.model_loader import load_model
 from nat.backend.training.batch import make_batch
 from nat.backend.training.mismatch import served_logprobs
 from nat.backend.training.moments import Moments
@@ -109,7 +109,7 @@ def test_a_training_reaches_what_it_reaches_with_all_bits(make_learner, tiny_dir
     """Twenty updates raise the log probabilities of the better answers about as far with eight bits as with 32."""
     gains = []
     for bits in (32, 8):
-        loaded = load_again(tiny_dir("llama"), device="cpu")
+        loaded = load_model(tiny_dir("llama"), device="cpu")
         groups = random_groups(loaded, groups=4, rollouts=2)
         config = resolve(TrainingConfig(learning_rate=1e-3, optimizer_bits=bits, max_logprob_difference=1e9))
         rows = make_batch(groups, config).rows

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fakes.tiny_fixtures import load_again
 from fakes.vllm_server import FakeVllm
+from nat.backend.model_loader import load_model
 from nat.backend.vllm.engine import VllmEngine
 from nat.backend.vllm.opening import vllm_engine
 from nat.wire.serving import ServeOptions
@@ -52,7 +52,7 @@ def opened(tiny_dir, tmp_path) -> Iterator[Callable[..., Served]]:
                 device="cpu",
                 vllm_sleep=sleep,
             )
-            loaded = load_again(source, device="cpu", lora=vllms[0].lora)
+            loaded = load_model(source, device="cpu", lora=vllms[0].lora)
             engine = stack.enter_context(vllm_engine(options, loaded, version="m@0"))
             stack.callback(engine.close)
             for vllm in vllms:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fakes.tiny_fixtures import load_again, loaded, tiny_dir
+from fakes.tiny_fixtures import load_model, loaded, tiny_dir
 from nat.backend.lora import Adapters, LoraSettings
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
@@ -44,7 +44,7 @@ def defined(name, logprobs, given, config):
 
 @pytest.fixture
 def learner(tiny_dir):
-    adapter = Adapters(load_again(tiny_dir("qwen2"), device="cpu", dtype="float32")).create(LoraSettings(4), seed=1)
+    adapter = Adapters(load_model(tiny_dir("qwen2"), device="cpu", dtype="float32")).create(LoraSettings(4), seed=1)
     torch.manual_seed(0)
     for parameter in adapter.loaded.trainable_parameters().values():
         parameter.data.normal_(std=0.05)  # an adapter whose gradients are not zero in one of its halves
