@@ -18,7 +18,6 @@ from nat.finetuning.runtime import RunResult
 from nat.registry.decorators import register_trajectory_builder
 from nat.runs.journal import reading
 from nat.runs.records import Verdict
-from nat.runs.rollouts import RolloutRecord
 
 MODEL = "team/better"
 
@@ -56,13 +55,7 @@ async def setting(tmp_path: Path, **options: Any) -> AsyncIterator[Setting]:
 
             @register_trajectory_builder(config_type=ScriptedPairsConfig)
             async def scripted_pairs(config, builder):
-                builder = ScriptedPairs(config, [game()])
-                builder.records = [
-                    RolloutRecord(example_id=f"e{n}", generation=g, reward=g, num_calls=1, output=str(g))
-                    for n in range(20)
-                    for g in (0, 1)
-                ]
-                yield builder
+                yield ScriptedPairs(config, [game()])
 
             project.config["trajectory_builders"]["builder"] = {"_type": "scripted_pairs"}
             project.config["trainers"]["trainer"] = {"_type": "nemo_customizer_trainer"}

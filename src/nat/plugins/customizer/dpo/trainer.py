@@ -4,6 +4,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -147,6 +148,7 @@ class NeMoCustomizerTrainer(EpochTrainer, TrainsElsewhere):
         if self._ref is not None:
             facts = {"run_id": self._ref.run_id, **(self._ref.metadata or {})}
             self._job = self._job.model_copy(update={"training": facts})
+            self._played = replace(self._played, played=False)  # rewards of pairs measure no weights
             self.context.append(self._job)  # before the first check, so that another run can take it up
             logger.info("Submitted training job: %s", self._job.id)
         return self._ref
