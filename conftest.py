@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 _state = TemporaryDirectory(prefix="nat-tests-")
-_LONGEST = {"test_doc_shell.py", "test_notebooks.py", "test_training.py"}
+_LONGEST = {"test_doc_shell.py", "test_training.py"}
 """Files with tests of a minute, which begin first, so that no process ends alone with one."""
 
 

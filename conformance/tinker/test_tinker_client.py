@@ -97,27 +97,6 @@ def test_all_weights_improve_through_our_server(version: str, tmp_path: Path) ->
     assert num_parameters(best) == num_parameters(REPOSITORY / "examples" / "tic_tac_toe" / "model")
 
 
-def test_two_roles_learn_on_one_base(tmp_path: Path) -> None:
-    """Each is an adapter on the server's model; both are exported as plain models once the server is gone."""
-    example = REPOSITORY / "examples" / "planner_worker"
-    with ours(example / "model", tmp_path) as url:
-        remote = {"_type": "tinker", "base_url": url, "base_model": "model", "model": str(example / "model")}
-        block = json.dumps(remote | {"max_tokens": 8, "lora": {"rank": 8}})
-        options = ["-o", "llms.planner", block, "-o", "llms.worker", block, "-o", "finetuning.num_epochs", "10"]
-        printed = finetune(tmp_path / "run", "0.38.0", *options, config=example / "config.yml", cwd=example)
-        assert "Improved:" in printed, printed[-3000:]
-    named = {json.loads(path.read_text())["state"] for path in tmp_path.glob("run/**/tinker.json")}
-    assert len(list(tmp_path.glob("out/*/*/weights/*"))) == len(named), "the server keeps the states that are named"
-    for role in ("planner", "worker"):
-        [folder] = tmp_path.glob(f"run/2*/llms/{role}")
-        command = [sys.executable, "-c", NAT, "runs", "export", str(folder), "--output", str(tmp_path / role)]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert (tmp_path / role / "config.json").is_file()
-        adapter = json.loads((tmp_path / role / "adapter" / "adapter_config.json").read_text())
-        assert len(adapter["target_modules"]) == 7
-
-
 @contextlib.contextmanager
 def skyrl(model: Path, folder: Path) -> Iterator[str]:
     """SkyRL's server on a free port, with the model."""

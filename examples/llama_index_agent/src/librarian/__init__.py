@@ -1,1 +1,0 @@
-"""A LlamaIndex agent at the desk of a library, and the catalogue that is its tool."""
