@@ -20,7 +20,6 @@ from nat.data_models.rollout_failure import FailureCount, one_line, total
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.metrics import STALE_ROWS
 from nat.finetuning.progress import RunProgress
-from nat.reports.text import sparkline
 from nat.runs.plot import duration
 from nat.runs.records import (
     EpochRecord,
@@ -118,7 +117,7 @@ class LineProgress(RunProgress):
 
 
 class LiveProgress(RunProgress):
-    """A live view: the current stage, a table of the last epochs, and the rewards as a small curve."""
+    """A live view: the current stage, and a table of the last epochs."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -134,7 +133,6 @@ class LiveProgress(RunProgress):
         self._note = Text(no_wrap=True, overflow="ellipsis")
         """On a separate line, because a long error beside the bars would leave no room for them."""
         self._records: deque[EpochRecord] = deque(maxlen=_ROWS_SHOWN)
-        self._rewards: list[float] = []
         self._held_out: dict[int, str] = {}
         self._causes: list[FailureCount] = []
         self._failed: list[str] = []
@@ -201,7 +199,6 @@ class LiveProgress(RunProgress):
 
     def epoch_finished(self, record: EpochRecord) -> None:
         self._records.append(record)
-        self._rewards.append(record.avg_reward)
         self._causes = total([self._causes, record.failures])
         self._bars.update(self._epochs, completed=epoch_number(record.epoch))
         self._refresh()
@@ -225,8 +222,7 @@ class LiveProgress(RunProgress):
         self._live.update(self._view(), refresh=True)
 
     def _view(self) -> Group:
-        curve = Text(f"reward     {sparkline(self._rewards)}", style="cyan")
-        return Group(self._title, self._table(), curve, *self._failures(), self._bars, self._note)
+        return Group(self._title, self._table(), *self._failures(), self._bars, self._note)
 
     def _failures(self) -> list[Text]:
         """Failures of the run so far by cause, and the file with their tracebacks."""

@@ -4,11 +4,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nat.data_models.score import is_score
 from nat.errors import EvaluationError
 from nat.finetuning.verdict import Comparison, compare
 from nat.reports.overview import RunOverview, overview
-from nat.reports.text import labelled, one_line, printable, sparkline, table
+from nat.reports.text import labelled, one_line, printable, table
 from nat.runs.journal import Journal
 from nat.runs.recorded_config import config_of
 from nat.runs.records import Phase, RunRecord, ValidationRecord, Verdict, after_epoch, played_epochs
@@ -173,10 +172,8 @@ def comparison_page(compared: RunsComparison) -> str:
 
 
 def _curves(compared: RunsComparison) -> str:
-    every = [reward for reward in (*compared.rewards_a, *compared.rewards_b) if is_score(reward)]
-    limits = (min(every, default=0.0), max(every, default=0.0))
     rows = [
-        (name, f"{sparkline(rewards, limits=limits)}  {rewards[0]:.3f} → {rewards[-1]:.3f}")
+        (name, f"{rewards[0]:.3f} → {rewards[-1]:.3f}")
         for name, rewards in (("A", compared.rewards_a), ("B", compared.rewards_b))
         if rewards
     ]

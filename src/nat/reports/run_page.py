@@ -14,7 +14,7 @@ from nat.finetuning.budget import budget_of
 from nat.finetuning.summary import compared
 from nat.reports.cost import calls_rows
 from nat.reports.overview import RunOverview, overview, scores_text
-from nat.reports.text import labelled, printable, sparkline, table
+from nat.reports.text import labelled, printable, table
 from nat.runs.journal import Journal
 from nat.runs.liveness import ShownState
 from nat.runs.plot import duration
@@ -132,12 +132,12 @@ def run_page(report: RunReport) -> str:
     rows += [("" if place else "Phases", str(phase)) for place, phase in enumerate(run.phases)]
     if report.epochs:
         rewards = [epoch.avg_reward for epoch in played_epochs(report.epochs)]
-        rows.append(("Reward", f"{sparkline(rewards)}  {rewards[0]:.3f} → {rewards[-1]:.3f} in training"))
+        rows.append(("Reward", f"{rewards[0]:.3f} → {rewards[-1]:.3f} in training"))
     for name, beside in scores_beside(played_epochs(report.epochs)).items():
         values = [*beside.values()]
-        rows.append(("", f"{sparkline(values)}  {values[0]:.3f} → {values[-1]:.3f} by '{name}', not the reward"))
-    if scores := [(record.epoch, score) for record in report.validations if (score := record.avg_reward) is not None]:
-        rows.append(("Held-out", f"{sparkline([score for _, score in scores])}  {scores_text(run)}"))
+        rows.append(("", f"{values[0]:.3f} → {values[-1]:.3f} by '{name}', not the reward"))
+    if any(record.avg_reward is not None for record in report.validations):
+        rows.append(("Held-out", scores_text(run)))
     if report.best is not None:
         rows.append(("Best", best_text(report.best, run.folder)))
         rows += [("", report.best_caveat)] if report.best_caveat else []

@@ -1,17 +1,20 @@
-"""Text for a terminal: tables, a small curve, and characters that could control the terminal made visible."""
+"""Text for a terminal: tables, and characters that could control the terminal made visible."""
 
-import math
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from nat.data_models.score import is_score
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from nat.secrets import redact
 
-_BLOCKS = "▁▂▃▄▅▆▇█"
 _JOINERS = "\u200c\u200d"
 """Invisible, but part of words in some scripts and of emoji."""
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories: control and format characters (such as those that reverse text), surrogates, separators."""
+_UNBROKEN = 10_000
+"""Columns that no line of a table reaches, so that pipes get whole lines."""
 
 
 def printable(text: str) -> str:
@@ -48,27 +51,12 @@ def labelled(rows: Iterable[tuple[str, str]]) -> str:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
     """Columns with two blanks between them; the first `left` are aligned to the left, the others to the right."""
-    lines = [header, *rows]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(header))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if place < left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
-
-
-def sparkline(values: Sequence[float], width: int = 60, *, limits: tuple[float, float] | None = None) -> str:
-    """The values as a row of blocks, averaged down to `width` columns; `limits` are those of several curves.
-
-    What is no finite number is left out.
-    """
-    values = [value for value in values if is_score(value)]
-    if not values:
-        return ""
-    size = math.ceil(len(values) / width)
-    means = [sum(part) / len(part) for part in (values[i : i + size] for i in range(0, len(values), size))]
-    low, high = limits or (min(means), max(means))
-    scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BLOCKS[round((mean - low) * scale)] for mean in means)
+    drawn = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
+    for place, name in enumerate(header):
+        drawn.add_column(Text(name), justify="left" if place < left else "right", no_wrap=True)
+    for row in rows:
+        drawn.add_row(*map(Text, row))
+    console = Console(width=_UNBROKEN, color_system=None)
+    with console.capture() as capture:
+        console.print(drawn)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())

@@ -29,8 +29,8 @@ def test_the_page_begins_with_the_verdict(tmp_path):
     lines = page_of(make_run(tmp_path, "run-1")).splitlines()
     assert lines[2].startswith("Improved: 0.200 → 0.800 on the same 10 held-out examples")
     text = "\n".join(lines)
-    assert "Reward    ▁▅█  0.300 → 0.500 in training" in text
-    assert "Held-out  ▁▆▇█  0.200 → 0.800" in text
+    assert "Reward    0.300 → 0.500 in training" in text
+    assert "Held-out  0.200 → 0.800" in text
     assert "held-out score 0.800 after epoch 3" in text
     assert "the highest of 4 validations on the same examples, so probably too high; 0." in text
     assert "Left out  24 x its group has no difference in reward" in text

@@ -1,19 +1,8 @@
 """Text for terminals."""
 
-import math
-
 import pytest
 
-from nat.reports.text import indented, one_line, printable, sparkline, table
-
-
-@pytest.mark.parametrize(
-    ("values", "curve"),
-    [([], ""), ([1.0], "▁"), ([0.0, 1.0], "▁█"), ([0.0, 0.0, 1.0, 1.0], "▁█")],
-)
-def test_sparkline_spans_the_values_in_the_width(values, curve):
-    """The lowest mean is the lowest block, the highest the highest; long runs are averaged to the width."""
-    assert sparkline(values, width=2) == curve
+from nat.reports.text import indented, one_line, printable, table
 
 
 @pytest.mark.parametrize(
@@ -48,9 +37,3 @@ def test_columns_are_as_wide_as_their_widest_cell():
     """The first to the left, the others to the right."""
     assert table(("a", "b"), [("xx", "1"), ("y", "222")]) == "a     b\nxx    1\ny   222"
     assert one_line("a\n b  c", 4) == "a b…"
-
-
-def test_what_is_no_score_is_left_out_of_the_curve():
-    """NaN and infinity have no height."""
-    assert sparkline([0.0, math.nan, math.inf, -1e308, 1.0]) == "▁█"
-    assert sparkline([math.nan]) == ""
