@@ -45,7 +45,7 @@ _LAZY = 20_000
 """Rollouts from which on the histogram is read after the page is shown."""
 _SIDE_BY_SIDE = 8
 """Generations of an example on a page."""
-_LIVE = {ShownState.RUNNING, ShownState.RUNNING_OR_INTERRUPTED}
+_LIVE = {ShownState.RUNNING}
 
 
 def create_app(root: Path | None) -> Starlette:

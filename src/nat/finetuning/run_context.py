@@ -29,7 +29,6 @@ from nat.runs.index import remember_run
 from nat.runs.journal import Journal
 from nat.runs.liveness import marked_alive
 from nat.runs.log_file import log_kept
-from nat.runs.own_files import check_own_files
 from nat.runs.plot import PLOT_NAME, draw_run
 from nat.runs.records import (
     EpochRecord,
@@ -218,7 +217,7 @@ def open_run(
         run_dir = create_run_folder(config.output_dir, next_run_id(config.output_dir, now()))
         remember_run(run_dir)  # before it can be killed: who goes on with it knows that it is theirs
     else:
-        check_own_files(run_dir := resume)
+        run_dir = resume
     with (
         marked_alive(run_dir),
         Journal.create(run_dir, run_dir.name, config_text, created_at=now())

@@ -165,8 +165,6 @@ def _state(run: RunOverview) -> str:
     text = str(run.state)
     if run.state is ShownState.INTERRUPTED and run.finished_at is None:
         text += ": its process has ended without recording why; the journal ends there"
-    elif run.state is ShownState.RUNNING_OR_INTERRUPTED:
-        text += ": a release without the run's lock began it"
     return text + (f": {' '.join(run.message.split())}" if run.message else "")
 
 

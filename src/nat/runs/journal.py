@@ -17,12 +17,11 @@ from pathlib import Path
 from random import Random
 from typing import Self, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from nat.data_models.rollout_failure import FirstFailure
 from nat.errors import JournalError, findings_of
-from nat.runs.earlier import row_with_spans, with_answers
-from nat.runs.journal_file import JournalFile, damaged
+from nat.runs.journal_file import JournalFile
 from nat.runs.packed_rows import pack_rows, unpack_rows
 from nat.runs.records import (
     BestEpoch,
@@ -38,7 +37,7 @@ from nat.runs.records import (
 )
 from nat.runs.rollouts import Outcome, RolloutRecord, first_failure
 from nat.secrets import redact_json
-from nat.wire.json import json_text, parse_json, without_surrogates
+from nat.wire.json import json_text, without_surrogates
 from nat.wire.training import TrainingRow
 
 M = TypeVar("M", bound=BaseModel)
@@ -46,48 +45,34 @@ M = TypeVar("M", bound=BaseModel)
 JOURNAL_NAME = "journal.sqlite"
 _OF_SAMPLING = ("example_id", "generation", "policy_versions", "untrainable_calls", "untempered_calls")
 """Fields of a rollout's record, which has those that are not empty."""
-SCHEMA_VERSION = 4
-"""Stored in SQLite's `user_version`; a journal of an unknown version is refused.
-
-The index `outcomes` came later: in journals without it, all of that is read as well, but more slowly. So did the
-table `kept`.
-"""
-_ROWS_IN_RECORDS = 2
-"""The earliest version that is read: its rollouts have no column for the rows, which are in the records."""
+SCHEMA_VERSION = 5
+"""Stored in SQLite's `user_version`; a journal of another version is refused. Releases up to 0.6 wrote 1 to 4."""
 
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE rollouts (
     phase TEXT NOT NULL, epoch INTEGER NOT NULL, example_id TEXT NOT NULL, generation INTEGER NOT NULL,
-    record TEXT NOT NULL, rows BLOB, PRIMARY KEY (phase, epoch, example_id, generation));
-CREATE INDEX outcomes ON rollouts (
-    phase, epoch, length(example_id), example_id, generation, json_extract(record, '$.reward', '$.left_out'));
+    reward REAL, left_out TEXT, record TEXT NOT NULL, rows BLOB, PRIMARY KEY (phase, epoch, example_id, generation));
+CREATE INDEX outcomes ON rollouts (phase, epoch, length(example_id), example_id, generation, reward, left_out);
 CREATE TABLE jobs (id TEXT PRIMARY KEY, epoch INTEGER NOT NULL, record TEXT NOT NULL);
 CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, record TEXT NOT NULL);
 CREATE TABLE validations (epoch INTEGER PRIMARY KEY, record TEXT NOT NULL);
 CREATE TABLE failures (way TEXT PRIMARY KEY, record TEXT NOT NULL);
-"""
-
-_KEPT = """
-CREATE TABLE IF NOT EXISTS kept (
+CREATE TABLE kept (
     phase TEXT NOT NULL, epoch INTEGER NOT NULL, pass INTEGER NOT NULL, evaluator TEXT NOT NULL, item TEXT NOT NULL,
-    record BLOB NOT NULL, PRIMARY KEY (phase, epoch, pass, evaluator, item))
+    record BLOB NOT NULL, PRIMARY KEY (phase, epoch, pass, evaluator, item));
 """
 
 _PHASE = "phase/"
 """Names of the facts about phases begin with it."""
-_TABLES = ("facts", "rollouts", "jobs", "epochs", "validations", "failures", "kept")
-_FACTS = TypeAdapter(tuple[float | str | None, str | None])
-"""What a rollout came to, as the index has it."""
 
 
 class Journal:
     """An open journal; a context manager that closes it. Use it from the thread that opened it."""
 
-    def __init__(self, run_dir: Path, file: JournalFile, *, version: int = SCHEMA_VERSION) -> None:
+    def __init__(self, run_dir: Path, file: JournalFile) -> None:
         self.run_dir = run_dir
         self._file = file
-        self._version = version
 
     @classmethod
     def create(cls, run_dir: Path, run_id: str, config_text: str, *, created_at: datetime) -> Self:
@@ -98,7 +83,7 @@ class Journal:
         journal = cls(run_dir, JournalFile.create(path))
         info = RunInfo(run_id=run_id, created_at=created_at, state=RunState.RUNNING, config_text=config_text)
         with journal._file.transaction() as connection:
-            for statement in (*_SCHEMA.split(";"), _KEPT):
+            for statement in _SCHEMA.split(";"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
             _insert(connection, "facts", "info", info)
@@ -109,7 +94,7 @@ class Journal:
         """Open the journal of an existing run, whether it is running, finished or killed.
 
         Raises:
-            JournalError: there is none, it is damaged, or its version is unknown; earlier ones can only be read.
+            JournalError: there is none, it is damaged, or another release made it.
 
         """
         path = run_dir / JOURNAL_NAME
@@ -117,18 +102,17 @@ class Journal:
             raise JournalError(
                 f"no {JOURNAL_NAME} in {run_dir}", hint="Name the folder of a run, e.g. <output_dir>/latest."
             )
-        file, version = JournalFile.open(path, tables=_TABLES, read_only=read_only)
-        earliest = _ROWS_IN_RECORDS if read_only else SCHEMA_VERSION
-        if not earliest <= version <= SCHEMA_VERSION:
+        file, version = JournalFile.open(path, read_only=read_only)
+        if version != SCHEMA_VERSION:
             file.close()
-            does = f"reads versions {earliest} to" if read_only else "writes version"
+            made = "0.6 or earlier" if version < SCHEMA_VERSION else "a later one"
             raise JournalError(
-                f"{path} has schema version {version}; this program {does} {SCHEMA_VERSION}",
-                hint="Read it with the release that wrote it. Version 0 means that the run was killed as it began.",
+                f"{path} is of another release: {made}"
+                if version
+                else f"{path} is empty: its run was killed as it began",
+                hint="begin a new run; the release that wrote a journal reads it",
             )
-        if not read_only:
-            file.connection.execute(_KEPT)
-        return cls(run_dir, file, version=version)
+        return cls(run_dir, file)
 
     def __enter__(self) -> Self:
         return self
@@ -148,17 +132,18 @@ class Journal:
         """
         failures: dict[str, FirstFailure] = {}
 
-        def row(record: RolloutRecord) -> tuple[str, int, str, int, str, bytes | None]:
+        def row(record: RolloutRecord) -> tuple[str | int | float | bytes | None, ...]:
             if (failure := first_failure(record, phase, epoch)) is not None:
                 failures.setdefault(without_surrogates(failure.way), failure)
             rows = pack_rows(record.rows) if record.rows else None
             rest = record if rows is None else record.model_copy(update={"rows": []})
             example_id, text = without_surrogates(record.example_id), _line(rest, exclude_defaults=True)
-            return phase.value, epoch, example_id, record.generation, text, rows
+            left_out = record.left_out and record.left_out.value
+            return phase.value, epoch, example_id, record.generation, record.reward, left_out, text, rows
 
         with self._file.transaction() as connection:
             cursor = connection.executemany(
-                "INSERT OR REPLACE INTO rollouts VALUES (?, ?, ?, ?, ?, ?)", map(row, records)
+                "INSERT OR REPLACE INTO rollouts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", map(row, records)
             )
             firsts = [(way, _line(failure)) for way, failure in failures.items()]
             connection.executemany("INSERT OR IGNORE INTO failures VALUES (?, ?)", firsts)
@@ -291,11 +276,6 @@ class Journal:
         rows = self._file.select("SELECT record FROM jobs ORDER BY rowid DESC")
         return (self._read(JobRecord, text) for (text,) in rows)
 
-    def _lacks(self, table: str) -> bool:
-        """True for a table that came later than the journal."""
-        query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-        return next(self._file.select(query, table), None) is None
-
     def failures(self) -> list[FirstFailure]:
         """The first rollout of each kind of failure, in the order of time."""
         rows = self._file.select("SELECT record FROM failures ORDER BY rowid")
@@ -304,7 +284,7 @@ class Journal:
     def played(self, phase: Phase) -> list[int]:
         """The epochs that have rollouts, ascending."""
         rows = self._file.select("SELECT DISTINCT epoch FROM rollouts WHERE phase = ? ORDER BY epoch", phase.value)
-        return [self._number(epoch) for (epoch,) in rows]
+        return [epoch for (epoch,) in rows]
 
     def kept(self, phase: Phase, epoch: int) -> dict[tuple[int, str, str], bytes]:
         """What was kept of an epoch or validation, by pass, evaluator and item."""
@@ -317,11 +297,8 @@ class Journal:
     ) -> Iterator[RolloutRecord]:
         """One at a time, by example and generation, to save memory; of all examples and generations, or of one."""
         for text, packed in self._rollouts(phase, epoch, example_id, generation):
-            if self._version < SCHEMA_VERSION:
-                yield self._earlier(text, packed)
-            else:
-                record = self._read(RolloutRecord, text)
-                yield record if packed is None else record.model_copy(update={"rows": self._unpacked(packed)})
+            record = self._read(RolloutRecord, text)
+            yield record if packed is None else record.model_copy(update={"rows": unpack_rows(packed)})
 
     def trained_rollouts(self, epoch: int) -> Iterator[RolloutRecord]:
         """Those that an epoch was trained on, in the order in which they were recorded."""
@@ -364,7 +341,7 @@ class Journal:
             phase.value,
             epoch,
         )
-        return [(str(example_id), int(count)) for example_id, count in rows]
+        return list(rows)
 
     def outcomes(self, phase: Phase, epoch: int, examples: Sequence[str] | None = None) -> list[Outcome]:
         """The rewards of an epoch in the order of `rollouts`, without reading texts and tokens.
@@ -373,22 +350,16 @@ class Journal:
         """
         among = "" if examples is None else f"AND example_id IN ({', '.join('?' * len(examples))}) "
         rows = self._file.select(
-            "SELECT example_id, generation, json_extract(record, '$.reward', '$.left_out') FROM rollouts "  # noqa: S608 - our own names
+            "SELECT example_id, generation, reward, left_out FROM rollouts "  # noqa: S608 - our own names
             f"WHERE phase = ? AND epoch = ? {among}ORDER BY length(example_id), example_id, generation",
             phase.value,
             epoch,
             *(examples or ()),
         )
-        try:
-            return [_outcome(example_id, self._number(generation), facts) for example_id, generation, facts in rows]
-        except ValueError as error:
-            raise self._file.damaged(error) from error
+        return [Outcome(*row) for row in rows]
 
     def sampled(self, phase: Phase, epoch: int) -> Iterator[RolloutRecord]:
         """Like `rollouts`, without texts and tokens: only how and by which weights the answers were sampled."""
-        if self._version < SCHEMA_VERSION:
-            yield from self.rollouts(phase, epoch)
-            return
         fields = ", ".join(f"'{name}', json_extract(record, '$.{name}')" for name in _OF_SAMPLING)
         order = "length(example_id), example_id, generation"
         without_nulls = f"json_patch('{{}}', json_object({fields}))"
@@ -397,45 +368,27 @@ class Journal:
             yield self._read(RolloutRecord, text)
 
     def rollout_lines(self, phase: Phase, epoch: int) -> Iterator[str]:
-        """Like `rollouts`, each as one line of JSON, of a journal that this release wrote."""
+        """Like `rollouts`, each as one line of JSON."""
         for text, packed in self._rollouts(phase, epoch):
-            yield text if packed is None else f"{text[:-1]},{_rows_json(self._unpacked(packed))[1:]}"
-
-    def _earlier(self, text: str, packed: bytes | None) -> RolloutRecord:
-        """The record of a rollout that an earlier release wrote."""
-        try:
-            record = parse_json(text)
-            rows = [TrainingRow.model_validate(row_with_spans(row)) for row in record.get("rows", ())]
-            rows = rows if packed is None else self._unpacked(packed)
-            found = with_answers(record, [len(row.spans) for row in rows]) | {"rows": []}
-            return RolloutRecord.model_validate(found).model_copy(update={"rows": rows})
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise self._file.damaged(error) from error
+            yield text if packed is None else f"{text[:-1]},{_rows_json(unpack_rows(packed))[1:]}"
 
     def _rollouts(
         self, phase: Phase, epoch: int, example_id: str | None = None, generation: int | None = None
     ) -> Iterator[tuple[str, bytes | None]]:
         """Records and packed rows. Shorter ids come first, so that row 2 is before row 10."""
-        rows = "NULL" if self._version == _ROWS_IN_RECORDS else "rows"
         key = {"phase": phase.value, "epoch": epoch, "example_id": example_id, "generation": generation}
         given = {column: value for column, value in key.items() if value is not None}
         # Of one example, SQLite would scan the whole index `outcomes` for the longer order.
         order = "length(example_id), example_id, generation" if example_id is None else "generation"
         where = " AND ".join(f"{column} = ?" for column in given)
-        return self._file.select(f"SELECT record, {rows} FROM rollouts WHERE {where} ORDER BY {order}", *given.values())  # noqa: S608 - our own names
-
-    def _unpacked(self, rows: bytes) -> list[TrainingRow]:
-        try:
-            return unpack_rows(rows)
-        except ValueError as error:
-            raise self._file.damaged(error) from error
+        return self._file.select(f"SELECT record, rows FROM rollouts WHERE {where} ORDER BY {order}", *given.values())  # noqa: S608 - our own names
 
     def _fact(self, kind: type[M], name: str) -> M | None:
         return self._one(kind, "SELECT record FROM facts WHERE name = ?", name)
 
     def _one(self, kind: type[M], query: str, *values: str | int) -> M | None:
         row = next(self._file.select(query, *values), None)
-        return None if row is None else self._read(kind, str(row[0]))
+        return None if row is None else self._read(kind, row[0])
 
     def _read(self, kind: type[M], text: str) -> M:
         try:
@@ -446,12 +399,6 @@ class Journal:
                 hint="read it with the release that wrote it",
             ) from error
 
-    def _number(self, key: object) -> int:
-        """A number of a key: SQLite keeps a text in a column of numbers, too."""
-        if not isinstance(key, int):
-            raise self._file.damaged(ValueError("an epoch or a generation is no number"))
-        return key
-
 
 @contextmanager
 def reading(run_dir: Path) -> Iterator[Journal]:
@@ -461,27 +408,13 @@ def reading(run_dir: Path) -> Iterator[Journal]:
         JournalError: there is none, or what the block reads is damaged or of another release.
 
     """
-    try:
-        with Journal.open(run_dir, read_only=True) as journal:
-            yield journal
-    except (OverflowError, ValidationError) as error:  # from an impossible count
-        raise damaged(run_dir / JOURNAL_NAME, error) from error
+    with Journal.open(run_dir, read_only=True) as journal:
+        yield journal
 
 
 def _line(record: BaseModel, *, exclude_defaults: bool = False) -> str:
     """A record as JSON without secrets, since all files of a run are derived from the journal."""
     return redact_json(json_text(record, exclude_defaults=exclude_defaults))
-
-
-def _outcome(example_id: str, generation: int, facts: str) -> Outcome:
-    """An outcome; `facts` is a JSON list of its reward and cause, and a reward of NaN is a text there.
-
-    Raises:
-        ValueError: it is not, as an index may hold anything.
-
-    """
-    reward, left_out = _FACTS.validate_json(facts)
-    return Outcome(str(example_id), generation, None if isinstance(reward, str) else reward, left_out)
 
 
 def _rows_json(rows: list[TrainingRow]) -> str:

@@ -1,11 +1,8 @@
-"""The SQLite file of a journal: opened to be written, or to be read without trust; its queries and transactions.
-
-What is wrong with the file is a `JournalError` that says what to do. The tables and their records are the journal's.
-"""
+"""The SQLite file of a journal: its queries and transactions. What is wrong with it is a `JournalError`."""
 
 import errno
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -17,16 +14,6 @@ _ERRNO = {"FULL": errno.ENOSPC, "IOERR": errno.EIO, "READONLY": errno.EACCES, "C
 """The system's error codes behind SQLite's."""
 _BUSY_SECONDS = 30.0
 """How long a writer waits for another writer before it fails."""
-_MOST_STEPS = 10**8
-"""SQLite's steps for a query of a reader, a few seconds: some ten for each row that it looks at."""
-_MEANINGS = {
-    "interrupted": "a query does not end",
-    "prohibited": "it has a view in place of a table",
-    "not authorized": "it has a view in place of a table",
-}
-"""What SQLite's words mean here."""
-_SURE_BYTES = 2**26
-"""A reader accepts values of this size from any file, so that a running run may add them meanwhile."""
 
 
 class JournalFile:
@@ -41,21 +28,21 @@ class JournalFile:
     def create(cls, path: Path) -> Self:
         """Open an empty file, to write it in WAL mode."""
         path.touch(mode=0o600)  # SQLite gives its other files the same mode
-        connection, _ = _connect(path, "rwc")
-        file = cls(path, connection)
+        file = cls(path, _connect(path, "rwc"))
         file.connection.execute("PRAGMA journal_mode=WAL")
         return file
 
     @classmethod
-    def open(cls, path: Path, *, tables: Sequence[str], read_only: bool) -> tuple[Self, int]:
-        """Open a file with these tables and give its version, too.
+    def open(cls, path: Path, *, read_only: bool) -> tuple[Self, int]:
+        """Open a file, and give the version of its schema.
 
         Raises:
             JournalError: it is damaged.
 
         """
         try:
-            connection, version = _connect(path, "ro" if read_only else "rw", tables)
+            connection = _connect(path, "ro" if read_only else "rw")
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # some of SQLite's messages quote the damage
             raise JournalError(f"{path} cannot be read: {error}", hint="Restore the file from a copy.") from error
         return cls(path, connection), version
@@ -67,22 +54,17 @@ class JournalFile:
         """The rows of a query.
 
         Raises:
-            JournalError: they are damaged, or more than the file holds: its pages form a loop.
+            JournalError: they are damaged.
 
         """
         try:
-            yield from self._checked(self.connection.execute(query, values))
+            for row in self.connection.execute(query, values):  # noqa: UP028 - `yield from` would close the cursor late
+                yield row
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # some of SQLite's messages quote the damage
-            raise self.damaged(error) from error
-
-    def _checked(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-        given, held = 0, 0
-        for row in rows:
-            given += sum(len(value) if isinstance(value, str | bytes) else 1 for value in row)
-            if given > held and given > (held := _size(self.path)):
-                self._check_in_place()
-                raise self.damaged(ValueError("a query gives more than the whole file holds"))
-            yield row
+            raise JournalError(
+                f"{self.path} is damaged: {error}",
+                hint="restore the file from a copy; the other files of the folder were derived from it",
+            ) from error
 
     @contextmanager
     def transaction(self, *, synchronous: str = "FULL") -> Iterator[sqlite3.Connection]:
@@ -129,20 +111,6 @@ class JournalFile:
             hint=failure.hint if failure else "check whether another process has locked the file",
         )
 
-    def damaged(self, error: Exception) -> JournalError:
-        """The error to raise where the file's contents cause this one."""
-        return damaged(self.path, error)
-
-
-def damaged(path: Path, error: Exception) -> JournalError:
-    """Likewise, for a file that is not open."""
-    seen = str(error)
-    reason = next((meaning for words, meaning in _MEANINGS.items() if words in seen), seen)
-    return JournalError(
-        f"{path} is damaged: {reason}",
-        hint="restore the file from a copy; the other files of the folder were derived from it and may be whole",
-    )
-
 
 def _identity(path: Path) -> tuple[int, int]:
     """Device and inode: the file's identity, whatever its name."""
@@ -150,57 +118,17 @@ def _identity(path: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _connect(path: Path, mode: str, tables: Sequence[str] = ()) -> tuple[sqlite3.Connection, int]:
-    """A connection to a file, and the version of its schema."""
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     if mode == "ro" and not _has_log(path):
         uri += "&immutable=1"  # else SQLite would create its log and index, and leave them there
     connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
-    try:
-        connection.execute("PRAGMA synchronous=FULL")
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if mode == "ro":
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(_size(path), _SURE_BYTES))
-            connection.set_progress_handler(lambda: 1, _MOST_STEPS)
-        _check_stored(connection, tables)
-        if mode == "ro":
-            connection.set_authorizer(_only_stored)
-        else:
-            _check_inert(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection, version
-
-
-def _check_stored(connection: sqlite3.Connection, tables: Sequence[str]) -> None:
-    """Raise DatabaseError if a table has a computed column."""
-    for table in tables:
-        if any(hidden for *_, hidden in connection.execute(f"PRAGMA table_xinfo({table})")):
-            raise sqlite3.DatabaseError(f"its table {table} has a computed column")
-
-
-def _check_inert(connection: sqlite3.Connection) -> None:
-    """Raise DatabaseError if a record that is written would have SQLite do anything else."""
-    for kind, name in connection.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')"):
-        raise sqlite3.DatabaseError(f"it has the {kind} {name!r}")
-
-
-def _only_stored(*access: object) -> int:
-    """Queries read stored values only: a journal from elsewhere may compute values, without an end."""
-    return sqlite3.SQLITE_OK if access[-1] is None else sqlite3.SQLITE_DENY
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA trusted_schema=OFF")
+    return connection
 
 
 def _has_log(path: Path) -> bool:
     """True if the write-ahead log has transactions: the run is going on, or was killed."""
-    log = _log(path)
+    log = path.with_name(f"{path.name}-wal")
     return log.exists() and log.stat().st_size > 0
-
-
-def _log(path: Path) -> Path:
-    return path.with_name(f"{path.name}-wal")
-
-
-def _size(path: Path) -> int:
-    """Bytes of the journal with its log."""
-    return sum(file.stat().st_size for file in (path, _log(path)) if file.exists())

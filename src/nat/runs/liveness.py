@@ -21,8 +21,6 @@ class ShownState(StrEnum):
     RUNNING = "running"
     INTERRUPTED = "interrupted"
     """The journal says so; or it says `running`, and no process holds the run's lock."""
-    RUNNING_OR_INTERRUPTED = "running or interrupted"
-    """The same, but the release that began the run made no lock."""
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELED = "canceled"
@@ -59,25 +57,20 @@ def marked_alive(run_dir: Path) -> Iterator[None]:
         yield
 
 
-def is_alive(run_dir: Path) -> bool | None:
-    """True if a process holds the run's lock; None if that cannot be known, as older releases made no lock."""
-    try:
-        import fcntl
+def is_alive(run_dir: Path) -> bool:
+    """True if a process holds the run's lock."""
+    import fcntl
 
-        file = os.open(run_dir / LOCK_NAME, os.O_RDONLY | os.O_NONBLOCK)  # else a FIFO of that name would block
-        try:
+    try:
+        with (run_dir / LOCK_NAME).open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        finally:
-            os.close(file)
     except BlockingIOError:
         return True
-    except (ImportError, OSError):
-        return None
+    except OSError:
+        return False
     return False
 
 
-def shown_state(state: RunState, *, alive: bool | None) -> ShownState:
+def shown_state(state: RunState, *, alive: bool) -> ShownState:
     """The journal's state, unless it says that a run goes on whose process has ended."""
-    if state is not RunState.RUNNING or alive:
-        return ShownState(state.value)
-    return ShownState.RUNNING_OR_INTERRUPTED if alive is None else ShownState.INTERRUPTED
+    return ShownState.INTERRUPTED if state is RunState.RUNNING and not alive else ShownState(state.value)

@@ -1,8 +1,7 @@
 """Training rows as bytes: 4 for each token id and 4 for each log probability, then zlib.
 
 Nothing is lost: log probabilities that are no float32 numbers take 8 bytes. The bytes begin with one line of JSON, a
-`_Head` for each row; the arrays of the rows follow, little-endian. Rows of version 3 of
-the journal and before have one more array, with a byte for each token that tells whether it was sampled.
+`_Head` for each row; the arrays of the rows follow, little-endian.
 """
 
 import struct
@@ -12,15 +11,12 @@ from io import BytesIO
 from itertools import islice
 from typing import Any
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
-from nat.runs.earlier import row_with_spans
 from nat.wire.training import TrainingRow
 
 _LEVEL = 1
 """Of zlib; higher levels save a few percent and take several times as long."""
-_LARGEST = 2**28
-"""Bytes of a rollout's unpacked rows, 28 million tokens; a few damaged bytes can stand for gigabytes."""
 _IDS, _LOGPROBS = ("i", "q"), ("f", "d")
 """The `struct` formats of the arrays, the smallest first."""
 
@@ -28,14 +24,11 @@ _IDS, _LOGPROBS = ("i", "q"), ("f", "d")
 class _Head(BaseModel):
     """How to read the arrays of a row, and what is not in them."""
 
-    num_tokens: int = Field(ge=0, le=_LARGEST)
-    ids: str = Field(pattern="^[iq]$")
-    logprobs: str = Field(pattern="^[fd]$")
-    spans: list[dict[str, Any]] | None = None
-    """Of each span all but its log probabilities; None in rows of earlier versions."""
-    returns: list[dict[str, Any]] | None = None
-    temperatures: list[dict[str, Any]] | None = None
-    policy_versions: list[dict[str, Any]] | None = None
+    num_tokens: int
+    ids: str
+    logprobs: str
+    spans: list[dict[str, Any]]
+    """Of each span all but its log probabilities."""
 
 
 _HEADS = TypeAdapter(list[_Head])
@@ -59,39 +52,17 @@ def pack_rows(rows: Sequence[TrainingRow]) -> bytes | None:
 
 
 def unpack_rows(packed: bytes) -> list[TrainingRow]:
-    """Give the rows again.
-
-    Raises:
-        ValueError: the bytes are not those of `pack_rows`.
-
-    """
-    unzipping = zlib.decompressobj()
-    try:
-        file = BytesIO(unzipping.decompress(packed, _LARGEST))
-        if not unzipping.eof:
-            raise ValueError(f"they end early, or have more than {_LARGEST} bytes")
-        heads = _HEADS.validate_json(file.readline())
-        return [TrainingRow.model_validate(_row(head, file)) for head in heads]
-    except (TypeError, KeyError, zlib.error, struct.error, StopIteration) as error:
-        raise ValueError(f"the packed rows are damaged: {error}") from error
+    """Give the rows again."""
+    file = BytesIO(zlib.decompress(packed))
+    return [TrainingRow.model_validate(_row(head, file)) for head in _HEADS.validate_json(file.readline())]
 
 
 def _row(head: _Head, file: BytesIO) -> dict[str, Any]:
     token_ids = list(_read(file, head.num_tokens, head.ids))
-    if head.spans is None:
-        return _earlier_row(head, token_ids, file)
     sizes = [span["stop"] - span["start"] for span in head.spans]
     logprobs = iter(_read(file, sum(sizes), head.logprobs))
     spans = [span | {"logprobs": list(islice(logprobs, size))} for span, size in zip(head.spans, sizes, strict=True)]
     return {"token_ids": token_ids, "spans": spans}
-
-
-def _earlier_row(head: _Head, token_ids: list[float], file: BytesIO) -> dict[str, Any]:
-    sampled = file.read(head.num_tokens)
-    given = iter(_read(file, sum(sampled), head.logprobs))
-    logprobs = [next(given) if one else None for one in sampled]
-    counted = head.model_dump(include={"returns", "temperatures", "policy_versions"})
-    return row_with_spans({"token_ids": token_ids, "logprobs": logprobs, **counted})
 
 
 def _packed(values: Sequence[float], formats: tuple[str, str]) -> tuple[str, bytes]:

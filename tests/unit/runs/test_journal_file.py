@@ -3,7 +3,6 @@
 import os
 import re
 import sqlite3
-import struct
 from collections.abc import Iterator
 
 import pytest
@@ -78,46 +77,6 @@ def test_damage_that_sqlite_quotes_is_an_error_with_a_remedy(journal):
         read.num_epochs()
 
 
-ENDLESS = """
-WITH RECURSIVE counted(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM counted) SELECT n AS epoch, record FROM counted, old
-"""
-
-
-@pytest.mark.parametrize("view", [ENDLESS, "SELECT 1 AS epoch, 'x' AS record"])
-def test_a_view_in_place_of_a_table_is_refused(journal, view):
-    """A journal of somebody else's may have one that never ends, or gives gigabytes."""
-    journal.record_epoch(epoch_record())
-    journal._file.connection.execute("ALTER TABLE epochs RENAME TO old")
-    journal._file.connection.execute(f"CREATE VIEW epochs AS {view}")
-    journal.close()
-    with (
-        pytest.raises(JournalError, match="is damaged: it has a view in place of a table"),
-        reading(journal.run_dir) as r,
-    ):
-        r.epochs()
-
-
-def test_a_computed_column_is_refused(journal):
-    """It takes no space in the file, and could fill the memory."""
-    large = "record TEXT AS (printf('%.*c', 900000000, 'x'))"
-    journal._file.connection.execute("DROP TABLE epochs")
-    journal._file.connection.execute(f"CREATE TABLE epochs (epoch INTEGER PRIMARY KEY, {large})")
-    journal.close()
-    with pytest.raises(JournalError, match="its table epochs has a computed column"), reading(journal.run_dir):
-        pass
-
-
-@pytest.mark.parametrize(
-    "made", ["TRIGGER grows AFTER INSERT ON jobs BEGIN INSERT INTO jobs SELECT NULL, 0, 'x'; END", "VIEW x AS SELECT 1"]
-)
-def test_a_journal_that_does_anything_by_itself_is_not_written(journal, made):
-    """A run of somebody else's that goes on would do so with each record."""
-    journal._file.connection.execute(f"CREATE {made}")
-    journal.close()
-    with pytest.raises(JournalError, match=f"cannot be read: it has the {made.split()[0].lower()} '{made.split()[1]}'"):
-        Journal.open(journal.run_dir)
-
-
 def test_a_record_that_the_file_refuses_ends_in_words(journal):
     """Damage shows as an error of another kind than a full disk."""
     journal._file.connection.execute("DROP TABLE epochs")
@@ -137,35 +96,6 @@ def test_of_two_journals_the_damaged_one_is_named(journal, tmp_path):
         named = re.escape(f"{journal.run_dir / JOURNAL_NAME} ")
         with pytest.raises(JournalError, match=named), reading(journal.run_dir) as one, reading(tmp_path / "whole"):
             read(one)
-
-
-def test_pages_that_form_a_loop_end(journal):
-    """A page that is its own child many times over would give the same rows for years."""
-    journal.record_epoch(epoch_record())
-    (size,) = journal._file.connection.execute("PRAGMA page_size").fetchone()
-    (root,) = journal._file.connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'epochs'").fetchone()
-    (last,) = journal._file.connection.execute("PRAGMA page_count").fetchone()
-    journal._file.connection.execute("PRAGMA journal_mode=DELETE")
-    journal.close()
-    path = journal.run_dir / JOURNAL_NAME
-    pages = bytearray(path.read_bytes())
-    leaf = pages[(root - 1) * size : root * size]
-    pages[(root - 1) * size : root * size] = parent_page(size, last + 1)
-    for number in range(last + 2, last + 10):
-        pages += parent_page(size, number)
-    struct.pack_into(">I", pages, 28, last + 9)  # the number of pages
-    path.write_bytes(pages + leaf)
-    with pytest.raises(JournalError, match="more than the whole file holds"), reading(journal.run_dir) as read:
-        read.epochs()
-    with pytest.raises(JournalError, match="more than the whole file holds"), reading(journal.run_dir) as read:
-        read.num_epochs()
-
-
-def parent_page(size: int, child: int, cells: int = 400) -> bytes:
-    """An inner page of a table's tree, all of whose cells name one child."""
-    starts = [size - 5 * (n + 1) for n in range(cells)]
-    head = struct.pack(">BHHHBI", 5, 0, cells, starts[-1], 0, child) + struct.pack(f">{cells}H", *starts)
-    return head.ljust(size - 5 * cells, b"\0") + struct.pack(">IB", child, 1) * cells
 
 
 def test_a_journal_is_read_while_it_grows(journal):

@@ -1,7 +1,6 @@
 """A run's lock tells a running process from a killed one."""
 
 import fcntl
-import os
 import signal
 import subprocess
 import sys
@@ -60,15 +59,3 @@ def test_readers_are_not_taken_for_the_run(tmp_path):
     with (tmp_path / LOCK_NAME).open() as run:
         fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)
         assert is_alive(tmp_path) is True
-
-
-def test_without_a_lock_nothing_is_known(tmp_path):
-    """Runs of older releases have no such file; asking does not make one."""
-    assert is_alive(tmp_path) is None
-    assert not (tmp_path / LOCK_NAME).exists()
-
-
-def test_a_lock_that_is_a_fifo_blocks_nobody(tmp_path):
-    """A folder of somebody else's may have one; opening it for reading would wait for a writer."""
-    os.mkfifo(tmp_path / LOCK_NAME)
-    assert is_alive(tmp_path) is False

@@ -30,7 +30,7 @@ def diagnose_command(run: str, output_dir: Path | None, *, as_json: bool) -> Non
     with reading(find_run(run, output_dir)) as journal, shown_steps() as steps:
         steps.begin("reading the rollouts of the run", after=SLOW_SECONDS)
         info = journal.info()
-        ended = info.state is not RunState.RUNNING or is_alive(journal.run_dir) is False
+        ended = info.state is not RunState.RUNNING or not is_alive(journal.run_dir)
         phases = diagnose_phases(journal, ended=ended)
         diagnosis = diagnose_run(journal, ended=ended) if not phases else None
     if diagnosis is not None:

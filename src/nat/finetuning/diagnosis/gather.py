@@ -63,7 +63,7 @@ def findings_in(journal: Journal) -> Sequence[Finding]:
     if (summary := journal.summary()) is not None:
         return summary.causes
     state = journal.info().state
-    return _findings(journal, ended=state is not RunState.RUNNING or is_alive(journal.run_dir) is False)
+    return _findings(journal, ended=state is not RunState.RUNNING or not is_alive(journal.run_dir))
 
 
 def _findings(journal: Journal, *, ended: bool) -> Sequence[Finding]:
