@@ -30,12 +30,12 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
+from nat.backend.__main__ import keep_free_pages
 from nat.backend.algorithms.registry import resolve
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.heap import keep_free_pages
 from nat.wire.training import Span, TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 
 SIDES = ("ours", "transformers")

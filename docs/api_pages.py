@@ -1,4 +1,4 @@
-"""Sphinx reads it, for the site only: pages from the docstrings of what `nat.promised` lists.
+"""Sphinx reads it, for the site only: pages from the docstrings of what `promised.py` lists.
 
 `python_page.py` makes the overview of the same names, which GitHub shows, too.
 """
@@ -11,11 +11,10 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, TypeVar, get_type_hints
 
+from promised import promised
 from pydantic import BaseModel
 from sphinx.application import Sphinx
 from sphinx.ext.autodoc.mock import mock
-
-from nat.promised import promised
 
 HEAD = """\
 # Python

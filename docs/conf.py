@@ -1,7 +1,7 @@
 """Make the site from the pages of `docs/`, which stay plain Markdown: `make site`.
 
 Sphinx reads a copy of the pages, to which this file adds what GitHub does not need: a navigation that follows from the
-folders, an index for folders without one, and the reference of the import paths that `nat.promised` lists.
+folders, an index for folders without one, and the reference of the import paths that `promised.py` lists.
 """
 
 import os

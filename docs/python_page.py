@@ -1,4 +1,4 @@
-"""The page `reference/python.md`: the import paths that `nat.promised` lists, with signatures and first sentences."""
+"""The page `reference/python.md`: the import paths that `promised.py` lists, with signatures and first sentences."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -7,10 +7,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from promised import GUIDE, OWN, TOOLKIT
 from pydantic import BaseModel
 from reference_tables import cell, first_sentence
-
-from nat.promised import GUIDE, OWN, TOOLKIT
 
 HEAD = """\
 # Python names

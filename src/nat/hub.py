@@ -1,15 +1,22 @@
 """Models by name: find a model's folder on this machine, convert a GGUF file, or download from the Hugging Face Hub."""
 
+import fcntl
+import hashlib
+import logging
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 from nat.errors import ModelUnavailable, describe_error
-from nat.gguf_cache import converted
+from nat.files import remove_unfinished, user_cache
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.model_folder import is_model
+
+logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 """`OWNER/NAME`; a few old models have only a name."""
@@ -65,6 +72,38 @@ def local_model(model: Path | str, revision: str | None = None, *, weights: bool
             "start at the current folder",
         )
     return found
+
+
+def converted(file: Path) -> Path:
+    """The folder of safetensors with the model of a GGUF file; converted unless the cache has the file's SHA-256.
+
+    Raises:
+        ModelUnavailable: a package is missing, or transformers cannot read the file.
+
+    """
+    if missing := missing_packages(["gguf", "torch", "transformers"]):
+        problem = f"reading the file {file} needs packages that are not installed: {', '.join(missing)}"
+        raise ModelUnavailable(problem, hint=install_hint("local"))
+    with file.open("rb") as content:
+        place = user_cache() / "gguf" / hashlib.file_digest(content, "sha256").hexdigest()
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (found := next(filter(is_model, place.glob("[!.]*")), None)) is not None:
+            return found
+        remove_unfinished(place)
+        logger.info("converting %s (%.0f MiB) to safetensors, once", file, file.stat().st_size / 2**20)
+        folder = place / file.stem
+        command = [sys.executable, "-P", "-m", "nat.backend.gguf_reading", str(file.resolve()), str(folder)]
+        # The child holds the lock, too: a killed parent leaves no second conversion.
+        done = subprocess.run(command, capture_output=True, pass_fds=[lock.fileno()], text=True, check=False)
+        if done.returncode:
+            _, refused, problem = f"\n{done.stderr.strip()}".rpartition("\nError: ")
+            failed = f"the conversion of {file} ended with exit code {done.returncode}: {problem.splitlines()[-1]}"
+            raise ModelUnavailable(problem if refused else failed)
+        num_bytes = sum(path.stat().st_size for path in folder.iterdir())
+        logger.info("%s: %s, %.0f MiB in %s", file.name, done.stdout, num_bytes / 2**20, folder)
+        return folder
 
 
 def _meant(folder: Path) -> str:

@@ -1,5 +1,6 @@
 """`python -m nat.backend DESCRIPTOR`: start the server with the options that the parent sends through a pipe."""
 
+import ctypes
 import json
 import logging
 import os
@@ -7,10 +8,25 @@ import sys
 
 from nat.backend.cores import share_cores
 from nat.errors import NatError
-from nat.heap import keep_free_pages
 from nat.secrets import keep_files_private, keep_memory_private, redact_output
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.serving import FAILED, LOCAL_PACKAGES, ServeOptions, received
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+"""Parameters of glibc's `mallopt`."""
+
+
+def keep_free_pages() -> None:
+    """Keep the pages of freed memory for what is allocated next, with glibc; call it before threads begin.
+
+    As it is, each large block gets pages of its own, which the system has to clear, and returns them.
+    """
+    set_to = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if set_to is not None:
+        set_to(_ARENA_MAX, 1)
+        set_to(_TRIM_THRESHOLD, 2**31 - 1)
+        if not set_to(_MMAP_THRESHOLD, 2**30):
+            set_to(_MMAP_THRESHOLD, 2**25)  # glibc before 2.35
 
 
 def main() -> int:

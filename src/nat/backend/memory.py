@@ -1,15 +1,22 @@
 """How much memory a device has, and how much is left."""
 
+import ctypes
+import sys
 from pathlib import Path
 
 import torch
-
-from nat.heap import return_free_pages
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 _STATUS = Path("/proc/self/status")
 _HOST = torch.device("cpu")
+
+
+def return_free_pages() -> None:
+    """Return the pages of freed memory to the system; glibc by itself returns only what lies at the end of its heap."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def free_bytes(device: torch.device, *, meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:

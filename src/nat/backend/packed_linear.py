@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from nat.backend.lean_layers import LeanLayer, Siblings
-from nat.backend.memory import return_pages_if_short
+from nat.backend.memory import return_free_pages, return_pages_if_short
 from nat.backend.products import (
     Packer,
     Product,
@@ -25,7 +25,6 @@ from nat.backend.products import (
     with_mkl,
     with_onednn,
 )
-from nat.heap import return_free_pages
 from nat.sizing.rules import SMALLEST_PACKED
 
 _MANY = 256

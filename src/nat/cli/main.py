@@ -145,10 +145,8 @@ def _prepare_output() -> None:
 def exit_code(arguments: list[str]) -> int:
     """Run the command line on `arguments` and give the exit code."""
     from nat.errors import NatError, StorageError
-    from nat.registry.discovery import check_environment
 
     try:
-        check_environment()
         result = cli.main(args=arguments, prog_name="nat", standalone_mode=False)
     except NatError as error:
         from nat.reports.text import printable

@@ -78,7 +78,7 @@ class ComparisonFacts(BaseModel):
     A group's numbers are spread evenly over its scores, so they need not be whole.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True)  # earlier releases recorded the judge's calls here, too
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     reused: float = 0.0
     """Groups that had been judged before."""

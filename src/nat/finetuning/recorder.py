@@ -9,7 +9,6 @@ from nat.finetuning.epoch import PlayedEpoch, finished_job, submitted_job
 from nat.finetuning.events import RolloutsPlayed
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.sampling import sampling_notes
-from nat.heap import return_free_pages
 from nat.runs.folder import doublings
 from nat.runs.records import EpochRecord, Finding, JobRecord, Phase, epoch_number
 from nat.runs.rollouts import RolloutRecord, tally
@@ -55,7 +54,7 @@ async def record_epoch(run: RunContext, record: EpochRecord) -> None:
     run.append(record)
     count = record.epoch + 1
     if count % EPOCHS_PER_COLLECTION == 0:
-        _free_memory()
+        gc.collect()  # commands let the collector run seldom, and an epoch leaves a hundred objects in cycles
     if count % (EPOCHS_PER_PLOT * doublings(count // 100)) == 0:
         await run.draw()
 
@@ -66,13 +65,3 @@ def warn_of(run: RunContext, epoch: int, found: Sequence[Finding], *, before: Co
         if finding.cause not in before:
             run.warn(f"Epoch {epoch_number(epoch)}: {finding}")
             run.explained.add(finding.cause)
-
-
-def _free_memory() -> None:
-    """Collect reference cycles, and return free pages to the system.
-
-    Commands let the collector run seldom, so it would not find the hundred objects in cycles that an epoch leaves. They
-    lie between objects that stay.
-    """
-    gc.collect()
-    return_free_pages()

@@ -15,8 +15,7 @@ from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
-from nat.errors import NatError, describe_error
-from nat.overwritten import conflict
+from nat.errors import describe_error
 from nat.registry.replacements import replacement_for
 
 logger = logging.getLogger(__name__)
@@ -74,12 +73,6 @@ def installed_entry_points() -> list[EntryPoint]:
     """The entry points of all installed distributions, our own first."""
     points = [point for group in GROUPS for point in importlib.metadata.entry_points(group=group)]
     return sorted(points, key=lambda p: (p.value != "nat.plugins.register", p.name))
-
-
-def check_environment() -> None:
-    """Raise NatError if a distribution is installed whose files would mix with ours on disk."""
-    if (found := conflict()) is not None:
-        raise NatError(found[0], hint=found[1])
 
 
 def import_one_by_one(module: str, failed: Callable[[str, BaseException], None]) -> None:

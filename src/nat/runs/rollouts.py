@@ -109,7 +109,7 @@ class ConversationRecord(BaseModel):
     answers: list[AnswerRecord]
     """The answers that were sampled in this rollout, in order; it may have other messages of the assistant."""
     tools: int | None = Field(default=None, ge=0)
-    """Which of the rollout's `tools` its last request offered; None for none, and in runs of earlier releases."""
+    """Which of the rollout's `tools` its last request offered; None for none."""
 
 
 class RolloutRecord(BaseModel):

@@ -7,7 +7,7 @@ job once, however often it is sent.
 from collections.abc import Iterable
 from enum import StrEnum
 from itertools import islice
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
@@ -26,13 +26,6 @@ FILE_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 """Pattern of a name that a client chooses and that files get."""
 _LARGEST = 2**31 - 1
 """Of a count: larger ones are slips, and do not fit into a float."""
-_MOVED = {
-    "kimi_k2_tau": "kimi_k2_tau",
-    "mask_prob_ratio": "mask_prob_ratio",
-    "max_negative_advantage_importance_sampling_weight": "max_negative_advantage_importance_sampling_weight",
-    "rollouts_learning_rate_power": "num_trajectories_learning_rate_multiplier_power",
-}
-"""Settings of earlier releases, and the names that they have as options of the algorithm `art`."""
 
 
 class WireModel(BaseModel):
@@ -248,17 +241,6 @@ class TrainingConfig(WireModel):
     seed: int = 0
     """Seed of the order in which groups are split into optimizer steps; each update and pass has another order."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _explain_moved_settings(cls, data: object) -> object:
-        if moved := [name for name in _MOVED if isinstance(data, dict) and name in data]:
-            options = ", ".join(f"{_MOVED[name]}: …" for name in moved)
-            raise ValueError(
-                f"{', '.join(moved)}: now set by `algorithm: art` with `options: {{{options}}}`; "
-                "choose an `advantage` too, because `art` computes none"
-            )
-        return data
-
     @model_validator(mode="after")
     def _one_way_to_split(self) -> Self:
         if self.tokens_per_step is not None and (self.steps_per_batch or 1) > 1:
@@ -280,16 +262,6 @@ class ResolvedTraining(WireModel):
     """True if it learns from the log probabilities of a teacher."""
     settings: dict[str, JsonValue]
     """Every setting of `TrainingConfig` that the algorithm uses; a factor of the algorithm's own has its name."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_release_0_5(cls, data: Any) -> Any:
-        """Checkpoints of that release say otherwise what is compared."""
-        if not isinstance(data, dict) or "compares_across_groups" not in data:
-            return data
-        whole_batch = data["compares_across_groups"]
-        kept = {key: value for key, value in data.items() if key != "compares_across_groups"}
-        return {"compares": "batch" if whole_batch else "group", **kept}
 
 
 class TrainerProgram(WireModel):

@@ -1,19 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from nat.wire.training import ResolvedTraining, TrainingConfig, TrainingJob
-
-
-def test_a_moved_setting_names_its_new_place():
-    """The error says which algorithm has it as an option, and under which name."""
-    with pytest.raises(
-        ValidationError, match=r"kimi_k2_tau: now set by `algorithm: art` .*`options: {kimi_k2_tau: …}`"
-    ):
-        TrainingConfig.model_validate({"kimi_k2_tau": 0.1})
-    renamed = r"`options: {num_trajectories_learning_rate_multiplier_power: …}`"
-    with pytest.raises(ValidationError, match=renamed):
-        TrainingConfig.model_validate({"rollouts_learning_rate_power": 0.5})
-
+from nat.wire.training import TrainingConfig, TrainingJob
 
 ROW = '[{"id": "g", "rollouts": [{"reward": 1, "rows": [{%s}]}]}]'
 
@@ -54,10 +42,3 @@ def test_a_count_that_no_float_holds_is_refused(name):
     """The error names the setting; training would end with an overflow."""
     with pytest.raises(ValidationError, match=rf"{name}\n.*less than or equal to 2147483647"):
         TrainingConfig.model_validate({name: 10**400})
-
-
-@pytest.mark.parametrize(("whole_batch", "compares"), [(True, "batch"), (False, "group")])
-def test_settings_of_release_0_5_are_read(whole_batch, compares):
-    """A checkpoint of that release can be exported and gone on from."""
-    written = {"algorithm": "grpo", "paper": "", "compares_across_groups": whole_batch, "settings": {}}
-    assert ResolvedTraining.model_validate(written).compares == compares

@@ -14,14 +14,12 @@ from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis.catalogue import Diagnosis, diagnosis_of
 from nat.finetuning.diagnosis.facts import Facts
 from nat.finetuning.diagnosis.window import Window
-from nat.finetuning.metrics import score_metrics
-from nat.finetuning.rollout_statistics import success_by_example, unseen_words
+from nat.finetuning.rollout_statistics import unseen_words
 from nat.runs.journal import Journal, reading
 from nat.runs.liveness import is_alive
 from nat.runs.recorded_config import config_of, finetuning_value, value_at
 from nat.runs.records import EpochRecord, Finding, Phase, RunState, TrainingPhase, ValidationRecord
 from nat.runs.rollouts import RolloutRecord
-from nat.wire.training import Compares
 
 logger = logging.getLogger(__name__)
 
@@ -100,12 +98,14 @@ def diagnose_run(journal: Journal, *, ended: bool, first: int = 0, end: int | No
     def inside(epoch: int) -> bool:
         return first <= epoch and (end is None or epoch < end)
 
-    epochs = [_completed(epoch, journal) for epoch in journal.each_epoch(first) if inside(epoch.epoch)]
+    epochs = [epoch for epoch in journal.each_epoch(first) if inside(epoch.epoch)]
     validations = [record for record in journal.each_validation(first) if inside(record.epoch) or record.epoch == end]
     unfinished = _some_rollouts(journal, done) if end is None else []
     last = unfinished or (_some_rollouts(journal, done - 1) if epochs else [])
     unseen, usual = _unseen(journal, validations, first)
-    training = next((job.training for job in journal.each_job_backwards() if job.training and inside(job.epoch)), {})
+    training: Mapping[str, Any] = next(
+        (job.training for job in journal.each_job_backwards() if job.training and inside(job.epoch)), {}
+    )
     info = journal.info()
     config = config_of(info.config_text)
     functions, model = (finetuning_value(config, f"target_{kind}") for kind in ("functions", "model"))
@@ -115,7 +115,7 @@ def diagnose_run(journal: Journal, *, ended: bool, first: int = 0, end: int | No
         words=_words(config, epochs),
         wording={"nat runs show latest": f"nat runs show {info.run_id}"},
         unsent=unsent_prompts(config, last),
-        compares=_compares(training),
+        compares=training.get("compares", "group"),
         last_rollouts=last,
         unfinished=bool(unfinished),
         validations=validations,
@@ -173,15 +173,6 @@ def _times(factor: int, value: Any, otherwise: float, *, least: float = 0) -> st
     return f"{max(factor * value, least):g}" if known else f"{otherwise:g}"
 
 
-def _completed(epoch: EpochRecord, journal: Journal) -> EpochRecord:
-    """The epoch with the numbers that earlier releases did not record."""
-    if epoch.examples:
-        return epoch
-    records = _some_rollouts(journal, epoch.epoch)
-    update = {"examples": success_by_example(records), "metrics": score_metrics(records) | epoch.metrics}
-    return epoch.model_copy(update=update)
-
-
 def _unseen(journal: Journal, validations: Sequence[ValidationRecord], first: int) -> tuple[float | None, float | None]:
     """Shares of unseen words, of the held-out examples and between those in training."""
     if len(validations) < 2:
@@ -200,10 +191,3 @@ def guards_of(config: Mapping[str, Any]) -> GuardsConfig:
         return GuardsConfig.model_validate(finetuning_value(config, "guards") or {})
     except ValidationError:
         return GuardsConfig()
-
-
-def _compares(training: Mapping[str, Any]) -> Compares:
-    """What the run's algorithm compares; earlier releases recorded two flags."""
-    earlier = "batch" if training.get("compares_across_groups") else "group"
-    found: Compares = training.get("compares", earlier if training.get("needs_difference", True) else "nothing")
-    return found

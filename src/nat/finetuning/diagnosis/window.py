@@ -1,6 +1,6 @@
 """Some epochs of a run in numbers, by which conditions are judged; shares are from 0 to 1. Pure.
 
-What the records do not have is None: a backend need not report all metrics, and journals of earlier releases lack some.
+What the records do not have is None: a backend need not report all metrics.
 """
 
 from collections import Counter

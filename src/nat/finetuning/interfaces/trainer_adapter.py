@@ -40,11 +40,6 @@ class TrainerAdapter(ABC):
     recipe: Recipe = Recipe()
     """What the algorithm learns from; final after `initialize`."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "compares_across_groups" in cls.__dict__:  # of release 0.5
-            raise TypeError(f"{cls.__name__} has compares_across_groups, which nobody reads any more: set `recipe`")
-
     def __init__(self, adapter_config: TrainerAdapterConfig) -> None:
         self.adapter_config = adapter_config
         self.run_config: FinetuneConfig = None  # type: ignore[assignment] # the guide's signature; set by `initialize`

@@ -9,6 +9,8 @@ from nat.finetuning.diagnosis import gather
 from nat.finetuning.diagnosis.catalogue import CONDITIONS
 from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run, findings_of, unsent_prompts
 from nat.finetuning.diagnosis.report import diagnosis_text
+from nat.finetuning.metrics import score_metrics
+from nat.finetuning.rollout_statistics import success_by_example
 from nat.runs.journal import Journal
 from nat.runs.liveness import marked_alive
 from nat.runs.records import Phase, RunState, TrainingPhase
@@ -30,6 +32,7 @@ def play(journal, epoch, reward, **changes):
         for g in range(8)
     ]
     journal.record_rollouts(Phase.TRAIN, epoch, records)
+    return {"examples": success_by_example(records), "metrics": score_metrics(records)}
 
 
 def causes(journal, *, ended=True) -> list[str]:
@@ -153,10 +156,13 @@ def test_each_phase_is_judged_by_itself(journal, tmp_path, capsys):
         if epoch in {0, 3}:
             name, count = ("sft", 3) if offline else ("play", 6)
             journal.record_phase(TrainingPhase(name=name, first_epoch=epoch, num_epochs=count))
-        play(journal, epoch, 1.0 if offline else 0.0)
+        reward = 1.0 if offline else 0.0
+        known = play(journal, epoch, reward)
         fields = {"played": False, "phase": "sft"} if offline else {"max_reward": 0.0, "phase": "play"}
         journal.record_epoch(
-            epoch_record(epoch, 1.0 if offline else 0.0, **fields, groups_without_difference=0 if offline else 24)
+            epoch_record(
+                epoch, 1.0 if offline else 0.0, **known, **fields, groups_without_difference=0 if offline else 24
+            )
         )
     (sft, imitated), (grpo, played) = diagnose_phases(journal, ended=True)
     assert (sft.name, grpo.name) == ("sft", "play")

@@ -13,8 +13,7 @@ from fakes.made_once import made_once
 from nat.cli.commands.backend import checked, with_folder
 from nat.errors import ModelUnavailable
 from nat.files import UNFINISHED
-from nat.gguf_cache import converted
-from nat.hub import local_model
+from nat.hub import converted, local_model
 from nat.plugins.local.llm import LocalModelConfig
 from nat.wire.model_folder import is_model, num_parameters
 
