@@ -36,7 +36,7 @@ NOTES = """
 ## The plain path, row by row
 
 Transformers' own code computes each row alone, and the sampler uses its cache. That is slower ([by how
-much](../contribute/decisions/0036-a-plain-path.md)), prompts are computed for every row again, and a warning at the
+much](../contribute/decisions.md)), prompts are computed for every row again, and a warning at the
 start says so with the reason. Settings, algorithms, LoRA, `load_in_4bit`, checkpoints and exports are the same.
 
 | why | families |
