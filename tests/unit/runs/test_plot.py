@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from pytest import approx  # noqa: PT013 - reads as a word
 
 from fakes.run_records import NOON, epoch_record, epoch_records, validation_record
-from nat.data_models.rollout_failure import FailureCount
 from nat.runs.journal import JOURNAL_NAME, Journal
-from nat.runs.plot import PLOT_NAME, draw, draw_run, duration, mean_interval, moving_average, smoothing_reach
+from nat.runs.plot import PLOT_NAME, draw, draw_run, duration, mean_interval
 from nat.runs.records import RunSummary, Verdict
 
 SUMMARY = RunSummary(
@@ -46,7 +45,6 @@ def size_of(path):
             SUMMARY,
             id="whole",
         ),
-        pytest.param(epoch_records([0.2, 0.4], curriculum_percentile=0.3), [], None, id="curriculum"),
         pytest.param(
             epoch_records([-3.0], min_reward=-5.0, max_reward=9.0),
             [validation_record(0, {"a": None})],
@@ -54,12 +52,6 @@ def size_of(path):
             id="scores failed",
         ),
         pytest.param([], [validation_record(0)], None, id="before the first epoch"),
-        pytest.param(
-            [*epoch_records([1.0, 1.0], phase="sft", played=False), epoch_record(2, 0.4, phase="_$grpo_1$")],
-            [validation_record(0), validation_record(2)],
-            None,
-            id="phases",
-        ),
         pytest.param(
             epoch_records([0.1] * 10, min_reward=0.1, max_reward=0.1),
             [validation_record(epoch, {str(i): 0.1 for i in range(10)}) for epoch in (0, 10)],
@@ -71,23 +63,9 @@ def size_of(path):
             epoch_records([math.nan, 0.1]),
             [validation_record(0, {"a": math.nan, "b": 1e308, "c": -1e308, "d": 0.5})],
             None,
-            id="numbers of another release that cannot be averaged",
-        ),
-        pytest.param(
-            epoch_records([0.1, 0.4], metrics={"reward/beside__$x^$": 0.7, "reward/beside_far": 1e9}),
-            [],
-            None,
-            id="scores beside the reward, whose names are no formulas, and one of another scale",
+            id="numbers that cannot be averaged",
         ),
         pytest.param([], [], None, id="nothing yet"),
-        pytest.param(
-            epoch_records(
-                [0.2, 0.4], num_rollouts=8, failures=[FailureCount(cause="raised", count=3, error="E: $x^$")]
-            ),
-            [],
-            None,
-            id="failures, whose text is no formula",
-        ),
     ],
 )
 def test_the_picture_has_a_fixed_size(tmp_path, epochs, validations, summary):
@@ -106,9 +84,6 @@ def test_the_same_records_give_the_same_picture(tmp_path):
     draw(path, "run-1", epochs, [], None)
     assert path.read_bytes() == first
     draw(path, "run-1", epochs, [validation_record(0)], None)
-    assert path.read_bytes() != first
-    failed = epoch_records([0.1, 0.2], failures=[FailureCount(cause="raised", count=3)])
-    draw(path, "run-1", failed, [], None)
     assert path.read_bytes() != first
 
 
@@ -134,25 +109,6 @@ def test_durations_are_readable(seconds, text):
 
 
 NUMBERS = st.lists(st.floats(-100, 100), min_size=1, max_size=30)
-
-
-def test_moving_average_is_centred():
-    """Each value is averaged with its neighbours on both sides; the ends have fewer."""
-    assert moving_average([0, 3, 6, 0], 1) == [1.5, 3, 3, 3]
-
-
-@given(NUMBERS, st.integers(0, 40))
-def test_moving_average_stays_within_the_values(values, reach):
-    """Smoothing keeps the length and adds no extremes."""
-    smooth = moving_average(values, reach)
-    assert len(smooth) == len(values)
-    assert min(values) - 1e-9 <= min(smooth)
-    assert max(smooth) <= max(values) + 1e-9
-
-
-def test_smoothing_grows_with_the_run():
-    """A short run is averaged over three epochs, a long one over a tenth of them."""
-    assert [smoothing_reach(count) for count in (1, 20, 100)] == [1, 1, 5]
 
 
 def test_mean_interval_is_the_normal_one():
