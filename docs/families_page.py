@@ -29,7 +29,7 @@ Batches without padding; the sampler and the learner compute a prompt that rows 
 """
 NOTES = """
 - Of a class for images and texts (`gemma3`, `gemma4`), the text model is trained; its tower for images stays as it is.
-- Of a mixture of experts, LoRA adapts the attention, and `load_in_4bit` leaves the experts in full size.
+- Of a mixture of experts, LoRA adapts the attention; routers and experts stay as they are.
 - `qwen2_moe` and `phimoe` do not pass a sliding window to their attention: if `max_seq_length` exceeds it, they take
   the plain path.
 
@@ -37,7 +37,7 @@ NOTES = """
 
 Transformers' own code computes each row alone, and the sampler uses its cache. That is slower ([by how
 much](../contribute/decisions.md)), prompts are computed for every row again, and a warning at the
-start says so with the reason. Settings, algorithms, LoRA, `load_in_4bit`, checkpoints and exports are the same.
+start says so with the reason. Settings, algorithms, LoRA, checkpoints and exports are the same.
 
 | why | families |
 |---|---|
@@ -45,9 +45,9 @@ start says so with the reason. Settings, algorithms, LoRA, `load_in_4bit`, check
 PLAIN_NOTES = """
 - What the cache of a model continues exactly is found when it is loaded: parts of a prompt, single tokens alone
   (`falcon_mamba`, `jamba`, `mamba`, `minimax`), or nothing (`recurrent_gemma`: each token computes its sequence again).
-- Of a state space layer (`bamba`, `falcon_h1`, `jamba`, `mamba`, `nemotron_h` …), LoRA and `load_in_4bit` change the
+- Of a state space layer (`bamba`, `falcon_h1`, `jamba`, `mamba`, `nemotron_h` …), LoRA changes the
   first linear layer, `in_proj`, since kernels for graphics cards read the weights of the others themselves. Of other
-  kinds of linear attention, they change all linear layers.
+  kinds of linear attention, it changes all linear layers.
 - Of a `qwen3_5` checkpoint for images and texts, the text model is loaded, trained and exported.
 - A model without a number of positions (`bloom`, `mamba`, `mpt` …) needs `max_seq_length`.
 """

@@ -27,7 +27,7 @@ SHARE = 0.95
 """Share of the memory that a run may take."""
 CHATS, MOST, STEP = 16, 32768, 256
 """Chats at the same time, the longest row that is looked for, and what lengths are rounded down to; tokens."""
-FRUGAL = {"optimizer_bits": 8, "gradient_checkpointing": True}
+FRUGAL = {"gradient_checkpointing": True}
 
 HEAD = f"""\
 # Which model on which machine
@@ -57,7 +57,7 @@ def machines_page() -> str:
     lora = {"lora_rank": DEFAULT_RANK}
     parts = [HEAD, "\n## GPU\n\nIn bfloat16.\n"]
     parts += _table("All weights", gpu, GPUS)
-    parts += _table("All weights, `optimizer_bits: 8` and `gradient_checkpointing: true`", replace(gpu, **FRUGAL), GPUS)
+    parts += _table("All weights, `gradient_checkpointing: true`", replace(gpu, **FRUGAL), GPUS)
     parts += _table(f"LoRA, rank {DEFAULT_RANK}", replace(gpu, **lora), GPUS)
     parts += _table(f"QLoRA, rank {DEFAULT_RANK}", replace(gpu, **lora, load_in_4bit=True), GPUS)
     parts.append(CPU_HEAD)

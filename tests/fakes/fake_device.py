@@ -1,7 +1,7 @@
 """A device that this machine does not have: its tensors are in host memory, and say that they are not.
 
 While the mode is on, a tensor that was made on the device, or from one that was, names it as its device. As on the
-device, tensors of both places do not mix, Apple's GPU has no float64, and numpy reads host memory only. What torch's
+device, tensors of both places do not mix, and numpy reads host memory only. What torch's
 engine makes in a backward pass has no place until it meets a tensor that has one.
 """
 
@@ -27,7 +27,7 @@ _ASKS_WHERE: dict[Any, Callable[[torch.device], Any]] = {
 
 
 class FakeDevice(TorchFunctionMode):
-    """A device of this type, such as `mps`."""
+    """A device of this type, such as `cuda`."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -75,9 +75,7 @@ class FakeDevice(TorchFunctionMode):
             raise RuntimeError(f"{name} got tensors on {self.device} and on the cpu")
 
     def _mark(self, tensor: Tensor, place: bool, name: str, *, moved: bool) -> None:
-        """Note where a tensor is; one that leaves Apple's GPU is converted before, not after."""
-        if (place or moved) and self.device.type == "mps" and tensor.dtype == torch.float64:
-            raise TypeError(f"{name} makes float64 on mps, which has none")
+        """Note where a tensor is."""
         with torch._C.DisableTorchFunction():
             reference = StorageWeakRef(tensor.untyped_storage())
         self._on_device[reference.cdata] = reference, place

@@ -1,4 +1,4 @@
-"""The parts of a model that tokens of text go through, and of them the linear layers for adapters and for four bits.
+"""The parts of a model that tokens of text go through, and of them the linear layers for adapters.
 
 Routers are left alone: they choose experts, so a small change would send tokens elsewhere. Towers for images and sounds
 are no part of the decoder. Experts that are one tensor with three dimensions are no linear layers.

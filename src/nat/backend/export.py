@@ -15,9 +15,8 @@ from pydantic import TypeAdapter
 from transformers import PreTrainedModel
 
 from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, OF_TRAINING, verify, write_manifest
-from nat.backend.four_bit import decode
 from nat.backend.model import LoadedModel
-from nat.backend.model_loader import load_model
+from nat.backend.model_loader import load_model, load_weights
 from nat.errors import BackendError, ExportRefused, NatError
 from nat.files import UNFINISHED, replacing_folder
 from nat.wire.extras import install_hint, missing_packages
@@ -92,11 +91,14 @@ def write_adapter(loaded: LoadedModel, folder: Path) -> None:
 def merged(loaded: LoadedModel) -> PreTrainedModel:
     """Merge a copy on the CPU in fp32, then cast to the model's dtype; the served weights stay unchanged.
 
-    A base of four bits is decoded, so that the merged model computes what was served.
+    Of a base of four bits, it is the base with all its bits that gets the adapter.
     """
     assert loaded.peft is not None, "only an adapter can be merged"
+    if loaded.in_four_bits:
+        with tempfile.TemporaryDirectory() as folder:
+            write_adapter(loaded, Path(folder))
+            return load_weights(Path(folder), loaded.dtype)
     wrapped = copy.deepcopy(loaded.peft).cpu().float()
-    decode(wrapped)
     model = wrapped.merge_and_unload(adapter_names=[loaded.adapter])
     assert isinstance(model, PreTrainedModel), "our adapters wrap models of transformers"
     model.to(dtype=loaded.dtype)  # type: ignore[call-arg]  # transformers hides torch's signature

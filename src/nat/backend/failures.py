@@ -24,7 +24,7 @@ def explained(error: BaseException) -> Failure:
         return Failure(
             f"out of memory: {describe_error(error)}",
             "lower micro_batch_tokens, max_seq_length, max_num_seqs, kv_cache_mb or prefix_cache_mb, set "
-            "gradient_checkpointing: true or optimizer_bits: 8, or train with lora",
+            "gradient_checkpointing: true, or train with lora",
         )
     if (failure := storage_failure(error)) is not None:
         return Failure(failure.message, failure.hint)

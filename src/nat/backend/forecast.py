@@ -115,7 +115,7 @@ def check_capacity(options: ServeOptions) -> None:
     except UNREADABLE:  # loading the model will say what is wrong with it
         return
     dtype = "bfloat16" if options.dtype == "auto" else options.dtype
-    least = replace(_least(options, device, dtype), optimizer_bits=8)
+    least = _least(options, device, dtype)
     host = None if least.cpu else total_bytes(_HOST)
     needed = predict(shape, least, _LEAST)
     rooms = ((needed.total, capacity, "this machine" if least.cpu else "this GPU"), (needed.host, host, "its host"))
@@ -139,7 +139,7 @@ def share_for_vllm(options: ServeOptions, loaded: LoadedModel) -> float | None:
 
 def _of_options(options: ServeOptions, device: torch.device, dtype: DType) -> Setup:
     return Setup(
-        device="cpu" if device.type == "cpu" else "cuda",  # Apple's GPU has no predictions of its own
+        device="cpu" if device.type == "cpu" else "cuda",
         dtype=dtype,
         lora_rank=options.lora_rank,
         load_in_4bit=options.load_in_4bit,
@@ -162,8 +162,6 @@ def _setup(options: ServeOptions, loaded: LoadedModel, resolved: Resolved) -> Se
         _of_options(options, loaded.device, _dtype(loaded)),
         micro_batch_tokens=config.micro_batch_tokens,
         gradient_checkpointing=config.gradient_checkpointing,
-        optimizer_bits=config.optimizer_bits,
-        optimizer_offload=config.optimizer_offload,
         has_reference=config.beta > 0 or config.kl_penalty_coef > 0,
     )
 

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
 
-from nat.backend.four_bit import quantize
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings, add_adapter, lora_config
@@ -103,8 +102,6 @@ def _loaded(config: PreTrainedConfig, setup: Setup, plain: PlainPath | None, con
     block = _SPREAD * torch.randn(_BLOCK, generator=torch.Generator().manual_seed(0))
     for weight in model.parameters():
         _fill(weight, block)
-    if setup.load_in_4bit:
-        quantize(model, device)
     model.train(mode=False).to(device)
     heads, path = path_of(model, context, None if plain is None else plain.why)
     linears = sampler_linears(model, path)

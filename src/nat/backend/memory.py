@@ -24,8 +24,6 @@ def free_bytes(device: torch.device, *, meminfo: Path = _MEMINFO, cgroup: Path =
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
-    if device.type == "mps":
-        return max(0, torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory())
     if device.type != "cpu" or not meminfo.is_file():
         return None
     free = _fields(meminfo)["MemAvailable:"] * 1024
@@ -51,8 +49,6 @@ def available_bytes(device: torch.device) -> int | None:
         return None
     if device.type == "cuda":
         return free + torch.cuda.memory_allocated(device)
-    if device.type == "mps":
-        return free + torch.mps.current_allocated_memory()
     return free + _held_bytes()
 
 
@@ -60,8 +56,6 @@ def total_bytes(device: torch.device, *, meminfo: Path = _MEMINFO, cgroup: Path 
     """Bytes that the device has, or that this process is limited to; None if the system does not tell."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[1])
-    if device.type == "mps":  # memory that it shares with the CPU
-        return int(torch.mps.recommended_max_memory())
     if device.type != "cpu" or not meminfo.is_file():
         return None
     total = _fields(meminfo)["MemTotal:"] * 1024

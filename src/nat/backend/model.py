@@ -83,6 +83,11 @@ class LoadedModel:
         return self.peft is not None
 
     @property
+    def in_four_bits(self) -> bool:
+        """Whether bitsandbytes holds the base weights, as codes."""
+        return any(weight.dtype == torch.uint8 for weight in self.model.parameters())
+
+    @property
     def vocab_size(self) -> int:
         """Width of the logits, which may exceed the tokenizer's vocabulary."""
         return int(self.model.config.get_text_config().vocab_size)

@@ -17,8 +17,6 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from nat.backend.attention import PACKED_ATTENTION, HeadShape, Window, packed_logits, takes_packed
 from nat.backend.decoder_parts import expert_weights
-from nat.backend.kernel_check import disagreement
-from nat.backend.segments import Kernel
 from nat.backend.tree_attention import PackedTree
 from nat.errors import ModelNotSupported, NatError, describe_error
 
@@ -35,8 +33,6 @@ _WINDOWS = ("sliding_window", "attention_chunk_size")
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8, torch.bfloat16: 0.15, torch.float16: 1e-2}
 _ROUTED_TOLERANCE = 0.5
 """The same in bfloat16 with experts: rounding sends a token to another one; that gave 0.02 to 0.14 with 16 layers."""
-_KERNEL_TOLERANCE = 5e-2
-"""Of one layer's attention in bfloat16."""
 _SAME_MODEL = "copy config.json and the weights from the same model"
 OTHER_KIND = "use a decoder with plain causal attention, such as Qwen2, Qwen3, Llama, Mistral, Gemma 3 or GPT-2"
 
@@ -63,35 +59,6 @@ def check_positions(config: PreTrainedConfig, max_seq_length: int) -> None:
                 f"tokens, so a sequence's result would depend on its neighbours; max_seq_length is {max_seq_length}",
                 hint=f"set max_seq_length to at most {original}",
             )
-
-
-def use_kernel(
-    model: PreTrainedModel, implementation: str, kernel: Kernel, *, max_seq_length: int | None = None
-) -> list[HeadShape]:
-    """Let the model train with this kernel, if it agrees with padded attention; else with that, and warn.
-
-    Gives the heads of each attention layer.
-
-    Raises:
-        ModelNotSupported: the model cannot run packed rows.
-
-    """
-    heads = check_forward(model, max_seq_length=max_seq_length)
-    problems = (
-        disagreement(kernel, shape, dtype=model.dtype, device=model.device, most=_KERNEL_TOLERANCE)
-        for shape in sorted(set(heads))
-    )
-    problem = next(filter(None, problems), None)
-    if problem is None:
-        try:
-            check_forward(model, implementation, max_seq_length=max_seq_length)
-        except ModelNotSupported as error:
-            problem = error.message
-        else:
-            return heads
-    logger.warning("training pads its rows, because a kernel that does without fails here: %s", problem)
-    model.set_attn_implementation(PACKED_ATTENTION)
-    return heads
 
 
 @torch.no_grad()

@@ -21,16 +21,15 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    BitsAndBytesConfig,
     PreTrainedConfig,
     PreTrainedModel,
 )
 
-from nat.backend.checkpoint_folder import check_weights, read_state
+from nat.backend.checkpoint_folder import check_weights
 from nat.backend.decoder_parts import freeze_other_parts
-from nat.backend.devices import chosen_device, has_bfloat16
+from nat.backend.devices import chosen_device
 from nat.backend.folder_check import check_folder
-from nat.backend.four_bit import decode, quantize
-from nat.backend.kernel_check import check_against_cpu
 from nat.backend.lora import LoraSettings, add_adapter, lora_config
 from nat.backend.model import SOLE_ADAPTER, LoadedModel
 from nat.backend.model_checks import OTHER_KIND, check_positions, failing_as
@@ -39,10 +38,10 @@ from nat.backend.products import bfloat16_is_faster
 from nat.backend.tokenizer import ChatOptions, ChatTokenizer
 from nat.errors import ModelNotSupported
 from nat.hub import cached_folder
+from nat.wire.extras import missing_packages
 from nat.wire.model_folder import (
     ADAPTER_CONFIG,
     MODEL_CONFIG,
-    STATE,
     check_kinds,
     hub_model,
     indexed_files,
@@ -86,8 +85,8 @@ def load_model(
 
     The weights of our own checkpoints and exports are compared with their checksums, unless the caller has just
     `verified` them. `chats` are checked before the weights are read. `auto` means a GPU if there is one, and bfloat16
-    where the device multiplies it faster. With `load_in_4bit`, the linear weights are quantized, so only adapters can
-    be trained. `seed` initialises the adapter.
+    where the device multiplies it faster. With `load_in_4bit`, bitsandbytes rounds the linear weights, so only
+    adapters can be trained. `seed` initialises the adapter.
     """
     path = Path(path)
     if not verified:
@@ -95,19 +94,18 @@ def load_model(
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer = None if chats is None else load_tokenizer(path, chats)
     where = chosen_device(device)
-    model = load_weights(path, _precision(dtype, where, path))
+    precision = _DTYPES.get(dtype) or fastest_dtype(where, _num_weights(path))
+    model = load_weights(path, precision, where if load_in_4bit else None)
     if (named := hub_model(path)) is not None:
         model.name_or_path = named.name  # adapters name it as their base, so that they load on other machines
-    if load_in_4bit:
-        quantize(model, where)
-    model.train(mode=False).to(where)
+    model.train(mode=False)
+    if not load_in_4bit:  # else it is there
+        model.to(where)  # type: ignore[arg-type]  # transformers hides torch's signature
     freeze_other_parts(model)
     tokenizer = tokenizer or load_tokenizer(path, chats)
     limit = context_limit(model.config, max_seq_length)
     check_positions(model.config, limit)
     heads, plain = path_of(model, limit, plain_because)
-    if where.type == "mps":
-        check_against_cpu(heads, model.dtype, where)
     linears = sampler_linears(model, plain)  # before an adapter's layers are in the way
     return LoadedModel(
         model=model,
@@ -122,13 +120,21 @@ def load_model(
     )
 
 
-def _precision(name: DTypeName, device: torch.device, path: Path) -> torch.dtype:
-    chosen = _DTYPES.get(name) or fastest_dtype(device, _num_weights(path))
-    if chosen == torch.bfloat16 and not has_bfloat16(device):
+def _in_four_bits(device: torch.device, dtype: torch.dtype) -> BitsAndBytesConfig:
+    """How transformers loads linear layers as NF4, by bitsandbytes, whose kernels are for CUDA."""
+    if device.type != "cuda":
         raise ModelNotSupported(
-            f"dtype bfloat16: {device} has none before macOS 14", hint="set dtype to float32 or auto, or update macOS"
+            f"load_in_4bit: the model is on {device}, and bitsandbytes computes with four bits on CUDA",
+            hint="leave load_in_4bit out, or set device to cuda",
         )
-    return chosen
+    if missing_packages(["bitsandbytes"]):
+        raise ModelNotSupported(
+            "load_in_4bit needs the package bitsandbytes, which is not installed",
+            hint="pip install bitsandbytes, or leave load_in_4bit out",
+        )
+    return BitsAndBytesConfig(  # type: ignore[no-untyped-call]  # transformers has no types for it
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
+    )
 
 
 def fastest_dtype(
@@ -136,7 +142,7 @@ def fastest_dtype(
 ) -> torch.dtype:
     """bfloat16 on GPUs, and on CPUs that multiply it much faster for models whose time is mostly that of products."""
     on_cpu = device.type == "cpu"
-    faster = num_weights >= _MOSTLY_PRODUCTS and measured() if on_cpu else has_bfloat16(device)
+    faster = num_weights >= _MOSTLY_PRODUCTS and measured() if on_cpu else True
     return torch.bfloat16 if faster else torch.float32
 
 
@@ -214,17 +220,22 @@ def eos_token_ids(model: PreTrainedModel, tokenizer: ChatTokenizer) -> frozenset
     return frozenset(i for i in (*ids, tokenizer.eos_token_id) if i is not None)
 
 
-def load_weights(path: Path, dtype: torch.dtype) -> PreTrainedModel:
+def load_weights(path: Path, dtype: torch.dtype, four_bits_on: torch.device | None = None) -> PreTrainedModel:
     """Load the folder's model; an adapter is merged into its base model, in float32 as in an export.
 
-    The base of a checkpoint that was trained on four bits is rounded to these before.
+    With `four_bits_on`, linear layers are rounded to four bits on that device.
 
     Raises:
         ModelNotSupported: the folder is not a model, or weights are missing, damaged or not finite.
 
     """
     with _reading(path):
-        model = _load_merged(path, dtype) if is_adapter(path) else _load_whole(path, dtype)
+        if is_adapter(path) and four_bits_on is not None:
+            raise ModelNotSupported(
+                f"load_in_4bit: {path} is an adapter, which is merged into a base of all bits",
+                hint="export it first (`nat runs export`), and set model to that folder",
+            )
+        model = _load_merged(path, dtype) if is_adapter(path) else _load_whole(path, dtype, four_bits_on)
     _check_finite(model, path)
     return model
 
@@ -277,7 +288,10 @@ def base_of(adapter: Path) -> Path:
     return base
 
 
-def _load_whole(path: Path, dtype: torch.dtype) -> PreTrainedModel:
+def _load_whole(path: Path, dtype: torch.dtype, four_bits_on: torch.device | None) -> PreTrainedModel:
+    four_bits: dict[str, Any] = {}
+    if four_bits_on is not None:
+        four_bits = {"quantization_config": _in_four_bits(four_bits_on, dtype), "device_map": {"": four_bits_on}}
     for index in path.rglob("*.index.json"):
         indexed_files(index)
     _config_of(path)
@@ -289,6 +303,7 @@ def _load_whole(path: Path, dtype: torch.dtype) -> PreTrainedModel:
         trust_remote_code=False,  # else transformers would ask whether to run the folder's code
         output_loading_info=True,
         ignore_mismatched_sizes=True,  # reported below, by name
+        **four_bits,
     )
     model, found = loaded
     if found["mismatched_keys"]:
@@ -310,9 +325,6 @@ def _load_whole(path: Path, dtype: torch.dtype) -> PreTrainedModel:
 
 def _load_merged(adapter: Path, dtype: torch.dtype) -> PreTrainedModel:
     base = load_weights(base_of(adapter), torch.float32)
-    if (adapter / STATE).is_file() and read_state(adapter).load_in_4bit:
-        quantize(base, base.device)
-        decode(base)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="fan_in_fan_out")  # GPT-2's Conv1D; peft corrects it by itself
         warnings.filterwarnings("ignore", category=FutureWarning)  # peft uses a deprecated name of transformers

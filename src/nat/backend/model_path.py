@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from nat.backend.attention import FLASH_ATTENTION, HeadShape, PackedRows, packed_logits
+from nat.backend.attention import FLASH_ATTENTION, PACKED_ATTENTION, HeadShape, PackedRows, packed_logits
 from nat.backend.lean_layers import LeanLayer, SeenRows, lean_layers
 from nat.backend.model import PlainPath
 from nat.backend.model_checks import (
@@ -16,10 +16,8 @@ from nat.backend.model_checks import (
     probe_rows,
     relative_difference,
     tolerance_of,
-    use_kernel,
 )
 from nat.backend.packed_linear import PackedLinears, exchanged
-from nat.backend.segments import flash
 from nat.backend.wide_residual import Widened, widened
 from nat.errors import ModelNotSupported
 
@@ -36,9 +34,10 @@ def path_of(model: PreTrainedModel, limit: int, plain_because: str | None) -> tu
     if plain_because is None:
         try:
             check_layers(model.config)
+            heads = check_forward(model, max_seq_length=limit)
             if model.device.type == "cuda" and model.dtype == torch.bfloat16:
-                return use_kernel(model, FLASH_ATTENTION, flash, max_seq_length=limit), None
-            return check_forward(model, max_seq_length=limit), None
+                _use_flash(model, limit)
+            return heads, None
         except ModelNotSupported as error:
             plain_because = error.message
     try:
@@ -50,6 +49,15 @@ def path_of(model: PreTrainedModel, limit: int, plain_because: str | None) -> tu
             f"{error.message}; before, packed rows failed: {plain_because}", hint=error.hint
         ) from error
     return [], PlainPath(plain_because)
+
+
+def _use_flash(model: PreTrainedModel, limit: int) -> None:
+    """Compute packed rows without padding, if the kernel for that gives the model's logits."""
+    try:
+        check_forward(model, FLASH_ATTENTION, max_seq_length=limit)
+    except ModelNotSupported as error:
+        logger.warning("training pads its rows, because a kernel that does without fails here: %s", error.message)
+        model.set_attn_implementation(PACKED_ATTENTION)
 
 
 def sampler_linears(model: PreTrainedModel, plain: PlainPath | None) -> PackedLinears:

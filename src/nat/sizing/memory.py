@@ -52,16 +52,8 @@ _PACKED_SLACK = {"float32": 1.4 * _MB, "bfloat16": 0.0}
 _HEAP = {"full": 1.5, "LoRA": 2.2, "cuda": 1.1}
 """Memory of the activations in the process, per byte of their values: the C library cannot use again all that is freed
 between them. LoRA frees more (measured); the figure of CUDA is not measured."""
-_DECODED = 1.5
-"""Bytes per four-bit weight that decoding leaves as holes between the activations, on a CPU (measured)."""
 _GROWN = 1.25
 """Slots of running sequences grow by half, so a quarter is unused on average."""
-_ENCODED = 14
-"""Bytes per weight of the largest tensor while its moments are packed into eight bits."""
-_FETCHED = 4, 16
-"""Likewise, of its offloaded state while it is on the GPU: besides those, and without packing."""
-_CODED = 20
-"""Bytes per weight of the largest layer while it is rounded to four bits, by itself, on the device."""
 _LOGIT_COPIES = 3
 
 
@@ -80,19 +72,12 @@ class Setup:
     prefix_cache_mb: int | None = None
     micro_batch_tokens: int = 4096
     gradient_checkpointing: GradientCheckpointing = "auto"
-    optimizer_bits: Literal[8, 32] = 32
-    optimizer_offload: bool = False
     has_reference: bool = False
     """Whether the update compares with the starting weights."""
 
     @property
     def cpu(self) -> bool:
         return self.device == "cpu"
-
-    @property
-    def offloads(self) -> bool:
-        """Whether the optimizer's state is in host memory, and the weights are not."""
-        return self.optimizer_offload and not self.cpu
 
     @property
     def full(self) -> bool:
@@ -181,11 +166,8 @@ class _Sizes:
 
     @property
     def loaded(self) -> float:
-        """What the device holds while the model is loaded; four-bit layers are rounded there one by one."""
-        if not self.setup.load_in_4bit:
-            return self.base
-        largest = max((one * other for one, other in self.shape.linears), default=0)
-        return self.base + _CODED * largest + (self.converted if self.setup.cpu else 0)
+        """What the device holds while the model is loaded."""
+        return self.base
 
     @property
     def weights(self) -> float:
@@ -195,12 +177,10 @@ class _Sizes:
 
     @property
     def packed(self) -> float:
-        """The sampler's reordered weights, with the head in float32; four-bit layers are not reordered."""
+        """The sampler's reordered weights, with the head in float32."""
         setup, shape = self.setup, self.shape
         if not setup.cpu or not setup.embedded:
             return 0
-        if setup.load_in_4bit:
-            return shape.embedding * _WIDE
         head = shape.embedding * (_WIDE - self.width)
         return sum(shape.packed) * self.width + head + len(shape.packed) * _PACKED_SLACK[setup.dtype]
 
@@ -211,8 +191,7 @@ class _Sizes:
 
     @property
     def moments(self) -> float:
-        each = 1 + _WIDE / rules.MOMENT_BLOCK if self.setup.optimizer_bits == 8 else _WIDE
-        return 2 * each * self.trained
+        return 2 * _WIDE * self.trained
 
     @property
     def gradients(self) -> float:
@@ -221,14 +200,6 @@ class _Sizes:
     @property
     def undo(self) -> float:
         return self.trained * _WIDE + self.moments
-
-    @property
-    def encoding(self) -> float:
-        """What the step of the largest tensor takes where its state is packed or fetched."""
-        largest = self.shape.embedding if self.setup.full else max(map(max, self.shape.linears))
-        packs = self.setup.optimizer_bits == 8
-        fetched = _FETCHED[not packs] if self.setup.offloads else 0
-        return (_ENCODED * packs + fetched) * largest
 
     @property
     def token_bytes(self) -> int:
@@ -294,8 +265,7 @@ class _Sizes:
         """What a forward and backward pass take, with `taken` bytes in use besides."""
         setup = self.setup
         heap = _HEAP["cuda" if not setup.cpu else "full" if setup.full else "LoRA"]
-        decoded = _DECODED * self.shape.linear_weights if setup.cpu and setup.load_in_4bit else 0
-        return self.activations(taken) * heap + self.head + decoded
+        return self.activations(taken) * heap + self.head
 
     @property
     def head(self) -> float:
@@ -347,8 +317,7 @@ def predict(shape: ModelShape, setup: Setup, workload: Workload, *, free: float 
     sizes = _Sizes(shape, setup, workload, free)
     process = _PROCESS_BYTES[setup.device]
     state = sizes.masters + sizes.moments
-    optimizer = 0.0 if setup.offloads else state
-    always = {WEIGHTS: sizes.weights, OPTIMIZER: optimizer, PROCESS: process}
+    always = {WEIGHTS: sizes.weights, OPTIMIZER: state, PROCESS: process}
     slots = {CACHE: sizes.slots}
     stays = {SAMPLER: 0 if setup.full else sizes.packed}
     undo = sizes.undo if setup.cpu else 0.0
@@ -357,10 +326,9 @@ def predict(shape: ModelShape, setup: Setup, workload: Workload, *, free: float 
     sampling = {**always, SAMPLER: sizes.packed, CACHE: sizes.slots + sizes.prefixes, ACTIVATIONS: sizes.sampling_step}
     learning = {**always, **slots, **stays, GRADIENTS: gradients, ACTIVATIONS: sizes.backward(taken)}
     ending = {**always, **slots, SAMPLER: sizes.packed, GRADIENTS: gradients, UNDO: undo}
-    stepping = {**always, **slots, **stays, GRADIENTS: gradients, UNDO: undo, ACTIVATIONS: sizes.encoding}
     loading = {PROCESS: process, WEIGHTS: sizes.loaded}
-    moments = (sampling, learning, ending, stepping, loading)
+    moments = (sampling, learning, ending, loading)
     highest = max(moments, key=lambda parts: sum(parts.values()))
-    host = 0.0 if setup.cpu else max(sizes.converted, sizes.undo + state - optimizer)
+    host = 0.0 if setup.cpu else max(sizes.converted, sizes.undo)
     parts = {name: ceil(highest[name]) for name in PARTS if highest.get(name)}
     return PredictedMemory(title=setup.title, parts=parts, total=sum(parts.values()), host=ceil(host))

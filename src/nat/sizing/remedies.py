@@ -33,7 +33,7 @@ def _changes(setup: Setup, workload: Workload) -> Iterator[_Change]:
         adapters, lora = replace(setup, lora_rank=DEFAULT_RANK), f"lora: {{rank: {DEFAULT_RANK}}}"
         yield lora, adapters, workload
         yield from _after(lora, _single(adapters, workload))
-    if adapters.embedded and not adapters.load_in_4bit:
+    if adapters.embedded and not adapters.cpu and not adapters.load_in_4bit:
         adapters = replace(adapters, load_in_4bit=True)
         lora = f"lora: {{rank: {adapters.lora_rank}, load_in_4bit: true}}"
         yield lora, adapters, workload
@@ -52,8 +52,6 @@ def _single(setup: Setup, workload: Workload) -> Iterator[_Change]:
     smaller: dict[str, Any] = {
         "gradient_checkpointing": True,
         "micro_batch_tokens": min(setup.micro_batch_tokens, _SMALL_MICRO_BATCH),
-        "optimizer_bits": 8,
-        "optimizer_offload": setup.optimizer_offload or not setup.cpu,
         "dtype": "bfloat16",
     }
     if setup.embedded and workload.chats > _FEW_CHATS:

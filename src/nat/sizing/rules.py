@@ -29,8 +29,6 @@ ROLLOUTS_PER_STEP = 32
 """Rollouts of an optimizer step, unless the user says how many steps a batch has."""
 MOST_STEPS = 16
 
-MOMENT_BLOCK = 128
-"""Values of AdamW's moments in eight bits that share a scale."""
 WEIGHT_BLOCK = 64
 """Weights in four bits that share a scale."""
 SMALLEST_PACKED = 2**14

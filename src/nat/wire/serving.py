@@ -90,8 +90,8 @@ def check_device(name: str) -> str:
         ValueError: with the names that there are.
 
     """
-    if re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", name, re.ASCII) is None:
-        raise ValueError(f"expected 'auto', 'cpu', 'cuda', 'cuda:N' (the N-th GPU, from 0) or 'mps', got {name!r}")
+    if re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", name, re.ASCII) is None:
+        raise ValueError(f"expected 'auto', 'cpu', 'cuda' or 'cuda:N' (the N-th GPU, from 0), got {name!r}")
     return name
 
 
@@ -101,7 +101,7 @@ class Health(BaseModel):
     status: Literal["ok"] = "ok"
     policy_version: str
     device: str
-    """Type of the learner's device: `cpu`, `cuda` or `mps`."""
+    """Type of the learner's device: `cpu` or `cuda`."""
     dtype: str
     """Precision of the served weights, such as `float32`."""
     vocabulary: int
@@ -148,7 +148,7 @@ class BackendOptions(BaseModel):
     """With engine vllm: vLLM frees the GPU's memory while the learner trains; requests wait meanwhile. `auto`: only
     if an update would not fit beside it."""
     device: str = "auto"
-    """Where the model runs: `cpu`, `cuda`, `cuda:1` for the second GPU, `mps` for Apple's; `auto`: a GPU if there is
+    """Where the model runs: `cpu`, `cuda`, `cuda:1` for the second GPU; `auto`: a GPU if there is
     one. With engine vllm, `cuda` is a GPU that both share; one with a number is the learner's alone, and vLLM gets the
     others."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -224,7 +224,8 @@ class ServeOptions(BackendOptions):
     lora_alpha: int = Field(default=32, ge=1)
     """Scale (alpha) of the LoRA adapters."""
     load_in_4bit: bool = False
-    """Hold the base weights under LoRA adapters in four bits (QLoRA): 0.56 instead of 2 or 4 bytes each; they round."""
+    """Hold the base weights under LoRA adapters in four bits (QLoRA), on CUDA by the package bitsandbytes: 0.56 instead
+    of 2 or 4 bytes each; they round."""
     resume: bool = False
     """Resume from the newest checkpoint in output_dir, if there is one."""
     exit_with_parent: bool = False

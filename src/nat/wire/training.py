@@ -225,11 +225,6 @@ class TrainingConfig(WireModel):
     """Decay rate of AdamW's mean of the squared gradient."""
     adam_epsilon: PositiveAmount = 1e-8
     """Added to AdamW's denominator."""
-    optimizer_bits: Literal[8, 32] = 32
-    """Bits per trained weight of each of AdamW's two moments; with 8 they take 2 bytes instead of 8, and round."""
-    optimizer_offload: bool = False
-    """Keep AdamW's moments, and the fp32 copies of weights in bfloat16, in host memory, and copy them to the GPU for
-    the step of their parameter; affects memory and time, not the result."""
     mask_truncated_completions: bool = False
     """Exclude truncated rollouts from the loss and its denominator."""
     max_logprob_difference: PositiveAmount = 0.05

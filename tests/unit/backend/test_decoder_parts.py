@@ -1,4 +1,4 @@
-"""What is adapted, quantized and trained of a model with experts, or with a tower for images."""
+"""What is adapted and trained of a model with experts, or with a tower for images."""
 
 import logging
 
@@ -10,11 +10,8 @@ from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.decoder_parts import decoder_linears
 from nat.backend.export import write_adapter
-from nat.backend.four_bit import FourBitLinear
 from nat.backend.lora import Adapters, LoraSettings
 from nat.backend.model_loader import load_model
-from nat.backend.packed_linear import PackedLinears
-from nat.backend.training.fast_linear import use_fastest_products
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
 from nat.wire.training import TrainingConfig
@@ -68,32 +65,6 @@ def test_a_tower_for_images_is_not_trained(tmp_path):
     names = {name for name, _ in loaded.model.named_parameters()}
     assert trained == {name for name in names if "language_model" in name or "lm_head" in name}
     assert trained < names
-
-
-@pytest.mark.parametrize(("family", "changes"), ROUTED.items())
-def test_four_bits_are_for_linear_layers_that_route_nothing(tmp_path, caplog, family, changes):
-    """Experts that are no linear layers keep their size, which a warning says; the model trains and samples."""
-    folder = make_tiny_family(tmp_path, family, **changes)
-    loaded = load_model(folder, device="cpu", lora=LoraSettings(2), load_in_4bit=True)
-    coded = {name for name, module in loaded.model.named_modules() if isinstance(module, FourBitLinear)}
-    assert {name.removesuffix(".base_layer") for name in coded} == set(decoder_linears(loaded.model))
-    assert not any({"gate", "router", "shared_expert_gate"} & set(name.split(".")) for name in coded)
-    (warning,) = [record.getMessage() for record in caplog.records if "experts" in record.getMessage()]
-    assert "load_in_4bit leaves the experts of" in warning
-    assert train(loaded)["grad_norm"] > 0
-
-
-def test_a_router_that_inherits_from_a_linear_layer_computes_itself(monkeypatch):
-    """Its forward pass gives the chosen experts, which no faster product does; that of others is exchanged."""
-    model = tiny_family("phimoe", sliding_window=None, hidden_size=128, intermediate_size=128, num_local_experts=128)
-    router = model.model.layers[0].mlp.router
-    assert isinstance(router, torch.nn.Linear)
-    monkeypatch.setattr("nat.backend.training.fast_linear.onednn_is_faster", lambda: True)
-    use_fastest_products(model)
-    assert "forward" not in vars(router)
-    assert "forward" in vars(model.lm_head)
-    with PackedLinears(model).in_use():
-        assert "forward" not in vars(router)
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,6 @@ def test_settings_are_those_of_an_update(forecaster):
     [
         {"micro_batch_tokens": 512},
         {"gradient_checkpointing": True},
-        {"optimizer_bits": 8},
         {"beta": 0.1},
         {"kl_penalty_coef": 0.1},
     ],
@@ -211,7 +210,6 @@ def test_a_model_that_only_serves_needs_less(monkeypatch, tmp_path):
         device="cpu",
         dtype="bfloat16",
         lora_rank=1,
-        optimizer_bits=8,
         gradient_checkpointing=True,
         max_num_seqs=options.max_num_seqs,
         kv_cache_mb=options.kv_cache_mb,

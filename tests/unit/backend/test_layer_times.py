@@ -62,15 +62,6 @@ def test_large_layers_are_fewer(models, monkeypatch):
     assert [loaded.model.config.num_hidden_layers for loaded, _ in models] == [2, 1]
 
 
-@pytest.mark.parametrize("adapters", [{"lora_rank": 2}, {"lora_rank": 2, "load_in_4bit": True}])
-def test_adapters_and_four_bits_are_measured(models, adapters):
-    """As the block of the YAML would train them."""
-    speed_by_layers(config_of("qwen3", layers=2), Setup("cpu", "float32", **adapters), LOAD, plain=None, context=128)
-    [(loaded, _)] = models
-    assert all("lora" in name for name in loaded.trainable_parameters())
-    assert any(weight.dtype.itemsize == 1 for weight in loaded.model.parameters()) is ("load_in_4bit" in adapters)
-
-
 def test_a_model_of_the_plain_path_is_measured_on_it(models):
     """With the cache that was proven; layers of several kinds keep their order."""
     config = CONFIG_MAPPING["qwen3_5_text"](**SIZES, intermediate_size=64, num_hidden_layers=12, pad_token_id=0)

@@ -118,12 +118,6 @@ def test_an_adapter_on_some_layers_only_is_used(tiny_dir, calls):
     assert_lean(loaded, calls)
 
 
-def test_weights_of_four_bits_are_used(tiny_dir, calls):
-    """Such layers decode their weights, so there is nothing to merge."""
-    loaded = load_model(tiny_dir("llama"), load_in_4bit=True, lora=LoraSettings(rank=2))
-    assert_lean(loaded, calls)
-
-
 def test_new_weights_are_used_after_an_update(tiny_dir, calls):
     """Merged products are made of copies, which `forget` drops."""
     loaded = load_model(tiny_dir("qwen2"))

@@ -63,7 +63,6 @@ def test_the_adapter_starts_from_its_seed(tiny_dir):
         ("cpu", 10**8, True, torch.bfloat16),
         ("cpu", 10**8 - 1, True, torch.float32),
         ("cpu", 10**9, False, torch.float32),
-        ("mps", 10**9, True, torch.float32),
     ],
 )
 def test_auto_is_bfloat16_where_the_device_multiplies_it_faster(device, num_weights, measured, dtype):

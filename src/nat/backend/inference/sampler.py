@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nat.backend.devices import widest_dtype
 from nat.backend.inference.sequence import Sequence
 
 
@@ -31,10 +30,8 @@ class Sampled:
 def sample(logits_BV: Tensor, sequences: list[Sequence]) -> Sampled:
     """Draw each sequence's next token with its own parameters and its own random number.
 
-    The sums are in float64: where a device has none, the CPU computes them.
+    The sums are in float64.
     """
-    if widest_dtype(logits_BV.device) != torch.float64:
-        logits_BV = logits_BV.cpu()
     rows = len(sequences) if not logits_BV.is_cpu else max(1, _CACHED_WEIGHTS // logits_BV.shape[-1])
     parts = [
         _sample(logits_BV[at : at + rows].float(), sequences[at : at + rows]) for at in range(0, len(sequences), rows)

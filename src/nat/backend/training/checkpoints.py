@@ -21,7 +21,6 @@ from nat.backend.checkpoint_folder import (
     write_manifest,
 )
 from nat.backend.export import write_trained
-from nat.backend.four_bit import is_quantized
 from nat.backend.model import LoadedModel
 from nat.backend.training.learner import Learner
 from nat.errors import BackendError, CheckpointDamaged
@@ -239,7 +238,7 @@ def write_checkpoint(
             loaded.tokenizer.hf.save_pretrained(folder)
         tensors = learner.optimizer.state()
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / OPTIMIZER)
-        lora, quantized = loaded.peft is not None, is_quantized(loaded.model)
+        lora, quantized = loaded.peft is not None, loaded.in_four_bits
         first, unused = learner.first_step, set() if learner.first_step else {"first_step"}
         state = CheckpointState(step=learner.step, first_step=first, lora=lora, load_in_4bit=quantized, jobs=jobs)
         (folder / STATE).write_text(state.model_dump_json(indent=1, exclude=unused))
@@ -279,7 +278,7 @@ def resume(checkpoint: Checkpoint, loaded: LoadedModel, learner: Learner) -> Non
         BackendError: the adapter was trained on a base of another precision.
 
     """
-    if checkpoint.state.load_in_4bit != is_quantized(loaded.model):
+    if checkpoint.state.load_in_4bit != loaded.in_four_bits:
         was, now = ("with", "without") if checkpoint.state.load_in_4bit else ("without", "with")
         raise BackendError(
             f"{checkpoint.path} was made {was} load_in_4bit, but the model is loaded {now} it",

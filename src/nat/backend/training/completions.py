@@ -12,7 +12,6 @@ from torch import Tensor
 
 from nat.backend.algorithms.algorithm import Completions
 from nat.backend.algorithms.registry import Resolved
-from nat.backend.devices import widest_dtype
 from nat.backend.training.batch import Pair, Row
 from nat.backend.training.loss import ByRow
 
@@ -39,7 +38,7 @@ class Completion:
     def sum(self, values: ByRow) -> Tensor:
         """The sum of these values over its tokens."""
         of_tokens = torch.cat([values[part.row][part.start : part.stop] for part in self.parts])
-        return of_tokens.sum(dtype=widest_dtype(of_tokens.device))
+        return of_tokens.sum(dtype=torch.float64)
 
     @property
     def num_tokens(self) -> int:

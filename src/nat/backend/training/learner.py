@@ -24,7 +24,6 @@ from time import perf_counter
 import torch
 
 from nat.backend.algorithms.registry import Resolved, resolve
-from nat.backend.devices import widest_dtype
 from nat.backend.memory import return_pages_if_short
 from nat.backend.model import LoadedModel
 from nat.backend.training.agreement import Agreement, Moved
@@ -380,7 +379,7 @@ class Learner:
             self._passes.scores(weights, packed) for weights in (self._passes.policy, self.reference.model)
         )
         difference_K = joined(current, others) - joined(reference, others)
-        return float(difference_K.sum(dtype=widest_dtype(difference_K.device))) / len(completions)
+        return float(difference_K.sum(dtype=torch.float64)) / len(completions)
 
     def _move_within_reach(self, rows: list[Row], update: _Update) -> Moved:
         """Measure on random rows how far the policy moved; beyond `max_kl`, go back along the way that it came.

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from nat.backend.algorithms.algorithm import clamped
-from nat.backend.devices import widest_dtype
 from nat.backend.training.batch import Batch
 from nat.backend.training.checks import Difference
 from nat.backend.training.loss import TokenValues, k3
@@ -22,7 +21,7 @@ class TokenSums:
     """Running sums over the tokens of an optimizer step, or of all steps of a job."""
 
     def __init__(self, device: torch.device) -> None:
-        self._zero = torch.zeros((), dtype=widest_dtype(device), device=device)
+        self._zero = torch.zeros((), dtype=torch.float64, device=device)
         self._sums: dict[str, Tensor] = {}
         self._largest = self._zero
         self._count = 0

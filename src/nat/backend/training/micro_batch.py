@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from nat.backend.devices import widest_dtype
 from nat.backend.training.batch import Row
 from nat.backend.training.linear_cross_entropy import TokenScores
 from nat.backend.training.logprobs import token_scores
@@ -168,10 +167,9 @@ def make_micro_batch(rows: Sequence[Row], weights: Mapping[int, float], device: 
     counts = torch.tensor([len(row.targets) for row in rows])
     of_sampler = [logprob for row in rows for logprob in row.sampler_logprobs]
     of_teacher = [logprob for row in rows for logprob in row.teacher_logprobs or ()]
-    dtype = widest_dtype(device)
 
     def spread(per_row: list[float]) -> Tensor:
-        return torch.tensor(per_row, dtype=dtype).repeat_interleave(counts).to(device)
+        return torch.tensor(per_row, dtype=torch.float64).repeat_interleave(counts).to(device)
 
     return MicroBatch(
         rows=rows,
@@ -181,7 +179,7 @@ def make_micro_batch(rows: Sequence[Row], weights: Mapping[int, float], device: 
         row_K=torch.arange(len(rows)).repeat_interleave(counts).to(device),
         sampler_logprobs_K=logprob_tensor(of_sampler, device),
         sampled_K=known(of_sampler, device),
-        advantages_K=torch.tensor([a for row in rows for a in row.advantages], dtype=dtype, device=device),
+        advantages_K=torch.tensor([a for row in rows for a in row.advantages], dtype=torch.float64, device=device),
         weights_K=spread([weights.get(row.rollout, 0.0) * row.weight for row in rows]),
         temperatures_K=temperature_tensor([t for row in rows for t in row.sampled_at], device),
         teacher_logprobs_K=logprob_tensor(of_teacher, device) if of_teacher else None,
@@ -191,7 +189,7 @@ def make_micro_batch(rows: Sequence[Row], weights: Mapping[int, float], device: 
 
 def logprob_tensor(logprobs: Sequence[float | None], device: torch.device) -> Tensor:
     """The log probabilities, 0 where there is none."""
-    return torch.tensor([logprob or 0.0 for logprob in logprobs], dtype=widest_dtype(device), device=device)
+    return torch.tensor([logprob or 0.0 for logprob in logprobs], dtype=torch.float64, device=device)
 
 
 def known(logprobs: Sequence[float | None], device: torch.device) -> Tensor:
@@ -203,4 +201,4 @@ def temperature_tensor(temperatures: Sequence[float], device: torch.device) -> T
     """None if all are 1, so that nothing is divided."""
     if all(temperature == 1 for temperature in temperatures):
         return None
-    return torch.tensor(temperatures, dtype=widest_dtype(device), device=device)
+    return torch.tensor(temperatures, dtype=torch.float64, device=device)

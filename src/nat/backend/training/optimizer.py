@@ -2,13 +2,12 @@
 
 A parameter in bf16 gets an fp32 master copy with its first step, which AdamW updates and which is then rounded.
 Gradients are summed in fp32 as each micro-batch delivers them, because a sum in bf16 would depend on how the batch was
-split. `optimizer_offload` keeps masters and moments in host memory between steps.
+split.
 
 Steps go parameter by parameter, and so do the copies for an update that may have to be undone. They begin with its
 first step, so the first gradient is computed without them.
 """
 
-import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -18,14 +17,12 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from nat.backend.memory import free_bytes, return_pages_if_short
-from nat.backend.training.moments import KINDS, Moments
 from nat.wire.training import TrainingConfig
-
-logger = logging.getLogger(__name__)
 
 _HOST = torch.device("cpu")
 _MASTER = "master"
-_FEW_BITS = 8
+_KINDS = "step", "exp_avg", "exp_avg_sq"
+"""AdamW's state of a parameter, by torch's names."""
 
 _PART, _GPU_PART = 2**18, 2**24
 """Weights of a part: as many as a CPU's caches hold; a GPU's parts are larger, because each starts kernels."""
@@ -34,8 +31,6 @@ _COPIED = 3
 """Numbers of a weight that may have to be restored: the weight and AdamW's moments."""
 _MOST_COPIED = 0.5
 """Share of a GPU's free memory that copies may take; the next micro-batch needs some."""
-_MOST_PINNED = 0.25
-"""Share of the host's free memory that pinned copies may take: torch rounds each up to a power of two and keeps it."""
 _MOST_IN_PIECES = 2**25
 """Bytes of the parameters after whose steps freed memory is returned: the copies of a step leave holes into which those
 of the next one do not fit."""
@@ -106,15 +101,10 @@ class MasterAdamW:
         self._moments: dict[str, dict[str, Tensor]] = {}
         self._overwritten: list[dict[str, dict[str, Tensor]]] = []
         self._copies = _HOST
-        self._pinned = False
-        """Whether copies in host memory are pinned, so that no step waits for them."""
         self._config = TrainingConfig()
 
     def configure(self, config: TrainingConfig) -> None:
-        """Set the coefficients of a job and keep the moments; warns once of an offload that changes nothing."""
-        asked = config.optimizer_offload and not self._config.optimizer_offload
-        if asked and all(parameter.device == _HOST for parameter in self._parameters.values()):
-            logger.warning("optimizer_offload has no effect: the weights are in host memory, and so is AdamW's state")
+        """Set the coefficients of a job and keep the moments."""
         self._config = config
 
     def forget(self) -> None:
@@ -189,15 +179,15 @@ class MasterAdamW:
         return _distance(parameter, served), size, moved > 0
 
     def _adamw(self, name: str, master: Tensor, gradient: Tensor, learning_rate: float) -> None:
-        stored = self._moments.get(name)
-        moments = Moments.zeros(master) if stored is None else Moments.load(_placed(stored, master.device), master)
+        stored = self._moments.get(name) or _zeros(master)
+        moments = {kind: tensor.to(master.device) for kind, tensor in stored.items()}
         adamw(
             [master],
             [gradient.to(master.device)],
-            [moments.average],
-            [moments.square],
+            [moments["exp_avg"]],
+            [moments["exp_avg_sq"]],
             [],
-            [moments.step],
+            [moments["step"]],
             fused=master.device.type in {"cpu", "cuda"},
             amsgrad=False,
             maximize=False,
@@ -207,8 +197,7 @@ class MasterAdamW:
             eps=self._config.adam_epsilon,
             weight_decay=self._config.weight_decay,
         )
-        packed = moments.pack8() if self._config.optimizer_bits == _FEW_BITS else moments.pack32()
-        self._moments[name] = _placed(packed, _HOST) if self._config.optimizer_offload else packed
+        self._moments[name] = moments
 
     def state(self) -> dict[str, Tensor]:
         """Moments and fp32 masters, by `<kind>.<parameter name>`."""
@@ -218,7 +207,7 @@ class MasterAdamW:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Load a result of `state()` after loading the weights of the same step."""
         for name, parameter in self._parameters.items():
-            kinds = (*KINDS, _MASTER)
+            kinds = (*_KINDS, _MASTER)
             own = {kind: state[f"{kind}.{name}"] for kind in kinds if f"{kind}.{name}" in state}
             self._restore(name, {_MASTER: parameter.detach(), **own})
 
@@ -230,8 +219,6 @@ class MasterAdamW:
         try:
             yield
         except BaseException:
-            if self._pinned:
-                torch.cuda.synchronize(self._device)  # copies on their way, which the CPU reads, too
             for name, own in overwritten.items():
                 self._restore(name, own)
             raise
@@ -251,25 +238,16 @@ class MasterAdamW:
         missing = [overwritten for overwritten in self._overwritten if name not in overwritten]
         if missing:
             stored = self._moments.get(name, {})
-            # A step overwrites what is beside its parameter; what is offloaded from a GPU it replaces.
-            overwrites = {kind: t.device == master.device for kind, t in stored.items()}
-            moments = {kind: self._copy(t) if overwrites[kind] else t for kind, t in stored.items()}
+            moments = {kind: self._copy(tensor) for kind, tensor in stored.items()}
             own = self._masters.get(name, self._parameters[name].detach())
-            if own.device != master.device:
-                kept = own
-            elif own.dtype == master.dtype and master.device == self._copies:
-                kept = master
-            else:
-                kept = self._copy(own)
+            kept = master if own.dtype == master.dtype and master.device == self._copies else self._copy(own)
             for overwritten in missing:
                 overwritten[name] = {**moments, _MASTER: kept}
 
     def _master(self, name: str) -> Tensor:
-        """The weight in its master's precision, on its parameter's device; a copy if it is not kept there."""
+        """The weight in its master's precision."""
         parameter = self._parameters[name].detach()
-        if (own := self._masters.get(name)) is not None:
-            return own.to(parameter.device)
-        return parameter if _is_wide(parameter) else parameter.float()
+        return self._masters.get(name, parameter if _is_wide(parameter) else parameter.float())
 
     def _put(self, name: str, weight: Tensor) -> None:
         """Change a weight to these numbers, of which it gets a copy."""
@@ -283,36 +261,23 @@ class MasterAdamW:
     def _store(self, name: str, master: Tensor) -> None:
         """Round a master into its parameter, and keep it."""
         _round(master, self._parameters[name])
-        self._masters[name] = master.to(_HOST) if self._config.optimizer_offload else master
+        self._masters[name] = master
 
     def _copy(self, tensor: Tensor) -> Tensor:
-        if not self._pinned:
-            return tensor.to(self._copies, copy=True)
-        pinned = torch.empty_like(tensor, device=self._copies, pin_memory=True)
-        return pinned.copy_(tensor, non_blocking=True)  # what overwrites the tensor comes after, on the same stream
-
-    @property
-    def _device(self) -> torch.device:
-        return next(iter(self._parameters.values())).device
+        return tensor.to(self._copies, copy=True)
 
     def _place_of_copies(self) -> torch.device:
-        """The GPU of the weights if it has room for copies of all, else host memory, which is slow to reach from it.
-
-        There the copies are pinned if it has much room.
-        """
-        device = self._device
+        """The GPU of the weights if it has room for copies of all, else host memory, which is slow to reach from it."""
+        device = next(iter(self._parameters.values())).device
         free = None if device == _HOST else free_bytes(device)
         copies = _COPIED * _WIDE_BYTES * sum(parameter.numel() for parameter in self._parameters.values())
-        place = _HOST if free is None or copies > _MOST_COPIED * free else device
-        on_host = place == _HOST and device.type == "cuda"
-        self._pinned = on_host and copies <= _MOST_PINNED * (free_bytes(_HOST) or 0)
-        return place
+        return _HOST if free is None or copies > _MOST_COPIED * free else device
 
     @torch.no_grad()
     def _restore(self, name: str, own: Mapping[str, Tensor]) -> None:
         self._put(name, own[_MASTER])
         self._moments.pop(name, None)
-        if moments := {kind: own[kind].to(_HOST, copy=True) for kind in KINDS if kind in own}:
+        if moments := {kind: own[kind].to(_HOST, copy=True) for kind in _KINDS if kind in own}:
             self._moments[name] = moments  # the next step decides where they stay
 
 
@@ -365,9 +330,9 @@ def _wrapped(number: int) -> int:
     return (number + 2**31) % 2**32 - 2**31
 
 
-def _placed(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    """The tensors on this device; those that are there already are not copied."""
-    return {kind: tensor.to(device) for kind, tensor in tensors.items()}
+def _zeros(like: Tensor) -> dict[str, Tensor]:
+    """The moments of a weight that has taken no step."""
+    return {"step": like.new_zeros(()), "exp_avg": torch.zeros_like(like), "exp_avg_sq": torch.zeros_like(like)}
 
 
 def _part(tensor: Tensor) -> int:

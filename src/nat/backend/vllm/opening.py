@@ -93,10 +93,6 @@ def _servers(options: ServeOptions, loaded: LoadedModel, path: Path, private: Pa
             f"{path} is an adapter, which vLLM cannot start with",
             hint="export it as a plain model first (`nat runs export`), and set model to that folder",
         )
-    if loaded.device.type == "mps":
-        raise EngineNotStarted(
-            "vLLM does not run on Apple's GPU, where the learner is", hint="use engine embedded, or set device to cpu"
-        )
     command = shlex.split(options.vllm_command or "") or _COMMAND.split()
     if loaded.device.type == "cpu":
         cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else range(os.cpu_count() or 1)

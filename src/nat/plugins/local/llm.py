@@ -59,8 +59,8 @@ class LoRAOptions(BaseModel):
     alpha: int = Field(default=32, ge=1)
     """Scale of the adapters."""
     load_in_4bit: bool = False
-    """Hold the base weights in four bits (QLoRA): 0.56 instead of 2 or 4 bytes each; they round, and products take
-    longer."""
+    """Hold the base weights in four bits (QLoRA), on CUDA by the package bitsandbytes: 0.56 instead of 2 or 4 bytes
+    each; they round, and products take longer."""
 
 
 class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):

@@ -23,7 +23,7 @@ from nat.wire.training import TrainingConfig
 LOW, HIGH = "clip_low_threshold", "clip_high_threshold"
 UNCLIPPED = 1e30
 """Norm of a gradient that no server reaches."""
-_OF_THIS_MACHINE = ("micro_batch_tokens", "gradient_checkpointing", "optimizer_bits", "optimizer_offload")
+_OF_THIS_MACHINE = ("micro_batch_tokens", "gradient_checkpointing")
 _OF_ADAM = {"adam_beta1", "adam_beta2", "adam_epsilon"}
 _ELSEWHERE = {"old_logprobs": "sampler", "importance_sampling_cap": None, "max_kl": None}
 """What a server makes of these settings, whatever the algorithm's defaults are."""

@@ -3,9 +3,7 @@ import socket
 import pytest
 
 from nat.art.options import ArtServeOptions
-from nat.art.server.serve import greeting, open_art
-from nat.backend.four_bit import is_quantized
-from nat.backend.protocol import Endpoint
+from nat.art.server.serve import greeting
 from nat.backend.serve import claimed, serve
 from nat.errors import BackendError, ConfigError
 
@@ -52,10 +50,3 @@ def test_the_greeting_has_the_addresses(options, host, key, lines):
     text = greeting(asked, port=7623, inference_port=8000, hostname="gpu-box")
     assert [line for line in [*lines, str(options["output_dir"])] if line not in text] == []
     assert "mine" not in text
-
-
-def test_clients_train_on_a_base_of_four_bits(options, tiny_dir):
-    """With --load_in_4bit the one base that all adapters share is quantized."""
-    asked = ArtServeOptions(**options | {"model": tiny_dir(), "device": "cpu", "load_in_4bit": True})
-    with open_art(asked, Endpoint({"port": 1, "inference_port": 2}, "key")) as opened:
-        assert is_quantized(opened.engine.loaded.model)

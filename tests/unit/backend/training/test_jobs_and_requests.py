@@ -32,7 +32,6 @@ def random_job(number: int, model, random: Random) -> TrainingJob:
         micro_batch_tokens=random.choice([20, 60]),
         num_iterations=random.choice([1, 2]),
         steps_per_batch=random.choice([1, 2]),
-        optimizer_bits=random.choice([8, 32]),
         beta=random.choice([0, 0.1]),
         gradient_checkpointing=random.choice([True, False]),
     )

@@ -247,7 +247,6 @@ BASE = {
         {"adam_beta1": 0.1},
         {"adam_beta2": 0.5},
         {"adam_epsilon": 1e-2},
-        {"optimizer_bits": 8},
         {"mask_truncated_completions": True},
         {"algorithm": "gspo"},
         {"old_logprobs": "sampler"},

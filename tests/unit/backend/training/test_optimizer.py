@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nat.backend.training.optimizer import DECAYED, MasterAdamW, learning_rate_at, usual_learning_rate
 from nat.wire.training import TrainingConfig
@@ -189,81 +188,6 @@ def test_wider_models_get_smaller_learning_rates(width, full, lora):
     assert usual_learning_rate(width, lora=True) == pytest.approx(lora, rel=0.01)
 
 
-@pytest.mark.parametrize("bits", [8, 32])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_offloading_does_not_change_the_weights(dtype, bits):
-    """Bit for bit, over steps with and without it, and after a failure."""
-    found = []
-    for choices in ([False] * 4, [True] * 4, [True, False, False, True]):
-        weight = parameter(dtype)
-        optimizer = MasterAdamW({"w": weight})
-        for offload in choices:
-            optimizer.configure(TrainingConfig(optimizer_offload=offload, optimizer_bits=bits))
-            optimizer.zero_grad()
-            weight.float().square().sum().backward()
-            optimizer.step(1e-2)
-            before = copied(optimizer, weight)
-            with pytest.raises(Failed):
-                step_and_fail(optimizer, weight)
-            assert same(before, copied(optimizer, weight))
-        found.append(before)
-    assert same(found[0], found[1])
-    assert same(found[0], found[2])
-
-
-def test_an_offload_that_changes_nothing_is_said_once(caplog):
-    """Weights in host memory have their moments there in any case; later jobs of the run do not repeat it."""
-    optimizer = MasterAdamW({"w": torch.nn.Parameter(torch.ones(2))})
-    for _ in range(2):
-        optimizer.configure(TrainingConfig(optimizer_offload=True))
-    assert caplog.messages == [
-        "optimizer_offload has no effect: the weights are in host memory, and so is AdamW's state"
-    ]
-
-
-@pytest.fixture
-def on_a_gpu(monkeypatch):
-    """Gives a step of a weight of 4 x 3 on a GPU; a CPU's build cannot slice fake tensors, so nothing is rounded."""
-    monkeypatch.setattr("nat.backend.training.optimizer._round", lambda *_: None)
-    monkeypatch.setattr("nat.backend.training.optimizer._distance", lambda *_: torch.zeros(()))
-
-    def step(optimizer):
-        optimizer._holders["w"].grad = torch.empty(4, 3, device="cuda")
-        optimizer._step("w", 1e-3)
-
-    return step
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_offloaded_state_leaves_the_gpu_after_each_step(on_a_gpu, dtype):
-    """Moments and masters move; without the option they stay. torch's fake tensors stand for a GPU's."""
-    for offload, place in ((False, "cuda"), (True, "cpu")):
-        with FakeTensorMode(), torch.no_grad():
-            weight = nn.Parameter(torch.empty(4, 3, device="cuda", dtype=dtype))
-            optimizer = MasterAdamW({"w": weight})
-            optimizer.configure(TrainingConfig(optimizer_offload=offload))
-            for _ in range(2):
-                on_a_gpu(optimizer)
-            where = {name: tensor.device.type for name, tensor in optimizer.state().items()}
-            kinds = ["step", "exp_avg", "exp_avg_sq"] + ["master"] * (dtype == torch.bfloat16)
-            assert where == {f"{kind}.w": place for kind in kinds}
-            assert weight.device.type == "cuda"
-
-
-def test_offloaded_masters_are_not_copied_for_an_undo(on_a_gpu):
-    """A step puts others in their place; before the first one, what is kept is the weight in its own precision."""
-    with FakeTensorMode(), torch.no_grad():
-        optimizer = MasterAdamW({"w": nn.Parameter(torch.empty(4, 3, device="cuda", dtype=torch.bfloat16))})
-        optimizer.configure(TrainingConfig(optimizer_offload=True))
-        for precision in (torch.bfloat16, torch.float32):
-            before = optimizer.state().get("master.w")
-            with optimizer.all_or_nothing():
-                on_a_gpu(optimizer)
-                kept = optimizer._overwritten[-1]["w"]["master"]
-            assert (kept.dtype, kept.device.type) == (precision, "cpu")
-            assert before is None or kept is before
-
-
 def test_a_model_that_takes_no_step_has_no_masters():
     """So a further rank, which only computes gradients, holds its weights and them."""
     weight = parameter(torch.bfloat16)
@@ -272,53 +196,3 @@ def test_a_model_that_takes_no_step_has_no_masters():
     assert optimizer.with_gradient() == ["w"]
     assert optimizer.clip(1e9) > 0
     assert optimizer.state() == {}
-
-
-@pytest.mark.parametrize(
-    ("free", "place", "pinned"),
-    [
-        ((1000, 10**6), "cuda", False),
-        ((200, 576), "cpu", True),
-        ((200, 575), "cpu", False),
-        ((200, None), "cpu", False),
-    ],
-)
-def test_copies_for_an_undo_stay_on_a_gpu_with_room(monkeypatch, on_a_gpu, free, place, pinned):
-    """12 weights and their two moments take 144 bytes: at most half of a GPU's free memory, else they are on the host.
-
-    There they are pinned if they take at most a quarter, and no copy is waited for.
-    """
-    room = dict(zip(("cuda", "cpu"), free, strict=True))
-    monkeypatch.setattr("nat.backend.training.optimizer.free_bytes", lambda device: room[device.type])
-    made, waited = [], []
-    empty_like, copy_ = torch.empty_like, torch.Tensor.copy_
-    monkeypatch.setattr(
-        torch, "empty_like", lambda x, *, pin_memory=False, **more: made.append(pin_memory) or empty_like(x, **more)
-    )
-    monkeypatch.setattr(
-        torch.Tensor, "copy_", lambda x, y, non_blocking=False: waited.append(not non_blocking) or copy_(x, y)
-    )
-    with FakeTensorMode(), torch.no_grad():
-        weight = nn.Parameter(torch.empty(4, 3, device="cuda"))
-        optimizer = MasterAdamW({"w": weight})
-        on_a_gpu(optimizer)
-        with optimizer.all_or_nothing():
-            optimizer._copies = optimizer._place_of_copies()
-            made.clear()
-            waited.clear()
-            optimizer._keep("w", weight.clone())
-            kept = optimizer._overwritten[-1]["w"]
-    assert {tensor.device.type for tensor in kept.values()} == {place}
-    assert (made, waited) == (([True] * 4, [False] * 4) if pinned else ([], []))
-
-
-def test_an_undo_waits_for_copies_in_pinned_memory(monkeypatch):
-    """The CPU reads the moments, which may still be on their way."""
-    done = []
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda _device: done.append("waited"))
-    weight = nn.Parameter(torch.ones(4))
-    optimizer = MasterAdamW({"w": weight})
-    monkeypatch.setattr(optimizer, "_restore", lambda *_: done.append("restored"))
-    with pytest.raises(Failed):
-        step_and_fail(optimizer, weight, lambda: setattr(optimizer, "_pinned", True))
-    assert done == ["waited", "restored"]

@@ -64,8 +64,6 @@ def test_gspo_is_refused_where_the_server_has_none():
         ("max_kl", 0.01),
         ("micro_batch_tokens", 64),
         ("gradient_checkpointing", True),
-        ("optimizer_bits", 8),
-        ("optimizer_offload", True),
     ],
 )
 def test_what_a_server_would_not_do_is_refused_by_name(setting, value):
