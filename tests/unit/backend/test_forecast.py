@@ -181,11 +181,11 @@ def test_on_a_cpu_vllm_sizes_its_own_memory(tiny_dir, loaded):
     assert share_for_vllm(ServeOptions(model=tiny_dir(), engine="vllm"), loaded) is None
 
 
-def test_a_model_that_fits_with_a_small_optimizer_is_loaded(tmp_path, monkeypatch):
+def test_a_model_that_fits_is_loaded(tmp_path, monkeypatch):
     """The settings of updates are not known yet, so what they could save is not counted."""
     (tmp_path / "config.json").write_text(json.dumps(QWEN_7B))
     options = ServeOptions(model=tmp_path, device="cpu", dtype="bfloat16", output_dir=tmp_path)
-    monkeypatch.setattr(forecast, "total_bytes", lambda _: 180 * 10**9)
+    monkeypatch.setattr(forecast, "total_bytes", lambda _: 250 * 10**9)
     check_capacity(options)
     monkeypatch.setattr(forecast, "total_bytes", lambda _: 80 * 10**9)
     with pytest.raises(ModelNotSupported, match=r"7\.6 billion weights, all weights"):
