@@ -1,9 +1,6 @@
 """The agents, scores and adapter of the recorded runs, as a user writes them: with the guide's imports alone."""
 
 import asyncio
-import json
-import re
-from pathlib import Path
 from typing import Any, ClassVar
 
 from fakes.openai_server import OpenAIServer
@@ -11,7 +8,7 @@ from nat.builder.context import Context
 from nat.builder.evaluator import EvaluatorInfo
 from nat.builder.function_info import FunctionInfo
 from nat.cli.register_workflow import register_evaluator, register_function, register_trainer_adapter
-from nat.data_models.component_ref import FunctionRef, LLMRef
+from nat.data_models.component_ref import LLMRef
 from nat.data_models.evaluator import EvaluatorBaseConfig
 from nat.data_models.finetuning import (
     TrainerAdapterConfig,
@@ -25,7 +22,6 @@ from nat.eval.evaluator.base_evaluator import BaseEvaluator
 from nat.eval.evaluator.evaluator_model import EvalInputItem, EvalOutputItem
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 
-SUBMITTED = "submitted.jsonl"
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("look", "finish")
 ]
@@ -36,29 +32,25 @@ class AgentConfig(FunctionBaseConfig, name="recorded_agent"):
 
     kind: str
     llm: LLMRef = LLMRef("student")
-    helper: FunctionRef | None = None
-    other_llm: LLMRef | None = None
 
 
 class KeptConfig(TrainerAdapterConfig, name="kept"):
-    """Keeps what it is given."""
+    """The adapter below."""
 
     answers_meanwhile: tuple[int, ...] = ()
     """Answers of the server that each job waits for."""
 
 
 class ScoreConfig(EvaluatorBaseConfig, name="recorded_score"):
-    """1 if the answer ends with the expected one; scores that an agent's answer asks for."""
-
-    by_step: bool = False
+    """1 if the answer ends with the expected one; `no score` has none."""
 
 
-async def one_call(question: str, ask: Any, _helper: Any) -> str:
+async def one_call(question: str, ask: Any) -> str:
     """One question, one answer."""
     return (await ask([{"role": "user", "content": question}])).content or ""
 
 
-async def several_turns(question: str, ask: Any, _helper: Any) -> str:
+async def several_turns(question: str, ask: Any) -> str:
     """A loop with tools, streamed; each look earns a reward."""
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "Use tools."},
@@ -78,45 +70,7 @@ async def several_turns(question: str, ask: Any, _helper: Any) -> str:
     return str(messages[-1].get("content"))
 
 
-async def sub_agents(question: str, ask: Any, helper: Any) -> str:
-    """A planner, a helper in a function of its own, another model, a retry and a fork."""
-    asked = [{"role": "system", "content": "Plan."}, {"role": "user", "content": question}]
-    plan = await ask(asked)
-    await ask(asked)
-    fact = await helper(f"fact about {question}")
-    await ask([{"role": "user", "content": "Anything else?"}], other=True)
-    asked += [plan.model_dump(exclude_none=True), {"role": "user", "content": f"{fact}. Answer."}]
-    last = await ask(asked)
-    await ask([*asked[:-1], {"role": "user", "content": "Be brief."}])
-    return last.content or ""
-
-
-async def thinking(question: str, ask: Any, _helper: Any) -> str:
-    """Thoughts are dropped from the history, as the templates of reasoning models do."""
-    messages = [{"role": "user", "content": question}]
-    for _ in range(3):
-        answer = (await ask(messages)).content or ""
-        spoken = re.sub(r"<think>.*?</think>", "", answer)
-        messages += [{"role": "assistant", "content": spoken}, {"role": "user", "content": "Are you sure?"}]
-    return str(messages[-2]["content"])
-
-
-async def edited(question: str, ask: Any, _helper: Any) -> str:
-    """Turns of the assistant that nobody sampled: an example before, one in between, and a sampled one that is cut."""
-    messages = [
-        {"role": "user", "content": "An example."},
-        {"role": "assistant", "content": "I wrote this."},
-        {"role": "user", "content": question},
-    ]
-    first = (await ask(messages)).content or ""
-    messages += [{"role": "assistant", "content": first}, {"role": "assistant", "content": "Let me think again."}]
-    messages.append({"role": "user", "content": "Go on."})
-    second = (await ask(messages)).content or ""
-    messages += [{"role": "assistant", "content": second[:3]}, {"role": "user", "content": "Finish."}]
-    return (await ask(messages)).content or ""
-
-
-async def failing(question: str, ask: Any, _helper: Any) -> str:
+async def failing(question: str, ask: Any) -> str:
     """It raises, its server refuses, or its answer has no score."""
     answer = (await ask([{"role": "user", "content": question}])).content or ""
     if answer == "raise":
@@ -125,11 +79,7 @@ async def failing(question: str, ask: Any, _helper: Any) -> str:
 
 
 class Score(BaseEvaluator):
-    """The score of a rollout, with a reward for the first call if wanted."""
-
-    def __init__(self, *, by_step: bool) -> None:
-        super().__init__(max_concurrency=1)
-        self._by_step = by_step
+    """The score of a rollout."""
 
     async def evaluate_item(self, item: EvalInputItem) -> EvalOutputItem:
         """Right at the end is 1; `no score` has none."""
@@ -137,12 +87,11 @@ class Score(BaseEvaluator):
         if said == "no score":
             return EvalOutputItem(id=item.id, score=None, reasoning=None, error="nothing to score")
         score = float(said.strip(" .").endswith(str(item.expected_output_obj)))
-        steps: dict[int | str, float] | None = {0: 0.5, -1: score} if self._by_step else None
-        return EvalOutputItem(id=item.id, score=score, reasoning={"said": said[-20:]}, step_rewards=steps)
+        return EvalOutputItem(id=item.id, score=score, reasoning={"said": said[-20:]})
 
 
 class Kept(TrainerAdapter):
-    """Writes each collection to a file; the server names new weights when a job ends."""
+    """Trains nothing; the server names new weights when a job ends."""
 
     drops_equal_groups = True
     adapter_config: KeptConfig
@@ -154,7 +103,6 @@ class Kept(TrainerAdapter):
 
     async def submit(self, trajectories: TrajectoryCollection) -> TrainingJobRef:
         self.jobs += 1
-        _append(json.dumps(trajectories.model_dump(mode="json")))
         return TrainingJobRef(run_id=trajectories.run_id, backend="kept", metadata={"job": self.jobs})
 
     async def status(self, ref: TrainingJobRef) -> TrainingJobStatus:
@@ -175,40 +123,30 @@ class Kept(TrainerAdapter):
         pass
 
 
-def _append(line: str) -> None:
-    with Path(SUBMITTED).open("a") as file:
-        file.write(line + "\n")
-
-
 def register() -> None:
     """Register them in the current catalog."""
 
     @register_function(config_type=AgentConfig)
     async def recorded_agent(config: AgentConfig, builder: Any) -> Any:
         client = await builder.get_llm(config.llm, wrapper_type="openai")
-        other = None if config.other_llm is None else await builder.get_llm(config.other_llm, wrapper_type="openai")
-        helper = None if config.helper is None else await builder.get_function(config.helper)
 
-        async def ask(messages: list[dict[str, Any]], *, other: bool = False, stream: bool = False, **more: Any) -> Any:
-            chosen = others if other else client
-            request = {"model": chosen.model_name, "messages": messages, **more}
+        async def ask(messages: list[dict[str, Any]], *, stream: bool = False, **more: Any) -> Any:
+            request = {"model": client.model_name, "messages": messages, **more}
             if not stream:
-                return (await chosen.chat.completions.create(**request)).choices[0].message
-            async with chosen.chat.completions.stream(**request) as events:
+                return (await client.chat.completions.create(**request)).choices[0].message
+            async with client.chat.completions.stream(**request) as events:
                 async for _ in events:
                     pass
                 return (await events.get_final_completion()).choices[0].message
 
-        others = other
-
         async def answer(question: str) -> str:
-            return await globals()[config.kind](question, ask, None if helper is None else helper.ainvoke)
+            return await globals()[config.kind](question, ask)
 
         yield FunctionInfo.from_fn(answer, description="An agent.")
 
     @register_evaluator(config_type=ScoreConfig)
     async def recorded_score(config: ScoreConfig, builder: Any) -> Any:
-        score = Score(by_step=config.by_step)
+        score = Score(max_concurrency=1)
         yield EvaluatorInfo(config=config, evaluate_fn=score.evaluate, description="Right at the end.")
 
     @register_trainer_adapter(config_type=KeptConfig)

@@ -17,7 +17,6 @@ from safetensors.torch import load_file, save_file
 
 from fakes.art_server import FakeArtServer
 from fakes.backend_here import backend_here
-from fakes.dpo_tic_tac_toe.components import register_components
 from fakes.finetuning_project import blank_plot
 from fakes.openai_server import OpenAIServer
 from nat.cli.main import exit_code
@@ -31,14 +30,12 @@ from recorded.runs import RUNS, Recorded, usual
 
 MODEL = Path(__file__).with_name("model")
 """The word model, whose weights are data: trained anew, they would differ in the last digits."""
-CONSOLE = "console.txt"
 
 
 def play(name: str, folder: Path) -> None:
-    """Play the run in a folder, and keep what it printed."""
+    """Play the run in a folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setenv("COLUMNS", "120")
         patch.setenv("XDG_STATE_HOME", str(folder / "state"))
         patch.setattr("nat.plugins.local.llm.running_backend", backend_here)
         patch.setattr("nat.cli.commands.finetune.run_finetuning", _without_plot)
@@ -85,15 +82,12 @@ async def _play(recorded: Recorded, folder: Path) -> None:
         console = io.StringIO()
         with pushed_catalog():
             register()
-            register_components()
-            await asyncio.to_thread(_command, console, recorded.options)
-    (folder / CONSOLE).write_text(console.getvalue())
+            await asyncio.to_thread(_command, console)
 
 
-def _command(console: io.StringIO, options: tuple[str, ...]) -> None:
+def _command(console: io.StringIO) -> None:
     with redirect_stdout(console), redirect_stderr(console):
-        code = exit_code(["--log-level", "warning", "finetune", "--config_file=config.yml", *options])
-        print(f"exit code {code}")
+        exit_code(["--log-level", "warning", "finetune", "--config_file=config.yml"])
     logging.getLogger().handlers.clear()
 
 

@@ -1,20 +1,14 @@
 """The recorded runs: what each is made of. Small, seeded, one rollout at a time."""
 
 import json
-import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import yaml
-
-from fakes import command_program, dpo_tic_tac_toe
 from fakes.openai_replies import Say, tool_call
 from fakes.openai_server import Refuse, Reply, SeenRequest
 from fakes.planted_project import CLASSES, COLOURS, DONE, NOISE
-from fakes.scripted_judge import Faults, ScriptedJudge
 
 Tree = dict[str, Any]
 Script = Callable[[SeenRequest], Reply]
@@ -50,17 +44,6 @@ class Tools(Coin):
         return Say("Let me see.", (tool_call("look", {"at": place}, f"call_{seen}"),), tempered=True)
 
 
-class Thinker(Coin):
-    """Thinks before each answer; it is cut off once."""
-
-    def __call__(self, request: SeenRequest) -> Reply:
-        heads = self.heads(request)
-        if len(request.messages) == 3 and heads:
-            return Say("<think>hm", finish_reason="length", broken_prefix="dropped_reasoning")
-        broken = "dropped_reasoning" if len(request.messages) > 1 else None
-        return Say(f"<think>so {len(request.messages)}</think>{'right' if heads else 'wrong'}", broken_prefix=broken)
-
-
 class Faulty(Coin):
     """Fails in each way."""
 
@@ -75,32 +58,6 @@ class Faulty(Coin):
         return Say("right" if heads else "wrong")
 
 
-class Mover:
-    """Names a random free cell of the game, and sometimes none."""
-
-    def __init__(self) -> None:
-        self.dice = random.Random(1)
-
-    def __call__(self, request: SeenRequest) -> Reply:
-        free = [word for word in request.last_text.split() if word.isdigit()]
-        return Say(
-            "pass" if "no free cell" not in request.last_text and self.dice.random() < 0.1 else self.dice.choice(free)
-        )
-
-
-class Judged:
-    """A student of growing quality, and its judge, at one server."""
-
-    def __init__(self) -> None:
-        self.judge, self.answered = ScriptedJudge(Faults(), random.Random(0)), 0
-
-    def __call__(self, request: SeenRequest) -> Reply:
-        if request.body["model"] == "judge":
-            return Say(self.judge.reply(request.last_text))
-        self.answered += 1
-        return Say(f"An answer of quality {self.answered % 7 / 20 + self.answered / 100:.6f}.")
-
-
 @dataclass(frozen=True)
 class Recorded:
     """One run: the server's script (None for our backend), and what its configuration has besides the usual."""
@@ -111,7 +68,6 @@ class Recorded:
     config: Mapping[str, Any] = field(default_factory=dict)
     """By dotted key; None removes a key."""
     files: Mapping[str, str] = field(default_factory=dict)
-    options: tuple[str, ...] = ()
     rows: int = 3
 
 
@@ -175,9 +131,6 @@ IMITATION: Mapping[str, Any] = {
 _RIGHT = f"{COLOURS[0]} {DONE}"
 _ASKED = {f"{CLASSES[n % 4]} {NOISE[n]}": f"{COLOURS[1 + n % 3]} {DONE}" for n in range(8)}
 """Questions to the word model, each with a wrong answer."""
-_DEMONSTRATIONS = jsonl(
-    [{"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": _RIGHT}]} for q in _ASKED]
-)
 _PAIRS = jsonl([{"prompt": q, "chosen": _RIGHT, "rejected": wrong} for q, wrong in _ASKED.items()])
 _LABELS = jsonl(
     [{"prompt": q, "completion": a, "label": a == _RIGHT} for q, wrong in _ASKED.items() for a in (_RIGHT, wrong)]
@@ -189,10 +142,7 @@ _COLOURED = {
     for name, begin in (("train.jsonl", 20), ("held_out.jsonl", 60))
 }
 _FROM_FILE = {"trajectory_builders.rollouts": {"_type": "dataset_traj_builder", "file_path": "rows.jsonl"}}
-_GAMES = jsonl([{"id": f"game{n}", "question": "XO"[n % 2], "answer": "Win!"} for n in range(2)])
-_TOOLKITS_EXAMPLE = yaml.safe_load(Path(dpo_tic_tac_toe.__file__).with_name("config.yml").read_text())
 RUNS: Mapping[str, Recorded] = {
-    "one_call": Recorded(Coin),
     "several_turns": Recorded(
         Tools,
         config={
@@ -200,36 +150,7 @@ RUNS: Mapping[str, Recorded] = {
             "finetuning.reward_function": {"name": "score", "credit": "return_to_go", "gamma": 0.5},
         },
     ),
-    "rewards_of_calls": Recorded(
-        Coin,
-        config={
-            "workflow.kind": "thinking",
-            "eval.evaluators.score.by_step": True,
-            "finetuning.reward_function": {"name": "score", "credit": "per_step"},
-        },
-    ),
-    "sub_agents": Recorded(
-        Coin,
-        config={
-            "workflow": {"_type": "recorded_agent", "kind": "sub_agents", "helper": "helper", "other_llm": "other"},
-            "functions.helper": {"_type": "recorded_agent", "kind": "one_call"},
-            "llms.other": _served("$SERVER", "large"),
-            "finetuning.target_functions": ["<workflow>", "helper"],
-            "finetuning.target_model": "student",
-        },
-    ),
-    "thinking": Recorded(Thinker, config={"workflow.kind": "thinking"}),
-    "edited": Recorded(Coin, config={"workflow.kind": "edited"}),
     "failing": Recorded(Faulty, config={"workflow.kind": "failing", "finetuning.max_failure_rate": 1.0}, rows=5),
-    "curriculum": Recorded(
-        Coin,
-        config={
-            "finetuning.curriculum_learning": {"enabled": True, "initial_percentile": 0.5, "expansion_interval": 1},
-            "finetuning.num_epochs": 3,
-            "trajectory_builders.rollouts.examples_per_epoch": 2,
-        },
-        rows=4,
-    ),
     "overlap": Recorded(
         Coin,
         config={
@@ -237,43 +158,6 @@ RUNS: Mapping[str, Recorded] = {
             "finetuning.num_epochs": 3,
             "finetuning.run_configuration.validation_interval": 3,
             "trainer_adapters.weights.answers_meanwhile": [6, 6, 0],
-        },
-    ),
-    "relative_judge": Recorded(
-        Judged,
-        config={
-            "llms.judge": _served("$SERVER", "judge"),
-            "eval.evaluators.score": {"_type": "relative_judge", "llm_name": "judge", "both_orders": 0.5},
-            "trajectory_builders.rollouts.num_generations": 3,
-        },
-        rows=2,
-    ),
-    "preferences_of_turns": Recorded(
-        Mover,
-        config={
-            **{
-                key: value
-                for key, value in _TOOLKITS_EXAMPLE.items()
-                if key in {"functions", "ttc_strategies", "workflow", "trajectory_builders"}
-            },
-            "llms": {"training_llm": _served("$SERVER")},
-            "eval.evaluators": {"score": {"_type": "dpo_game_outcome"}},
-            "finetuning.trajectory_builder": "dpo_builder",
-        },
-        files={"train.jsonl": _GAMES, "held_out.jsonl": _GAMES},
-    ),
-    "program": Recorded(
-        Coin,
-        config={
-            "workflow": dict(command_program.WORKFLOW),
-            "eval.evaluators.score": {"_type": "command_reward"},
-        },
-        files={
-            "agent/agent.py": command_program.agent(score="float(said == 'right')"),
-            **{
-                name: jsonl([{"id": n, "question": {"ask": f"{name} {n}"}, "answer": ""} for n in range(2)])
-                for name in ("train.jsonl", "held_out.jsonl")
-            },
         },
     ),
     "art": Recorded(
@@ -307,14 +191,6 @@ RUNS: Mapping[str, Recorded] = {
             "llms.student.lora": {"rank": 4},
             "trainer_adapters.weights.training": {"algorithm": "gspo", "steps_per_batch": 2, "beta": 0.01},
             "trajectory_builders.rollouts.num_generations": 4,
-        },
-    ),
-    "phases": Recorded(
-        files={**_COLOURED, "rows.jsonl": _DEMONSTRATIONS},
-        config={
-            **IMITATION,
-            "finetuning.phases": [imitates("sft", 2), {"name": "play", "num_epochs": 1}],
-            "finetuning.export_best": True,
         },
     ),
     "dpo": Recorded(

@@ -1,4 +1,4 @@
-"""Runs that were recorded: the same inputs give the same rows, files, pages and messages, and old journals are read.
+"""Runs that were recorded: the same inputs give the same rows, rewards, metrics and verdicts.
 
 What changes on purpose is recorded again (`python -m recorded`), and listed in the changelog.
 """
@@ -7,30 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from recorded.facts import differences, facts
 from recorded.playing import play
 from recorded.runs import RUNS
-from recorded.shown import differences, shown
 
 DATA = Path(__file__).with_name("data")
 ROUNDING = 2e-3
 """Of losses and log probabilities that our backend computes, relative and absolute; processors round differently."""
 
 
-def recorded(name: str) -> str:
-    return (DATA / f"{name}.txt").read_text()
-
-
-def bound_of(name: str) -> float:
-    """A script's numbers are exact."""
-    return 0.0 if RUNS[name].script else ROUNDING
-
-
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_is_as_it_was_recorded(tmp_path, name):
-    """The console, the files, what the adapter got, the pages, the exports and the rows.
-
-    After each event of the run, its journal gives the state that the run has.
-    """
+    """A script's numbers are exact. After each event of the run, its journal gives the state that the run has."""
     play(name, tmp_path)
-    found = differences(recorded(name), shown(tmp_path), bound_of(name))
+    expected = (DATA / f"{name}.jsonl").read_text().splitlines()
+    found = differences(expected, facts(tmp_path / "runs" / "latest"), 0.0 if RUNS[name].script else ROUNDING)
     assert found == [], "\n".join(found[:20])
