@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-VERSIONS = ("0.4.12", "0.5.0", "0.5.4", "0.5.7", "0.5.17", "0.5.18")
+VERSIONS = ("0.5.17", "0.5.18")
 CHAT = {"messages": [{"role": "user", "content": "the"}], "max_completion_tokens": 4}
 
 
@@ -28,16 +28,12 @@ class ArtClient:
     internal: Any = "full"
     """The body `full`, or the content of `_internal_config`."""
 
-    @property
-    def _modern(self) -> bool:
-        return self.version in {"0.5.17", "0.5.18"}
-
     def model(self, *, registered: bool = True) -> dict[str, Any]:
         internal = {
             "init_args": {"max_seq_length": 256},
             "engine_args": {"gpu_memory_utilization": 0.5},
-            "trainer_args": {"learning_rate": 1e-5} | ({"beta": 0.0} if self._modern else {}),
-        } | ({} if self._modern else {"peft_args": {"r": 4}})
+            "trainer_args": {"learning_rate": 1e-5, "beta": 0.0},
+        }
         server = ("sk-local", "http://127.0.0.1:8000/v1", self.name) if registered else (None, None, None)
         return {
             "name": self.name,
@@ -51,15 +47,16 @@ class ArtClient:
             "inference_model_name": server[2],
             "base_model": "Qwen/Qwen2.5-0.5B-Instruct",
             "_internal_config": internal if self.internal == "full" else self.internal,
-        } | ({"run_id": None, "base_path": ".art", "report_metrics": None} if self._modern else {})
+            "run_id": None,
+            "base_path": ".art",
+            "report_metrics": None,
+        }
 
     def prepare(self, config: Any = "ours") -> dict[str, Any]:
         ours = {"server_args": {"api_key": "sk-local", "port": 8000}}
         return {"model": self.model(registered=False), "config": ours if config == "ours" else config}
 
     def trajectory(self, reward: float, *items: dict[str, Any]) -> dict[str, Any]:
-        versions = {"initial_policy_version": None, "final_policy_version": None} if self._modern else {}
-        auto = {"auto_metrics": {}} if self.version in {"0.5.4", "0.5.7"} else {}
         return {
             "messages_and_choices": [{"role": "user", "content": "the"}, *items],
             "tools": None,
@@ -68,18 +65,17 @@ class ArtClient:
             "metrics": {"ok": 1.0, "completion_tokens": 2.0},
             "metadata": {"scenario_id": "one"},
             "logs": [],
-            **versions,
-            **auto,
+            "initial_policy_version": None,
+            "final_policy_version": None,
         }
 
     def groups(self, *rewards: float) -> list[dict[str, Any]]:
         """One group of answers that differ in their first token."""
         trajectories = [self.trajectory(r, choice(60 + i, 61)) for i, r in enumerate(rewards or (1.0, 0.0))]
-        more = {"metadata": {}, "metrics": {}, "logs": []} if self._modern else {}
-        return [{"trajectories": trajectories, "exceptions": [], **more}]
+        return [{"trajectories": trajectories, "exceptions": [], "metadata": {}, "metrics": {}, "logs": []}]
 
     def train(self, *rewards: float, **changes: Any) -> dict[str, Any]:
-        config = {"learning_rate": 1e-5} | ({"kl_penalty_coef": 0.0} if self._modern else {"beta": 0.0})
+        config = {"learning_rate": 1e-5, "kl_penalty_coef": 0.0}
         if self.version == "0.5.18":
             config["grad_accumulation_sequences"] = None
         return {
@@ -89,9 +85,6 @@ class ArtClient:
             "dev_config": {},
             "verbose": False,
         } | changes
-
-    def log(self, split: str = "val") -> dict[str, Any]:
-        return {"model": self.model(), "trajectory_groups": self.groups(), "split": split}
 
     def delete(self, *steps_to_keep: int) -> dict[str, Any]:
         return {"model": self.model(), "steps_to_keep": list(steps_to_keep)}

@@ -12,8 +12,6 @@ from nat.wire.serving import AdapterServeOptions
 
 API_KEY = "default"
 """Default key of ART's servers and clients."""
-_BUCKET = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
-"""Pattern of S3 bucket names."""
 
 
 class ArtServeOptions(AdapterServeOptions):
@@ -27,8 +25,6 @@ class ArtServeOptions(AdapterServeOptions):
     """Serve OpenPipe ART's clients: they train through `port` and sample through this port; 0
     chooses a free one. The defaults are then: key `default`, output_dir .art, and adapters of rank 8 and alpha 16
     unless the client chooses others."""
-    s3_buckets: str | None = Field(default=None, pattern=f"^{_BUCKET}(,{_BUCKET})*$")
-    """With inference_port: S3 buckets for clients' copies of models, comma-separated; by default none."""
     output_dir: Path = Path(".art")
     lora_rank: int = Field(default=8, ge=1)
     lora_alpha: int = Field(default=16, ge=1)
@@ -42,8 +38,3 @@ class ArtServeOptions(AdapterServeOptions):
     @property
     def ports(self) -> dict[str, int]:
         return {**super().ports, "inference_port": self.inference_port}
-
-    @property
-    def buckets(self) -> list[str]:
-        """S3 buckets that clients may use; the first one is for those that name none."""
-        return self.s3_buckets.split(",") if self.s3_buckets else []

@@ -1,4 +1,4 @@
-"""The bodies of OpenPipe ART's HTTP protocols, as clients of all versions from 0.4 to 0.5.23 send and read them.
+"""The bodies of OpenPipe ART's HTTP protocols, as clients of 0.5.17 and 0.5.23 send and read them.
 
 Reading is lenient, because each version sends other fields: unknown keys are ignored, and `null` counts as absent.
 Dump with `by_alias=True, exclude_none=True`. Those of the second protocol, which the native remote client speaks from
@@ -304,26 +304,8 @@ class ArtPrepareRequest(ArtRecord):
     config: ArtServerConfig = ArtServerConfig()
 
 
-class ArtLogRequest(ArtRecord):
-    """POST /_log."""
-
-    model: ArtModel
-    trajectory_groups: Several[ArtTrajectoryGroup]
-    split: str = "val"
-
-
 class ArtDeleteRequest(ArtRecord):
     """POST /_delete_checkpoint_files."""
 
     model: ArtModel
     steps_to_keep: Several[int]
-
-
-class ArtBucketRequest(ArtRecord):
-    """POST /_experimental_pull_from_s3 and /_experimental_push_to_s3."""
-
-    model: ArtModel
-    s3_bucket: str | None = None
-    prefix: str | None = None
-    verbose: bool = False
-    delete: bool = False

@@ -47,11 +47,3 @@ def test_the_two_ports_must_differ():
 def test_resume_is_the_default():
     """`resume` is allowed with or without a folder."""
     assert options(port=1, inference_port=2, resume=True).resume
-
-
-def test_buckets_are_a_list_with_commas():
-    """Names of buckets are separated by commas."""
-    assert options(inference_port=8001, s3_buckets="mine,our.own").buckets == ["mine", "our.own"]
-    assert options(inference_port=8001).buckets == []
-    with pytest.raises(ValidationError, match="s3_buckets"):
-        options(inference_port=8001, s3_buckets="--delete")

@@ -1,12 +1,12 @@
 """The rollouts that clients report, kept beside the checkpoints: `history.jsonl`, `trajectories/{split}/NNNN.jsonl`.
 
-The history tells which checkpoint is the best when old ones are deleted. Pure functions compute the numbers; the files
+Pure functions compute the numbers; the files
 only grow, one whole write at a time.
 """
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -69,28 +69,6 @@ def metrics_of(rows: Iterable[Row], step: int) -> dict[str, float]:
     """The mean of each metric over the rows of one step."""
     entries = (entry for row in rows if row.get("step") == step for entry in row.items())
     return _means((name, value) for name, value in entries if isinstance(value, int | float) and name != "step")
-
-
-def best_step(rows: Sequence[Row], benchmark: str, *, smoothing: float, steps: Collection[int]) -> int | None:
-    """The step among `steps` with the highest smoothed benchmark, the newest of equals; None if none has a value.
-
-    `smoothing` is the share of the newest value in an exponential moving average; 1 is no smoothing.
-    """
-    values = ((row.get("step"), row.get(benchmark)) for row in rows)
-    means = _means((step, value) for step, value in values if isinstance(step, int) and isinstance(value, int | float))
-    ordered = sorted(means)
-    smoothed = zip(ordered, exponential_mean([means[step] for step in ordered], smoothing), strict=True)
-    return max(((value, step) for step, value in smoothed if step in steps), default=(0.0, None))[1]
-
-
-def exponential_mean(values: Iterable[float], share: float) -> list[float]:
-    """Mean of each value and those before it, weighted by (1 - share) to the power of their distance."""
-    means: list[float] = []
-    total = weight = 0.0
-    for value in values:
-        total, weight = total * (1 - share) + value, weight * (1 - share) + 1
-        means.append(total / weight)
-    return means
 
 
 def _means(entries: Iterable[tuple[T, float]]) -> dict[T, float]:

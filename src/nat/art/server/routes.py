@@ -1,4 +1,4 @@
-"""The routes of `art run`, of all versions from 0.4 to 0.5.18, and `GET /jobs/{id}`."""
+"""The routes of `art run` that clients of 0.5.17 use, the guide's plug-in among them, and `GET /jobs/{id}`."""
 
 import json
 import logging
@@ -9,13 +9,11 @@ from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from nat.art.server import history
 from nat.art.server.submissions import Submissions
 from nat.art.server.training_call import TrainingStream
 from nat.art.wire import (
     SERVING_HEADER,
     ArtDeleteRequest,
-    ArtLogRequest,
     ArtModel,
     ArtPrepareRequest,
     ArtTrainRequest,
@@ -23,14 +21,12 @@ from nat.art.wire import (
 )
 from nat.backend.server.bodies import json_answer, read, read_batch
 from nat.http.errors import ApiError
-from nat.secrets import excerpt
 
 logger = logging.getLogger(__name__)
 
 _MODEL: TypeAdapter[ArtModel] = TypeAdapter(BareModel)
 _PREPARE = TypeAdapter(ArtPrepareRequest)
 _TRAIN = TypeAdapter(ArtTrainRequest)
-_LOG = TypeAdapter(ArtLogRequest)
 _DELETE = TypeAdapter(ArtDeleteRequest)
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:\d+)?")
 
@@ -45,8 +41,6 @@ def control_router(submissions: Submissions, *, inference_port: int, api_key: st
         "/_get_step": routes.get_step,
         "/_prepare_backend_for_training": routes.prepare,
         "/_train_model": routes.train,
-        "/_log": routes.log,
-        "/_delete_checkpoints": routes.delete_worse,
         "/_delete_checkpoint_files": routes.delete_others,
     }.items():
         router.add_route(path, handler, methods=["POST"])
@@ -106,24 +100,6 @@ class _ArtRoutes:
         )
         return TrainingStream(call)
 
-    async def log(self, http: Request) -> Response:
-        request = await read_batch(http, _LOG)
-        await self._submissions.log(request.model, request.trajectory_groups, request.split)
-        return JSONResponse(None)
-
-    async def delete_worse(self, http: Request) -> Response:
-        """Keep the newest checkpoint, and the best if the history has a value of the benchmark."""
-        model = await read(http, _MODEL)
-        benchmark = http.query_params.get("benchmark", "val/reward")
-        smoothing = _smoothing(http.query_params.get("benchmark_smoothing", "1.0"))
-        rows, steps = history.read(self._models.folder(model)), self._models.steps(model)
-        best = history.best_step(rows, benchmark, smoothing=smoothing, steps=steps)
-        if best is None:
-            seen = excerpt(repr(benchmark), 100)
-            logger.info("no step of %s has a value of %s, so only the newest is kept", model.name, seen)
-        await self._models.delete(model, [] if best is None else [best])
-        return JSONResponse(None)
-
     async def delete_others(self, http: Request) -> Response:
         request = await read(http, _DELETE)
         await self._models.delete(request.model, request.steps_to_keep)
@@ -142,13 +118,3 @@ class _ArtRoutes:
         for name, ours in (("port", self._inference_port), ("api_key", self._api_key)):
             if wanted.get(name) not in (None, ours):
                 logger.warning("%s requests another %s; it gets this server's own", request.model.name, name)
-
-
-def _smoothing(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1:
-        raise ApiError(f"benchmark_smoothing is {text!r}; it must be a number above 0 and at most 1", status=422)
-    return value

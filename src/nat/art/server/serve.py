@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from socket import gethostname
 
 from nat.art.options import API_KEY, ArtServeOptions
-from nat.art.server.experimental import experimental_router
 from nat.art.server.models import ArtModels
 from nat.art.server.routes import control_router, inference_url
 from nat.art.server.served_answers import ServedAnswers
@@ -28,7 +27,6 @@ def open_art(options: ArtServeOptions, endpoint: Endpoint) -> Iterator[Opened]:
             models.worker,
             [
                 control_router(submissions, inference_port=inference_port, api_key=endpoint.api_key, host=options.host),
-                experimental_router(models, options.buckets),
                 serverless_router(submissions, base_model=options.name),
             ],
             answers=served,

@@ -12,7 +12,6 @@ from nat.art.server.batch import make_art_batch
 from nat.art.server.models import ArtModels
 from nat.art.server.served_answers import ServedAnswers
 from nat.art.server.training_call import TrainingCall
-from nat.art.server.training_config import with_default_loss
 from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, ArtTrajectoryGroup
 from nat.backend.server.bodies import IgnoredFields
 
@@ -51,7 +50,6 @@ class Submissions:
 
         """
         self.ignored.log({*(config.model_extra or ()), *(dev.model_extra or ())})
-        dev = with_default_loss(dev, model, config)
         batch = await asyncio.to_thread(
             make_art_batch,
             groups,

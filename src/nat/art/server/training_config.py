@@ -1,14 +1,9 @@
-"""Turns the options of a training call into a configuration of our learner.
-
-Servers up to 0.5.4 used PPO by default. A request does not name its version, but clients up to 0.5.7 send neither the
-folder of their own files (`base_path`) nor a `kl_penalty_coef`. A client that sends neither gets PPO, unless it sets
-`ppo`. `beta`, which clients up to 0.5.16 send, is a KL term in the loss, as it was on the servers of their time.
-"""
+"""Turns the options of a training call into a configuration of our learner."""
 
 import logging
 
 from nat.art.server.algorithm import ART
-from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, OptimizerArgs, TrainerArgs
+from nat.art.wire import ArtDevTrainConfig, ArtTrainConfig, OptimizerArgs, TrainerArgs
 from nat.errors import BatchRefused
 from nat.wire.training import TrainingConfig
 
@@ -19,14 +14,6 @@ OFF_POLICY_LIMIT = 10.0
 weights, which have drifted by a few nats per token; those of another model or tokenizer differ by more than this."""
 NAT_LEARNING_RATE = 5e-5
 """NAT's plug-in always sends this, whatever its configuration; the real values are in the model's trainer_args."""
-
-
-def with_default_loss(dev: ArtDevTrainConfig, model: ArtModel, config: ArtTrainConfig) -> ArtDevTrainConfig:
-    """Choose PPO or CISPO for a client that does not, by the default of its version."""
-    if dev.ppo is not None:
-        return dev
-    recent = model.base_path is not None or "kl_penalty_coef" in config.model_fields_set
-    return dev.model_copy(update={"ppo": not recent})
 
 
 def training_config(

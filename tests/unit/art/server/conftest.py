@@ -8,7 +8,6 @@ from fakes.keys import KEY
 from fakes.running_server import running
 from fakes.scripted_worker import ScriptedWorker
 from fakes.tiny_fixtures import loaded, make_learner, tiny_dir
-from nat.art.server.experimental import experimental_router
 from nat.art.server.routes import control_router
 from nat.art.server.served_answers import ServedAnswers
 from nat.art.server.serverless import serverless_router
@@ -29,18 +28,11 @@ def served():
 
 
 @pytest.fixture
-def buckets():
-    """S3 buckets that the server's owner allows."""
-    return ["mine"]
-
-
-@pytest.fixture
-def routers(models, served, buckets):
+def routers(models, served):
     """ART's own routes."""
     submissions = Submissions(models, served)
     return [
         control_router(submissions, inference_port=8000, api_key=KEY, host="127.0.0.1"),
-        experimental_router(models, buckets),
         serverless_router(submissions, base_model="tiny"),
     ]
 

@@ -13,9 +13,7 @@ from nat.art.server.serverless import (
     ServerlessTrainRequest,
 )
 from nat.art.wire import (
-    ArtBucketRequest,
     ArtDeleteRequest,
-    ArtLogRequest,
     ArtModel,
     ArtPrepareRequest,
     ArtTrainRequest,
@@ -26,17 +24,13 @@ SCHEMAS = {
     "/_get_step": ArtModel.model_json_schema(),
     "/_prepare_backend_for_training": ArtPrepareRequest.model_json_schema(),
     "/_train_model": ArtTrainRequest.model_json_schema(),
-    "/_log": ArtLogRequest.model_json_schema(),
-    "/_delete_checkpoints": ArtModel.model_json_schema(),
     "/_delete_checkpoint_files": ArtDeleteRequest.model_json_schema(),
-    "/_experimental_pull_from_s3": ArtBucketRequest.model_json_schema(),
-    "/_experimental_push_to_s3": ArtBucketRequest.model_json_schema(),
     "/v1/preview/models": ServerlessModelRequest.model_json_schema(),
     "/v1/preview/training-jobs": ServerlessTrainRequest.model_json_schema(),
     "/v1/preview/models/m/log": ServerlessLogRequest.model_json_schema(),
     "/v1/preview/models/m/checkpoints": ServerlessDeleteRequest.model_json_schema(),
 }
-WITHOUT_BODY = {"/close", "/_experimental_deploy", "/_experimental_fork_checkpoint", "/v1/preview/models/m"}
+WITHOUT_BODY = {"/close", "/v1/preview/models/m"}
 fuzzed = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 """All examples of a test share one client."""
 

@@ -2,7 +2,6 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from nat.art.server import history
@@ -65,36 +64,3 @@ def test_a_split_cannot_lead_out_of_the_folder(tmp_path, split):
     with pytest.raises(ValueError, match="cannot name a folder"):
         history.record(tmp_path, [group(1.0)], split=split, step=0, recorded_at=NOON)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("pairs", "smoothing", "steps", "best"),
-    [
-        ([(0, 0.1), (1, 0.9), (2, 0.5)], 1.0, {0, 1, 2}, 1),
-        ([(0, 0.1), (1, 0.9), (2, 0.9)], 1.0, {0, 1, 2}, 2),
-        ([(0, 0.1), (1, 0.9), (2, 0.5)], 1.0, {0, 2}, 2),
-        ([(1, 0.0), (1, 1.0), (2, 0.6)], 1.0, {1, 2}, 2),
-        ([(2, 0.5), (0, 0.0), (1, 1.0)], 0.1, {0, 1, 2}, 1),
-        ([(0, 0.0), (1, 0.0), (2, 1.0), (3, 0.7)], 0.5, {0, 1, 2, 3}, 3),
-        ([], 1.0, {0}, None),
-    ],
-)
-def test_the_best_step_has_the_highest_smoothed_mean(pairs, smoothing, steps, best):
-    """Rows of a step are averaged and smoothed over steps; the newest wins a tie, deleted steps do not count."""
-    assert history.best_step(rows(*pairs), "val/reward", smoothing=smoothing, steps=steps) == best
-
-
-def test_a_benchmark_reads_only_its_own_rows():
-    """Rows without the benchmark are ignored."""
-    kept = [{"step": 0, "train/reward": 1.0}, {"step": 1, "val/reward": 1.0}]
-    assert history.best_step(kept, "train/reward", smoothing=1.0, steps={0, 1}) == 0
-
-
-@given(st.lists(values, max_size=20), st.floats(min_value=0.01, max_value=1))
-def test_an_exponential_mean_stays_within_what_it_averages(numbers, share):
-    """Each mean lies between the least and the greatest value so far; a share of 1 changes nothing."""
-    means = history.exponential_mean(numbers, share)
-    for i, mean in enumerate(means):
-        seen = numbers[: i + 1]
-        assert min(seen) - 1e-6 <= mean <= max(seen) + 1e-6
-    assert history.exponential_mean(numbers, 1.0) == numbers

@@ -16,8 +16,6 @@ CONTROL = {
     "/_get_step": ART.model(),
     "/_prepare_backend_for_training": ART.prepare(),
     "/_train_model": ART.train(),
-    "/_log": ART.log(),
-    "/_delete_checkpoints": ART.model(),
     "/_delete_checkpoint_files": ART.delete(0),
 }
 
@@ -28,7 +26,7 @@ async def post(client, path, body=None, status=200, **params):
     return answer.json() if answer.headers.get("content-type") == "application/json" else answer.text
 
 
-@pytest.mark.parametrize("path", [path for path in CONTROL if path not in ("/_train_model", "/_log")])
+@pytest.mark.parametrize("path", [path for path in CONTROL if path != "/_train_model"])
 async def test_bodies_without_a_key_are_small(client, path):
     """Routes without a key accept small bodies only: a megabyte of object keys needs thirty in memory."""
     asked = CONTROL[path] | {"x": "x" * 2**20}
@@ -37,8 +35,8 @@ async def test_bodies_without_a_key_are_small(client, path):
 
 async def test_a_batch_may_not_have_too_many_values(client):
     """The number of values is limited: 200 MB of empty values took 10 GB and blocked the server for 13 seconds."""
-    body = json.dumps(ART.log()).encode().removesuffix(b"}") + b', "x": [' + b"1," * MAX_BATCH_VALUES + b"1]}"
-    answer = await client.post("/_log", content=body)
+    body = json.dumps(ART.train()).encode().removesuffix(b"}") + b', "x": [' + b"1," * MAX_BATCH_VALUES + b"1]}"
+    answer = await client.post("/_train_model", content=body)
     assert (answer.status_code, f"at most {MAX_BATCH_VALUES}" in answer.text) == (413, True)
 
 
@@ -71,9 +69,6 @@ async def test_a_client_of_each_version_trains_and_closes(client, models, versio
     assert [(line["num_gradient_steps"], line["data/step_num_gradient_steps"]) for line in lines] == [(2.0, 2.0)] * 2
     assert [(line["loss"], line["loss/train"]) for line in lines] == [(0.5, 0.5), (0.25, 0.25)]
     assert await post(client, "/_get_step", art.model()) == 1
-    assert await post(client, "/_log", art.log()) is None
-    query = {"benchmark": "val/reward", "benchmark_smoothing": 1.0}
-    assert await post(client, "/_delete_checkpoints", art.model(), **query) is None
     assert await post(client, "/_delete_checkpoint_files", art.delete(1)) is None
     assert await post(client, "/close") is None
     assert models.checkpoints["agent-001"] == [1]
@@ -89,7 +84,7 @@ async def test_nulls_count_as_absent(client, models, internal):
     assert len(lines_of(await post(client, "/_train_model", art.train()))) == 2
 
 
-@pytest.mark.parametrize("path", ["/register", "/_get_step", "/_delete_checkpoints"])
+@pytest.mark.parametrize("path", ["/register", "/_get_step"])
 async def test_a_model_may_be_wrapped(client, models, path):
     """A model may be sent bare or wrapped as in the other bodies; unknown fields have no effect."""
     for body in (ART.model(), {"model": ART.model()}, {**ART.model(), "bogus": 1}):
@@ -197,7 +192,7 @@ async def test_a_second_call_for_a_model_is_refused_while_one_runs(wire, models)
         assert "being trained" in told["detail"]
         assert await post(wire, "/_get_step", ART.model()) == 0
         await prepared(wire, ArtClient(name="other"))
-        for path in ("/register", "/_log", "/_delete_checkpoints", "/_delete_checkpoint_files"):
+        for path in ("/register", "/_delete_checkpoint_files"):
             await post(wire, path, CONTROL[path])
         assert (await wire.get("/healthcheck")).status_code == 200
         models.go.set()
@@ -211,19 +206,6 @@ async def test_prepare_answers_with_the_servers_port_and_key(client, caplog):
     assert await post(client, "/_prepare_backend_for_training", ART.prepare(config)) == ["http://gpu-box:8000/v1", KEY]
     assert [("port" in text, "api_key" in text) for text in caplog.messages] == [(True, False), (False, True)]
     assert "sk-mine" not in caplog.text
-
-
-async def test_texts_of_clients_are_single_short_lines_of_the_log(client, caplog):
-    """Nobody writes lines of their own into the log, colours the terminal, or fills the disk with a name."""
-    evil = "x\n2026 ERROR \x1b[31m" + "y" * 200
-    caplog.set_level("WARNING", logger="httpx")
-    caplog.set_level("INFO", logger="nat")
-    config = {"server_args": {"port": 9000}}
-    await post(client, "/_prepare_backend_for_training", ArtClient(name=evil).prepare(config), status=400)
-    await post(client, "/_delete_checkpoints", ART.model(), benchmark=evil * 40)
-    [line] = caplog.messages
-    assert line.isprintable()
-    assert len(line) < 200
 
 
 @pytest.mark.parametrize(
@@ -243,36 +225,18 @@ def test_inference_urls_have_the_host_of_the_request(header, url):
     assert inference_url("", "::1", 8000) == "http://[::1]:8000/v1"
 
 
-async def test_the_best_and_the_newest_checkpoint_stay(client, models):
-    """Any benchmark of the history may choose the best; without one, only the newest stays."""
-    models.checkpoints["agent-001"] = [0]
-    for step, reward in enumerate((0.1, 0.9, 0.5, 0.2)):
-        models.checkpoints["agent-001"] = list(range(step + 1))
-        await post(client, "/_log", {**ART.log("train"), "trajectory_groups": ART.groups(reward, reward)})
-    bad = await post(client, "/_delete_checkpoints", ART.model(), 422, benchmark_smoothing="0")
-    assert "benchmark_smoothing" in bad["detail"]
-    await post(client, "/_delete_checkpoints", ART.model(), benchmark="train/reward")
-    assert models.checkpoints["agent-001"] == [1, 3]
-    await post(client, "/_delete_checkpoints", ART.model())
-    assert models.checkpoints["agent-001"] == [3]
-
-
 async def test_rollouts_are_kept_with_the_step_that_made_them(client, models, tmp_path, caplog):
-    """Trained rollouts are recorded by the server, others when the client logs them; each has a log line."""
+    """Trained rollouts are recorded by the server; each call has a log line."""
     caplog.set_level("INFO", logger="nat.art.server.submissions")
     models.go.set()
     await prepared(client)
     await post(client, "/_train_model", ART.train(1.0, 0.0))
-    await post(client, "/_log", ART.log("val"))
     folder = tmp_path / "demo/models/agent-001"
     rows = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
-    told = [(row["step"], row.get("train/reward"), row.get("val/reward")) for row in rows]
-    assert told == [(0, 0.5, None), (1, None, 0.5)]
+    assert [(row["step"], row.get("train/reward")) for row in rows] == [(0, 0.5)]
     assert (folder / "trajectories/train/0000.jsonl").is_file()
-    assert (folder / "trajectories/val/0001.jsonl").is_file()
     line = "demo/agent-001, step 0, train: 2 rollouts in 1 groups, mean reward 0.5000, 0% raised"
     assert line in caplog.messages
-    assert "cannot name a folder" in (await post(client, "/_log", ART.log("../x"), 400))["detail"]
 
 
 class WaitingTokenizer:

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from nat.art.server.serverless import ServerlessExperimentalConfig
-from nat.art.server.training_config import check_supported, training_config, with_default_loss
-from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, TrainerArgs
+from nat.art.server.training_config import check_supported, training_config
+from nat.art.wire import ArtDevTrainConfig, ArtTrainConfig, TrainerArgs
 from nat.backend.algorithms.registry import resolve
 from nat.errors import BatchRefused
 
@@ -49,21 +49,12 @@ def test_the_defaults_are_those_of_art():
     assert made().items() >= expected.items()
 
 
-@pytest.mark.parametrize(
-    ("model", "config", "dev", "expected"),
-    [
-        ({}, {"learning_rate": 1e-5, "beta": 0.0}, {}, True),  # 0.4.12 to 0.5.7
-        ({"base_path": ".art"}, {"learning_rate": 1e-5, "beta": 0.0}, {}, False),  # from 0.5.9 on
-        ({}, {"learning_rate": 1e-5, "kl_penalty_coef": 0.0}, {}, False),  # our own plug-in
-        ({}, {"learning_rate": 1e-5, "beta": 0.0}, {"ppo": False}, False),
-        ({"base_path": ".art"}, {"learning_rate": 1e-5}, {"ppo": True}, True),
-    ],
-)
-def test_a_client_gets_the_loss_of_its_own_servers(model, config, dev, expected):
-    """Servers up to 0.5.4 used PPO, later ones CISPO; a client that sets `ppo` gets PPO."""
-    sent = ArtTrainConfig.model_validate(config)
-    chosen = with_default_loss(ArtDevTrainConfig.model_validate(dev), ArtModel(name="a", project="p", **model), sent)
-    assert training_config(sent, chosen, None, tokens_per_step=2048).options["ppo"] == expected
+@pytest.mark.parametrize(("dev", "expected"), [({}, False), ({"ppo": False}, False), ({"ppo": True}, True)])
+def test_ppo_is_chosen_by_the_client(dev, expected):
+    """The default is CISPO, as on the servers of 0.5.17."""
+    config = ArtTrainConfig.model_validate({"learning_rate": 1e-5})
+    chosen = training_config(config, ArtDevTrainConfig.model_validate(dev), None, tokens_per_step=2048)
+    assert chosen.options["ppo"] == expected
 
 
 def test_the_serverless_client_gets_the_newest_loss():
