@@ -207,14 +207,3 @@ async def test_a_broken_stream_fails_the_run_with_the_reason(tmp_path: Path) -> 
         with pytest.raises(NatError, match="broke the stream off"):
             await finetune(tmp_path, config)
     assert len(given(tmp_path, "train")) == 3
-
-
-async def test_an_application_that_cannot_train_ends_the_run_early(table: Table, tmp_path: Path) -> None:
-    """0.5.18 cannot train over HTTP; the run reports it before it registers a model."""
-    did = "our plug-in ended the run before the first rollout and said that the route is gone"
-    with table.proof("openpipe-art", "art-0.5.18", "server of our plug-in (`art run`): refused", did) as row:
-        async with stage("art-0.5.18", tmp_path) as config:
-            with pytest.raises(NatError, match="no route /_train_model"):
-                await finetune(tmp_path, config)
-        (row.versions,) = [line["versions"] for line in given(tmp_path, "started")]
-        assert not given(tmp_path, "register")
