@@ -1,47 +1,4 @@
-"""Every error that the project raises on purpose, in one tree.
-
-    NatError                      something a user can act on; carries a hint that says how
-    ├── ConfigError               the YAML, an override or the environment is wrong; all findings at once
-    ├── RegistryError             a component type is unknown, ambiguous or registered twice
-    ├── NotProvided               an import names a part of the toolkit that this project does not have
-    ├── DatasetError              a dataset cannot be read, or its rows contradict each other
-    ├── WorkflowError             a workflow or function cannot be built or called as requested
-    │   ├── CommandFailed         a program as workflow ended with an error, not in time, or without its answer
-    │   └── ServiceFailed         a service as workflow gave no answer, or answered without a call to its model
-    ├── EvaluationError           an evaluator is missing, or could not score its items
-    ├── BackendError              the training or inference server failed
-    │   ├── BackendUnreachable    it is dead, or did not answer before its deadline
-    │   ├── TrainingFailed        a job ended without new weights
-    │   │   ├── UpdateRejected    a check failed during an update; the weights are unchanged
-    │   │   └── UpdateCanceled    the update was canceled by a request; the weights are unchanged
-    │   ├── EngineFailed          a sampling engine in another process refused or failed a call
-    │   │   ├── EngineNotStarted      it did not start, or cannot be used as it was started
-    │   │   ├── EngineStopped         it has ended, or does not answer
-    │   │   ├── EngineOutOfMemory     it ended because its memory did not suffice
-    │   │   ├── HandOverFailed        it did not take over the weights of an update
-    │   │   └── WeightsReplaced       it answers with other weights than those of the last update
-    │   ├── ModelNotSupported     a checkpoint cannot be loaded, or its attention cannot be computed here
-    │   ├── CheckpointDamaged     files of a checkpoint are missing, or were changed
-    │   ├── ExportRefused         the target of an export exists and is not an exported model
-    │   ├── ModelNotServed        no weights are served under a name, or no longer
-    │   ├── NameRefused           a name that a client chose is invalid or taken
-    │   ├── AlgorithmError        an algorithm is unknown or broken, or does not have the options that are set
-    │   ├── BatchRefused          trajectories cannot be trained on, or not with the requested settings
-    │   ├── ModelNotPrepared      training was requested for a model that is not prepared
-    │   ├── ModelBusy             a model is being trained already
-    │   └── TooManyModels         the server's limit of models is reached
-    ├── RunFailed                 a finetuning run cannot learn, or must not continue
-    │   ├── NoTrajectories        nothing to train on, with the causes counted
-    │   │   ├── InvalidTrajectories   they are not conversations that the backend can be trained on
-    │   │   ├── NoPreferencePairs     no two candidates make a pair of a better and a worse answer
-    │   │   └── UntrainableSampling   no answer was sampled from the model's own distribution
-    │   ├── NoLearningSignal      groups without a difference in reward, epoch after epoch
-    │   ├── TooManyFailures       more rollouts failed than the configuration allows
-    │   └── RewardCollapse        the reward fell far below that of the first epochs
-    ├── TrackerFailed             a tracker did not take what it was given of a run
-    ├── ProjectRefused            a new project cannot be written as requested
-    ├── StorageError              a file or folder cannot be written: a full disk, no permission, a limit
-    └── JournalError              a run's folder or journal is missing, taken, or of another version
+"""Every error that the project raises on purpose: a `NatError` carries a hint that says how to act on it.
 
 What is *not* here: one failed rollout or one item that could not be scored. Those are records
 (`Rollout.error`, `EvalOutputItem.error`), counted and never turned into a score. Programming errors stay
@@ -49,12 +6,12 @@ ordinary Python exceptions. The CLI turns a `NatError` into its text and a non-z
 """
 
 import difflib
-from collections.abc import AsyncIterator, Iterable
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from traceback import format_exception
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nat.expected import expected
 from nat.secrets import excerpt, redact
 
 if TYPE_CHECKING:  # `nat --help` imports this module, and no pydantic
@@ -306,6 +263,41 @@ def findings_of(error: "ValidationError") -> list[RecordError]:
         RecordError(".".join(excerpt(str(part), _PLACE_CHARS) for part in each["loc"]), expected(each))
         for each in found
     ]
+
+
+LIST, MAPPING = "a list", "a mapping of keys to values"
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "finite_number": "a finite number",
+    "bool": "true or false",
+    "string_type": "a text",
+    "path_type": "a path",
+    "list": LIST,
+    "tuple": LIST,
+    "dict": MAPPING,
+    "model": MAPPING,
+    "greater_than_equal": "a number of at least {ge:.10g}",
+    "greater_than": "a number above {gt:.10g}",
+    "less_than_equal": "a number of at most {le:.10g}",
+    "less_than": "a number below {lt:.10g}",
+    "too_short": "at least {min_length} in the list",
+    "too_long": "at most {max_length} in the list",
+    "string_pattern_mismatch": "a text that matches {pattern}",
+}
+"""What is wanted, by the longest beginning of an error's type; the braces are pydantic's facts."""
+
+
+def expected(error: Mapping[str, Any]) -> str:
+    """`expected a whole number`, for one of pydantic's errors; the text of a validator as it is."""
+    kind, text = error["type"], str(error["msg"])
+    if kind in {"missing", "extra_forbidden"}:
+        return "this key is required" if kind == "missing" else "unknown key"
+    beginnings = [each for each in _KINDS if kind.startswith(each)]
+    if beginnings:
+        wanted = _KINDS[max(beginnings, key=len)].format(**error.get("ctx", {}))
+        return f"expected {wanted}".replace("text that matches ^https?://", "URL that begins with http:// or https://")
+    return re.sub(r"^(Value|Assertion) error, ", "", text.replace("Input should be ", "expected "))
 
 
 def traceback_of(error: BaseException) -> str:

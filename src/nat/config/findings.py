@@ -10,8 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from nat.config.secrets import names_secret, redacted
-from nat.errors import ConfigError, did_you_mean, one_of
-from nat.expected import LIST, MAPPING, expected, number_advice
+from nat.errors import LIST, MAPPING, ConfigError, did_you_mean, expected, one_of
 from nat.secrets import REDACTED, excerpt
 
 KeyPath = tuple[str | int, ...]
@@ -173,7 +172,7 @@ def _keys(detail: ErrorDetails, node: Any) -> Iterator[str | int]:
 def _wrong_value(details: Sequence[ErrorDetails], field: FieldInfo | None, path: KeyPath) -> str:
     """What was wanted, what was found, and how to write what was probably meant."""
     value, model = details[0]["input"], next(_models(field.annotation), None) if field is not None else None
-    texts = list(dict.fromkeys(expected(dict(detail), field) for detail in details))
+    texts = list(dict.fromkeys(expected(dict(detail)) for detail in details))
     text = " or ".join([texts[0], *(each.removeprefix("expected ") for each in texts[1:])])
     if MAPPING in text and model is not None:
         text = text.replace(MAPPING, mapping_of(model))
@@ -186,11 +185,8 @@ def _wrong_value(details: Sequence[ErrorDetails], field: FieldInfo | None, path:
 def _advice(text: str, value: Any, model: type[BaseModel] | None) -> str:
     """How to write what was probably meant, with a leading `; `."""
     is_scalar = isinstance(value, str | int | float)
-    if isinstance(value, str):
-        if LIST in text and "mapping" not in text:
-            return f"; write [{value}]"
-        if advice := number_advice(value):
-            return advice
+    if isinstance(value, str) and LIST in text and "mapping" not in text:
+        return f"; write [{value}]"
     if text == "expected a text" and is_scalar:
         return "; put it in quotes"
     if model is not None and is_scalar and "mapping" in text:

@@ -74,7 +74,7 @@ finetuning: {enabled: true, trainer: my_trainr, trajectory_builder: my_builder, 
     assert "Did you mean 'base_url'?" in by_path["llms.my_model.base_ulr"]
     assert "Did you mean 'openai'?" in by_path["llms.other._type"]
     assert "Did you mean 'my_model'?" in by_path["workflow.llm"]
-    assert "expected a whole number of at least 1, got 0" in by_path["trajectory_builders.my_builder.num_generations"]
+    assert "expected a number of at least 1, got 0" in by_path["trajectory_builders.my_builder.num_generations"]
     assert "NOT_SET is not set" in by_path["trainer_adapters.my_adapter.backend.api_key"]
     assert "Registered:" in by_path["trainers.my_trainer._type"]
     assert "Did you mean 'eval'?" in by_path["evall"]
