@@ -8,7 +8,7 @@ if that path fails, too, or by position embeddings that depend on the length of 
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +34,7 @@ from nat.backend.lora import LoraSettings, add_adapter, lora_config
 from nat.backend.model import SOLE_ADAPTER, LoadedModel
 from nat.backend.model_checks import OTHER_KIND, check_positions, failing_as
 from nat.backend.model_path import path_of, sampler_linears
-from nat.backend.products import bfloat16_is_faster
+from nat.backend.products import has_fast_bfloat16
 from nat.backend.tokenizer import ChatOptions, ChatTokenizer
 from nat.errors import ModelNotSupported
 from nat.hub import cached_folder
@@ -137,12 +137,9 @@ def _in_four_bits(device: torch.device, dtype: torch.dtype) -> BitsAndBytesConfi
     )
 
 
-def fastest_dtype(
-    device: torch.device, num_weights: int, *, measured: Callable[[], bool] = bfloat16_is_faster
-) -> torch.dtype:
+def fastest_dtype(device: torch.device, num_weights: int) -> torch.dtype:
     """bfloat16 on GPUs, and on CPUs that multiply it much faster for models whose time is mostly that of products."""
-    on_cpu = device.type == "cpu"
-    faster = num_weights >= _MOSTLY_PRODUCTS and measured() if on_cpu else True
+    faster = device.type != "cpu" or (num_weights >= _MOSTLY_PRODUCTS and has_fast_bfloat16())
     return torch.bfloat16 if faster else torch.float32
 
 

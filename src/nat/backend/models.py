@@ -7,16 +7,11 @@ adapters belong to the model thread.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-
 from nat.backend.checkpoint_folder import check_weights
-from nat.backend.cores import FreeCores
-from nat.backend.ended_thread import in_ended_thread
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.worker import EnginePool, Worker
 from nat.backend.lora import Adapter, Adapters
@@ -113,20 +108,12 @@ class Models(EnginePool):
 
 
 def load_base(options: ServeOptions) -> LoadedModel:
-    """Load the base model with checked paths, in a thread that has ended."""
-    return in_ended_thread(
-        partial(
-            load_checked_model,
-            options.model,
-            dtype=options.dtype,
-            device=options.device,
-            load_in_4bit=options.load_in_4bit,
-            max_seq_length=options.max_seq_length,
-            chats=ChatOptions(options.chat_template_kwargs, options.response_template),
-        )
+    """Load the base model with checked paths."""
+    return load_checked_model(
+        options.model,
+        dtype=options.dtype,
+        device=options.device,
+        load_in_4bit=options.load_in_4bit,
+        max_seq_length=options.max_seq_length,
+        chats=ChatOptions(options.chat_template_kwargs, options.response_template),
     )
-
-
-def free_threads(options: ServeOptions) -> Callable[[], int]:
-    """Gives the number of threads to compute with, for now."""
-    return FreeCores(torch.get_num_threads(), fixed=options.threads is not None).threads

@@ -18,10 +18,10 @@ from nat.backend.memory import return_free_pages, return_pages_if_short
 from nat.backend.products import (
     Packer,
     Product,
-    fastest_packer,
     has_onednn,
+    onednn_for_many,
     onednn_has_bfloat16,
-    onednn_is_faster,
+    packer_of_float32,
     with_mkl,
     with_onednn,
 )
@@ -116,7 +116,7 @@ class _Weights:
         weights, biases = [weight for weight, _ in pairs], [bias for _, bias in pairs if bias is not None]
         one = len(pairs) == 1
         product = self.packer(weights[0] if one else torch.cat(weights), torch.cat(biases) if biases else None)
-        if self._by_tokens and not onednn_is_faster():
+        if self._by_tokens and not onednn_for_many():
             product = _by_tokens(product, pairs)
         self._sources = self._addresses()
         self.forwards = [(self.modules[0], product)] if one else _parts(self.modules, product)
@@ -207,7 +207,7 @@ def _packer(weight: Tensor, *, wide: bool) -> Packer | None:
     if weight.device.type != "cpu" or weight.dtype not in {torch.float32, torch.bfloat16}:
         return None
     if weight.dtype == torch.float32:
-        return fastest_packer()
+        return packer_of_float32()
     if wide:
         return _with_onednn_in_float32 if has_onednn() else None
     return with_onednn if onednn_has_bfloat16() else None

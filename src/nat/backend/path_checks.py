@@ -3,8 +3,10 @@
 import logging
 import pickle
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -49,7 +51,11 @@ def load_checked_model(path: Path | str, *, plain_because: str | None = None, **
 
     If they do with rows computed one by one alone, the model takes that plain path. Warnings tell what is to be known.
     """
-    loaded = proven(lambda why: load_model(path, **options, plain_because=plain_because or why))
+    # OpenMP keeps helpers for each thread that computed until it ends. With more of them than cores, all would sleep
+    # between two operations, those of the thread that will sample, too.
+    with ThreadPoolExecutor(1, "load") as thread:
+        load = partial(load_model, path, **options)
+        loaded = thread.submit(proven, lambda why: load(plain_because=plain_because or why)).result()
     for notice in notices_of(loaded):
         logger.warning("%s", notice)
     return loaded

@@ -1,36 +1,29 @@
-"""Matrix products of linear layers on the CPU, and which of them is fastest here: it depends on the processor.
+"""Matrix products of linear layers on the CPU, and which library computes them: one rule for each kind of processor.
 
-With a few tokens, as in decoding, reading the weights takes most of the time, so a layout for the processor's vector
-units helps: oneDNN's, or for float32 that of MKL, as on Intel's processors. With many tokens a product reorders its
-weights in passing. On AMD's processors MKL computes with generic kernels. The operators of torch for reordered weights
-have no public names.
+With a few tokens, as in decoding, reading the weights takes most of the time, so the sampler reorders them once for the
+processor's vector units. With many tokens, as in prompts and in the learner, a product reorders them in passing.
+
+| float32 on          | a few tokens      | many tokens | because                                             |
+|---------------------|-------------------|-------------|-----------------------------------------------------|
+| Intel's processors  | MKL, reordered    | MKL         | MKL has kernels for each of them                    |
+| others with AVX-512 | oneDNN, reordered | oneDNN      | MKL has none there that use AVX-512                 |
+| others              | oneDNN, reordered | torch's own | few took half of MKL's time, many 13 % more (Zen 3) |
+
+bfloat16 is `auto` with AMX alone, which multiplies it several times as fast as float32. With AVX512-BF16 one processor
+took half the time and another one longer, so its owner sets `dtype`. `python -m bench sampler` and `learner_real` check
+the rule. The operators of torch for reordered weights have no public names.
 """
 
-import logging
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, partial
+from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-
-logger = logging.getLogger(__name__)
 
 _TOKENS = 512
 """Number of tokens that the layout is chosen for; a product with fewer or more is as exact and nearly as fast."""
-_TRIAL = 8, 768, 768
-"""Tokens, and size of the weights, of the products that are timed."""
-_TRIAL_OF_MANY = 512, 768, 768
-"""The same for a prompt, and for the learner."""
-_TOGETHER = 128
-"""Tokens times weights of a trial: with few tokens many weights are used in turn, so that they come from memory, as
-those of a model do."""
-_TRIALS = 10
-_FASTER = 0.9
-"""Share of MKL's time below which oneDNN is used; near 1 the choice, and with it the rounding, would be chance."""
-_MUCH_FASTER = 0.7
-"""Share of float32's time below which bfloat16 is worth its rounding."""
+_CPUINFO = Path("/proc/cpuinfo")
 
 Product = Callable[[Tensor], Tensor]
 Packer = Callable[[Tensor, Tensor | None], Product]
@@ -49,71 +42,27 @@ def has_onednn() -> bool:
 
 
 @cache
-def fastest_packer() -> Packer | None:
-    """The layout that is faster for float32 on this machine, if there is one."""
+def packer_of_float32() -> Packer | None:
+    """How the sampler reorders weights in float32, for a few tokens."""
     has_mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]  # as oneDNN's
-    if has_mkl and has_onednn():
-        return fastest("the sampler's", {"MKL": with_mkl, "oneDNN": with_onednn}, _TRIAL)
-    return with_mkl if has_mkl else with_onednn if has_onednn() else None
-
-
-def usual_packer() -> Packer | None:
-    """The layout for float32 where a trial must not choose it."""
+    if has_mkl and (_is_intel() or not has_onednn()):
+        return with_mkl
     return with_onednn if has_onednn() else None
 
 
 @cache
-def onednn_is_faster() -> bool:
-    """Whether oneDNN computes products of many tokens in float32 faster than torch's own operator."""
-    if not has_onednn():
-        return False
-    packers: dict[str, Packer] = {"MKL": with_torch, "oneDNN": with_plain_onednn}
-    return fastest("the learner's", packers, _TRIAL_OF_MANY) is with_plain_onednn
+def onednn_for_many() -> bool:
+    """Whether oneDNN computes products of many tokens in float32; else torch's own operator does."""
+    return has_onednn() and not _is_intel() and torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
-def fastest(whose: str, packers: Mapping[str, Packer], trial: tuple[int, int, int]) -> Packer:
-    """The second one of two if it is faster for float32 on this machine, else the first."""
-    times = product_times(packers, trial)
-    first, second = packers
-    name = second if times[second] < _FASTER * times[first] else first
-    measured = ", ".join(f"{each} {1e6 * seconds:.0f} µs" for each, seconds in times.items())
-    logger.info("%s products in float32 use %s (%d x %d x %d: %s)", whose, name, *trial, measured)
-    return packers[name]
+def has_fast_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 much faster than float32: with AMX."""
+    return bool(torch.cpu._is_amx_tile_supported())  # noqa: SLF001 - no public name
 
 
-@torch.inference_mode()
-def product_times(packers: Mapping[str, Packer], trial: tuple[int, int, int] = _TRIAL) -> Mapping[str, float]:
-    """Seconds of one product by name: the shortest of several, in turn, since other work only adds time.
-
-    One thread computes, because threads that wait for each other measure the other programs of the machine. A `trial`
-    is a number of tokens, of inputs and of outputs.
-    """
-    tokens, inputs, outputs = trial
-    weights, x = torch.ones(max(1, _TOGETHER // tokens), outputs, inputs), torch.ones(tokens, inputs)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        products = {name: [packer(weight, None) for weight in weights] for name, packer in packers.items()}
-        times: dict[str, list[float]] = {name: [] for name in products}
-        for _ in range(_TRIALS):
-            for name, each in products.items():
-                began = time.perf_counter()
-                for product in each:
-                    product(x)
-                times[name].append((time.perf_counter() - began) / len(weights))
-    finally:
-        torch.set_num_threads(threads)
-    return {name: min(measured) for name, measured in times.items()}
-
-
-def with_torch(weight: Tensor, bias: Tensor | None) -> Product:
-    """Compute with torch's own operator."""
-    return partial(F.linear, weight=weight, bias=bias)
-
-
-def with_plain_onednn(weight: Tensor, bias: Tensor | None) -> Product:
-    """Compute with oneDNN, without reordering the weight."""
-    return partial(onednn_product, weight=weight, bias=bias)
+def _is_intel() -> bool:
+    return _CPUINFO.is_file() and "GenuineIntel" in _CPUINFO.read_text()
 
 
 def onednn_product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -137,28 +86,5 @@ def with_mkl(weight: Tensor, bias: Tensor | None) -> Product:
 
 def with_onednn(weight: Tensor, bias: Tensor | None) -> Product:
     """Reorder a weight of float32 or bfloat16 for oneDNN."""
-    return with_plain_onednn(torch.ops.mkldnn._reorder_linear_weight(weight, _TOKENS), bias)  # noqa: SLF001 - no public name
-
-
-@cache
-def bfloat16_is_faster() -> bool:
-    """Whether this CPU computes the products of sampler and learner much faster in bfloat16 than in float32."""
-    sampler = fastest_packer()
-    if sampler is None or not onednn_has_bfloat16():
-        return False
-    learner = with_plain_onednn if onednn_is_faster() else with_torch
-    found = {
-        "sampler": product_times({"float32": sampler, "bfloat16": _in_bfloat16(with_onednn)}, _TRIAL),
-        "learner": product_times({"float32": learner, "bfloat16": _in_bfloat16(with_torch)}, _TRIAL_OF_MANY),
-    }
-    shares = {whose: times["bfloat16"] / times["float32"] for whose, times in found.items()}
-    logger.info("a product in bfloat16 takes this share of its time in float32: %s", shares)
-    return max(shares.values()) < _MUCH_FASTER
-
-
-def _in_bfloat16(packer: Packer) -> Packer:
-    def pack(weight: Tensor, bias: Tensor | None) -> Product:
-        product = packer(weight.bfloat16(), bias)
-        return lambda x: product(x.bfloat16())
-
-    return pack
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, _TOKENS)  # noqa: SLF001 - the same
+    return partial(onednn_product, weight=packed, bias=bias)

@@ -61,10 +61,6 @@ class SamplingEngine(Protocol):
         """Run `function` on the thread that owns the learner's model; first come, first served."""
         ...
 
-    def share_cores(self) -> None:
-        """Leave the cores that other programs use to them; inside `run_exclusive`, between the steps of an update."""
-        ...
-
     def updating(self) -> AbstractContextManager[None]:
         """Around an update, inside `run_exclusive`; what `serve` did not confirm is served no longer afterwards."""
         ...

@@ -17,12 +17,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
 
 import torch
 
-from nat.backend.cores import FreeCores
-from nat.backend.ended_thread import in_ended_thread
 from nat.backend.forecast import Forecaster, check_capacity
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.worker import Worker
@@ -166,8 +163,7 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
             yield opened(options, vllm, jobs, sampler=vllm_place(vllm.places))
         else:
             limits = EngineLimits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, loaded.device)
-            cores = FreeCores(torch.get_num_threads(), fixed=options.threads is not None)
-            worker = Worker(Engine(loaded, policy_version=version, limits=limits), free_threads=cores.threads)
+            worker = Worker(Engine(loaded, policy_version=version, limits=limits))
             jobs = _jobs(options, worker, checkpoints, found, probe=OWN_PROBE)
             stack.callback((worker if jobs is None else jobs).close)
             yield opened(options, worker, jobs)
@@ -220,23 +216,20 @@ def resumed(checkpoints: Checkpoints, options: ServeOptions) -> Checkpoint | Non
 def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
     """Load the starting model, or the full weights of a checkpoint; an adapter is restored afterwards."""
     resumed = found.path if found is not None and not found.state.lora else None
-    return in_ended_thread(
-        partial(
-            load_checked_model,
-            resumed or options.model,
-            dtype=options.dtype,
-            device=options.device,
-            lora=_lora(options),
-            load_in_4bit=options.load_in_4bit,
-            max_seq_length=options.max_seq_length,
-            seed=options.seed,
-            verified=resumed is not None,
-            chats=ChatOptions(
-                options.chat_template_kwargs,
-                options.response_template,
-                template_time(options.output_dir if writes_time(options.model) else None, resume=options.resume),
-            ),
-        )
+    return load_checked_model(
+        resumed or options.model,
+        dtype=options.dtype,
+        device=options.device,
+        lora=_lora(options),
+        load_in_4bit=options.load_in_4bit,
+        max_seq_length=options.max_seq_length,
+        seed=options.seed,
+        verified=resumed is not None,
+        chats=ChatOptions(
+            options.chat_template_kwargs,
+            options.response_template,
+            template_time(options.output_dir if writes_time(options.model) else None, resume=options.resume),
+        ),
     )
 
 

@@ -163,7 +163,7 @@ class BackendOptions(BaseModel):
     prefix_cache_mb: int | None = Field(default=None, ge=0)
     """Memory in MB of the prefix cache, per model, for earlier prompts and answers; default: 1/16 of what is free."""
     threads: int | None = Field(default=None, ge=1)
-    """CPU threads per operation; default: as many as find a free core, measured once a second."""
+    """CPU threads per operation; default: one for each core, and one to sample from a small model."""
     chat_template_kwargs: ConfiguredVariables = {}
     """Variables of the model's chat template for everything that does not set them, such as `enable_thinking: false` of
     Qwen3."""

@@ -2,8 +2,7 @@
 
     python -P zygote.py SOCKET
 
-It starts no thread, so a fork of it is as good as a new process. It times once which matrix products are faster: forks
-that are compared to the bit compute with the same. It serves the processes of
+It starts no thread, so a fork of it is as good as a new process. It serves the processes of
 `sitecustomize.py` while someone who uses it is connected, and ends with the last of them; its children end with it.
 """
 
@@ -231,10 +230,6 @@ def main() -> None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for name in IMPORTED:
         importlib.import_module(name)
-    products = importlib.import_module("nat.backend.products")
-    products.fastest_packer()
-    products.onednn_is_faster()
-    products.bfloat16_is_faster()
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         sys.exit(f"an import has started {threads - 1} threads, which no fork would have")

@@ -1,21 +1,18 @@
 import json
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, BloomConfig
 
-from fakes.families import make_tiny_family
 from fakes.tiny_model import CONFIGS, tiny_tokenizer
-from nat.backend.attention import PACKED_ATTENTION, PackedRows, packed_logits
+from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import fastest_dtype, load_model
 from nat.errors import CheckpointDamaged, ModelNotSupported
 
-EXAMPLES_MODEL = Path(__file__).parents[3] / "examples" / "tic_tac_toe" / "model"
 ROWS = PackedRows.of([[5, 6, 7], [8, 9]])
 
 
@@ -46,18 +43,8 @@ def test_lora_starts_at_the_base_model_and_trains_only_the_adapter(tiny_dir, kin
     assert len(base.trainable_parameters()) == len(list(base.model.parameters()))
 
 
-def test_the_adapter_starts_from_its_seed(tiny_dir):
-    """The same seed gives the same adapter; the global random state is unchanged."""
-    before = torch.random.get_rng_state()
-    adapters = [load_model(tiny_dir("qwen2"), lora=LoraSettings(2), seed=s).trainable_parameters() for s in (1, 1, 2)]
-    name = next(n for n in adapters[0] if "lora_A" in n)
-    assert torch.equal(adapters[0][name], adapters[1][name])
-    assert not torch.equal(adapters[0][name], adapters[2][name])
-    assert torch.equal(before, torch.random.get_rng_state())
-
-
 @pytest.mark.parametrize(
-    ("device", "num_weights", "measured", "dtype"),
+    ("device", "num_weights", "amx", "dtype"),
     [
         ("cuda", 1, False, torch.bfloat16),
         ("cpu", 10**8, True, torch.bfloat16),
@@ -65,14 +52,10 @@ def test_the_adapter_starts_from_its_seed(tiny_dir):
         ("cpu", 10**9, False, torch.float32),
     ],
 )
-def test_auto_is_bfloat16_where_the_device_multiplies_it_faster(device, num_weights, measured, dtype):
-    """CUDA does for every model; a CPU is measured, for models whose time is mostly that of products."""
-    assert fastest_dtype(torch.device(device), num_weights, measured=lambda: measured) is dtype
-
-
-def test_bfloat16_passes_its_own_tolerance(tiny_dir):
-    """The self-check's tolerance depends on the dtype."""
-    assert load_model(tiny_dir("qwen2"), dtype="bfloat16").dtype == torch.bfloat16
+def test_auto_is_bfloat16_where_the_device_multiplies_it_faster(monkeypatch, device, num_weights, amx, dtype):
+    """CUDA does for every model; a CPU with AMX for models whose time is mostly that of products."""
+    monkeypatch.setattr("nat.backend.model_loader.has_fast_bfloat16", lambda: amx)
+    assert fastest_dtype(torch.device(device), num_weights) is dtype
 
 
 def damaged_tensor(folder, change):
@@ -140,36 +123,6 @@ def declare(folder, tokenizer_class):
     path.write_text(json.dumps({key: value for key, value in told.items() if value is not None}))
 
 
-def test_the_examples_model_is_refused_without_its_vocabulary(tmp_path):
-    """The example model's tokenizer has special tokens without a vocabulary, which is an error, too."""
-    folder = shutil.copytree(EXAMPLES_MODEL, tmp_path / "model")
-    assert load_model(folder, device="cpu").tokenizer.encode("<|user|>")
-    (folder / "tokenizer.json").unlink()
-    with pytest.raises(ModelNotSupported, match=r"has no tokenizer\.json"):
-        load_model(folder, device="cpu")
-
-
-def test_a_vocabulary_in_two_files_is_accepted(tiny_dir, tmp_path):
-    """Older checkpoints have vocab.json and merges.txt; a missing one is an error."""
-    folder = shutil.copytree(tiny_dir("qwen2"), tmp_path / "model")
-    whole = json.loads((folder / "tokenizer.json").read_text())["model"]
-    (folder / "vocab.json").write_text(json.dumps(whole["vocab"]))
-    (folder / "merges.txt").write_text("".join(f"{' '.join(pair)}\n" for pair in whole["merges"]))
-    (folder / "tokenizer.json").unlink()
-    declare(folder, "Qwen2Tokenizer")
-    assert load_model(folder, device="cpu").tokenizer.encode("the") == [whole["vocab"]["the"]]
-    (folder / "merges.txt").unlink()
-    with pytest.raises(ModelNotSupported, match=r"vocab\.json with merges\.txt"):
-        load_model(folder, device="cpu")
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_missing_cuda_is_an_error(tiny_dir):
-    """The error says what this torch was built for and what to set."""
-    with pytest.raises(ModelNotSupported, match="device cuda: there is no CUDA device"):
-        load_model(tiny_dir("qwen2"), device="cuda")
-
-
 def test_a_folder_without_a_model_is_named(tmp_path):
     """The error says what a checkpoint directory contains."""
     with pytest.raises(ModelNotSupported, match=r"no config\.json"):
@@ -191,18 +144,6 @@ def test_a_model_without_a_number_of_positions_needs_a_length(tmp_path):
     loaded = load_model(path, device="cpu", max_seq_length=70)
     assert loaded.max_seq_length == 70
     assert loaded.plain.why == "BloomForCausalLM does not let its attention be replaced"
-
-
-def test_a_path_that_fails_after_packed_rows_names_both_failures(tmp_path, monkeypatch):
-    """The refusal says what was tried, in the order in which it failed."""
-
-    def differs(model, implementation=PACKED_ATTENTION, **_):
-        raise ModelNotSupported(f"{implementation} differs")
-
-    monkeypatch.setattr("nat.backend.model_checks.check_forward", differs)
-    path = make_tiny_family(tmp_path / "model", "qwen3_5_text")
-    with pytest.raises(ModelNotSupported, match=r"eager differs; before, packed rows failed: qwen3_5_text has layers"):
-        load_model(path, device="cpu")
 
 
 def test_nothing_is_downloaded(tiny_dir, tmp_path):
@@ -238,14 +179,6 @@ def test_a_configuration_that_lies_is_an_error_with_a_remedy(tiny_dir, tmp_path,
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | wrong))
     with pytest.raises(ModelNotSupported, match=r"\n.*copy"):
-        load_model(folder)
-
-
-def test_end_tokens_are_token_ids(tiny_dir, tmp_path):
-    """They come from a file that nothing else checks."""
-    folder = shutil.copytree(tiny_dir("qwen2"), tmp_path / "model")
-    (folder / "generation_config.json").write_text('{"eos_token_id": [1, {}]}')
-    with pytest.raises(ModelNotSupported, match="no token id"):
         load_model(folder)
 
 

@@ -47,19 +47,6 @@ def test_each_prefix_is_packed_once(rows):
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_shared_tokens_have_the_log_probabilities_of_each_row_alone(tiny_dir, kind):
-    """Shared tokens score as in each row alone, in every architecture and with sliding windows (6 tokens here)."""
-    model = load_model(tiny_dir(kind)).model
-    rows = branching_rows()
-    tree = PackedTree(rows)
-    with torch.no_grad():
-        shared = packed_logits(model, tree)
-        for row, path in zip(rows, tree.paths, strict=True):
-            alone = packed_logits(model, PackedRows.of([row]))
-            torch.testing.assert_close(shared[path].log_softmax(-1), alone.log_softmax(-1), atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("kind", CONFIGS)
 def test_the_gradient_is_that_of_separate_rows(tiny_dir, kind):
     """Gradients agree to 1e-6 of the largest entry in fp64, right after each branch point, too."""
     model = load_model(tiny_dir(kind)).model.double()
@@ -83,9 +70,3 @@ def test_random_trees_give_the_scores_of_their_rows(tiny_dir, rows):
     with torch.no_grad():
         shared = packed_logits(model, tree, torch.tensor([int(index) for path in tree.paths for index in path]))
         torch.testing.assert_close(shared, packed_logits(model, PackedRows.of(rows)), atol=1e-5, rtol=0)
-
-
-def test_a_row_needs_a_token():
-    """An empty row is an error."""
-    with pytest.raises(ValueError, match="at least one token"):
-        PackedTree([[1], []])

@@ -8,7 +8,7 @@ the start, are read from their checkpoint when a request names them.
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 from nat.art.options import ArtServeOptions
@@ -42,9 +42,7 @@ class ArtModels(Models):
     engines belong. A name that cannot be a folder's is a NameRefused everywhere.
     """
 
-    def __init__(
-        self, base: LoadedModel, options: ArtServeOptions, *, free_threads: Callable[[], int] | None = None
-    ) -> None:
+    def __init__(self, base: LoadedModel, options: ArtServeOptions) -> None:
         """Serve a base model that has no adapter yet."""
         super().__init__(base, options)
         self._options = options
@@ -54,7 +52,7 @@ class ArtModels(Models):
         self._base_names = {options.name: None}
         self._models: dict[ModelKey, PreparedModel] = {}
         self._by_name: dict[str, PreparedModel] = {}
-        self.worker = Worker(self._engine, self, free_threads=free_threads)
+        self.worker = Worker(self._engine, self)
 
     def register(self, model: ArtModel) -> None:
         """Let the base model answer to the name that the client has for it; may be repeated."""

@@ -10,7 +10,7 @@ from nat.art.server.routes import control_router, inference_url
 from nat.art.server.served_answers import ServedAnswers
 from nat.art.server.serverless import serverless_router
 from nat.art.server.submissions import Submissions
-from nat.backend.models import free_threads, load_base
+from nat.backend.models import load_base
 from nat.backend.protocol import Endpoint, Opened
 from nat.wire.hosts import is_everywhere
 
@@ -18,7 +18,7 @@ from nat.wire.hosts import is_everywhere
 @contextmanager
 def open_art(options: ArtServeOptions, endpoint: Endpoint) -> Iterator[Opened]:
     """Load the base model; clients' adapters are made or restored on request."""
-    models = ArtModels(load_base(options), options, free_threads=free_threads(options))
+    models = ArtModels(load_base(options), options)
     try:
         served = ServedAnswers()
         submissions = Submissions(models, served)

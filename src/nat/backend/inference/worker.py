@@ -87,15 +87,11 @@ class Worker:
 
     scores_prompts = True
 
-    def __init__(
-        self, engine: Engine, pool: EnginePool | None = None, *, free_threads: Callable[[], int] | None = None
-    ) -> None:
-        """`free_threads` gives the number of threads to compute with, for now; by default it is torch's, always."""
+    def __init__(self, engine: Engine, pool: EnginePool | None = None) -> None:
         self.engine = engine
         """The engine of the weights with which the backend started."""
         self.pool = EnginePool(engine) if pool is None else pool
-        all_threads = torch.get_num_threads()
-        self._free_threads = free_threads or (lambda: all_threads)
+        self._threads = torch.get_num_threads()
         self._small = engine.loaded.num_parameters < _SMALL_MODEL
         self._wakeup = threading.Condition()
         self._commands: deque[Callable[[], None]] = deque()
@@ -154,10 +150,6 @@ class Worker:
         task = _Task(function)
         self._post(self._exclusive, task)
         return task.future
-
-    def share_cores(self) -> None:
-        """Compute from here on with as many threads as find a free core; for an update, between its steps."""
-        torch.set_num_threads(self._free_threads())
 
     def updating(self) -> AbstractContextManager[None]:
         """Nothing to undo: sampler and learner share the weights, and a failed update restores them."""
@@ -221,14 +213,14 @@ class Worker:
         while self._commands:
             self._commands.popleft()()
         busy = self._busy(draining=draining)
-        torch.set_num_threads(1 if self._small else self._free_threads())
+        torch.set_num_threads(1 if self._small else self._threads)
         for engine in busy:
             self._steps(engine, 1 if len(busy) == 1 else _STEPS_PER_TURN)
         return bool(busy)
 
     def _update(self, task: _Task[Any]) -> None:
         self._withdraw()
-        self.share_cores()
+        torch.set_num_threads(self._threads)
         task.run()
         waiting, self._withdrawn = self._withdrawn, None
         for request in waiting or ():

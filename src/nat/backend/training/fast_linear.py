@@ -1,4 +1,4 @@
-"""Linear layers of the learner, on a CPU, with the products that are faster on this machine.
+"""Linear layers of the learner, on a CPU, with the products that products.py names for this processor.
 
 The learner's weights change with each step, so nothing is reordered in advance; the operator of torch has no gradient.
 """
@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nat.backend.packed_linear import is_plain_linear
-from nat.backend.products import onednn_is_faster, onednn_product
+from nat.backend.products import onednn_for_many, onednn_product
 from nat.sizing.rules import SMALLEST_PACKED
 
 
 def use_fastest_products(model: nn.Module) -> None:
-    """Have the linear layers of a model compute with the products that are faster on this machine."""
+    """Have the linear layers of a model compute with oneDNN, if that is the rule for this processor."""
     layers = [
         module
         for module in model.modules()
@@ -25,7 +25,7 @@ def use_fastest_products(model: nn.Module) -> None:
         and module.weight.dtype == torch.float32
         and module.weight.numel() >= SMALLEST_PACKED
     ]
-    if layers and onednn_is_faster():
+    if layers and onednn_for_many():
         for layer in layers:
             vars(layer)["forward"] = partial(_forward, layer)
 

@@ -244,22 +244,13 @@ class TrainingJobs(JobTable):
             program = ProgramUpdate(request, request.program, resolved, self.loaded, self._output_dir)
             update = partial(update, program=program)
         with self._engine.updating():
-            metrics = update(
-                report=self._sharing(report), compared=self._engine.policy_version if request.stale else None
-            )
+            metrics = update(report=report, compared=self._engine.policy_version if request.stale else None)
             self._engine.serve(f"{self._engine.policy_version.rpartition('@')[0]}@{self.learner.step}")
         done = job.completed(metrics, self._engine.policy_version)
         done = done.model_copy(update={"training": resolved.report(), "steps": steps})
         self._ledger.add(TrainedJob(step=self.learner.step, digest=job.digest, state=done))
         self._saving.completed(done)
         return done
-
-    def _sharing(self, report: Report) -> Report:
-        def reported(percent: float) -> None:
-            report(percent)
-            self._engine.share_cores()
-
-        return reported
 
 
 def _num_tokens(job: TrainingJob) -> int:

@@ -128,9 +128,6 @@ class VllmEngine:
         """Run `function` on the model thread; requests always go on beside it, except during a hand-over."""
         return self._learner.submit(function)
 
-    def share_cores(self) -> None:
-        """VLLM has a process of its own, which waits for requests while the learner computes."""
-
     @contextmanager
     def updating(self) -> Iterator[None]:
         """Around an update; if it fails after the hand-over, vLLM gets the old weights back."""

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 
-from nat.backend.ended_thread import in_ended_thread
 from nat.backend.forecast import share_for_vllm
 from nat.backend.memory import total_bytes
 from nat.backend.model import LoadedModel
@@ -73,7 +72,7 @@ def vllm_engine(options: ServeOptions, loaded: LoadedModel, *, version: str) -> 
             if trained and options.vllm_url is None and must_untie(loaded):
                 path = first / "start"
                 path.mkdir()
-                in_ended_thread(partial(write_weights, loaded, path))
+                write_weights(loaded, path)
                 loaded.tokenizer.hf.save_pretrained(path)
             servers = _servers(options, loaded, path, private)
             yield VllmEngine(loaded, servers, hand_over, version=version, sleeps=sleeps)

@@ -60,9 +60,6 @@ class RemoteEngine:
         """Run `function` on the thread that trains; requests always go on beside it."""
         return self._model.submit(function)
 
-    def share_cores(self) -> None:
-        """This process computes next to nothing."""
-
     @contextmanager
     def updating(self) -> Iterator[None]:
         """Around an update; until `serve`, requests get the weights before it."""

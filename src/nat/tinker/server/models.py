@@ -8,7 +8,7 @@ long as the process, so a client goes on from a saved state.
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from math import inf
 from pathlib import Path
@@ -90,9 +90,7 @@ class TinkerModels(Models):
     Futures are of work on the model thread, first come, first served.
     """
 
-    def __init__(
-        self, base: LoadedModel, options: TinkerServeOptions, *, free_threads: Callable[[], int] | None = None
-    ) -> None:
+    def __init__(self, base: LoadedModel, options: TinkerServeOptions) -> None:
         """Serve a base model that has no adapter yet."""
         super().__init__(base, options)
         self._options = options
@@ -102,7 +100,7 @@ class TinkerModels(Models):
         self.heard: dict[str, float] = {}
         """When each session was heard last; one of a server before a restart goes on."""
         self._models: dict[str, TrainedModel] = {}
-        self.worker = Worker(self._engine, self, free_threads=free_threads)
+        self.worker = Worker(self._engine, self)
 
     def check_base(self, name: str) -> None:
         """Raise ModelNotServed for the name of another base model; the owner's part of a name may be left out."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nat.backend.models import free_threads, load_base
+from nat.backend.models import load_base
 from nat.backend.protocol import Endpoint, Opened
 from nat.files import remove_unfinished
 from nat.tinker.options import TinkerServeOptions
@@ -16,7 +16,7 @@ def open_tinker(options: TinkerServeOptions, endpoint: Endpoint) -> Iterator[Ope
     """Load the base model; clients' adapters are made or loaded on request."""
     for folder in options.output_dir.glob("*/*/*weights"):
         remove_unfinished(folder)
-    models = TinkerModels(load_base(options), options, free_threads=free_threads(options))
+    models = TinkerModels(load_base(options), options)
     url = f"http://{options.host}:{endpoint.ports['port']}"
     greeting = (
         f"Serving {models.name} for Tinker's clients; saved weights are in {options.output_dir}.\n"

@@ -2,7 +2,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fakes.fake_device import FakeDevice
 from nat.backend.inference.batch import StepBatch
 from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.scheduler import Chunk
@@ -68,23 +67,6 @@ def steps_of(device, window, dtype=torch.float32):
     return found
 
 
-@pytest.mark.parametrize("window", [None, 30])
-def test_a_gpu_sees_few_lengths_and_no_mask_beside_groups(attention, window):
-    """Its attention may plan for each length of the keys, and has no fast kernel for groups of heads with a mask.
-
-    What is padded is hidden: the outputs are those of the CPU, where the lengths stay as they are.
-    """
-    expected = steps_of("cpu", window)
-    assert {shape[2] for shape, _ in attention} >= {99, 100, 101, 102, 103}
-    attention.clear()
-    with FakeDevice("cuda"):
-        found = steps_of("cuda", window)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
-    assert {shape[2] for shape, _ in attention} <= {64, 128}
-    assert not any(masked_groups for _, masked_groups in attention)
-
-
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 @pytest.mark.parametrize("window", [None, 30])
@@ -92,13 +74,3 @@ def test_a_real_gpu_gives_what_the_cpu_gives(window):
     """In float32, with what its kernels round."""
     for one, other in zip(steps_of("cuda", window), steps_of("cpu", window), strict=True):
         torch.testing.assert_close(one, other, atol=1e-2, rtol=1e-2)
-
-
-def test_one_chat_sees_few_lengths_too(attention):
-    """Its padding needs a mask, which a single sequence has not on the CPU."""
-    with FakeDevice("cuda"):
-        cache = SlotCache()
-        heads = [torch.randn(n, 1, 16).to("cuda") for n in (4, 2, 2)]
-        for at in range(100):
-            StepBatch(cache, [Chunk(0, at, [1])], [], torch.device("cuda")).attend(0, *heads, scale=None, window=None)
-    assert {shape[2] for shape, _ in attention} == {64, 128}

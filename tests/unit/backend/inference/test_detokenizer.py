@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,12 +56,3 @@ def test_text_that_may_become_a_stop_string_is_held_back():
         stream.push(TOKENIZER.encode(character)[0])
         shown.append(stream.take())
     assert shown == ["x", "", "", "", "END!"]
-
-
-@pytest.mark.parametrize("count", [100])
-def test_the_window_stays_short(count):
-    """A long completion costs the same time per token as a short one."""
-    stream = Detokenizer(TOKENIZER)
-    for token_id in TOKENIZER.encode("é the end " * count):
-        stream.push(token_id)
-    assert len(stream._window_ids) < 32

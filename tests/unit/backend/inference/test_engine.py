@@ -8,7 +8,7 @@ from fakes.tiny_model import CONFIGS
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.inference.detokenizer import Detokenizer
 from nat.backend.inference.engine import Engine, EngineLimits
-from nat.backend.inference.sequence import EngineLoad, Request, SamplingParams, Sequence
+from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.model_loader import load_model
 
 
@@ -76,19 +76,6 @@ def threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_threads_that_share_a_node_do_not_change_the_log_probabilities(tiny_dir, kind, threads):
-    """Two or three threads that read a node in parts, of the same size or not, compute what one thread does."""
-    loaded = load_model(tiny_dir(kind))
-    found = []
-    for number in (1, 2, 3):
-        threads(number)
-        requests = [one(p, max_tokens=4, temperature=0.0, ignore_eos=True) for p in prompts(300, 301, 410)]
-        found.append([s.logprobs for s in run(engine(loaded, short_tokens=8, max_step_tokens=200), *requests)])
-    for others in found[1:]:
-        torch.testing.assert_close(torch.tensor(others), torch.tensor(found[0]), atol=1e-5, rtol=0)
-
-
 def test_the_seed_alone_decides_the_text(loaded):
     """A seed gives the same text alone, beside other requests, and with a chunked prompt."""
     prompt = prompts(17)[0]
@@ -121,22 +108,6 @@ def test_a_sequence_ends_at_a_stop_string(loaded):
     sequence = run(engine(loaded), request)[0]
     assert sequence.finish_reason == "stop"
     assert sequence.text.text == text[: text.find(stop)]
-
-
-def test_a_stream_has_every_token_once(loaded):
-    """The deltas add up to the sequence; the last one has the reason."""
-    params = SamplingParams(max_tokens=12, seed=1, top_logprobs=2)
-    request = Request(
-        [Sequence(i, [7, 8], params, Detokenizer(loaded.tokenizer)) for i in range(2)], Recorder(), stream=True
-    )
-    run(engine(loaded), request)
-    for sequence in request.sequences:
-        deltas = [d for d in request.listener.deltas if d.index == sequence.index]
-        assert [t for d in deltas for t in d.token_ids] == sequence.token_ids
-        assert [v for d in deltas for v in d.logprobs] == sequence.logprobs
-        assert [v for d in deltas for v in d.top_logprobs] == sequence.top_logprobs
-        assert "".join(d.text for d in deltas) == loaded.tokenizer.decode(sequence.token_ids)
-        assert [d.finish_reason for d in deltas] == [None] * (len(deltas) - 1) + [sequence.finish_reason]
 
 
 def test_cancelling_frees_the_slot_and_disturbs_no_other(loaded):
@@ -207,46 +178,6 @@ def test_kept_prefixes_do_not_change_the_tokens(loaded, limits):
     assert [[s.token_ids for s in turn] for turn in conversations(loaded, **limits)] == expected
 
 
-def steps(engine, *requests):
-    """Their sequences that decode, after each step."""
-    for request in requests:
-        engine.add(request)
-    while engine.has_work:
-        engine.step()
-        running = [s for r in engine.requests for s in r.sequences if s.num_cached and s.finish_reason is None]
-        yield [s for s in running if s.prefilled]
-
-
-def test_sequences_read_one_copy_of_a_long_prompt(loaded):
-    """Eight generations of a prompt need its keys and values once; a slot holds only what each has sampled.
-
-    Of a long answer, it gives the tokens to the prefix cache from time to time.
-    """
-    subject, prompt = engine(loaded, short_tokens=8), prompts(60)[0]
-    request = Request([Sequence(i, prompt, SamplingParams(99, seed=i, ignore_eos=True)) for i in range(8)], Recorder())
-    assert max(s.num_in_slot for running in steps(subject, request) for s in running) == 64
-    assert sum(nodes(request.sequences)) == 60 + 8 * 98
-
-
-def test_what_no_other_sequence_uses_is_in_slots(loaded):
-    """Decoding reads prompts of their own from the slots; of two with a common beginning, only the rest is there."""
-    subject, texts = engine(loaded, short_tokens=8), prompts(30, 25, 20)
-    apart = [one(text, max_tokens=6, ignore_eos=True) for text in texts[1:]]
-    pair = [one(texts[0] + [i] * 9, max_tokens=6, ignore_eos=True) for i in (1, 2)]
-    found = [[(s.num_cached, s.num_in_slot) for s in running] for running in steps(subject, *apart, *pair)]
-    assert found[4] == [(29, 29), (24, 24), (43, 13), (43, 13)]
-
-
-def test_a_long_chat_leaves_the_slots_to_many_short_ones(loaded):
-    """Slots are as long as the longest, so a prompt that is twice as long as most is read elsewhere."""
-    subject, long = engine(loaded, short_tokens=8), one(prompts(30)[0], max_tokens=20, ignore_eos=True)
-    alone = [running[0].num_in_slot for running, _ in zip(steps(subject, long), range(5), strict=False)]
-    assert alone == [0, 31, 32, 33, 34]
-    short = [one(text, max_tokens=6, ignore_eos=True) for text in prompts(*[5] * 12)]
-    beside = next(iter(steps(subject, *short)))
-    assert [s.num_in_slot for s in beside] == [6, *[5] * 12]
-
-
 @pytest.mark.parametrize("kind", CONFIGS)
 @pytest.mark.parametrize("seed", range(6))
 def test_log_probabilities_do_not_depend_on_what_shares_or_waits(tiny_dir, kind, seed):
@@ -315,30 +246,6 @@ def test_memory_for_keys_and_values_is_bounded(loaded, short_tokens, caplog):
     assert "enough for 220 tokens" in caplog.messages[0]
 
 
-def test_the_load_counts_shared_keys_and_values_once(loaded):
-    """The load of an engine is its running and waiting sequences, and the share of memory that the running ones use."""
-    subject = engine(loaded, kv_cache_bytes=400 * loaded.token_bytes, max_num_seqs=2, short_tokens=20)
-    for seed in range(3):
-        subject.add(one(prompts(60)[0], max_tokens=30, seed=seed, ignore_eos=True))
-    assert subject.load() == EngineLoad(0, 3, 0.0)
-    for _ in range(5):
-        subject.step()
-    load = subject.load()
-    assert (load.running, load.waiting) == (2, 1)
-    assert 60 / 400 < load.cache_share < 2 * 60 / 400
-    while subject.has_work:
-        subject.step()
-    assert subject.load() == EngineLoad(0, 0, 0.0)
-
-
-def test_a_chat_alone_may_use_more_than_the_bound(loaded):
-    """Without memory for two, chats are answered one after the other, whatever their length."""
-    requests = [one(prompt, max_tokens=20, seed=i) for i, prompt in enumerate(prompts(60, 5, 60))]
-    expected = [s.token_ids for s in run(engine(loaded), *requests)]
-    again = [one(prompt, max_tokens=20, seed=i) for i, prompt in enumerate(prompts(60, 5, 60))]
-    assert [s.token_ids for s in run(engine(loaded, kv_cache_bytes=0), *again)] == expected
-
-
 def test_an_interrupted_chat_ends_before_an_update(loaded):
     """Its request has begun, so it gets the weights it began with, although others wait for the update."""
     subject = engine(loaded, kv_cache_bytes=100 * loaded.token_bytes)
@@ -362,16 +269,3 @@ def test_new_weights_clear_the_cache(loaded):
     run(subject, one(prompt, max_tokens=2))
     subject.forget()
     assert run(subject, one(prompt, max_tokens=2))[0].num_reused == 0
-
-
-def test_waiting_choices_are_sampled_before_an_update(loaded):
-    """Choices that wait for the prompt of another choice are sampled before an update, although nothing runs."""
-    subject, prompt = engine(loaded), prompts(60)[0]
-    request = Request([Sequence(i, prompt, SamplingParams(max_tokens=1, seed=i)) for i in range(3)], Recorder())
-    subject.add(request)
-    subject.step()
-    subject.draining = True
-    assert subject.has_work
-    while subject.has_work:
-        subject.step()
-    assert request.finished

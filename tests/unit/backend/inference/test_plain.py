@@ -1,6 +1,5 @@
 """Sampling on the plain path: each sequence alone, with a cache of transformers' own or none."""
 
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -130,52 +129,3 @@ def test_a_step_computes_only_what_the_cache_lacks(hybrids):
     assert computed("chunks", *chunks) == [(3, False), (2, True), (1, True), (6, False)]
     assert computed("tokens", *chunks) == [(3, False), (5, False), (1, True), (6, False)]
     assert computed("nothing", *chunks) == [(3, False), (5, False), (6, False), (6, False)]
-
-
-def test_slots_move_and_are_freed(hybrids):
-    """A moved sequence goes on from its cache, a part of one does not; what is behind the last slot is dropped."""
-    model, slots = hybrids["qwen3_5_text"].model.model, PlainSlots("chunks")
-    states = slots.compute(model, Chunk(3, 0, [5, 6, 7]), torch.device("cpu"))
-    slots.move(3, 1, 3)
-    slots.move(1, 2, 2)
-    assert [token_ids for token_ids, _ in slots._held.values()] == [[5, 6, 7], [5, 6, 7], [5, 6]]
-    again = slots.compute(model, Chunk(2, 2, [7]), torch.device("cpu"))
-    torch.testing.assert_close(again, states[2:], atol=1e-5, rtol=0)
-    slots.reserve(2, 10)
-    assert list(slots._held) == [1]
-
-
-def test_a_cache_counts_as_bytes_of_its_tokens(hybrids, tiny_dir):
-    """A Llama's are keys and values; a hybrid's are those of its attention, and its state is apart; none is one."""
-    packed = load_model(tiny_dir("llama"))
-    plain = load_checked_model(tiny_dir("llama"), device="cpu", plain_because="of this test")
-    assert packed.token_bytes == plain.token_bytes
-    assert (hybrids["recurrent_gemma"].token_bytes, hybrids["recurrent_gemma"].plain.state_bytes) == (1, 0)
-    loaded = hybrids["qwen3_5_text"]
-    assert loaded.token_bytes == 2 * 2 * 8 * loaded.dtype.itemsize
-    assert 2 * 8 * 8 * loaded.dtype.itemsize < loaded.plain.state_bytes < 6000
-    assert replace(loaded, plain=None, heads=packed.heads).token_bytes == packed.token_bytes
-
-
-def test_the_states_of_short_chats_count(hybrids):
-    """As many chats run at a time as there is room for states, however short they are."""
-    loaded = hybrids["qwen3_5_text"]
-    room = 3 * (loaded.plain.state_bytes + 8 * loaded.token_bytes) + 40 * loaded.token_bytes
-    subject = engine(loaded, max_num_seqs=8, kv_cache_bytes=room)
-    for prompt in prompts(40, *[2] * 6):
-        subject.add(one(prompt, max_tokens=4, ignore_eos=True))
-    subject.step()
-    assert len(subject._scheduler.running) == 3
-
-
-def test_what_has_ended_or_was_cancelled_keeps_no_memory(hybrids):
-    """A backend may be idle for hours, and its learner may need the memory."""
-    subject = engine(hybrids["qwen3_5_text"])
-    run(subject, *(one(prompt, max_tokens=3) for prompt in prompts(5, 9)))
-    assert not subject._cache._held
-    request = one(prompts(30)[0], max_tokens=9, ignore_eos=True)
-    subject.add(request)
-    subject.step()
-    assert len(subject._cache._held) == 1
-    subject.cancel(request)
-    assert not subject._cache._held

@@ -8,7 +8,6 @@ from fakes.tiny_model import CONFIGS
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.prompt_scores import scores
-from nat.backend.inference.scheduler import Scheduler
 from nat.backend.model_loader import load_model
 
 
@@ -64,28 +63,6 @@ def test_ranks_count_the_likelier_tokens():
     assert (own.token_id, own.rank, [each.token_id for each in others]) == (1, 1, [3])
 
 
-def test_a_cached_prompt_is_computed_again(loaded):
-    """The cache has no scores, so a prompt that was sampled from before is scored in full, and may be twice at once."""
-    prompt = prompts(60)[0]
-    here = engine(loaded)
-    run(here, one(prompt, max_tokens=1))
-    for sequence in run(here, *(one(prompt, max_tokens=1, prompt_logprobs=0) for _ in range(2))):
-        assert_exact(loaded, sequence)
-        assert sequence.num_reused == 0
-
-
-def test_a_long_prompt_does_not_hold_up_others(loaded):
-    """While it is scored in small parts, a request that samples gets a token in each step."""
-    here = engine(loaded, scored=4)
-    sampling = one([1, 2, 3], max_tokens=30, ignore_eos=True)
-    here.add(sampling)
-    here.step()
-    here.add(one(prompts(80)[0], max_tokens=1, prompt_logprobs=0))
-    for step in range(2, 20):
-        here.step()
-        assert len(sampling.sequences[0].token_ids) == step
-
-
 def test_an_interrupted_prompt_is_scored_in_full(loaded):
     """A prompt that gave up its memory while it was scored continues where it was, each token once."""
     here = engine(loaded, scored=6)
@@ -100,14 +77,3 @@ def test_an_interrupted_prompt_is_scored_in_full(loaded):
     while here.has_work:
         here.step()
     assert_exact(loaded, sequence)
-
-
-def test_a_step_scores_a_bounded_number_of_tokens():
-    """Logits take memory, so a step ends where the room for scored tokens does; later prompts wait their turn."""
-    scheduler = Scheduler(max_num_seqs=8, max_step_tokens=100, max_scored_tokens=10)
-    for size in (4, 8, 20):
-        scheduler.add(one(list(range(size)), max_tokens=1, prompt_logprobs=0))
-    scheduler.add(one([1, 2, 3], max_tokens=1))
-    scheduler.admit("m@0", draining=False)
-    plan = scheduler.plan()
-    assert [(chunk.slot, len(chunk.token_ids)) for chunk in plan.prefill] == [(0, 4), (1, 6)]

@@ -1,10 +1,8 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from nat.backend.inference.sampler import derive_seed, sample, uniforms
+from nat.backend.inference.sampler import sample, uniforms
 from nat.backend.inference.sequence import SamplingParams, Sequence
 
 LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, -torch.inf])
@@ -35,26 +33,6 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it():
     assert (seen[2:] == 0).all()
     assert seen[0] / seen[1] == pytest.approx(np.e, rel=0.05)
     assert frequencies(50, top_p=1e-6).tolist() == [50, 0, 0, 0, 0]
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_blocks_of_the_vocabulary_draw_what_the_whole_one_would(temperature):
-    """Over three blocks, the last incomplete, each token is the one at which the sum in float64 passes the number."""
-    count, vocabulary = 200, 1300
-    logits = 3 * torch.randn(count, vocabulary, generator=torch.Generator().manual_seed(0))
-    asked = sequences(count, temperature=temperature)
-    seeds = np.array([s.params.seed for s in asked], dtype=np.uint64)
-    numbers = torch.from_numpy(uniforms(seeds, np.zeros(count, dtype=np.uint64)))
-    cumulative = (logits.double() / temperature).softmax(-1).cumsum(-1)
-    expected = torch.searchsorted(cumulative, numbers.unsqueeze(-1), right=True).flatten().tolist()
-    assert sample(logits, asked).token_ids == expected
-
-
-def test_top_p_keeps_of_equally_likely_tokens_those_with_the_lowest_ids():
-    """1300 equally likely tokens and .5: the first 650 are kept, in all blocks."""
-    seen = sample(torch.zeros(4000, 1300), sequences(4000, top_p=0.5)).token_ids
-    assert max(seen) == 649
-    assert len(set(seen)) > 600
 
 
 def test_temperature_zero_takes_the_most_likely_token():
@@ -102,19 +80,3 @@ def test_numbers_are_uniform_over_seeds_and_over_positions():
     for numbers in (uniforms(ramp, zeros), uniforms(zeros, ramp)):
         distance = np.abs(np.sort(numbers) - (np.arange(count) + 0.5) / count).max()
         assert distance < 1.63 / count**0.5
-
-
-@given(st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 10**6)), min_size=1))
-def test_a_number_depends_on_its_own_pair_only(pairs):
-    """A number depends on its seed and position, not on the batch; all numbers lie in [0, 1)."""
-    seeds, positions = (np.array(column, dtype=np.uint64) for column in zip(*pairs, strict=True))
-    together = uniforms(seeds, positions)
-    alone = [uniforms(seeds[i : i + 1], positions[i : i + 1])[0] for i in range(len(pairs))]
-    assert together.tolist() == alone
-    assert (together >= 0).all()
-    assert (together < 1).all()
-
-
-def test_choices_of_a_request_have_different_seeds():
-    """`n` choices with one seed differ, and any Python integer is a valid seed."""
-    assert len({derive_seed(seed, i) for seed in (0, 1, -1, 2**70 + 5) for i in range(4)}) == 16

@@ -47,20 +47,6 @@ def test_slots_and_chunks_keep_their_invariants(prompts, slots, room, data):
     assert finished == len(prompts)
 
 
-def test_sequences_that_report_too_many_alternatives_wait():
-    """Twenty of them for each of 300,000 tokens fit once beside a request without them, whose turn comes later."""
-    scheduler = Scheduler(max_num_seqs=8, max_step_tokens=100)
-    reporting = SamplingParams(max_tokens=300_000, top_logprobs=20)
-    asked = [Request([Sequence(0, [1], reporting)], Recorder()) for _ in range(2)]
-    for each in (*asked, request(3)):
-        scheduler.add(each)
-    scheduler.admit("m@0", draining=False)
-    assert scheduler.running == asked[0].sequences
-    scheduler.remove({id(asked[0].sequences[0])})
-    scheduler.admit("m@0", draining=False)
-    assert len(scheduler.running) == 2
-
-
 def test_while_draining_only_started_requests_continue():
     """A second choice of a started request still runs; the next request waits."""
     scheduler = Scheduler(max_num_seqs=1, max_step_tokens=100)

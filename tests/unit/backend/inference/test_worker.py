@@ -95,19 +95,6 @@ def test_an_update_waits_for_started_requests_and_holds_others(worker):
     assert during.finished
 
 
-def test_updates_run_one_after_another_and_may_fail(worker):
-    """The caller gets an update's exception; the next update and the next request run."""
-    failed = worker.run_exclusive(lambda: 1 // 0)
-    second = worker.run_exclusive(lambda: threading.current_thread().name)
-    with pytest.raises(ZeroDivisionError):
-        failed.result(DEADLINE)
-    assert second.result(DEADLINE) == "model"
-    request = ask()
-    worker.submit(request)
-    assert request.listener.done.wait(DEADLINE)
-    assert request.finished
-
-
 def test_consecutive_updates_starve_no_request(worker):
     """A request that one update delays runs before the next update, however many are queued."""
     inside, gate = threading.Event(), threading.Event()
@@ -123,29 +110,15 @@ def test_consecutive_updates_starve_no_request(worker):
 def test_a_small_model_is_sampled_on_one_thread_and_trained_on_all(loaded, monkeypatch):
     """For steps of less than a millisecond, a second thread costs more than it saves."""
     counts = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(torch, "set_num_threads", counts.append)
-    worker = Worker(Engine(loaded, policy_version="m@0"), free_threads=lambda: 2)
+    worker = Worker(Engine(loaded, policy_version="m@0"))
     during = worker.run_exclusive(lambda: counts[-1]).result(DEADLINE)
     request = ask()
     worker.submit(request)
     assert request.listener.done.wait(DEADLINE)
     worker.close()
     assert (during, counts[-1]) == (2, 1)
-
-
-def test_the_number_of_threads_follows_the_free_cores(loaded, monkeypatch):
-    """Each step of the sampler, and each of an update, computes with as many threads as are free then."""
-    counts, free = [], iter(range(2, 1000))
-    monkeypatch.setattr(torch, "set_num_threads", counts.append)
-    monkeypatch.setattr("nat.backend.inference.worker._SMALL_MODEL", 0)
-    worker = Worker(Engine(loaded, policy_version="m@0"), free_threads=lambda: next(free))
-    request = ask(max_tokens=3)
-    worker.submit(request)
-    assert request.listener.done.wait(DEADLINE)
-    worker.run_exclusive(worker.share_cores).result(DEADLINE)
-    worker.close()
-    assert counts == list(range(2, 2 + len(counts)))
-    assert len(counts) > 3
 
 
 def test_a_cancelled_update_never_runs(worker):
@@ -185,12 +158,6 @@ def test_a_failing_step_fails_its_requests_and_not_the_server(worker, monkeypatc
     assert fine.finished
 
 
-def test_requests_that_do_not_fit_are_refused_at_once(worker):
-    """The caller's thread gets the error; the model thread does not see the request."""
-    with pytest.raises(ValueError, match="600 new ones"):
-        worker.submit(ask(max_tokens=600))
-
-
 def test_closing_answers_everyone(loaded):
     """Closing fails unfinished requests with a message, cancels waiting updates and refuses new ones."""
     worker = Worker(Engine(loaded, policy_version="m@0"))
@@ -216,20 +183,6 @@ def test_closing_answers_everyone(loaded):
     assert isinstance(request.listener.error, BackendError)
     with pytest.raises(BackendError, match="shutting down"):
         worker.submit(ask())
-
-
-def test_engines_take_turns(two, pool):
-    """Requests for several weights advance together, each with its engine's tokens."""
-    requests = [ask(count=3, max_tokens=40, model=name) for name in ("", "other", "moving", "other")]
-    gate = threading.Event()
-    two.run_exclusive(lambda: gate.wait(DEADLINE))
-    for request in requests:
-        two.submit(request)
-    gate.set()
-    for request in requests:
-        assert request.listener.done.wait(DEADLINE)
-    assert [request.policy_version for request in requests] == ["one", "other", "one", "other"]
-    assert all(request.finished for request in requests)
 
 
 def test_waiting_requests_follow_a_name_that_changes_its_weights(two, pool):
@@ -272,41 +225,3 @@ def test_a_request_is_cancelled_wherever_it_is(two):
     two.cancel(request)
     two.run_exclusive(lambda: None).result(DEADLINE)
     assert not request.listener.done.is_set()
-
-
-def test_work_between_steps_does_not_wait_for_requests(worker):
-    """Work runs between two steps of a request; its result or error reaches the caller."""
-    request = ask(max_tokens=400)
-    worker.submit(request)
-    assert request.listener.started.wait(DEADLINE)
-    assert worker.run_between(lambda: (threading.current_thread().name, request.finished)).result(DEADLINE) == (
-        "model",
-        False,
-    )
-    with pytest.raises(ZeroDivisionError):
-        worker.run_between(lambda: 1 // 0).result(DEADLINE)
-    worker.cancel(request)
-
-
-def test_one_set_of_weights_answers_to_its_plain_name_and_its_step(worker):
-    """A pool of one model always serves the current weights; `engine` does not fail for an earlier step."""
-    pool = worker.pool
-    assert pool.names() == ["m", "m@0"]
-    assert [pool.knows(name) for name in ("m", "m@0", "m@1", "", "other")] == [True, True, False, False, False]
-    assert pool.engine("m@7") is worker.engine
-    assert worker.loaded is worker.engine.loaded
-
-
-def test_an_update_clears_cached_prefixes(worker):
-    """Keys and values of old weights are dropped, although the tokens are the same."""
-
-    def reused():
-        params = SamplingParams(max_tokens=2, ignore_eos=True)
-        request = Request([Sequence(0, list(range(60)), params)], Waiter())
-        worker.submit(request)
-        assert request.listener.done.wait(DEADLINE)
-        return request.sequences[0].num_reused
-
-    assert [reused(), reused()] == [0, 59]
-    worker.run_exclusive(lambda: None).result(DEADLINE)
-    assert reused() == 0

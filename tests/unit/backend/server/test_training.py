@@ -11,7 +11,6 @@ from nat.wire.serving import ServeOptions
 
 TURNS = [{"role": "user", "content": "4"}, {"role": "assistant", "content": "5"}]
 SHORT = {"messages": TURNS, "answers": [1]}
-LONG = {"messages": TURNS * 3, "answers": [5]}
 
 
 @pytest.fixture

@@ -136,26 +136,6 @@ def test_dpo_compares_rollouts_from_where_they_part(models, completion, loss_typ
     assert metrics["trained_rows"] == len(CHOSEN) + len(REJECTED)
 
 
-def test_dpo_compares_pairs_over_three_rollouts(models):
-    """Three rollouts of one group make three pairs, each compared where its two part."""
-    pairs = [
-        PAIRS["rest"],
-        ([(CHOSEN[1], [0, 1]), *whole(CHOSEN[2:])], [(THIRD[1], [0])]),
-        ([(REJECTED[1], [0, 1]), *whole(REJECTED[2:])], [(THIRD[1], [0])]),
-    ]
-    margins = [
-        sum(
-            sign * (summed(models.policy, *side) - summed(models.reference, *side).detach())
-            for sign, side in zip((1, -1), pair, strict=True)
-        )
-        for pair in pairs
-    ]
-    loss = -torch.stack([logsigmoid(BETA * margin) for margin in margins]).mean()
-    groups = [group("a", [(THIRD, 0.0), (CHOSEN, 1.0), (REJECTED, 0.5)])]
-    metrics = check(models, loss, groups, algorithm="dpo", beta=BETA, options={"sft_loss_weight": 0.0})
-    assert metrics["pairs"] == 3
-
-
 def test_dpo_compares_no_row_that_both_rollouts_have(models):
     """Two calls with one prompt, as a retry makes them: the answer that both gave is not compared with the other."""
     twice: tuple[Parts, ...] = (SHARED, ([1, 2, 3], (60, 61)))
@@ -207,27 +187,6 @@ def test_kto_compares_whole_rollouts(models):
     assert metrics["mismatched_kl"] == pytest.approx(kl, abs=1e-5)
 
 
-def test_one_group_takes_mismatched_answers_of_its_own(models):
-    """Without another group, the answers are those of the rollout before."""
-    groups = [group("a", [(CHOSEN, 1.0), (REJECTED, 0.0), (THIRD, 0.1)])]
-    kl = mismatched_kl(models, [(CHOSEN, THIRD), (REJECTED, CHOSEN), (THIRD, REJECTED)])
-    loss = kto_loss(models, [CHOSEN], [REJECTED, THIRD], max(0.0, kl))
-    metrics = check(models, loss, groups, algorithm="kto", beta=BETA, options={"undesirable_weight": 1.0})
-    assert metrics["mismatched_kl"] == pytest.approx(kl, abs=1e-5)
-
-
-def test_kto_judges_a_rollout_by_all_of_its_answers(models):
-    """With a return for each answer, the mean of a rollout's returns decides, not that of its first answer."""
-    rollouts = [
-        TrainingRollout(reward=0.0, rows=[training_row(row, own) for row, own in zip(rows, returns, strict=True)])
-        for rows, returns in ((OTHER, [[0.0], [5.0]]), (ANOTHER, [[1.0, 1.0]]))
-    ]
-    groups = [TrainingGroup(id="a", rollouts=rollouts)]
-    kl = mismatched_kl(models, [(OTHER, ANOTHER), (ANOTHER, OTHER)])
-    loss = kto_loss(models, [OTHER], [ANOTHER], max(0.0, kl))
-    check(models, loss, groups, algorithm="kto", beta=BETA)
-
-
 def test_kto_takes_the_rollouts_of_a_step(models):
     """Where `tokens_per_step` puts the rollouts of one group into different steps, each step compares its own."""
     groups = [group("a", [(OTHER, 1.0), (ANOTHER, 0.0)])]
@@ -247,13 +206,3 @@ def test_imitation_takes_every_row_of_a_rollout(models, algorithm, imitated):
     loss = -summed(models.policy, *answers) / count(answers)
     groups = [group("a", [(CHOSEN, 1.0), (REJECTED, 0.0)]), group("b", [(OTHER, 1.0), (ANOTHER, 0.0)])]
     check(models, loss, groups, algorithm=algorithm)
-
-
-def test_mismatched_answers_fit_into_the_context(models):
-    """A long prompt before the long answer of another loses its beginning, instead of running out of the context."""
-    longest = models.learner._policy.max_seq_length
-    asked: tuple[Parts, ...] = (([1] * (longest - 1), (3,)),)
-    told: tuple[Parts, ...] = (([4, 5], tuple([6, 7] * ((longest - 2) // 2))),)
-    kl = mismatched_kl(models, [((([4, 5], (3,)),), asked), ((([1, 1], (3,)),), told)])
-    _, metrics = trained(models.learner, [group("a", [(asked, 1.0), (told, 0.0)])], algorithm="kto")
-    assert metrics["mismatched_kl"] == pytest.approx(kl, rel=1e-3)

@@ -6,10 +6,6 @@ import torch
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.model_loader import load_model
-from nat.backend.training.batch import make_batch
-from nat.backend.training.logprobs import token_scores
-from nat.backend.training.micro_batch import make_micro_batch
-from nat.backend.training.mismatch import served_logprobs
 from nat.errors import UpdateRejected
 from nat.wire.training import TrainingConfig, TrainingGroup
 
@@ -96,32 +92,6 @@ def test_the_gradient_is_that_of_a_plain_implementation(make_learner, loaded64, 
     assert max(float(g.abs().max()) for g in got.values()) > 1e-2
 
 
-def test_scores_and_entropy_use_the_temperature(loaded64):
-    """Rows that share a prompt may sample their first tokens at different temperatures."""
-    groups = random_groups(loaded64, groups=2, prompt=9, temperatures=MIXED)
-    batch = make_batch(groups, resolve(TrainingConfig()))
-    micro = make_micro_batch(batch.rows, {}, loaded64.device)
-    assert micro.keep_K.unique().numel() < micro.keep_K.numel()
-    with torch.no_grad():
-        scores = micro.scores(loaded64.model)
-        plain = [plain_logprobs(loaded64.model, row) for g in groups for r in g.rollouts for row in r.rows]
-    torch.testing.assert_close(scores.logprobs_K, torch.cat([p for p, _ in plain]), atol=1e-5, rtol=0)
-    torch.testing.assert_close(scores.entropy_K, torch.cat([e for _, e in plain]), atol=1e-5, rtol=0)
-    parts = micro.packed, micro.keep_K, micro.targets_K, micro.temperatures_K
-    chunked = token_scores(loaded64.model, *parts, max_logits=600)
-    torch.testing.assert_close(scores, chunked, atol=1e-12, rtol=0)
-
-
-def test_the_sampler_path_uses_the_same_temperatures(loaded):
-    """Prefill, continuation and decoding agree with the learner at every temperature."""
-    rows = make_batch(random_groups(loaded, temperatures=MIXED), resolve(TrainingConfig())).rows
-    micro = make_micro_batch(rows, {}, loaded.device)
-    with torch.no_grad():
-        scores = micro.scores(loaded.model).logprobs_K
-    served = served_logprobs(loaded, rows)
-    torch.testing.assert_close(scores, torch.cat([served[row.index] for row in rows]), atol=1e-4, rtol=0)
-
-
 @pytest.mark.parametrize("steps", [{}, {"num_iterations": 2, "steps_per_batch": 2, "kl_penalty_coef": 0.1}])
 def test_a_whole_update_at_mixed_temperatures_agrees_with_its_sampler(make_learner, loaded, steps):
     """The checks of sampler and learner pass at their usual levels before and after the update."""
@@ -148,10 +118,3 @@ def test_missing_temperatures_are_an_alarm(make_learner, loaded):
             without_temperatures(random_groups(loaded, temperatures=(0.5,))), resolve(TrainingConfig())
         )
     assert error.value.kind == "logprob_mismatch"
-
-
-def test_a_temperature_of_one_changes_no_bit(make_learner, loaded):
-    """A temperature of 1, given or not, gives the same gradients to the last bit."""
-    at_1 = random_groups(loaded, temperatures=(1.0,))
-    one, other = (caught(make_learner(loaded), loaded, groups) for groups in (without_temperatures(at_1), at_1))
-    assert all(torch.equal(one[name], other[name]) for name in one)
