@@ -1,6 +1,7 @@
 """What holds for the tests of all folders."""
 
 import os
+from collections.abc import Generator
 from tempfile import TemporaryDirectory
 
 import pytest
@@ -27,3 +28,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_unconfigure() -> None:
     """Leave nothing behind."""
     _state.cleanup()
+
+
+SLOW_SECONDS = 2.0
+"""Processor time of a test and its children from which on it belongs among those that are marked `slow`."""
+_busy: dict[str, float] = {}
+
+
+def _processor_seconds() -> float:
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note how much processor time this process and its children have taken."""
+    _busy[item.nodeid] = _processor_seconds()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, object, object]:
+    """Keep the test's processor time, whatever else the machine does; `--junitxml` has it, too."""
+    if call.when == "teardown" and item.get_closest_marker("slow") is None:
+        item.user_properties.append(("processor_seconds", round(_processor_seconds() - _busy.pop(item.nodeid), 2)))
+    return (yield)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the tests that would better be quicker, or marked `slow`, so that `make test` stays below five minutes."""
+    taken = [
+        (dict(report.user_properties)["processor_seconds"], report.nodeid)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", "") == "teardown" and "processor_seconds" in dict(report.user_properties)
+    ]
+    for seconds, name in sorted(found for found in taken if found[0] > SLOW_SECONDS)[::-1]:
+        terminalreporter.write_line(f"{seconds:.1f} s of processor time, not marked slow: {name}")
