@@ -13,7 +13,7 @@ from fakes.runs_on_disk import CONFIG, EVIL, make_run
 from nat.dashboard.app import create_app
 from nat.dashboard.runs import slug_of
 from nat.runs.journal import Journal
-from nat.runs.liveness import LOCK_NAME
+from nat.runs.liveness import LOCK_NAME, marked_alive
 from nat.runs.records import RunState
 
 
@@ -134,9 +134,11 @@ async def test_a_run_that_trains_tells_its_news(tmp_path):
     run_dir = make_run(tmp_path, "run-1", state=RunState.RUNNING)
     here = f"/runs/{slug_of(run_dir)}"
     async with client(tmp_path) as browser:
-        first = (await browser.get(here)).text
+        with marked_alive(run_dir):
+            first = (await browser.get(here)).text
         news = unescape(re.search(r'hx-get="([^"]*news[^"]*)" hx-trigger="every 2s"', first)[1])
-        assert (await browser.get(news)).status_code == 204
+        with marked_alive(run_dir):
+            assert (await browser.get(news)).status_code == 204
         with Journal.open(run_dir) as journal:
             journal.set_state(RunState.COMPLETED, at=NOON)
         then = await browser.get(news)
