@@ -14,7 +14,7 @@ import secrets
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import IO, Any, TextIO, cast
+from typing import Any, TextIO, cast
 from urllib.parse import quote, quote_plus
 
 logger = logging.getLogger(__name__)
@@ -24,21 +24,9 @@ REDACTED = "**********"
 _OWN_KEY = re.compile(r"sk-nat-[\w-]{43}")
 _URL_LOGIN = re.compile(r"(?<=://)[^/@:\s\"']{1,256}:(?!KEY@)[^/@\s\"']{1,256}(?=@)")
 """Not of our own messages, which write `http://any:KEY@host`."""
-_LINE_LENGTH = 16
-"""A line of a key file is recognised on its own from this length on."""
-_PLACEHOLDERS = {
-    "",
-    "not-needed",
-    "not_needed",
-    "not-used",
-    "anything",
-    "password",
-    "changeme",
-    "undefined",
-}
+_PLACEHOLDERS = {"", "not-needed", "not_needed", "not-used", "anything", "password", "changeme", "undefined"}
 """Values that people set where a key is required but not checked."""
 _GROUP_AND_OTHERS = 0o077
-_PR_SET_DUMPABLE = 4
 
 
 class KnownSecrets:
@@ -125,14 +113,11 @@ def new_key() -> str:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """A secret as it may be written: plain, in JSON, in Python, in a URL, in base64, and line by line."""
+    """A secret as it may be written: plain, in JSON, in Python, in a URL and in base64."""
     yield from (value, value.strip(), json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     yield from (repr(value)[1:-1], quote(value), quote(value, safe=""), quote_plus(value))
     if ":" in value:  # a login, which clients send so
         yield base64.b64encode(value.encode(errors="replace")).decode()
-    lines = value.splitlines()
-    if len(lines) > 1:
-        yield from (line for line in map(str.strip, lines) if len(line) >= _LINE_LENGTH and "-----" not in line)
 
 
 class SecretsFilter(logging.Filter):
@@ -173,22 +158,6 @@ def redact_output() -> None:
     sys.stderr = cast("TextIO", RedactedText(sys.stderr))
 
 
-def keep_memory_private() -> bool:
-    """Keep other processes of the same user from reading this one's environment and memory; True if that worked.
-
-    On Linux `/proc/<pid>/environ` and `mem` then belong to root, and the user cannot attach a debugger; child
-    processes are not affected. Other systems have nothing similar.
-    """
-    if sys.platform != "linux":
-        return False
-    import ctypes
-
-    failed = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    if failed:
-        logger.warning("prctl(PR_SET_DUMPABLE) failed: %s", os.strerror(ctypes.get_errno()))
-    return not failed
-
-
 def unredacted(stream: "TextIO | RedactedText") -> TextIO:
     """The stream itself, for the one line that shows a new key to the user."""
     return stream.plain if isinstance(stream, RedactedText) else stream
@@ -200,10 +169,6 @@ class RedactedText:
     def __init__(self, plain: TextIO) -> None:
         self.plain = plain
 
-    @property
-    def buffer(self) -> "RedactedBytes":
-        return RedactedBytes(self.plain.buffer)
-
     def write(self, text: str) -> int:
         self.plain.write(redact(text))
         return len(text)
@@ -214,18 +179,3 @@ class RedactedText:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.plain, name)
-
-
-class RedactedBytes:
-    """A binary stream that redacts what is written to it, read as UTF-8."""
-
-    def __init__(self, plain: IO[bytes]) -> None:
-        self._plain = plain
-
-    def write(self, data: bytes) -> int:
-        text = bytes(data).decode(errors="surrogateescape")
-        self._plain.write(redact(text).encode(errors="surrogateescape"))
-        return len(data)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._plain, name)

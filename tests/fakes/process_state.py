@@ -1,6 +1,5 @@
 """Keep and restore the state of the process, so that a test does not affect later ones."""
 
-import ctypes
 import logging
 import os
 import signal
@@ -10,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
 
 
 @contextmanager
@@ -22,7 +20,6 @@ def process_state_kept() -> Iterator[None]:
     signals = {number: signal.getsignal(number) for number in _SIGNALS}
     hooks = sys.excepthook, threading.excepthook
     mask = _umask()
-    dumpable = _prctl(_PR_GET_DUMPABLE)
     try:
         yield
     finally:
@@ -37,8 +34,6 @@ def process_state_kept() -> Iterator[None]:
                 signal.signal(number, handle)
         sys.excepthook, threading.excepthook = hooks
         os.umask(mask)
-        if _prctl(_PR_GET_DUMPABLE) != dumpable:
-            _prctl(_PR_SET_DUMPABLE, dumpable)
 
 
 def _loggers() -> list[logging.Logger]:
@@ -54,7 +49,3 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-def _prctl(option: int, value: int = 0) -> int:
-    return ctypes.CDLL(None).prctl(option, value, 0, 0, 0) if sys.platform == "linux" else 0

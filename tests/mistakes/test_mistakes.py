@@ -46,7 +46,7 @@ def refused(capsys, command: str) -> str:
     ("key", "value", "words"),
     [
         ("finetuning.num_epochs", "many", "finetuning.num_epochs: expected a whole number|'many'"),
-        ("llms.student.timeout", "30s", "llms.student.timeout: expected a number|write 30 without a unit"),
+        ("llms.student.timeout", "30s", "llms.student.timeout: expected a number|30s"),
         ("finetuning.max_failure_rate", "50%", "finetuning.max_failure_rate: expected a number, got"),
         (f"{TRAINING}.learning_rate", -0.001, f"{TRAINING}.learning_rate: expected a number above 0"),
         (f"{TRAINING}.max_grad_norm", float("inf"), f"{TRAINING}.max_grad_norm: expected a finite number"),

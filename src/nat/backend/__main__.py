@@ -8,7 +8,7 @@ import sys
 
 from nat.backend.cores import share_cores
 from nat.errors import NatError
-from nat.secrets import keep_files_private, keep_memory_private, redact_output
+from nat.secrets import keep_files_private, redact_output
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.serving import FAILED, LOCAL_PACKAGES, ServeOptions, received
 
@@ -40,7 +40,6 @@ def main() -> int:
         print("Error: the parent ended before it had sent the options", file=sys.stderr)  # noqa: T201
         return 1
     options = received(line)
-    keep_memory_private()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     if missing := missing_packages(LOCAL_PACKAGES):
         return _failed(options, f"{', '.join(missing)}: not installed", install_hint("local"))

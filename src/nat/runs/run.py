@@ -1,31 +1,23 @@
 """A run in a notebook or a script: its records, and tables of them for pandas, all read from the journal."""
 
 from collections.abc import Iterable, Iterator
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from nat.errors import JournalError
 from nat.runs.find import find_run
 from nat.runs.folder import LATEST
-from nat.runs.frames import (
-    CALL_COLUMNS,
-    EPOCH_COLUMNS,
-    ROLLOUT_COLUMNS,
-    VALIDATION_COLUMNS,
-    call_rows,
-    epoch_row,
-    frame,
-    rollout_row,
-    validation_row,
-)
-from nat.runs.journal import Journal, reading
+from nat.runs.journal import reading
 from nat.runs.liveness import ShownState, is_alive, shown_state
 from nat.runs.recorded_config import config_of
-from nat.runs.records import Phase, RunInfo, RunSummary, played_epochs
+from nat.runs.records import Phase, RunInfo, RunSummary
 from nat.runs.rollouts import RolloutRecord
+from nat.wire.extras import install_hint, missing_packages
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+_LONG = {"messages", "tools", "conversations", "rows"}
 
 
 class Run:
@@ -81,12 +73,15 @@ class Run:
     def epochs(self) -> "DataFrame":
         """A row for each finished epoch: the fields of `training_metrics.jsonl`, and its metrics as columns."""
         with reading(self.folder) as journal:
-            return frame(map(epoch_row, journal.each_epoch()), EPOCH_COLUMNS)
+            return _frame(
+                {name: value for name, value in record if not isinstance(value, dict | list)} | record.metrics
+                for record in journal.each_epoch()
+            )
 
     def validations(self) -> "DataFrame":
-        """A row for each validation, after `epoch` epochs of training, with the 95 % interval of its mean."""
+        """A row for each validation, after `epoch` epochs of training."""
         with reading(self.folder) as journal:
-            return frame(map(validation_row, journal.each_validation()), VALIDATION_COLUMNS)
+            return _frame({"epoch": record.epoch, **record.statistics} for record in journal.each_validation())
 
     def rollouts(self, *, last: int | None = None, held_out: bool = False) -> "DataFrame":
         """A row for each rollout, without its conversation.
@@ -96,15 +91,8 @@ class Run:
             held_out: Those of the validations instead of the training.
 
         """
-        return frame((rollout_row(*each) for each in self.each_rollout(last=last, held_out=held_out)), ROLLOUT_COLUMNS)
-
-    def calls(self, *, last: int | None = None, held_out: bool = False) -> "DataFrame":
-        """A row for each answer that was sampled in the recorded conversations, with its text and tokens.
-
-        `mean_logprob` is in nats per token. The arguments are those of `rollouts`.
-        """
-        each_rollout = self.each_rollout(last=last, held_out=held_out)
-        return frame((row for each in each_rollout for row in call_rows(*each)), CALL_COLUMNS)
+        each = self.each_rollout(last=last, held_out=held_out)
+        return _frame({"epoch": epoch, **record.model_dump(exclude=_LONG)} for epoch, record in each)
 
     def each_rollout(self, *, last: int | None = None, held_out: bool = False) -> Iterator[tuple[int, RolloutRecord]]:
         """The epoch and the whole record of each rollout, one at a time; the arguments are those of `rollouts`."""
@@ -118,34 +106,19 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows: a small table with the rewards and the verdict."""
-        with reading(self.folder) as journal:
-            return _table(self._facts(journal))
-
-    def _facts(self, journal: Journal) -> Iterator[tuple[str, str]]:
-        info, epochs, summary = journal.info(), journal.epochs(), journal.summary()
-        yield "Run", info.run_id
-        yield "State", f"{self._state(info)}: {info.message}" if info.message else self._state(info)
-        yield "Epochs", str(len(epochs))
-        if epochs and not any(epoch.relative for epoch in epochs):
-            yield "Reward in training", _change([epoch.avg_reward for epoch in played_epochs(epochs)])
-        if scores := [each.avg_reward for each in journal.each_validation() if each.avg_reward is not None]:
-            yield "Held-out score", _change(scores)
-        if summary is not None and summary.verdict is not None and summary.interval is not None:
-            low, high = summary.interval
-            seen = f"{summary.before:.3f} → {summary.after:.3f} on the same {summary.num_examples} examples"
-            yield "Verdict", f"{summary.verdict}: {seen}, 95 % interval of the change {low:+.3f} to {high:+.3f}"
-
     def _state(self, info: RunInfo) -> ShownState:
         return shown_state(info.state, alive=is_alive(self.folder))
 
 
-def _change(values: list[float]) -> str:
-    return f"{values[0]:.3f}" if len(values) == 1 else f"{values[0]:.3f} → {values[-1]:.3f}"
+def _frame(rows: Iterable[dict[str, Any]]) -> "DataFrame":
+    """The rows as a DataFrame.
 
+    Raises:
+        JournalError: pandas is not installed.
 
-def _table(facts: Iterable[tuple[str, str]]) -> str:
-    """A table in HTML; what a model or an agent wrote is text in it, and reverses no text around it."""
-    rows = (f"<tr><th>{escape(name)}</th><td><bdi>{escape(text)}</bdi></td></tr>" for name, text in facts)
-    return f"<table>{''.join(rows)}</table>"
+    """
+    if missing_packages(["pandas"]):
+        raise JournalError("a table needs the package pandas, which is not installed", hint=install_hint("notebook"))
+    import pandas as pd
+
+    return pd.DataFrame(list(rows))

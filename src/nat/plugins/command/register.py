@@ -10,7 +10,6 @@ from nat.errors import ConfigError
 from nat.gateway import WRAPPER_TYPE, check_installed
 from nat.plugins.command.config import CommandConfig
 from nat.registry.decorators import register_function
-from nat.secrets import keep_memory_private
 
 KEPT_FOLDERS = "folders"
 
@@ -24,7 +23,6 @@ async def command(config: CommandConfig, builder: Builder) -> AsyncGenerator[Fun
     from nat.http.server import listening
     from nat.plugins.command.workflow import CommandWorkflow
 
-    keep_memory_private()  # the program runs as the same user and could read our environment
     upstream = await builder.get_llm(config.llm, wrapper_type=WRAPPER_TYPE)
     keyring = Keyring()
     async with listening(GatewayApp(keyring)) as url:
