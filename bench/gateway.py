@@ -138,14 +138,13 @@ async def _gateway(url: str, *, exact: bool) -> AsyncIterator[tuple[str, str]]:
 async def _bare(url: str) -> AsyncIterator[tuple[str, str]]:
     """A reverse proxy that forwards requests and responses unchanged."""
     from nat.capture.library import httpx
-    from nat.http.asgi import Receive, Scope, Send, Sender
-    from nat.http.limits import read_body
+    from nat.http.asgi import Receive, Scope, Send, Sender, read_body
     from nat.http.server import listening
 
     async with httpx.AsyncClient(limits=httpx.Limits(max_connections=1000)) as client:
 
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            body, sender = await read_body(scope, receive), Sender(send)
+        async def app(_: Scope, receive: Receive, send: Send) -> None:
+            body, sender = await read_body(receive), Sender(send)
             async with client.stream("POST", f"{url}/chat/completions", content=body) as response:
                 await sender.begin("text/event-stream")
                 async for piece in response.aiter_raw():

@@ -18,7 +18,6 @@ from machines_page import machines_page
 from python_page import python_page
 from records_page import records_page
 from reference_tables import cell, table
-from server_metrics_page import server_metrics_page
 from templates_page import templates_page
 
 from nat.backend.algorithms.registry import BUILT_IN, FACTORS, find_algorithm, resolve
@@ -163,7 +162,6 @@ def pages() -> dict[str, str]:
         "models_and_machines.md": machines_page(),
         "families.md": families_page(),
         "templates.md": templates_page(),
-        "server_metrics.md": server_metrics_page(),
         "messages/index.md": messages_page(),
     }
 

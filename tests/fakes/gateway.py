@@ -11,7 +11,7 @@ from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStep, IntermediateStepType
 from nat.data_models.llm_call import LLMCall
 from nat.gateway.access import Keyring, RolloutAccess
-from nat.gateway.app import GatewayApp, GatewayLimits
+from nat.gateway.app import GatewayApp
 from nat.gateway.upstream import Upstream
 from nat.http.server import listening
 from nat.plugins.llms.client import push_step
@@ -60,7 +60,6 @@ class FakeGateway:
 async def gateway(
     script: Script | OpenAIServer | None = None,
     *,
-    limits: GatewayLimits | None = None,
     seconds: float = 20.0,
     max_retries: int = 0,
     max_tokens: int | None = None,
@@ -84,5 +83,5 @@ async def gateway(
             )
         )
         keyring = Keyring()
-        url = await stack.enter_async_context(listening(GatewayApp(keyring, limits)))
+        url = await stack.enter_async_context(listening(GatewayApp(keyring)))
         yield FakeGateway(server, upstream, keyring, url)

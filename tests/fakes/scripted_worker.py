@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from nat.backend.inference.sequence import Delta, EngineLoad, Request
+from nat.backend.inference.sequence import Delta, Request
 from nat.backend.inference.worker import EnginePool
 from nat.backend.model import LoadedModel
 
@@ -28,9 +28,6 @@ class ScriptedWorker:
 
     def knows(self, name: str) -> bool:
         return self.pool.knows(name)
-
-    def load(self) -> EngineLoad:
-        return EngineLoad(running=0, waiting=0)
 
     def submit(self, request: Request) -> None:
         tokenizer = self.engine.loaded.tokenizer

@@ -15,7 +15,6 @@ from fastapi import APIRouter
 
 from nat.backend.sampling import SamplingEngine
 from nat.backend.server.service import AnswerMemory
-from nat.backend.training.job_table import JobTable
 from nat.wire.serving import ServeOptions
 
 
@@ -29,8 +28,6 @@ class Opened:
     """The protocol's own routes, such as training; they answer on every port."""
     answers: AnswerMemory | None = None
     """Remembers chat answers, if training needs more than clients send back."""
-    jobs: JobTable | None = None
-    """The updates of the weights; None if nothing is trained."""
     greeting: str | None = None
     """Printed for the user: how to connect."""
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
-from nat.backend.inference.sequence import EngineLoad, Request
+from nat.backend.inference.sequence import Request
 from nat.backend.model import LoadedModel
 from nat.errors import BackendError
 
@@ -43,10 +43,6 @@ class SamplingEngine(Protocol):
 
     def knows(self, name: str) -> bool:
         """True if a request may use this name."""
-        ...
-
-    def load(self) -> EngineLoad:
-        """How busy it is; blocks nothing."""
         ...
 
     def submit(self, request: Request) -> None:

@@ -85,7 +85,6 @@ def serve(options: ServeOptions) -> None:
             well_known_key=options.key_is_well_known,
             answers=opened.answers,
             extra_routers=opened.routers,
-            jobs=opened.jobs,
         )
         if opened.greeting is not None:
             print(opened.greeting, file=unredacted(sys.stderr))
@@ -179,7 +178,7 @@ def opened(options: ServeOptions, engine: SamplingEngine, jobs: TrainingJobs | N
         logger.warning("%s", notice)
         _tell(options, notice)
     forecaster = Forecaster(options, engine, None if jobs is None else jobs.learner, sampler=sampler)
-    return Opened(engine, [training_router(jobs, forecaster)], jobs=jobs)
+    return Opened(engine, [training_router(jobs, forecaster)])
 
 
 def _tell(options: ServeOptions, notice: str) -> None:

@@ -13,8 +13,7 @@ from nat.front_end.conversion import INPUT_KEY
 from nat.front_end.routes import ChatRoutes, GenerateRoutes
 from nat.http.errors import ApiError
 from nat.http.guards import Guard, KeyCheck, OriginCheck
-from nat.http.metrics import InProgress, ServerMetrics
-from nat.http.starlette import add_error_handlers, add_metrics
+from nat.http.starlette import add_error_handlers
 from nat.rollout.served import ServedWorkflow
 from nat.wire.rollout import KEY_VARIABLE, PROTOCOL_VERSION, ROLLOUT_HEADER
 
@@ -42,7 +41,7 @@ def create_app(
 ) -> FastAPI:
     """Create the application; without a key, only this machine and pages of `allowed_hosts` may call it."""
     app = FastAPI(title=name, description=served.function.description or "", redoc_url=None)
-    generate, chat = GenerateRoutes(served, name=name), ChatRoutes(served, name=name)
+    generate, chat = GenerateRoutes(served), ChatRoutes(served, name=name)
     body = _input_body(served.function)
     for path, handler, schema in (
         ("/generate", generate.generate, body),
@@ -61,9 +60,6 @@ def create_app(
         else KeyCheck(api_key, f"as a bearer token (`nat` clients read it from {KEY_VARIABLE})")
     )
     app.add_middleware(Guard, check=check)
-    metrics = ServerMetrics()
-    metrics.add(InProgress(metrics, served.max_concurrency))
-    add_metrics(app, metrics)
     return app
 
 

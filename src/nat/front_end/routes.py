@@ -24,10 +24,8 @@ from nat.front_end.conversion import (
     wrapped,
 )
 from nat.front_end.stream import Emit, Stream
-from nat.http.asgi import cancel_on_disconnect
+from nat.http.asgi import cancel_on_disconnect, model_named, parse_json, read_body
 from nat.http.errors import ApiError
-from nat.http.limits import model_named, parse_json, read_body
-from nat.http.outcome import outcome_of
 from nat.http.sse import DONE, event
 from nat.rollout.rollout import Rollout
 from nat.rollout.served import ServedWorkflow, failure_error
@@ -38,24 +36,21 @@ from nat.wire.rollout import PROTOCOL_VERSION, ROLLOUT_HEADER, RolloutOptions
 class GenerateRoutes:
     """Handlers of `/generate…`: one result, its pieces, or the result with all steps."""
 
-    def __init__(self, served: ServedWorkflow, *, name: str) -> None:
-        """`name` is the workflow's name in metrics."""
+    def __init__(self, served: ServedWorkflow) -> None:
         self._served = served
-        self._name = name
 
     async def generate(self, request: Request) -> Response:
         """The workflow's output: an object unchanged, anything else as `{"value": …}`."""
-        value = workflow_input(await _body(request, self._name), self._served.function)
+        value = workflow_input(await _body(request), self._served.function)
         rollout = await _finished(request, self._served.run(value))
         return JSONResponse(wrapped(rollout.output))
 
     async def stream(self, request: Request) -> Response:
         """The workflow's output piece by piece, each as a line `data: …`; an error is `data: {"error": …}`."""
-        value = workflow_input(await _body(request, self._name), self._served.function)
+        value = workflow_input(await _body(request), self._served.function)
 
         async def work(emit: Emit) -> None:
             rollout = await self._served.run(value, on_chunk=lambda piece: emit(_event(wrapped(piece))))
-            _note(request, rollout)
             if rollout.error is not None:
                 emit(event(failure_error(rollout.error).json()))
 
@@ -64,7 +59,7 @@ class GenerateRoutes:
     async def full(self, request: Request) -> Response:
         """A line `intermediate_data: …` for each step, then `data: …` with the output, or with `{"error": …}`."""
         options = _rollout_options(request)
-        body = await _body(request, self._name)
+        body = await _body(request)
         value = workflow_input(body, self._served.function) if options is None else rollout_input(body)
         encoder = StepEncoder() if options is not None else None
 
@@ -76,7 +71,6 @@ class GenerateRoutes:
 
         async def work(emit: Emit) -> None:
             rollout = await self._served.run(value, options, on_step=emit)
-            _note(request, rollout)
             emit(rollout)
 
         return Stream(work, encode, headers={} if options is None else {ROLLOUT_HEADER: PROTOCOL_VERSION})
@@ -93,25 +87,25 @@ class ChatRoutes:
 
     async def completions(self, request: Request) -> Response:
         """The answer to a conversation, streamed if the request says `"stream": true`."""
-        body = await _body(request, self._name)
+        body = await _body(request)
         if isinstance(body, dict) and body.get("stream"):
-            return self._streamed(request, body)
+            return self._streamed(body)
         return await self._whole(request, body)
 
     async def chat(self, request: Request) -> Response:
         """The answer to a conversation."""
-        return await self._whole(request, await _body(request, self._name))
+        return await self._whole(request, await _body(request))
 
     async def stream(self, request: Request) -> Response:
         """The answer to a conversation, piece by piece."""
-        return self._streamed(request, await _body(request, self._name))
+        return self._streamed(await _body(request))
 
     async def _whole(self, request: Request, body: object) -> Response:
         value, head = chat_input(body, self._served.function), self._head(body)
         rollout = await _finished(request, self._served.run(value))
         return JSONResponse(completion(rollout.output, **head, usage=usage_of(rollout.steps)))
 
-    def _streamed(self, request: Request, body: object) -> Response:
+    def _streamed(self, body: object) -> Response:
         value, head = chat_input(body, self._served.function), self._head(body)
 
         async def work(emit: Emit) -> None:
@@ -119,7 +113,6 @@ class ChatRoutes:
             rollout = await self._served.run(
                 value, on_chunk=lambda piece: emit(_event(chunk({"content": chunk_text(piece)}, **head)))
             )
-            _note(request, rollout)
             if rollout.error is not None:
                 emit(event(failure_error(rollout.error).json()))
             else:
@@ -137,16 +130,8 @@ class ChatRoutes:
         }
 
 
-async def _body(request: Request, name: str) -> object:
-    outcome_of(request.scope).model = name
-    return parse_json(await read_body(request.scope, request.receive))
-
-
-def _note(request: Request, rollout: Rollout) -> None:
-    """Note for the metrics what the workflow used, and why it failed."""
-    outcome, used = outcome_of(request.scope), usage_of(rollout.steps)
-    outcome.prompt_tokens, outcome.generated_tokens = used["prompt_tokens"], used["completion_tokens"]
-    outcome.cause = None if rollout.error is None else rollout.error.cause
+async def _body(request: Request) -> object:
+    return parse_json(await read_body(request.receive))
 
 
 async def _finished(request: Request, running: Coroutine[Any, Any, Rollout]) -> Rollout:
@@ -154,7 +139,6 @@ async def _finished(request: Request, running: Coroutine[Any, Any, Rollout]) -> 
     task = asyncio.create_task(running)
     await cancel_on_disconnect(request.receive, task)
     rollout = await task
-    _note(request, rollout)
     if rollout.error is not None:
         raise failure_error(rollout.error)
     return rollout

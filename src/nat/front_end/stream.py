@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from nat.http.asgi import EVENT_STREAM, Receive, Scope, Send, cancel_and_wait, cancel_on_disconnect
 from nat.http.errors import ClientDisconnected
-from nat.http.outcome import DISCONNECTED, outcome_of
 
 Emit = Callable[[Any], None]
 """Adds the next item to the response; thread-safe."""
@@ -31,7 +30,7 @@ class Stream(Response):
         self._work = work
         self._encode = encode
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         loop, items = asyncio.get_running_loop(), asyncio.Queue[Any]()
 
         def emit(item: Any) -> None:
@@ -52,7 +51,7 @@ class Stream(Response):
             await work
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except ClientDisconnected:
-            outcome_of(scope).cause = DISCONNECTED
+            pass
         finally:
             await cancel_and_wait(work, sending)
 

@@ -13,7 +13,7 @@ WRAPPER_TYPE = "gateway"
 
 def check_installed(workflow: str) -> None:
     """Raise ConfigError unless the packages are installed with which a workflow of this type serves its gateway."""
-    if missing := missing_packages(("uvicorn", "httptools")):
+    if missing := missing_packages(("uvicorn",)):
         raise ConfigError(
             [f"workflow: `_type: {workflow}` needs packages that are not installed: {', '.join(missing)}"],
             source="the installation",

@@ -21,8 +21,8 @@ class RolloutAccess:
         """`upstreams` by the LLM's key in the YAML; the first answers requests that name none of them."""
         self.memory = DialectMemory()
         self.answers = Answers()
-        self.bytes_spent = 0
-        """Bytes of the requests and answers that the rollout keeps."""
+        self.used = False
+        """Whether a call has come with its key."""
         self.closed = False
         self._upstreams = upstreams
         self._context = context or copy_context()
@@ -31,11 +31,6 @@ class RolloutAccess:
     def upstream(self, model: str | None) -> Upstream:
         """The upstream for this model; unknown names, such as an agent's default model, mean the first LLM."""
         return self._upstreams.get(model or "") or next(iter(self._upstreams.values()))
-
-    @property
-    def used(self) -> bool:
-        """Whether a call has come with its key."""
-        return self.bytes_spent > 0
 
     @property
     def models(self) -> list[str]:

@@ -1,7 +1,6 @@
 """The gateway's routes: every call needs a rollout's key, and reaches only that rollout's models."""
 
 import logging
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -9,12 +8,9 @@ from nat.gateway.access import Keyring, RolloutAccess
 from nat.gateway.call import GatewayCall, Route
 from nat.gateway.dialects import Dialect, chat, messages, responses
 from nat.gateway.retries import RETRY_HEADER, Sent, fingerprint
-from nat.http.asgi import Receive, Scope, Send, Sender, cancel_on_disconnect, header
+from nat.http.asgi import Receive, Scope, Send, Sender, cancel_on_disconnect, header, model_named, parse_json, read_body
 from nat.http.errors import ApiError, ClientDisconnected
 from nat.http.guards import bearer_token
-from nat.http.limits import MAX_BODY_BYTES, model_named, parse_json, read_body
-from nat.http.outcome import DISCONNECTED, cause_of, outcome_of
-from nat.http.visitor import key_accepted
 from nat.secrets import excerpt
 
 logger = logging.getLogger(__name__)
@@ -34,37 +30,23 @@ _KEY_HEADER = b"x-payload-nat-rollout-key"
 _NO_ROLLOUT = "this key belongs to no open rollout: the key is wrong, or its rollout is over"
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayLimits:
-    """Limits of one request and of one rollout; the LLM's `timeout` limits an answer's duration."""
-
-    body_bytes: int = MAX_BODY_BYTES
-    rollout_bytes: int = 512 * 2**20
-    """Bytes of all requests and answers of a rollout, which are kept as steps until it ends."""
-    request_bytes: int = 1000
-    """Bytes counted for each request besides its body, since each is recorded as a step."""
-
-
 class GatewayApp:
     """The ASGI application."""
 
-    def __init__(self, keyring: Keyring, limits: GatewayLimits | None = None) -> None:
+    def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
-        self._limits = limits or GatewayLimits()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sender, dialect = Sender(send), _dialect(scope["path"])
         try:
             await self._answer(scope, receive, sender)
         except ClientDisconnected:
-            outcome_of(scope).cause = DISCONNECTED
+            return
         except ApiError as error:
-            outcome_of(scope).cause = cause_of(error.status)
             if not sender.begun:
                 await sender.json(*dialect.error(error))
         except Exception as error:
             logger.exception("the gateway failed at %s %s", scope["method"], scope["path"])
-            outcome_of(scope).cause = cause_of(HTTPStatus.INTERNAL_SERVER_ERROR)
             if not sender.begun:
                 failure = ApiError(f"the gateway failed: {type(error).__name__}", status=500)
                 await sender.json(*dialect.error(failure))
@@ -87,14 +69,13 @@ class GatewayApp:
         access = self._keyring.find(header(scope, _KEY_HEADER) or key_of(scope))
         if access is None:
             raise ApiError(_NO_ROLLOUT, status=401)
-        key_accepted(scope)
         return access
 
     async def _call(self, access: RolloutAccess, path: str, scope: Scope, receive: Receive, sender: Sender) -> None:
-        body = await read_body(scope, receive, max_bytes=self._limits.body_bytes)
+        body = await read_body(receive)
         if access.closed:  # ended while the body was read
             raise ApiError(_NO_ROLLOUT, status=401)
-        self._charge(access, len(body))
+        access.used = True
         request = _parsed(body)
         model = model_named(request)
         digest, retry = fingerprint(path, body), header(scope, RETRY_HEADER).lstrip(b"0") != b""
@@ -103,7 +84,6 @@ class GatewayApp:
             await sender.whole(200, sent.content, sent.content_type)
             return
         upstream = access.upstream(model)
-        outcome_of(scope).model = upstream.model_name
         call = GatewayCall(ROUTES[path], request, access.memory, upstream)
         recorded: list[Sent] = []
         answering = access.start(call.answer(sender, recorded.append))
@@ -111,22 +91,9 @@ class GatewayApp:
             await cancel_on_disconnect(receive, answering)
         finally:
             access.answers.settle(digest, *recorded)
-            access.bytes_spent += sum(len(sent.content) for sent in recorded)
         if answering.cancelled():  # the rollout has ended
             raise ApiError(_NO_ROLLOUT, status=401)
         answering.result()
-
-    def _charge(self, access: RolloutAccess, size: int) -> None:
-        """Count the bytes that the rollout keeps of a request.
-
-        Raises:
-            ApiError: it is more than a rollout may have.
-
-        """
-        most = self._limits.rollout_bytes
-        access.bytes_spent += size + self._limits.request_bytes
-        if access.bytes_spent > most:
-            raise ApiError(f"the requests of this rollout and their answers have more than {most} bytes", status=413)
 
 
 def _models(access: RolloutAccess, path: str) -> dict[str, Any]:

@@ -21,18 +21,12 @@ from nat.gateway.access import Keyring, RolloutAccess
 from nat.gateway.app import GatewayApp, key_of
 from nat.gateway.dialects import chat
 from nat.gateway.upstream import Upstream
-from nat.http.asgi import EVENT_STREAM, Receive, Scope, Send, Sender, header
+from nat.http.asgi import EVENT_STREAM, Receive, Scope, Send, Sender, header, read_body
 from nat.http.errors import ApiError, ClientDisconnected, from_validation
 from nat.http.guards import same_key
-from nat.http.limits import read_body
-from nat.http.metrics import PAGE_TYPE, ServerMetrics
-from nat.http.metrics import PATH as METRICS
-from nat.http.visitor import key_accepted
 from nat.rollout.step_lines import StepEncoder
 
 ROLLOUTS = "/rollouts"
-_MAX_REQUEST_BYTES = 2**20
-"""Bytes of a request for a rollout, which has four short fields."""
 
 
 class RolloutRequest(BaseModel):
@@ -113,17 +107,16 @@ class Rollouts:
 
 
 class RolloutRoutes:
-    """The ASGI application: it handles the rollout routes and the metrics, and passes all others to the gateway."""
+    """The ASGI application: it handles the rollout routes, and passes all others to the gateway."""
 
-    def __init__(self, gateway: GatewayApp, rollouts: Rollouts, metrics: ServerMetrics, *, api_key: str) -> None:
+    def __init__(self, gateway: GatewayApp, rollouts: Rollouts, *, api_key: str) -> None:
         self._gateway = gateway
         self._rollouts = rollouts
-        self._metrics = metrics
         self._key = api_key.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, sender = scope["path"], Sender(send)
-        if path not in {ROLLOUTS, METRICS} and not path.startswith(f"{ROLLOUTS}/"):
+        if path != ROLLOUTS and not path.startswith(f"{ROLLOUTS}/"):
             await self._gateway(scope, receive, send)
             return
         try:
@@ -135,15 +128,11 @@ class RolloutRoutes:
 
     async def _answer(self, scope: Scope, receive: Receive, sender: Sender) -> None:
         if not same_key(key_of(scope), self._key):
-            raise ApiError("rollouts and metrics need the key of this gateway", status=401)
-        key_accepted(scope)
-        if (scope["method"], scope["path"]) == ("GET", METRICS):
-            await sender.whole(200, self._metrics.page(), PAGE_TYPE)
-            return
+            raise ApiError("rollouts need the key of this gateway", status=401)
         method, name = scope["method"], scope["path"].removeprefix(ROLLOUTS).removeprefix("/")
         match method, name:
             case "POST", "":
-                request = _parsed(await read_body(scope, receive, max_bytes=_MAX_REQUEST_BYTES))
+                request = _parsed(await read_body(receive))
                 url = f"{scope['scheme']}://{header(scope, b'host').decode('latin-1')}"
                 await sender.json(201, await self._rollouts.open(request, url=url))
             case "GET", "":

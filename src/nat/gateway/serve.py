@@ -17,7 +17,6 @@ from nat.gateway.options import GatewayOptions
 from nat.gateway.rollouts import RolloutRoutes, Rollouts
 from nat.gateway.upstream import Upstream
 from nat.http.guards import HostNames
-from nat.http.metrics import InProgress, Metered, ServerMetrics
 from nat.http.server import bind, listening
 from nat.secrets import new_key
 from nat.wire.hosts import host_names
@@ -53,11 +52,8 @@ async def running_gateway(config: Config, options: GatewayOptions) -> AsyncItera
             upstreams: dict[str, Upstream] = {name: await builder.get_llm(name, WRAPPER_TYPE) for name in llms}
             keyring = Keyring()
             rollouts = Rollouts(keyring, upstreams)
-            metrics = ServerMetrics()
-            metrics.add(InProgress(metrics))
-            metrics.watch("nat_open_rollouts", "Rollouts that are open.", lambda: len(rollouts.ids))
-            app = RolloutRoutes(GatewayApp(keyring), rollouts, metrics, api_key=key)
-            async with listening(Metered(app, metrics), listener, names) as url, aclosing(rollouts):
+            app = RolloutRoutes(GatewayApp(keyring), rollouts, api_key=key)
+            async with listening(app, listener, names) as url, aclosing(rollouts):
                 yield url, key
 
 

@@ -1,12 +1,14 @@
-"""Plain ASGI: its types, headers, a writer of responses, and cancelling work when the client disconnects."""
+"""Plain ASGI: its types, headers, bodies of requests, a writer of responses, and cancelling work on a disconnect."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from http import HTTPStatus
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from nat.http.errors import ApiError, ClientDisconnected
+from nat.secrets import excerpt
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -16,6 +18,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
+MAX_BODY_BYTES = 256 * 2**20
+"""Of a request: a batch to train on, with the token ids and log probabilities of all its rollouts."""
 
 
 def header(scope: Scope, name: bytes) -> bytes:
@@ -26,6 +30,62 @@ def header(scope: Scope, name: bytes) -> bytes:
 def headers(scope: Scope, name: bytes) -> list[bytes]:
     """All values of a header; `name` is in lower case."""
     return [value for known, value in scope["headers"] if known == name]
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The whole body; ClientDisconnected if the client goes before it has come."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnected
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+class BodyLimit:
+    """Middleware that refuses larger bodies with 413, by their announced or their real size."""
+
+    def __init__(self, app: App, *, max_bytes: int = MAX_BODY_BYTES) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        message = f"the request's body is larger than {self._max_bytes} bytes"
+        too_large = ApiError(message, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        announced = header(scope, b"content-length") or b"0"
+        if not announced.isdigit() or int(announced) > self._max_bytes:
+            await Sender(send).error(too_large)
+            return
+        seen = 0
+
+        async def counted() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self._max_bytes:
+                raise too_large
+            return message
+
+        await self._app(scope, counted, send)
+
+
+def parse_json(body: bytes) -> object:
+    """A body as JSON; ApiError if it is none."""
+    try:
+        value: object = from_json(body)
+    except ValueError as error:
+        raise ApiError(f"the body is not JSON: {error}") from error
+    return value
+
+
+def model_named(request: Mapping[str, object]) -> str | None:
+    """The name of the model in a request, None if it names none; ApiError if it is no text."""
+    name = request.get("model")
+    if name is None or isinstance(name, str):
+        return name
+    raise ApiError(f"model: wanted a name, got {excerpt(repr(name), 80)}", param="model")
 
 
 class Sender:

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from nat.http.asgi import App, Receive, Scope, Send, Sender, header, headers
 from nat.http.errors import ApiError
-from nat.http.visitor import key_accepted
 from nat.wire.hosts import is_loopback
 
 Check = Callable[[Scope], ApiError | None]
@@ -94,7 +93,6 @@ class KeyCheck:
         if presented is None:
             presented = (_basic_password(scope) or header(scope, b"x-api-key")) if self.basic else b""
         if same_key(presented, self.api_key.encode()):
-            key_accepted(scope)
             return None
         seen = "another key" if presented or header(scope, b"authorization") else "no Authorization header"
         message = f"this server needs its API key {self.hint}; got {seen}"

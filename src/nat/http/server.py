@@ -7,21 +7,19 @@ import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from functools import partial
 from types import FrameType
 
 import uvicorn
 
 from nat.errors import ConfigError
-from nat.http.asgi import App
-from nat.http.connection import Connection
+from nat.http.asgi import App, BodyLimit
 from nat.http.guards import Guard, HostCheck, HostNames
-from nat.http.limits import ConnectionLimits, HeldBodies
-from nat.http.visitor import CloseRefused
 
 _GRACE_SECONDS = 3
 _KEEP_ALIVE_SECONDS = 60
 """Longer than clients keep idle connections, so that none sends a request on a connection that the server closes."""
+_MOST_CONNECTIONS = 2000
+"""As many as all rollouts of an epoch may have, twice; further requests get 503."""
 _LOOPBACK = HostNames("127.0.0.1")
 
 
@@ -77,18 +75,17 @@ class Server(uvicorn.Server):
         on_ready: Callable[[], None],
         *,
         names: HostNames,
-        limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - frozen
         grace_seconds: int = _GRACE_SECONDS,
     ) -> None:
         config = uvicorn.Config(
-            CloseRefused(Guard(HeldBodies(app), HostCheck(names))),
-            http=partial(Connection, limits=limits),  # type: ignore[arg-type]  # makes one, as the class would
+            Guard(BodyLimit(app), HostCheck(names)),
             ws="none",
             log_config=None,
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=grace_seconds,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            limit_concurrency=_MOST_CONNECTIONS,
         )
         super().__init__(config)
         self._on_ready = on_ready

@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from nat.http.asgi import JSON
 from nat.http.errors import ApiError, ClientDisconnected
-from nat.http.metrics import PAGE_TYPE, PATH, Metered, ServerMetrics
 
 CLIENT_CLOSED_REQUEST = 499
 """The status that proxies log for a disconnected client, which does not read the response."""
@@ -26,16 +25,6 @@ def add_error_handlers(app: Starlette, explain_crash: Callable[[Exception], ApiE
     app.add_exception_handler(ClientDisconnected, _on_disconnect)
     app.add_exception_handler(ClientDisconnect, _on_disconnect)
     app.add_exception_handler(Exception, on_crash)
-
-
-def add_metrics(app: Starlette, metrics: ServerMetrics) -> None:
-    """Serve the metrics behind the guards that the application has by now, and count what these refuse."""
-
-    async def page(_: Request) -> Response:
-        return Response(metrics.page(), media_type=PAGE_TYPE)
-
-    app.add_route(PATH, page, methods=["GET"], include_in_schema=False)
-    app.add_middleware(Metered, metrics=metrics)
 
 
 def error_response(error: ApiError) -> Response:

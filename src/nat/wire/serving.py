@@ -38,12 +38,10 @@ READY, FAILED, NOTICE = "ready", "failed", "notice"
 before it `notice`, what a user should know."""
 LOCAL_PACKAGES = (
     "fastapi",
-    "httptools",
     "huggingface_hub",
     "jinja2",
     "numpy",
     "peft",
-    "prometheus_client",
     "safetensors",
     "torch",
     "transformers",

@@ -109,8 +109,6 @@ def test_trains_exports_and_resumes(tmp_path, source, loaded, start):
         refused = http.post("/v1/training/jobs", content=odd.model_dump_json())
         assert (refused.status_code, "Did you mean 'rloo'" in refused.text) == (400, True)
         assert http.get("/health").json()["policy_version"] == "me@1"
-        metrics = http.get("/metrics").text.splitlines()
-        assert {'nat_updates_total{status="completed"} 1.0', 'nat_policy_step{model_name="me"} 1.0'} <= {*metrics}
         assert http.get("/health", headers={"Authorization": "Bearer other"}).status_code == 401
         exported = ExportedModel.model_validate_json(http.post("/v1/training/export", json={"name": "out"}).content)
         assert (Path(exported.path) / "model.safetensors").is_file()

@@ -12,7 +12,7 @@ from fakes.http_server import HttpServer, SeenRequest, write_json
 from fakes.openai_replies import Refuse, Say
 from nat.capture.tap import Tap
 from nat.gateway.access import Keyring, RolloutAccess
-from nat.gateway.app import GatewayApp, GatewayLimits
+from nat.gateway.app import GatewayApp
 from nat.gateway.upstream import Upstream
 from nat.http.server import listening
 
@@ -151,46 +151,6 @@ async def test_a_key_opens_the_model_and_nothing_else():
     assert gate.server.requests == []
 
 
-async def test_the_size_of_a_body_is_limited():
-    """A large body gets a 413: before it is read if its size is announced, else while it is read."""
-
-    async def endless():
-        for _ in range(1000):
-            yield b" " * 100
-
-    async with gateway(limits=GatewayLimits(body_bytes=1000)) as gate, gate.rollout() as rollout:
-        said = await post(gate.url, bearer(rollout.key), json=None, content=b" " * 1001)
-        unsaid = await post(gate.url, bearer(rollout.key), json=None, content=endless())
-    assert (said.status_code, unsaid.status_code) == (413, 413)
-    assert "1000 bytes" in said.json()["error"]["message"]
-
-
-async def test_the_objects_of_a_body_are_limited():
-    """Each object needs memory and parsing time; a few megabytes hold millions of them."""
-    async with gateway() as gate, gate.rollout() as rollout:
-        many = await post(gate.url, bearer(rollout.key), json={**ASK, "x": [{}] * 100_000})
-        few = await post(gate.url, bearer(rollout.key), json={**ASK, "x": [{}] * 1000})
-    assert (many.status_code, few.status_code) == (413, 200)
-    assert len(gate.server.requests) == 1
-
-
-async def test_the_size_of_a_rollout_is_limited():
-    """All requests and answers of a rollout count, failed ones too; each rollout has its own limit."""
-    refused = [Refuse(400, "no")]
-    async with (
-        gateway(
-            lambda _: refused.pop() if refused else Say("x" * 900), limits=GatewayLimits(rollout_bytes=5000)
-        ) as gate,
-        gate.rollout() as rollout,
-        gate.rollout() as other,
-    ):
-        first = [(await post(gate.url, bearer(rollout.key))).status_code for _ in range(4)]
-        assert (await post(gate.url, bearer(other.key))).status_code == 200
-        answer = await post(gate.url, bearer(rollout.key))
-    assert first == [400, 200, 200, 413]
-    assert (answer.status_code, "5000 bytes" in answer.text) == (413, True)
-
-
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'"text"', b"null"])
 async def test_an_invalid_body_is_not_forwarded(content):
     """A body that is no JSON object is refused here."""
@@ -286,12 +246,12 @@ async def test_a_known_path_with_another_method_gets_a_405():
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/responses", "/v1/messages"])
-async def test_a_models_name_is_short(path):
-    """Each event of a stream repeats it, so one of 3 MB made an answer of 117 MB; nothing is sent upstream."""
+async def test_a_models_name_is_a_text(path):
+    """Anything else is refused, and nothing is sent upstream."""
     body = {"messages": ASK["messages"], "input": "hi", "max_tokens": 5, "stream": True}
     async with gateway() as gate, gate.rollout() as rollout:
-        for name in ("m" * 1001, ["m"], 5):
+        for name in (["m"], 5):
             answer = await post(gate.url, bearer(rollout.key), path, json=body | {"model": name})
             assert (answer.status_code, len(answer.content) < 1000) == (400, True)
-            assert "model: wanted a name of at most 1000 characters" in answer.text
+            assert "model: wanted a name" in answer.text
     assert gate.server.requests == []

@@ -19,7 +19,7 @@ from nat.art.wire import (
     ArtTrainRequest,
     BareModel,
 )
-from nat.backend.server.bodies import json_answer, read, read_batch
+from nat.backend.server.bodies import json_answer, read
 from nat.http.errors import ApiError
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class _ArtRoutes:
         )
 
     async def train(self, http: Request) -> Response:
-        request = await read_batch(http, _TRAIN)
+        request = await read(http, _TRAIN)
         call = await self._submissions.start(
             request.model, request.trajectory_groups, request.config, request.dev_config
         )

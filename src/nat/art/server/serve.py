@@ -30,7 +30,6 @@ def open_art(options: ArtServeOptions, endpoint: Endpoint) -> Iterator[Opened]:
                 serverless_router(submissions, base_model=options.name),
             ],
             answers=served,
-            jobs=models.jobs,
             greeting=greeting(options, **endpoint.ports, hostname=gethostname()),
         )
     finally:

@@ -20,7 +20,7 @@ from nat.art.server import history
 from nat.art.server.submissions import Submissions
 from nat.art.server.training_call import JobEvents, ServerlessEvent
 from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtRecord, ArtTrainConfig, ArtTrajectoryGroup, Label
-from nat.backend.server.bodies import json_answer, read, read_batch
+from nat.backend.server.bodies import json_answer, read
 from nat.http.errors import ApiError
 from nat.wire.json import Several
 from nat.wire.numbers import PositiveAmount
@@ -169,7 +169,7 @@ class _ServerlessRoutes:
 
     async def log(self, http: Request) -> Response:
         model = self._model(http.path_params["model_id"])
-        request = await read_batch(http, _LOG)
+        request = await read(http, _LOG)
         await self._submissions.log(model, request.trajectory_groups, request.split)
         return JSONResponse(None)
 
@@ -192,7 +192,7 @@ class _ServerlessRoutes:
         )
 
     async def train(self, http: Request) -> Response:
-        request = await read_batch(http, _TRAIN)
+        request = await read(http, _TRAIN)
         config = ArtTrainConfig(learning_rate=request.experimental_config.learning_rate)
         call = await self._submissions.start(
             self._model(request.model_id), request.trajectory_groups, config, request.experimental_config

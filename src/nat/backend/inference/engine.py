@@ -4,7 +4,6 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from time import perf_counter
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from nat.backend.inference.prefix_cache import Node, PrefixCache
 from nat.backend.inference.prompt_scores import score
 from nat.backend.inference.sampler import Sampled, sample
 from nat.backend.inference.scheduler import Chunk, Scheduler
-from nat.backend.inference.sequence import Delta, EngineLoad, Request, Sequence
+from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.memory import free_bytes
 from nat.backend.model import LoadedModel
 from nat.backend.tree_attention import Ids
@@ -120,11 +119,6 @@ class Engine:
     def requests(self) -> list[Request]:
         """All unfinished requests, oldest first."""
         return list(dict.fromkeys(self._requests.values()))
-
-    def load(self) -> EngineLoad:
-        """How busy it is; may be called from any thread."""
-        running = list(self._scheduler.running)
-        return EngineLoad(len(running), len(self._scheduler.waiting), self._scheduler.budget.used(running))
 
     def check(self, request: Request) -> None:
         """Raise ValueError if the request does not fit the model."""
@@ -289,9 +283,7 @@ class Engine:
     def _record(self, sampling: list[Sequence], sampled: Sampled) -> list[Request]:
         eos = self.loaded.eos_token_ids
         streamed: dict[int, tuple[Request, list[Delta]]] = {}
-        now = perf_counter()
         for i, sequence in enumerate(sampling):
-            sequence.first_token_at = sequence.first_token_at or now
             sequence.add(sampled.token_ids[i], sampled.logprobs[i], sampled.top_logprobs[i], eos)
             request = self._requests[id(sequence)]
             if request.stream:

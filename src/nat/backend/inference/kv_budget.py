@@ -37,15 +37,6 @@ class KvBudget:
         at_most = 2 * len(sequences) * (max(map(_num_needed, sequences)) + (self.state_tokens or 0))
         return at_most <= self.max_tokens or self._count(sequences) <= self.max_tokens
 
-    def used(self, running: Several[Sequence]) -> float | None:
-        """Share of the memory that these sequences use now, from 0 to 1, None without a bound; for any thread."""
-        if self.max_tokens is None:
-            return None
-        last = [(sequence.num_cached, sequence.node) for sequence in running]  # the model thread may change both
-        in_slots = sum(max(0, cached - (0 if node is None else node.end)) for cached, node in last)
-        in_nodes = num_tokens(node for _, node in last if node is not None)
-        return min(1.0, (in_nodes + in_slots) / max(1, self.max_tokens))
-
     def _count(self, sequences: Several[Sequence]) -> int:
         """Tokens in nodes, each node once, and in slots, which on the packed path are all as long as the longest."""
         if self.state_tokens is not None:

@@ -57,8 +57,6 @@ class Sequence:
     prompt_scores: list[list[ScoredToken]] = field(default_factory=list)
     """For each token of the prompt after the first: its score, and those of the most likely others."""
     finish_reason: FinishReason | None = None
-    first_token_at: float | None = None
-    """Time of the first sampled token, by `perf_counter`; None where the engine does not see it."""
     num_cached: int = 0
     """Leading tokens whose keys and values are in the cache."""
     num_reused: int = 0
@@ -194,15 +192,3 @@ class Request:
     @property
     def finished(self) -> bool:
         return all(s.finish_reason is not None for s in self.sequences)
-
-
-@dataclass(frozen=True)
-class EngineLoad:
-    """How busy an engine is, counted without stopping it."""
-
-    running: int
-    """Sequences that are being sampled."""
-    waiting: int
-    """Sequences that wait for a place, and requests that the engine has not taken yet."""
-    cache_share: float | None = None
-    """Share of the memory for keys and values that the running ones use, from 0 to 1; None if it is not bounded."""

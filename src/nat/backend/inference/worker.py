@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from nat.backend.inference.engine import Engine
-from nat.backend.inference.sequence import EngineLoad, Request
+from nat.backend.inference.sequence import Request
 from nat.backend.model import LoadedModel
 from nat.errors import BackendError
 
@@ -121,14 +121,6 @@ class Worker:
     def knows(self, name: str) -> bool:
         """True if a request may use this name."""
         return self.pool.knows(name)
-
-    def load(self) -> EngineLoad:
-        """The load of all engines; requests that an update holds back wait."""
-        loads = [engine.load() for engine in self.pool.engines()]
-        held = sum(len(request.sequences) for request in list(self._withdrawn or ()))
-        shares = [load.cache_share for load in loads if load.cache_share is not None]
-        waiting = sum(load.waiting for load in loads) + held + len(self._commands)
-        return EngineLoad(sum(load.running for load in loads), waiting, max(shares, default=None))
 
     def submit(self, request: Request) -> None:
         """Queue a request, whose listener gets the answer; ValueError if it does not fit the model."""

@@ -1,4 +1,4 @@
-"""The backend's HTTP application: routes, key check and body limits."""
+"""The backend's HTTP application: routes and the check of its key."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -12,10 +12,8 @@ from nat.backend.sampling import SamplingEngine
 from nat.backend.server.bodies import IgnoredFields, json_answer
 from nat.backend.server.chat import ChatRoute
 from nat.backend.server.completions import CompletionRoute
-from nat.backend.server.metrics import BackendCollector
 from nat.backend.server.service import AnswerMemory, Service
 from nat.backend.server.tokens import TokenRoutes
-from nat.backend.training.job_table import JobTable
 from nat.errors import (
     AlgorithmError,
     BackendError,
@@ -31,9 +29,7 @@ from nat.errors import (
 )
 from nat.http.errors import ApiError
 from nat.http.guards import Guard, KeyCheck, OriginCheck
-from nat.http.limits import MAX_BATCH_BYTES, BodyLimit
-from nat.http.metrics import ServerMetrics
-from nat.http.starlette import add_error_handlers, add_metrics, error_response
+from nat.http.starlette import add_error_handlers, error_response
 from nat.wire.openai_responses import ModelCard, ModelList
 from nat.wire.serving import Health
 
@@ -62,14 +58,12 @@ def create_app(
     well_known_key: bool = False,
     answers: AnswerMemory | None = None,
     extra_routers: Sequence[APIRouter] = (),
-    jobs: JobTable | None = None,
-    max_body_bytes: int = MAX_BATCH_BYTES,
 ) -> FastAPI:
     """Create the application: the OpenAI routes on `engine`'s models, and other routers behind the same guards.
 
     A `well_known_key` is needed only where the OpenAI SDKs send one; it keeps nobody out, so web pages are refused by
     their origin. With `answers`, chat answers carry their tokens and are remembered there, and unknown fields of
-    requests are ignored: such clients were written for other servers. `/metrics` counts `jobs`.
+    requests are ignored: such clients were written for other servers.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     ignored = None if answers is None else IgnoredFields()
@@ -78,14 +72,10 @@ def create_app(
         app.include_router(router)
     add_error_handlers(app, _explain_crash)
     app.add_exception_handler(BackendError, _on_backend_error)
-    app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     paths = OPENAI_PATHS if well_known_key else "/"
     app.add_middleware(Guard, check=KeyCheck(api_key, _KEY_HINT, paths=paths, basic=True))
     if well_known_key:
         app.add_middleware(Guard, check=OriginCheck(own_pages=False))
-    metrics = ServerMetrics()
-    metrics.add(BackendCollector(engine, jobs))
-    add_metrics(app, metrics)
     return app
 
 

@@ -1,9 +1,7 @@
 """Read and check JSON bodies, write JSON responses, and stream events."""
 
 import asyncio
-import gc
 import logging
-import threading
 from collections.abc import AsyncIterator
 from typing import TypeVar
 
@@ -11,9 +9,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from nat.http.asgi import EVENT_STREAM, JSON
+from nat.http.asgi import EVENT_STREAM, JSON, read_body
 from nat.http.errors import ApiError, from_validation
-from nat.http.limits import MAX_BATCH_VALUES, check_batch, check_encoding, check_request, read_body
 from nat.http.sse import DONE, event
 
 logger = logging.getLogger(__name__)
@@ -23,13 +20,8 @@ M = TypeVar("M", bound=BaseModel)
 
 TOO_LONG = "context_length_exceeded"
 """OpenAI's code for a prompt that does not fit the model."""
-SMALL = 2**20
-"""Maximum bytes of a body without a batch."""
-LARGE = 1_000_000
-"""From this many bytes on, the garbage collector's walks through a body's records take most of the time."""
 _MOST_IGNORED = 100
 _LONGEST_NAME = 100
-_one_large_body = threading.Lock()
 
 
 class IgnoredFields:
@@ -47,16 +39,14 @@ class IgnoredFields:
             logger.warning("requests have fields that this server does not know and ignores: %s", shown)
 
 
-async def read_chat(http: Request, kind: type[M], *, max_bytes: int, ignored: IgnoredFields | None = None) -> M:
+async def read_chat(http: Request, kind: type[M], *, ignored: IgnoredFields | None = None) -> M:
     """The checked body of a request to the model; unknown fields are errors unless they are `ignored`.
 
     Raises:
-        ApiError: 413 if it is too large or has too many objects, 400 with the first findings.
+        ApiError: 400 with the first findings.
 
     """
-    reason = "the most that the model's context can need"
-    body = await read_body(http.scope, http.receive, max_bytes=max_bytes, reason=reason, code=TOO_LONG)
-    check_request(body)
+    body = await read_body(http.receive)
     unknown: set[str] | None = None if ignored is None else set()
     try:
         record = kind.model_validate_json(body, context=unknown)
@@ -68,48 +58,17 @@ async def read_chat(http: Request, kind: type[M], *, max_bytes: int, ignored: Ig
 
 
 async def read(http: Request, kind: TypeAdapter[T]) -> T:
-    """The checked body of a command.
+    """The checked body of a command or a batch; a thread parses it, so that others are answered meanwhile.
 
     Raises:
-        ApiError: 413 if it is larger than `SMALL`, 422 with the first findings.
+        ApiError: 422 with the first findings.
 
     """
-    reason = "the most that a request without a batch may have"
-    return await _read(kind, await read_body(http.scope, http.receive, max_bytes=SMALL, reason=reason))
-
-
-async def read_batch(http: Request, kind: TypeAdapter[T], *, max_objects: int = MAX_BATCH_VALUES) -> T:
-    """The checked body of a batch, up to the server's limit.
-
-    Raises:
-        ApiError: 415 if it is compressed, 413 if it has more than `max_objects` objects and lists, 422 with the first
-            findings.
-
-    """
-    check_encoding(http.scope)
-    content = await http.body()
-    check_batch(content, max_objects=max_objects)
-    return await _read(kind, content)
-
-
-async def _read(kind: TypeAdapter[T], content: bytes) -> T:
-    """Parse in a thread, which does not block other requests."""
+    content = await read_body(http.receive)
     try:
-        return await asyncio.to_thread(parse, kind, content)
+        return await asyncio.to_thread(kind.validate_json, content)
     except ValidationError as error:
         raise from_validation(error, status=422) from error
-
-
-def parse(kind: TypeAdapter[T], content: bytes) -> T:
-    """Check a body; for a large one, pause the garbage collector, which would block all threads and free nothing."""
-    if len(content) < LARGE:
-        return kind.validate_json(content)
-    with _one_large_body:
-        gc.disable()
-        try:
-            return kind.validate_json(content)
-        finally:
-            gc.enable()
 
 
 def json_answer(record: BaseModel) -> Response:

@@ -48,9 +48,7 @@ class ChatRoute:
 
     async def handle(self, http: HttpRequest) -> Response:
         service = self._service
-        body = await read_chat(
-            http, ChatCompletionRequest, max_bytes=service.limits.body_bytes, ignored=service.ignored
-        )
+        body = await read_chat(http, ChatCompletionRequest, ignored=service.ignored)
         body = service.with_training_fields(body)
         service.check_model(body.model)
         session = http.headers.get(SESSION_HEADER, "")

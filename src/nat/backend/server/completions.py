@@ -26,9 +26,8 @@ class CompletionRoute:
 
     async def handle(self, http: HttpRequest) -> Response:
         limits = self._service.limits
-        body = await read_chat(http, CompletionRequest, max_bytes=limits.body_bytes, ignored=self._service.ignored)
+        body = await read_chat(http, CompletionRequest, ignored=self._service.ignored)
         self._service.check_model(body.model)
-        self._service.check_choices(body.n * len(body.prompts))
         for prompt in body.prompts:
             if isinstance(prompt, str):
                 limits.check_text(prompt, param="prompt")

@@ -7,11 +7,9 @@ from starlette.requests import Request as HttpRequest
 
 from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.sampling import SamplingEngine
-from nat.backend.server.metrics import note
 from nat.errors import ModelNotServed
-from nat.http.asgi import Scope, cancel_on_disconnect
+from nat.http.asgi import cancel_on_disconnect
 from nat.http.errors import ApiError
-from nat.http.outcome import DISCONNECTED, cause_of, outcome_of
 from nat.wire.openai_requests import SESSION_HEADER
 
 
@@ -46,7 +44,6 @@ async def complete(engine: SamplingEngine, sequences: list[Sequence], http: Http
         if isinstance(error := ended.result(), ApiError):
             raise error
     finally:
-        note(http.scope, request)
         if not request.finished:
             engine.cancel(request)
     return request
@@ -76,7 +73,7 @@ def start_stream(
 ) -> tuple[Request, AsyncIterator[list[Delta]]]:
     """Submit at once, so that a request that does not fit fails before the response's headers are sent."""
     request, feed = _submitted(engine, sequences, http, model=model, stream=True)
-    return request, _follow(engine, request, feed, http.scope)
+    return request, _follow(engine, request, feed)
 
 
 def _submitted(
@@ -85,23 +82,18 @@ def _submitted(
     feed = _Feed()
     request = Request(sequences, feed, stream=stream, model=model, session=http.headers.get(SESSION_HEADER, ""))
     engine.submit(request)
-    outcome_of(http.scope).model = model.partition("@")[0]  # each update has a name of its own
     return request, feed
 
 
-async def _follow(engine: SamplingEngine, request: Request, feed: _Feed, scope: Scope) -> AsyncIterator[list[Delta]]:
+async def _follow(engine: SamplingEngine, request: Request, feed: _Feed) -> AsyncIterator[list[Delta]]:
     """The deltas of each step; closing the iterator cancels the request."""
-    outcome = outcome_of(scope)
     try:
         while (item := await feed.queue.get()) is not None:
             if isinstance(item, ApiError):
-                outcome.cause = cause_of(item.status)
                 raise item
             yield item
     finally:
-        note(scope, request)
         if not request.finished:
-            outcome.cause = outcome.cause or DISCONNECTED
             engine.cancel(request)
 
 

@@ -21,13 +21,8 @@ from nat.wire.openai_requests import ChatCompletionRequest, SamplingRequest
 from nat.wire.openai_responses import ChatChoice, CompletionUsage, PromptTokens, TextChoice
 from nat.wire.sampling import Sampling, read_sampling
 
-MAX_CHOICES = 256
-MAX_ALTERNATIVES = 1_000_000
-"""Alternatives of all tokens in a response; each takes a hundred bytes as an object, and again as JSON."""
 LARGE_ANSWER = 2000
 """Tokens and alternatives that can be written within milliseconds; larger responses are written in a thread."""
-_ENVELOPE_BYTES = 2**20
-"""Bytes of a body besides its texts: keys, ids, tools, ignored fields."""
 _NO_TOKENS = "the prompt has no tokens; at least one is needed"
 
 
@@ -43,11 +38,6 @@ class LengthLimits:
     @classmethod
     def of(cls, loaded: LoadedModel) -> "LengthLimits":
         return cls(loaded.max_seq_length, loaded.max_seq_length * loaded.tokenizer.longest_token)
-
-    @property
-    def body_bytes(self) -> int:
-        """How large a request's body may be."""
-        return _ENVELOPE_BYTES + self.characters
 
     def check_text(self, text: str, *, param: str) -> None:
         """Refuse a text of more characters than the context can hold.
@@ -111,10 +101,6 @@ class Service:
                 code="model_not_found",
             )
 
-    def check_choices(self, count: int) -> None:
-        if count > MAX_CHOICES:
-            raise ApiError(f"{count} choices in one request; at most {MAX_CHOICES}", param="n")
-
     def sequences(
         self,
         body: SamplingRequest,
@@ -128,24 +114,10 @@ class Service:
         """`n` sequences for each prompt, each with a seed of its own; `special` says to keep special tokens as text."""
         if not prompts:
             raise ApiError(_NO_TOKENS, param="prompt")
-        self.check_choices(body.n * len(prompts))
         seed = secrets.randbits(64) if body.seed is None else body.seed
         stop = tuple(body.stop)
         sequences: list[Sequence] = []
         rooms = [self._room(prompt, new_tokens) for prompt in prompts]
-        if (alternatives := body.n * sum(rooms) * top_logprobs) > MAX_ALTERNATIVES:
-            raise ApiError(
-                f"the answer could have {alternatives} alternatives to its tokens; at most {MAX_ALTERNATIVES}. "
-                "Lower n, max_tokens or the number of alternatives",
-                param="max_tokens",
-            )
-        scored = 0 if prompt_logprobs is None else (1 + prompt_logprobs) * sum(map(len, prompts))
-        if scored > MAX_ALTERNATIVES:
-            raise ApiError(
-                f"the answer would score {scored} tokens and alternatives of prompts; at most {MAX_ALTERNATIVES}. "
-                "Send fewer prompts in a request, or lower prompt_logprobs",
-                param="prompt_logprobs",
-            )
         for prompt, room in zip(prompts, rooms, strict=True):
             for _ in range(body.n):
                 params = SamplingParams(

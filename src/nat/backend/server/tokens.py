@@ -5,14 +5,11 @@ import asyncio
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from nat.backend.server.bodies import TOO_LONG, json_answer, read_chat
+from nat.backend.server.bodies import json_answer, read_chat
 from nat.backend.server.service import Service
 from nat.http.errors import ApiError
 from nat.wire.openai_requests import DetokenizeIds, TokenizeText
 from nat.wire.openai_responses import DetokenizedText, TokenizedText
-
-MAX_IDS = 65536
-"""Token ids in a request to detokenize, which needs no context: a vocabulary is compared in parts."""
 
 
 class TokenRoutes:
@@ -24,7 +21,7 @@ class TokenRoutes:
     async def tokenize(self, http: HttpRequest) -> Response:
         """The ids of a text."""
         limits = self._service.limits
-        body = await read_chat(http, TokenizeText, max_bytes=limits.body_bytes)
+        body = await read_chat(http, TokenizeText)
         self._check_model(body.model)
         limits.check_text(body.prompt, param="prompt")
         tokenizer = self._service.loaded.tokenizer
@@ -34,12 +31,8 @@ class TokenRoutes:
 
     async def detokenize(self, http: HttpRequest) -> Response:
         """The text of some ids, special tokens included; an id that the tokenizer does not have gives no text."""
-        body = await read_chat(http, DetokenizeIds, max_bytes=self._service.limits.body_bytes)
+        body = await read_chat(http, DetokenizeIds)
         self._check_model(body.model)
-        if len(body.tokens) > MAX_IDS:
-            raise ApiError(
-                f"{len(body.tokens)} token ids in one request; at most {MAX_IDS}", param="tokens", code=TOO_LONG
-            )
         if (outside := next((token for token in body.tokens if not 0 <= token < 2**31), None)) is not None:
             raise ApiError(f"{outside} is no token id", param="tokens")
         decode = self._service.loaded.tokenizer.decode_all

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nat.backend.forecast import Forecaster
-from nat.backend.server.bodies import json_answer, read, read_batch
+from nat.backend.server.bodies import json_answer, read
 from nat.backend.texts import tokenized
 from nat.backend.training.batch import batch_findings
 from nat.backend.training.jobs import TrainingJobs
@@ -19,9 +19,6 @@ from nat.wire.texts import TokenizeAnswer, TokenizeRequest
 from nat.wire.training import ExportRequest, JobState, TrainingConfig, TrainingJob
 
 MAX_WAIT_SECONDS = 60.0
-MAX_JOB_OBJECTS = 300_000
-"""Objects and lists in a job; parsing them blocks all other requests for less than a second. A rollout of one row has
-five of them, and two for each of its answers."""
 _JOB = TypeAdapter(TrainingJob)
 _CONFIG = TypeAdapter(TrainingConfig)
 _EXPORT = TypeAdapter(ExportRequest)
@@ -55,7 +52,7 @@ class _TrainingRoutes:
 
     async def submit(self, http: Request) -> Response:
         jobs = self._jobs
-        job = await read_batch(http, _JOB, max_objects=MAX_JOB_OBJECTS)
+        job = await read(http, _JOB)
         findings = await asyncio.to_thread(batch_findings, job, jobs.loaded)
         if findings:
             raise ApiError(first_of(findings), status=422, param=findings[0].partition(":")[0])
@@ -96,7 +93,7 @@ class _TrainingRoutes:
 
     async def tokenize(self, http: Request) -> Response:
         """Turn conversations into the rows of a job; one that takes too long is a problem of its own."""
-        request = await read_batch(http, _TEXTS, max_objects=MAX_JOB_OBJECTS)
+        request = await read(http, _TEXTS)
         loaded, found = self._forecaster.loaded, []
         stops, longest = loaded.eos_token_ids, loaded.max_seq_length
         for conversation in request.conversations:

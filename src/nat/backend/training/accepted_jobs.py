@@ -12,12 +12,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from nat.files import remove_unfinished, replacing
-from nat.http.limits import MAX_BATCH_BYTES
+from nat.http.asgi import MAX_BODY_BYTES
 from nat.wire.training import FILE_NAME, TrainingJob
 
 ACCEPTED = "accepted_jobs"
 _SUFFIX = ".json"
-_MOST_BYTES = 2 * MAX_BATCH_BYTES
+_MOST_BYTES = 2 * MAX_BODY_BYTES
 """Of a file, which writes some defaults out."""
 _NAME = re.compile(rf"(?P<number>[0-9]{{8,15}})-(?P<id>{FILE_NAME}){re.escape(_SUFFIX)}")
 

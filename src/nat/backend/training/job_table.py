@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -92,8 +91,6 @@ class JobTable:
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
-        self.ended = Counter({status: 0 for status in JobStatus if status.final})
-        """Jobs that this process ran, by how they ended."""
 
     def add_ended(self, state: JobState, digest: str | None = None) -> Job:
         """Add a job that ended earlier."""
@@ -104,7 +101,6 @@ class JobTable:
     def add(self, job_id: str, digest: str | None = None) -> Job:
         """Add a new job, which waits for its turn."""
         job = Job(JobState(id=job_id, status=JobStatus.PENDING), digest)
-        job.ending.add_done_callback(lambda ending: self.ended.update([ending.result().status]))
         return self._keep(job)
 
     def find(self, job_id: str) -> Job | None:

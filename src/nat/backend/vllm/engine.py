@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from nat.backend.inference.sequence import EngineLoad, Request
+from nat.backend.inference.sequence import Request
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.loss import ByRow
@@ -107,12 +107,6 @@ class VllmEngine:
 
     def knows(self, name: str) -> bool:
         return name in self.names()
-
-    def load(self) -> EngineLoad:
-        """The requests that were sent to vLLM, and those that a hand-over holds; its own `/metrics` has its cache."""
-        requests = list(self._requests)
-        running = sum(len(request.sequences) for request in requests if request.begun)
-        return EngineLoad(running, sum(len(request.sequences) for request in requests) - running)
 
     def submit(self, request: Request) -> None:
         """Queue a request, whose listener gets the answer; ValueError if it does not fit the model."""

@@ -5,7 +5,6 @@ from collections.abc import Sequence as Sequence_
 from contextlib import aclosing
 from functools import partial
 from itertools import islice
-from time import perf_counter
 
 import torch
 
@@ -82,8 +81,6 @@ class Caller:
                         raise
                     self._fleet.leave(replica, error)
                     raise BackendError("an answer has tokens of other weights: " + error.message) from error
-                if new and sequence.first_token_at is None:
-                    sequence.first_token_at = perf_counter()
                 if new and request.stream:
                     request.listener.on_deltas([Delta.newest(sequence, new)])
                 if sequence.finish_reason is not None:

@@ -32,7 +32,7 @@ def serve_command(*, config_file: Path, override: tuple[tuple[str, str], ...], *
 
     POST /rollouts opens a rollout.
     """
-    check_installed("nat gateway serve", "uvicorn", "httptools", "prometheus_client")
+    check_installed("nat gateway serve", "uvicorn")
     from nat.gateway.serve import serve
 
     stated = {name: value for name, value in given.items() if value is not None}

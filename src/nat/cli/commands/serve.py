@@ -11,7 +11,7 @@ from nat.front_end.options import FrontEndOptions
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.rollout import KEY_VARIABLE
 
-_NEEDED = ("fastapi", "prometheus_client", "uvicorn")
+_NEEDED = ("fastapi", "uvicorn")
 
 
 @click.command("serve")

@@ -9,7 +9,7 @@ from nat.cli import event_loop
 from nat.cli.commands.serve import check_installed
 from nat.secrets import unredacted
 
-_NEEDED = ("jinja2", "starlette", "uvicorn", "httptools")
+_NEEDED = ("jinja2", "starlette", "uvicorn")
 
 
 @click.command("ui")

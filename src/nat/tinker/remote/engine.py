@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from nat.backend.inference.sequence import Delta, EngineLoad, Request, Sequence
+from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.loss import ByRow
@@ -40,9 +40,6 @@ class RemoteEngine:
 
     def knows(self, name: str) -> bool:
         return name in self.names()
-
-    def load(self) -> EngineLoad:
-        return EngineLoad(len(self._open), 0)
 
     def submit(self, request: Request) -> None:
         request.check(self.loaded.max_seq_length)

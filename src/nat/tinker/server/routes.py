@@ -20,11 +20,11 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from torch import Tensor
 
-from nat.backend.server.bodies import read_batch
+from nat.backend.server.bodies import read
 from nat.backend.server.generation import answered
 from nat.backend.training.batch import Row
+from nat.http.asgi import MAX_BODY_BYTES
 from nat.http.errors import ApiError
-from nat.http.limits import MAX_BATCH_BYTES, MAX_BATCH_VALUES
 from nat.tinker.server import wire
 from nat.tinker.server.futures import Futures, Result
 from nat.tinker.server.losses import resolved, rows_of
@@ -79,7 +79,7 @@ def tinker_router(models: TinkerModels) -> APIRouter:
 
 def _add(router: APIRouter, path: str, kind: type[B], answer: Callable[[B], Answer]) -> None:
     async def handle(http: HttpRequest) -> Response:
-        return JSONResponse(answer(await read_batch(http, TypeAdapter(kind))))
+        return JSONResponse(answer(await read(http, TypeAdapter(kind))))
 
     router.add_route(PREFIX + path, handle, methods=["POST"])
 
@@ -211,7 +211,7 @@ class _Routes:
         return {**promise, "sample_sequence_ids": ids}
 
     async def retrieve(self, http: HttpRequest) -> Response:
-        body = await read_batch(http, TypeAdapter(wire.OfRequest))
+        body = await read(http, TypeAdapter(wire.OfRequest))
         found = await self._futures.poll(body.request_id)
         if found.protobuf is not None and wire.PROTOBUF in http.headers.get("accept", ""):
             return Response(await asyncio.to_thread(found.protobuf), media_type=wire.PROTOBUF)
@@ -239,8 +239,6 @@ class _Routes:
     async def _run(self, batch: wire.Batch) -> Response:
         """Check a batch before its request is accepted, so that a mistake is the answer to it."""
         values = sum(len(each.token_ids) + sum(map(len, each.inputs.values())) for each in batch.data)
-        if values > MAX_BATCH_VALUES:
-            raise ApiError(f"the batch has {values} values; at most {MAX_BATCH_VALUES}", status=413)
         self._models.model(batch.model_id)
         loss = resolved(batch.loss, batch.config)
         rows = await asyncio.to_thread(rows_of, batch, self._models.base)
@@ -332,12 +330,12 @@ def _decompressed(content: bytes, encoding: str) -> bytes:
     import zstandard
 
     try:
-        with zstandard.ZstdDecompressor(max_window_size=MAX_BATCH_BYTES).stream_reader(content) as reader:
-            found: bytes = reader.read(MAX_BATCH_BYTES + 1)
+        with zstandard.ZstdDecompressor(max_window_size=MAX_BODY_BYTES).stream_reader(content) as reader:
+            found: bytes = reader.read(MAX_BODY_BYTES + 1)
     except zstandard.ZstdError as error:
         raise ApiError(f"the body is not compressed by zstd: {error}") from error
-    if len(found) > MAX_BATCH_BYTES:
-        raise ApiError(f"the body has more than {MAX_BATCH_BYTES} bytes without its compression", status=413)
+    if len(found) > MAX_BODY_BYTES:
+        raise ApiError(f"the body has more than {MAX_BODY_BYTES} bytes without its compression", status=413)
     return found
 
 

@@ -14,10 +14,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from nat.backend.server.bodies import parse
-from nat.backend.server.training import MAX_JOB_OBJECTS
 from nat.http.errors import ApiError, from_validation
-from nat.http.limits import MAX_MODEL_CHARS, check_batch
 from nat.wire.json import Several
 from nat.wire.numbers import Amount, PositiveAmount
 from nat.wire.openai_requests import LONGEST_STOP
@@ -28,7 +25,8 @@ PROTOBUF = "application/x-protobuf"
 _DELIMITED = 2
 """The kind of a field whose length comes before it."""
 Session = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
-Name = Annotated[str, Field(max_length=MAX_MODEL_CHARS)]
+_NAME_CHARS = 1000
+Name = Annotated[str, Field(max_length=_NAME_CHARS)]
 """Of a model, weights, a loss or a request, which answers repeat."""
 Number = Annotated[int, Field(ge=0, lt=2**53)]
 """Of a request, which its key repeats."""
@@ -302,10 +300,9 @@ class Batch:
 
 def batch_of_json(body: bytes, *, forward_only: bool) -> Batch:
     """Read a batch as clients up to 0.20 send it; ApiError if it is none."""
-    check_batch(body, max_objects=MAX_JOB_OBJECTS)
     kind: type[Forward | ForwardBackward] = Forward if forward_only else ForwardBackward
     try:
-        found = parse(TypeAdapter(kind), body)
+        found = TypeAdapter(kind).validate_json(body)
     except ValidationError as error:
         raise from_validation(error, status=422) from error
     sent = found.forward_input if isinstance(found, Forward) else found.forward_backward_input
@@ -347,8 +344,8 @@ def batch_of_protobuf(body: bytes) -> Batch:
     if unknown := sorted({field.field_number for each in _parts(found) for field in UnknownFieldSet(each)}):
         raise ApiError(f"the request has fields that this server does not know, of the numbers {unknown}", status=422)
     names = (found.model_id, found.loss_fn, *(each.key for datum in found.data for each in datum.loss_fn_inputs))
-    if any(len(name) > MAX_MODEL_CHARS for name in names):
-        raise ApiError(f"a name of more than {MAX_MODEL_CHARS} characters", status=422)
+    if any(len(name) > _NAME_CHARS for name in names):
+        raise ApiError(f"a name of more than {_NAME_CHARS} characters", status=422)
     config: dict[str, float | str] = {each.key: each.value for each in found.loss_fn_config}
     config |= {each.key: each.value.text or each.value.number for each in found.loss_fn_config_v2}
     return Batch(found.model_id, found.seq_id, data, found.loss_fn, config, found.forward_only)

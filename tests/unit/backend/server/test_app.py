@@ -119,21 +119,6 @@ async def test_web_pages_cannot_use_a_well_known_key(connect, worker, path):
             assert ("evil.example" in answer.text) == well_known_key
 
 
-async def test_a_body_over_the_limit_is_refused(connect, worker):
-    """Bodies are limited by their announced size, or by their actual size if none is announced."""
-
-    async def in_pieces():
-        for _ in range(20):
-            yield b" " * 10
-
-    async with connect(worker, max_body_bytes=100) as client:
-        announced = await client.post("/v1/completions", content=b" " * 101)
-        streamed = await client.post("/v1/completions", content=in_pieces())
-    for answer in (announced, streamed):
-        assert answer.status_code == 413
-        assert "larger than 100 bytes" in answer.json()["error"]["message"]
-
-
 async def test_reused_prompt_tokens_are_reported(client):
     """Reused prompt tokens are reported as OpenAI's `cached_tokens`, which is absent for none."""
     body = {"model": "tiny", "messages": [{"role": "user", "content": "told once " * 5}], "max_tokens": 2}

@@ -32,51 +32,24 @@ def user(text):
 
 
 @pytest.mark.parametrize(
-    ("path", "fields", "status"),
+    ("path", "fields"),
     [
-        ("chat/completions", {"messages": [user("lorem ipsum " * 5000)]}, 400),
-        ("chat/completions", {"messages": [user("")] * 600}, 400),
-        ("chat/completions", {"messages": [user("lorem ipsum " * 500_000)]}, 413),
-        ("completions", {"prompt": "lorem ipsum " * 5000}, 400),
-        ("completions", {"prompt": ["hi", "lorem ipsum " * 5000]}, 400),
-        ("completions", {"prompt": "lorem ipsum " * 500_000}, 413),
+        ("chat/completions", {"messages": [user("lorem ipsum " * 5000)]}),
+        ("chat/completions", {"messages": [user("")] * 600}),
+        ("completions", {"prompt": "lorem ipsum " * 5000}),
+        ("completions", {"prompt": ["hi", "lorem ipsum " * 5000]}),
     ],
 )
-async def test_texts_beyond_the_context_are_refused_before_tokenising(client, path, fields, status):
+async def test_texts_beyond_the_context_are_refused_before_tokenising(client, path, fields):
     """A context of 512 tokens holds at most 512 times the longest token, and at most 512 messages."""
     answer = await client.post(f"/v1/{path}", json={"model": "scripted", **fields})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (status, "context_length_exceeded")
-
-
-async def test_too_many_objects_are_refused_before_they_are_parsed(client):
-    """Objects count even where a template ignores them; a body of a megabyte holds hundreds of thousands."""
-    asked = {"model": "scripted", "messages": [user("hi") | {"x": [{}] * 100_000}]}
-    answer = await client.post("/v1/chat/completions", json=asked)
-    assert (answer.status_code, "brackets" in answer.text) == (413, True)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
 
 
 async def test_an_error_is_short(client):
     """An error quotes only a part of what the client sent."""
     answer = await client.post("/v1/chat/completions", json={"model": "x" * 900_000, "messages": [user("hi")]})
     assert (answer.status_code, len(answer.content) < 10_000) == (404, True)
-
-
-async def test_too_many_prompts_are_refused_before_they_are_tokenised(client):
-    """The number of choices is checked before the prompts are tokenised."""
-    answer = await client.post("/v1/completions", json={"model": "scripted", "prompt": ["hi"] * 1000})
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == "n"
-
-
-async def test_a_chunked_body_is_limited(client):
-    """A body without an announced size is limited while it is read."""
-
-    async def pieces():
-        for _ in range(100):
-            yield b" " * 2**16
-
-    answer = await client.post("/v1/chat/completions", content=pieces())
-    assert answer.status_code == 413
 
 
 async def test_the_longest_text_that_fits_is_accepted(loaded):
