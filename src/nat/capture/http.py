@@ -67,7 +67,8 @@ class _Exchange:
 
     def requests(self) -> Iterator[httpx.Request]:
         """The request, and once more without a field that the server refused."""
-        self._request.headers.update(self._attempt.headers)
+        # A stream is recorded and passed on as its bytes come.
+        self._request.headers.update({**self._attempt.headers, "Accept-Encoding": "identity"})
         yield self._with_body(self._attempt.body)
         if self.response.is_error:
             body = self._attempt.body_without_refused(self.response.status_code, self.response.content)

@@ -14,7 +14,6 @@ from nat.capture.tap import Tap
 from nat.capture.waiting import retry_after
 from nat.gateway.dialects import Body
 from nat.gateway.dialects.content import count_at
-from nat.gateway.transport import PlainTransport
 from nat.http.errors import ApiError
 from nat.http.sse import EventReader
 
@@ -44,7 +43,6 @@ class Upstream:
         max_retries: int,
         max_tokens: int | None = None,
         verify_ssl: bool = True,
-        proxy: str | None = None,
     ) -> None:
         """`timeout` is for a call with all of its retries; `base_url` is OpenAI's if left out."""
         self.model_name = model_name
@@ -53,14 +51,7 @@ class Upstream:
         self._base_url = (base_url or OPENAI).rstrip("/")
         self._headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
         self._max_retries = max_retries
-        plain = self._base_url.startswith("http://") and proxy is None
-        self._client = CapturingAsyncClient(
-            tap,
-            timeout=httpx.Timeout(timeout),
-            proxy=proxy,
-            verify=verify_ssl,
-            transport=PlainTransport() if plain else None,
-        )
+        self._client = CapturingAsyncClient(tap, timeout=httpx.Timeout(timeout), verify=verify_ssl)
 
     async def __aenter__(self) -> Self:
         return self

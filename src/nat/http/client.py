@@ -1,7 +1,6 @@
-"""Clients of other servers: no proxy of the environment, no redirect, no answer without a bound.
+"""Clients of other servers: ordinary httpx, with loopback off every proxy.
 
-Every client of this package is made from these classes or from those of `nat.capture.sdk`, which are the same for the
-library of the OpenAI SDK; a contract test finds others. Keys and prompts go to the configured address and nowhere else.
+A key for a server on this machine never reaches the proxy that the environment names; other hosts are reached by it.
 """
 
 import functools
@@ -11,47 +10,22 @@ from typing import Any
 import httpx
 from pydantic_core import from_json
 
-from nat.http.answers import MAX_ANSWER_BYTES, TEXT, UNCOMPRESSED, BoundedChunks
+_LOOPBACK = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 
 
-class DirectAsyncClient(httpx.AsyncClient):
-    """An `httpx.AsyncClient` for any server; RemoteProtocolError for an answer of more than `most` bytes."""
-
-    def __init__(self, *, most: int = MAX_ANSWER_BYTES, **options: Any) -> None:
-        super().__init__(trust_env=False, verify=_certificates(), **options)
-        self._most = most
-
-    async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
-        request.headers.update(UNCOMPRESSED)
-        response = await super().send(request, stream=True, **options)
-        response.stream, response.encoding = _Bounded(response, self._most), TEXT
-        try:
-            if not stream:
-                await response.aread()
-        except BaseException:
-            await response.aclose()
-            raise
-        return response
+def client_options(*, verify: bool = True, **options: Any) -> dict[str, Any]:
+    """What every client is made with, for httpx and for httpx2, on which the OpenAI SDK may be built."""
+    return {"mounts": dict.fromkeys(_LOOPBACK), "verify": _certificates() if verify else False, **options}
 
 
-class DirectClient(httpx.Client):
-    """The same for blocking code."""
+def async_client(**options: Any) -> httpx.AsyncClient:
+    """For the event loop."""
+    return httpx.AsyncClient(**client_options(**options))
 
-    def __init__(self, *, most: int = MAX_ANSWER_BYTES, **options: Any) -> None:
-        super().__init__(trust_env=False, verify=_certificates(), **options)
-        self._most = most
 
-    def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
-        request.headers.update(UNCOMPRESSED)
-        response = super().send(request, stream=True, **options)
-        response.stream, response.encoding = _Bounded(response, self._most), TEXT
-        try:
-            if not stream:
-                response.read()
-        except BaseException:
-            response.close()
-            raise
-        return response
+def blocking_client(**options: Any) -> httpx.Client:
+    """For blocking code."""
+    return httpx.Client(**client_options(**options))
 
 
 def json_of(response: httpx.Response) -> Any:
@@ -67,11 +41,7 @@ def bearer(key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-class _Bounded(BoundedChunks, httpx.AsyncByteStream, httpx.SyncByteStream):
-    error = httpx.RemoteProtocolError
-
-
 @functools.cache
 def _certificates() -> ssl.SSLContext:
-    """Read once, as it takes 25 ms; SSL_CERT_FILE and SSL_CERT_DIR still count."""
+    """Read once, as it takes 25 ms and each blocking run of a framework has a client of its own."""
     return httpx.create_ssl_context()

@@ -9,7 +9,7 @@ import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from nat.errors import BackendError, BackendUnreachable, describe_error, findings_of
-from nat.http.client import DirectAsyncClient, bearer, json_of
+from nat.http.client import async_client, bearer, json_of
 from nat.secrets import excerpt
 
 Json = dict[str, Any]
@@ -80,7 +80,7 @@ class ServiceClient:
         self._retries = retries
         self._sleep = sleep
         self._key = bearer(key)
-        self._http = DirectAsyncClient(base_url=base_url, **http)
+        self._http = async_client(base_url=base_url, **http)
 
     async def __aenter__(self) -> Self:
         return self

@@ -21,7 +21,7 @@ from nat.capture.redirect import current_redirects
 from nat.data_models.intermediate_step import TraceMetadata
 from nat.data_models.llm_call import LLMCall
 from nat.errors import BackendUnreachable, WorkflowError, describe_error
-from nat.http.client import DirectAsyncClient, bearer
+from nat.http.client import async_client, bearer
 from nat.rollout.step_lines import StepDecoder
 from nat.secrets import excerpt
 from nat.wire.openai_responses import ErrorDetail
@@ -40,8 +40,6 @@ _CONNECT_SECONDS = 10.0
 _CONNECTIONS = httpx.Limits(max_connections=1000, max_keepalive_connections=200, keepalive_expiry=2.0)
 """Enough for all rollouts of an epoch at once; idle connections are closed before the server closes them."""
 _EXCERPT_CHARS = 300
-MAX_ANSWER_BYTES = 512 * 2**20
-"""Of one rollout, as a gateway keeps of one."""
 
 
 class RemoteFailure(Exception):
@@ -145,8 +143,7 @@ async def open_remote(
 ) -> AsyncIterator[RemoteWorkflow]:
     """Connect to a served workflow and check it; `RemoteWorkflow.check` lists the errors."""
     key = os.environ.get(KEY_VARIABLE)
-    async with DirectAsyncClient(
-        most=MAX_ANSWER_BYTES,
+    async with async_client(
         transport=transport,
         limits=_CONNECTIONS,
         headers=bearer(key),

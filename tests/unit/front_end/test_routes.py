@@ -55,7 +55,6 @@ async def test_an_object_is_returned_unchanged(tmp_path):
         (b"[null, null]", 422, "[None, None] (list) cannot be converted to str"),
         (b"null", 422, "None (NoneType) cannot be converted to str"),
         (b'{"input_message": [1]}', 422, "[1] (list) cannot be converted to str"),
-        (b'"' + b"x" * (33 * 2**20) + b'"', 413, "larger than"),
     ],
 )
 async def test_errors_of_the_client(tmp_path, content, status, told):
@@ -311,7 +310,6 @@ async def test_failures_reach_the_openai_client(tmp_path):
         ({"messages": "hi"}, "a chat needs `messages`"),
         ({"messages": [{"role": "system", "content": "x"}]}, "no user message"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "has no text"),
-        ({"messages": MESSAGES, "model": "m" * 1001}, "model: wanted a name of at most 1000 characters"),
         ({"messages": MESSAGES, "model": [1]}, "model: wanted a name"),
     ],
 )

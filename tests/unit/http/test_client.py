@@ -1,108 +1,91 @@
-"""Clients of other servers: no proxy of the environment, no redirect, bounded and uncompressed answers."""
+"""Clients of other servers under a proxy of the environment: loopback is kept off it, other hosts go through it."""
 
 import asyncio
-import gzip
-import zlib
-from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 import httpx
 import pytest
+from openai import APIError
 
+from fakes.openai_server import OpenAIServer
 from fakes.proxy import RecordingProxy
-from nat.http.client import DirectAsyncClient, DirectClient
+from nat.errors import NatError
+from nat.http.client import async_client, bearer, blocking_client
+from nat.http.errors import ApiError
+from nat.http.service import ServiceClient
+from nat.plugins.llms.client import open_client, open_sync_client
+from nat.plugins.llms.openai import OpenAIModelConfig
+from nat.plugins.llms.upstream import open_upstream
 
-URL = "http://server.example/"
-
-
-async def endless() -> AsyncIterator[bytes]:
-    while True:
-        yield b"x" * 1000
-
-
-def endless_blocking() -> Iterator[bytes]:
-    while True:
-        yield b"x" * 1000
+PATH, MESSAGES = "/chat/completions", [{"role": "user", "content": "a secret"}]
+BODY = {"model": "m", "messages": MESSAGES}
 
 
-def answering(**answer: object) -> httpx.MockTransport:
-    return httpx.MockTransport(lambda _request: httpx.Response(200, **answer))
+async def by_httpx(url):
+    async with async_client(headers=bearer("k")) as client:
+        await client.post(url + PATH, json=BODY)
 
 
-async def test_no_request_goes_to_a_proxy_of_the_environment(monkeypatch):
-    """A proxy that the environment names gets no key, also for servers that are not on this machine."""
+async def by_blocking_httpx(url):
+    def post():
+        with blocking_client(headers=bearer("k")) as client:
+            client.post(url + PATH, json=BODY)
 
-    def blocking() -> None:
-        with DirectClient(timeout=2) as client:
-            client.get("http://nobody.invalid/health")
+    await asyncio.to_thread(post)
 
+
+async def by_service(url):
+    async with ServiceClient(url, "k", name="the service") as client:
+        await client.send("POST", url + PATH, json=BODY)
+
+
+def config(url):
+    return OpenAIModelConfig(model_name="m", base_url=url, api_key="k", max_retries=0)
+
+
+async def by_sdk(url):
+    async with open_client(config(url), llm_name="student") as client:
+        await client.chat.completions.create(**BODY)
+
+
+async def by_blocking_sdk(url):
+    def chat():
+        with open_sync_client(config(url), llm_name="student") as client:
+            client.chat.completions.create(**BODY)
+
+    await asyncio.to_thread(chat)
+
+
+async def by_sdk_of_another_loop(url):
+    async with open_client(config(url), llm_name="student") as client:
+        await asyncio.to_thread(asyncio.run, client.chat.completions.create(**BODY))
+
+
+async def by_gateway(url):
+    async with open_upstream(config(url), llm_name="student") as upstream:
+        await upstream.complete(PATH, BODY)
+
+
+CLIENTS = [by_httpx, by_blocking_httpx, by_service, by_sdk, by_blocking_sdk, by_sdk_of_another_loop, by_gateway]
+
+
+@pytest.mark.parametrize("call", CLIENTS)
+async def test_a_key_for_loopback_reaches_no_proxy(call, monkeypatch):
+    """Nor does the prompt; the server gets both."""
+    async with OpenAIServer() as server, RecordingProxy(monkeypatch) as proxy:
+        await call(server.base_url)
+        await call(server.base_url.replace("127.0.0.1", "localhost"))
+        with suppress(httpx.HTTPError, APIError, ApiError, NatError):
+            await call("http://[::1]:9/v1")
+        assert proxy.asked == []
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("call", CLIENTS)
+async def test_other_hosts_are_reached_by_the_users_proxy(call, monkeypatch):
+    """As with any other program."""
     async with RecordingProxy(monkeypatch) as proxy:
-        async with DirectAsyncClient(headers={"Authorization": "Bearer key"}, timeout=2) as client:
-            with pytest.raises(httpx.ConnectError):
-                await client.get("http://nobody.invalid/health")
-            await client.get(f"{proxy.base_url}/health")
-        with pytest.raises(httpx.ConnectError):
-            await asyncio.to_thread(blocking)
-    assert proxy.asked == ["GET /health"]  # as a server of its own
-
-
-async def test_no_redirect_is_followed():
-    """What a request carries goes to no other address; the status is the caller's to report."""
-    asked = []
-
-    def redirect(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.host)
-        return httpx.Response(307, headers={"Location": "http://thief.example/"})
-
-    async with DirectAsyncClient(transport=httpx.MockTransport(redirect)) as client:
-        assert (await client.post(URL, json={})).status_code == 307
-    assert asked == ["server.example"]
-
-
-async def test_an_answer_within_the_bound_is_read():
-    """The bound counts bytes and is inclusive."""
-    async with DirectAsyncClient(most=4, transport=answering(content=pieces(b"four"))) as client:
-        assert (await client.get(URL)).content == b"four"
-
-
-async def pieces(*chunks: bytes) -> AsyncIterator[bytes]:
-    for piece in chunks:
-        yield piece
-
-
-async def test_reading_stops_at_the_bound():
-    """An endless answer is an error that names the bound, read at once or as a stream."""
-    async with DirectAsyncClient(
-        most=2500, transport=httpx.MockTransport(lambda _: httpx.Response(200, content=endless()))
-    ) as client:
-        with pytest.raises(httpx.RemoteProtocolError, match="larger than 2500 bytes"):
-            await client.get(URL)
-        with pytest.raises(httpx.RemoteProtocolError, match="larger than 2500 bytes"):
-            await (await client.send(client.build_request("GET", URL), stream=True)).aread()
-
-
-def test_blocking_reading_stops_at_the_bound():
-    """The same for blocking code."""
-    client = DirectClient(most=2500, transport=answering(content=endless_blocking()))
-    with client, pytest.raises(httpx.RemoteProtocolError, match="larger than 2500 bytes"):
-        client.get(URL)
-
-
-async def test_a_compressed_answer_is_refused():
-    """Compressed bytes say nothing about the size; requests forbid them."""
-    content = gzip.compress(b"x" * 10**6)
-    transport = answering(content=pieces(content), headers={"Content-Encoding": "gzip"})
-    async with DirectAsyncClient(transport=transport, headers={"Accept-Encoding": "gzip"}) as client:
-        request = client.build_request("GET", URL)
-        with pytest.raises(httpx.RemoteProtocolError, match=r"compressed \(gzip\)"):
-            await client.send(request)
-    assert request.headers["Accept-Encoding"] == "identity"
-
-
-@pytest.mark.parametrize("charset", ["zlib", "hex", "undefined", "\0"])
-async def test_an_answer_is_utf_8_whatever_it_says(charset):
-    """A codec that decompresses, or is for no text, is not used."""
-    said, body = {"Content-Type": f"text/plain; charset={charset}"}, zlib.compress(b"x" * 10**6)
-    async with DirectAsyncClient(transport=answering(content=body, headers=said)) as client:
-        assert (await client.get(URL)).text == body.decode(errors="replace")
-    with DirectClient(transport=answering(content=body, headers=said)) as client:
-        assert client.get(URL).text == body.decode(errors="replace")
+        for url in ("http://nobody.invalid/v1", "https://nobody.invalid/v1"):
+            with suppress(httpx.HTTPError, APIError, ApiError, NatError):
+                await call(url)
+    assert proxy.asked == [f"POST http://nobody.invalid/v1{PATH}", "CONNECT nobody.invalid:443"]

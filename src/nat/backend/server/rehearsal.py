@@ -21,7 +21,7 @@ from nat.backend.server.app import create_app
 from nat.backend.tokenizer import ChatTokenizer
 from nat.backend.words.samples import ASKED, FIRST, REFUSALS, SECOND, TOOLS, answer, calling
 from nat.errors import NatError
-from nat.http.client import DirectAsyncClient, bearer
+from nat.http.client import bearer
 from nat.sizing.certificate import Rehearsal
 from nat.wire.openai_requests import SESSION_HEADER
 from nat.wire.openai_responses import BrokenPrefix
@@ -119,7 +119,7 @@ async def _drift(engine: _Script, script: Sequence[dict[str, Any]]) -> list[Brok
     given = {"model": _NAME, "return_token_ids": True, "tools": TOOLS if _LOOP[0] in script else ()}
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     headers = {**bearer(_NAME), SESSION_HEADER: _NAME}
-    async with DirectAsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:
         for message in script:
             if message["role"] != "assistant":
                 history.append(message)

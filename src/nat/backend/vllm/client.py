@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from nat.backend.vllm.wire import GENERATE, Generate, Generated
 from nat.errors import EngineFailed, EngineStopped, WeightsReplaced, findings_of
-from nat.http.client import DirectAsyncClient, DirectClient, bearer
+from nat.http.client import async_client, bearer, blocking_client
 from nat.secrets import excerpt
 
 HEALTH = "/health"
@@ -38,18 +38,20 @@ class VllmAddress:
 
     def client(self) -> httpx.Client:
         """A client for control calls."""
-        return DirectClient(
+        return blocking_client(
             base_url=self.base_url,
-            transport=httpx.HTTPTransport(uds=self.socket, limits=_LIMITS),
+            limits=_LIMITS,
+            transport=self.socket and httpx.HTTPTransport(uds=self.socket, limits=_LIMITS),
             headers=bearer(self.api_key),
             timeout=CONTROL_SECONDS,
         )
 
     def async_client(self) -> httpx.AsyncClient:
         """A client for any number of requests at once, without a time limit."""
-        return DirectAsyncClient(
+        return async_client(
             base_url=self.base_url,
-            transport=httpx.AsyncHTTPTransport(uds=self.socket, limits=_LIMITS),
+            limits=_LIMITS,
+            transport=self.socket and httpx.AsyncHTTPTransport(uds=self.socket, limits=_LIMITS),
             headers=bearer(self.api_key),
             timeout=None,  # an answer takes as long as its tokens; the client of our server has a limit
         )

@@ -75,12 +75,12 @@ def open_tap(config: OpenAIModelConfig, *, llm_name: str | None, framework: LLMF
 
 def recorded_http(config: OpenAIModelConfig, tap: Tap) -> CapturingAsyncClient:
     """An HTTP client for the LLM's server; the caller closes it."""
-    return CapturingAsyncClient(tap, verify=config.verify_ssl, proxy=config.proxy)
+    return CapturingAsyncClient(tap, verify=config.verify_ssl)
 
 
 def recorded_sync_http(config: OpenAIModelConfig, tap: Tap) -> CapturingClient:
     """A blocking HTTP client for the LLM's server; the caller closes it."""
-    return CapturingClient(tap, verify=config.verify_ssl, proxy=config.proxy)
+    return CapturingClient(tap, verify=config.verify_ssl)
 
 
 def push_step(payload: IntermediateStepPayload) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
-from urllib.request import getproxies
+from urllib.request import getproxies, proxy_bypass
 
 from pydantic import AliasChoices, Field, SecretStr, model_validator
 
@@ -18,6 +18,7 @@ from nat.data_models.ssl_verification_mixin import SSLVerificationMixin
 from nat.data_models.thinking_mixin import ThinkingMixin
 from nat.errors import BackendUnreachable, describe_error
 from nat.registry.decorators import from_config, register_llm_provider
+from nat.wire.hosts import is_loopback
 
 logger = logging.getLogger(__name__)
 
@@ -117,9 +118,6 @@ class OpenAIModelConfig(LLMBaseConfig, ThinkingMixin, SSLVerificationMixin, name
     """Number of retries after a lost connection, a 408, 409, 429 or 5xx."""
     timeout: float = Field(default=600.0, gt=0, validation_alias=AliasChoices("timeout", "request_timeout"))
     """Time limit of a request, in seconds; also called `request_timeout`."""
-    proxy: str | None = Field(default=None, pattern=r"^https?://")
-    """URL of an HTTP proxy to this server, such as `${HTTPS_PROXY}`; proxies that only the environment names are not
-    used."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Further fields for requests that do not set them."""
 
@@ -155,7 +153,7 @@ class OpenAIProviderInfo(LLMProviderInfo):
 
     async def probe(self, llm_name: str) -> None:
         config = self.config
-        if isinstance(config, OpenAIModelConfig) and (url := config.server_url) is not None and config.proxy is None:
+        if isinstance(config, OpenAIModelConfig) and (url := config.server_url) is not None:
             option = f"llms.{llm_name}.base_url"
             if config.chosen_url and not config.base_url:
                 option = f"{config.host.url_variable} (llms.{llm_name})"
@@ -175,10 +173,10 @@ async def check_listening(url: str, *, option: str, between: float = _BETWEEN_SE
     """Raise BackendUnreachable, naming the option, if no server listens.
 
     It runs once, before an agent's client retries for a minute. A slow server, or one that still loads its model,
-    accepts the connection.
+    accepts the connection. A server behind a proxy is not tried.
     """
     parts = urlsplit(url)
-    if parts.hostname is None or parts.scheme not in _PORTS:
+    if parts.hostname is None or parts.scheme not in _PORTS or _has_proxy(parts.scheme, parts.hostname):
         return
     port = parts.port or _PORTS[parts.scheme]
     for attempt in range(1, ATTEMPTS + 1):
@@ -194,7 +192,7 @@ async def check_listening(url: str, *, option: str, between: float = _BETWEEN_SE
             if attempt == ATTEMPTS or isinstance(error, socket.gaierror):
                 raise BackendUnreachable(
                     f"{option}: no server answers at {parts.scheme}://{parts.hostname}:{port}: {describe_error(error)}",
-                    hint="start the server of that LLM, or correct its address" + _through(parts.scheme),
+                    hint="start the server of that LLM, or correct its address",
                 ) from error
             await asyncio.sleep(between)
         else:
@@ -204,8 +202,6 @@ async def check_listening(url: str, *, option: str, between: float = _BETWEEN_SE
             return
 
 
-def _through(scheme: str) -> str:
-    """What to add to a hint if the environment names a proxy, which other programs would use."""
-    if getproxies().keys().isdisjoint((scheme, "all")):
-        return ""
-    return f"; if it is reached through a proxy only, set the LLM's proxy: ${{{scheme.upper()}_PROXY}}"
+def _has_proxy(scheme: str, host: str) -> bool:
+    """Whether the environment names a proxy for this host; none is used for loopback."""
+    return not (is_loopback(host) or proxy_bypass(host) or getproxies().keys().isdisjoint((scheme, "all")))

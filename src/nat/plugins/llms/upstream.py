@@ -14,7 +14,6 @@ def open_upstream(config: OpenAIModelConfig, *, llm_name: str | None) -> Upstrea
         model_name=config.model_name,
         timeout=config.timeout,
         verify_ssl=config.verify_ssl,
-        proxy=config.proxy,
         max_retries=config.max_retries,
         max_tokens=config.max_tokens or config.max_completion_tokens,
     )

@@ -79,7 +79,7 @@ class Teacher:
     def __init__(self, config: OpenAIModelConfig, *, llm_name: str) -> None:
         self._name, self._path = llm_name, f"llms.{llm_name}"
         self._model = config.model_name
-        http = SDKAsyncClient(proxy=config.proxy, verify=config.verify_ssl)
+        http = SDKAsyncClient(verify=config.verify_ssl)
         self._client = AsyncOpenAI(**connection(config, llm_name=llm_name), http_client=http)
         self._at_once = asyncio.Semaphore(AT_ONCE)
         self._context: int | None = None

@@ -13,12 +13,11 @@ from nat.errors import BackendUnreachable, ServiceFailed, describe_error
 from nat.gateway.access import Keyring, RolloutAccess
 from nat.gateway.app import KEY_FIELD
 from nat.gateway.upstream import Upstream
-from nat.http.client import DirectAsyncClient
+from nat.http.client import async_client, bearer
 from nat.plugins.command.folder import as_text
 from nat.secrets import excerpt
 from nat.wire.json import without_surrogates
 
-MAX_ANSWER_BYTES = 32 * 2**20
 _CONNECT_SECONDS = 10.0
 _CONNECTIONS = httpx.Limits(max_connections=None, keepalive_expiry=2.0)
 """As many as rollouts run at once; idle ones are closed before servers close them."""
@@ -41,10 +40,8 @@ class _ChatAnswer(BaseModel):
 
 def open_client(api_key: SecretStr | None) -> httpx.AsyncClient:
     """A client of the service."""
-    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key.get_secret_value()}"}
-    return DirectAsyncClient(
-        most=MAX_ANSWER_BYTES,
-        headers=headers,
+    return async_client(
+        headers=bearer(None if api_key is None else api_key.get_secret_value()),
         limits=_CONNECTIONS,
         timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),
     )

@@ -162,7 +162,7 @@ def _write_weights(folder: Path, loaded: LoadedModel, learner: Learner) -> None:
     most = _LARGEST_ADAPTER if lora else max(_LARGEST_ADAPTER, _WIDEST * size)
     with TemporaryDirectory(dir=folder.parent, prefix=UNFINISHED) as draft:
         archive, files = Path(draft) / "archive.tar", Path(draft) / "files"
-        if not learner.trained.download(archive, most=most):
+        if not learner.trained.download(archive):
             return
         files.mkdir()
         try:

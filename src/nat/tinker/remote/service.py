@@ -15,8 +15,7 @@ from uuid import uuid4
 import httpx
 
 from nat.errors import BackendError, EngineFailed, describe_error
-from nat.http.answers import MAX_ANSWER_BYTES
-from nat.http.client import DirectClient
+from nat.http.client import blocking_client
 from nat.tinker.options import TinkerRemoteOptions
 from nat.wire.metrics import CHECK_CALLS, CHECK_TOKENS, TRAINED_CALLS, TRAINED_TOKENS
 from nat.wire.numbers import is_logprob
@@ -80,11 +79,11 @@ class Service(NamedTuple):
         key = self.options.tinker_api_key
         return {} if key is None else {"X-API-Key": key.get_secret_value()}
 
-    def http(self, *, most: int = MAX_ANSWER_BYTES) -> DirectClient:
+    def http(self) -> httpx.Client:
         """A client for what the official one cannot do."""
         address = f"{self.options.tinker_url.rstrip('/')}/api/v1"
         known = {"headers": self.key, "transport": self.transport, "base_url": address}
-        return DirectClient(most=most, timeout=_REQUEST_SECONDS, **known)
+        return blocking_client(timeout=_REQUEST_SECONDS, **known)
 
     def base(self) -> Sampler:
         """The base model without an adapter."""
@@ -215,14 +214,14 @@ class Trained:
         with _calling("saving weights for sampling"):
             return Sampler(self._client.save_weights_and_get_sampling_client(), self.service.types, self.sent)
 
-    def download(self, target: Path, *, most: int) -> bool:
-        """Write a tar archive of the current weights, of at most so many bytes; False if the server gives none."""
+    def download(self, target: Path) -> bool:
+        """Write a tar archive of the current weights; False if the server gives none."""
         if not self._has_archives:
             return False
         with _calling("downloading weights"), ExitStack() as stack:
             path = self._client.save_weights_for_sampler(uuid4().hex).result().path
             run, *_, name = path.removeprefix("tinker://").split("/")
-            http = stack.enter_context(self.service.http(most=most))
+            http = stack.enter_context(self.service.http())
             answer = stack.enter_context(http.stream("GET", f"/training_runs/{run}/checkpoints/{name}/archive"))
             if answer.has_redirect_location:  # to a signed address, which must not see the key
                 signed = httpx.Request("GET", answer.url.join(answer.headers["location"]))

@@ -145,19 +145,12 @@ async def test_a_slow_server_passes_the_check():
     assert address[0] == "127.0.0.1"
 
 
-async def test_behind_a_proxy_nothing_is_checked():
+async def test_behind_a_proxy_nothing_is_checked(monkeypatch):
     """The proxy may resolve names that this machine cannot."""
-    config = OpenAIModelConfig(model_name="m", base_url="http://nobody.invalid/v1", proxy="http://127.0.0.1:9")
-    await OpenAIProviderInfo(config=config, description="").probe("student")
-    direct = config.model_copy(update={"proxy": None})
+    provider = OpenAIProviderInfo(
+        config=OpenAIModelConfig(model_name="m", base_url="http://nobody.invalid/v1"), description=""
+    )
+    async with RecordingProxy(monkeypatch):
+        await provider.probe("student")
     with pytest.raises(BackendUnreachable):
-        await OpenAIProviderInfo(config=direct, description="").probe("student")
-
-
-async def test_a_proxy_of_the_environment_is_not_used_but_suggested(monkeypatch):
-    """A server that does not answer may be reached by a proxy, which the YAML has to name."""
-    async with RecordingProxy(monkeypatch) as proxy:
-        with pytest.raises(BackendUnreachable) as error:
-            await check_listening("https://nobody.invalid/v1", option=OPTION)
-    assert "set the LLM's proxy: ${HTTPS_PROXY}" in str(error.value)
-    assert proxy.asked == []
+        await provider.probe("student")

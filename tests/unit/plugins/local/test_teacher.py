@@ -18,7 +18,6 @@ from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker
 from nat.backend.model_loader import load_model
 from nat.backend.server.app import create_app
-from nat.capture import sdk
 from nat.data_models.llm_usage import LLMUsage
 from nat.errors import BackendError, BackendUnreachable, ConfigError
 from nat.plugins.llms.openai import OpenAIModelConfig
@@ -154,36 +153,6 @@ async def test_a_server_without_scores_is_named(loaded):
     async with served(app) as url, teacher_at(url) as teacher:
         with pytest.raises(BackendError, match="the answer has no prompt_logprobs for 2 tokens"):
             await teacher.scored([group_of(answer_row([1], [2], [-1.0]))])
-
-
-async def test_a_teacher_that_redirects_or_never_ends_gets_no_more(monkeypatch):
-    """Prompts go to no other server, and an endless answer is an error that names the bound."""
-    app, other = FastAPI(), FastAPI()
-    seen = []
-
-    @other.post("/{path:path}")
-    async def received(path: str):
-        seen.append(path)
-
-    @app.post("/v1/completions")
-    async def long():
-        return Response(b" " * 2000, media_type="application/json")
-
-    async with served(other) as elsewhere, served(app) as url:
-
-        @app.post("/moved/v1/completions")
-        async def moved():
-            return Response(status_code=307, headers={"Location": f"{elsewhere}/v1/completions"})
-
-        rows = [group_of(answer_row([1], [2], [-1.0]))]
-        async with teacher_at(f"{url}/moved") as teacher:
-            with pytest.raises(BackendError, match="no redirect is followed"):
-                await teacher.scored(rows)
-        monkeypatch.setattr(sdk.SDKAsyncClient.__init__, "__kwdefaults__", {"most": 1000})
-        async with teacher_at(url) as teacher:
-            with pytest.raises(BackendUnreachable, match="larger than 1000 bytes"):
-                await teacher.scored(rows)
-    assert seen == []
 
 
 async def test_a_server_that_is_not_there_is_named():

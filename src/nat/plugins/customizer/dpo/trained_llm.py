@@ -31,7 +31,7 @@ async def send_to(model: str, key: str, llm: OpenAIModelConfig, redirects: Redir
 
     assert llm.server_url is not None, "others are not asked"
     url, name = llm.server_url.rstrip("/"), f"the server of llms.{key}"
-    client = ServiceClient(url, api_key(llm, llm_name=key), name=name, proxy=llm.proxy, timeout=_TIMEOUT)
+    client = ServiceClient(url, api_key(llm, llm_name=key), name=name, timeout=_TIMEOUT)
     async with client:
         try:
             served = await client.served_models()
