@@ -1,30 +1,42 @@
-"""Rollouts and spans for exporters, made from a few arguments."""
+"""Rollouts, and the spans that they make, as OpenTelemetry's SDK has them."""
 
 from datetime import UTC, datetime
 from typing import Any
 
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
 from nat.data_models.intermediate_step import IntermediateStep
 from nat.rollout.rollout import Rollout
-from nat.telemetry import names
-from nat.telemetry.rollout_spans import EndedRollout, Evaluation, rollout_span
-from nat.telemetry.span import Span
+from nat.rollout.traces import Traces
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
 
 
-def ended(**fields: Any) -> EndedRollout:
-    """A rollout of one second."""
-    known = {"trace_id": 7, "workflow": "agent", "given": "q", "output": "a", "error": None, "facts": {}}
-    began = NOON.timestamp()
-    return EndedRollout(**known | {"started": began, "ended": began + 1} | fields)
+class CollectedTraces(Traces):
+    """Traces with an exporter that keeps all spans."""
+
+    def __init__(self, **options: Any) -> None:
+        self._kept = InMemorySpanExporter()
+        provider = TracerProvider(span_limits=SpanLimits(max_span_attributes=SpanLimits.UNSET), shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self._kept))
+        super().__init__({provider: 10.0}, **options)
+
+    @property
+    def spans(self) -> list[ReadableSpan]:
+        return list(self._kept.get_finished_spans())
+
+    @property
+    def roots(self) -> list[ReadableSpan]:
+        return [span for span in self.spans if span.parent is None]
+
+    def of(self, name: str) -> list[Any]:
+        """This attribute of each root."""
+        return [span.attributes.get(name) for span in self.roots]
 
 
-def root(number: int = 0, *evaluations: Evaluation, **facts: Any) -> Span:
-    """The span of rollout `number`."""
-    return rollout_span(ended(trace_id=1000 + number), {names.EXAMPLE_ID: str(number), **facts}, evaluations)
-
-
-def rollout(item_id: str, *, seed: int | None = 1, steps: list[IntermediateStep] = (), **fields: Any) -> Rollout:
-    """A rollout that answered `a`."""
+def rollout(item_id: str = "1", *, seed: int | None = 1, steps: list[IntermediateStep] = (), **fields: Any) -> Rollout:
+    """A rollout of one second that answered `a`."""
     known = {"generation": 0, "output": "a", "error": None, "started_at": NOON, "seconds": 1.0}
     return Rollout(item_id=item_id, seed=seed, steps=list(steps), **known | fields)

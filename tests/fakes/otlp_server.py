@@ -1,4 +1,4 @@
-"""A server that takes OTLP over HTTP, reads the protobuf, and keeps the spans; Langfuse's route of scores as well.
+"""A server that takes OTLP over HTTP, reads the protobuf, and keeps the spans.
 
 async with OtlpServer() as server:
     ... # exporters send to server.endpoint
@@ -7,7 +7,6 @@ async with OtlpServer() as server:
 
 import asyncio
 import gzip
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +28,6 @@ class SeenSpan:
     id: bytes
     parent: bytes
     attributes: dict[str, Any]
-    events: list[tuple[str, dict[str, Any]]]
     error: str | None
     seconds: float
     kind: int
@@ -37,15 +35,13 @@ class SeenSpan:
 
 
 class OtlpServer(HttpServer):
-    """Answers with `statuses` in order, then with 200; `refused` spans of each request are not taken."""
+    """Answers with `statuses` in order, then with 200."""
 
-    def __init__(self, statuses: Sequence[int] = (), *, refused: int = 0, delay: float = 0.0) -> None:
+    def __init__(self, statuses: Sequence[int] = (), *, delay: float = 0.0) -> None:
         super().__init__()
         self.spans: list[SeenSpan] = []
-        self.scores: list[dict[str, Any]] = []
         self.requests: list[SeenRequest] = []
         self._statuses = list(statuses)
-        self._refused = refused
         self._delay = delay
         self._arrived = asyncio.Condition()
 
@@ -70,17 +66,13 @@ class OtlpServer(HttpServer):
         await asyncio.sleep(self._delay)
         if self._statuses and (status := self._statuses.pop(0)) != 200:
             write_json(writer, status, {"error": "not now"})
-        elif request.path.endswith("/scores"):
-            self.scores += json.loads(request.raw)
-            write_json(writer, 207, [])
         else:
             async with self._arrived:
                 packed = request.headers.get("content-encoding") == "gzip"
                 self.spans += _spans_in(gzip.decompress(request.raw) if packed else request.raw)
                 self._arrived.notify_all()
-            answer = ExportTraceServiceResponse()
-            answer.partial_success.rejected_spans = self._refused
-            write_body(writer, answer.SerializeToString(), {"content-type": "application/x-protobuf"})
+            answer = ExportTraceServiceResponse().SerializeToString()
+            write_body(writer, answer, {"content-type": "application/x-protobuf"})
         return True
 
 
@@ -93,7 +85,6 @@ def _spans_in(raw: bytes) -> list[SeenSpan]:
             id=span.span_id,
             parent=span.parent_span_id,
             attributes=_attributes(span.attributes),
-            events=[(event.name, _attributes(event.attributes)) for event in span.events],
             error=span.status.message if span.status.code == span.status.STATUS_CODE_ERROR else None,
             seconds=(span.end_time_unix_nano - span.start_time_unix_nano) / 1e9,
             kind=span.kind,

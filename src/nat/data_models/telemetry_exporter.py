@@ -21,20 +21,18 @@ class BatchConfig(BaseModel):
     flush_interval: float = Field(default=5.0, gt=0)
     """Seconds after which fewer spans are sent, too."""
     max_queue_size: int = Field(default=1000, ge=1)
-    """Spans that may wait; where more come, they are lost and counted."""
-    drop_on_overflow: bool = False
-    """Accepted for the toolkit's YAMLs: a full queue never makes the run wait, whatever stands here."""
+    """Spans that may wait; where more come, the oldest are lost."""
     shutdown_timeout: float = Field(default=10.0, ge=0)
     """Seconds that the end of the command waits for the last spans."""
 
 
-class TracingConfig(TelemetryExporterBaseConfig):
-    """An exporter that the spans of every rollout are sent to."""
+class TracingConfig(TelemetryExporterBaseConfig, BatchConfig):
+    """An exporter that the spans of every rollout are sent to; what it is registered with gives a `SpanExporter`."""
 
     @property
-    def batching(self) -> BatchConfig:
-        """How its spans wait."""
-        return BatchConfig()
+    def resource(self) -> dict[str, str]:
+        """Attributes of the resource that the spans belong to."""
+        return {"service.name": "nat"}
 
 
 TelemetryExporterConfigT = TypeVar("TelemetryExporterConfigT", bound=TelemetryExporterBaseConfig)

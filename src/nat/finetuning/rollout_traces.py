@@ -4,8 +4,7 @@ from nat.finetuning.events import Event, RolloutsPlayed, RunBegun
 from nat.rollout.traces import JudgedRollout, Traces
 from nat.runs.rollouts import RolloutRecord
 from nat.telemetry import names
-from nat.telemetry.rollout_spans import Evaluation
-from nat.telemetry.span import Value, text
+from nat.telemetry.attributes import Evaluation, Value, text
 
 
 class RolloutTraces:

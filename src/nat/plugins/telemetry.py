@@ -1,58 +1,65 @@
-"""The exporters of `general.telemetry.tracing`, with the fields of the toolkit."""
+"""The exporters of `general.telemetry.tracing`, with the fields of the toolkit: OTLP with other headers, and a file."""
 
 import base64
+import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, SecretStr
 
-from nat.data_models.telemetry_exporter import BatchConfig, TracingConfig
+from nat.data_models.telemetry_exporter import TracingConfig
 from nat.errors import WorkflowError
 from nat.http.client import bearer
 from nat.registry.decorators import register_trace_exporter
-from nat.telemetry.span import Exporter
-from nat.telemetry.span_file import SpanFile
-from nat.wire.extras import install_hint
+from nat.wire.hosts import is_loopback
 
-_WEAVE = "https://trace.wandb.ai"
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+_WEAVE = "https://trace.wandb.ai/otel/v1/traces"
 
 
-class _Batched(BatchConfig, TracingConfig):
-    """An exporter whose batches can be configured."""
-
+class _Tracing(TracingConfig):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    @property
-    def batching(self) -> BatchConfig:
-        return self
 
-
-class _Collector(_Batched):
-    project: str
-    """Name of the project in the back end."""
-    endpoint: str
-    """URL that takes OTLP over HTTP, with its path."""
-
-
-class OtelCollectorConfig(_Collector, name="otelcollector"):
+class OtelCollectorConfig(_Tracing, name="otelcollector"):
     """Any server that takes OTLP over HTTP, such as the OpenTelemetry Collector, Jaeger or Tempo."""
 
+    project: str
+    """Name of the project in the back end, as `service.name`."""
+    endpoint: str
+    """URL that takes OTLP over HTTP, with its path."""
     resource_attributes: dict[str, str] = Field(default_factory=dict)
     """Attributes of the resource, beside `service.name`, which is the project."""
 
+    @property
+    def resource(self) -> dict[str, str]:
+        return {"service.name": self.project, **self.resource_attributes}
 
-class PhoenixConfig(_Collector, name="phoenix"):
+
+class PhoenixConfig(_Tracing, name="phoenix"):
     """Arize Phoenix, at `http://HOST:6006/v1/traces`."""
 
+    project: str
+    """Name of the project in Phoenix."""
+    endpoint: str
+    """URL that takes OTLP over HTTP, with its path."""
     timeout: float = Field(default=30.0, gt=0)
     """Seconds for one request."""
     api_key: SecretStr = SecretStr("")
     """Its key, if it asks for one; else the environment variable PHOENIX_API_KEY."""
 
+    @property
+    def resource(self) -> dict[str, str]:
+        return {"service.name": self.project, "openinference.project.name": self.project}
 
-class LangfuseConfig(_Batched, name="langfuse"):
-    """Langfuse, at `https://HOST/api/public/otel/v1/traces`; it gets scores, too."""
+
+class LangfuseConfig(_Tracing, name="langfuse"):
+    """Langfuse, at `https://HOST/api/public/otel/v1/traces`."""
 
     endpoint: str
     """URL that takes OTLP over HTTP, with its path."""
@@ -63,108 +70,104 @@ class LangfuseConfig(_Batched, name="langfuse"):
     resource_attributes: dict[str, str] = Field(default_factory=dict)
     """Attributes of the resource, beside `service.name`."""
 
+    @property
+    def resource(self) -> dict[str, str]:
+        return {"service.name": "nat", **self.resource_attributes}
 
-class WeaveConfig(TracingConfig, name="weave"):
-    """W&B Weave, with the key in the environment variable WANDB_API_KEY.
 
-    WF_TRACE_SERVER_URL names another server than W&B's own.
-    """
+class WeaveConfig(_Tracing, name="weave"):
+    """W&B Weave, with the key in the environment variable WANDB_API_KEY."""
 
     project: str
     """Name of the project."""
     entity: str | None = None
     """Name of the team or user; else the environment variable WANDB_ENTITY."""
-    redact_pii: bool = False
-    """Send no messages, inputs and outputs, which is more than the toolkit leaves out."""
-    redact_pii_fields: list[str] | None = None
-    """Send no messages, inputs and outputs if any field is named here."""
-    redact_keys: list[str] | None = None
-    """Send no messages, inputs and outputs if any key is named here."""
-    verbose: bool = False
-    """Accepted for the toolkit's YAMLs: Weave's client, which prints links, is not used."""
     attributes: dict[str, Any] | None = None
     """Attributes of the resource."""
 
+    @property
+    def resource(self) -> dict[str, str]:
+        entity = self.entity or _variable("WANDB_ENTITY", "entity")
+        known = {"service.name": self.project, "wandb.entity": entity, "wandb.project": self.project}
+        return known | {name: str(value) for name, value in (self.attributes or {}).items()}
 
-class SpanFileConfig(TracingConfig, name="file"):
-    """A line of JSON for each span; needs no further package."""
+
+class SpanFileConfig(_Tracing, name="file"):
+    """A line of JSON for each span."""
 
     output_path: str
-    """The file; with rolling, a path without a suffix is the folder of the files."""
+    """The file."""
     project: str
-    """Stands in each line."""
+    """Stands in each line, as `service.name`."""
     mode: Literal["append", "overwrite"] = "append"
     """Whether an existing file is continued or emptied at the start."""
-    enable_rolling: bool = False
-    """Rename the file when it is full, and begin a new one."""
-    max_file_size: int = Field(default=10 * 2**20, ge=1)
-    """Bytes from which on the file is renamed."""
-    max_files: int = Field(default=5, ge=0)
-    """Renamed files that are kept."""
-    cleanup_on_init: bool = False
-    """Delete renamed files beyond `max_files` at the start, too."""
+
+    @property
+    def resource(self) -> dict[str, str]:
+        return {"service.name": self.project}
 
 
 @register_trace_exporter(OtelCollectorConfig)
-def otel_collector(config: OtelCollectorConfig) -> Exporter:
+def otel_collector(config: OtelCollectorConfig) -> "SpanExporter":
     """Send to any collector."""
-    resource = {"service.name": config.project, **config.resource_attributes}
-    return _otlp(config.endpoint, headers={}, resource=resource)
+    return _otlp(config.endpoint)
 
 
 @register_trace_exporter(PhoenixConfig)
-def phoenix(config: PhoenixConfig) -> Exporter:
+def phoenix(config: PhoenixConfig) -> "SpanExporter":
     """Send to Phoenix, which finds the project in the resource."""
     key = config.api_key.get_secret_value() or os.environ.get("PHOENIX_API_KEY")
-    resource = {"service.name": config.project, "openinference.project.name": config.project}
-    return _otlp(config.endpoint, headers=bearer(key), resource=resource, timeout=config.timeout)
+    return _otlp(config.endpoint, bearer(key), timeout=config.timeout)
 
 
 @register_trace_exporter(LangfuseConfig)
-def langfuse(config: LangfuseConfig) -> Exporter:
+def langfuse(config: LangfuseConfig) -> "SpanExporter":
     """Send to Langfuse with both keys."""
     public = config.public_key or _variable("LANGFUSE_PUBLIC_KEY", "public_key")
     secret = config.secret_key.get_secret_value() or _variable("LANGFUSE_SECRET_KEY", "secret_key")
     login = base64.b64encode(f"{public}:{secret}".encode()).decode()
-    resource = {"service.name": "nat", **config.resource_attributes}
-    return _otlp(config.endpoint, scored=True, headers={"Authorization": f"Basic {login}"}, resource=resource)
+    return _otlp(config.endpoint, {"Authorization": f"Basic {login}"})
 
 
 @register_trace_exporter(WeaveConfig)
-def weave(config: WeaveConfig) -> Exporter:
+def weave(_: WeaveConfig) -> "SpanExporter":
     """Send to Weave's route for OTLP, which finds the project in the resource."""
-    key = _variable("WANDB_API_KEY")
-    entity = config.entity or _variable("WANDB_ENTITY", "entity")
-    given = {name: str(value) for name, value in (config.attributes or {}).items()}
-    resource = {"service.name": config.project, "wandb.entity": entity, "wandb.project": config.project, **given}
-    server = os.environ.get("WF_TRACE_SERVER_URL", _WEAVE).rstrip("/")
-    hides = config.redact_pii or bool(config.redact_pii_fields) or bool(config.redact_keys)
-    headers = {"wandb-api-key": key}
-    return _otlp(f"{server}/otel/v1/traces", headers=headers, resource=resource, content=not hides)
+    return _otlp(_WEAVE, {"wandb-api-key": _variable("WANDB_API_KEY")})
 
 
 @register_trace_exporter(SpanFileConfig)
-def span_file(config: SpanFileConfig) -> Exporter:
+def span_file(config: SpanFileConfig) -> "SpanExporter":
     """Write to a file."""
-    file = SpanFile(
-        Path(config.output_path),
-        config.project,
-        max_bytes=config.max_file_size if config.enable_rolling else None,
-        max_files=config.max_files,
-        begin_anew=config.mode == "overwrite",
-    )
-    if config.cleanup_on_init:
-        file.clean_up()
-    return file
+    from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+
+    class SpanFile(ConsoleSpanExporter):
+        def shutdown(self) -> None:
+            self.out.close()
+
+    path = Path(config.output_path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("a" if config.mode == "append" else "w", encoding="utf-8")
+    return SpanFile(out=file, formatter=lambda span: span.to_json(indent=None) + "\n")
 
 
-def _otlp(endpoint: str, *, scored: bool = False, **options: Any) -> Exporter:
-    """An exporter from the module that needs the extra, which loading a YAML does not import."""
-    try:
-        from nat.telemetry.otlp import LangfuseExporter, OtlpExporter
-    except ModuleNotFoundError as error:
-        raise WorkflowError(f"needs {error.name}, which is not installed", hint=install_hint("telemetry")) from error
-    return (LangfuseExporter if scored else OtlpExporter)(endpoint, **options)
+def _otlp(endpoint: str, headers: Mapping[str, str] | None = None, *, timeout: float = 10.0) -> "SpanExporter":
+    import requests
+    from opentelemetry.exporter.otlp.proto.http import trace_exporter
+
+    logging.getLogger(trace_exporter.__name__).addFilter(_once)
+    session = requests.Session()
+    session.trust_env = not is_loopback(urlsplit(endpoint).hostname or "")  # its key goes to no proxy
+    return trace_exporter.OTLPSpanExporter(endpoint, headers=headers, timeout=timeout, session=session)
+
+
+_said: set[str] = set()
+
+
+def _once(record: logging.LogRecord) -> bool:
+    """The exporter says of every batch that a server does not take it."""
+    is_new = record.msg not in _said
+    _said.add(record.msg)
+    return is_new
 
 
 def _variable(variable: str, field: str | None = None) -> str:

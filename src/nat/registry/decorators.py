@@ -88,7 +88,7 @@ def register_eval_callback(
 
 
 def register_trace_exporter(config_type: type[TracingConfig]) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Decorate a plain function `(config)` that returns an Exporter; it gets the spans of every rollout."""
+    """Decorate a plain function `(config)` that returns a `SpanExporter` of OpenTelemetry for every rollout's spans."""
     return _of_config(ComponentGroup.EVAL_CALLBACKS, config_type, TracingConfig)
 
 

@@ -1,4 +1,5 @@
 import base64
+import json
 import sys
 from contextlib import asynccontextmanager
 from typing import Any
@@ -8,26 +9,27 @@ from pydantic import ValidationError
 
 from fakes.made_spans import rollout
 from fakes.otlp_server import OtlpServer
+from fakes.proxy import RecordingProxy
 from nat.config.load import parse_config
 from nat.errors import ConfigError
+from nat.plugins import telemetry
 from nat.rollout.traces import opened_traces
 
 UPSTREAM: dict[str, dict[str, Any]] = {
     "otelcollector": {"project": "p", "endpoint": "http://localhost:4318/v1/traces", "resource_attributes": {"a": "b"}},
     "phoenix": {"project": "p", "endpoint": "http://localhost:6006/v1/traces", "timeout": 30, "api_key": "k"},
     "langfuse": {"endpoint": "http://localhost:3000/api/public/otel/v1/traces", "public_key": "p", "secret_key": "s"},
-    "weave": {"project": "p", "entity": "e", "redact_pii": True, "redact_keys": ["k"], "attributes": {"a": 1}},
-    "file": {"project": "p", "output_path": "x.jsonl", "mode": "overwrite", "enable_rolling": True, "max_files": 2},
+    "weave": {"project": "p", "entity": "e", "attributes": {"a": 1}},
+    "file": {"project": "p", "output_path": "x.jsonl", "mode": "overwrite"},
 }
 """Exporters as the toolkit's documentation writes them."""
-BATCHED = {"batch_size": 50, "flush_interval": 1, "max_queue_size": 9, "drop_on_overflow": True, "shutdown_timeout": 2}
+BATCHED = {"batch_size": 50, "flush_interval": 1, "max_queue_size": 9, "shutdown_timeout": 2}
 
 
 @pytest.fixture(autouse=True)
 def _no_keys(monkeypatch):
     for name in ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY", "PHOENIX_API_KEY", "WANDB_API_KEY", "WANDB_ENTITY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.delenv("WF_TRACE_SERVER_URL", raising=False)
 
 
 def tracing(kind: str, **fields: Any) -> Any:
@@ -37,11 +39,9 @@ def tracing(kind: str, **fields: Any) -> Any:
 
 @pytest.mark.parametrize("kind", UPSTREAM)
 def test_the_toolkit_s_yaml_loads(kind, caplog):
-    """All fields that the toolkit declares are known, and nothing is said to be without effect."""
-    batched = {} if kind in {"weave", "file"} else BATCHED
-    config = tracing(kind, **UPSTREAM[kind] | batched)["mine"]
-    assert config.static_type() == kind
-    assert config.batching.batch_size == batched.get("batch_size", 100)
+    """Fields that the toolkit declares are known, and nothing is said to be without effect."""
+    config = tracing(kind, **UPSTREAM[kind] | BATCHED)["mine"]
+    assert (config.static_type(), config.batch_size) == (kind, 50)
     assert "no effect" not in caplog.text
 
 
@@ -93,19 +93,27 @@ async def test_langfuse_gets_both_keys(monkeypatch):
         assert server.spans[0].resource == {"service.name": "nat", "team": "t"}
 
 
-@pytest.mark.parametrize("private", [{}, {"redact_pii": True}, {"redact_keys": ["password"]}])
-async def test_weave_gets_its_project_and_no_content_if_it_is_private(private, monkeypatch):
-    """Each of the toolkit's wishes to redact keeps all content here."""
+async def test_weave_gets_its_project_and_key(monkeypatch):
+    """At W&B's address."""
     monkeypatch.setenv("WANDB_API_KEY", "key")
     async with OtlpServer() as server:
-        monkeypatch.setenv("WF_TRACE_SERVER_URL", server.base_url)
-        async with traced("weave", project="p", entity="e", attributes={"stage": 1}, **private):
+        monkeypatch.setattr(telemetry, "_WEAVE", server.endpoint)
+        async with traced("weave", project="p", entity="e", attributes={"stage": 1}):
             pass
-        (request,) = server.requests
-        assert (request.path, request.headers["wandb-api-key"]) == ("/otel/v1/traces", "key")
+        assert server.requests[0].headers["wandb-api-key"] == "key"
         resource = server.spans[0].resource
         assert (resource["wandb.entity"], resource["wandb.project"], resource["stage"]) == ("e", "p", "1")
-        assert ("input.value" in server.spans[0].attributes) is not bool(private)
+
+
+async def test_a_collector_on_this_machine_is_reached_directly(monkeypatch):
+    """Its key and the spans go to no proxy; those for other hosts do."""
+    async with OtlpServer() as server, RecordingProxy(monkeypatch) as proxy:
+        async with traced("phoenix", project="p", endpoint=server.endpoint, api_key="k"):
+            pass
+        assert (len(server.spans), proxy.asked) == (1, [])
+        async with traced("phoenix", project="p", endpoint="http://nobody.invalid/v1/traces", shutdown_timeout=2):
+            pass
+        assert set(proxy.asked) == {"POST http://nobody.invalid/v1/traces"}
 
 
 @pytest.mark.parametrize(
@@ -123,26 +131,25 @@ async def test_a_missing_key_is_found_before_anything_starts(kind, missing):
             pytest.fail("it was opened")
 
 
-@pytest.mark.parametrize("kind", ["otelcollector", "phoenix"])
+@pytest.mark.parametrize("kind", ["otelcollector", "file"])
 async def test_a_missing_package_is_found_before_anything_starts(kind, monkeypatch):
     """The hint names the extra."""
-    monkeypatch.delitem(sys.modules, "nat.telemetry.otlp", raising=False)
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
-    monkeypatch.delattr("nat.telemetry.otlp", raising=False)
-    with pytest.raises(ConfigError, match=r"mine: needs opentelemetry\.sdk\.resources") as caught:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace.export", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
+    with pytest.raises(ConfigError, match=r"mine: needs opentelemetry\.") as caught:
         async with traced(kind, **UPSTREAM[kind]):
             pytest.fail("it was opened")
     assert "[telemetry]" in caught.value.hint
 
 
-async def test_a_file_needs_no_package(tmp_path, monkeypatch):
-    """Nor a server; `overwrite` empties it at the start."""
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
-    path = tmp_path / "spans.jsonl"
+async def test_a_file_has_a_line_for_each_span(tmp_path):
+    """`overwrite` empties it at the start."""
+    path = tmp_path / "spans" / "all.jsonl"
     for _ in range(2):
         async with traced("file", project="p", output_path=str(path), mode="overwrite"):
             pass
-    assert len(path.read_text().splitlines()) == 1
+    [line] = path.read_text().splitlines()
+    assert json.loads(line)["resource"]["attributes"] == {"service.name": "p"}
 
 
 async def test_a_file_that_cannot_be_written_is_found_before_anything_starts(tmp_path):

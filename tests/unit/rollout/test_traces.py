@@ -1,31 +1,164 @@
-from fakes.llm_steps import call, steps, user
-from fakes.made_spans import rollout
+"""Rollouts as spans: what each span has, how they lie inside each other, and when a rollout's own is sent."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+from fakes.llm_steps import assistant, call, steps, user
+from fakes.made_spans import CollectedTraces, rollout
+from fakes.openai_replies import tool_call
+from nat.builder.context import Context, ContextState
+from nat.capture.steps import CallTimes, FailedCall, failure_steps
 from nat.data_models.evaluator import EvalOutput, EvalOutputItem
+from nat.data_models.intermediate_step import (
+    IntermediateStep,
+    IntermediateStepPayload,
+    IntermediateStepType,
+    InvocationNode,
+    StreamEventData,
+    TokenUsageBaseModel,
+    UsageInfo,
+)
 from nat.rollout.traces import JudgedRollout, Traces, opened_traces
-from nat.telemetry.rollout_spans import Evaluation
+from nat.secrets import known_secrets
+from nat.telemetry.attributes import Evaluation
+
+OFFERED = [{"type": "function", "function": {"name": "search", "parameters": {}}}]
 
 
-class Collected:
-    """Takes the place of a sender."""
+def recorded(play):
+    """The steps that `play` pushes inside a rollout's workflow."""
+    pushed = []
+    with ContextState().active() as context:
+        context.intermediate_step_manager.subscribe(pushed.append)
+        whole = {"UUID": "w", "name": "<workflow>"}
+        push(IntermediateStepType.WORKFLOW_START, **whole)
+        with context.push_active_function("<workflow>", "q"):
+            play(context)
+        push(IntermediateStepType.WORKFLOW_END, **whole)
+    return pushed
 
-    def __init__(self) -> None:
-        self.spans = []
-        self.counts = []
-        self.closed = False
 
-    def add(self, count, make):
-        self.counts.append(count)
-        self.spans += make()
+def push(event, **fields):
+    payload = IntermediateStepPayload(event_type=event, **fields)
+    Context.get().intermediate_step_manager.push_intermediate_step(payload)
 
-    def close(self):
-        self.closed = True
 
-    @property
-    def roots(self):
-        return [span for span in self.spans if span.parent_id is None]
+def push_call(made):
+    for step in steps(made):
+        Context.get().intermediate_step_manager.push_intermediate_step(step.payload)
 
-    def of(self, name):
-        return [span.attributes.get(name) for span in self.roots]
+
+def inside(made, **fields):
+    """The spans of a rollout of these steps, without its own."""
+    traces = CollectedTraces()
+    traces.ended(rollout(steps=made, **fields), "q", is_judged=True)
+    return traces.spans
+
+
+def attributes(made):
+    [span] = inside(steps(made))
+    return span.attributes
+
+
+def test_a_call_has_its_model_messages_and_tokens():
+    """Under OpenInference's names."""
+    found = attributes(call([user("be brief"), user("hi")], "hello", temperature=0.5, policy_version="v3"))
+    assert (found["openinference.span.kind"], found["llm.model_name"]) == ("LLM", "tiny")
+    assert found["llm.invocation_parameters"] == '{"temperature":0.5}'
+    assert (found["llm.finish_reason"], found["nat.finetune.weight_version"]) == ("stop", "v3")
+    assert found["llm.input_messages.1.message.content"] == found["input.value"] == "hi"
+    assert found["llm.output_messages.0.message.content"] == found["output.value"] == "hello"
+
+
+def test_tool_calls_and_results_are_parts():
+    """A call of a tool and its result keep their ids, names and texts."""
+    asked = assistant("", tool_calls=[tool_call("search", {"a": 1})])
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "2"}
+    found = attributes(call([user("1+1"), asked, result], asked, tools=OFFERED))
+    assert found["llm.input_messages.1.message.tool_calls.0.tool_call.function.name"] == "search"
+    assert found["llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments"] == '{"a": 1}'
+    assert found["llm.input_messages.2.message.tool_call_id"] == "call_1"
+    assert '"search"' in found["llm.tools.0.tool.json_schema"]
+
+
+def test_a_long_history_is_not_repeated_whole():
+    """The last 16 messages, of which none is lost to a limit of OpenTelemetry."""
+    found = attributes(call([user(f"number {n}") for n in range(40)], "ok", tools=OFFERED * 150))
+    flat = [name for name in found if name.startswith("llm.input_messages.") and name.endswith(".content")]
+    assert (len(flat), found["llm.input_messages.39.message.content"]) == (16, "number 39")
+    assert "llm.tools.149.tool.json_schema" in found
+
+
+def test_a_call_that_a_framework_reported_has_what_is_known():
+    """Without a captured call there are the model, the tokens, the last input and the output."""
+    payload = IntermediateStepPayload(
+        event_type=IntermediateStepType.LLM_END,
+        name="theirs",
+        data=StreamEventData(input="q", output={"text": "a"}),
+        usage_info=UsageInfo(token_usage=TokenUsageBaseModel(prompt_tokens=3, completion_tokens=4, total_tokens=7)),
+    )
+    node = InvocationNode(function_id="f", function_name="f")
+    [span] = inside([IntermediateStep(parent_id="root", function_ancestry=node, payload=payload)])
+    found = span.attributes
+    assert found["llm.model_name"] == "theirs"
+    assert (found["llm.token_count.prompt"], found["llm.token_count.total"]) == (3, 7)
+    assert (found["input.value"], found["output.value"]) == ("q", '{"text":"a"}')
+    assert found["output.mime_type"] == "application/json"
+
+
+def test_functions_tools_and_calls_lie_inside_each_other():
+    """The workflow is the rollout's own span; a function that the model was offered is a tool."""
+    asks = {"role": "assistant", "content": "", "tool_calls": [tool_call("search", {})]}
+
+    def play(context):
+        with context.push_active_function("plan", "q"):
+            push_call(call([user("q")], asks, tools=OFFERED))
+            with context.push_active_function("search", {"text": "x"}) as active:
+                active.set_output("found")
+        push_call(call([user("q")], "done"))
+
+    traces = CollectedTraces(workflow="agent")
+    traces.ended(rollout(steps=recorded(play)), "q", is_judged=False)
+    known = {span.context.span_id: span.name for span in traces.spans}
+    assert {(known.get(span.parent and span.parent.span_id), span.name) for span in traces.spans} == {
+        (None, "invoke_workflow agent"),
+        ("invoke_workflow agent", "plan"),
+        ("plan", "chat tiny"),
+        ("plan", "execute_tool search"),
+        ("invoke_workflow agent", "chat tiny"),
+    }
+    assert len({span.context.trace_id for span in traces.spans}) == 1
+    kinds = {span.name: span.attributes["openinference.span.kind"] for span in traces.spans}
+    assert kinds == {
+        "invoke_workflow agent": "AGENT",
+        "plan": "CHAIN",
+        "chat tiny": "LLM",
+        "execute_tool search": "TOOL",
+    }
+    [tool] = [span.attributes for span in traces.spans if span.name == "execute_tool search"]
+    assert (tool["tool.parameters"], tool["output.value"]) == ('{"text":"x"}', "found")
+
+
+def test_a_failed_attempt_is_a_call_with_its_error():
+    """Each attempt of a client's retries is a span, with the server's words."""
+
+    def play(_context):
+        failed = FailedCall(model="tiny", status=503, error="overloaded")
+        for step in failure_steps(failed, CallTimes(1.0, 2.0), None):
+            Context.get().intermediate_step_manager.push_intermediate_step(step)
+
+    [span] = inside(recorded(play))
+    assert (span.name, span.status.description) == ("chat tiny", "503: overloaded")
+    assert span.end_time - span.start_time == 1_000_000_000
+
+
+def test_what_did_not_end_is_an_error():
+    """A function that the deadline cut off ends with the rollout."""
+    [span] = inside(recorded(lambda _context: push(IntermediateStepType.FUNCTION_START, UUID="f", name="slow")))
+    assert (span.name, "had not ended" in span.status.description) == ("slow", True)
 
 
 def output(**scores):
@@ -33,58 +166,50 @@ def output(**scores):
     return EvalOutput(average_score=None, eval_output_items=items)
 
 
-def test_a_rollout_that_nobody_judges_is_complete_at_once():
-    """Its spans have one trace; the number that is queued is the number of spans."""
-    sink = Collected()
-    made = rollout("1", steps=steps(call([user("q")], "a")))
-    Traces([sink], workflow="agent").ended(made, "q", is_judged=False)
-    chat, whole = sink.spans
-    assert (chat.parent_id, chat.trace_id) == (whole.span_id, whole.trace_id)
-    assert whole.name == "invoke_workflow agent"
-    assert (whole.attributes["input.value"], whole.attributes["output.value"]) == ("q", "a")
-    assert sink.counts == [1, 1]
-
-
 def test_a_judged_rollout_waits_for_its_scores():
     """What is inside is sent at once; the rollout's span has the scores of all evaluators."""
-    sink = Collected()
-    traces = Traces([sink])
+    traces = CollectedTraces()
     for name in ("a", "b", "c"):
         traces.ended(rollout(name, steps=steps(call([user("q")], "a"))), "q", is_judged=True)
-    assert (len(sink.spans), sink.roots) == (3, [])
+    assert (len(traces.spans), traces.roots) == (3, [])
     traces.evaluated(["a", "b"], [("match", output(a=1.0, b=0.0)), ("tone", output(a=0.5))])
-    assert sink.of("nat.evaluation.match") == [1.0, 0.0]
-    assert sink.of("nat.evaluation.tone") == [0.5, None]
-    assert [event.attributes["gen_ai.evaluation.name"] for event in sink.roots[0].events] == ["match", "tone"]
+    assert traces.of("nat.evaluation.match") == [1.0, 0.0]
+    assert traces.of("nat.evaluation.tone") == [0.5, None]
+
+
+def test_what_is_no_number_is_a_text():
+    """An evaluator may give words, or nothing, and say why."""
+    traces = CollectedTraces()
+    traces.ended(rollout("a"), "q", is_judged=True)
+    judged = Evaluation("tone", "polite", {"why": "please"}), Evaluation("none", None), Evaluation("match", score=True)
+    traces.judged([JudgedRollout("a", None, {}, judged)])
+    [root] = traces.roots
+    found = {name: value for name, value in root.attributes.items() if name.startswith("nat.evaluation.")}
+    assert found == {
+        "nat.evaluation.tone": "polite",
+        "nat.evaluation.tone.reasoning": '{"why":"please"}',
+        "nat.evaluation.match": 1.0,
+    }
 
 
 def test_rollouts_of_one_example_are_told_apart_by_their_seeds():
     """Those of a record without a seed are taken in their order; what was taken is not taken again."""
-    sink = Collected()
-    traces = Traces([sink])
+    traces = CollectedTraces()
     for seed in (1, 2, 3):
         traces.ended(rollout("a", seed=seed), "q", is_judged=True)
-    reward = (Evaluation("reward", 1.0),)
-    traces.judged(
-        [
-            JudgedRollout("a", 2, {"n": "second"}, reward),
-            JudgedRollout("a", 9, {}, reward),
-            JudgedRollout("b", None, {}, ()),
-        ]
-    )
-    traces.judged([JudgedRollout("a", None, {"n": "first"}, ()), JudgedRollout("a", 2, {"n": "again"}, reward)])
-    assert list(zip(sink.of("nat.finetune.seed"), sink.of("n"), strict=True)) == [(2, "second"), (1, "first")]
+    second, unknown, other = ("a", 2, {"n": "second"}, ()), ("a", 9, {}, ()), ("b", None, {}, ())
+    traces.judged([JudgedRollout(*each) for each in (second, unknown, other)])
+    traces.judged([JudgedRollout("a", None, {"n": "first"}, ()), JudgedRollout("a", 2, {"n": "again"}, ())])
+    assert list(zip(traces.of("nat.finetune.seed"), traces.of("n"), strict=True)) == [(2, "second"), (1, "first")]
 
 
 def test_the_end_sends_rollouts_without_a_verdict():
     """An interrupted command leaves no trace without its root."""
-    sink = Collected()
-    traces = Traces([sink])
+    traces = CollectedTraces()
     for name in ("a", "a", "b"):
         traces.ended(rollout(name), "q", is_judged=True)
     traces.close()
-    assert sink.of("nat.finetune.example_id") == ["a", "a", "b"]
-    assert sink.closed
+    assert traces.of("nat.finetune.example_id") == ["a", "a", "b"]
 
 
 async def test_without_exporters_nothing_is_kept():
@@ -95,8 +220,42 @@ async def test_without_exporters_nothing_is_kept():
         traces.evaluated(["a"], [])
 
 
-def test_every_exporter_gets_all_spans():
-    """Several may be configured."""
-    sinks = [Collected(), Collected()]
-    Traces(sinks).ended(rollout("1", steps=steps(call([user("q")], "a"))), "q", is_judged=False)
-    assert [span.name for span in sinks[0].spans] == [span.name for span in sinks[1].spans]
+def test_secrets_leave_no_span():
+    """Texts are redacted as everywhere."""
+    known_secrets.remember(["hunter2hunter2"])
+    traces = CollectedTraces()
+    made = call([user("key hunter2hunter2")], {"role": "assistant", "content": "hunter2hunter2"})
+    traces.ended(rollout(steps=steps(made)), {"k": "hunter2hunter2"}, is_judged=False)
+    assert len(traces.spans) == 2
+    assert "hunter2" not in str([span.to_json() for span in traces.spans])
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"name": "\ud800"},
+        {"data": StreamEventData(input={"\ud800": "\ud800"}, output=b"\xff")},
+        {"data": StreamEventData(input={1: object(), "path": Path()}, output=asyncio.Queue)},
+        {"event_timestamp": float("inf")},
+        {"event_timestamp": float("nan"), "span_event_timestamp": -1.0},
+        {"event_timestamp": 1e300, "span_event_timestamp": 1e13},
+    ],
+)
+def test_a_step_of_any_shape_can_be_encoded(odd):
+    """One span that cannot would take all spans of its request with it."""
+    known = {"name": "t", "UUID": "u", "event_timestamp": 2.0, "span_event_timestamp": 1.0}
+    payload = IntermediateStepPayload(event_type=IntermediateStepType.TOOL_END, **known | odd)
+    (step, *_) = steps(call([user("q")], "a"))
+    traces = CollectedTraces(workflow="\ud800")
+    traces.ended(rollout(steps=[step.model_copy(update={"payload": payload})]), "\ud800", is_judged=True)
+    traces.judged([JudgedRollout("1", None, {}, [Evaluation("\ud800", 1.0)])])
+    assert [span.start_time < 2**63 and span.end_time >= span.start_time >= 0 for span in traces.spans] == [True] * 2
+    assert encode_spans(traces.spans).SerializeToString()
+
+
+def test_a_rollout_that_makes_no_spans_is_left_out(caplog):
+    """The run goes on, and the log says so once."""
+    traces: Traces = CollectedTraces()
+    for _ in range(2):
+        traces.ended(rollout(steps=[object()]), "q", is_judged=False)
+    assert len([message for message in caplog.messages if "rollouts are left out" in message]) == 1

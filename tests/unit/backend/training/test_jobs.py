@@ -14,7 +14,7 @@ from nat.backend.forecast import Forecaster
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker
 from nat.backend.server.app import create_app
-from nat.backend.server.training import MAX_JOB_OBJECTS, training_router
+from nat.backend.server.training import training_router
 from nat.backend.training.accepted_jobs import ACCEPTED, AcceptedJobs
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.job_table import KEPT_JOBS
@@ -188,13 +188,6 @@ def test_only_so_many_tokens_wait(jobs, learner, job):
         jobs.submit(job.model_copy(update={"id": name, "groups": groups if name == "large" else job.groups}))
     with pytest.raises(TooManyJobs, match=f"of together {MAX_WAITING_TOKENS} tokens"):
         jobs.submit(job.model_copy(update={"id": "too much", "groups": groups}))
-
-
-async def test_a_job_of_too_many_objects_is_refused_before_it_is_parsed(http, learner):
-    """Parsing objects takes ten times as long as numbers, and nobody is answered meanwhile."""
-    body = b'{"id": "job", "groups": [' + b"{}," * MAX_JOB_OBJECTS + b"{}]}"
-    answer = await http.post("/v1/training/jobs", content=body)
-    assert (answer.status_code, f"at most {MAX_JOB_OBJECTS}" in answer.text) == (413, True)
 
 
 async def test_a_crash_is_a_failed_job(http, learner, job):

@@ -63,7 +63,7 @@ async def test_a_compressed_body_is_bounded_after_its_decompression(client, monk
     body = zstandard.ZstdCompressor().compress(protobuf(model, [datum(TOKENS)], "cross_entropy"))
     sent = await client.post("/forward_backward", content=body, headers=headers)
     assert "metrics" in await client.result(sent.json()["request_id"])
-    monkeypatch.setattr(routes, "MAX_BATCH_BYTES", 2**20)
+    monkeypatch.setattr(routes, "MAX_BODY_BYTES", 2**20)
     small = zstandard.ZstdCompressionParameters.from_level(3, window_log=17)
     bomb = zstandard.ZstdCompressor(compression_params=small).compress(b"\0" * 2**22)
     assert len(bomb) < 2**12
