@@ -1,25 +1,17 @@
 """A run goes on only as the run that it was."""
 
-import re
-import shutil
-import sys
-from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
-from types import ModuleType
 
 import pytest
-from pydantic import create_model
 
 from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer
 from nat.errors import ConfigError
-from nat.finetuning.identity import check_identity, files_digest, identity_of
+from nat.finetuning.identity import check_identity, identity_of
 from nat.finetuning.plan import resolve
 from nat.runs.journal import Journal
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-MODEL = Path(__file__).parents[2] / "recorded" / "model"
 
 
 class Begun:
@@ -101,107 +93,19 @@ async def test_a_validation_that_is_gone_is_a_difference(begun):
     assert "validation dataset: it has changed" in await begun.differences()
 
 
-async def test_another_version_is_a_difference(begun, monkeypatch):
-    """An update of torch or of this package may compute other numbers."""
-    monkeypatch.setattr("nat.finetuning.identity.version", lambda name: f"{name} 99")
-    seen = await begun.differences(validation_dataset=str(begun.project.held_out))
-    assert re.search(r"version of torch: \S+, now torch 99", seen)
-    assert re.search(r"version of nat-finetuning-harness: \S+, now nat-finetuning-harness 99", seen)
-
-
-async def test_other_code_of_the_workflow_is_a_difference(begun, monkeypatch, tmp_path):
-    """The modules that register the configuration's components are compared."""
-    (tmp_path / "fakes.py").write_text("# another agent")
-    monkeypatch.setattr("fakes.finetuning_project.__file__", str(tmp_path / "fakes.py"))
-    seen = await begun.differences(validation_dataset=str(begun.project.held_out))
-    assert "code of fakes.finetuning_project: it has changed" in seen
-
-
-@pytest.fixture
-def plugins(tmp_path, monkeypatch):
-    """The packages of a user and of a plug-in, each with a module `register` that imports another one."""
-    packages = {"shopkeeper": tmp_path / "shopkeeper", "nat.plugins.theirs": tmp_path / "theirs"}
-    for name, folder in packages.items():
-        folder.mkdir()
-        for file in ("__init__.py", "register.py", "prices.py"):
-            (folder / file).write_text("PRICE = 1\n")
-        package, module = ModuleType(name), ModuleType(f"{name}.register")
-        package.__file__, module.__file__ = str(folder / "__init__.py"), str(folder / "register.py")
-        monkeypatch.setitem(sys.modules, package.__name__, package)
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    return packages
-
-
-@pytest.mark.parametrize("changed", ["shopkeeper", "nat.plugins.theirs"])
-async def test_all_code_of_a_package_is_compared(begun, plugins, changed):
-    """What its components import from it, too; packages of plug-ins are told apart by their names."""
-    plan = await resolve(begun.project.given(validation_dataset=str(begun.project.held_out)))
-    components = [create_model(f"Of{n}", __module__=f"{name}.register")() for n, name in enumerate(plugins)]
-    plan = replace(plan, config=plan.config.model_copy(update={"functions": dict(enumerate(components))}))
-    before = identity_of(plan).parts
-    (plugins[changed] / "prices.py").write_text("PRICE = 2\n")
-    now = identity_of(plan).parts
-    assert {name for name in before if before[name] != now[name]} == {f"code of {changed}"}
-
-
-async def test_files_of_components_are_compared(begun, tmp_path):
-    """Rows to train on, and the folder of a program, by their content, wherever they are."""
-    folder, config = tmp_path / "rows", begun.project.config
-    (folder / "deep").mkdir(parents=True)
-    (folder / "rows.jsonl").write_text('{"prompt": "a", "completion": "b"}\n')
-    (folder / "deep" / "agent.py").write_text("print('a')")
-    config["workflow"] = {"_type": "command", "llm": "student", "command": "true", "folder": str(folder)}
-    config["trajectory_builders"]["other"] = {
-        "_type": "dataset_traj_builder",
-        "file_path": str(folder / "rows.jsonl"),
-    }
+async def test_files_of_rows_are_compared(begun, tmp_path):
+    """Rows to train on, by their content, wherever they are."""
+    rows, config = tmp_path / "rows.jsonl", begun.project.config
+    rows.write_text('{"prompt": "a", "completion": "b"}\n')
+    config["trajectory_builders"]["other"] = {"_type": "dataset_traj_builder", "file_path": str(rows)}
     held_out = str(begun.project.held_out)
     plan = await resolve(begun.project.given(validation_dataset=held_out))
     (tmp_path / "again").mkdir()
     with Journal.create(tmp_path / "again", "again", plan.config_text, created_at=NOW) as journal:
         journal.record_identity(identity_of(plan))
-        moved, again = folder.rename(tmp_path / "moved"), Begun(begun.project, journal)
-        config["workflow"]["folder"] = str(moved)
-        config["trajectory_builders"]["other"]["file_path"] = str(moved / "rows.jsonl")
+        moved, again = rows.rename(tmp_path / "moved.jsonl"), Begun(begun.project, journal)
+        config["trajectory_builders"]["other"]["file_path"] = str(moved)
         await again.check(validation_dataset=held_out)
-        (moved / "deep" / "agent.py").write_text("print('b')")
+        moved.write_text('{"prompt": "a", "completion": "c"}\n')
         seen = await again.differences(validation_dataset=held_out)
-        assert "content of workflow.folder: it has changed" in seen
-        assert "file_path" not in seen
-        (moved / "rows.jsonl").write_text('{"prompt": "a", "completion": "c"}\n')
-        seen = await again.differences(validation_dataset=held_out)
-        assert "content of trajectory_builders.other.file_path: it has changed" in seen
-
-
-async def test_weights_are_compared_in_pieces(begun, tmp_path):
-    """A file of gigabytes is not read whole, but an update that leaves both of its ends alone is seen."""
-    weights = tmp_path / "weights"
-    weights.mkdir()
-    with (weights / "model.safetensors").open("wb") as file:
-        file.truncate(2**30)
-    before = files_digest(weights)
-    with (weights / "model.safetensors").open("r+b") as file:
-        file.seek(2**27)
-        file.write(b"\x01" * 2**27)
-    assert files_digest(weights) != before
-
-
-async def test_a_local_model_is_compared_by_its_files(begun, tmp_path):
-    """Its folder may be elsewhere; with other weights it is another model."""
-    config, first, second = begun.project.config, tmp_path / "first", tmp_path / "second"
-    shutil.copytree(MODEL, first)
-    config["llms"]["other"] = {"_type": "local", "model": str(first)}
-    held_out = str(begun.project.held_out)
-    plan = await resolve(begun.project.given(validation_dataset=held_out))
-    (tmp_path / "again").mkdir()
-    with Journal.create(tmp_path / "again", "again", plan.config_text, created_at=NOW) as journal:
-        journal.record_identity(identity_of(plan))
-        moved = Begun(begun.project, journal)
-        first.rename(second)
-        config["llms"]["other"] |= {"model": str(second)}
-        await moved.check(validation_dataset=held_out)
-        with (second / "model.safetensors").open("r+b") as weights:
-            weights.seek(-1, 2)
-            weights.write(b"\x01")
-        seen = await moved.differences(validation_dataset=held_out)
-        assert "content of llms.other.model: it has changed" in seen
+        assert "trajectory_builders.other.file_path: it has changed" in seen

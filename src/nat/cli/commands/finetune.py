@@ -67,7 +67,7 @@ _TIMES = "\N{MULTIPLICATION SIGN}"
 @click.option(
     "--accept_changes",
     is_flag=True,
-    help="Go on although configuration, data, model, code or versions differ from those that the run began with.",
+    help="Go on although configuration or data differ from those that the run began with.",
 )
 @trust_option
 @click.option(
