@@ -24,14 +24,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
-from nat.backend import segments
 from nat.backend.decoder_parts import decoder, head
-from nat.backend.segments import Kernel, Segmented, Segments
+from nat.backend.segments import Segmented, Segments, flash
 from nat.errors import ModelNotSupported
 
 PACKED_ATTENTION = "nat_packed"
 FLASH_ATTENTION = "nat_packed_segments"
-"""The same with `segments.flash` for batches that are `Segmented`; the loader chooses.
+"""The same with `flash` for batches that are `Segmented`; the loader chooses.
 
 transformers takes a name with "flash" in it for a library that it loads.
 """
@@ -103,7 +102,7 @@ def packed_attention(
     dropout: float = 0.0,
     sliding_window: Window = None,
     packed: PackedBatch | None = None,
-    kernel: Kernel | None = None,
+    use_flash: bool = False,
     **arguments: object,
 ) -> tuple[Tensor, None]:
     """The attention function that transformers calls; query [1, H, T, D], result [1, T, H, D]."""
@@ -121,15 +120,15 @@ def packed_attention(
         )
     layer: int = module.layer_idx  # type: ignore[assignment]  # an int in every model that has attention layers
     heads = query[0], key[0], value[0]
-    if kernel is not None and isinstance(packed, Segmented):
-        out = segments.attend(kernel, packed.segments, *heads, scale=scaling, window=sliding_window)
+    if use_flash and isinstance(packed, Segmented):
+        out = flash(packed.segments, *heads, scale=scaling, window=sliding_window)
     else:
         out = packed.attend(layer, *heads, scale=scaling, window=sliding_window)
     return out.unsqueeze(0), None
 
 
 AttentionInterface.register(PACKED_ATTENTION, packed_attention)
-AttentionInterface.register(FLASH_ATTENTION, partial(packed_attention, kernel=segments.flash))
+AttentionInterface.register(FLASH_ATTENTION, partial(packed_attention, use_flash=True))
 
 
 def takes_packed(model: PreTrainedModel) -> bool:

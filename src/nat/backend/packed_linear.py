@@ -7,7 +7,6 @@ weights themselves.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TypeGuard
 
 import torch
@@ -79,15 +78,16 @@ class PackedLinears:
             return_pages_if_short()
         for weights in stale:
             self._merged[weights.modules] = weights.pack()
-        forwards = [pair for weights in self._weights for pair in weights.forwards]
-        with exchanged([*forwards, *((layer.layer, layer.forward) for layer in self._lean)]):
+        alone = [(modules[0], product) for modules, product in self._merged.items() if len(modules) == 1]
+        with exchanged([*alone, *((layer.layer, layer.forward) for layer in self._lean)]):
             yield
 
     def forget(self) -> None:
         """Drop the copies of weights that training changes; the next use makes them again."""
         self.state = object()
         for weights in self._weights:
-            if weights.forget():
+            if any(module.weight.requires_grad for module in weights.modules):
+                weights.sources = []
                 self._merged.pop(weights.modules, None)
         for layer in self._lean:
             layer.forget()
@@ -100,15 +100,13 @@ class _Weights:
         self.modules = modules
         self.packer = packer
         self._by_tokens = packer is with_onednn and modules[0].weight.dtype == torch.float32
-        self.forwards: Sequence[tuple[nn.Module, Product]] = ()
-        """What each layer computes while they are in use; empty until they are reordered."""
-        self._sources: list[int] = []
+        self.sources: list[int] = []
         """Addresses of the weights that were reordered; training may put others in their place."""
 
     @property
     def stale(self) -> bool:
         """Whether the weights have to be reordered before the next use."""
-        return not self.forwards or self._sources != self._addresses()
+        return self.sources != self._addresses()
 
     def pack(self) -> Product:
         """Reorder the weights; gives the product of all layers."""
@@ -118,15 +116,8 @@ class _Weights:
         product = self.packer(weights[0] if one else torch.cat(weights), torch.cat(biases) if biases else None)
         if self._by_tokens and not onednn_for_many():
             product = _by_tokens(product, pairs)
-        self._sources = self._addresses()
-        self.forwards = [(self.modules[0], product)] if one else _parts(self.modules, product)
+        self.sources = self._addresses()
         return product
-
-    def forget(self) -> bool:
-        """Drop the reordered copy, unless the weights are frozen."""
-        if any(module.weight.requires_grad for module in self.modules):
-            self.forwards = ()
-        return not self.forwards
 
     def _addresses(self) -> list[int]:
         return [module.weight.data_ptr() for module in self.modules]
@@ -153,22 +144,6 @@ def _by_tokens(few: Product, pairs: Sequence[tuple[Tensor, Tensor | None]]) -> P
         return out
 
     return product
-
-
-def _parts(modules: Sequence[nn.Linear], product: Product) -> list[tuple[nn.Module, Product]]:
-    """Each layer's part of their product, which is computed once for the same input."""
-    sizes = [module.out_features for module in modules]
-    known: list[tuple[Tensor, Sequence[Tensor]]] = []
-
-    def part(number: int, x: Tensor) -> Tensor:
-        if not known or known[0][0] is not x:
-            known[:] = [(x, torch.split(product(x), sizes, -1))]
-        found = known[0][1][number]
-        if number == len(sizes) - 1:
-            known.clear()
-        return found
-
-    return [(module, partial(part, number)) for number, module in enumerate(modules)]
 
 
 def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import signature
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,25 +59,7 @@ class Segmented(ABC):
         """The same in every layer."""
 
 
-class Kernel(Protocol):
-    """Causal attention of segments: the last query of each sees all its keys, the one before all but the last, …."""
-
-    def __call__(
-        self,
-        query_THD: Tensor,
-        key_KGD: Tensor,
-        value_KGD: Tensor,
-        segments: Segments,
-        *,
-        scale: float | None,
-        window: int | None,
-    ) -> Tensor:
-        """Attention output [T, H, D]; with a `window`, a query sees its own key and that many minus one before."""
-        ...
-
-
-def attend(
-    kernel: Kernel,
+def flash(
     segments: Segments,
     query_HTD: Tensor,
     key_GTD: Tensor,
@@ -86,37 +68,27 @@ def attend(
     scale: float | None,
     window: int | None,
 ) -> Tensor:
-    """Attention output [T, H, D] of a batch."""
-    query, key, value = (x.transpose(0, 1) for x in (query_HTD, key_GTD, value_GTD))
-    if segments.keys_K is not None:
-        key, value = key.index_select(0, segments.keys_K), value.index_select(0, segments.keys_K)
-    return kernel(query, key, value, segments, scale=scale, window=window)
+    """Causal attention [T, H, D] by FlashAttention as torch has it, on CUDA, in bf16 or fp16.
 
-
-def flash(
-    query_THD: Tensor,
-    key_KGD: Tensor,
-    value_KGD: Tensor,
-    segments: Segments,
-    *,
-    scale: float | None,
-    window: int | None,
-) -> Tensor:
-    """FlashAttention as torch has it: on CUDA, in bf16 or fp16.
+    The last query of each segment sees all its keys, the one before all but the last, …; with a `window`, its own key
+    and that many minus one before.
 
     Raises:
         ImportError: this torch has none.
         RuntimeError: the kernel does not take this device, precision or head size.
 
     """
-    from torch.nn.attention.varlen import varlen_attn
+    from torch.nn.attention.varlen import varlen_attn  # older releases of torch do not have it
 
+    query, key, value = (x.transpose(0, 1) for x in (query_HTD, key_GTD, value_GTD))
+    if segments.keys_K is not None:
+        key, value = key.index_select(0, segments.keys_K), value.index_select(0, segments.keys_K)
     # Before torch 2.12 fewer key heads than query heads need not be announced.
     announced: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in signature(varlen_attn).parameters else {}
     out = varlen_attn(
-        query_THD,
-        key_KGD,
-        value_KGD,
+        query,
+        key,
+        value,
         segments.query_starts,
         segments.key_starts,
         segments.most_queries,
