@@ -94,8 +94,8 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     lines = (run_dir / "training_metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == [0, 1, 2]
-    jobs = [json.loads(line)["state"]["id"] for line in (run_dir / "checkpoints/jobs.jsonl").read_text().splitlines()]
-    assert jobs == [f"{run_dir.name}-{number:06}" for number in (1, 2, 3)]
+    state = json.loads((run_dir / "checkpoints/latest/state.json").read_text())
+    assert state["job"]["state"]["id"] == f"{run_dir.name}-000003"
 
 
 def _is_below(pid: int, ancestor: int) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from e2e.doc_pages import ROOT
-from fakes.processes import await_end, ended, started_as
+from fakes.processes import ended, started_as
 from fakes.proxy import RecordingProxy
 from fakes.vllm_server import FakeVllm
 from nat.backend.output_folder import LOCK
@@ -21,7 +21,7 @@ from nat.reports.overview import overviews
 from nat.runs.journal import Journal
 from nat.runs.liveness import ShownState
 from nat.runs.preemption import EXIT_CODE
-from nat.runs.records import Phase, RunState
+from nat.runs.records import RunState
 from nat.wire.model_folder import is_export
 from nat.wire.training import JobStatus
 
@@ -304,49 +304,6 @@ def test_pairs_of_own_games_train_the_agent(tmp_path, games):
         first, second = journal.epochs()
         assert [job.training["algorithm"] for job in journal.jobs()] == ["dpo", "dpo"]
     assert first.metrics["train/pairs"] > 0 < second.metrics["train/update_ratio"]
-
-
-@pytest.mark.parametrize("phased", [False, True], ids=["plain", "phases"])
-def test_a_killed_run_has_trained_no_epoch_twice(tmp_path, games, phased):
-    """After a kill, journal and ledger of jobs agree: every epoch is whole, and only the last job may be unrecorded."""
-    output_dir = tmp_path / "runs"
-    run = started(output_dir, *games, phased=phased)
-    enough = 8 if phased else 3
-    assert run.stdout is not None
-    for line in run.stdout:
-        if "Submitted" in line and (output_dir / "latest").exists():
-            with Journal.open(output_dir / "latest", read_only=True) as journal:
-                if len(journal.epochs()) >= enough:
-                    break
-    backends = backends_of(output_dir)
-    run.kill()
-    run.communicate(timeout=60)
-    for backend in backends:
-        await_end(backend)
-    with Journal.open(output_dir / "latest", read_only=True) as journal:
-        assert journal.info().state is RunState.RUNNING
-        epochs, jobs = [epoch.epoch for epoch in journal.epochs()], journal.jobs()
-        phases = [(epoch.phase, epoch.played) for epoch in journal.epochs()]
-        begun = [(phase.name, phase.first_epoch) for phase in journal.phases()]
-        rollouts = [len(list(journal.rollouts(Phase.TRAIN, job.epoch))) for job in jobs]
-    done = [job.id for job in jobs if job.status == "completed"]
-    lines = (output_dir / "latest" / "checkpoints" / "jobs.jsonl").read_text().splitlines()
-    ledger = [json.loads(line)["state"]["id"] for line in lines]
-    assert epochs == list(range(len(epochs)))
-    assert [job.epoch for job in jobs] == list(range(len(jobs)))
-    assert len(jobs) - len(epochs) in {0, 1}
-    taught = 6 if phased else 0
-    assert rollouts == [64] * taught + [6 * 4] * (len(jobs) - taught)
-    assert begun == ([("sft", 0), ("grpo", 6)] if phased else [])
-    if phased:
-        assert phases == [("sft", False)] * 6 + [("grpo", True)] * (len(epochs) - 6)
-    assert len(set(ledger)) == len(ledger)
-    assert ledger[: len(done)] == done
-    assert len(ledger) - len(done) in {0, 1}
-
-
-def versions_of(journal: Journal, phase: Phase, epoch: int) -> set[str]:
-    return {version for record in journal.rollouts(phase, epoch) for version in record.policy_versions}
 
 
 KEY = "key-of-vllm-4711"

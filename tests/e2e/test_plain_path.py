@@ -15,9 +15,7 @@ from nat.backend.path_checks import load_checked_model
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner
-from nat.backend.training.ledger import JobLedger
 from nat.backend.training.reference import Reference
-from nat.wire.ledger import LEDGER
 from nat.wire.training import JobStatus, TrainingConfig, TrainingGroup, TrainingJob, TrainingRollout
 
 PROMPT = list(range(40, 60))
@@ -48,8 +46,8 @@ def test_a_hybrid_learns_and_is_exported_as_it_is_served(tmp_path):
     loaded = load_checked_model(make_tiny_family(tmp_path / "model", "qwen3_5_text"), device="cpu")
     worker = Worker(Engine(loaded, policy_version="m@0"))
     learner = Learner(loaded, Reference(loaded, lambda: loaded.model))
-    saved, ledger = Checkpoints(tmp_path / "checkpoints", keep_last=1), JobLedger(tmp_path / LEDGER)
-    jobs = TrainingJobs(worker, learner, saved, ledger, output_dir=tmp_path, save_every=5)
+    saved = Checkpoints(tmp_path / "checkpoints", keep_last=1)
+    jobs = TrainingJobs(worker, learner, saved, output_dir=tmp_path, save_every=5)
     config = TrainingConfig(learning_rate=3e-2, warmup_steps=0, steps_per_batch=1, max_kl=None)
     before = even(played(worker, UPDATES))
     for number in range(UPDATES):

@@ -11,14 +11,10 @@ from nat.cli.register_workflow import register_evaluator, register_function
 from nat.data_models.component_ref import LLMRef
 from nat.data_models.evaluator import EvaluatorBaseConfig
 from nat.data_models.function import FunctionBaseConfig
-from nat.data_models.tracker import TrackerConfig
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
 from nat.eval.evaluator.evaluator_model import EvalInputItem, EvalOutputItem
-from nat.registry.decorators import register_tracker
-from nat.runs.records import RunState
-from nat.runs.tracker import Point, TrackedRun, Tracker
 
-PLAYED, JUDGED, TRACKED = "played.txt", "judged.txt", "tracked.txt"
+PLAYED, JUDGED = "played.txt", "judged.txt"
 """Files in the working folder with a line for each call."""
 
 
@@ -30,28 +26,6 @@ class AgentConfig(FunctionBaseConfig, name="killed_agent"):
 
 class JudgeConfig(EvaluatorBaseConfig, name="killed_judge"):
     """Gives each answer a score of its own."""
-
-
-class NotesConfig(TrackerConfig, name="killed_notes"):
-    """Writes down what it is given."""
-
-
-class Notes(Tracker):
-    def started(self, run: TrackedRun) -> str:
-        note(TRACKED, "started")
-        return run.tracker_id or "one"
-
-    def step(self, point: Point) -> None:
-        note(TRACKED, f"step {point.number}")
-
-    def epoch(self, point: Point) -> None:
-        note(TRACKED, f"epoch {point.number}")
-
-    def validation(self, point: Point) -> None:
-        note(TRACKED, f"validation {point.number}")
-
-    def ended(self, state: RunState) -> None:
-        note(TRACKED, f"ended {state}")
 
 
 class Judge(BaseEvaluator):
@@ -86,8 +60,6 @@ def register() -> None:
             return said
 
         yield FunctionInfo.from_fn(answer, description="An agent.")
-
-    register_tracker(config_type=NotesConfig)(lambda _config: Notes())
 
     @register_evaluator(config_type=JudgeConfig)
     async def killed_judge(config: JudgeConfig, builder: Any) -> Any:

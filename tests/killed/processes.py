@@ -1,30 +1,59 @@
-"""The programs of the processes: `nat` and its backend as they are, with points at which they can be killed."""
+"""`nat` and its backend, which are killed together at a point that the environment names."""
 
-import asyncio
+import inspect
 import os
-import shutil
+import signal
 import sys
-from functools import partial
+import time
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
 
 from fakes.finetuning_project import blank_plot
 from killed.agents import register
-from killed.faults import watch
 
-HARNESS, BACKEND = "HARNESS", "BACKEND"
+AT = "KILLED_AT"
+"""Variable with the name of a point."""
 PROGRAM = "import nat.cli.main; from killed.processes import {0}; {0}()"
 """Imports what the tests fork."""
-BACKEND_PID, BATCHES, AGAIN = "backend.pid", "batches", "again"
+HARNESS, BACKEND = "harness", "backend"
+_JOURNAL, _CHECKPOINTS = "nat.runs.journal:Journal", "nat.backend.training.checkpoints:Checkpoints"
+
+
+class Point(NamedTuple):
+    """Before or after a call of a method, counted from 1."""
+
+    process: str
+    method: str
+    when: str
+    count: int
+    holds_checkpoint: bool = False
+    """The backend never writes the second checkpoint."""
+    awaits_checkpoint: bool = False
+    """Both wait until the second checkpoint is there."""
+
+
+POINTS = {
+    "a rollout is kept": Point(HARNESS, f"{_JOURNAL}.keep", "after", 11),
+    "the batch is not kept": Point(HARNESS, "nat.plugins.local.batches:SentBatches.keep", "before", 2),
+    "the batch is kept, not sent": Point(HARNESS, "nat.plugins.local.batches:SentBatches.keep", "after", 2),
+    "the batch is sent": Point(HARNESS, "nat.plugins.local.client:BackendClient.submit", "after", 2),
+    "in the update": Point(BACKEND, "nat.backend.training.optimizer:MasterAdamW.step", "after", 2),
+    "after the update, before the checkpoint": Point(BACKEND, f"{_CHECKPOINTS}.save", "before", 2),
+    "the journal has the job, no checkpoint": Point(HARNESS, f"{_JOURNAL}.record_job", "after", 4, True),
+    "the journal has the epoch, no checkpoint": Point(HARNESS, f"{_JOURNAL}.record_epoch", "after", 2, True),
+    "the checkpoint has the job, not the journal": Point(HARNESS, f"{_JOURNAL}.record_job", "before", 4, False, True),
+    "the journal has the epoch and a checkpoint": Point(HARNESS, f"{_JOURNAL}.record_epoch", "after", 2, False, True),
+}
 
 
 def harness() -> None:
-    """`nat`, whose backend can be killed, too."""
+    """`nat`, whose backend is the one below."""
     from nat.cli.commands import finetune
     from nat.cli.main import run_cli
     from nat.plugins.local import llm
 
-    watch(HARNESS)
     command = (sys.executable, "-c", PROGRAM.format("backend"))
     llm.running_backend = partial(llm.running_backend, command=command)
     run = finetune.run_finetuning
@@ -34,59 +63,57 @@ def harness() -> None:
 
     finetune.run_finetuning = run_finetuning
     register()
+    _watch(HARNESS)
     run_cli()
 
 
 def backend() -> None:
-    """`python -m nat.backend`, which also keeps a copy of each batch that it has accepted."""
+    """`python -m nat.backend`."""
     from nat.backend.__main__ import main
-    from nat.backend.training.accepted_jobs import AcceptedJobs
 
-    _round_always_alike()
-    Path(BACKEND_PID).write_text(str(os.getpid()))
-    add = AcceptedJobs.add
-
-    def add_and_copy(self: AcceptedJobs, job: Any) -> None:
-        add(self, job)
-        Path(BATCHES).mkdir(exist_ok=True)
-        shutil.copyfile(self._paths[job.id], Path(BATCHES) / f"{job.id}.json")
-
-    AcceptedJobs.add = add_and_copy
-    watch(BACKEND)
+    _watch(BACKEND)
     sys.exit(main())
 
 
-def train_again() -> None:
-    """Train the model on the copied batches alone, in a run of its own."""
-    from fakes.backend_here import backend_here
-    from nat.plugins.local.client import BackendClient
-    from nat.wire.serving import ServeOptions
-    from nat.wire.training import TrainingJob
-
-    _round_always_alike()
-    options = ServeOptions(model=Path("model"), output_dir=Path(AGAIN), threads=1, device="cpu")
-
-    batches = [path.read_bytes() for path in sorted(Path(BATCHES).iterdir())]
-
-    async def train() -> None:
-        async with (
-            backend_here(options) as served,
-            BackendClient(served.base_url, served.api_key) as client,
-        ):
-            for batch in batches:
-                job = TrainingJob.model_validate_json(batch)
-                await client.submit(job)
-                while not (await client.job(job.id, wait=10)).status.final:
-                    pass
-
-    asyncio.run(train())
+def _watch(process: str) -> None:
+    """Have this process die at the point, if that is one of its own."""
+    Path(f"{process}.pid").write_text(str(os.getpid()))
+    if (point := POINTS.get(os.environ.get(AT, ""))) is None:
+        return
+    if process == BACKEND and point.holds_checkpoint:
+        _wrap(f"{_CHECKPOINTS}.save", "before", 2, lambda: time.sleep(600))
+    if process == point.process:
+        _wrap(point.method, point.when, point.count, partial(_die, process, point))
 
 
-def _round_always_alike() -> None:
-    """Do not choose matrix products by measuring, which may choose other ones in another process."""
-    import torch
+def _wrap(method: str, when: str, count: int, act: Any) -> None:
+    place, _, name = method.rpartition(".")
+    owner = resolve_name(place)
+    function, calls = getattr(owner, name), iter(range(1, 1000))
 
-    from nat.backend import products
+    @wraps(function)
+    def called(*values: Any, **more: Any) -> Any:
+        due = next(calls) == count
+        if due and when == "before":
+            act()
+        result = function(*values, **more)
+        if due and when == "after":
+            act()
+        return result
 
-    torch.set_num_threads(1)
-    products.fastest = lambda _whose, packers, _trial: next(iter(packers.values()))
+    @wraps(function)
+    async def awaited(*values: Any, **more: Any) -> Any:
+        result = await function(*values, **more)
+        if next(calls) == count:
+            act()
+        return result
+
+    setattr(owner, name, awaited if inspect.iscoroutinefunction(function) else called)
+
+
+def _die(process: str, point: Point) -> None:
+    while point.awaits_checkpoint and len(list(Path("runs").glob("*/checkpoints/step_*"))) < 2:
+        time.sleep(0.01)
+    other = Path(f"{BACKEND if process == HARNESS else HARNESS}.pid")
+    for each in (int(other.read_text()), os.getpid()):
+        os.kill(each, signal.SIGKILL)

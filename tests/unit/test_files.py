@@ -5,7 +5,17 @@ import errno
 import pytest
 from safetensors import SafetensorError
 
-from nat.files import log_tail, replace_link, replacing, storage_failure, write_text
+from nat.files import (
+    REMOVED,
+    REPLACED,
+    log_tail,
+    remove_unfinished,
+    replace_link,
+    replacing,
+    replacing_folder,
+    storage_failure,
+    write_text,
+)
 
 
 def test_a_folder_in_the_way_of_a_file_is_named(tmp_path):
@@ -93,3 +103,33 @@ def test_the_tail_of_a_huge_log_is_small(tmp_path):
         file.write(b"x" * 100_000 + b"\nlast")
     assert log_tail(log).endswith("\n    last")
     assert len(log_tail(log)) < 20_000
+
+
+def test_a_failed_write_leaves_the_old_folder(tmp_path):
+    """So does a file of others that appears meanwhile; nothing else is left."""
+    target = tmp_path / "model"
+
+    def write(error, **more):
+        with replacing_folder(target, **more) as folder:
+            (folder / "a").write_text("new")
+            raise error
+
+    with replacing_folder(target) as folder:
+        (folder / "a").write_text("old")
+    with pytest.raises(OSError, match="disk full"):
+        write(OSError("disk full"))
+    with pytest.raises(FileExistsError), replacing_folder(target, may_replace=lambda _: False):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (target / "a").read_text() == "old"
+
+
+def test_a_kill_between_old_and_new_leaves_the_old(tmp_path):
+    """After a kill in the middle of a replacement, the old folder gets its name back; partial folders are deleted."""
+    for name in (".unfinished-x", f"{REPLACED}kept", f"{REPLACED}done", f"{REMOVED}gone"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "weights").touch()
+    (tmp_path / "done").mkdir()
+    remove_unfinished(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"kept", "done"}
+    assert (tmp_path / "kept" / "weights").exists()

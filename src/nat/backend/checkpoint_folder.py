@@ -5,30 +5,22 @@ two files are read at a time.
 """
 
 import hashlib
-import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors import SafetensorError, safe_open
 
-from nat.errors import CheckpointDamaged, findings_of
+from nat.errors import BackendError, CheckpointDamaged, findings_of
 from nat.wire.model_folder import (
-    ADAPTER_CONFIG,
     MANIFEST,
-    MODEL_CONFIG,
     REMOTE_WEIGHTS,
     STATE,
-    WEIGHTS,
-    WEIGHTS_INDEX,
     FileSum,
     Manifest,
     read_manifest,
 )
 from nat.wire.training import JobState
-
-logger = logging.getLogger(__name__)
 
 OPTIMIZER = "optimizer.safetensors"
 OF_TRAINING = frozenset({MANIFEST, OPTIMIZER, REMOTE_WEIGHTS, STATE})
@@ -38,6 +30,16 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 _AT_ONCE = 2
 _MOST_STEPS = 2**53
 """Larger numbers do not fit into a float, nor the longest into a folder's name."""
+
+
+class TrainedJob(BaseModel):
+    """A job that the weights of a checkpoint contain."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: JobState
+    digest: str = ""
+    """SHA-256 of the request."""
 
 
 class CheckpointState(BaseModel):
@@ -52,8 +54,8 @@ class CheckpointState(BaseModel):
     lora: bool
     load_in_4bit: bool = False
     """True if the adapter was trained on a base of four bits."""
-    jobs: list[JobState]
-    """The job that produced it; in checkpoints of older releases, all jobs up to this one."""
+    job: TrainedJob | None = None
+    """The last job that the weights contain."""
 
 
 def write_manifest(folder: Path, kind: Literal["checkpoint", "export"]) -> None:
@@ -73,18 +75,20 @@ def read_state(folder: Path) -> CheckpointState:
 
     """
     manifest = _manifest(folder)
-    findings = _no_files(folder) + ([] if manifest is None else _wrong_sizes(folder, manifest))
+    if manifest is None:
+        raise CheckpointDamaged(folder, [f"{MANIFEST} is missing"])
+    findings = _no_files(folder) + _wrong_sizes(folder, manifest)
     if findings:
         raise CheckpointDamaged(folder, findings)
     try:
-        state = CheckpointState.model_validate_json((folder / STATE).read_bytes())
+        text = (folder / STATE).read_bytes()
+        return CheckpointState.model_validate_json(text)
     except OSError as error:
         raise CheckpointDamaged(folder, [f"{STATE} is missing"]) from error
     except ValidationError as error:
+        if b'"jobs"' in text:
+            raise BackendError(f"{folder} was made by nat 0.6", hint="start anew, in another output folder") from error
         raise CheckpointDamaged(folder, [f"{STATE} cannot be read: {findings_of(error)[0]}"]) from error
-    if manifest is None and (absent := _absent(folder, state)):
-        raise CheckpointDamaged(folder, [f"{name} is missing" for name in absent])
-    return state
 
 
 def verify(folder: Path) -> CheckpointState:
@@ -96,14 +100,7 @@ def verify(folder: Path) -> CheckpointState:
     """
     state = read_state(folder)
     manifest = _manifest(folder)
-    if manifest is None:
-        logger.warning(
-            "%s has no manifest because an older release wrote it, so changed bytes cannot be detected", folder
-        )
-        findings = list(filter(None, map(_unreadable, sorted(folder.glob("*.safetensors")))))
-    else:
-        findings = _wrong_contents(folder, manifest)
-    if findings:
+    if manifest is not None and (findings := _wrong_contents(folder, manifest)):
         raise CheckpointDamaged(folder, findings)
     return state
 
@@ -138,23 +135,6 @@ def _no_files(folder: Path) -> list[str]:
         for path in sorted(folder.rglob("*"))
         if path.is_symlink() or not (path.is_file() or path.is_dir())
     ]
-
-
-def _absent(folder: Path, state: CheckpointState) -> list[str]:
-    """The files that a checkpoint without a manifest lacks."""
-    needed = [OPTIMIZER, *((ADAPTER_WEIGHTS, ADAPTER_CONFIG) if state.lora else (MODEL_CONFIG,))]
-    absent = [name for name in needed if not (folder / name).is_file()]
-    weights = state.lora or any((folder / name).is_file() for name in (WEIGHTS, WEIGHTS_INDEX))
-    return absent if weights else [*absent, WEIGHTS]
-
-
-def _unreadable(path: Path) -> str | None:
-    """Why safetensors cannot read a file's header or length, None if it can."""
-    try:
-        with safe_open(path, framework="pt"):
-            return None
-    except (OSError, SafetensorError) as error:
-        return f"{path.name} cannot be read: {error}"
 
 
 def _wrong_sizes(folder: Path, manifest: Manifest) -> list[str]:

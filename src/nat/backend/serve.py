@@ -36,7 +36,6 @@ from nat.backend.tokenizer import ChatOptions
 from nat.backend.training.checkpoints import Checkpoint, Checkpoints, restore
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner
-from nat.backend.training.ledger import JobLedger
 from nat.backend.training.mismatch import OWN_PROBE, Probe
 from nat.backend.training.reference import Reference
 from nat.backend.vllm.opening import choose_probe, vllm_engine, vllm_place
@@ -47,7 +46,6 @@ from nat.http.guards import HostNames
 from nat.http.server import Server, bind, port_of, signals_raised, stop_on_signals
 from nat.secrets import new_key, unredacted
 from nat.wire.hosts import host_names
-from nat.wire.ledger import LEDGER
 from nat.wire.model_folder import writes_time
 from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, NOTICE, READY, ServeOptions
 
@@ -169,14 +167,7 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
 
 
 def opened(options: ServeOptions, engine: SamplingEngine, jobs: TrainingJobs | None, *, sampler: str = "") -> Opened:
-    """The routes of training and sampling; accepted jobs that no checkpoint has are trained first."""
-    if jobs is not None and (lost := jobs.take_up()):
-        notice = (
-            f"the weights lack the updates of {', '.join(lost)}: the checkpoints that had them are damaged, and their "
-            f"batches are gone; training goes on from step {jobs.learner.step} without them"
-        )
-        logger.warning("%s", notice)
-        _tell(options, notice)
+    """The routes of training and sampling."""
     forecaster = Forecaster(options, engine, None if jobs is None else jobs.learner, sampler=sampler)
     return Opened(engine, [training_router(jobs, forecaster)])
 
@@ -263,14 +254,12 @@ def _jobs(
     learner = Learner(loaded, reference, probe)
     if found is not None:
         restore(found, loaded, learner, phase)
-    known = found.state.jobs if found is not None else ()
-    ledger = JobLedger(checkpoints.folder / LEDGER, step=learner.step, jobs=known)
     return TrainingJobs(
         engine,
         learner,
         checkpoints,
-        ledger,
         output_dir=options.output_dir,
         save_every=options.save_every,
+        last=None if found is None else found.state.job,
         runs_programs=options.exit_with_parent,
     )

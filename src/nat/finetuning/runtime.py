@@ -30,7 +30,7 @@ from nat.finetuning.finished_epochs import seconds_of, statuses_of
 from nat.finetuning.health import check_health, dead_server
 from nat.finetuning.identity import check_resumed, identity_of
 from nat.finetuning.interfaces.finetuning_runner import Trainer
-from nat.finetuning.interfaces.trainer_adapter import TakesOver, TrainerAdapter
+from nat.finetuning.interfaces.trainer_adapter import SendsAgain, TakesOver, TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.plan import Plan, resolve
 from nat.finetuning.plan_rules import recipe_findings, recipe_warnings
@@ -51,6 +51,7 @@ from nat.runs.find import newest_if_unfinished
 from nat.runs.plot import draw_run
 from nat.runs.preemption import Preempted, Preemption, resume_command
 from nat.runs.records import RunState, RunSummary, TrainingPhase
+from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
 
@@ -281,6 +282,9 @@ async def _trained(
             await components.begin(stage.finetuning, after=begun[-1] if begins else None)
             begun.append(components)
             if number == max(0, len(known) - 1):
+                if run.goes_on and isinstance(components.adapter, SendsAgain):
+                    done = [job.id for job in run.journal.jobs() if job.status is JobStatus.COMPLETED]
+                    await components.adapter.send_again(done)
                 run.append(RunBegun(run.run_id, run.journal.run_dir, total, run.goes_on))
                 for text in warnings_of(stages, plan):
                     run.warn(text)

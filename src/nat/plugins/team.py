@@ -25,7 +25,13 @@ from nat.data_models.finetuning import (
 from nat.data_models.llm_usage import LLMUsage
 from nat.errors import ConfigError, NoTrajectories
 from nat.finetuning.epoch import reported_metrics, reported_usage
-from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint, TakesOver, TrainerAdapter
+from nat.finetuning.interfaces.trainer_adapter import (
+    CheckpointKeeper,
+    KeptCheckpoint,
+    SendsAgain,
+    TakesOver,
+    TrainerAdapter,
+)
 from nat.finetuning.metrics import PREFIXES
 from nat.finetuning.progress import append_progress
 from nat.finetuning.staleness import SEPARATOR
@@ -81,7 +87,7 @@ class TeamTrainerAdapterConfig(TrainerAdapterConfig, name="team_trainer_adapter"
         return self
 
 
-class TeamTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
+class TeamTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver, SendsAgain):
     """Sends each trajectory to the adapter of every role, which trains the rows of its own model."""
 
     adapter_config: TeamTrainerAdapterConfig
@@ -118,6 +124,12 @@ class TeamTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
         """Begin anew with these settings, on the weights of the phase before."""
         for member in self._keepers(TakesOver):
             await member.take_over(previous)
+
+    async def send_again(self, completed: Sequence[str]) -> None:
+        """Have each member train what its checkpoint lacks."""
+        for role, member in self._members.items():
+            if isinstance(member, SendsAgain):
+                await member.send_again([f"{job_id}-{role}" for job_id in completed])
 
     async def is_healthy(self) -> bool:
         return all(await asyncio.gather(*(member.is_healthy() for member in self._members.values())))

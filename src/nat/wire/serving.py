@@ -16,9 +16,6 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
     field_validator,
     model_validator,
 )
@@ -106,20 +103,8 @@ class Health(BaseModel):
     """Ids that the tokenizer has: the highest one, plus 1."""
 
 
-def _one_error(value: Any, validated: ValidatorFunctionWrapHandler) -> Any:
-    """Say at once what is allowed; pydantic has an error for each part of a union, under a name of its own."""
-    try:
-        return validated(value)
-    except ValidationError:
-        raise ValueError("expected a number, at least 1, or 'auto'") from None
-
-
 def _joined(value: Any) -> Any:
     return ",".join(value) if isinstance(value, list) and all(isinstance(each, str) for each in value) else value
-
-
-NumberOrAuto = Annotated[Annotated[int, Field(ge=1)] | Literal["auto"], WrapValidator(_one_error)]
-"""With `auto`, the backend chooses."""
 
 
 class BackendOptions(BaseModel):
@@ -170,9 +155,8 @@ class BackendOptions(BaseModel):
     with one; default: the tokenizer's, else found in the chat template."""
     seed: int = 0
     """Seed of the adapters' initial weights."""
-    save_every: NumberOrAuto = 1
-    """Updates between checkpoints; one is also written at the end. `auto`: as few as keep checkpoints of more than a
-    second to a tenth of the time; then a kill can lose a completed update."""
+    save_every: int = Field(default=1, ge=1)
+    """Updates between checkpoints; one is also written at the end."""
     keep_last: int = Field(default=2, ge=1)
     """Number of newest checkpoints to keep."""
 

@@ -294,6 +294,15 @@ class JobStatus(StrEnum):
         return self in (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELED)
 
 
+class SavedJobs(WireModel):
+    """Up to which job weights are on disk."""
+
+    newest: str | None
+    """The last job of the newest checkpoint; None for none."""
+    fallback: str | None
+    """The last job of the checkpoint that a restart takes if the newest is damaged; None for the starting model."""
+
+
 class JobFailure(WireModel):
     """Why a job failed, for the user."""
 

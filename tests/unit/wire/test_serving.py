@@ -64,17 +64,6 @@ def test_devices_have_torchs_names(name):
     assert options(device=name).device == name
 
 
-def test_a_wrong_save_every_is_one_error():
-    """A number of updates or `auto`: who gives neither reads both in one message, at the key."""
-    for wrong in (0, "never"):
-        with pytest.raises(ValidationError) as error:
-            options(save_every=wrong)
-        assert [(found["loc"], found["msg"]) for found in error.value.errors()] == [
-            (("save_every",), "Value error, expected a number, at least 1, or 'auto'")
-        ]
-    assert (options(save_every="3").save_every, options(save_every="auto").save_every) == (3, "auto")
-
-
 def test_an_option_of_two_protocols_names_both():
     """Either of their switches gives it its effect."""
     with pytest.raises(ValueError, match=r"max_models: no effect without inference_port or protocol; leave it out"):

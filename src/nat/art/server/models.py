@@ -227,7 +227,7 @@ class ArtModels(Models):
         try:
             learner = self.new_learner(adapter.loaded)
             if found is None:
-                checkpoints.save(adapter.loaded, learner, [], number=0)
+                checkpoints.save(adapter.loaded, learner, None, number=0)
             else:
                 resume(found, adapter.loaded, learner)
         except BaseException:
@@ -235,8 +235,8 @@ class ArtModels(Models):
             raise
         if adapter.settings != lora:
             logger.warning("%s keeps the adapter of its checkpoint, %s; requested was %s", key, adapter.settings, lora)
-        for state in () if found is None else found.state.jobs:
-            self.jobs.add_ended(state)
+        if found is not None and found.state.job is not None:
+            self.jobs.add_ended(found.state.job.state)
         step = 0 if found is None else found.number
         logger.info("%s is served from step %d on", key, step)
         engine = self.new_engine(adapter, version(key.name, step))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from nat.art.server.batch import ArtBatch
 from nat.art.server.store import ModelKey, version
 from nat.backend.algorithms.registry import resolve
+from nat.backend.checkpoint_folder import TrainedJob
 from nat.backend.inference.engine import Engine
 from nat.backend.lora import Adapter
 from nat.backend.training.checkpoints import Checkpoints
@@ -54,7 +55,7 @@ class PreparedModel:
             with self.learner.all_or_nothing():
                 metrics = self._update(batch, report, on_step)
                 done = job.completed(metrics, version(self.key.name, number))
-                self.checkpoints.save(self.adapter.loaded, self.learner, [done], number=number)
+                self.checkpoints.save(self.adapter.loaded, self.learner, TrainedJob(state=done), number=number)
         except BaseException:
             self.checkpoints.delete([number])
             raise

@@ -31,6 +31,7 @@ def training_router(jobs: TrainingJobs | None, forecaster: Forecaster) -> APIRou
     router = APIRouter()
     routes = _TrainingRoutes(jobs, forecaster)
     router.add_route("/v1/training/jobs", routes.submit, methods=["POST"])
+    router.add_route("/v1/training/saved", routes.saved, methods=["GET"])
     router.add_route("/v1/training/jobs/{job_id}", routes.state, methods=["GET"])
     router.add_route("/v1/training/jobs/{job_id}/cancel", routes.cancel, methods=["POST"])
     router.add_route("/v1/training/tokenize", routes.tokenize, methods=["POST"])
@@ -71,6 +72,9 @@ class _TrainingRoutes:
             raise ApiError(f"wait is {text!r}; wanted are seconds, 0 or more", status=422, param="wait")
         job_id = http.path_params["job_id"]
         return json_answer(_known(job_id, await self._jobs.wait(job_id, min(wait, MAX_WAIT_SECONDS))))
+
+    async def saved(self, _: Request) -> Response:
+        return json_answer(await asyncio.to_thread(self._jobs.saved))
 
     async def cancel(self, http: Request) -> Response:
         job_id = http.path_params["job_id"]

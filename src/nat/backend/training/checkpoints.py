@@ -16,6 +16,7 @@ from nat.backend.checkpoint_folder import (
     ADAPTER_WEIGHTS,
     OPTIMIZER,
     CheckpointState,
+    TrainedJob,
     read_state,
     verify,
     write_manifest,
@@ -25,9 +26,8 @@ from nat.backend.model import LoadedModel
 from nat.backend.training.learner import Learner
 from nat.errors import BackendError, CheckpointDamaged
 from nat.files import remove_folder, remove_unfinished, replace_link, replacing_folder
-from nat.wire.model_folder import MANIFEST, STATE
+from nat.wire.model_folder import STATE
 from nat.wire.serving import BEST_CHECKPOINT, NEWEST_CHECKPOINT
-from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,6 @@ class Checkpoints:
             path = self.folder / self._layout.name(number)
             try:
                 found = Checkpoint(path, number, verify(path))
-                self._check_manifest(found)
             except CheckpointDamaged as error:
                 damaged.append((number, error))
             else:
@@ -106,14 +105,6 @@ class Checkpoints:
                 hint="restore the files of one of them, or move the folder away to start from the beginning",
             )
         return None
-
-    def _check_manifest(self, found: Checkpoint) -> None:
-        """Raise if the checkpoint has lost its manifest: releases that wrote none made no older one that has it."""
-        if (found.path / MANIFEST).is_file():
-            return
-        older = (self.folder / self._layout.name(number) for number in self._folders() if number < found.number)
-        if any((path / MANIFEST).is_file() for path in older):
-            raise CheckpointDamaged(found.path, [f"{MANIFEST} is missing"])
 
     def newest(self) -> Checkpoint | None:
         """Give the newest checkpoint with all of its files, None if there is none; checksums are not compared."""
@@ -149,15 +140,15 @@ class Checkpoints:
         """Numbers of the checkpoints, ascending."""
         return [number for number in self._folders() if (self.folder / self._layout.name(number) / STATE).is_file()]
 
-    def fallback_step(self) -> int:
-        """The number of the checkpoint from which training goes on if the newest is damaged; 0 if there is none yet.
+    def newest_jobs(self) -> tuple[TrainedJob | None, TrainedJob | None]:
+        """The last jobs of the newest checkpoint, and of the one that is opened if that is damaged.
 
-        If only one is kept, its own number: nothing goes on without it.
+        If only one is kept, its own job twice: nothing goes on without it.
         """
-        numbers = self.numbers()
-        if self._keep_last == 1:
-            return max(numbers, default=0)
-        return numbers[-2] if len(numbers) > 1 else 0
+        newest = [found.state.job for number in self.numbers()[-2:] if (found := self.find(number)) is not None]
+        if not newest:
+            return None, None
+        return newest[-1], newest[0] if len(newest) > 1 or self._keep_last == 1 else None
 
     def _folders(self) -> list[int]:
         """Numbers of all checkpoint folders, unreadable ones included."""
@@ -190,17 +181,20 @@ class Checkpoints:
         if not link.is_symlink() or str(link.readlink()) != newest.name:
             replace_link(link, newest.name)
 
-    def save(self, loaded: LoadedModel, learner: Learner, jobs: list[JobState], *, number: int | None = None) -> Path:
-        """Write a checkpoint, point `latest` to it, and delete the oldest ones; its number defaults to the step."""
+    def save(self, loaded: LoadedModel, learner: Learner, job: TrainedJob | None, *, number: int | None = None) -> Path:
+        """Write a checkpoint, point `latest` to it, and delete the oldest ones.
+
+        Its weights contain the job; its number defaults to the step.
+        """
         target = self.folder / self._layout.name(learner.step if number is None else number)
-        self._write(target, loaded, learner, jobs)
+        self._write(target, loaded, learner, job)
         replace_link(self.folder / NEWEST_CHECKPOINT, target.name)
         self._phase = learner.first_step or None
         self._prune()
         return target
 
-    def _write(self, target: Path, loaded: LoadedModel, learner: Learner, jobs: list[JobState]) -> None:
-        write_checkpoint(target, loaded, learner, jobs, tokenizer=self._layout.tokenizer)
+    def _write(self, target: Path, loaded: LoadedModel, learner: Learner, job: TrainedJob | None) -> None:
+        write_checkpoint(target, loaded, learner, job, tokenizer=self._layout.tokenizer)
 
     def keep_best(self, number: int) -> Path:
         """Keep this checkpoint as the best, in place of the one that was kept before."""
@@ -226,7 +220,7 @@ def write_checkpoint(
     target: Path,
     loaded: LoadedModel,
     learner: Learner,
-    jobs: list[JobState],
+    job: TrainedJob | None,
     *,
     tokenizer: bool = False,
     more: Mapping[str, str] | None = None,
@@ -240,7 +234,7 @@ def write_checkpoint(
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / OPTIMIZER)
         lora, quantized = loaded.peft is not None, loaded.in_four_bits
         first, unused = learner.first_step, set() if learner.first_step else {"first_step"}
-        state = CheckpointState(step=learner.step, first_step=first, lora=lora, load_in_4bit=quantized, jobs=jobs)
+        state = CheckpointState(step=learner.step, first_step=first, lora=lora, load_in_4bit=quantized, job=job)
         (folder / STATE).write_text(state.model_dump_json(indent=1, exclude=unused))
         for name, text in (more or {}).items():
             (folder / name).write_text(text)

@@ -25,8 +25,8 @@ class Job:
     """A job: its current state, and how to stop it and wait for it."""
 
     state: JobState
-    digest: str | None = None
-    """Digest of the request; None for a job that only a checkpoint knows."""
+    digest: str = ""
+    """Digest of the request, where jobs are sent again."""
     ending: Future[JobState] = field(default_factory=Future)
     """Has the final state before anyone else sees it: its callbacks do what must be done by then."""
     finished: Future[None] = field(default_factory=Future)
@@ -92,13 +92,13 @@ class JobTable:
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
 
-    def add_ended(self, state: JobState, digest: str | None = None) -> Job:
+    def add_ended(self, state: JobState, digest: str = "") -> Job:
         """Add a job that ended earlier."""
         job = Job(state, digest)
         job.finished.set_result(None)
         return self._keep(job)
 
-    def add(self, job_id: str, digest: str | None = None) -> Job:
+    def add(self, job_id: str, digest: str = "") -> Job:
         """Add a new job, which waits for its turn."""
         job = Job(JobState(id=job_id, status=JobStatus.PENDING), digest)
         return self._keep(job)

@@ -122,6 +122,18 @@ class TakesOver(Protocol):
 
 
 @runtime_checkable
+class SendsAgain(Protocol):
+    """An adapter whose backend may lose updates in a kill inherits from this class."""
+
+    async def send_again(self, completed: Sequence[str]) -> None:
+        """Have the backend train again what its checkpoint lacks of these jobs, as a run goes on.
+
+        The jobs are those of the journal that were completed, in order; one that was under way is submitted again.
+        """
+        ...
+
+
+@runtime_checkable
 class CheckpointKeeper(Protocol):
     """An adapter that keeps checkpoints inherits from this class."""
 

@@ -18,6 +18,7 @@ from nat.data_models.finetuning import (
     TrainerConfig,
     TrainingJobRef,
     TrainingJobStatus,
+    TrainingStatusEnum,
     TrajectoryCollection,
 )
 from nat.errors import BackendError, BackendUnreachable, ConfigError
@@ -26,6 +27,7 @@ from nat.finetuning.interfaces.trainer_adapter import (
     CheckpointKeeper,
     KeptCheckpoint,
     Recipe,
+    SendsAgain,
     TakesOver,
     TrainerAdapter,
 )
@@ -35,6 +37,7 @@ from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.trajectories.rows import training_groups
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.plugins.llms.openai import OpenAIModelConfig
+from nat.plugins.local.batches import SentBatches
 from nat.plugins.local.client import BackendClient
 from nat.plugins.local.export import export_checkpoint, move_export
 from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo
@@ -45,6 +48,7 @@ from nat.runs.records import BestEpoch
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.training import (
     JobState,
+    JobStatus,
     ResolvedTraining,
     TrainingConfig,
     TrainingGroup,
@@ -93,7 +97,7 @@ class LocalTrainerAdapterConfig(TrainerAdapterConfig, name="local_trainer_adapte
         return {"algorithm": training.algorithm, **training.model_dump(mode="json", exclude_unset=True)}
 
 
-class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
+class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver, SendsAgain):
     """One training job per epoch; a job that is sent twice is trained once."""
 
     drops_equal_groups = True
@@ -110,6 +114,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
         """`folder` is the backend's output folder."""
         super().__init__(adapter_config)
         self._folder = folder
+        self._batches = None if folder is None else SentBatches(folder)
         self._config = adapter_config
         self._client = client
         self._backend = backend
@@ -120,6 +125,26 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
     async def take_over(self, previous: TrainerAdapter) -> None:
         """Begin anew with these settings, on the weights of another adapter of the same LLM."""
         await self._client.begin_phase(self._config.training)
+        if self._batches is not None:
+            self._batches.keep_last()
+
+    async def send_again(self, completed: Sequence[str]) -> None:
+        """Have the backend train what its checkpoint lacks, each update once and in order.
+
+        Raises:
+            BackendError: batches are gone, or an update failed.
+
+        """
+        if self._batches is None:
+            return
+        newest = (await self._client.saved()).newest
+        for job_id in self._batches.newer(newest, list(completed)):
+            logger.info("The checkpoint lacks the update %s: its batch is trained again", job_id)
+            await self._send(await asyncio.to_thread(self._batches.read, job_id, **self._more_of_job()))
+            ref = TrainingJobRef(run_id=job_id, backend=BACKEND_NAME, metadata={"job_id": job_id})
+            status = await self.wait_until_complete(ref)
+            if status.status is not TrainingStatusEnum.COMPLETED:
+                raise BackendError(f"the update {job_id}, trained again, {status.status}: {status.message}")
 
     async def initialize(self, run_config: FinetuneConfig) -> None:
         """Have the backend resolve the settings, so that an unknown algorithm fails before the first rollout.
@@ -167,13 +192,18 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
             **self._more_of_job(),
             **stale(self.run_config.max_staleness),
         )
+        if self._batches is not None and trajectories.job_id is not None:
+            await asyncio.to_thread(self._batches.keep, job, await self._client.saved())
+        await self._send(job)
+        metadata = {"job_id": job.id, **of_teacher}
+        return TrainingJobRef(run_id=trajectories.run_id, backend=BACKEND_NAME, metadata=metadata)
+
+    async def _send(self, job: TrainingJob) -> None:
         try:
             await self._client.submit(job)
         except BackendUnreachable:
             self._backend.check()
             await self._client.submit(job)
-        metadata = {"job_id": job.id, **of_teacher}
-        return TrainingJobRef(run_id=trajectories.run_id, backend=BACKEND_NAME, metadata=metadata)
 
     def _status(self, ref: TrainingJobRef, state: JobState) -> TrainingJobStatus:
         failure = state.failure
@@ -222,6 +252,8 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver):
                 while True:
                     state = await self._state(ref, wait=poll_interval)
                     if state.status.final:
+                        if self._batches is not None and state.status is not JobStatus.COMPLETED:
+                            self._batches.remove(state.id)
                         return self._status(ref, state)
         except TimeoutError:
             raise BackendError(

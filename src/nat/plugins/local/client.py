@@ -21,6 +21,7 @@ from nat.wire.training import (
     JobState,
     ResolvedTraining,
     SavedCheckpoint,
+    SavedJobs,
     TrainingConfig,
     TrainingJob,
 )
@@ -98,6 +99,10 @@ class BackendClient(ServiceClient):
         """The state of a job, after at most `wait` seconds if it is not final before."""
         params = {"wait": min(wait, _POLL_SECONDS)}
         return await self._read(JobState, "GET", f"/v1/training/jobs/{job_id}", params=params)
+
+    async def saved(self) -> SavedJobs:
+        """Up to which job the checkpoints have the weights."""
+        return await self._read(SavedJobs, "GET", "/v1/training/saved")
 
     async def cancel(self, job_id: str) -> JobState:
         return await self._post(JobState, f"/v1/training/jobs/{job_id}/cancel")

@@ -35,7 +35,6 @@ from nat.wire.serving import (
     CHECKPOINTS,
     LOCAL_PACKAGES,
     BackendOptions,
-    NumberOrAuto,
     ServeOptions,
     check_engine,
     environment_keys,
@@ -90,9 +89,6 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
     """Further fields, such as `seed`, for chat requests that do not set them; only fields that the backend knows."""
     lora: LoRAOptions | None = None
     """Train LoRA adapters instead of all weights."""
-    save_every: NumberOrAuto = "auto"
-    """Updates between checkpoints; one is also written at the end. `auto`: 1, or for a model whose checkpoints take
-    more than a second, as few as keep them to a tenth of the time."""
     startup_timeout: float = Field(default=300.0, gt=0)
     """Seconds that the backend may take to start."""
     max_retries: int = Field(default=2, ge=0)
@@ -182,7 +178,7 @@ def serve_options(config: LocalModelConfig, output_dir: Path | None, environment
     The environment has the key of a server at `vllm_url`, unless the block does.
     """
     common = config.model_dump(include=set(BackendOptions.model_fields), exclude_defaults=True)
-    own = {"model": config.model, "served_model_name": config.served_name, "port": 0, "save_every": config.save_every}
+    own = {"model": config.model, "served_model_name": config.served_name, "port": 0}
     if output_dir is not None:
         own |= {"output_dir": output_dir, "resume": (output_dir / CHECKPOINTS).is_dir()}
     if config.starts_vllm:

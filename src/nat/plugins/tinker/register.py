@@ -86,7 +86,7 @@ class TinkerModelConfig(LocalModelConfig, name="tinker"):
 
     def options(self, output_dir: Path | None, environment: Mapping[str, str]) -> ServeOptions:
         """The options of the backend process; the environment has the key, unless the block does."""
-        own = self.model_dump(include=_USED, exclude_defaults=True) | {"save_every": self.save_every}
+        own = self.model_dump(include=_USED, exclude_defaults=True)
         if output_dir is not None:
             own |= {"output_dir": output_dir, "resume": (output_dir / CHECKPOINTS).is_dir()}
         return TinkerRemoteOptions(

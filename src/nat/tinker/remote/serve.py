@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
-from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, CheckpointState, write_manifest
+from nat.backend.checkpoint_folder import ADAPTER_WEIGHTS, CheckpointState, TrainedJob, write_manifest
 from nat.backend.export import export_folder
 from nat.backend.forecast import Forecaster
 from nat.backend.model import LoadedModel
@@ -30,7 +30,6 @@ from nat.backend.tokenizer import ChatOptions
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner
-from nat.backend.training.ledger import JobLedger
 from nat.backend.training.mismatch import Probe
 from nat.errors import CheckpointDamaged, describe_error
 from nat.files import UNFINISHED, remove_unfinished, replacing_folder
@@ -38,7 +37,6 @@ from nat.tinker.options import TinkerRemoteOptions
 from nat.tinker.remote.engine import RemoteEngine
 from nat.tinker.remote.learner import RemoteLearner, RemoteModel
 from nat.tinker.remote.service import Service, Trained, connect
-from nat.wire.ledger import LEDGER
 from nat.wire.model_folder import (
     ADAPTER_CONFIG,
     MODEL_CONFIG,
@@ -49,7 +47,6 @@ from nat.wire.model_folder import (
     num_parameters,
 )
 from nat.wire.serving import CHECKPOINTS, EXPORTS
-from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
 
@@ -86,8 +83,8 @@ class RemoteCheckpoints(Checkpoints):
         super().__init__(folder, keep_last=keep_last)
         self._trained = trained
 
-    def save(self, loaded: LoadedModel, learner: Learner, jobs: list[JobState], *, number: int | None = None) -> Path:
-        target = super().save(loaded, learner, jobs, number=number)
+    def save(self, loaded: LoadedModel, learner: Learner, job: TrainedJob | None, *, number: int | None = None) -> Path:
+        target = super().save(loaded, learner, job, number=number)
         with suppress(CheckpointDamaged):  # then nobody knows what it names
             self._trained.keep_only({_place(path.parent).state for path in self.folder.parent.rglob(REMOTE_WEIGHTS)})
         return target
@@ -98,11 +95,11 @@ class RemoteCheckpoints(Checkpoints):
                 self._trained.saved.add(_place(self.folder / self._layout.name(number)).state)
         super().delete(gone)
 
-    def _write(self, target: Path, loaded: LoadedModel, learner: Learner, jobs: list[JobState]) -> None:
+    def _write(self, target: Path, loaded: LoadedModel, learner: Learner, job: TrainedJob | None) -> None:
         with replacing_folder(target) as folder:
             _write_weights(folder, loaded, learner)
             state = CheckpointState(
-                step=learner.step, first_step=learner.first_step, lora=loaded.trains_adapter, jobs=jobs
+                step=learner.step, first_step=learner.first_step, lora=loaded.trains_adapter, job=job
             )
             (folder / STATE).write_text(state.model_dump_json(indent=1))
             write_manifest(folder, "checkpoint")
@@ -146,10 +143,8 @@ def _opened(options: TinkerRemoteOptions, trained: Trained) -> Iterator[Opened]:
         with closing(engine):
             yield Opened(engine, [training_router(None, Forecaster(options, engine, learner))])
         return
-    known = found.state.jobs if found is not None else ()
-    ledger = JobLedger(checkpoints.folder / LEDGER, step=learner.step, jobs=known)
-    folder, every = options.output_dir, options.save_every
-    with closing(RemoteJobs(engine, learner, checkpoints, ledger, output_dir=folder, save_every=every)) as jobs:
+    folder, every, last = options.output_dir, options.save_every, None if found is None else found.state.job
+    with closing(RemoteJobs(engine, learner, checkpoints, output_dir=folder, save_every=every, last=last)) as jobs:
         yield opened(options, engine, jobs)
 
 

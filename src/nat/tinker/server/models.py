@@ -190,7 +190,7 @@ class TinkerModels(Models):
             for old in (folder, *unnamed[: 1 - most]):
                 self._remove(old)
             if target.kind == "weights":
-                write_checkpoint(folder, model.loaded, model.learner, [])
+                write_checkpoint(folder, model.loaded, model.learner, None)
                 return
             with replacing_folder(folder) as draft:
                 write_trained(model.loaded, draft)

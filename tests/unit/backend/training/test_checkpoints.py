@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from fakes.damage import cut_short, flip_a_bit
@@ -16,6 +14,7 @@ from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
+from nat.backend.checkpoint_folder import TrainedJob, write_manifest
 from nat.backend.export import export_model, main
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
@@ -23,7 +22,6 @@ from nat.backend.training.checkpoints import Checkpoints, Layout, restore
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
 from nat.errors import BackendError, CheckpointDamaged, ExportRefused, ModelNotSupported
-from nat.files import REMOVED, REPLACED, remove_unfinished, replacing_folder
 from nat.wire.training import JobState, JobStatus, TrainingConfig
 
 ROWS = PackedRows.of([[5, 6, 7], [8, 9]])
@@ -54,35 +52,19 @@ def test_resuming_is_exact(tmp_path, source, lora, dtype):
     groups = random_groups(loaded)
     learner.update(groups, resolve(CONFIG))
     checkpoints = Checkpoints(tmp_path, keep_last=2)
-    job = JobState(id="a", status=JobStatus.COMPLETED)
-    checkpoints.save(loaded, learner, [job])
+    job = TrainedJob(state=JobState(id="a", status=JobStatus.COMPLETED), digest="d")
+    checkpoints.save(loaded, learner, job)
     learner.update(groups, resolve(CONFIG))
 
     found = Checkpoints(tmp_path, keep_last=2).open()
     assert found is not None
-    assert found.state.jobs == [job]
+    assert found.state.job == job
     again, second = opened(source if lora else found.path, lora, dtype)
     restore(found, again, second)
     second.update(groups, resolve(CONFIG))
     assert second.step == learner.step == 2
     expected = weights(loaded)
     assert all(torch.equal(weight, expected[name]) for name, weight in weights(again).items())
-
-
-def test_a_resumed_phase_goes_on_with_its_schedule(tmp_path, source):
-    """The learning rate counts from the beginning of the phase; checkpoints of a first phase say nothing of phases."""
-    loaded, learner = opened(source)
-    learner.update(random_groups(loaded), resolve(CONFIG))
-    checkpoints = Checkpoints(tmp_path, keep_last=2)
-    plain = checkpoints.save(loaded, learner, [])
-    assert "first_step" not in json.loads((plain / "state.json").read_text())
-    learner.begin_phase(resolve(CONFIG))
-    learner.update(random_groups(loaded), resolve(CONFIG))
-    checkpoints.save(loaded, learner, [])
-    found = checkpoints.open()
-    again, second = opened(found.path)
-    restore(found, again, second)
-    assert (second.step, second.first_step) == (2, 1)
 
 
 @pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])
@@ -93,10 +75,10 @@ def test_a_resumed_phase_has_its_reference(tmp_path, source, lora):
     groups, checkpoints = random_groups(loaded), Checkpoints(tmp_path, keep_last=1)
     learner.update(groups, resolve(CONFIG))
     learner.begin_phase(pulled)
-    checkpoints.save(loaded, learner, [])
+    checkpoints.save(loaded, learner, None)
     for _ in range(2):
         learner.update(groups, pulled)
-        checkpoints.save(loaded, learner, [])
+        checkpoints.save(loaded, learner, None)
     assert checkpoints.numbers() == [1, 3]
     found = checkpoints.open()
     phase = checkpoints.phase_of(found)
@@ -116,7 +98,7 @@ def test_without_the_beginning_of_its_phase_a_run_does_not_go_on(tmp_path, sourc
     learner.update(random_groups(loaded), resolve(CONFIG))
     learner.begin_phase(resolve(CONFIG))
     learner.update(random_groups(loaded), resolve(CONFIG))
-    checkpoints.save(loaded, learner, [])
+    checkpoints.save(loaded, learner, None)
     with pytest.raises(BackendError, match=r"step_000001, with whose weights the phase of step_000002 began"):
         checkpoints.phase_of(checkpoints.open())
 
@@ -127,7 +109,7 @@ def test_a_checkpoint_loads_as_a_model(tmp_path, source, lora):
     for round_ in ("first", "second"):
         loaded, learner = opened(source, lora)
         learner.update(random_groups(loaded), resolve(CONFIG))
-        path = Checkpoints(tmp_path / round_, keep_last=2).save(loaded, learner, [])
+        path = Checkpoints(tmp_path / round_, keep_last=2).save(loaded, learner, None)
         again = load_model(path, device="cpu")
         assert again.peft is None
         with torch.no_grad():
@@ -139,47 +121,55 @@ def test_an_adapter_without_its_model_is_an_error(tmp_path, source):
     """The error names the missing base folder of the adapter and where to change it."""
     base = shutil.copytree(source, tmp_path / "base")
     loaded, learner = opened(base, LORA)
-    path = Checkpoints(tmp_path, keep_last=2).save(loaded, learner, [])
+    path = Checkpoints(tmp_path, keep_last=2).save(loaded, learner, None)
     shutil.rmtree(base)
     with pytest.raises(ModelNotSupported, match=rf"a LoRA adapter on {base}, which is neither a model's folder"):
         load_model(path, device="cpu")
 
 
-def test_only_the_newest_are_kept(tmp_path, source):
-    """`keep_last` checkpoints stay, and `latest` points to the newest."""
-    loaded, learner = opened(source)
-    checkpoints = Checkpoints(tmp_path, keep_last=2)
-    for step in (1, 2, 3):
-        learner.step = step
-        checkpoints.save(loaded, learner, [])
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["latest", "step_000002", "step_000003"]
-    assert (tmp_path / "latest").readlink() == Path("step_000003")
-
-
-def test_the_first_phase_keeps_no_checkpoint_of_its_beginning(tmp_path, source):
-    """Its reference is the model itself; what was saved before the first step goes like any other checkpoint."""
+def test_the_newest_are_kept_and_the_best_however_old(tmp_path, source):
+    """`latest` points to the newest, also after a crash before its link; the best does not count for `keep_last`."""
     loaded, learner = opened(source)
     checkpoints = Checkpoints(tmp_path, keep_last=1)
-    for step in (0, 1):
+    for step in range(5):
         learner.step = step
-        checkpoints.save(loaded, learner, [])
-    assert checkpoints.numbers() == [1]
-
-
-def test_the_newest_is_named_after_a_crash_before_its_link(tmp_path, source):
-    """`latest` then names the one before, and no further save may follow."""
-    loaded, learner = opened(source)
-    checkpoints = Checkpoints(tmp_path, keep_last=2)
-    checkpoints.save(loaded, learner, [])
-    learner.step = 1
-    checkpoints.save(loaded, learner, [])
+        checkpoints.save(loaded, learner, None)
+        if step == 2:
+            checkpoints.keep_best(2)
+    assert checkpoints.numbers() == [2, 4]
+    assert (tmp_path / "best").readlink() == Path("step_000002")
     (tmp_path / "latest").unlink()
-    (tmp_path / "latest").symlink_to("step_000000")
-    Checkpoints(tmp_path, keep_last=2).open()
-    assert (tmp_path / "latest").readlink() == Path("step_000001")
+    (tmp_path / "latest").symlink_to("step_000002")
+    (tmp_path / ".unfinished-x").mkdir()
+    assert Checkpoints(tmp_path, keep_last=1).open() is not None
+    assert (tmp_path / "latest").readlink() == Path("step_000004")
+    checkpoints.keep_best(4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best", "latest", "step_000004"]
 
 
-def edited(state: Path, **changes: int) -> None:
+@pytest.mark.parametrize(("keep_last", "fallback"), [(2, "a"), (1, "b")])
+def test_a_restart_says_which_jobs_it_would_have(tmp_path, source, keep_last, fallback):
+    """Those of the newest checkpoint, and of the one before it, which may take its place; if one is kept, its own."""
+    loaded, learner = opened(source)
+    checkpoints = Checkpoints(tmp_path, keep_last=keep_last)
+    assert checkpoints.newest_jobs() == (None, None)
+    for learner.step, name in enumerate("ab"):
+        checkpoints.save(loaded, learner, TrainedJob(state=JobState(id=name, status=JobStatus.COMPLETED)))
+    assert [job.state.id for job in checkpoints.newest_jobs()] == ["b", fallback]
+
+
+def test_a_checkpoint_of_an_older_release_is_named(tmp_path, source):
+    """Nothing of it is read; the message says which release made it, and to start anew."""
+    saved(tmp_path, source, steps=(1,))
+    edited(tmp_path / "step_000001" / "state.json", jobs=[])
+    (tmp_path / "step_000001" / "manifest.json").unlink()
+    write_manifest(tmp_path / "step_000001", "checkpoint")
+    with pytest.raises(BackendError, match=r"step_000001 was made by nat 0\.6") as raised:
+        Checkpoints(tmp_path, keep_last=2).open()
+    assert "start anew" in raised.value.hint
+
+
+def edited(state: Path, **changes: object) -> None:
     state.write_text(json.dumps(json.loads(state.read_text()) | changes))
 
 
@@ -193,6 +183,7 @@ DAMAGES = {
     "a state of no step": lambda folder: edited(folder / "state.json", step=10**300),
     "a phase of no step": lambda folder: edited(folder / "state.json", first_step=-1),
     "half a state": lambda folder: cut_short(folder / "state.json"),
+    "no manifest": lambda folder: (folder / "manifest.json").unlink(),
     "nothing": lambda folder: [path.unlink() for path in folder.iterdir()],
 }
 FLIPS = {
@@ -209,7 +200,7 @@ def saved(folder, source, steps=(1, 2), keep_last=9):
     checkpoints = Checkpoints(folder, keep_last=keep_last)
     for step in steps:
         learner.step = step
-        checkpoints.save(loaded, learner, [])
+        checkpoints.save(loaded, learner, None)
     return checkpoints
 
 
@@ -242,27 +233,13 @@ def test_a_damaged_checkpoint_is_not_loaded_as_a_model(tmp_path, source, damage)
         load_model(folder)
 
 
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_an_old_checkpoint_loads_without_a_manifest(tmp_path, source, caplog, damage):
-    """Checkpoints of older releases are resumed with a log line; visible truncation is still detected."""
-    checkpoints = saved(tmp_path, source)
-    for folder in tmp_path.glob("step_*"):
-        (folder / "manifest.json").unlink()
-    found = checkpoints.open()
-    assert found is not None
-    assert found.state.step == 2
-    assert "step_000002 has no manifest" in caplog.text
-    damage(tmp_path / "step_000002")
-    found = checkpoints.open()
-    assert found is not None
-    assert found.state.step == 1
-
-
 def test_if_all_are_damaged_each_is_named(tmp_path, source):
     """The error names each checkpoint's damage, and no file is changed."""
     checkpoints = saved(tmp_path, source)
     flip_a_bit(tmp_path / "step_000002" / "model.safetensors")
     (tmp_path / "step_000001" / "optimizer.safetensors").unlink()
+    assert main([str(tmp_path / "step_000002"), str(tmp_path / "plain"), "hf"]) == 1
+    assert not (tmp_path / "plain").exists()
     with pytest.raises(BackendError, match="holds no undamaged checkpoint") as error:
         checkpoints.open()
     assert "step_000002: model.safetensors has another checksum" in str(error.value)
@@ -270,32 +247,12 @@ def test_if_all_are_damaged_each_is_named(tmp_path, source):
     assert checkpoints.numbers() == [1, 2]
 
 
-def test_a_damaged_checkpoint_displaces_no_good_one(tmp_path, source):
-    """After a resume from an older checkpoint, `keep_last` counts from that one."""
-    saved(tmp_path, source, steps=(1, 9))
-    cut_short(tmp_path / "step_000009" / "model.safetensors")
-    checkpoints = Checkpoints(tmp_path, keep_last=1)
-    assert checkpoints.open() is not None
-    loaded, learner = opened(source)
-    learner.step = 2
-    checkpoints.save(loaded, learner, [])
-    assert checkpoints.numbers() == [2]
-
-
-def test_a_partial_checkpoint_is_deleted(tmp_path, source):
-    """A folder that a crash left half written is no checkpoint."""
-    checkpoints = saved(tmp_path, source, steps=(1,))
-    (tmp_path / ".unfinished-x").mkdir()
-    assert checkpoints.open() is not None
-    assert not (tmp_path / ".unfinished-x").exists()
-
-
 def test_all_checkpoints_are_kept_under_the_names_of_a_layout(tmp_path, source):
     """Without `keep_last` all stay; the caller sets the numbers, and only complete names count."""
     loaded, learner = opened(source, LORA)
     checkpoints = Checkpoints(tmp_path, keep_last=None, layout=Layout(prefix="", digits=4, tokenizer=True))
     for number in (0, 1, 2, 12345):
-        checkpoints.save(loaded, learner, [], number=number)
+        checkpoints.save(loaded, learner, None, number=number)
     for name in ("7", "00008", "x0009", "0010"):
         (tmp_path / name).mkdir()
     assert checkpoints.numbers() == [0, 1, 2, 12345]
@@ -307,54 +264,10 @@ def test_all_checkpoints_are_kept_under_the_names_of_a_layout(tmp_path, source):
     assert checkpoints.find(7) is None
 
 
-def test_deleting_is_exact_and_repeatable(tmp_path, source):
-    """The named checkpoints are deleted, whether or not they exist, and no partial folder stays."""
-    loaded, learner = opened(source, LORA)
-    checkpoints = Checkpoints(tmp_path, keep_last=None)
-    for number in (1, 2, 3):
-        checkpoints.save(loaded, learner, [], number=number)
-    checkpoints.delete([1, 2, 9])
-    checkpoints.delete([2])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step_000003"]
-
-
-def test_a_missing_folder_has_no_checkpoints(tmp_path):
-    """A missing folder, or a path below a file such as /dev/null, has no checkpoints."""
-    (tmp_path / "file").touch()
-    for folder in (tmp_path / "none", tmp_path / "file" / "checkpoints"):
-        assert Checkpoints(folder, keep_last=1).open() is None
-
-
-@given(number=st.integers(0, 10**9), prefix=st.text("abc_.", max_size=3), digits=st.integers(1, 8))
-def test_every_number_has_one_name(number, prefix, digits):
-    """Every number has one name, which is read back to it; no other name counts."""
-    layout = Layout(prefix, digits)
-    assert layout.number(layout.name(number)) == number
-    assert layout.number(f"{prefix}0{layout.name(number).removeprefix(prefix)}") is None
-    assert layout.number(layout.name(number) + "x") is None
-
-
-def test_a_failed_write_leaves_the_old_folder(tmp_path):
-    """If writing raises, the old folder is unchanged and nothing else is left."""
-    target = tmp_path / "model"
-    with replacing_folder(target) as folder:
-        (folder / "a").write_text("old")
-
-    def fail() -> None:
-        with replacing_folder(target) as folder:
-            (folder / "a").write_text("new")
-            raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        fail()
-    assert [p.name for p in tmp_path.iterdir()] == ["model"]
-    assert (target / "a").read_text() == "old"
-
-
 def test_lora_and_full_weights_do_not_mix(tmp_path, source):
     """A checkpoint of an adapter does not resume training of all weights; the error has the remedy."""
     loaded, learner = opened(source, LORA)
-    Checkpoints(tmp_path, keep_last=1).save(loaded, learner, [])
+    Checkpoints(tmp_path, keep_last=1).save(loaded, learner, None)
     found = Checkpoints(tmp_path, keep_last=1).open()
     assert found is not None
     with pytest.raises(BackendError, match="LoRA"):
@@ -379,16 +292,6 @@ def test_export_loads_in_transformers(tmp_path, source, lora):
         assert json.loads((adapter / "adapter_config.json").read_text())["r"] == 4
 
 
-def test_export_replaces_an_older_one(tmp_path, source):
-    """Exporting to the same name again replaces the weights."""
-    loaded, _ = opened(source)
-    export_model(loaded, tmp_path / "trained")
-    (tmp_path / "trained" / "stale").touch()
-    export_model(loaded, tmp_path / "trained")
-    assert not (tmp_path / "trained" / "stale").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["trained"]
-
-
 def test_export_replaces_nothing_else(tmp_path, source):
     """Checkpoints, other folders, files and links are refused as targets and stay unchanged."""
     loaded, _ = opened(source)
@@ -406,65 +309,6 @@ def test_export_replaces_nothing_else(tmp_path, source):
     assert (tmp_path / "backend.log").read_text() == "log"
 
 
-def test_a_file_that_appears_during_an_export_stays(tmp_path):
-    """Before it replaces the old folder, the export checks again for foreign files."""
-    target = tmp_path / "trained"
-
-    def write() -> None:
-        with replacing_folder(target, may_replace=lambda _: False) as folder:
-            (folder / "weights").touch()
-            target.mkdir()
-            (target / "mine").touch()
-
-    with pytest.raises(FileExistsError):
-        write()
-    assert [path.name for path in tmp_path.iterdir()] == ["trained"]
-    assert (target / "mine").exists()
-
-
-def test_a_kill_between_old_and_new_leaves_the_old(tmp_path):
-    """After a kill in the middle of a replacement, the old folder gets its name back; partial folders are deleted."""
-    for name in (".unfinished-x", f"{REPLACED}kept", f"{REPLACED}done", f"{REMOVED}gone"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "weights").touch()
-    (tmp_path / "done").mkdir()
-    remove_unfinished(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"kept", "done"}
-    assert (tmp_path / "kept" / "weights").exists()
-
-
-def test_the_best_is_kept_however_old(tmp_path, source):
-    """The best checkpoint does not count for `keep_last` and is deleted only when a better one replaces it."""
-    loaded, learner = opened(source)
-    checkpoints = Checkpoints(tmp_path, keep_last=1)
-    for step in (1, 2, 3, 4):
-        learner.step = step
-        checkpoints.save(loaded, learner, [])
-        if step == 2:
-            checkpoints.keep_best(2)
-    assert checkpoints.numbers() == [2, 4]
-    assert (tmp_path / "best").readlink() == Path("step_000002")
-    checkpoints.keep_best(4)
-    assert checkpoints.numbers() == [4]
-
-
-def test_a_checkpoint_that_has_lost_its_manifest_is_damaged(tmp_path, source, caplog):
-    """Nothing could be compared with it, and an older one has one, so no older release wrote it."""
-    checkpoints = saved(tmp_path, source)
-    (tmp_path / "step_000002" / "manifest.json").unlink()
-    found = checkpoints.open()
-    assert found is not None
-    assert found.number == 1
-    assert "step_000002 is damaged: manifest.json is missing" in caplog.text
-
-
-def test_training_that_would_go_on_from_an_older_checkpoint(tmp_path, source):
-    """Its batches must stay: of two checkpoints, the newest may be damaged. If one is kept, nothing goes on."""
-    assert Checkpoints(tmp_path / "none", keep_last=2).fallback_step() == 0
-    assert saved(tmp_path / "two", source).fallback_step() == 1
-    assert Checkpoints(tmp_path / "two", keep_last=1).fallback_step() == 2
-
-
 def test_a_damaged_best_checkpoint_loses_its_link(tmp_path, source, caplog):
     """It is set aside, and the log reports it; the link stays for the newest one, whose update is trained again."""
     for best, stays in ((3, True), (2, False)):
@@ -478,32 +322,6 @@ def test_a_damaged_best_checkpoint_loses_its_link(tmp_path, source, caplog):
         assert f"the best checkpoint, step_{best:06d}, is damaged or missing, too" in caplog.text
 
 
-@pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])
-def test_a_checkpoint_becomes_a_plain_model(tmp_path, source, lora):
-    """Without a server, the export has the model's logits in transformers and no state of the optimizer."""
-    loaded, learner = opened(source, lora)
-    learner.update(random_groups(loaded), resolve(CONFIG))
-    path = Checkpoints(tmp_path, keep_last=1).save(loaded, learner, [])
-    assert main([str(path), str(tmp_path / "plain"), "hf"]) == 0
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "plain")
-    tokens = AutoTokenizer.from_pretrained(tmp_path / "plain")("hello there")["input_ids"]
-    with torch.no_grad():
-        expected = packed_logits(loaded.model, PackedRows.of([tokens]))
-        assert torch.allclose(model(torch.tensor([tokens])).logits[0], expected, atol=1e-4)
-    names = {file.name for file in (tmp_path / "plain").iterdir()}
-    assert not names & {"optimizer.safetensors", "state.json"}
-    assert ("adapter" in names) == (lora is not None)
-
-
-def test_a_damaged_checkpoint_is_not_exported(tmp_path, source, capsys):
-    """The error names the damaged file, and nothing is written."""
-    saved(tmp_path, source)
-    flip_a_bit(tmp_path / "step_000002" / "model.safetensors")
-    assert main([str(tmp_path / "step_000002"), str(tmp_path / "plain"), "hf"]) == 1
-    assert "model.safetensors has another checksum" in capsys.readouterr().err
-    assert not (tmp_path / "plain").exists()
-
-
 def test_only_the_files_of_a_checkpoint_are_exported(tmp_path, source, capsys):
     """A link in a checkpoint from elsewhere would copy a private file into the export; reading a FIFO never ends."""
     saved(tmp_path, source)
@@ -511,7 +329,6 @@ def test_only_the_files_of_a_checkpoint_are_exported(tmp_path, source, capsys):
     (tmp_path / "private").write_text("key")
     (link / "templates").mkdir()
     (link / "templates" / "notes.txt").symlink_to(tmp_path / "private")
-    (pipe / "manifest.json").unlink()
     (pipe / "state.json").unlink()
     os.mkfifo(pipe / "state.json")
     for folder, seen in ((link, "templates/notes.txt is a link"), (pipe, "state.json is neither a file nor a folder")):

@@ -16,8 +16,6 @@ from nat.backend.lora import LoraSettings
 from nat.backend.path_checks import load_checked_model
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import TrainingJobs
-from nat.backend.training.ledger import JobLedger
-from nat.wire.ledger import LEDGER
 from nat.wire.training import JobStatus, TrainingConfig, TrainingJob
 
 SECONDS = 60
@@ -58,8 +56,8 @@ def test_the_weights_are_those_of_the_completed_jobs_alone(folder, adapter, requ
     path = request.getfixturevalue(folder)
     model, alone = (load_checked_model(path, device="cpu", lora=lora) for _ in range(2))
     worker, learner, twin = Worker(Engine(model, policy_version="m@0")), make_learner(model), make_learner(alone)
-    saved, ledger = Checkpoints(tmp_path / "checkpoints", keep_last=1), JobLedger(tmp_path / LEDGER)
-    jobs = TrainingJobs(worker, learner, saved, ledger, output_dir=tmp_path, save_every=5)
+    saved = Checkpoints(tmp_path / "checkpoints", keep_last=1)
+    jobs = TrainingJobs(worker, learner, saved, output_dir=tmp_path, save_every=5)
     random = Random(int(adapter))
     submitted = [random_job(number, alone, random) for number in range(12)]
     requests = [random_request(random) for _ in range(60)]

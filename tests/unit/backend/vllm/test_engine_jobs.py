@@ -7,8 +7,6 @@ from fakes.training_rows import spans_of
 from fakes.vllm_requests import DEADLINE, answered, ask, learner_of
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import TrainingJobs
-from nat.backend.training.ledger import JobLedger
-from nat.wire.ledger import LEDGER
 from nat.wire.training import TrainingConfig, TrainingJob
 
 
@@ -17,8 +15,8 @@ def trained(opened, tmp_path):
     """Send jobs to an engine, one after another; gives the final state of each."""
     served = opened()
     folder = tmp_path / "checkpoints"
-    checkpoints, ledger = Checkpoints(folder, keep_last=2), JobLedger(folder / LEDGER)
-    jobs = TrainingJobs(served.engine, learner_of(served.engine), checkpoints, ledger, output_dir=tmp_path)
+    checkpoints = Checkpoints(folder, keep_last=2)
+    jobs = TrainingJobs(served.engine, learner_of(served.engine), checkpoints, output_dir=tmp_path)
 
     def send(name, *, stale=False):
         groups, config = random_groups(served.loaded), TrainingConfig(learning_rate=1e-2)

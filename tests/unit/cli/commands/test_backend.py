@@ -29,16 +29,6 @@ def test_options_of_protocols_follow_the_backends_own():
     assert options["output_dir"].help.startswith(ServeOptions.model_fields["output_dir"].description)
 
 
-def test_a_number_or_a_word_is_read_as_either(tmp_path):
-    """`--save_every auto` reaches the class of the options, which alone knows what is allowed."""
-    (tmp_path / "model").mkdir()
-    for given in ("auto", "3"):
-        options = ["--model", str(tmp_path / "model"), "--output_dir", str(tmp_path), "--save_every", given]
-        result = CliRunner().invoke(backend_command, ["serve", *options, "--port", "-1"])
-        assert isinstance(result.exception, ConfigError)
-        assert [finding.partition(":")[0] for finding in result.exception.findings] == ["port"]
-
-
 def test_the_options_travel_through_a_pipe(tmp_path):
     """Those that are given, with the key, which no environment variable has; an option wins over the environment."""
     environment = {"NAT_BACKEND_API_KEY": "theirs", "HF_TOKEN": "of-the-user-1", "A": "b"}

@@ -1,0 +1,101 @@
+"""A run that is killed anywhere goes on, and comes to what it would have come to: each update once, nothing lost."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fakes.finetuning_project import Coin, FinetuningProject
+from fakes.openai_server import OpenAIServer
+from killed.playing import PROJECTS, calls_more, differences, facts, make_project, run
+from killed.processes import POINTS
+from nat.errors import ConfigError
+from nat.finetuning.runtime import run_finetuning
+from nat.runs.records import RunState
+
+UNSAVED = "the journal has the epoch, no checkpoint"
+SIGKILLED = (-9, 137)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The folder of a project whose run was not killed."""
+
+    @cache
+    def played(project: str) -> Path:
+        folder = tmp_path_factory.mktemp("undisturbed") / project
+        make_project(folder, project)
+        code, output = run(folder)
+        assert code == 0, output
+        return folder
+
+    return played
+
+
+def goes_on(folder: Path, undisturbed: Path) -> None:
+    code, output = run(folder)
+    assert code == 0, output
+    assert list(differences(facts(undisturbed), facts(folder))) == []
+    assert calls_more(undisturbed, folder) <= 1
+
+
+def killed(folder: Path, project: str, point: str) -> None:
+    make_project(folder, project)
+    code, output = run(folder, point)
+    assert code in SIGKILLED, (code, output)
+
+
+@pytest.mark.usefixtures("forked_processes")
+def test_an_update_that_no_checkpoint_has_is_trained_again_from_the_journal(undisturbed, tmp_path):
+    """Its epoch is recorded, so nothing is played again; weights, scores, verdict and files are equal to the bit."""
+    killed(tmp_path / "run", "plain", UNSAVED)
+    goes_on(tmp_path / "run", undisturbed("plain"))
+
+
+CASES = [("plain", point) for point in POINTS if point != UNSAVED]
+CASES += [(project, UNSAVED) for project in PROJECTS if project != "plain"]
+CASES += [("phases", "in the update"), ("teacher", "the batch is kept, not sent"), ("team", "in the update")]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("forked_processes")
+@pytest.mark.parametrize(("project", "point"), CASES)
+def test_a_killed_run_comes_to_the_same(undisturbed, tmp_path, project, point):
+    """No rollout, job or judge's call twice, none missing, and equal metrics, weights and files."""
+    killed(tmp_path / "run", project, point)
+    goes_on(tmp_path / "run", undisturbed(project))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("forked_processes")
+def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(undisturbed, tmp_path):
+    """The batch of the update that is lost with it is still there; the damaged folder stays beside the others."""
+    folder = tmp_path / "run"
+    killed(folder, "plain", "the journal has the epoch and a checkpoint")
+    newest = (folder / "runs/latest/checkpoints/latest").resolve()
+    weights = newest / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    code, output = run(folder)
+    assert code == 0, output
+    found = {name: each for name, each in facts(folder).items() if f"{newest.name}.damaged" not in name}
+    assert list(differences(facts(undisturbed("plain")), found)) == []
+
+
+@pytest.fixture
+async def project(tmp_path):
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server)
+        with project.registered():
+            yield project
+
+
+async def test_a_run_that_is_not_resumed_stays_as_it_is(project):
+    """With other data it is refused, and a completed one stays completed."""
+    result = await project.run()
+    files = {path: path.read_bytes() for path in result.run_dir.iterdir() if path.is_file()}
+    project.write_rows("train.json", 5)
+    with pytest.raises(ConfigError, match="dataset: it has changed"):
+        await run_finetuning(project.given(), resume=result.run_dir)
+    with project.journal() as journal:
+        assert journal.info().state is RunState.COMPLETED
+    assert {path: path.read_bytes() for path in result.run_dir.iterdir() if path.is_file()} == files
