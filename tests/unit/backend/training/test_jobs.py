@@ -17,7 +17,7 @@ from nat.backend.inference.worker import Worker
 from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
 from nat.backend.training.checkpoints import Checkpoints
-from nat.backend.training.jobs import MAX_WAITING_JOBS, MAX_WAITING_TOKENS, TrainingJobs
+from nat.backend.training.jobs import MAX_WAITING_JOBS, TrainingJobs
 from nat.errors import TooManyJobs
 from nat.wire.serving import ServeOptions
 from nat.wire.training import JobState, JobStatus, SavedJobs, TrainingConfig, TrainingJob
@@ -159,7 +159,7 @@ async def test_cancel_stops_what_runs_and_what_waits(http, learner, job):
     assert JobState.model_validate_json(again.content).status is JobStatus.CANCELED
 
 
-async def test_only_so_many_jobs_and_tokens_wait(http, jobs, learner, job):
+async def test_only_so_many_jobs_and_tokens_wait(http, jobs, learner, job, monkeypatch):
     """A job beyond the limit may be sent again later; a canceled one makes room at once, also while another trains."""
     await post(http, job)
     await asyncio.to_thread(learner.begun.wait, 30)
@@ -171,11 +171,9 @@ async def test_only_so_many_jobs_and_tokens_wait(http, jobs, learner, job):
     assert f"at most {MAX_WAITING_JOBS} jobs" in refused.json()["error"]["message"]
     assert (await post(http, waiting[0])).status_code == 200
     await http.post("/v1/training/jobs/job-3/cancel")
-    row = job.groups[0].rollouts[0].rows[0]
-    large = job.groups[0].rollouts[0].model_copy(update={"rows": [row] * (MAX_WAITING_TOKENS // len(row.token_ids))})
-    groups = [job.groups[0].model_copy(update={"rollouts": [large]})]
-    with pytest.raises(TooManyJobs, match=f"of together {MAX_WAITING_TOKENS} tokens"):
-        jobs.submit(job.model_copy(update={"id": "too much", "groups": groups}))
+    with monkeypatch.context() as patched, pytest.raises(TooManyJobs, match="of together 9 tokens"):
+        patched.setattr("nat.backend.training.jobs.MAX_WAITING_TOKENS", 9)
+        jobs.submit(job.model_copy(update={"id": "too much"}))
     assert (await post(http, more)).status_code == 200
     learner.go.set()
     assert (await final(http, "more")).status is JobStatus.COMPLETED
