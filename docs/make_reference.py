@@ -99,11 +99,10 @@ CAUSES_HEAD = """\
 `make docs` generates this page from the code. [`nat diagnose`](../recipes/flat_reward.md) looks for these causes, in
 the order of a run's stages, over all epochs; [`nat probe`](../recipes/probe.md) looks for those before the updates, in
 its one epoch. After each epoch, a run looks for those marked ‡ in its last epochs, and warns. Keys of
-`finetuning.guards` set the bounds of the ranges that name them. "Common practice" means the defaults and alarm levels
-that TRL, verl, DAPO and prime-rl share; "measured" means on the examples of this repository.
+`finetuning.guards` set the bounds of the ranges that name them.
 
-| cause | its number | healthy | source | what to change |
-|---|---|---|---|---|
+| cause | healthy | what to change |
+|---|---|---|
 """
 
 MESSAGES_HEAD = """\
@@ -217,7 +216,7 @@ def causes_page() -> str:
     """A row per condition; marked are those that a risen reward does not rule out, and those that are warned of."""
     rows = [
         f"| **{each.title}**{' †' * each.despite_learning}{' ‡' * bool(each.warns_over)} `{each.name}` | "
-        f"{cell(each.measure)} | {cell(_range(each))} | {cell(each.source)} | {cell(each.remedy)} |"
+        f"{cell(_range(each))} | {cell(each.remedy)} |"
         for each in CONDITIONS
     ]
     return CAUSES_HEAD + "\n".join(rows) + "\n\n† Looked for even if the training reward rose.\n"

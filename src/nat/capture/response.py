@@ -33,8 +33,6 @@ class Choice:
     """The JSON object that the server sent."""
     message: Message
     finish_reason: str | None
-    stop_reason: str | None
-    """The stop string that ended it, if one did and the server reports it (ours and vLLM do)."""
     logprobs: list[float] | None
     prompt_token_ids: list[int] | None
     token_ids: list[int] | None
@@ -102,7 +100,6 @@ def _read_choice(choice: dict[str, Any], completion: dict[str, Any], request: Ca
         raw=choice,
         message=plain_message(message or {}),
         finish_reason=choice.get("finish_reason"),
-        stop_reason=stopped if isinstance(stopped := choice.get("stop_reason"), str) else None,
         logprobs=_logprobs(choice.get("logprobs")),
         prompt_token_ids=prompt_ids,
         token_ids=choice.get("token_ids"),

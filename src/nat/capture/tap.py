@@ -234,7 +234,6 @@ class Attempt:
             tools=tools,
             message=interner.message(choice.message),
             finish_reason=choice.finish_reason,
-            stop_reason=choice.stop_reason,
             temperature=self._sampling.temperature,
             untrainable_by=list(self._sampling.untrainable_by),
             logprobs=choice.logprobs,

@@ -185,14 +185,8 @@ class GuardsConfig(FinetuneModel):
     """Number of epochs in both averages, of the first and of the latest epochs."""
     max_equal_groups: float = Field(default=0.8, ge=0, le=1)
     """Warn when more than this share of the groups had no difference in reward, over the last five epochs."""
-    min_effective_samples: float = Field(default=0.3, ge=0, le=1)
-    """Warn when the effective sample size, (Σw)²/Σw² over the number of weights w, falls below this share."""
-    max_clip_fraction: float = Field(default=0.3, ge=0, le=1)
-    """Warn when more than this share of the trained tokens was clipped, so the steps are too large."""
     max_truncated: float = Field(default=0.2, ge=0, le=1)
     """Warn when more than this share of the rollouts hit a token limit, and nine of ten of these score the lowest."""
-    max_position_bias: float = Field(default=0.3, ge=0, le=1)
-    """Warn when a judge that compares prefers the earlier of two answers, or the later one, by more than this share."""
     max_entropy_drop: float = Field(default=0.5, gt=0, le=1)
     """Warn when the entropy per token falls by more than this share within twenty epochs."""
 

@@ -22,8 +22,6 @@ class LLMCall(BaseModel):
     message: dict[str, Any]
     """The assistant message of this choice, tool calls included."""
     finish_reason: str | None = None
-    stop_reason: str | None = None
-    """The stop string that ended the answer; None for the end of the text, or if the server does not report it."""
     temperature: float = 1.0
     """Sampling temperature of the request that was sent."""
     untrainable_by: list[str] = []

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from nat.errors import JournalError
 from nat.files import user_state, write_text
-from nat.finetuning.diagnosis.trend import change
+from nat.finetuning.change import change
 from nat.finetuning.plan import Plan
 from nat.runs.find import list_runs
 from nat.runs.journal import reading

@@ -1,12 +1,11 @@
 """Checks that end a run which cannot learn, each with its numbers and a remedy.
 
-Pure: the trainer calls them in each epoch and lets them raise. Warnings are in `nat.finetuning.alarms`.
+Pure: the trainer calls them in each epoch and lets them raise. Warnings are in `nat.finetuning.diagnosis.catalogue`.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from math import sqrt
 
 from nat.data_models.finetuning import (
     GuardsConfig,
@@ -30,27 +29,27 @@ from nat.errors import (
     did_you_mean,
 )
 from nat.eval.failures import remedy_of
-from nat.finetuning.diagnosis.catalogue import diagnosis_of
-from nat.finetuning.diagnosis.conditions_of_large_updates import rate_too_high
-from nat.finetuning.diagnosis.conditions_of_rollouts import calls_lost, stale_rollouts, wrong_target
-from nat.finetuning.diagnosis.conditions_of_scores import ENOUGH_TO_TELL, too_hard
-from nat.finetuning.diagnosis.conditions_of_updates import untrained
-from nat.finetuning.diagnosis.facts import Facts
-from nat.finetuning.diagnosis.fall import explanation_of, explanation_of_fall, with_explanation
+from nat.finetuning.change import change
+from nat.finetuning.diagnosis.catalogue import diagnosis_of, explanation_of
+from nat.finetuning.diagnosis.conditions_of_rollouts import calls_lost, wrong_target
+from nat.finetuning.diagnosis.conditions_of_scores import too_hard
+from nat.finetuning.diagnosis.conditions_of_updates import rate_too_high, untrained
 from nat.finetuning.diagnosis.window import Window, share_of_equal
 from nat.finetuning.epoch import reported_metrics
 from nat.finetuning.sampling import remedy
-from nat.runs.records import EpochRecord, Finding, epochs_text
+from nat.runs.records import EpochRecord, Finding, ValidationRecord, epochs_text, played_epochs
 from nat.runs.rollouts import LeftOutCause, RolloutTally
+from nat.wire.rewards import equal
 from nat.wire.training import Compares
 
 Explain = Callable[[], Finding | None]
 """Finds an earlier update that may have broken the model; called only before an error."""
 
-_STANDARD_ERRORS = 3.0
-"""A fall of the mean reward by less than this many standard errors may be chance."""
-_MOST_WITHOUT = 10
-"""Epochs without a success after which a run ends, however few rollouts they have."""
+_MOST_WITHOUT, _ENOUGH_TO_TELL = 10, 600
+"""Epochs, and rollouts, without a success after which a run ends: so many rollouts miss a success in 200 with a
+probability of 5 %."""
+_USUAL_TOP = 1.0
+"""The highest score of most evaluators; none says what its own is."""
 
 
 def check_credit(reward: RewardFunctionConfig | None, collected: TrajectoryCollection) -> None:
@@ -111,7 +110,7 @@ def check_trajectories(
     if LeftOutCause.NO_TARGET_MODEL in tally.causes:
         suggestion = did_you_mean(str(target_model), tally.models)
         lines.append(f"  target_model: {target_model}; LLM calls went to: {_names(tally.models)}.{suggestion}")
-    message, hint = with_explanation("\n".join(lines), remedy_of_left_out(tally, tally.failures), broken_by())
+    message, hint = _with_explanation("\n".join(lines), remedy_of_left_out(tally, tally.failures), broken_by())
     raise NoTrajectories(message, hint=hint)
 
 
@@ -129,7 +128,7 @@ def check_failures(tally: RolloutTally, *, max_failure_rate: float, broken_by: E
         return
     failures = [each for each in tally.failures if LeftOutCause(each.cause).failure]
     share = tally.num_failed / tally.num_rollouts
-    message, hint = with_explanation(
+    message, hint = _with_explanation(
         f"{tally.num_failed} of {tally.num_rollouts} rollouts failed ({share:.0%}; finetuning.max_failure_rate allows "
         f"{max_failure_rate:.0%}): {'; '.join(map(str, failures))}",
         remedy_of_left_out(tally, failures),
@@ -148,15 +147,16 @@ def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: 
     likely = (causes or of_recent)[:2]
     if likely and likely[0].cause == too_hard.name and _may_be_luck(epochs, config, compares):
         return
+    fallen = Window(epochs, guards=config).fallen
     seen = ", ".join(f"{e.groups_without_difference} of {e.num_groups}" for e in recent)
     low, high = min(e.min_reward for e in recent), max(e.max_reward for e in recent)
     trained = ", ".join(f"{e.trained_groups} of {e.filtered_groups} submitted" for e in recent)
-    message, hint = with_explanation(
+    message, hint = _with_explanation(
         f"nothing to learn from in {_span(recent)}: groups whose rewards are all equal: {seen}; "
         + (f"groups trained: {trained}; " if any(e.filtered_groups for e in recent) else "none was submitted; ")
         + f"rewards from {low:g} to {high:g}",
         " Or: ".join(map(str, likely)) or "Raise num_generations, or use a more varied model.",
-        explanation_of_fall(epochs, config) if not causes or causes[0].cause == rate_too_high.name else None,
+        explanation_of(epochs, config) if fallen and (not causes or causes[0].cause == rate_too_high.name) else None,
     )
     raise NoLearningSignal(message, hint=hint)
 
@@ -166,34 +166,32 @@ def _may_be_luck(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: 
     if "epochs_without_signal" in config.model_fields_set:
         return False
     without = list(takewhile(lambda epoch: _without_signal(epoch, compares), reversed(epochs)))
-    return len(without) < _MOST_WITHOUT and sum(epoch.num_trajectories for epoch in without) < ENOUGH_TO_TELL
+    return len(without) < _MOST_WITHOUT and sum(epoch.num_trajectories for epoch in without) < _ENOUGH_TO_TELL
 
 
 def _causes(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: Compares) -> Sequence[Finding]:
-    return diagnosis_of(Window(epochs, facts=Facts(compares=compares), guards=config), ended=False).findings
+    return diagnosis_of(Window(epochs, guards=config, compares=compares), ended=False).findings
 
 
 def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
     """Raise `RewardCollapse` if the mean reward fell far below that of the first epochs, by more than chance.
 
-    The height of a mean is measured from the worst reward seen, so that rewards from -1 to 1 are judged like
-    those from 0 to 1. Chance: for rewards between the worst a and the best b, the variance of a reward with
-    mean m is at most (m - a)(b - m) (Bhatia-Davis); a group of rollouts counts as one sample.
+    The height of a mean is measured from the worst reward seen, so that rewards from -1 to 1 are judged like those from
+    0 to 1.
     """
     count = config.collapse_epochs
     if config.collapse_share == 0 or len(epochs) < 2 * count or any(epoch.relative for epoch in epochs):
         return
-    first, recent = epochs[:count], epochs[-count:]
-    worst, best = min(e.min_reward for e in epochs), max(e.max_reward for e in epochs)
-    start, now = _mean_reward(first), _mean_reward(recent)
-    error = sqrt(_variance(first, worst, best) + _variance(recent, worst, best))
-    if now - worst >= config.collapse_share * (start - worst) or start - now <= _STANDARD_ERRORS * error:
+    first, recent, worst = epochs[:count], epochs[-count:], min(e.min_reward for e in epochs)
+    fall = change(first, recent)
+    if not fall.collapsed(worst, config.collapse_share):
         return
-    message, hint = with_explanation(
-        f"the mean reward fell from {start:.3f} in {_span(first)} to {now:.3f} in {_span(recent)} "
-        f"(worst reward seen: {worst:g}; standard error of the fall: {error:.3f})",
-        "The backend does not report how far its updates went. Most often the learning rate is too high: try a third, "
-        "or set beta, the weight of the KL divergence to the starting model. An earlier checkpoint has a better model.",
+    message, hint = _with_explanation(
+        f"the mean reward fell from {fall.before:.3f} in {_span(first)} to {fall.after:.3f} in {_span(recent)} "
+        f"(worst reward seen: {worst:g}; standard error of the fall: {fall.error:.3f})",
+        "Most often the learning rate is too high: try a third, or set beta, the weight of the KL divergence to the "
+        "starting model. If no update was large (train/approx_kl), compare answers before and after, and check the "
+        "evaluator. An earlier checkpoint has a better model.",
         explanation_of(epochs, config),
     )
     raise RewardCollapse(message, hint=hint)
@@ -204,7 +202,7 @@ def check_job(status: TrainingJobStatus, *, broken_by: Explain = lambda: None) -
     if status.status not in (TrainingStatusEnum.FAILED, TrainingStatusEnum.CANCELED):
         return
     reason = status.message or "the backend gave no reason"
-    message, hint = with_explanation(
+    message, hint = _with_explanation(
         f"training job {status.run_id} on {status.backend} {status.status.value}: {reason}",
         "The backend's log may have details.",
         broken_by(),
@@ -229,12 +227,16 @@ def remedy_of_left_out(tally: RolloutTally, failures: Sequence[FailureCount]) ->
     """The remedy for the first, most frequent, of `failures`."""
     cause = LeftOutCause(failures[0].cause)
     if cause.failure:
-        return remedy_of(cause, failures[0].error)
+        return remedy_of(cause)
     if cause in (LeftOutCause.NO_TARGET_FUNCTION, LeftOutCause.NO_TARGET_MODEL):
         return (wrong_target if tally.functions else calls_lost).remedy
-    known = {LeftOutCause.NO_LOGPROBS: calls_lost, LeftOutCause.TOO_STALE: stale_rollouts}
-    if cause in known:
-        return known[cause].remedy
+    if cause is LeftOutCause.NO_LOGPROBS:
+        return calls_lost.remedy
+    if cause is LeftOutCause.TOO_STALE:
+        return (
+            "Let the server name its weights in each answer (system_fingerprint must be the job's policy_version), or "
+            "set finetuning.max_staleness to 0."
+        )
     return "See the run's trajectories/ folder: each line says why its rollout was left out."
 
 
@@ -246,11 +248,30 @@ def _span(epochs: Sequence[EpochRecord]) -> str:
     return epochs_text(epochs[0].epoch, epochs[-1].epoch - epochs[0].epoch + 1)
 
 
-def _mean_reward(epochs: Sequence[EpochRecord]) -> float:
-    return sum(e.avg_reward for e in epochs) / len(epochs)
+def _with_explanation(message: str, remedy: str, found: Finding | None) -> tuple[str, str]:
+    """The message and the remedy of an error. An explanation extends the message and replaces the remedy."""
+    return (message, remedy) if found is None else (f"{message}\n  {found.sentence}", found.remedy)
 
 
-def _variance(epochs: Sequence[EpochRecord], worst: float, best: float) -> float:
-    """Largest possible variance of the mean reward over these epochs' groups."""
-    mean = _mean_reward(epochs)
-    return (mean - worst) * (best - mean) / max(1, sum(e.num_groups for e in epochs))
+def solved(epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord], *, last: int) -> str | None:
+    """Why the `last` epochs of the run leave nothing to learn, if that is a success; None if it is not.
+
+    All their rewards must be the highest that the run has seen, lower ones must have been seen before, and something
+    must have been trained: an evaluator that always gives the same score has taught nothing.
+    """
+    recent, played = epochs[-last:], played_epochs(epochs)
+    trained = any(epoch.trained_groups for epoch in epochs)
+    if len(recent) < last or not trained or any(e.relative or not e.played for e in recent):
+        return None
+    rewards = [reward for validation in validations for reward in validation.rewards]
+    low = min([*(e.min_reward for e in played), *rewards])
+    top = max([*(e.max_reward for e in played), *rewards])
+    if equal([low, top]) or not equal([top, *(e.min_reward for e in recent)]):
+        return None
+    seen = f"every training rollout of {epochs_text(recent[0].epoch, last)} has the highest reward of the run, {top:g}"
+    if equal([top, _USUAL_TOP]):
+        return f"Solved: {seen} (the lowest was {low:g}), so nothing is left to learn from these examples."
+    return (
+        f"Nothing is left to compare: {seen} (the lowest was {low:g}). If the evaluator can give more than {top:g}, "
+        "the model has stopped exploring: raise num_generations, or use harder examples."
+    )

@@ -13,13 +13,10 @@ from types import MappingProxyType
 from nat.data_models.evaluator import ComparisonFacts
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
 from nat.data_models.llm_usage import LLMUsage
-from nat.finetuning import rollout_statistics as statistics
-from nat.finetuning.answer_statistics import LOST_CALLS, answer_metrics
+from nat.finetuning.rollout_statistics import LOST_CALLS, score_metrics
 from nat.finetuning.trajectories.groups import has_signal, mean_reward, reward_spread
-from nat.runs.records import RELATIVE
+from nat.runs.records import BESIDE, RELATIVE
 from nat.runs.rollouts import RolloutRecord, usage_by_purpose
-from nat.runs.scores_beside import BESIDE, BESIDE_STD
-from nat.runs.waiting import WAITING_FOR_ROLLOUTS, WAITING_FOR_WEIGHTS
 from nat.wire.rewards import equal
 
 PREFIXES = ("train/", "rollout/", "reward/", "val/", "time/", "drift/", "cost/")
@@ -50,12 +47,9 @@ EPOCH: Mapping[str, str] = {
     "reward/length_correlation": "Correlation of score and sampled tokens, inside examples and among rollouts with "
     "equally many calls.",
     "reward/truncated_lowest": "Share of the truncated rollouts that have the epoch's lowest score.",
-    "reward/right_lowest": "Share of the rollouts whose output is the expected answer, but for case, spaces and "
-    "punctuation, that have the lowest score; this and the five others of its kind are left out where they are zero.",
-    "reward/right_unlike": "Share of these whose output is not equal to it.",
     "reward/whole_lowest": "Share of the other rollouts that have it, if any rollout is truncated.",
     f"{BESIDE}<evaluator>": "Mean score of the rollouts by an evaluator that is not the reward.",
-    f"{BESIDE_STD}<evaluator>": "Standard deviation (population) of these scores.",
+    "reward/std_beside_<evaluator>": "Standard deviation (population) of these scores.",
     RELATIVE: "1 if the scores compare the generations of an example, so that their mean says nothing about progress; "
     "absent otherwise. The next seven metrics exist only then.",
     POSITION_BIAS: "How much more often the judge prefers the earlier of two answers than the later one, of pairs "
@@ -77,11 +71,6 @@ EPOCH: Mapping[str, str] = {
     "rollout/tokens_better": "Mean sampled tokens of rollouts that score above the mean of their example.",
     "rollout/tokens_worse": "Mean sampled tokens of rollouts that score below the mean of their example.",
     "rollout/equal_outputs": "Share of the examples whose rollouts all have equal conversations and outputs.",
-    "rollout/answer_shown": "Share of the examples whose prompt contains the expected answer, and whose rollouts all "
-    "have the highest score.",
-    "rollout/output_alone": "Share of the examples whose rollouts have one output, though their trained tokens differ.",
-    "rollout/stopped_inside": "Share of the rollouts with an answer that a stop string ended which is a part of the "
-    "expected answer.",
     "rollout/tool_errors": "Share of the results of tools that begin as an error.",
     f"{LOST_CALLS}<cause>": "Answers with a tool call that could not be read, in all rollouts: `cut_off` by the token "
     "limit, `unclosed`, `malformed`, of an `unknown_tool`, or `no_format` is known for the model's calls.",
@@ -109,9 +98,9 @@ EPOCH: Mapping[str, str] = {
     "time/submit": "Seconds until the backend had accepted the job.",
     "time/train": "Seconds until the job ended.",
     "time/overlapped": "The part of `time/train` in which rollouts of later epochs were played (`max_staleness`).",
-    WAITING_FOR_WEIGHTS: "The part of `time/train` in which no rollouts were played, because all that `max_staleness` "
-    "allows had been.",
-    WAITING_FOR_ROLLOUTS: "Seconds in which the learner waited for the rollouts of the epoch (`max_staleness`).",
+    "time/waiting_for_weights": "The part of `time/train` in which no rollouts were played, because all that "
+    "`max_staleness` allows had been.",
+    "time/waiting_for_rollouts": "Seconds in which the learner waited for the rollouts of the epoch (`max_staleness`).",
     f"{LOGGED}<name>": "What a trainer that keeps no records gave to its `log_progress`, if it is a number.",
 }
 """Description of each metric."""
@@ -147,7 +136,6 @@ def metrics_of_rollouts(records: Sequence[RolloutRecord]) -> dict[str, float]:
         | failure_metrics(known)
         | (sampling_metrics(known) if known else {})
         | score_metrics(records)
-        | answer_metrics(records)
         | comparison_metrics(records)
         | metrics_beside(records)
     )
@@ -220,32 +208,6 @@ def sampling_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
     }
 
 
-def score_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """How the score depends on what the model did; for the diagnosis of a run."""
-    whole = statistics.score_spread(records, statistics.what_was_scored)
-    rows = statistics.score_spread([r for r in records if r.rows], statistics.what_was_trained)
-    calls_known = [r for r in records if r.num_calls is not None]
-    better, worse = statistics.tokens_by_outcome(calls_known) or (None, None)
-    cut, complete = statistics.shares_at_lowest(records)
-    known = {
-        "reward/compared": float(whole.compared) if whole.compared else None,
-        "reward/example_variance": whole.squares / whole.compared if whole.compared else None,
-        "reward/repeats": float(whole.repeats) if whole.compared else None,
-        "reward/repeat_variance": whole.repeat_squares / whole.repeats if whole.repeats else None,
-        "reward/row_repeats": float(rows.repeats) if rows.compared else None,
-        "reward/row_repeat_variance": rows.repeat_squares / rows.repeats if rows.repeats else None,
-        "reward/length_correlation": statistics.length_correlation(calls_known),
-        "reward/truncated_lowest": cut,
-        "reward/whole_lowest": complete,
-        "rollout/tokens_better": better,
-        "rollout/tokens_worse": worse,
-        "rollout/equal_outputs": statistics.share_of_equal_outputs(records),
-        "rollout/without_calls": statistics.share_without_calls(records),
-        "rollout/trained_tokens": statistics.share_of_trained_tokens(records),
-    }
-    return {name: value for name, value in known.items() if value is not None}
-
-
 def comparison_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
     """What scores took that compare generations, and how the order mattered; empty for other scores."""
     known = [record.comparison for record in records if record.comparison is not None]
@@ -271,7 +233,7 @@ def metrics_beside(records: Sequence[RolloutRecord]) -> dict[str, float]:
         for name, score in record.scores_beside.items():
             scores.setdefault(name, []).append(score)
     means = {f"{BESIDE}{name}": fmean(own) for name, own in scores.items()}
-    return means | {f"{BESIDE_STD}{name}": pstdev(own) for name, own in scores.items()}
+    return means | {f"reward/std_beside_{name}": pstdev(own) for name, own in scores.items()}
 
 
 def prefixed(job: Mapping[str, float]) -> dict[str, float]:

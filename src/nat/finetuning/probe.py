@@ -13,10 +13,7 @@ from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig
 from nat.data_models.rollout_failure import FailureCount
 from nat.errors import ANY_FAILURE, ConfigError, RunFailed, describe_error
 from nat.finetuning import guards
-from nat.finetuning.diagnosis.catalogue import diagnosis_of
-from nat.finetuning.diagnosis.conditions_of_rollouts import OF_ANSWERS, OF_ROLLOUTS
-from nat.finetuning.diagnosis.conditions_of_scores import OF_SCORES
-from nat.finetuning.diagnosis.facts import Facts
+from nat.finetuning.diagnosis.catalogue import BEFORE_UPDATES, diagnosis_of
 from nat.finetuning.diagnosis.window import Window, share_of_equal
 from nat.finetuning.epoch import PlayedEpoch, epoch_record
 from nat.finetuning.events import Observer, RolloutsBegun, StepBegun
@@ -40,8 +37,6 @@ from nat.wire.training import Compares
 logger = logging.getLogger(__name__)
 
 RUN_ID = "probe"
-BEFORE_UPDATES = (*OF_ROLLOUTS, *OF_ANSWERS, *OF_SCORES)
-"""The conditions that can be judged without an update."""
 _FILE = "nat probe --output FILE"
 _WORDING = {
     "nat runs show latest --epoch 1 --worst 1": _FILE,
@@ -205,9 +200,16 @@ def _report(
     if played.collected.trajectories:
         epoch = _epoch(played, seconds)
         functions, model = finetuning.target_functions, finetuning.target_model
-        facts = Facts(functions, model, wording=_WORDING, compares=compares, last_rollouts=played.records)
-        window = Window([epoch], facts=facts, guards=finetuning.guards)
-        findings = list(diagnosis_of(window, BEFORE_UPDATES).findings)
+        window = Window(
+            [epoch],
+            guards=finetuning.guards,
+            compares=compares,
+            rollouts=played.records,
+            target_functions=functions,
+            target_model=model,
+        )
+        found_here = diagnosis_of(window, BEFORE_UPDATES).findings
+        findings = [each.model_copy(update={"remedy": _reworded(each.remedy)}) for each in found_here]
         learns = compares == "nothing" or share_of_equal(epoch, compares) < 1
         differing = epoch.num_groups - epoch.groups_without_difference
         found = {

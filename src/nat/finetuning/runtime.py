@@ -22,7 +22,7 @@ from nat.errors import BackendError, ConfigError, RunFailed
 from nat.finetuning import guards
 from nat.finetuning.best_model import LAST_MODEL, export_best, export_best_after
 from nat.finetuning.budget import budget_of
-from nat.finetuning.diagnosis.fall import broken_by_update
+from nat.finetuning.diagnosis.catalogue import broken_by_update
 from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.ending import SECONDS_AFTER_INTERRUPT, end_after, judge_after, summarised
 from nat.finetuning.events import Observer, RunBegun, StepBegun

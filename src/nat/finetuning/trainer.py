@@ -25,11 +25,10 @@ from nat.data_models.finetuning import (
 from nat.errors import NoLearningSignal, NoTrajectories, RunFailed
 from nat.finetuning import curriculum, guards
 from nat.finetuning.ahead import CollectedRollouts, RolloutsAhead
-from nat.finetuning.alarms import alarms
 from nat.finetuning.best_model import keep_if_best
 from nat.finetuning.budget import exceeded
 from nat.finetuning.curriculum import CurriculumState
-from nat.finetuning.diagnosis.fall import broken_by_update
+from nat.finetuning.diagnosis.catalogue import alarms, broken_by_update
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, reported_metrics, reported_usage, with_signal
 from nat.finetuning.events import EpochBegun, RolloutsBegun
 from nat.finetuning.finished_epochs import NOTHING_SUBMITTED, nothing_submitted, statuses_of
@@ -39,7 +38,6 @@ from nat.finetuning.progress import append_epoch_metrics
 from nat.finetuning.recorder import record_epoch, record_finished, record_rollouts, record_submitted, warn_of
 from nat.finetuning.recording_trainer import RecordingTrainer
 from nat.finetuning.run_context import Stopwatch
-from nat.finetuning.solved import solved
 from nat.finetuning.staleness import without_stale
 from nat.finetuning.training_state import TrainingState
 from nat.finetuning.trajectories.groups import records_of, statistics_of
@@ -352,7 +350,7 @@ class EpochTrainer(RecordingTrainer):
             guards.check_signal(epochs, limits, compares)
         except NoLearningSignal:
             journal = self.context.journal
-            found = solved(journal.epochs(), journal.validations(), last=limits.epochs_without_signal)
+            found = guards.solved(journal.epochs(), journal.validations(), last=limits.epochs_without_signal)
             if found is None:
                 raise
             return found

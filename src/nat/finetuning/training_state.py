@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nat.data_models.finetuning import GuardsConfig
-from nat.finetuning.alarms import kept
+from nat.finetuning.diagnosis.catalogue import kept
 from nat.finetuning.events import Event, RolloutsPlayed
 from nat.finetuning.sampling import sampling_notes
 from nat.finetuning.staleness import PolicyVersions

@@ -8,8 +8,8 @@ from nat.data_models.finetuning import EarlyStoppingConfig, GuardsConfig
 from nat.data_models.score import score_problem
 from nat.errors import EvaluationError
 from nat.finetuning.best_model import keep_if_best
-from nat.finetuning.diagnosis.conditions_of_held_out import memorises
-from nat.finetuning.diagnosis.fall import explanation_of
+from nat.finetuning.diagnosis.catalogue import explanation_of
+from nat.finetuning.diagnosis.conditions_of_updates import held_out_differs
 from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.diagnosis.window import Window
 from nat.finetuning.interfaces.finetuning_runner import Trainer
@@ -120,12 +120,10 @@ def _worse(before: ValidationRecord, after: ValidationRecord) -> bool:
 
 def _why(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str:
     """The likely cause: the training reward tells a model that learned the wrong thing from a broken one."""
-    if epochs and not epochs[-1].relative and not Window(epochs, guards=config).has_fallen:
-        return (
-            f"The mean reward in training did not ({epochs[-1].avg_reward:.3f} "
-            f"in epoch {epoch_number(epochs[-1].epoch)}): {memorises.title[0].lower()}{memorises.title[1:]}. "
-            f"{memorises.remedy}"
-        )
+    if epochs and not epochs[-1].relative and not Window(epochs, guards=config).fallen:
+        last = epochs[-1]
+        seen = f"The mean reward in training did not ({last.avg_reward:.3f} in epoch {epoch_number(last.epoch)})."
+        return f"{seen} {held_out_differs.remedy}"
     found = explanation_of(epochs, config)
     return "The cause is not known." if found is None else f"{found.sentence} {found.remedy}"
 

@@ -9,8 +9,15 @@ from typing import TypeVar
 from nat.data_models.score import is_score
 from nat.runs.outcomes import Bin
 from nat.runs.plot import mean_interval
-from nat.runs.records import EpochRecord, JobRecord, ValidationRecord, after_epoch, epoch_number, played_epochs
-from nat.runs.scores_beside import scores_beside
+from nat.runs.records import (
+    EpochRecord,
+    JobRecord,
+    ValidationRecord,
+    after_epoch,
+    epoch_number,
+    played_epochs,
+    scores_beside,
+)
 
 T = TypeVar("T")
 Values = Sequence[float | None]

@@ -12,20 +12,13 @@ JUDGED = {
     "reward/equal_groups": ("Groups without a difference", "too_hard"),
     "rollout/truncated": ("Rollouts cut off", "truncation"),
     "rollout/failed": ("Rollouts that failed", "rollouts_failed"),
-    "rollout/equal_outputs": ("Examples whose answers are all the same", "no_variety"),
-    "rollout/tool_errors": ("Results of tools that are errors", "tool_fails"),
+    "rollout/tool_errors": ("Results of tools that are errors", "rollouts_failed"),
     "reward/length_correlation": ("Correlation of score and length", "rewards_length"),
-    "reward/position_bias": ("The judge's preference for a position", "position_bias"),
-    "drift/staleness": ("Age of the weights that sampled, in updates", "stale_rollouts"),
     "train/entropy": ("Entropy of the answers, in nats", "entropy_collapse"),
     "train/unasked_kl": ("KL of an update against its advantages", "rate_too_high"),
     "train/approx_kl": ("KL of an update", "rate_too_high"),
-    "train/grad_norm": ("Gradient norm", "rate_too_high"),
     "train/update_ratio": ("Change of the weights per step", "rate_too_high"),
-    "train/kept_share": ("Share of the update that max_kl kept", "held_back"),
-    "train/effective_sample_size": ("Effective sample size", "few_effective_samples"),
-    "train/clip_fraction_high": ("Tokens clipped at the upper end", "many_clipped"),
-    "train/teacher_kl": ("KL to the teacher", "far_from_teacher"),
+    "train/kept_share": ("Share of the update that max_kl kept", "rate_too_high"),
     "train/logprob_diff_mean": ("Mismatch of sampler and learner, mean |Δ log p|", None),
 }
 """Title of each metric and the condition that judges it; the backend itself judges the last."""
@@ -38,8 +31,6 @@ class JudgedNumber:
     chart: Chart
     condition: str
     """The condition's title; empty for what the backend judges."""
-    measure: str
-    """The numbers that it judges, in the order of their ranges."""
     healthy: str
 
 
@@ -48,11 +39,8 @@ def judged_numbers(epochs: Sequence[EpochRecord], guards: GuardsConfig) -> list[
     by_name = {condition.name: condition for condition in CONDITIONS}
     found = []
     for name, (title, judge) in JUDGED.items():
-        if (chart := metric_chart(title, name, epochs)) is None:
-            continue
-        if judge is None:
-            found.append(JudgedNumber(chart, "", "", "below max_logprob_difference"))
-        else:
-            judging = by_name[judge]
-            found.append(JudgedNumber(chart, judging.title, judging.measure, judging.range_in(guards)))
+        if (chart := metric_chart(title, name, epochs)) is not None:
+            judging = by_name.get(judge or "")
+            healthy = "below max_logprob_difference" if judging is None else judging.range_in(guards)
+            found.append(JudgedNumber(chart, "" if judging is None else judging.title, healthy))
     return found

@@ -29,10 +29,9 @@ from nat.runs.records import (
     epoch_number,
     num_rollouts,
     played_epochs,
+    scores_beside,
     total_of,
 )
-from nat.runs.scores_beside import scores_beside
-from nat.runs.waiting import waiting_of
 
 _STAGES = {
     "rollouts": "time/rollout",
@@ -196,8 +195,20 @@ def _left_out(report: RunReport) -> list[tuple[str, str]]:
 
 
 def _time(report: RunReport) -> list[tuple[str, str]]:
-    waiting = waiting_of(epoch.metrics for epoch in report.epochs)
-    return [("Time", _times(report.seconds)), *([("", str(waiting))] if waiting else [])]
+    """Where the time went, and of a run with `max_staleness` which side waited for the other."""
+    overlapped = [epoch.metrics for epoch in report.epochs if "time/waiting_for_rollouts" in epoch.metrics]
+    whole = fsum(own.get("time/epoch", 0.0) for own in overlapped)
+    rows = [("Time", _times(report.seconds))]
+    if whole:
+        sides = {
+            "waiting_for_rollouts": "the learner waited for rollouts",
+            "waiting_for_weights": "rollouts for weights",
+        }
+        shares = {
+            text: fsum(own.get(f"time/{name}", 0.0) for own in overlapped) / whole for name, text in sides.items()
+        }
+        rows.append(("", ", ".join(f"{text} in {share:.0%} of the time" for text, share in shares.items())))
+    return rows
 
 
 def _times(seconds: dict[str, float]) -> str:

@@ -23,7 +23,6 @@ from pydantic import (
 from nat.data_models.llm_usage import LLMUsage, Purpose
 from nat.data_models.rollout_failure import FailureCount, total
 from nat.data_models.score import is_score, mean
-from nat.runs.shortened import ShortenedUpdates
 from nat.wire.training import JobStatus
 
 
@@ -119,6 +118,8 @@ class JobRecord(SparseRecord):
     finished_at: AwareDatetime | None = None
 
 
+BESIDE = "reward/beside_"
+"""Prefix of the metrics with the mean score by an evaluator that is not the reward."""
 RELATIVE = "reward/relative"
 """Metric of an epoch whose scores compare the generations of an example."""
 
@@ -189,6 +190,16 @@ class EpochRecord(SparseRecord):
     @property
     def share_without_difference(self) -> float:
         return self.groups_without_difference / self.num_groups if self.num_groups else 0.0
+
+
+def scores_beside(epochs: Iterable[EpochRecord]) -> dict[str, dict[int, float]]:
+    """Mean scores by evaluators that are not the reward: by the evaluator's name, then by the number of the epoch."""
+    found: dict[str, dict[int, float]] = {}
+    for epoch in epochs:
+        for key, score in epoch.metrics.items():
+            if key.startswith(BESIDE):
+                found.setdefault(key.removeprefix(BESIDE), {})[epoch_number(epoch.epoch)] = score
+    return found
 
 
 def played_epochs(epochs: Sequence[EpochRecord]) -> Sequence[EpochRecord]:
@@ -325,8 +336,6 @@ class Finding(RunRecord):
     healthy: str
     """The range in which the number would be healthy."""
     remedy: str
-    settings: str = ""
-    """YAML that does what the remedy says, with the run's own names and numbers; empty if the remedy is elsewhere."""
 
     def __str__(self) -> str:
         return f"{self.title}: {self.seen} (healthy: {self.healthy}). {self.remedy}"
@@ -335,6 +344,21 @@ class Finding(RunRecord):
     def sentence(self) -> str:
         """What was seen, as a sentence."""
         return f"{self.seen[:1].upper()}{self.seen[1:]}."
+
+
+class ShortenedUpdates(RunRecord):
+    """The updates of which `max_kl` kept a part of the way."""
+
+    updates: int
+    of: int
+    """Updates whose way was measured."""
+    mean_share: float
+    """Of the way that is kept; the mean of the shortened ones."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.updates} of {self.of} updates, to keep within max_kl; share kept {self.mean_share:.2g} on average"
+        )
 
 
 class PhaseVerdict(RunRecord):

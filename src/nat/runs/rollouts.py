@@ -136,10 +136,6 @@ class RolloutRecord(BaseModel):
     """The lists of tools that requests offered, each once."""
     output: str | None = None
     """The workflow's result, as text."""
-    expected: str | None = Field(default=None, exclude=True, repr=False)
-    """The example's expected answer, as text; it is in the dataset and not in the journal."""
-    stopped_by: list[str] = Field(default=[], exclude=True, repr=False)
-    """The stop strings that ended its answers; the journal has only their metric."""
     reasoning: Any = None
     """The evaluator's explanation of the score; any JSON."""
     scores_beside: dict[str, float] = {}

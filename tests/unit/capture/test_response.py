@@ -59,13 +59,6 @@ def test_choices_come_in_the_order_of_their_index():
     assert [choice.finish_reason for choice in answer.choices] == ["a", "b"]
 
 
-@pytest.mark.parametrize(("reported", "read"), [("END", "END"), (None, None), (151645, None)])
-def test_a_stop_string_is_read_where_the_server_reports_it(reported, read):
-    """The id of a token, as vLLM reports it for some stops, is no string."""
-    [choice] = read_answer({"choices": [chat_choice(stop_reason=reported)]}, request()).choices
-    assert choice.stop_reason == read
-
-
 def test_why_a_tool_call_was_not_read_is_recorded_and_hidden():
     """Our server reports it with the token ids; the agent did not request either."""
     choice = chat_choice(lost_call="malformed")

@@ -62,7 +62,6 @@ def test_a_call_is_recorded_exactly():
         "tools": tools,
         "message": {"role": "assistant", "content": "let me see", "tool_calls": [tool_call("look", {"at": 1})]},
         "finish_reason": "tool_calls",
-        "stop_reason": None,
         "temperature": 1.0,
         "untrainable_by": [],
         "logprobs": [logprob(token) for token in ids],

@@ -11,7 +11,7 @@ from fakes.run_records import epoch_record
 from fakes.runs_on_disk import make_run
 from nat.dashboard.report_file import MOST_BYTES, report_html
 from nat.runs.journal import Journal, reading
-from nat.runs.scores_beside import BESIDE
+from nat.runs.records import BESIDE
 
 
 def report(run_dir):

@@ -212,9 +212,13 @@ def test_the_metrics_are_those_of_the_reference():
     }
     assert metrics == pytest.approx(expected)
     compared = comparison_metrics([played(comparison=ComparisonFacts(pairs=1))])
-    signs = {"reward/right_lowest", "reward/right_unlike"}
-    signs |= {f"rollout/{name}" for name in ("answer_shown", "output_alone", "stopped_inside", "tool_errors")}
-    signs |= {"cost/price", "rollout/lost_calls_<cause>", "reward/beside_<evaluator>", "reward/std_beside_<evaluator>"}
+    signs = {
+        "cost/price",
+        "rollout/tool_errors",
+        "rollout/lost_calls_<cause>",
+        "reward/beside_<evaluator>",
+        "reward/std_beside_<evaluator>",
+    }
     every = {*expected, *compared, *signs, "trainer/<name>"}
     assert {name.replace("rewritten", "<cause>") for name in every} == set(EPOCH)
 

@@ -5,7 +5,7 @@ import weakref
 
 from fakes.run_records import NOON, epoch_record
 from nat.data_models.finetuning import GuardsConfig
-from nat.finetuning.alarms import alarms
+from nat.finetuning.diagnosis.catalogue import alarms
 from nat.finetuning.recorder import (
     EPOCHS_PER_COLLECTION,
     EPOCHS_PER_PLOT,

@@ -1,11 +1,13 @@
+"""What an epoch's rollouts tell about their score."""
+
 from random import Random
 
 import pytest
 
-from fakes.run_records import rollout_record
+from fakes.run_records import epoch_record, rollout_record
 from fakes.training_rows import row_of
-from nat.finetuning import rollout_statistics as statistics
-from nat.finetuning.rollout_statistics import MIN_REPEATS, ScoreSpread, score_spread, what_was_scored, what_was_trained
+from nat.finetuning.diagnosis.window import Window
+from nat.finetuning.rollout_statistics import score_metrics, success_by_example
 from nat.runs.rollouts import LeftOutCause
 
 
@@ -21,47 +23,23 @@ def answered(score, rollouts=4000, seed=0):
     return [said(example, str(answer), score(answer, random)) for example, answer in answers]
 
 
-def test_a_score_of_the_answer_alone_has_no_noise():
-    """Equal answers have equal scores, and the whole spread is between different ones."""
-    spread = score_spread(answered(lambda answer, _: float(answer == 0)), what_was_scored)
-    assert spread.noise_share == 0.0
-    assert spread.depends_on_output
+def noise(*epochs):
+    return Window([epoch_record(n, metrics=score_metrics(records)) for n, records in enumerate(epochs)]).noise()
 
 
-@pytest.mark.parametrize("noise", [0.3, 1.0, 2.0])
-def test_the_noise_share_is_that_of_the_variances(noise):
-    """A score of variance .16 with noise of a known variance has the share noise²/(noise² + .16)."""
-    spread = score_spread(answered(lambda a, random: (a == 0) + random.gauss(0, noise)), what_was_scored)
-    assert spread.noise_share == pytest.approx(noise**2 / (noise**2 + 0.16), abs=0.03)
-    assert spread.depends_on_output
-
-
-def test_a_score_of_chance_does_not_depend_on_the_output():
-    """Over forty seeds, the F test calls at most four random scores dependent, and no dependent one random."""
-    found = [
-        score_spread(answered(lambda _, random: random.random(), 400, seed), what_was_scored).depends_on_output
-        for seed in range(40)
-    ]
-    assert sum(found) <= 4
-    assert all(
-        score_spread(answered(lambda a, random: a + random.gauss(0, 2), 400, seed), what_was_scored).depends_on_output
-        for seed in range(40)
-    )
+@pytest.mark.parametrize("deviation", [0.0, 0.3, 1.0, 2.0])
+def test_the_noise_share_is_that_of_the_variances(deviation):
+    """A score of variance .16 with noise of a known variance has the share noise²/(noise² + .16); epochs add up."""
+    score = lambda answer, random: (answer == 0) + random.gauss(0, deviation)  # noqa: E731 - one line of a table
+    expected = pytest.approx(deviation**2 / (deviation**2 + 0.16), abs=0.03)
+    assert noise(answered(score)) == expected
+    assert noise(answered(score, 2000, 1), answered(score, 2000, 2)) == expected
 
 
 def test_too_few_repeats_leave_the_noise_unknown():
-    """A variance of fewer than thirty values says little; unknown noise is no reason to doubt a score."""
-    spread = ScoreSpread(compared=100, squares=25.0, repeats=MIN_REPEATS - 1, repeat_squares=7.0)
-    assert spread.noise_share is None
-    assert spread.depends_on_output
-
-
-def test_sums_of_epochs_add_up():
-    """Two epochs together have the degrees of freedom and the squares of both."""
-    one, other = (answered(lambda answer, random: answer + random.random(), 300, seed) for seed in (1, 2))
-    both = score_spread(one, what_was_scored) + score_spread(other, what_was_scored)
-    assert both.repeats == sum(score_spread(part, what_was_scored).repeats for part in (one, other))
-    assert 0 < both.noise_share < 0.1
+    """A variance of fewer than thirty values says little."""
+    assert noise(answered(lambda _, random: random.random(), 40)) is None
+    assert noise(answered(lambda _answer, _random: 0.5)) is None
 
 
 def test_ids_of_tool_calls_do_not_make_answers_different():
@@ -71,39 +49,33 @@ def test_ids_of_tool_calls_do_not_make_answers_different():
         call = {"id": call_id, "type": "function", "function": {"name": "look", "arguments": arguments}}
         return rollout_record(messages=[{"role": "assistant", "content": None, "tool_calls": [call]}])
 
-    assert what_was_scored(called("1", "{}")) == what_was_scored(called("2", "{}"))
-    assert what_was_scored(called("1", "{}")) != what_was_scored(called("1", '{"at": 1}'))
-
-
-def test_rollouts_with_equal_rows_are_equal_in_training():
-    """The rows have the trained tokens and the prompts before them."""
-    one, same, other = (rollout_record(rows=[row_of(ids, [None, -0.1])]) for ids in ([1, 2], [1, 2], [1, 3]))
-    assert what_was_trained(one) == what_was_trained(same) != what_was_trained(other)
+    assert score_metrics([called("1", "{}"), called("2", "{}")])["reward/repeats"] == 1
+    assert score_metrics([called("1", "{}"), called("2", '{"at": 1}')])["reward/repeats"] == 0
 
 
 def test_length_is_compared_among_rollouts_with_equally_many_calls():
     """An agent that calls its tool is longer and better, which is no reward for length."""
-    tool = [said("q", "", float(calls - 1), num_calls=calls, completion_tokens=40 * calls) for calls in (1, 2) * 5]
-    assert statistics.length_correlation(tool) is None
-    longer = [said("q", "", float(tokens), completion_tokens=tokens) for tokens in range(10)]
-    assert statistics.length_correlation(longer) == pytest.approx(1.0)
-    assert statistics.tokens_by_outcome(longer) == (7.0, 2.0)
-    assert statistics.tokens_by_outcome(tool) == (80.0, 40.0)
+    tool = score_metrics([said("q", "", float(n - 1), num_calls=n, completion_tokens=40 * n) for n in (1, 2) * 5])
+    longer = score_metrics([said("q", "", float(tokens), completion_tokens=tokens) for tokens in range(10)])
+    assert "reward/length_correlation" not in tool
+    assert longer["reward/length_correlation"] == pytest.approx(1.0)
+    assert [found[f"rollout/tokens_{how}"] for found in (tool, longer) for how in ("better", "worse")] == [80, 40, 7, 2]
 
 
 def test_truncation_is_judged_by_the_score_of_truncated_rollouts():
     """A limit that does not cost the score does no harm; where whole answers do no better, it is not the reason."""
+    names = ("reward/truncated_lowest", "reward/whole_lowest")
     cut = [said("q", "", reward, truncated=True) for reward in (0.0, 0.0, 1.0, 0.0)]
-    assert statistics.shares_at_lowest(cut) == (0.75, None)
-    assert statistics.shares_at_lowest([*cut, said("q", "", 0.0), said("q", "", 0.5)]) == (0.75, 0.5)
-    assert statistics.shares_at_lowest([said("q", "", 1.0)]) == (None, None)
+    others = [said("q", "", 0.0), said("q", "", 0.5)]
+    found = [[score_metrics(records).get(name) for name in names] for records in (cut, [*cut, *others], others)]
+    assert found == [[0.75, None], [0.75, 0.5], [None, None]]
 
 
 def test_equal_outputs_are_counted_by_example():
     """An example that was played once has nothing to be equal to."""
     records = [said("a", "x", 1.0), said("a", "x", 0.0), said("b", "x", 1.0), said("b", "y", 1.0), said("c", "x", 1.0)]
-    assert statistics.share_of_equal_outputs(records) == 0.5
-    assert statistics.success_by_example(records) == {"a": 0.5, "b": 1.0, "c": 1.0}
+    assert score_metrics(records)["rollout/equal_outputs"] == 0.5
+    assert success_by_example(records) == {"a": 0.5, "b": 1.0, "c": 1.0}
 
 
 def test_trained_tokens_are_a_share_of_all_sampled_ones():
@@ -111,15 +83,17 @@ def test_trained_tokens_are_a_share_of_all_sampled_ones():
     row = row_of([1, 2, 3], [None, -0.1, -0.1])
     trained = said("a", "", 1.0, completion_tokens=8, rows=[row])
     failed = said("a", "", None, completion_tokens=90, left_out=LeftOutCause.FAILED)
-    assert statistics.share_of_trained_tokens([trained, failed]) == 0.25
-    assert statistics.share_of_trained_tokens([said("a", "", 1.0, completion_tokens=8)]) is None
-    assert statistics.share_without_calls([trained, failed, said("b", "", 1.0, num_calls=0)]) == 0.5
+    assert score_metrics([trained, failed])["rollout/trained_tokens"] == 0.25
+    assert "rollout/trained_tokens" not in score_metrics([said("a", "", 1.0, completion_tokens=8)])
+    assert score_metrics([trained, failed, said("b", "", 1.0, num_calls=0)])["rollout/without_calls"] == 0.5
 
 
-def test_unseen_words_leave_the_example_itself_out():
-    """The second share is that between the known examples; answers of the model do not count."""
-    known = [said(text, "answer", 1.0) for text in ("add 1 2", "add 3 4")]
-    assert statistics.unseen_words(known, known) == pytest.approx((2 / 3, 2 / 3))
-    assert statistics.unseen_words([said("add 1 3", "other", 1.0)], known)[0] == 0.0
-    assert statistics.unseen_words([said("sing a song", "answer", 1.0)], known)[0] == 1.0
-    assert statistics.unseen_words([], []) == (None, None)
+@pytest.mark.parametrize(
+    ("result", "is_error"), [("ConnectionError: refused", 1), ('{"error": "none"}', 1), ("No failure was found.", 0)]
+)
+def test_results_of_tools_that_begin_as_an_error_are_counted(result, is_error):
+    """In prose, or as the first key of JSON; and answers whose call could not be read, by cause."""
+    record = said("a", "", 1.0, lost_calls={"malformed": 2})
+    record.messages.append({"role": "tool", "content": result})
+    found = score_metrics([record])
+    assert (found.get("rollout/tool_errors", 0), found["rollout/lost_calls_malformed"]) == (is_error, 2)

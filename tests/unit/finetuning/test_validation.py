@@ -3,7 +3,6 @@ import pytest
 from fakes.run_records import NOON, epoch_record, epoch_records, validation_record
 from nat.data_models.finetuning import EarlyStoppingConfig, FinetuneConfig, GuardsConfig, TrainerConfig
 from nat.errors import EvaluationError
-from nat.finetuning.diagnosis.conditions_of_large_updates import GRADIENT, KL
 from nat.finetuning.diagnosis.conditions_of_rollouts import truncation
 from nat.finetuning.run_context import open_run
 from nat.finetuning.trainer import EpochTrainer
@@ -81,7 +80,7 @@ async def test_each_validation_is_followed_by_the_likeliest_cause(run, caplog):
         await validate(trainer, epoch, run)
     cause = "Answers are cut off: 50% of the rollouts hit a token limit, and 100% of these have the lowest score"
     assert [text.removesuffix(truncation.remedy) for text in caplog.messages] == [
-        f"Diagnosis after epoch 1: {cause} (healthy: below 20%). ",
+        f"Diagnosis after epoch 1: {cause} (healthy: {truncation.range_in(CONFIG)}). ",
         f"Diagnosis after epoch 2: {cause}, as before.",
         f"Diagnosis after epoch 3: {cause}, as before.",
     ]
@@ -120,8 +119,8 @@ def test_overfitting_is_a_warning():
 
 def test_a_broken_model_is_a_warning_with_its_cause():
     """If both rewards fall, the warning names the update that broke the model."""
-    epochs = epoch_records([0.5] * 12 + [0.0] * 8, metrics={GRADIENT: 1.0})
-    epochs[11] = epochs[11].model_copy(update={"metrics": {KL: 9.0}})
+    epochs = epoch_records([0.5] * 12 + [0.0] * 8, metrics={"train/grad_norm": 1.0})
+    epochs[11] = epochs[11].model_copy(update={"metrics": {"train/approx_kl": 9.0}})
     text = held_out_warning(validations(0.32, 0.79, 0.1), lambda: epochs, CONFIG)
     assert "fell from 0.790 after epoch 10 to 0.100 after epoch 20. The update of epoch 12 moved the policy" in text
 

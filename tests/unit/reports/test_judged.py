@@ -3,6 +3,7 @@
 from fakes.run_records import epoch_record
 from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis.catalogue import CONDITIONS
+from nat.finetuning.diagnosis.conditions_of_rollouts import truncation
 from nat.finetuning.metrics import EPOCH
 from nat.reports.judged import JUDGED, judged_numbers
 from nat.wire.metrics import OF_TEACHER, UPDATE
@@ -19,5 +20,8 @@ def test_the_healthy_range_is_that_of_the_runs_guards():
     """The mismatch of sampler and learner is judged by the backend itself."""
     epochs = [epoch_record(metrics={"rollout/truncated": 0.1, "train/logprob_diff_mean": 0.001})]
     truncated, mismatch = judged_numbers(epochs, GuardsConfig(max_truncated=0.25))
-    assert (truncated.condition, truncated.healthy) == ("Answers are cut off", "below 25%")
+    assert (truncated.condition, truncated.healthy) == (
+        "Answers are cut off",
+        truncation.range_in(GuardsConfig(max_truncated=0.25)),
+    )
     assert (mismatch.condition, mismatch.healthy) == ("", "below max_logprob_difference")

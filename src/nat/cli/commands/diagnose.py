@@ -43,7 +43,4 @@ def diagnose_command(run: str, output_dir: Path | None, *, as_json: bool) -> Non
 
 def _record(diagnosis: Diagnosis) -> dict[str, Any]:
     causes = [finding.model_dump(mode="json") for finding in diagnosis.findings]
-    window = diagnosis.window
-    shortened = {"shortened": window.shortened.model_dump()} if window.shortened else {}
-    waiting = {"waiting": window.waiting.model_dump()} if window.waiting else {}
-    return {"healthy": diagnosis.healthy, "learned": window.has_learned, "causes": causes, **shortened, **waiting}
+    return {"healthy": diagnosis.healthy, "learned": diagnosis.window.learned, "causes": causes}

@@ -119,7 +119,7 @@ def raise_without_scores(output: EvaluationRunOutput) -> None:
 def _no_scores(what: str, causes: Sequence[FailureCount]) -> EvaluationError:
     """An error with the counts by cause, and a remedy for the most common one."""
     first = causes[0]
-    return EvaluationError(f"{what}: {'; '.join(map(str, causes))}", hint=remedy_of(first.cause, first.error))
+    return EvaluationError(f"{what}: {'; '.join(map(str, causes))}", hint=remedy_of(first.cause))
 
 
 def _counts(output: EvaluationRunOutput) -> tuple[int, int]:

@@ -270,7 +270,7 @@ def _failed(summary: RunSummary, run_dir: Path) -> list[tuple[str, str]]:
     rows = [("Failed", f"{sum(each.count for each in summary.failures)} of {summary.rollouts:,} rollouts")]
     rows += [("", str(each)) for each in summary.failures]
     if LeftOutCause(first.cause).failure:
-        rows.append(("", f"→ {remedy_of(first.cause, first.error)}"))
+        rows.append(("", f"→ {remedy_of(first.cause)}"))
     return [*rows, ("Tracebacks", str(run_dir / (summary.failures_file or "")))]
 
 

@@ -13,7 +13,6 @@ from nat.cli.commands.options import config_file_option, json_option, override_o
 from nat.cli.steps import SLOW_SECONDS, shown_steps
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import WorkflowError
-from nat.eval.failures import known_remedy
 from nat.eval.result_path import answer_of
 from nat.front_end.conversion import plain
 from nat.rollout.rollout import Rollout
@@ -51,7 +50,7 @@ def run_command(
     if failures:
         raise WorkflowError(
             f"{len(failures)} of {len(rollouts)} inputs failed, the first: {failures[0]}",
-            hint=known_remedy(str(failures[0])) or "`nat --log-level debug run …` shows the traceback.",
+            hint="`nat --log-level debug run …` shows the traceback.",
         )
 
 

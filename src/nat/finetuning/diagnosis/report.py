@@ -19,27 +19,16 @@ def explanation(findings: Sequence[Finding], run_dir: Path) -> list[str]:
 
 def diagnosis_text(diagnosis: Diagnosis) -> str:
     """All causes with their numbers, in the order of likelihood."""
-    window = diagnosis.window
-    trend, shortened, waiting = window.trend, window.shortened, window.waiting
-    facts = "" if trend is None else f" The mean reward was {trend}."
-    facts += f"\n\nShortened: {shortened}." if shortened else ""
-    facts += f"\n\nWaiting: {waiting}." if waiting else ""
+    window, change = diagnosis.window, diagnosis.window.change
+    reward = "" if change is None else f" The mean reward was {change}."
     if diagnosis.healthy:
-        judged = "has learned" if window.has_learned else "has no number out of its healthy range"
-        return f"Healthy: the run {judged}.{facts}"
-    rises = window.improved or (trend is not None and trend.rose)
-    judged = "Rising, with a caveat." if window.has_learned else "Rising slowly." if rises else "Not learning."
-    head = f"{judged}{facts}"
-    return "\n\n".join([head, *(_paragraph(number, each) for number, each in enumerate(diagnosis.findings, 1))])
-
-
-def _paragraph(number: int, finding: Finding) -> str:
-    return "\n".join(
-        [
-            f"{number}. {finding.title} ({finding.share:.0%} of the signal)",
-            f"   seen     {finding.seen}",
-            f"   healthy  {finding.healthy}",
-            f"   change   {finding.remedy}",
-            *(f"   {'paste' if at == 0 else '':8} {line}" for at, line in enumerate(finding.settings.splitlines())),
-        ]
+        judged = "has learned" if window.learned else "has no number out of its healthy range"
+        return f"Healthy: the run {judged}.{reward}"
+    rises = window.improved or (change is not None and change.rose)
+    judged = "Rising, with a caveat." if window.learned else "Rising slowly." if rises else "Not learning."
+    paragraphs = (
+        f"{number}. {each.title} ({each.share:.0%} of the signal)\n"
+        f"   seen     {each.seen}\n   healthy  {each.healthy}\n   change   {each.remedy}"
+        for number, each in enumerate(diagnosis.findings, 1)
     )
+    return "\n\n".join([f"{judged}{reward}", *paragraphs])

@@ -147,7 +147,7 @@ def _nothing_scored(records: Sequence[RolloutRecord]) -> EvaluationError:
     counts = "; ".join(map(str, causes))
     return EvaluationError(
         f"validation: none of {len(records)} held-out examples got a score: {counts}",
-        hint=remedy_of(causes[0].cause, causes[0].error),
+        hint=remedy_of(causes[0].cause),
     )
 
 

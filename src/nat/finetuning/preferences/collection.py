@@ -114,7 +114,7 @@ def no_pairs(collected: Collected, config: DPOTrajectoryBuilderConfig) -> NoPref
     if counts.num_rollouts == 0:
         hint = "The dataset has no rows."
     elif played == 0:
-        hint = remedy_of(counts.failures[0].cause, counts.failures[0].error)
+        hint = remedy_of(counts.failures[0].cause)
     elif collected.skips:
         hint = collected.skips[0].cause.remedy
     else:

@@ -18,8 +18,7 @@ from nat.finetuning.verdict import Comparison, compare
 from nat.runs.index import started_here
 from nat.runs.journal import JOURNAL_NAME, Journal
 from nat.runs.liveness import marked_alive
-from nat.runs.records import Finding, Phase, RunState, RunSummary
-from nat.runs.shortened import ShortenedUpdates
+from nat.runs.records import Finding, Phase, RunState, RunSummary, ShortenedUpdates
 
 PAGE = 40
 """Lines."""
@@ -324,19 +323,11 @@ def test_broken_prefixes_are_shown_by_cause_if_there_are_any():
 
 
 def test_shortened_updates_have_a_line_if_there_are_any():
-    """A run whose updates were all kept whole does not mention them."""
-    assert "Shortened" not in shown()
-    found = ShortenedUpdates(
-        updates=2,
-        of=60,
-        attempts=3,
-        mean_share=0.4,
-        least_share=0.25,
-        learning_rate=1.6e-4,
-        usual_learning_rate=4e-4,
-    )
+    """How many of the updates, and how much of their way was kept."""
+    found = ShortenedUpdates(updates=3, of=24, mean_share=0.25)
     line = next(line for line in shown(shortened=found).splitlines() if line.startswith("Shortened"))
-    assert line.endswith(f"  {found}")
+    assert line.endswith("3 of 24 updates, to keep within max_kl; share kept 0.25 on average")
+    assert "Shortened" not in shown()
 
 
 def test_prefix_sharing_is_shown_if_the_backend_reports_it():

@@ -1,0 +1,395 @@
+"""Each condition by its numbers, the warnings of the last epochs, and what explains a fall."""
+
+from math import exp, sqrt
+from random import Random
+
+import pytest
+
+from fakes.run_records import NOON, epoch_record, epoch_records, rollout_record, validation_record
+from nat.data_models.finetuning import GuardsConfig
+from nat.finetuning.change import change, first_third, last_third
+from nat.finetuning.diagnosis import gather
+from nat.finetuning.diagnosis.catalogue import CONDITIONS, alarms, broken_by_update, diagnosis_of, explanation_of, kept
+from nat.finetuning.diagnosis.conditions_of_updates import reach_of
+from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run, findings_of
+from nat.finetuning.diagnosis.report import diagnosis_text
+from nat.finetuning.diagnosis.window import Window
+from nat.finetuning.metrics import EPOCH, prefixed
+from nat.runs.journal import Journal
+from nat.runs.records import Phase, TrainingPhase
+from nat.runs.rollouts import LeftOutCause
+from nat.wire.metrics import UPDATE
+
+GUARDS = GuardsConfig()
+KL, WEIGHTS, ENTROPY = "train/approx_kl", "train/update_ratio", "train/entropy"
+LEARNED = [0.2, 0.2, 0.8, 0.8]
+HEALTHY = {
+    "rollout/calls": 1.0,
+    "train/optimizer_steps": 6.0,
+    KL: 0.02,
+    "train/trained_tokens": 4.0 * 192,
+    "train/trained_rollouts": 192.0,
+    "train/learning_rate": 1e-4,
+    "train/usual_learning_rate": 1e-4,
+    ENTROPY: 0.9,
+}
+"""Of epochs of 24 groups of 8 rollouts."""
+SPREAD = {"reward/compared": 200.0, "reward/example_variance": 0.25, "reward/repeats": 100.0}
+BY_OUTPUT = {"reward/repeat_variance": 0.0, "reward/row_repeats": 100.0, "reward/row_repeat_variance": 0.0}
+BY_OTHERS = SPREAD | BY_OUTPUT | {"reward/row_repeat_variance": 0.25}
+"""Rollouts whose rows are equal differ as much as others."""
+BY_CHANCE = BY_OTHERS | {"reward/repeat_variance": 0.25}
+CUT = {"rollout/truncated": 1.0, "reward/truncated_lowest": 1.0}
+LOST = {"rollout/calls": 1.0, "rollout/lost_calls_malformed": 10.0, "rollout/lost_calls_cut_off": 30.0}
+
+
+def window_of(metrics=None, *, rewards=(0.5,) * 4, more=None, **fields) -> Window:
+    epochs = epoch_records(rewards, num_rollouts=192, metrics=HEALTHY | (metrics or {}), **fields)
+    return Window(epochs, **(more or {}))
+
+
+def causes(*args, **kwargs) -> list[str]:
+    return [finding.cause for finding in diagnosis_of(window_of(*args, **kwargs)).findings]
+
+
+def groups(equal, *, hard=0, easy=0, between=0):
+    """So many of 20 groups without a difference, and examples that are never, always, or half solved."""
+    names = ("reward/equal_groups", "reward/equal_groups_lowest", "reward/equal_groups_highest")
+    metrics = dict(zip(names, (equal / 20, (equal - between) / 20, 0.0), strict=True))
+    examples = {str(n): 0.0 if n < hard else 1.0 if n < hard + easy else 0.5 for n in range(20)}
+    return {"num_groups": 20, "groups_without_difference": equal, "examples": examples, "metrics": metrics}
+
+
+def left_out(cause, count):
+    return {"left_out": {cause: count}}
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "fine"),
+    [
+        ("rollouts_failed", left_out(LeftOutCause.FAILED, 40), left_out(LeftOutCause.FAILED, 10)),
+        ("rollouts_failed", {"metrics": {"rollout/tool_errors": 0.6}}, {"metrics": {"rollout/tool_errors": 0.4}}),
+        ("calls_lost", left_out(LeftOutCause.NO_LOGPROBS, 60), left_out(LeftOutCause.NO_LOGPROBS, 4)),
+        ("calls_lost", {"metrics": {"rollout/without_calls": 0.3}}, {"metrics": {"rollout/without_calls": 0.01}}),
+        ("calls_lost", {"metrics": BY_OTHERS}, {"metrics": SPREAD | BY_OUTPUT}),
+        ("wrong_target", left_out(LeftOutCause.NO_TARGET_FUNCTION, 60), left_out(LeftOutCause.NO_TARGET_FUNCTION, 4)),
+        ("wrong_target", left_out(LeftOutCause.NO_TARGET_MODEL, 60), left_out(LeftOutCause.NO_TARGET_MODEL, 4)),
+        ("wrong_target", {"metrics": BY_OTHERS | {"rollout/trained_tokens": 0.5}}, {}),
+        ("sampling_changed", left_out(LeftOutCause.UNTRAINABLE_SAMPLING, 60), {}),
+        (
+            "sampling_changed",
+            {"metrics": {"drift/untempered_calls": 60.0}},
+            {"metrics": {"drift/untempered_calls": 6.0}},
+        ),
+        ("truncation", {"metrics": CUT}, {"metrics": CUT | {"reward/truncated_lowest": 0.5}}),
+        ("truncation", {"metrics": CUT | {"rollout/truncated": 0.3}}, {"metrics": CUT | {"rollout/truncated": 0.1}}),
+        (
+            "truncation",
+            {"metrics": CUT | {"rollout/truncated": 0.5, "reward/whole_lowest": 0.5}},
+            {"metrics": CUT | {"rollout/truncated": 0.5, "reward/whole_lowest": 0.95}},
+        ),
+        ("tool_calls_unread", {"metrics": LOST}, {"metrics": LOST | {"rollout/lost_calls_cut_off": 0.0}}),
+        ("constant_score", {"min_reward": 0.5, "max_reward": 0.5}, {"min_reward": 0.4, "max_reward": 0.5}),
+        (
+            "independent_score",
+            {"metrics": BY_CHANCE},
+            {"metrics": BY_CHANCE | {"reward/repeats": 5.0, "reward/row_repeats": 5.0}},
+        ),
+        ("independent_score", groups(18, between=18), groups(12, between=12)),
+        ("too_hard", groups(18, hard=18), groups(12, hard=12)),
+        ("too_easy", groups(18, easy=18), groups(12, easy=12)),
+        ("rate_too_high", {"metrics": {KL: 0.5}}, {"metrics": {KL: 0.1}}),
+        ("rate_too_high", {"metrics": {"train/kept_share": 0.2}}, {"metrics": {"train/kept_share": 0.6}}),
+        ("untrained", {"metrics": {"train/trained_groups": 0.0}, "max_reward": 0.6}, {}),
+        ("few_groups", {"metrics": {"train/optimizer_steps": 24.0}}, {}),
+        ("rate_too_low", {"metrics": {KL: 1e-6}}, {}),
+        ("rate_too_low", {"metrics": {"train/learning_rate": 1e-6}}, {"metrics": {"train/learning_rate": 2e-5}}),
+        ("few_steps", {"metrics": {"train/optimizer_steps": 4.0}}, {"metrics": {"train/optimizer_steps": 5.0}}),
+    ],
+    ids=str,
+)
+def test_each_number_has_a_healthy_range(name, bad, fine):
+    """Beyond the range the cause comes first; within it, nothing is found."""
+    assert causes(**bad)[:1] == [name]
+    assert causes(**fine) == []
+
+
+def test_every_condition_says_what_to_do():
+    """In the page of causes, and where it is found; the backend reports what they read."""
+    assert all(each.range_in(GUARDS) and each.remedy.endswith(".") for each in CONDITIONS)
+    assert {KL, ENTROPY, WEIGHTS, "train/kept_share"} <= prefixed(dict.fromkeys(UPDATE, 0.0)).keys()
+    assert {"rollout/truncated", "rollout/tool_errors", "reward/row_repeats"} <= EPOCH.keys()
+
+
+def test_a_run_that_learned_is_excused():
+    """Few steps or one large update did no harm; a run that goes on is not too short either."""
+    few = {"train/optimizer_steps": 0.4}
+    assert causes(few, rewards=LEARNED) == []
+    assert "few_steps" not in [f.cause for f in diagnosis_of(window_of(few), ended=False).findings]
+    assert causes(few) == ["few_steps"]
+    assert causes(rewards=[0.9, 0.1, 0.2, 0.8, 0.9, 0.9], **left_out(LeftOutCause.FAILED, 90)) == ["rollouts_failed"]
+    assert not window_of(rewards=[0.9, 0.1, 0.2, 0.8, 0.9, 0.9]).learned  # it rose from its own fall
+    assert not window_of(rewards=[0.39, 0.46]).learned  # a small part of what was possible
+
+
+@pytest.mark.parametrize(
+    ("score", "expected"), [(0.0, ["too_hard", "constant_score"]), (1.0, ["too_easy", "constant_score"])]
+)
+def test_a_constant_score_may_be_that_of_hard_or_easy_examples(score, expected):
+    """A score that is always 0 or 1 is likelier due to the examples than to the evaluator; both are reported."""
+    fields = {"min_reward": score, "max_reward": score, "groups_without_difference": 24, "examples": {"a": score}}
+    assert causes(rewards=[score] * 4, **fields) == expected
+    assert causes(CUT, rewards=[score] * 4, **fields)[0] == ("truncation" if score == 0 else expected[0])
+
+
+def test_what_comes_first_in_a_run_is_named_first():
+    """Rollouts without any call have no call of the target; an update that went too far breaks the answers."""
+    lost = left_out(LeftOutCause.NO_TARGET_FUNCTION, 144)
+    assert causes({"rollout/without_calls": 0.75}, **lost) == ["calls_lost"]
+    epochs = epoch_records([0.2] * 10, metrics=HEALTHY | CUT, groups_without_difference=22, examples={"a": 0.0})
+    epochs[1].metrics.update({KL: 6.0, WEIGHTS: 0.5, "train/learning_rate": 0.1})
+    [first, *_] = diagnosis_of(Window(epochs)).findings
+    assert first.cause == "rate_too_high"
+    assert first.seen.startswith("the update of epoch 2 moved the policy too far: KL divergence 6 per token")
+    assert "try 0.0004" in first.remedy
+
+
+@pytest.mark.parametrize(
+    ("seen", "lost", "told"),
+    [
+        (
+            {"functions": {"planner": 1}},
+            LeftOutCause.NO_TARGET_FUNCTION,
+            "target_functions: plannr; calls: planner (8)",
+        ),
+        ({"models": {"student": 1}}, LeftOutCause.NO_TARGET_MODEL, "student (8). Did you mean 'student'?"),
+    ],
+)
+def test_a_target_that_was_not_seen_is_shown_beside_what_was_seen(seen, lost, told):
+    """The two names show a spelling mistake."""
+    rollouts = [rollout_record(str(n), **seen) for n in range(8)]
+    more = {"rollouts": rollouts, "target_functions": ["plannr"], "target_model": "studnet"}
+    [finding, *_] = diagnosis_of(window_of(more=more, **left_out(lost, 192))).findings
+    assert told in finding.seen
+
+
+@pytest.mark.parametrize(
+    ("lost", "advice"),
+    [("cut_off", "Raise the LLM's max_tokens."), ("unknown_tool", "Name the offered"), ("no_format", "Take a model")],
+)
+def test_the_advice_is_that_of_the_calls_that_were_lost(lost, advice):
+    """What the token limit cuts off is one cause: truncation, where that explains it."""
+    [finding] = diagnosis_of(window_of({f"rollout/lost_calls_{lost}": 90.0})).findings
+    assert finding.remedy.startswith(advice)
+    assert "tool_calls_unread" not in causes(CUT | {"rollout/lost_calls_cut_off": 90.0})
+
+
+@pytest.mark.parametrize(
+    ("rewards", "metrics", "found"),
+    [
+        ([0.4, 0.5, 0.6], [{}, {KL: 0.5}, {}], False),
+        ([0.4, 0.5, 0.4], [{}, {KL: 0.5}, {KL: 0.5}], True),
+        ([0.4, 0.5, 0.4], [{}, {KL: 0.5, WEIGHTS: 0.05}, {}], True),
+        ([0.4, 0.5, 0.4], [{}, {KL: 0.02, WEIGHTS: 0.05}, {}], False),
+        ([0.4, 0.5, 0.1], [{}, {KL: 0.5}, {}], True),
+        ([0.0, 0.0, 0.0], [{}, {KL: 9.1, WEIGHTS: 0.1}, {}], False),
+    ],
+)
+def test_one_outlier_of_an_estimate_does_not_count(rewards, metrics, found):
+    """A large divergence counts if the weights or the reward agree; large steps alone are those of LoRA."""
+    epochs = epoch_records(rewards)
+    for epoch, own in zip(epochs, metrics, strict=True):
+        epoch.metrics.update(HEALTHY | own)
+    assert ("rate_too_high" in [each.cause for each in diagnosis_of(Window(epochs)).findings]) is found
+
+
+def test_the_learning_rate_to_try_follows_from_the_reach():
+    """The reach is proportional to the learning rate; √(tokens · KL / 2), and never above 1."""
+    assert reach_of(HEALTHY) == pytest.approx(0.2)
+    assert (reach_of({}), reach_of(HEALTHY | {KL: 9.0})) == (None, 1.0)
+    [finding, *_] = diagnosis_of(window_of({KL: 2e-6})).findings
+    assert "Raise the learning rate (0.0001 was used; try 0.01)." in finding.remedy
+    [finding, *_] = diagnosis_of(window_of({"train/learning_rate": 1e-6})).findings
+    assert "Use this model's default learning rate, 0.0001 (1e-06 was used)." in finding.remedy
+    assert causes({"train/learning_rate": 1e-6, "train/kept_share": 0.5}) == []  # max_kl has lowered it
+
+
+@pytest.mark.parametrize(
+    ("correlation", "tokens", "expected"),
+    [
+        (0.9, (10.0, 30.0), ["rewards_length"]),
+        (-0.9, (30.0, 10.0), ["rewards_length"]),
+        (0.9, (10.0, 11.0), []),
+        (-0.9, (10.0, 30.0), []),
+        (0.5, (10.0, 30.0), []),
+    ],
+)
+def test_length_must_explain_the_score_and_drift(correlation, tokens, expected):
+    """Also of a run that learned: its reward may not be worth having."""
+    window = window_of(rewards=LEARNED)
+    for place, epoch in enumerate(window.epochs):
+        epoch.metrics["reward/length_correlation"] = correlation
+        epoch.metrics["rollout/completion_tokens"] = tokens[place >= 2]
+    assert [each.cause for each in diagnosis_of(window).findings] == expected
+
+
+@pytest.mark.parametrize(
+    ("after", "count", "expected"), [(0.8, 100, []), (0.2, 100, ["held_out_differs"]), (0.3, 8, [])]
+)
+def test_a_gain_in_training_alone_is_named(after, count, expected):
+    """Of a run that learned, too; few held-out examples do not show it."""
+    scores = [{str(n): float(n % 10 < share * 10) for n in range(count)} for share in (0.2, after)]
+    validations = [validation_record(epoch, own) for epoch, own in zip((0, 4), scores, strict=True)]
+    assert causes(rewards=LEARNED, more={"validations": validations}) == expected
+
+
+def test_a_held_out_gain_is_learning():
+    """Also of a run on a file, whose rewards say nothing; two validations must share an example."""
+    better = [validation_record(epoch, {str(n): float(epoch) for n in range(10)}) for epoch in (0, 1)]
+    assert window_of({KL: 1e-6}, more={"validations": better}, played=False).learned
+    assert not window_of(more={"validations": better[:1]}, played=False).learned
+    apart = [validation_record(0, {"x": 1.0, "y": None}), validation_record(1, {"x": None, "y": 1.0})]
+    assert window_of(more={"validations": apart}).held_out is None
+    assert causes({KL: 1e-6}, played=False) == ["rate_too_low"]
+
+
+def test_an_epoch_that_failed_counts_by_its_rollouts():
+    """Its record is missing, because the run ended in it."""
+    lost = [rollout_record("a", n, left_out=LeftOutCause.NO_TARGET_FUNCTION, num_calls=1) for n in range(8)]
+    more = {"rollouts": lost, "unfinished": True}
+    assert Window(**more).left_out(LeftOutCause.NO_TARGET_FUNCTION) == 1.0
+    assert window_of(more=more).left_out(LeftOutCause.NO_TARGET_FUNCTION) == 8 / (4 * 192 + 8)
+
+
+def test_a_change_is_judged_by_its_standard_error():
+    """Where all epochs play the same examples, their difficulty cancels; without metrics, the worst is assumed."""
+    known = {"reward/example_variance": 0.24, "reward/std": 0.5}
+    epochs = epoch_records([0.2, 0.2, 0.3, 0.4, 0.6, 0.8], examples={"a": 0.1, "b": 0.9}, metrics=known)
+    found = change(first_third(epochs), last_third(epochs))
+    assert (found.before, found.after, found.rose) == (pytest.approx(0.2), pytest.approx(0.7), True)
+    assert found.error == pytest.approx(sqrt(2 * 0.24 / (2 * 192)))
+    other = [epoch.model_copy(update={"examples": {str(epoch.epoch): 0.5}}) for epoch in epochs]
+    assert change(other[:1], other[1:2]).error == pytest.approx(sqrt(2 * (0.24 / 192 + 0.01 / 24)))
+    unknown = epoch_records([0.9, 0.3], num_groups=4, num_trajectories=8)
+    assert change(unknown[:1], unknown[1:]).error == pytest.approx(sqrt((0.9 * 0.1 + 0.3 * 0.7) / 4))
+    assert window_of(rewards=[0.9, 0.3]).fallen
+    assert not window_of(rewards=[0.9, 0.3], num_groups=2, num_trajectories=4).fallen
+
+
+def warned(epochs, guards=GUARDS, compares="group"):
+    return [each.cause for each in alarms(epochs, guards, compares)]
+
+
+def test_the_last_epochs_are_warned_of():
+    """A level by the last epoch, groups by five of them, entropy by twenty; the level is configurable."""
+    cut = epoch_record(metrics={"rollout/truncated": 0.25})
+    assert warned([]) == warned(epoch_records([0.1] * 30)) == []
+    assert warned([cut]) == ["truncation"]
+    assert warned([cut, epoch_record(1)]) == warned([cut], GuardsConfig(max_truncated=0.3)) == []
+    equal = epoch_records([0.5] * 5, groups_without_difference=20, examples={"a": 0.0, "b": 1.0})
+    assert (warned(equal), warned(equal[1:]), warned(equal, compares="batch")) == (["too_hard"], [], [])
+    fall = [epoch_record(n, metrics={ENTROPY: 1.0 if n == 0 else 0.45}) for n in range(22)]
+    assert (warned(fall[:21]), warned(fall)) == (["entropy_collapse"], [])
+    assert warned([epoch_record(metrics={"train/trained_groups": 0.0})]) == ["untrained"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_entropy_of_a_run_that_learns_falls_without_a_warning(seed):
+    """Neither a single low reward nor a single low entropy is one: means are compared, by their standard error."""
+    rng = Random(seed)
+    epochs = []
+    for number in range(60):
+        mean = 0.9 - 0.5 * exp(-number / 20)
+        spread = sqrt(mean * (1 - mean))
+        entropy = (0.3 + 0.5 * exp(-number / 15)) * exp(rng.gauss(0, 0.08))
+        metrics = {ENTROPY: entropy, "reward/std": spread, "reward/example_variance": 0.6 * spread**2}
+        reward = rng.gauss(mean, spread * sqrt(0.4 / 24 + 0.6 / 192))
+        epochs.append(epoch_record(number, reward, metrics=metrics, examples={f"{number}": reward}))
+        assert warned(kept(epochs, GUARDS)) == []
+
+
+@pytest.mark.parametrize("limits", [{}, {"epochs_without_signal": 90}, {"collapse_epochs": 50}])
+def test_a_long_run_keeps_first_last_and_extremes(limits):
+    """As many as guards and warnings read."""
+    rewards = [0.5] * 1000
+    rewards[300], rewards[400] = 0.2, 0.8
+    found, guards = [], GuardsConfig(**limits)
+    for epoch, reward in enumerate(rewards):
+        found = kept([*found, epoch_record(epoch, reward, min_reward=reward, max_reward=reward)], guards)
+    numbers = [record.epoch for record in found]
+    last = max(21, guards.epochs_without_signal, 2 * guards.collapse_epochs)
+    assert numbers == [*range(guards.collapse_epochs), 300, 400, *range(1000 - last, 1000)]
+
+
+def run(rewards, metrics):
+    """One epoch per reward, each with its metrics."""
+    quiet = HEALTHY | {WEIGHTS: 0.0015, "rollout/truncated": 0.0}
+    epochs = epoch_records(rewards)
+    return [e.model_copy(update={"metrics": quiet | own}) for e, own in zip(epochs, metrics, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "metrics", "cause"),
+    [
+        ([0.4, 0.45, 0.0], [{}, {KL: 0.5}, {}], "rate_too_high"),
+        ([0.4, 0.45, 0.1], [{}, {WEIGHTS: 0.05, KL: 0.01}, {}], None),
+        ([0.4, 0.6, 0.1], [{KL: 9.1}, {}, {}], None),
+        ([0.4, 0.45, 0.1], [{}, {}, {"rollout/truncated": 0.9}], "truncation"),
+        ([0.4, 0.45, 0.1], [{}, {}, {ENTROPY: 0.1}], "entropy_collapse"),
+        ([0.4, 0.45, 0.1], [{}, {}, {}], None),
+        ([], [], None),
+    ],
+)
+def test_a_fall_is_explained_by_what_changed_since_the_best_epoch(rewards, metrics, cause):
+    """An update is asked for first; what was so before cannot be the reason."""
+    found = explanation_of(run(rewards, metrics), GUARDS)
+    assert (found and found.cause) == cause
+    assert (broken_by_update(run(rewards, metrics), GUARDS) is not None) is (cause == "rate_too_high")
+
+
+def test_warnings_after_a_fall_name_what_changed():
+    """If rollouts went well before, neither the examples nor max_tokens are the cause."""
+    epochs = run([0.4, 0.4, 0.45, 0.0, 0.0], [{}, {}, {KL: 9.1}, {}, CUT])
+    assert warned(epochs) == ["rate_too_high"]
+
+
+@pytest.fixture
+def journal(tmp_path):
+    with Journal.create(tmp_path, "run-1", "finetuning:\n  target_functions: [plannr]\n", created_at=NOON) as journal:
+        yield journal
+
+
+def test_a_run_that_failed_in_its_first_epoch_is_judged_by_its_rollouts(journal):
+    """The epoch has no record; the target is read from the run's configuration."""
+    assert (
+        diagnosis_text(diagnose_run(journal, ended=True)) == "Healthy: the run has no number out of its healthy range."
+    )
+    left = {"left_out": LeftOutCause.NO_TARGET_FUNCTION, "num_calls": 1, "functions": {"planner": 1}}
+    journal.record_rollouts(Phase.TRAIN, 0, [rollout_record("a", g, **left) for g in range(8)])
+    found = diagnose_run(journal, ended=True)
+    [finding] = found.findings
+    assert (finding.cause, found.healthy) == ("wrong_target", False)
+    assert "target_functions: plannr; calls: planner (8)" in finding.seen
+    text = diagnosis_text(found)
+    assert text.startswith("Not learning.")
+    assert f"1. {finding.title} (100% of the signal)\n   seen     {finding.seen}\n" in text
+
+
+async def test_a_run_that_cannot_be_judged_goes_on(tmp_path, caplog):
+    """The log has the traceback."""
+    assert await findings_of(tmp_path, ended=True) == []
+    assert "JournalError" in caplog.text
+
+
+async def test_phases_are_judged_by_themselves(journal, monkeypatch):
+    """Their rewards measure different things; one that goes on by its last epochs, its end by all of them."""
+    monkeypatch.setattr(gather, "MOST_EPOCHS", 2)
+    for name, first in (("sft", 0), ("grpo", 3)):
+        journal.record_phase(TrainingPhase(name=name, first_epoch=first, num_epochs=4))
+    for epoch in range(7):
+        journal.record_epoch(epoch_record(epoch, 0.5, metrics=HEALTHY | ({} if epoch < 3 else {KL: 1e-6})))
+    judged = {phase.name: [f.cause for f in own.findings] for phase, own in diagnose_phases(journal, ended=True)}
+    assert judged == {"sft": ["few_steps"], "grpo": ["rate_too_low"]}
+    titles = [finding.title for finding in await findings_of(journal.run_dir, ended=True)]
+    assert all(title.startswith(("Phase sft: ", "Phase grpo: ")) for title in titles)
+    assert [finding.cause for finding in await findings_of(journal.run_dir, ended=False)] == ["rate_too_low"]
