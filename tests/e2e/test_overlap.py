@@ -7,9 +7,9 @@ import pytest
 
 from fakes.finetuning_project import AdapterConfig, Coin, FinetuningProject, RememberingAdapter
 from fakes.guide_plugin.my_trainer import MyTrainer
-from fakes.openai_server import OpenAIServer, Refuse, Say
+from fakes.openai_server import OpenAIServer, Refuse
 from nat.data_models.finetuning import TrainingStatusEnum
-from nat.errors import BackendError, ConfigError, NoTrajectories, TrainingFailed
+from nat.errors import ConfigError, NoTrajectories
 from nat.finetuning.progress import RunProgress
 from nat.runs.records import Phase, RunState
 
@@ -105,29 +105,6 @@ async def test_a_slow_learner_has_as_many_epochs_ahead_as_the_bound(tmp_path, se
     assert all(e.metrics["time/waiting_for_rollouts"] < e.metrics["time/epoch"] for e in epochs)
 
 
-async def test_without_it_nothing_is_played_during_an_update(tmp_path, server):
-    """With the default of 0 each epoch has the newest weights, and no metric of staleness."""
-    overlap = Overlap(tmp_path, server, max_staleness=0)
-    overlap.adapter.last_job = 0
-    await overlap.run()
-    assert overlap.adapter.meanwhile == [0, 0, 0]
-    assert [overlap.versions(Phase.TRAIN, epoch) for epoch in range(3)] == [{"tiny@0"}, {"tiny@4"}, {"tiny@8"}]
-    with overlap.project.journal() as journal:
-        names = {name for epoch in journal.epochs() for name in epoch.metrics}
-    assert not {name for name in names if "stale" in name or "waiting" in name or "dropped" in name}
-
-
-async def test_answers_after_the_update_have_the_new_weights(tmp_path, server):
-    """An update that ends before the rollouts do makes the rest of them current."""
-    overlap = Overlap(tmp_path, server, epochs=2)
-    overlap.adapter.needs = 2
-    overlap.project.config["eval"]["general"]["max_concurrency"] = 1
-    await overlap.run()
-    assert overlap.versions(Phase.TRAIN, 1) == {"tiny@0", "tiny@4"}
-    with overlap.project.journal() as journal:
-        assert 0 < journal.epochs()[1].metrics["drift/staleness"] < 1
-
-
 async def test_validations_have_the_newest_weights(tmp_path, server):
     """A validation waits for update and rollouts, so that nothing in a verdict is stale."""
     overlap = Overlap(tmp_path, server, epochs=4)
@@ -139,16 +116,6 @@ async def test_validations_have_the_newest_weights(tmp_path, server):
     }
     assert result.summary.best is not None
     assert result.comparison is not None
-
-
-async def test_early_stopping_wastes_no_epoch(tmp_path, server):
-    """An epoch that a validation may cancel is not played ahead of it."""
-    overlap = Overlap(tmp_path, server, epochs=20, early_stopping={"patience": 1, "min_delta": 2.0})
-    overlap.adapter.last_job = 1
-    result = await overlap.run(validation_dataset=str(overlap.project.held_out), validation_interval=2)
-    assert result.summary.epochs == 2
-    assert overlap.adapter.meanwhile == [ROLLOUTS, 0]
-    assert len(server.requests) == 2 * ROLLOUTS + 2 * 8
 
 
 async def test_the_curriculum_sees_the_epochs_in_their_order(tmp_path, server):
@@ -166,34 +133,6 @@ async def test_the_curriculum_sees_the_epochs_in_their_order(tmp_path, server):
             states.append([(e.epoch, e.curriculum_state, e.filtered_groups) for e in journal.epochs()])
     assert states[0] == states[1]
     assert [groups for _, _, groups in states[0]] == [2, 3, 4]
-
-
-async def test_a_failed_update_ends_the_rollouts_that_run(tmp_path, server):
-    """The run ends with the update's error; the epoch that was played ahead is neither recorded nor trained."""
-    overlap = Overlap(tmp_path, server)
-    overlap.adapter.failing_job, overlap.adapter.needs = 1, 1
-    overlap.project.config["eval"]["general"]["max_concurrency"] = 1
-    with pytest.raises(TrainingFailed, match="out of memory"):
-        await overlap.run()
-    assert not [t for t in asyncio.all_tasks() if "generation" in t.get_name() or "rollout" in t.get_name()]
-    assert len(server.requests) < 3 * ROLLOUTS
-    with overlap.project.journal() as journal:
-        assert [(job.epoch, job.status) for job in journal.jobs()] == [(0, "completed"), (1, "failed")]
-        assert [epoch.epoch for epoch in journal.epochs()] == [0]
-        assert list(journal.rollouts(Phase.TRAIN, 2)) == []
-
-
-async def test_an_update_that_fails_at_once_ends_the_rollouts_before_they_begin(tmp_path, server):
-    """Nothing is played and nothing is left behind."""
-    overlap = Overlap(tmp_path, server)
-
-    async def refused(ref, poll_interval=10.0):
-        raise BackendError("the backend is gone")
-
-    overlap.adapter.wait_until_complete = refused
-    with pytest.raises(BackendError, match="is gone"):
-        await overlap.run()
-    assert len(server.requests) == ROLLOUTS
 
 
 async def test_an_update_is_finished_when_the_rollouts_beside_it_fail(tmp_path):
@@ -271,22 +210,6 @@ async def test_a_server_that_never_takes_new_weights_ends_the_run(tmp_path, serv
     assert len(overlap.adapter.submitted) == 2
 
 
-async def test_an_epoch_without_a_job_is_not_overlapped(tmp_path):
-    """Without an update, there is nothing to play beside; the next epoch follows as usual."""
-    coin = Coin()
-
-    def equal_at_first(request):
-        return Say("wrong") if len(server.requests) <= ROLLOUTS else coin(request)
-
-    async with OpenAIServer(equal_at_first, fingerprint="tiny@0") as server:
-        overlap = Overlap(tmp_path, server)
-        overlap.adapter.last_job = 1
-        await overlap.run()
-    assert overlap.adapter.meanwhile == [ROLLOUTS, 0]
-    with overlap.project.journal() as journal:
-        assert [e.metrics["drift/staleness"] for e in journal.epochs()] == [0.0, 0.0, 1.0]
-
-
 class InTurn(MyTrainer):
     def __init__(self, config, _cleanup_error):
         super().__init__(config)
@@ -308,18 +231,3 @@ async def test_the_best_weights_need_a_validation_dataset(tmp_path, server):
     overlap.project.finetuning["export_best"] = True
     with pytest.raises(ConfigError, match=r"finetuning\.export_best: without a validation dataset"):
         await overlap.run()
-
-
-async def test_epochs_are_reported_in_order(tmp_path, server):
-    """The display sees an epoch's end before the next epoch's training begins."""
-    events = []
-
-    class Heard(RunProgress):
-        def epoch_started(self, epoch, num_epochs):
-            events.append(("began", epoch))
-
-        def epoch_finished(self, record):
-            events.append(("ended", record.epoch))
-
-    await Overlap(tmp_path, server).run(Heard())
-    assert events == [(what, epoch) for epoch in range(3) for what in ("began", "ended")]

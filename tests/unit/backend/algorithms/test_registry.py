@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fakes.training_batches import random_groups
-from nat.backend.algorithms.registry import BUILT_IN, FACTORS, find_algorithm, resolve
+from nat.backend.algorithms.registry import FACTORS, resolve
 from nat.backend.model_loader import load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
@@ -72,10 +72,6 @@ NAMES = [
 ]
 
 
-IMITATING = ["dpo", "kto", "rft", "sft"]
-"""Algorithms without a ratio of probabilities, which have other settings."""
-
-
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_defaults_of_each_algorithm(name):
     """Each policy gradient sets the factors and values of its paper; all other settings keep the general defaults."""
@@ -83,12 +79,6 @@ def test_defaults_of_each_algorithm(name):
     assert tuple(settings[key] for key in NAMES) == DEFAULTS[name]
     general = TrainingConfig().model_dump(mode="json")
     assert {key for key, value in settings.items() if value != general[key]} <= set(NAMES)
-
-
-def test_every_algorithm_is_described():
-    """Each algorithm has a description and a source for the table."""
-    assert [a.name for a in BUILT_IN] == [*DEFAULTS, *IMITATING, "distill"]
-    assert all(a.summary.endswith(".") and a.paper.startswith("arXiv ") for a in BUILT_IN)
 
 
 def test_a_learning_rate_of_the_algorithms_own_holds_where_the_user_sets_none():
@@ -155,36 +145,3 @@ def test_a_users_factor_replaces_that_of_a_plugin(install):
     """`policy_loss: clip` uses the clipped objective in place of the plug-in's loss."""
     install("soft-loss", PLUGIN, soft="SOFT")
     assert settings_of(algorithm="soft", policy_loss="clip")["policy_loss"] == "clip"
-
-
-def test_a_plugin_that_fails_to_import_is_named(install):
-    """Only a run that selects the broken plug-in fails; other runs do not import it."""
-    install("broken-loss", "import no_such_module\n", broken="X")
-    with pytest.raises(AlgorithmError, match=r"'broken' of broken-loss \(broken_loss:X\) failed.*no_such_module"):
-        find_algorithm("broken")
-    assert find_algorithm("grpo").name == "grpo"
-
-
-def test_a_duplicate_name_is_an_error(install):
-    """The error names both owners, even if one of them is built in."""
-    install("one-loss", PLUGIN, soft="SOFT", grpo="SOFT")
-    install("other-loss", PLUGIN, soft="SOFT")
-    with pytest.raises(AlgorithmError, match=r"'soft' is the name of 2 algorithms.*other-loss.*one-loss"):
-        find_algorithm("soft")
-    with pytest.raises(AlgorithmError, match=r"2 algorithms: a built-in one, one-loss"):
-        find_algorithm("grpo")
-
-
-@pytest.mark.parametrize(("target", "seen"), [("SOFT", "the algorithm 'soft'"), ("soft", "a function")])
-def test_an_entry_point_must_be_that_algorithm(install, target, seen):
-    """An entry point must be an Algorithm with the entry point's name."""
-    install("odd-loss", PLUGIN, odd=target)
-    with pytest.raises(AlgorithmError, match=f"'odd' of odd-loss .* gives {seen}"):
-        find_algorithm("odd")
-
-
-def test_defaults_that_contradict_the_settings_are_an_error(install):
-    """The error names the algorithm and the setting that it does not have."""
-    install("soft-loss", PLUGIN.replace("max_grad_norm", "max_gradient"), soft="SOFT")
-    with pytest.raises(AlgorithmError, match=r"'soft' and your settings contradict.*max_gradient"):
-        resolve(TrainingConfig(algorithm="soft"))

@@ -43,21 +43,6 @@ def test_truncated_rollouts_can_be_masked():
     assert len(make_batch(groups, resolve(TrainingConfig())).rows) == 2
 
 
-def test_a_group_with_only_mean_rollouts_left_is_dropped():
-    """If masking leaves only the rollout at the mean, its group has no signal; compared across groups, it counts."""
-    rollouts = [rollout(reward, [None, -1.0], truncated=reward != 0.5) for reward in (0, 0.5, 1)]
-    config = TrainingConfig(mask_truncated_completions=True)
-    assert make_batch([TrainingGroup(id="a", rollouts=rollouts)], resolve(config)).rows == []
-    groups = [TrainingGroup(id=str(reward), rollouts=[rollout(reward, [None, -1.0])]) for reward in (0, 0.5, 1)]
-    assert len(make_batch(groups, resolve(TrainingConfig(advantage="reinforce_pp"))).rows) == 3
-
-
-def test_rows_without_sampled_tokens_are_left_out():
-    """Rows without sampled tokens carry no loss."""
-    groups = [TrainingGroup(id="a", rollouts=[rollout(1, [None, None], [None, -1.0]), rollout(0, [None, -1.0])])]
-    assert len(make_batch(groups, resolve(TrainingConfig())).rows) == 2
-
-
 def test_given_advantages_and_weights_reach_the_rows():
     """All rows of a rollout have its given advantage and weight."""
     groups = [TrainingGroup(id="a", rollouts=[rollout(0, [None, -1.0], [None, -2.0]), rollout(0, [None, -1.0])])]
@@ -65,15 +50,6 @@ def test_given_advantages_and_weights_reach_the_rows():
         r.advantage, r.weight = advantage, weight
     rows = make_batch(groups, resolve(TrainingConfig(advantage="given", normalize_advantages=False))).rows
     assert [(r.advantages, r.weight) for r in rows] == [([2.0], 0.5), ([2.0], 0.5), ([-1.0], 3.0)]
-
-
-@pytest.mark.parametrize(("given", "method", "seen"), [(None, "given", "has no"), (1.0, "rloo", "carries an")])
-def test_advantages_are_given_or_computed(given, method, seen):
-    """Advantages that are given but not wanted, or wanted but not given, are an error with the place."""
-    groups = [TrainingGroup(id="a", rollouts=[rollout(0, [None, -1.0])])]
-    groups[0].rollouts[0].advantage = given
-    with pytest.raises(UpdateRejected, match=rf"groups\.0\.rollouts\.0 {seen} advantage.*{method}"):
-        make_batch(groups, resolve(TrainingConfig(advantage=method)))
 
 
 def with_returns(reward, *rows):

@@ -71,15 +71,6 @@ def test_auto_chooses_as_many_layers_as_the_memory_asks_for(tiny_dir):
     assert len(Checkpointing(model).choose("auto", LARGE, free=None)) == 0
 
 
-def test_the_measured_activations_grow_with_the_model(tiny_dir, tmp_path):
-    """A forward pass keeps more than its inputs and outputs, and no weights; an adapter adds its own."""
-    full, lora = (load_model(tiny_dir("llama"), device="cpu", lora=each).model for each in (None, LoraSettings(4)))
-    hidden, intermediate, layers = 32, 96, 2
-    per_layer = activation_bytes(full) / layers / 4
-    assert 2 * intermediate < per_layer < 10 * (hidden + intermediate)
-    assert activation_bytes(lora) > 0
-
-
 @pytest.mark.parametrize(("choice", "passes"), [(True, 2), (False, 1), ("auto", 1)])
 def test_the_option_decides_whether_layers_compute_twice(tiny_dir, make_learner, choice, passes):
     """With it, each layer computes again in the backward pass; `auto` has room for a tiny model."""
@@ -105,12 +96,3 @@ def test_a_micro_batch_beyond_the_memory_is_refused(loaded):
     with pytest.raises(UpdateRejected, match=r"has 1000000000000 tokens, .* GB are free") as error:
         Checkpointing(loaded.model).check_room(10**12)
     assert (error.value.kind, "lower micro_batch_tokens" in error.value.hint) == ("invalid_batch", True)
-
-
-def test_every_pass_of_an_update_is_checked(loaded, make_learner):
-    """The gradient's, and those that only score: of several steps, of the reference, after the update."""
-    learner, seen = make_learner(loaded), []
-    learner._passes._checkpointing.check_room = seen.append
-    config = TrainingConfig(micro_batch_tokens=40, steps_per_batch=2, beta=0.1)
-    metrics = learner.update(random_groups(loaded), resolve(config))
-    assert sum(seen) >= 3 * metrics["packed_tokens"]

@@ -1,7 +1,6 @@
 """DPO, KTO and SFT: losses and gradients are TRL's, for any micro-batches; pairs are compared where they part."""
 
 import json
-from itertools import combinations
 from math import log
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import torch
 from fakes.gradients import trained
 from fakes.preference_batches import CASES, drawn_pairs, make_models, preference_groups
 from fakes.training_batches import random_groups, training_row
-from fakes.training_rows import answer_row
 from nat.backend.algorithms.registry import resolve
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
@@ -20,7 +18,6 @@ from nat.backend.training.completions import completions_of
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
 from nat.errors import AlgorithmError, UpdateRejected
-from nat.wire.metrics import OF_COMPLETIONS, UPDATE
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
 
 GOLDEN = json.loads(Path(__file__).with_name("trl_losses.json").read_text())
@@ -82,34 +79,6 @@ def test_rollouts_are_compared_where_they_part(learner):
         assert all(part.start == 2 for each in completions for part in each.parts)
 
 
-def test_one_rollout_may_be_in_several_pairs(learner):
-    """The slope of a token is the sum over the pairs that its rollout is in: as if each pair had rows of its own."""
-    answers = ([10, 11], [10, 12, 13], [14])
-    order = [
-        TrainingRollout(reward=-float(number), rows=[answer_row([1, 2, 3], answer)])
-        for number, answer in enumerate(answers)
-    ]
-    together, metrics = trained(learner, [TrainingGroup(id="a", rollouts=order)], algorithm="dpo")
-    assert metrics["pairs"] == 3
-    apart = [
-        TrainingGroup(id=f"{number}", rollouts=[better, worse])
-        for number, (better, worse) in enumerate(combinations(order, 2))
-    ]
-    each, _ = trained(learner, apart, algorithm="dpo")
-    for name, gradient in together.items():
-        torch.testing.assert_close(gradient, each[name], rtol=1e-4, atol=1e-6)
-
-
-def test_pairs_that_the_environment_parted_are_left_out(learner):
-    """Different tokens that nobody sampled are no choice of the model's: such pairs are counted, nothing is trained."""
-    rows = [answer_row([1, 2, token], [4, 5]) for token in (3, 9)]
-    rollouts = [TrainingRollout(reward=float(number), rows=[row]) for number, row in enumerate(rows)]
-    group = TrainingGroup(id="a", rollouts=rollouts)
-    metrics = learner.update([group], resolve(TrainingConfig(algorithm="dpo")))
-    assert metrics["pairs_left_out"] == 1
-    assert metrics["trained_rows"] == 0
-
-
 def test_several_steps_use_the_weights_of_each(learner):
     """Each optimizer step takes the slopes at its own weights: the loss falls from step to step on the same pairs."""
     losses = []
@@ -128,15 +97,6 @@ def test_adapters_are_the_policy_and_the_model_without_them_the_reference(models
     _, metrics = trained(learner, preference_groups("dpo"), algorithm="dpo", options={"sft_loss_weight": 0})
     assert metrics["loss"] == pytest.approx(log(2), abs=1e-6)
     assert (metrics["rewards_margin"], metrics["rewards_accuracy"]) == (0, 0)
-
-
-def test_the_metrics_are_described(learner):
-    """Each metric of `dpo` and `kto` is in the reference; those of pairs belong to `dpo` alone."""
-    reported = [set(trained(learner, preference_groups(name), algorithm=name)[1]) for name in ("dpo", "kto")]
-    assert reported[0] | reported[1] >= set(OF_COMPLETIONS)
-    assert reported[0] | reported[1] <= set(OF_COMPLETIONS) | set(UPDATE)
-    assert set(OF_COMPLETIONS) - reported[1] == {"pairs", "pairs_left_out", "rewards_margin", "rewards_accuracy"}
-    assert set(OF_COMPLETIONS) - reported[0] == {"mismatched_kl"}
 
 
 def test_a_step_may_have_desirable_answers_alone(learner):
@@ -176,26 +136,12 @@ def test_demonstrations_need_no_log_probabilities(learner):
         learner.update(groups, resolve(TrainingConfig()))
 
 
-def test_the_error_of_a_batch_is_short(learner):
-    """The client chooses a group's id, and the failure of a job is kept, so it has the id's beginning only."""
-    groups = [group.model_copy(update={"id": "g" * 1_000_000}) for group in preference_groups("sft")]
-    with pytest.raises(UpdateRejected, match="of the group 'ggg") as failed:
-        learner.update(groups, resolve(TrainingConfig()))
-    assert len(failed.value.message) < 300
-
-
 @pytest.mark.parametrize("name", ["sft", "rft", "dpo", "kto"])
 def test_a_setting_without_effect_is_refused(name):
     """Settings of policy gradients, which these algorithms do not use, are errors that name them."""
     with pytest.raises(AlgorithmError, match=rf"training\.epsilon: without effect with the algorithm '{name}'"):
         resolve(TrainingConfig(algorithm=name, epsilon=0.1))
     assert "epsilon" not in resolve(TrainingConfig(algorithm=name)).report().settings
-
-
-def test_smoothing_and_ipo_exclude_each_other():
-    """An option that would have no effect is an error."""
-    with pytest.raises(AlgorithmError, match="label_smoothing has no effect"):
-        resolve(TrainingConfig(algorithm="dpo", options={"loss_type": "ipo", "label_smoothing": 0.1}))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 
 from fakes.gradients import trained
 from fakes.training_batches import random_groups, random_row
-from fakes.training_rows import answer_row, logprobs_of
+from fakes.training_rows import answer_row
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.model_loader import load_model
@@ -157,38 +157,6 @@ def test_single_rollouts_and_equal_rewards_teach(loaded, make_learner):
     assert any(gradient.any() for gradient in gradients.values())
 
 
-def test_the_weight_of_the_reward_changes_the_gradient(loaded, make_learner):
-    """With `reward_weight` the advantage of the rewards is added, so that rewards matter; without, they do not."""
-    groups = invented(random_groups(loaded))
-    turned = [
-        g.model_copy(update={"rollouts": [r.model_copy(update={"reward": -r.reward}) for r in g.rollouts]})
-        for g in groups
-    ]
-    found = {}
-    for weight in (0.0, 0.5):
-        norms = [
-            gradient_of(make_learner(loaded), each, options={"reward_weight": weight})[1]["grad_norm"]
-            for each in (groups, turned)
-        ]
-        found[weight] = norms[0] == pytest.approx(norms[1], rel=1e-4)
-    assert found == {0.0: True, 0.5: False}
-
-
-def test_a_token_without_a_score_teaches_nothing(loaded, make_learner):
-    """Where the teacher's context ended, the token has an advantage of zero."""
-    (group,) = invented(random_groups(loaded, groups=1, rollouts=1))
-    (row,) = group.rollouts[0].rows
-    last = row.targets[-1]
-    cut = [value if at != last else None for at, value in enumerate(of_teacher(row))]
-    zero = [value if at != last else logprobs_of(row)[last] for at, value in enumerate(of_teacher(row))]
-    norms = []
-    for given in (cut, zero):
-        rows = [taught(row, given)]
-        groups = [TrainingGroup(id="g", rollouts=[TrainingRollout(reward=0, rows=rows)])]
-        norms.append(gradient_of(make_learner(loaded), groups)[1]["grad_norm"])
-    assert norms[0] == pytest.approx(norms[1], rel=1e-3)
-
-
 def test_batches_without_a_teacher_are_refused(loaded):
     """Distillation without a teacher's log probabilities, and these without distillation, are errors."""
     plain = random_groups(loaded)
@@ -220,8 +188,3 @@ def test_the_student_becomes_the_teacher(loaded, make_learner):
         groups = answers(prompts, drawn, mine, its)
         learner.update(groups, resolved)
     assert divergences[-1] < divergences[0] / 3
-
-
-def test_single_rollouts_are_trained():
-    """A teacher teaches without a comparison, so one rollout of an example is enough, and equal rewards do."""
-    assert resolve(TrainingConfig(algorithm="distill")).algorithm.advantage.among == "nothing"

@@ -150,32 +150,3 @@ def test_an_index_names_files_of_its_folder(update, loaded, index):
     with pytest.raises(UpdateRejected, match=message):
         update(loaded, code)
     assert all(torch.equal(now, before[name]) for name, now in weights(loaded).items())
-
-
-def test_a_program_that_hangs_changes_nothing(update, loaded):
-    """It is ended after its time, and the weights are as before."""
-    before = weights(loaded)
-    with pytest.raises(UpdateRejected, match=r"did not end within 0\.5 s"):
-        update(loaded, TENSORS + "w[name] += 1" + SAVE + "; import time; time.sleep(600)", timeout=0.5)
-    assert all(torch.equal(now, before[name]) for name, now in weights(loaded).items())
-
-
-@pytest.mark.parametrize(("key", "value"), [("base_model_name_or_path", "elsewhere"), ("lora_alpha", 7)])
-def test_an_adapter_of_another_kind_is_refused(update, lora, key, value):
-    """An adapter's base and scale are those that the program was given."""
-    change = f"import json; f = out + '/adapter_config.json'; c = json.load(open(f)); c[{key!r}] = {value!r}; "
-    with pytest.raises(UpdateRejected, match=str(value)):
-        update(lora, COPY + change + "json.dump(c, open(f, 'w'))")
-
-
-def test_a_whole_model_is_no_adapter(update, lora):
-    """With `lora`, a folder with all weights is refused, with both file names."""
-    code = "import os, shutil; shutil.copytree(os.environ['NAT_MODEL'], os.environ['NAT_OUTPUT'], dirs_exist_ok=True)"
-    with pytest.raises(UpdateRejected, match=r"config.json where adapter_config.json was expected"):
-        update(lora, code)
-
-
-def test_a_program_that_cannot_be_started(update, loaded):
-    """The message names it."""
-    with pytest.raises(UpdateRejected, match=r"cannot be started: './absent'"):
-        update(loaded, "./absent", "argument")

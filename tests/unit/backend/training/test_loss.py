@@ -12,7 +12,6 @@ from nat.backend.training.batch import Row
 from nat.backend.training.linear_cross_entropy import TokenScores
 from nat.backend.training.loss import (
     Anchors,
-    AnchorTable,
     kl_penalty,
     kl_term,
     micro_batch_loss,
@@ -72,34 +71,6 @@ def test_sequence_ratio_is_the_mean_of_the_row():
     logprobs, old, row = tensor(-1.0, -2.0, -3.0), tensor(-2.0, -2.0, -1.0), torch.tensor([0, 0, 1])
     assert log_ratios(logprobs, old, row, 2, "sequence").tolist() == pytest.approx([0.5, 0.5, -2.0])
     assert log_ratios(logprobs, old, row, 2, "token").tolist() == pytest.approx([1.0, 0.0, -2.0])
-
-
-@pytest.mark.parametrize(
-    ("kind", "low", "high"),
-    [
-        ("clip", [False, True, False, False], [True, False, False, False]),
-        ("cispo", [False, False, False, False], [True, False, True, False]),
-    ],
-)
-def test_clipped_tokens_are_counted(kind, low, high):
-    """With `clip`, tokens that lose their gradient count; with `cispo`, only the cap does."""
-    found = term(kind, tensor(2.0, 0.5, 2.0, 0.5).log(), tensor(1, -1, -1, 1))
-    assert [end.tolist() for end in found[1:]] == [low, high]
-
-
-@pytest.mark.parametrize("kind", ["clip", "cispo"])
-def test_a_ratio_on_a_bound_is_not_clipped(kind):
-    """A ratio equal to a bound was not changed by it."""
-    for bounds in ({"low": 0.0, "high": 0.5}, {"low": 0.5, "high": 0.0}):
-        for advantage in (1, -1):
-            touched = term(kind, tensor(0.0), tensor(advantage), **bounds)
-            assert [end.tolist() for end in touched[1:]] == [[False], [False]]
-
-
-def test_a_token_without_advantage_loses_no_gradient_to_the_clip():
-    """A zero advantage has no gradient to lose; a small positive one is not clipped at the low end."""
-    _, low, high = term("clip", tensor(0.5, 2.0, 0.5).log(), tensor(0, 0, 0.5))
-    assert low.tolist() == high.tolist() == [False, False, False]
 
 
 def test_the_kl_penalty_moves_advantages_and_creates_none():
@@ -181,13 +152,3 @@ def test_a_teacher_gives_each_token_the_bounded_log_ratio_as_its_advantage():
     anchors = Anchors(scores.logprobs_K, None, None)
     _, values = micro_batch_loss(scores, batch, anchors, resolve(TrainingConfig(algorithm="distill")))
     assert values.advantages_K.tolist() == pytest.approx([0.6, 0.0, -5.0])
-
-
-def test_the_kl_penalty_of_a_step_is_scaled_by_its_coefficient():
-    """Distances of 0.1 and 0.5 in two rows with a coefficient of 1/2 give +0.1 and -0.1."""
-    rows = [row(3, 1), row(5, 1)]
-    table = AnchorTable({3: tensor(-1.0), 5: tensor(-1.0)}, {3: tensor(-1.1), 5: tensor(-1.5)})
-    table.penalise(rows, 0.5)
-    penalty_K = table.of(rows[::-1]).penalty_K
-    assert penalty_K is not None
-    assert penalty_K.tolist() == pytest.approx([-0.1, 0.1])

@@ -58,52 +58,12 @@ def test_means_over_tokens():
     assert (sums.with_advantage, sums.clipped) == (0.5, 0.75)
 
 
-def test_tokens_of_texts_are_not_compared_with_a_sampler():
-    """Where a text's token stands beside a sampled one, the sampled one alone counts; without any, nothing does."""
-    sampler = tensor(-1.0, -3.0)
-    values = TokenValues(
-        logprobs_K=tensor(-1.0, -0.1),
-        start_logprobs_K=tensor(-1.5, -3.0),
-        sampler_logprobs_K=sampler,
-        sampled_K=torch.tensor([True, False]),
-        reference_K=None,
-        teacher_gap_K=None,
-        entropy_K=sampler,
-        advantages_K=sampler,
-        clipped_low_K=sampler > 0,
-        clipped_high_K=sampler > 0,
-    )
-    mixed, texts = (TokenSums(torch.device("cpu")) for _ in range(2))
-    mixed.add(values, values.sampled_K)
-    texts.add(values._replace(sampled_K=torch.tensor([False, False])))
-    assert mixed.means()["effective_sample_size"] == 1
-    assert mixed.means()["sampler_kl"] == pytest.approx(exp(-0.5) - 1 + 0.5)
-    assert not {"effective_sample_size", "sampler_kl"} & texts.means().keys()
-
-
 @pytest.mark.parametrize("options", [{}, {"beta": 0.1}, {"kl_penalty_coef": 0.1, "num_iterations": 2}], ids=str)
 def test_the_metrics_are_those_of_the_reference(make_learner, loaded, options):
     """The reported metrics are those of the reference; without a reference model there is no KL to it."""
     metrics = make_learner(loaded).update(random_groups(loaded), resolve(TrainingConfig(learning_rate=1e-4, **options)))
     assert set(UPDATE) - set(metrics) == (set() if options else {"reference_kl"})
     assert set(metrics) <= set(UPDATE)
-
-
-def test_an_update_without_tokens_has_counts_and_no_means(make_learner, loaded):
-    """An update without tokens reports no entropy and no gradient norm, since zeros would look like measurements."""
-    groups = [TrainingGroup(id=g.id, rollouts=g.rollouts[:1]) for g in random_groups(loaded)]
-    metrics = make_learner(loaded).update(groups, resolve(TrainingConfig()))
-    assert {name: value for name, value in metrics.items() if name not in {"seconds", "tokens_per_second"}} == {
-        "truncated_fraction": 0,
-        "zero_advantages": 1,
-        "trained_groups": 0,
-        "trained_rollouts": 0,
-        "trained_rows": 0,
-        "trained_tokens": 0,
-        "row_tokens": 0,
-        "unique_tokens": 0,
-        "policy_step": 0,
-    }
 
 
 def test_counts_cover_tokens_with_loss(make_learner, loaded):
@@ -120,16 +80,6 @@ def test_counts_cover_tokens_with_loss(make_learner, loaded):
     assert metrics["kl_per_step"] == metrics["approx_kl"] > 0
     assert metrics["usual_learning_rate"] > metrics["learning_rate"] > 0
     assert (metrics["optimizer_steps"], metrics["skipped_steps"], metrics["policy_step"]) == (1, 0, 1)
-
-
-def test_packed_tokens_are_those_of_the_passes(make_learner, loaded):
-    """Rollouts of one prompt in different steps share nothing, although the whole batch could."""
-    groups = random_groups(loaded, groups=1, prompt=12)
-    shared = make_learner(loaded).update(groups, resolve(TrainingConfig(learning_rate=1e-5, num_iterations=2)))
-    dealt = {"tokens_per_step": 1, "max_logprob_difference": 10}
-    apart = make_learner(loaded).update(groups, resolve(TrainingConfig(learning_rate=1e-5, num_iterations=2, **dealt)))
-    assert shared["packed_tokens"] == shared["unique_tokens"] == shared["row_tokens"] - 3 * 12
-    assert apart["packed_tokens"] == apart["row_tokens"]
 
 
 def test_approx_kl_samples_long_rows(make_learner, checkpoint, loaded):
@@ -190,28 +140,6 @@ def test_long_rows_are_probed_at_their_beginning(loaded):
         (probe,) = probe_rows([long] * 20)
         assert (len(probe.input_ids), len(probe.targets)) == (first + 128, 128)
         assert probe.positions == list(range(first, first + 128))
-
-
-def test_few_long_rows_are_drawn(loaded):
-    """A sixteenth of the rows, but up to 32 if they have at most 512 tokens together."""
-    (row, *_) = make_batch(random_groups(loaded), resolve(TrainingConfig())).rows
-    for length, drawn in ((60, 8), (200, 2), (2000, 1)):
-        rows = [replace(row, index=index, group=index, input_ids=[1] * length) for index in range(16)]
-        assert len(drawn_rows(rows, Random(0))) == drawn
-
-
-def test_rows_of_a_group_are_drawn_together(loaded):
-    """Four rows of a group share its prompt, which counts once; then comes another group."""
-    (row, *_) = make_batch(random_groups(loaded), resolve(TrainingConfig())).rows
-    prompt = [1] * 60
-    rows = [
-        replace(row, index=index, group=index // 8, input_ids=[*prompt, index, 2], positions=[60], targets=[2])
-        for index in range(64)
-    ]
-    drawn = drawn_rows(rows, Random(0))
-    groups = [row.group for row in drawn]
-    assert groups == [group for group in dict.fromkeys(groups) for _ in range(4)]
-    assert len(drawn) == 7 * 4
 
 
 def test_the_probe_takes_rows_that_share_a_prompt(loaded):

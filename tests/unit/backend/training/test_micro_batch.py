@@ -1,14 +1,12 @@
 """Optimizer steps and micro-batches hold every row once and count shared prompts once."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nat.backend.training.batch import Row
 from nat.backend.training.micro_batch import optimizer_steps, pack, shared_prefix, usual_steps
-from nat.backend.tree_attention import PackedTree, unique_tokens
+from nat.backend.tree_attention import unique_tokens
 from nat.wire.training import TrainingConfig
 
 
@@ -33,25 +31,6 @@ def test_packing_keeps_every_row_within_the_limit(lengths, limit):
     packed = pack([row(i, length) for i, length in enumerate(lengths)], limit)
     assert sorted(r.index for part in packed for r in part) == list(range(len(lengths)))
     assert all(len(part) == 1 or unique_tokens([r.input_ids for r in part]) <= limit for part in packed)
-
-
-def test_rows_that_are_computed_one_by_one_count_their_shared_tokens():
-    """On the plain path a micro-batch is full when its rows are, whatever they have in common."""
-    rows = [row(i, 20) for i in range(6)]
-    assert [len(part) for part in pack(rows, 50)] == [6]
-    assert [len(part) for part in pack(rows, 50, shares=False)] == [2, 2, 2]
-    assert PackedTree([r.input_ids for r in rows]).num_row_tokens == 120
-
-
-def test_a_full_micro_batch_takes_only_rows_that_share_much():
-    """`enough` tokens end a micro-batch, unless the next row would compute more than an eighth of them again."""
-
-    def sizes(prefix):
-        rows = [replace(row(i, 40), input_ids=[1] * prefix + [2 + i] * (40 - prefix)) for i in range(6)]
-        return [len(part) for part in pack(rows, 150, enough=80)]
-
-    assert sizes(10) == [2, 2, 2]
-    assert sizes(11) == [4, 2]
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 5), st.integers(0, 3))
@@ -87,41 +66,11 @@ def test_steps_are_filled_with_whole_rollouts(rollouts, limit):
     assert steps == optimizer_steps(rows, config)
 
 
-def test_a_group_stays_in_one_step():
-    """Rollouts of a group change the weights together; the order of groups depends on the seed."""
-    rows = [row(i, 3, group=i % 2) for i in range(8)]
-    for seed in range(5):
-        steps = optimizer_steps(rows, TrainingConfig(tokens_per_step=16, seed=seed))
-        assert [{r.group for r in step} for step in steps] in ([{0}, {1}], [{1}, {0}])
-    orders = {
-        tuple(r.index for step in optimizer_steps(rows, TrainingConfig(tokens_per_step=16, seed=s)) for r in step)
-        for s in range(5)
-    }
-    assert len(orders) > 1
-
-
-def test_number_and_size_of_steps_exclude_each_other():
-    """Setting both the number and the size of the steps is an error."""
-    with pytest.raises(ValueError, match="tokens_per_step 5 and steps_per_batch 2"):
-        TrainingConfig(tokens_per_step=5, steps_per_batch=2)
-
-
 def prompted(index, prompt, answer, *, group=0):
     """A row that was sampled after its prompt."""
     whole = [*prompt, *answer]
     positions = list(range(len(prompt) - 1, len(whole) - 1))
     return Row(index, group, index, whole[:-1], positions, answer, [0.0] * len(answer), [1.0] * len(answer))
-
-
-def test_a_shared_prompt_is_counted_once():
-    """Four answers of 10 tokens to one prompt of 100 need 99 + 4 · 11 tokens; another group has its own prompt."""
-    rows = [prompted(i, [7] * 100, [i] * 10) for i in range(4)]
-    assert shared_prefix(rows) == 99
-    assert len(optimizer_steps(rows, TrainingConfig(tokens_per_step=143))) == 1
-    assert sorted(map(len, optimizer_steps(rows, TrainingConfig(tokens_per_step=142)))) == [1, 3]
-    rows.append(prompted(4, [8] * 100, [4] * 10, group=1))
-    assert len(optimizer_steps(rows, TrainingConfig(tokens_per_step=143 + 109))) == 2
-    assert len(optimizer_steps(rows, TrainingConfig(tokens_per_step=143 + 110))) == 1
 
 
 @given(

@@ -136,20 +136,6 @@ def test_dpo_compares_rollouts_from_where_they_part(models, completion, loss_typ
     assert metrics["trained_rows"] == len(CHOSEN) + len(REJECTED)
 
 
-def test_dpo_compares_no_row_that_both_rollouts_have(models):
-    """Two calls with one prompt, as a retry makes them: the answer that both gave is not compared with the other."""
-    twice: tuple[Parts, ...] = (SHARED, ([1, 2, 3], (60, 61)))
-    other: tuple[Parts, ...] = (SHARED, ([1, 2, 3], (62,)))
-    chosen, rejected = whole(twice[1:]), whole(other[1:])
-    margin = sum(
-        sign * (summed(models.policy, *side) - summed(models.reference, *side).detach())
-        for sign, side in ((1, chosen), (-1, rejected))
-    )
-    groups = [group("a", [(twice, 1.0), (other, 0.0)])]
-    loss = -logsigmoid(BETA * margin)
-    check(models, loss, groups, algorithm="dpo", beta=BETA, options={"sft_loss_weight": 0.0})
-
-
 def ratio(models: Models, rows: tuple[Parts, ...]) -> Tensor:
     """How much more likely the policy finds all answers of a rollout than the reference does."""
     return summed(models.policy, *whole(rows)) - summed(models.reference, *whole(rows)).detach()
@@ -185,16 +171,6 @@ def test_kto_compares_whole_rollouts(models):
     ]
     metrics = check(models, loss, groups, algorithm="kto", beta=BETA, options={"undesirable_weight": 1.0})
     assert metrics["mismatched_kl"] == pytest.approx(kl, abs=1e-5)
-
-
-def test_kto_takes_the_rollouts_of_a_step(models):
-    """Where `tokens_per_step` puts the rollouts of one group into different steps, each step compares its own."""
-    groups = [group("a", [(OTHER, 1.0), (ANOTHER, 0.0)])]
-    _, metrics = trained(models.learner, groups, algorithm="kto", beta=BETA, steps_per_batch=None, tokens_per_step=1)
-    assert metrics["optimizer_steps"] == 2
-    terms = [kto_loss(models, [OTHER], [], max(0.0, ratio(models, OTHER).item()))]
-    terms += [kto_loss(models, [], [ANOTHER], max(0.0, ratio(models, ANOTHER).item()))]
-    assert metrics["loss"] == pytest.approx(torch.stack(terms).mean().item(), abs=1e-4)
 
 
 @pytest.mark.parametrize(
