@@ -14,7 +14,6 @@ from pathlib import Path
 import click
 from configuration_pages import configuration_pages
 from families_page import families_page
-from machines_page import machines_page
 from python_page import python_page
 from records_page import records_page
 from reference_tables import cell, table
@@ -110,7 +109,7 @@ MESSAGES_HEAD = """\
 
 `nat` prints an error as `Error: …`, with a remedy after `→`, and exits with code 1. The run's journal keeps the same
 text. Two commands find most mistakes early: `validate` checks the file alone; `--dry_run` also reads the datasets,
-opens every component, starts the backend, predicts memory and speed, and trains nothing.
+opens every component, starts the backend, predicts memory, and trains nothing.
 
 ```bash
 nat validate --config_file examples/tic_tac_toe/configs/finetune.yml
@@ -158,7 +157,6 @@ def pages() -> dict[str, str]:
         "metrics.md": metrics_page(),
         "algorithms.md": algorithms_page(),
         "causes.md": causes_page(),
-        "models_and_machines.md": machines_page(),
         "families.md": families_page(),
         "templates.md": templates_page(),
         "messages/index.md": messages_page(),

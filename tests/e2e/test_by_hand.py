@@ -65,18 +65,6 @@ def test_the_file_is_found(project):
     assert "Configuration file is valid!" in nat(project, "validate", *CONFIG)
 
 
-def test_the_plan_says_how_fast_the_engine_samples(project, monkeypatch):
-    """`--dry_run` measures it here, and says nothing of the other engine but how to measure it."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(project / "cache"))
-    plan = nat(project, "finetune", *CONFIG, *HELD_OUT, *ONE_EPOCH, "--dry_run")
-    measured = r"^Engine +student: measured here: embedded sampled .* tokens per second with .*; vllm was not measured"
-    assert re.search(measured, plan, re.MULTILINE)
-    assert re.search(r"^Memory +predicted, at the peak +all weights +LoRA, rank 16$", plan, re.MULTILINE)
-    assert re.search(r"^Time +not known before a rollout was played: `nat probe` ", plan, re.MULTILINE)
-    assert re.search(r"^ +measured here for 4 s, with .* trained tokens per second$", plan, re.MULTILINE)
-    assert "Proposal" not in plan
-
-
 def test_a_loss_of_ones_own_trains_the_agent(project):
     """The loss in docs/extend/algorithm.md is found by its entry point, trains, and is recorded with its options."""
     blocks = Page(ROOT / "docs" / "extend" / "algorithm.md").blocks

@@ -89,7 +89,7 @@ async def test_a_name_is_downloaded_once_and_pinned(hub, user):
 
 
 async def test_a_model_is_judged_without_its_weights(hub, user):
-    """`nat fits` downloads configuration, tokenizer and chat template alone, and the block pins the commit."""
+    """`nat fits` downloads configuration, tokenizer and chat template alone, and the report has the commit."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()", "fits", "owner/tiny", "--json"),
         cwd=user,
@@ -98,9 +98,8 @@ async def test_a_model_is_judged_without_its_weights(hub, user):
     )
     output, _ = await process.communicate()
     found = json.loads(output)
-    assert (process.returncode, found["fits"], found["family"]) == (0, True, "qwen2")
-    assert found["block"]["model"] == "owner/tiny"
-    assert found["block"]["revision"] == hub.repositories["owner/tiny"].commit
+    assert (process.returncode, found["problems"], found["family"], found["model"]) == (0, [], "qwen2", "owner/tiny")
+    assert found["revision"] == hub.repositories["owner/tiny"].commit
     assert {"config.json", "tokenizer.json", "chat_template.jinja"} <= set(hub.downloads)
     assert "model.safetensors" not in hub.downloads
 

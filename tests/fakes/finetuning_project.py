@@ -45,6 +45,7 @@ from nat.registry.decorators import (
 from nat.runs.journal import Journal
 from nat.runs.plot import PLOT_NAME
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
+from nat.sizing.memory import Memory
 
 Ask = Callable[..., Awaitable[str]]
 """Sends one user message to the model (or to another `llm`), with extra request fields; gives the answer."""
@@ -86,9 +87,6 @@ class MortalProvider(LLMProviderInfo):
     def check(self) -> None:
         if self.error is not None:
             raise self.error
-
-    def advice(self, forecast: TrainingForecast) -> str:
-        return f"made for {forecast.device}"
 
 
 class EpochTrainerConfig(TrainerConfig, name="test_trainer"):
@@ -159,6 +157,23 @@ class ForgetfulBuilder(EvalTrajectoryBuilder):
         for trajectory in (t for group in collected.trajectories for t in group):
             trajectory.shaped_rewards = None
         return collected
+
+
+def forecast_with(**changes: Any) -> TrainingForecast:
+    """All weights take 8 GB, adapters 2; 9 GB are free."""
+    ways = {"all weights, float32": 8 * 10**9, "LoRA, rank 16, float32": 2 * 10**9}
+    known = TrainingForecast(
+        device="cpu",
+        dtype="float32",
+        num_parameters=10**9,
+        learning_rate=1e-5,
+        optimizer_steps=1,
+        row_tokens=512,
+        memory=[Memory(title=title, parts={"weights": size}, total=size) for title, size in ways.items()],
+        available=9 * 10**9,
+        place="trains on cpu; samples on cpu",
+    )
+    return known.model_copy(update=changes)
 
 
 async def answer_at_once(question: str, ask: Ask) -> str:

@@ -15,7 +15,6 @@ from fakes.sse import chunks_of
 from fakes.tiny_model import tiny_tokenizer
 from nat.backend.inference.sequence import Delta, Request
 from nat.backend.server.app import create_app
-from nat.backend.server.rehearsal import letters
 from nat.backend.tokenizer import ChatNotRendered, ChatOptions, ChatTokenizer, template_message
 from nat.backend.words.samples import FIRST, REFUSALS, SECOND, TOOLS, Render, answer, calling
 from nat.wire.rows import CallTokens, merge
@@ -30,6 +29,14 @@ THOUGHT = "First the weather."
 SAID = "It is 17 degrees there."
 DATE = "2026-07-09T12:00:00"
 _ARGUMENTS = {"zqa": "Paris", "zqb": "two words", "zqc": 3}
+
+
+def letters(tokenizer: ChatTokenizer, text: str) -> list[int]:
+    """The tokens of a text letter by letter, special tokens whole; those of the text if letters do not make it up."""
+    special = "|".join(map(re.escape, sorted(tokenizer.special_tokens, key=len, reverse=True)))
+    pieces = re.findall(f"{special}|.", text, re.DOTALL)
+    ids = [token for piece in pieces for token in tokenizer.encode_rendered(piece)]
+    return ids if tokenizer.decode_marked(ids) == text else tokenizer.encode_rendered(text)
 
 
 class Model(ScriptedWorker):

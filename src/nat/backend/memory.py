@@ -79,11 +79,6 @@ def _held_bytes() -> int:
     return _fields(_STATUS)["RssAnon:"] * 1024
 
 
-def reserved_bytes() -> int | None:
-    """Bytes of this process that RLIMIT_DATA counts; None if the system does not tell."""
-    return _fields(_STATUS)["VmData:"] * 1024 if _STATUS.is_file() else None
-
-
 def _fields(path: Path) -> dict[str, int]:
     """The number after each name."""
     lines = (line.split() for line in path.read_text().splitlines())

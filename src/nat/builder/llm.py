@@ -3,7 +3,6 @@
 from pydantic import BaseModel, ConfigDict, SerializeAsAny
 
 from nat.data_models.llm import LLMBaseConfig
-from nat.sizing.forecast import TrainingForecast
 
 
 class LLMProviderInfo(BaseModel):
@@ -13,10 +12,6 @@ class LLMProviderInfo(BaseModel):
 
     config: SerializeAsAny[LLMBaseConfig]
     description: str = ""
-
-    def advice(self, forecast: TrainingForecast) -> str | None:
-        """What a user could set better for a trained model on this machine, in a sentence or two; for a run's plan."""
-        return None
 
     def check(self) -> None:
         """Raise BackendUnreachable if the server is known to be dead; for providers that start a process."""

@@ -14,12 +14,10 @@ from nat.data_models.finetuning import BudgetConfig, FinetuneRunConfig
 from nat.data_models.ray_rollouts import RayRollouts
 from nat.errors import ConfigError
 from nat.finetuning.events import Observer, StepBegun
-from nat.finetuning.expected_load import expected_load
 from nat.finetuning.health import check_health
 from nat.finetuning.identity import check_resumed, identity_of
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.plan import Plan, resolve
-from nat.finetuning.proposals import Proposal, proposals
 from nat.finetuning.runtime import LOADING, build_stages, warnings_of
 from nat.finetuning.stage import Stage
 from nat.finetuning.verdict import smallest_improvement
@@ -27,12 +25,9 @@ from nat.finetuning.workflow_sessions import opened_remote
 from nat.rollout.workers import Workers
 from nat.runs.journal import reading
 from nat.runs.records import Phase
-from nat.sizing.forecast import ForecastRequest, TrainingForecast, fitting_text, misfit_text
-from nat.sizing.load import EpochSeconds, RolloutLoad, epoch_seconds
+from nat.sizing.forecast import ForecastRequest, TrainingForecast
+from nat.sizing.memory import bytes_text, fitting_text
 
-PROBE_SECONDS = 4.0
-"""For measuring the speed of sampler and learner; the measurement of a large model takes a few seconds longer."""
-MEASURING = "measuring the speed of sampling and training"
 CHANGED = 0.5
 """Share of the held-out examples that change for better or worse, in an example of what can be shown."""
 
@@ -52,8 +47,6 @@ class FinetunePlan(BaseModel):
     target_model: str | None
     llms: dict[str, str]
     """Each LLM's key and where it is served."""
-    advice: dict[str, str] = {}
-    """What could be set better, by the key of the LLM whose provider says it."""
     num_epochs: int
     num_examples: int
     num_generations: int | None
@@ -77,15 +70,12 @@ class FinetunePlan(BaseModel):
     """Keys of the evaluators that call a model, once for each rollout."""
     budget: BudgetConfig | None = None
     """Prices of calls, and the limit of what the run may spend."""
-    load: RolloutLoad
     forecast: TrainingForecast | None
-    """Memory and speed; None if the backend does not tell, or the builder not how much it plays."""
+    """Settings of an update and its memory; None if the backend does not tell, or the builder not how much it plays."""
     smallest_improvement: float | None
     """Of the mean of 0 and 1 on the held-out examples, that a verdict can show if no example gets worse."""
     smallest_with_changes: float | None
     """Likewise, if half of the examples change for better or worse."""
-    proposals: list[Proposal] = []
-    """Values of settings that follow from what was seen."""
     finished_epochs: int | None = None
     """Of the run that would go on; null for a new run. All other numbers are those of the whole run."""
     phase: str | None = None
@@ -110,14 +100,6 @@ class FinetunePlan(BaseModel):
     def held_out_rollouts(self) -> int:
         return self.num_validations * (self.num_held_out or 0)
 
-    @property
-    def epoch_seconds(self) -> EpochSeconds | None:
-        """Of rollouts and training; None before a rollout was played."""
-        if not self.rollouts_per_epoch:
-            return None
-        speed, steps = (None, 0) if self.forecast is None else (self.forecast.speed, self.forecast.optimizer_steps)
-        return epoch_seconds(speed, self.load, self.rollouts_per_epoch, steps)
-
 
 async def dry_run(
     given: FinetuneRunConfig,
@@ -130,13 +112,12 @@ async def dry_run(
 
     With `resume`, a run's folder, the plan is that of going on with it.
     Raises what `run_finetuning` would raise before its first rollout, and ConfigError if training does not fit into the
-    memory that is free. Leaves no files but the measured speed, in the user's cache.
+    memory that is free. Leaves no files.
     """
     plan = await resolve(given)
     if resume is not None:
         identity = await asyncio.to_thread(identity_of, plan)
         check_resumed(resume, plan, identity, accept_changes=accept_changes)
-    load = expected_load(plan)
     observe(StepBegun(LOADING))
     async with AsyncExitStack() as stack:
         builder = await stack.enter_async_context(plan.opened())
@@ -146,34 +127,27 @@ async def dry_run(
         for components, stage in zip(stages, plan.stages, strict=True):
             await components.adapter.initialize(stage.finetuning)
             await check_health(components.adapter)
-        if stages[0].adapter.recipe.compares != "group":
-            load = load.model_copy(update={"groups": 0, "differing": 0})  # groups of equal rewards teach, too
         await builder.probe_llms()
-        providers = {name: await builder.get_llm_provider(name) for name in builder.llm_names}
-        llms = {name: provider.description for name, provider in providers.items()}
-        observe(StepBegun(MEASURING))
+        llms = {name: (await builder.get_llm_provider(name)).description for name in builder.llm_names}
         forecasts = [
-            await forecast_of(plan, stage, load, components.adapter)
+            await _forecast(plan, stage, components.adapter)
             for components, stage in zip(stages, plan.stages, strict=True)
         ]
     for forecast in forecasts:
-        if forecast is not None and not forecast.fits:
-            finding = f"llms.{', '.join(plan.students)}: {misfit_text(forecast)} (rollouts: {load.basis})"
-            raise ConfigError([finding], hint=fitting_text(forecast.fitting))
-    trained, measured = plan.trained_llm, forecasts[0]
-    said = None if trained is None or measured is None else providers[trained].advice(measured)
+        if forecast is not None and forecast.available is not None and not forecast.fits:
+            needed, free = forecast.memory[0], bytes_text(forecast.available)
+            seen = f"training {needed.title} takes {bytes_text(needed.total)}, by prediction; {free} are free for it"
+            hint = fitting_text(forecast.memory[1:], forecast.available)
+            raise ConfigError([f"llms.{', '.join(plan.students)}: {seen}"], hint=hint)
     warnings, held_out = warnings_of(stages, plan), (plan.num_held_out or 0) - plan.num_copies
     plans = [
         _plan(
             plan,
             stage,
             llms=llms,
-            advice={str(trained): said} if said else {},
             warnings=warnings,
-            load=load,
             forecast=forecast,
             nodes=nodes,
-            proposals=proposals(plan, stage, load, forecast),
             smallest_improvement=smallest_improvement(held_out),
             smallest_with_changes=smallest_improvement(held_out, changed=CHANGED),
         )
@@ -186,7 +160,6 @@ async def dry_run(
         "num_held_out": None,
         "validation_interval": None,
         "warnings": [],
-        "proposals": [],
         "config_text": "",
     }
     of_phases = [plan.model_copy(update=once) for plan in plans]
@@ -228,17 +201,13 @@ def _plan(plan: Plan, stage: Stage, **found: Any) -> FinetunePlan:
     )
 
 
-async def forecast_of(plan: Plan, stage: Stage, load: RolloutLoad, adapter: TrainerAdapter) -> TrainingForecast | None:
-    """Ask the backend about an epoch with this load; None if it does not tell, or the builder not how much it plays."""
+async def _forecast(plan: Plan, stage: Stage, adapter: TrainerAdapter) -> TrainingForecast | None:
+    """Ask the backend about an epoch; None if it does not tell, or the builder not how much it plays."""
     rollouts = plan.num_rollouts(stage).get(Phase.TRAIN)
     if not rollouts:
         return None
-    request = ForecastRequest(
-        workload=load.workload(rollouts, at_a_time=plan.config.eval.general.max_concurrency),
-        num_rollouts=rollouts,
-        probe_seconds=PROBE_SECONDS,
-    )
-    return await adapter.forecast(request)
+    chats = min(rollouts, plan.config.eval.general.max_concurrency)
+    return await adapter.forecast(ForecastRequest(num_rollouts=rollouts, chats=chats))
 
 
 def _calls_a_model(evaluator: BaseModel) -> bool:

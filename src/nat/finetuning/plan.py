@@ -44,8 +44,6 @@ class Plan:
     """Examples of the validation dataset; None without one."""
     num_copies: int = 0
     """Of these, the ones that repeat others."""
-    longest_example: int = 0
-    """Characters of the longest training example's input."""
     config_text: str = ""
     """The configuration as YAML without secrets, as it is recorded."""
 
@@ -168,7 +166,6 @@ async def resolve(given: FinetuneRunConfig) -> Plan:
         given=given,
         stages=stages,
         num_examples=len(training[0]),
-        longest_example=max((len(str(item.input_obj)) for item in training[0]), default=0),
         num_held_out=num_held_out,
         num_copies=num_copies,
         warnings=(*filter(None, found), *settings_warnings(config, given, stages)),

@@ -36,7 +36,8 @@ from nat.finetuning.metrics import PREFIXES
 from nat.finetuning.progress import append_progress
 from nat.finetuning.staleness import SEPARATOR
 from nat.registry.decorators import register_trainer_adapter
-from nat.sizing.forecast import Card, ForecastRequest, TrainingForecast
+from nat.sizing.forecast import ForecastRequest, TrainingForecast
+from nat.sizing.memory import Memory
 from nat.wire.training import JobStatus
 
 BACKEND_NAME = "team"
@@ -138,27 +139,17 @@ class TeamTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver, SendsAgain
         return [f"{role}: {text}" for role, member in self._members.items() for text in member.warnings()]
 
     async def forecast(self, request: ForecastRequest) -> TrainingForecast | None:
-        """The memory of all roles together on each device of this machine; the speed is the first one's."""
+        """The memory of all roles together, as far as their backends tell; the rest is the first one's."""
         found = {role: await member.forecast(request) for role, member in self._members.items()}
         known = {role: each for role, each in found.items() if each is not None}
         if not known:
             return None
-        places = tuple(f"{role}: {text}" for role, each in known.items() for text in each.places)
-        now = {role: each for role, each in known.items() if each.memory}
-        if not now:
-            return next(iter(known.values())).model_copy(update={"places": places})
-        first = next(iter(now.values()))
-        parts, cards = dict[str, int](), dict[str, Card]()
-        for role, each in now.items():
-            for name, card in each.all_cards.items():
-                if name == first.place:
-                    parts[role] = card.needs
-                else:
-                    others = cards[name].needs if name in cards else 0
-                    cards[name] = card.model_copy(update={"needs": others + card.needs})
-        total, host = sum(parts.values()), sum(each.memory[0].host for each in now.values())
-        together = first.memory[0].model_copy(update={"parts": parts, "total": total, "host": host})
-        return first.model_copy(update={"memory": [together], "fitting": (), "cards": cards, "places": places})
+        first = next(iter(known.values()))
+        place = "; ".join(f"{role}: {each.place}" for role, each in known.items())
+        parts = {role: each.memory[0].total for role, each in known.items() if each.memory}
+        title = ", ".join(f"{role}: {each.memory[0].title}" for role, each in known.items() if each.memory)
+        together = [Memory(title=title, parts=parts, total=sum(parts.values()))] if parts else []
+        return first.model_copy(update={"memory": together, "place": place})
 
     async def submit(self, trajectories: TrajectoryCollection) -> TrainingJobRef:
         """Submit a job for each role that the rollouts have rows of.

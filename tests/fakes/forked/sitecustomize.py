@@ -4,8 +4,13 @@ import os
 import sys
 
 MODULES = (
-    *("nat.backend", "nat.backend.calculator", "nat.backend.export", "nat.backend.folder_check"),
-    *("nat.backend.gguf_reading", "nat.runs.plot"),
+    "nat.backend",
+    "nat.backend.calculator",
+    "nat.backend.export",
+    "nat.backend.fits",
+    "nat.backend.folder_check",
+    "nat.backend.gguf_reading",
+    "nat.runs.plot",
 )
 COMMAND = "nat.cli.main"
 """A program in the arguments that imports this is a command of `nat`."""

@@ -1,27 +1,14 @@
 import json
-import shutil
-import sqlite3
-from contextlib import closing
 
 import pytest
 
-from fakes.finetuning_project import Coin, FinetuningProject
-from fakes.forecasts import FORECAST
+from fakes.finetuning_project import Coin, FinetuningProject, forecast_with
 from fakes.openai_server import OpenAIServer
 from nat.errors import BackendUnreachable, ConfigError, DatasetError, EvaluationError
-from nat.finetuning.dry_run import PROBE_SECONDS, dry_run
-from nat.finetuning.interfaces.trainer_adapter import Recipe
+from nat.finetuning.dry_run import dry_run
 from nat.finetuning.progress import RunProgress
 from nat.finetuning.verdict import smallest_improvement
-from nat.runs.journal import JOURNAL_NAME
-from nat.runs.records import Phase
-
-
-async def ask_twice(question, ask):
-    """An agent that makes two calls."""
-    first = await ask(question)
-    await ask("Are you sure?")
-    return first
+from nat.sizing.forecast import ForecastRequest
 
 
 class RecordedProgress(RunProgress):
@@ -172,98 +159,6 @@ async def test_no_secret_is_in_the_plan(tmp_path):
     assert "sk-very-secret" not in plan.model_dump_json()
 
 
-async def test_before_the_first_run_the_load_is_assumed(tmp_path):
-    """The backend is asked about the longest example and `max_tokens`, and measures for a few seconds.
-
-    No time is predicted and nothing is proposed from an assumption.
-    """
-    async with OpenAIServer() as server:
-        project = FinetuningProject(tmp_path, server)
-        project.config["trainer_adapters"]["adapter"]["llm"] = "student"
-        project.config["llms"]["student"]["max_tokens"] = 30
-        project.write_rows(project.dataset.name, 4, question="q" * 39, answer="right")
-        project.adapter.forecasted = FORECAST
-        with project.registered():
-            plan = await dry_run(project.given())
-    assert (plan.load.assumed, plan.load.calls, plan.load.row_tokens, plan.load.sampled_tokens) == (True, 1, 40, 30)
-    [request] = project.adapter.forecasts
-    assert (request.num_rollouts, request.probe_seconds) == (8, PROBE_SECONDS)
-    assert (request.workload.chats, request.workload.row_tokens, request.workload.epoch_tokens) == (4, 40, 320)
-    assert (plan.epoch_seconds, plan.proposals) == (None, [])
-
-
-@pytest.mark.parametrize(("forecast", "advice"), [(FORECAST, {"student": "made for cpu"}), (None, {})])
-async def test_the_provider_of_the_trained_llm_advises_by_the_forecast(tmp_path, forecast, advice):
-    """Its sentence is in the plan under the LLM's key; a backend that forecasts nothing has no measurement to judge."""
-    async with OpenAIServer() as server:
-        project = FinetuningProject(tmp_path, server)
-        project.config["llms"]["student"]["_type"] = "mortal_openai"
-        project.config["trainer_adapters"]["adapter"]["llm"] = "student"
-        project.adapter.forecasted = forecast
-        with project.registered():
-            plan = await dry_run(project.given())
-    assert plan.advice == advice
-
-
-async def test_after_a_run_the_load_is_that_of_its_last_epoch(tmp_path):
-    """Calls and tokens are those that were played; another workflow's run does not count."""
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server, agent=ask_twice)
-        project.config["trainer_adapters"]["adapter"]["llm"] = "student"
-        with project.registered():
-            run = await project.run()
-            plan = await dry_run(project.given())
-            project.config["llms"]["student"]["model_name"] = "another"
-            other = await dry_run(project.given())
-        with project.journal() as journal:
-            lengths = [len(row.token_ids) for each in journal.rollouts(Phase.TRAIN, 1) for row in each.rows]
-    assert (plan.load.assumed, plan.load.calls) == (False, 2)
-    assert (plan.load.longest_row, plan.load.row_tokens) == (max(lengths), sum(lengths) / 8)
-    assert plan.load.seconds > 0
-    assert (plan.load.rollouts, plan.load.groups) == (8, 8)
-    assert plan.load.update_seconds >= 0
-    assert plan.load.basis == f"in run {run.run_dir.name}"
-    assert other.load.assumed
-
-
-@pytest.mark.parametrize(("max_tokens", "assumed"), [(30, False), (1, True)])
-async def test_a_limit_that_no_answer_meets_changes_no_load(tmp_path, max_tokens, assumed):
-    """Who sets `max_tokens` as proposed keeps what was measured; a limit below an answer seen is another load."""
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server)
-        project.config["trainer_adapters"]["adapter"]["llm"] = "student"
-        with project.registered():
-            await project.run()
-            unset = await dry_run(project.given())
-            project.config["llms"]["student"]["max_tokens"] = max_tokens
-            plan = await dry_run(project.given())
-    [proposal] = [each for each in unset.proposals if "max_tokens" in each.settings]
-    longest = unset.load.longest_answer
-    assert 1 < longest <= 15
-    assert proposal.settings == f"llms: {{student: {{max_tokens: {2 * longest}}}}}"
-    assert proposal.why.startswith("llms.student.max_tokens is not set: the longest answer of 8 rollouts in run ")
-    assert plan.load.assumed == assumed
-
-
-async def test_a_damaged_run_does_not_hide_the_earlier_ones(tmp_path):
-    """A file that is no journal, one with an unreadable record, and one with an odd configuration are passed over."""
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server)
-        with project.registered():
-            run = await project.run()
-            for name, damage in (
-                ("run-x", "UPDATE facts SET record = '{}'"),
-                ("run-y", "UPDATE facts SET record = json_set(record, '$.config_text', 'odd')"),
-            ):
-                shutil.copytree(run.run_dir, project.output_dir / name)
-                with closing(sqlite3.connect(project.output_dir / name / JOURNAL_NAME)) as connection, connection:
-                    connection.execute(damage)
-            shutil.copytree(run.run_dir, project.output_dir / "run-z")
-            (project.output_dir / "run-z" / JOURNAL_NAME).write_bytes(b"not a database, but long enough to be read")
-            plan = await dry_run(project.given())
-    assert plan.load.basis == f"in run {run.run_dir.name}"
-
-
 async def test_judges_are_counted(tmp_path):
     """An evaluator that names an LLM calls it once for each rollout."""
     async with OpenAIServer() as server:
@@ -276,27 +171,16 @@ async def test_judges_are_counted(tmp_path):
     assert plan.smallest_improvement == 0.75
 
 
-async def test_what_does_not_fit_is_an_error_with_the_settings_that_do(tmp_path):
-    """The error has the bytes by part, what is free, and the settings; a run is not refused for it."""
+async def test_what_does_not_fit_is_an_error_with_what_does(tmp_path):
+    """The error has the bytes, what is free, and the ways that fit; the backend is asked about an epoch."""
     async with OpenAIServer(Coin()) as server:
         project = FinetuningProject(tmp_path, server)
         project.config["trainer_adapters"]["adapter"]["llm"] = "student"
-        project.adapter.forecasted = FORECAST.model_copy(update={"available": 3 * 10**9})
+        project.adapter.forecasted = forecast_with(available=3 * 10**9)
         with project.registered(), pytest.raises(ConfigError) as caught:
             await dry_run(project.given())
     text = str(caught.value)
-    assert "llms.student: training all weights takes 8.0 GB at its peak, by prediction" in text
-    assert "the machine has 3.0 GB free for it: weights 4.0 GB, gradients 4.0 GB" in text
-    assert "these fit: lora: {rank: 16} (1.0 GB)" in text
-
-
-async def test_an_algorithm_that_compares_across_groups_learns_from_equal_ones(tmp_path):
-    """The share of groups with a difference, which a run of it records, too, says nothing about its epochs."""
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server)
-        with project.registered():
-            await project.run()
-            by_group = await dry_run(project.given())
-            project.adapter.recipe = Recipe(compares="batch")
-            by_batch = await dry_run(project.given())
-    assert (by_group.load.groups, by_batch.load.groups) == (8, 0)
+    assert "llms.student: training all weights, float32 takes 8.0 GB" in text
+    assert "3.0 GB are free" in text
+    assert "these fit: LoRA, rank 16, float32 (2.0 GB)" in text
+    assert project.adapter.forecasts == [ForecastRequest(num_rollouts=8, chats=4)]

@@ -2,7 +2,6 @@
 
 import pytest
 
-from fakes.forecasts import FORECAST
 from nat.data_models.finetuning import (
     EpisodeItem,
     EpisodeItemRole,
@@ -16,8 +15,8 @@ from nat.data_models.finetuning import (
 from nat.errors import ConfigError, NoTrajectories
 from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint, Recipe, TrainerAdapter
 from nat.plugins.team import TeamTrainerAdapter, TeamTrainerAdapterConfig, joined_metrics
-from nat.sizing.forecast import Card, ForecastRequest
-from nat.sizing.memory import Workload
+from nat.sizing.forecast import ForecastRequest, TrainingForecast
+from nat.sizing.memory import Memory
 from nat.wire.training import JobStatus
 
 
@@ -139,34 +138,24 @@ async def test_a_checkpoint_of_each_model_is_kept():
     assert [kept.path, *kept.others] == [f"/runs/llms/{name}/checkpoints/step_000001" for name in ("one", "other")]
 
 
-def on(place, *others):
-    """Eight billion bytes on a card, and five on each of the others."""
-    cards = {name: Card(needs=5 * 10**9, room=9 * 10**9) for name in others}
-    return FORECAST.model_copy(
-        update={"place": place, "cards": cards, "places": (f"trains on {place}",), "capacity": 9 * 10**9}
+def forecast(gigabytes: int) -> TrainingForecast:
+    size = gigabytes * 10**9
+    memory = [Memory(title="all weights, float32", parts={"weights": size}, total=size)]
+    numbers = {"num_parameters": 1, "learning_rate": 1.0, "optimizer_steps": 1, "row_tokens": 1}
+    return TrainingForecast(
+        device="cpu", dtype="float32", **numbers, memory=memory, available=9 * 10**9, place=f"trains {gigabytes}"
     )
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "parts", "cards", "fits"),
-    [
-        (on("cuda:0"), on("cuda:0"), {"one": 8, "other": 8}, {}, False),
-        (on("cuda:0"), on("cuda:1"), {"one": 8}, {"cuda:1": 8}, True),
-        (on("cuda:1"), on("cuda:0", "cuda:1"), {"one": 8, "other": 5}, {"cuda:0": 8}, False),
-        (on("cuda:0", "cuda:2"), on("cuda:1", "cuda:2"), {"one": 8}, {"cuda:1": 8, "cuda:2": 10}, False),
-    ],
-)
-async def test_memory_adds_up_on_each_device(first, second, parts, cards, fits):
-    """Roles on cards of their own fit where both on one would not; each role says where it trains."""
+@pytest.mark.parametrize(("sizes", "fits"), [((4, 5), True), ((5, 5), False)])
+async def test_memory_of_all_roles_adds_up(sizes, fits):
+    """What each role alone would have room for may be too much together; each says where it trains."""
     one, other = Member("one"), Member("other")
-    one.forecasted, other.forecasted = first, second
-    request = ForecastRequest(workload=Workload(1, 1, 1, step_tokens=1), num_rollouts=1)
-    found = await team(one, other).forecast(request)
-    assert found.memory[0].parts == {name: size * 10**9 for name, size in parts.items()}
-    assert found.memory[0].total == sum(found.memory[0].parts.values())
-    assert {name: card.needs for name, card in found.cards.items()} == {n: size * 10**9 for n, size in cards.items()}
-    assert found.fits == fits
-    assert found.places == (f"one: trains on {first.place}", f"other: trains on {second.place}")
+    one.forecasted, other.forecasted = map(forecast, sizes)
+    found = await team(one, other).forecast(ForecastRequest(num_rollouts=1, chats=1))
+    assert list(found.memory[0].parts) == ["one", "other"]
+    assert (found.memory[0].total, found.fits) == (sum(sizes) * 10**9, fits)
+    assert found.place == f"one: trains {sizes[0]}; other: trains {sizes[1]}"
 
 
 async def test_roles_that_learn_in_different_ways_are_refused():

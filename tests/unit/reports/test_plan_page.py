@@ -2,18 +2,13 @@
 
 from pathlib import Path
 
-from fakes.forecasts import FORECAST, SPEED
+from fakes.finetuning_project import forecast_with
 from nat.data_models.finetuning import BudgetConfig
 from nat.data_models.llm_usage import PriceConfig
 from nat.data_models.ray_rollouts import RayRollouts
 from nat.finetuning.dry_run import FinetunePlan
-from nat.finetuning.proposals import Proposal
 from nat.reports.plan_page import plan_text
-from nat.sizing.forecast import Card
-from nat.sizing.load import RolloutLoad
-from nat.sizing.memory import PredictedMemory
 
-LOAD = RolloutLoad(calls=2.5, row_tokens=300, sampled_tokens=100, longest_row=400, basis="in run r", seconds=4)
 PLAN = FinetunePlan(
     trainer="t",
     trajectory_builder="b",
@@ -33,8 +28,7 @@ PLAN = FinetunePlan(
     config_text="secret_key_of_yaml: 1",
     rollouts_per_epoch=80,
     judges=["judge"],
-    load=LOAD,
-    forecast=FORECAST,
+    forecast=forecast_with(),
     smallest_improvement=0.15,
     smallest_with_changes=0.25,
 )
@@ -45,13 +39,11 @@ def lines(**changes) -> list[str]:
 
 
 def test_amounts():
-    """Rollouts, calls and judge calls, per epoch and in all, with three validations of 40 examples."""
+    """Rollouts and judge calls, per epoch and in all, with three validations of 40 examples."""
     found = lines()
     assert "Rollouts 80 per epoch, from 50 examples, 4 at a time" in found
     assert "920 in all: 800 of epochs and 120 of validations" in found
-    assert "LLM calls 200 per epoch, 2,300 in all" in found
     assert "Judge calls 80 per epoch, 920 in all (one per rollout by judge)" in found
-    assert "Tokens 300 per rollout, 100 of them sampled: in run r" in found
     assert "secret_key_of_yaml" not in "".join(found)
 
 
@@ -64,63 +56,20 @@ def test_a_budget_has_its_limit_and_the_llms_with_a_price():
     assert not any(line.startswith("Budget") for line in lines())
 
 
-def test_memory_of_all_weights_and_of_adapters():
-    """A row for each part, the sum, the longest row, and what there is."""
-    found = lines()
-    assert "Memory predicted, at the peak all weights LoRA, rank 16" in found
-    assert "weights 4.0 GB 4.0 GB" in found
-    assert "gradients 4.0 GB 0 MB" in found
-    assert "together 8.0 GB 4.0 GB" in found
-    assert "longest row here (400 planned) does not fit 2,048 tokens" in found
-    assert "the machine has 16.0 GB, of which 9.0 GB are free for this" in found
-    assert not any(line.startswith("activations") for line in found)
+def test_memory_of_each_way_to_train():
+    """What it takes, and whether it fits into what is free."""
+    found = lines(forecast=forecast_with(available=3 * 10**9))
+    assert "Memory 3.0 GB are free; predicted to some 20 %, for rows of 512 tokens" in found
+    assert "all weights, float32 8.0 GB does not fit, 5.0 GB too much" in found
+    assert "LoRA, rank 16, float32 2.0 GB fits, 1.0 GB to spare" in found
 
 
 def test_what_goes_where():
-    """The devices of the learner and of what samples, those of each role, and the machines that play rollouts."""
-    several = FORECAST.model_copy(
-        update={
-            "places": ("one: trains on cuda:0; samples on cuda:0", "other: trains on cuda:1; samples on cuda:1"),
-            "memory": [PredictedMemory(title="LoRA, rank 16", parts={"one": 8 * 10**9}, total=8 * 10**9)],
-            "cards": {"cuda:1": Card(needs=5 * 10**9, room=4 * 10**9)},
-        }
-    )
-    rollouts = RayRollouts(workers=3)
-    found = lines(forecast=several, rollouts=rollouts, nodes={"10.0.0.1": 1, "10.0.0.2": 2})
-    at = found.index("Place one: trains on cuda:0; samples on cuda:0")
-    assert found[at + 1] == "Place other: trains on cuda:1; samples on cuda:1"
-    assert "one 8.0 GB" in found
-    assert "cuda:1 trains, too: 5.0 GB of 4.0 GB, which does not fit" in found
+    """The devices of the learner and of what samples, and the machines that play rollouts."""
+    found = lines(rollouts=RayRollouts(workers=3), nodes={"10.0.0.1": 1, "10.0.0.2": 2})
+    assert "Place trains on cpu; samples on cpu" in found
     played = "in 3 processes on Ray (auto): 1 on 10.0.0.1, 2 on 10.0.0.2"
     assert f"Rollouts 80 per epoch, from 50 examples, 4 at a time, {played}" in found
-
-
-def test_no_time_before_a_rollout_was_played():
-    """A figure from an assumption would be far off; the speed is shown all the same."""
-    found = lines(load=LOAD.model_copy(update={"seconds": None, "assumed": True}))
-    assert "Time not known before a rollout was played: `nat probe` plays some, in at most three minutes" in found
-    assert any(line.startswith("measured here for 4 s, with 4 chats: ") for line in found)
-    slow = FORECAST.model_copy(update={"speed": SPEED.model_copy(update={"chats": 0})})
-    assert "measured here for 4 s, 500 trained tokens per second" in lines(forecast=slow)
-
-
-def test_time_as_it_was_measured():
-    """Rollouts as in a probe, updates as in a run, and all of it with 120 rollouts of validations."""
-    found = lines()
-    assert "Time 6 min 10 s per epoch: rollouts 5 min 20 s, training 50 s (rollouts in run r)" in found
-    assert "1 h 9 min in all, with validations and without loading and saving the model" in found
-    run = lines(load=LOAD.model_copy(update={"update_seconds": 1.0}), forecast=None)
-    assert any(line.endswith("training 1 min 20 s (rollouts and training in run r)") for line in run)
-
-
-def test_proposals_have_the_yaml_to_paste():
-    """One line says what was seen, the next what to paste; a proposal of two phases stands once."""
-    proposal = Proposal("llms.student.max_tokens is not set: seen", "llms: {student: {max_tokens: 24}}")
-    for changes in ({"proposals": [proposal]}, {"phases": 2 * [PLAN.model_copy(update={"proposals": [proposal]})]}):
-        found = lines(**changes)
-        at = found.index("Proposal llms.student.max_tokens is not set: seen")
-        assert found[at + 1] == "paste llms: {student: {max_tokens: 24}}"
-        assert found.count(found[at]) == 1
 
 
 def test_what_the_held_out_examples_can_show():
@@ -131,18 +80,11 @@ def test_what_the_held_out_examples_can_show():
     assert "Held-out none (no verdict without a validation dataset)" in lines(num_held_out=None)
 
 
-def test_a_load_that_is_assumed_is_the_least():
-    """Before the first run nobody knows how often an agent calls the model."""
-    found = lines(load=LOAD.model_copy(update={"assumed": True, "seconds": None}))
-    assert "LLM calls at least 200 per epoch, 2,300 in all" in found
-
-
 def test_what_is_not_known():
     """A backend elsewhere tells no memory, and a builder of one's own no number of rollouts."""
     found = lines(forecast=None, rollouts_per_epoch=None)
     assert "Rollouts chosen by the builder" in found
-    assert "Time not measured" in found
     assert any(line.startswith("Memory not known") for line in found)
     assert "Memory not known: the model's configuration lacks the sizes of its layers" in lines(
-        forecast=FORECAST.model_copy(update={"memory": []})
+        forecast=forecast_with(memory=[])
     )

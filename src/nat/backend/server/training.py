@@ -49,7 +49,6 @@ class _TrainingRoutes:
     def __init__(self, jobs: TrainingJobs | None, forecaster: Forecaster) -> None:
         self._open_jobs = jobs
         self._forecaster = forecaster
-        self._forecasting = asyncio.Lock()
 
     async def submit(self, http: Request) -> Response:
         jobs = self._jobs
@@ -90,10 +89,7 @@ class _TrainingRoutes:
 
     async def forecast(self, http: Request) -> Response:
         request = await read(http, _FORECAST)
-        async with self._forecasting:  # each holds a thread for seconds, and all routes share a few threads
-            if await http.is_disconnected():
-                raise ClientDisconnected
-            return json_answer(await asyncio.to_thread(self._forecaster.forecast, request))
+        return json_answer(await asyncio.to_thread(self._forecaster.forecast, request))
 
     async def tokenize(self, http: Request) -> Response:
         """Turn conversations into the rows of a job; one that takes too long is a problem of its own."""

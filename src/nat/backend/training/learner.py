@@ -176,17 +176,6 @@ class Learner:
         done = {"policy_step": self.step, "seconds": seconds, "tokens_per_second": metrics["row_tokens"] / seconds}
         return metrics | done
 
-    def rehearse(self, rows: Sequence[Row], resolved: Resolved) -> float:
-        """Give the seconds of a forward and backward pass over a micro-batch of these rows; nothing changes."""
-        choice, batch = resolved.config.gradient_checkpointing, self._passes.micro_batch(rows, {})
-        started = perf_counter()
-        try:
-            scores = self._passes.forward(batch, choice)
-            scores.logprobs_K.mean().backward()  # type: ignore[no-untyped-call]  # torch declares it without types
-            return perf_counter() - started
-        finally:
-            self.optimizer.zero_grad()
-
     def accumulate(
         self,
         rows: Sequence[Row],

@@ -24,7 +24,7 @@ from nat.backend.vllm.server import OwnServer, ServerAtUrl, VllmServer
 from nat.backend.vllm.sleep import release_cached, sleep_rule
 from nat.backend.vllm.weights import must_untie, write_weights
 from nat.errors import EngineNotStarted
-from nat.sizing.forecast import bytes_text
+from nat.sizing.memory import bytes_text
 from nat.wire.model_folder import ADAPTER_CONFIG
 from nat.wire.serving import ServeOptions
 

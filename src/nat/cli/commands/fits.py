@@ -3,9 +3,8 @@
 import asyncio
 import json
 import re
-import signal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -15,13 +14,15 @@ from nat.cli.commands.options import json_option
 from nat.cli.steps import shown_steps
 from nat.errors import ModelUnavailable
 from nat.hub import local_model
-from nat.reports.certificate_page import certificate_json, certificate_page
-from nat.sizing.certificate import JUDGING_BYTES, JUDGING_SECONDS, TIMING_SECONDS, Certificate
-from nat.sizing.forecast import Speed
+from nat.reports.text import labelled, printable
+from nat.sizing.forecast import FitReport
+from nat.sizing.memory import bytes_text
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.serving import LOCAL_PACKAGES
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*GB", re.IGNORECASE)
+_SECONDS = 75.0
+"""Most time of a report, which takes some 10 s."""
 
 
 def gpu_bytes(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
@@ -47,21 +48,15 @@ def gpu_bytes(_context: click.Context, _option: click.Parameter, text: str | Non
     type=click.IntRange(min=8),
     help="Most tokens of a conversation; default: the model's own limit.",
 )
-@click.option(
-    "--time", "timed", is_flag=True, help="Measure the speed of this machine on some layers: a minute or two."
-)
 @json_option
 def fits_command(
-    *, model: str, revision: str | None, gpu: int | None, max_seq_length: int | None, timed: bool, as_json: bool
+    *, model: str, revision: str | None, gpu: int | None, max_seq_length: int | None, as_json: bool
 ) -> None:
     """Tell whether MODEL, a folder, a .gguf file or a name on the Hub, can be trained; weights are not downloaded.
 
-    It prints the model's family, how its answers are read, a conversation with tool calls that a script plays through
-    the server, the memory of training, and the block for the YAML. The exit code is 0 if it fits and all is proven,
-    else 1.
+    It prints the model's family, how its answers are read, and the memory of each way to train. The exit code is 1 if
+    it is not supported, or no way fits.
     """
-    if timed and gpu is not None:
-        raise click.UsageError("--time measures this machine, and --gpu means another one: give one of them")
     if missing := missing_packages(LOCAL_PACKAGES):
         said = f"models are judged with packages that are not installed: {', '.join(missing)}"
         raise ModelUnavailable(said, hint=install_hint("local"))
@@ -69,58 +64,57 @@ def fits_command(
         convert = "converting the file, once, and " if model.endswith(".gguf") else ""
         steps.begin(f"{convert}reading the model's configuration, tokenizer and chat template")
         found = local_model(Path(model).expanduser(), revision, weights=False)
-        steps.begin("trying its format, its layers and a conversation")
         named = {"folder": str(found.folder), "name": model, "revision": found.revision}
-        given = json.dumps({**named, "gpu": gpu, "max_seq_length": max_seq_length})
-        certificate = Certificate.model_validate_json(event_loop.run(_judged(model, given))[-1])
-        if timed and certificate.block is not None and not certificate.problems:
-            steps.begin("measuring some of its layers")
-            found_speed = event_loop.run(_timed(found.folder, certificate.block))
-            certificate = certificate.model_copy(update=found_speed)
-    click.echo(certificate_json(certificate) if as_json else certificate_page(certificate))
-    if certificate.problems:
+        report = event_loop.run(_reported(model, json.dumps({**named, "gpu": gpu, "max_seq_length": max_seq_length})))
+    click.echo(report.model_dump_json() if as_json else fits_page(report))
+    if report.problems:
         raise click.exceptions.Exit(1)
 
 
-async def _judged(model: str, given: str) -> list[str]:
-    """The lines that a process writes about a model's folder, within bounds of time and memory.
+async def _reported(model: str, given: str) -> FitReport:
+    """What a process that may import torch says of the model's folder.
 
     Raises:
-        ModelUnavailable: it was stopped at a bound, or failed.
+        ModelUnavailable: it took too long, or failed.
 
     """
     lines: list[str] = []
     try:
-        async with asyncio.timeout(JUDGING_SECONDS):
-            code, said = await run_module("nat.backend.certificate", given, on_line=lines.append)
+        async with asyncio.timeout(_SECONDS):
+            code, said = await run_module("nat.backend.fits", given, on_line=lines.append)
     except TimeoutError as error:
-        raise _too_much(model, lines, f"{JUDGING_SECONDS:g} s") from error
-    if code in {75, -signal.SIGABRT}:
-        raise _too_much(model, lines, f"{JUDGING_BYTES / 2**30:g} GiB of memory")
+        raise ModelUnavailable(
+            f"{model} cannot be judged: it takes more than {_SECONDS:g} s",
+            hint="compare the folder's config.json, tokenizer and chat template with those of the original model",
+        ) from error
     if code or not lines:
         raise ModelUnavailable(
             f"{model} cannot be judged (exit code {code}): {said[-2000:]}", hint="please report this, with the model"
         )
-    return lines
+    return FitReport.model_validate_json(lines[-1])
 
 
-async def _timed(folder: Path, block: dict[str, Any]) -> dict[str, Any]:
-    """The predicted speed of training with the block here, as fields of the certificate; or why it is not known."""
-    lines: list[str] = []
-    given = json.dumps({"folder": str(folder), "block": block})
-    try:
-        async with asyncio.timeout(TIMING_SECONDS):
-            code, said = await run_module("nat.backend.layer_times", given, on_line=lines.append)
-    except TimeoutError:
-        return {"untimed": f"it takes more than {TIMING_SECONDS:g} s"}
-    if code or not lines:
-        return {"untimed": said.strip().rpartition("\n")[2] or f"exit code {code}"}
-    return {"speed": Speed.model_validate_json(lines[-1])}
+def fits_page(report: FitReport) -> str:
+    """The report, and the verdict."""
+    verdict = "; ".join(report.problems) or "it is supported, and fits"
+    mark = "\N{BALLOT X}" if report.problems else "\N{CHECK MARK}"
+    return printable("\n\n".join([labelled(_rows(report)), f"{mark} {report.model}: {verdict}"]))
 
 
-def _too_much(model: str, lines: list[str], bound: str) -> ModelUnavailable:
-    return ModelUnavailable(
-        f"{model} cannot be judged: {lines[-1] if lines else 'starting'}: it takes more than {bound}",
-        hint="compare the folder's config.json, tokenizer and chat template with those of the original model; none "
-        "that is known takes so much",
-    )
+def _rows(report: FitReport) -> Iterator[tuple[str, str]]:
+    if report.family is not None:
+        commit = f", commit {report.revision}" if report.revision else ""
+        size = f"{report.num_parameters / 1e6:,.3g} million weights{commit}; context {report.context:,} tokens"
+        yield "Family", f"{report.family} ({report.architecture}), {size}"
+    if report.format is not None:
+        calls = "tool calls are read" if report.warning is None else f"for agents without tools only: {report.warning}"
+        thinking = "" if report.reads_thinking else "not "
+        yield "Words", f"format: {report.format}; {calls}; thinking is {thinking}told apart"
+    yield from (("", f"misread: {kind}: {how}") for kind, how in report.misread.items())
+    if report.ways:
+        free = "unknown" if report.available is None else bytes_text(report.available)
+        rows = f"{report.chats} chats at a time, rows of {report.row_tokens:,} tokens"
+        yield "Memory", f"{free} may be taken; {rows}; predicted, to some 20 %"
+        for way in report.ways:
+            yield "", f"{way.title:<24}{bytes_text(way.total):>9}  {way.verdict(report.available)}"
+        yield "", f"keys and values take {bytes_text(report.cached_bytes)} per token of a conversation"

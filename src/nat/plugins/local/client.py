@@ -74,9 +74,8 @@ class BackendClient(ServiceClient):
         return await self._post(ResolvedTraining, "/v1/training/phase", config, timeout=_EXPORT_SECONDS)
 
     async def forecast(self, request: ForecastRequest) -> TrainingForecast:
-        """Ask what a run would take on this backend; its last measured pass may end after `probe_seconds`."""
-        timeout = _REQUEST_SECONDS + 10 * request.probe_seconds
-        return await self._post(TrainingForecast, "/v1/training/forecast", request, timeout=timeout)
+        """Ask what a run would take on this backend."""
+        return await self._post(TrainingForecast, "/v1/training/forecast", request)
 
     async def tokenize(self, request: TokenizeRequest) -> TokenizeAnswer:
         """Turn conversations into rows.

@@ -24,10 +24,8 @@ from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError, ModelUnavailable, findings_of
 from nat.hub import local_model
 from nat.plugins.llms.openai import OpenAIModelConfig
-from nat.plugins.local.engine_speed import engine_advice
 from nat.plugins.local.process import BackendProcess, running_backend
 from nat.registry.decorators import register_llm_provider
-from nat.sizing.forecast import TrainingForecast
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.model_folder import TOKENIZER_CONFIG, has_chat_template
 from nat.wire.openai_requests import ChatCompletionRequest
@@ -162,11 +160,6 @@ class LocalProviderInfo(LLMProviderInfo):
     """The LLM's block in the YAML, with the folder of its model."""
     folder: Path | None = None
     """The backend's output folder; None if it only serves."""
-
-    def advice(self, forecast: TrainingForecast) -> str | None:
-        """How fast the engines sampled on this machine; None if there is no choice, or nothing was measured."""
-        block = self.block
-        return None if block.loads_in_4bit else engine_advice(block.engine, forecast, threads=block.threads)
 
     def check(self) -> None:
         self.backend.check()

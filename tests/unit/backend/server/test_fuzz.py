@@ -31,7 +31,7 @@ SCHEMAS = {
     "/v1/training/jobs": TrainingJob.model_json_schema(),
     "/v1/training/resolve": TrainingConfig.model_json_schema(),
     "/v1/training/phase": TrainingConfig.model_json_schema(),
-    "/v1/training/forecast": with_fields(ForecastRequest.model_json_schema(), probe_seconds={"enum": [0]}),
+    "/v1/training/forecast": ForecastRequest.model_json_schema(),
     "/v1/training/export": ExportRequest.model_json_schema(),
     "/v1/training/tokenize": TokenizeRequest.model_json_schema(),
 }

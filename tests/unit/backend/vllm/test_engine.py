@@ -6,15 +6,11 @@ import pytest
 
 from fakes.families import make_tiny_family
 from fakes.vllm_requests import DEADLINE, answered, ask, learner_of, train
-from nat.backend.forecast import Forecaster
 from nat.backend.training.mismatch import served_logprobs
 from nat.backend.vllm.checks import probe_row
 from nat.backend.vllm.hand_over import WeightsHandOver
 from nat.backend.vllm.sleep import LearnerMemory, SleepIfNeeded
 from nat.errors import EngineFailed, EngineNotStarted, EngineStopped, HandOverFailed, UpdateRejected, WeightsReplaced
-from nat.sizing.forecast import ForecastRequest
-from nat.sizing.memory import Workload
-from nat.wire.serving import ServeOptions
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
@@ -48,17 +44,6 @@ def test_a_stream_and_a_stop_text_give_the_same_tokens(opened):
     assert stopped.finish_reason == "stop"
     assert stopped.token_ids == whole.token_ids[: len(stopped.token_ids)]
     assert len(stopped.token_ids) <= 5
-
-
-def test_its_speed_is_measured_by_whole_answers(opened, tiny_dir):
-    """VLLM gives no part of an answer, so the probe waits for the first ones, however short its time is."""
-    served = opened()
-    forecaster = Forecaster(ServeOptions(model=tiny_dir(), engine="vllm"), served.engine)
-    workload = Workload(chats=2, chat_tokens=40, row_tokens=40, step_tokens=80)
-    found = forecaster.forecast(ForecastRequest(workload=workload, num_rollouts=8, probe_seconds=0.001))
-    assert found.speed is not None
-    assert found.speed.chats > 0
-    assert found.speed.step_seconds > 0
 
 
 @pytest.mark.parametrize("lora", [True, False])

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from fakes.forecasts import FORECAST
 from fakes.tiny_model import make_tiny_model
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.errors import BackendError, ConfigError, ModelUnavailable
-from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo, serve_options
+from nat.plugins.local.llm import LocalModelConfig, serve_options
 from nat.registry.discovery import discover_components
 from nat.wire.serving import handover, received
 
@@ -193,14 +192,6 @@ async def test_a_model_whose_calls_cannot_be_read_is_warned_of_at_start(tmp_path
         assert len(warnings) == bool(shown)
     assert "model: tool calls may be lost: no known format" in warnings[0]
     assert "set `response_template` of the LLM" in warnings[0]
-
-
-def test_engines_are_compared_where_there_is_a_choice(tmp_path, monkeypatch):
-    """Weights in four bits have one engine, so nothing is said of it."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for lora, said in ((None, True), ({"load_in_4bit": True}, False)):
-        block = LocalModelConfig(model=tmp_path, lora=lora)
-        assert bool(LocalProviderInfo.model_construct(block=block).advice(FORECAST)) is said
 
 
 async def test_a_revision_of_a_folder_is_refused(tmp_path):
