@@ -40,11 +40,6 @@ def test_text_survives_encoding_and_decoding(text):
     assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
 
 
-def test_decoding_leaves_special_tokens_out():
-    """Decoded text does not contain the end-of-turn token."""
-    assert TOKENIZER.decode([*TOKENIZER.encode("hi"), TOKENIZER.eos_token_id]) == "hi"
-
-
 @given(st.lists(st.integers(0, 265), max_size=20))
 def test_special_tokens_are_shown_where_they_stand(ids):
     """Without its special tokens, a marked text is the decoded one."""
@@ -54,15 +49,6 @@ def test_special_tokens_are_shown_where_they_stand(ids):
     for special in tokenizer.special_tokens:
         marked = marked.replace(special, "")
     assert marked == tokenizer.decode(ids)
-
-
-def test_many_special_tokens_are_decoded_once(monkeypatch):
-    """Each costs a few tokens around it, not all before it."""
-    tokenizer, decoded = ChatTokenizer(tiny_tokenizer()), []
-    decode = tokenizer.decode
-    monkeypatch.setattr(ChatTokenizer, "decode", lambda _self, ids: decoded.append(len(ids)) or decode(ids))
-    tokenizer.decode_marked([*tokenizer.encode("a"), tokenizer.eos_token_id] * 500)
-    assert sum(decoded) < 10 * 1000
 
 
 @pytest.mark.parametrize(
@@ -118,15 +104,6 @@ def test_a_token_is_found_by_its_text(token_id):
     assert TOKENIZER.token_id(read.text, read.data) == token_id
     if len(read.text) == 1 and read.text.isascii():
         assert TOKENIZER.token_id(read.text) == token_id
-
-
-def test_a_token_is_found_by_its_entry_in_the_vocabulary():
-    """Some servers show the vocabulary's spelling; a spelling that is not in it is an error."""
-    entry = TOKENIZER.hf.convert_ids_to_tokens(260)
-    assert entry == "Ġthe"
-    assert TOKENIZER.token_id(entry) == TOKENIZER.token_id(" the") == 260
-    assert TOKENIZER.token_id("<|im_end|>") == TOKENIZER.eos_token_id
-    assert TOKENIZER.token_id("no such token") is None
 
 
 def test_no_argument_of_the_renderer_is_a_template_variable():

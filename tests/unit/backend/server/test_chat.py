@@ -9,9 +9,7 @@ from fakes.scripted_worker import ScriptedWorker
 from fakes.sse import chunks_of
 from fakes.tiny_model import tiny_tokenizer
 from nat.backend.server.app import create_app
-from nat.backend.server.bodies import IgnoredFields
 from nat.backend.tokenizer import ChatTokenizer
-from nat.errors import ModelNotServed
 
 HELLO = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
@@ -76,13 +74,6 @@ async def test_exact_tokens_have_vllms_fields(client, loaded):
     assert all(e["top_logprobs"][0]["logprob"] >= e["logprob"] - 1e-6 for e in entries)
 
 
-async def test_tokens_can_be_written_as_ids(client):
-    """VLLM's `return_tokens_as_token_ids`, which ART requests, works."""
-    asked = {"logprobs": True, "return_tokens_as_token_ids": True, "return_token_ids": True}
-    choice = (await ask(client, max_tokens=4, **asked))["choices"][0]
-    assert [e["token"] for e in choice["logprobs"]["content"]] == [f"token_id:{i}" for i in choice["token_ids"]]
-
-
 async def test_a_seed_repeats_an_answer_and_choices_differ(client):
     """The same request and seed give the same text; n choices differ; without a seed nothing repeats."""
     first, second, other, free, free2 = [
@@ -145,39 +136,6 @@ async def test_a_stop_string_ends_the_text(connect, loaded):
             assert [each.get("stop_reason") for each in last] == [reason]
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [
-        ("a é€ 😀 b", "the\n"),
-        (
-            f"so {CALL}\n{CALL}",
-            f"{CALL} <tool_",
-        ),
-        ("<tool_call>{no}</tool_call>", ""),
-    ],
-)
-async def test_a_stream_equals_the_whole_answer(connect, loaded, texts):
-    """Content, tool calls, ids, log probabilities, finish reasons and usage are the same either way."""
-    asked = {"model": "scripted", "n": 2, "tools": TOOLS, "logprobs": True, "return_token_ids": True}
-    async with connect(ScriptedWorker(loaded, *texts)) as client:
-        whole = await ask(client, **asked)
-        options = {"stream": True, "stream_options": {"include_usage": True}}
-        answer = await client.post("/v1/chat/completions", json=HELLO | asked | options)
-    chunks = chunks_of(answer.text)
-    assert chunks[-1]["choices"] == []
-    assert chunks[-1]["usage"] == whole["usage"]
-    assert chunks[0]["prompt_token_ids"] == whole["prompt_token_ids"]
-    for choice in whole["choices"]:
-        streamed = joined(chunks, choice["index"])
-        calls = choice["message"].get("tool_calls", [])
-        assert streamed["content"] == (choice["message"]["content"] or "")
-        assert [c["function"] for c in streamed["tool_calls"]] == [c["function"] for c in calls]
-        assert [c["index"] for c in streamed["tool_calls"]] == list(range(len(calls)))
-        assert streamed["token_ids"] == choice["token_ids"]
-        assert streamed["logprobs"] == choice["logprobs"]["content"]
-        assert streamed["finish_reason"] == [choice["finish_reason"]]
-
-
 @pytest.mark.parametrize("stream", [False, True])
 async def test_answers_of_a_training_server_have_tokens_and_are_remembered(connect, loaded, stream):
     """Without a request, each token comes as `token_id:<id>` with bytes and log probability; its prompt is kept."""
@@ -211,25 +169,6 @@ async def test_a_training_server_ignores_unknown_fields_and_logs_each_once(conne
         ):
             assert message in (await refused(client, **extras, **fields))["message"]
     assert [line.rpartition(": ")[2] for line in logged] == ["'later', 'nvext'", "'another'"]
-
-
-async def test_names_of_ignored_fields_do_not_fill_the_log(caplog):
-    """Clients choose the names, so their number and length are bounded."""
-    ignored = IgnoredFields()
-    for number in range(1000):
-        ignored.log({f"{number}" * 1000})
-    assert len(caplog.records) == 100
-    assert max(len(record.getMessage()) for record in caplog.records) < 200
-
-
-async def test_names_of_ignored_fields_of_one_request_do_not_fill_the_log(caplog):
-    """One request may have a million of them."""
-    ignored = IgnoredFields()
-    ignored.log({f"{number:06d}" * 100 for number in range(1000)})
-    ignored.log({"another"})
-    assert len(caplog.records) == 1
-    assert caplog.text.count("', '") == 99
-    assert len(caplog.text) < 12_000
 
 
 async def test_a_real_stream_equals_the_real_answer(client):
@@ -352,17 +291,6 @@ async def test_why_a_call_was_not_read_is_reported_with_the_tokens(connect, load
     assert chunks_of(stream.text)[-1]["choices"][0].get("lost_call") == lost
 
 
-async def test_an_answer_of_a_model_whose_calls_cannot_be_read_says_so(connect, loaded):
-    """Else the record of a rollout would look as if the model had not wanted to call."""
-    hf = tiny_tokenizer()
-    hf.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
-    for text, lost in ((CALL, None), ("[CALL]add[/CALL]", "no_format")):
-        async with connect(ScriptedWorker(replace(loaded, tokenizer=ChatTokenizer(hf)), text)) as client:
-            asked = {"model": "scripted", "return_token_ids": True}
-            assert (await ask(client, **asked, tools=TOOLS))["choices"][0].get("lost_call") == lost
-            assert "lost_call" not in (await ask(client, **asked))["choices"][0]
-
-
 async def test_calls_of_tools_that_were_not_offered_are_text(connect, loaded):
     """A model that invents a function has not called one."""
     text = CALL.replace("add", "subtract")
@@ -421,25 +349,6 @@ async def test_unsupported_requests_are_refused(client, fields, param, message):
     assert message in error["message"]
     if param:
         assert error["param"] == param
-
-
-class Forgetful(ScriptedWorker):
-    """A worker that knows a name at first but has lost its weights when the request begins."""
-
-    def submit(self, request):
-        request.listener.on_failed(ModelNotServed(f"{request.model} was deleted", hint="ask for another"))
-
-
-async def test_weights_that_are_removed_while_a_request_waits_are_a_404(connect, loaded):
-    """The answer is that for an unknown name and names the requested one."""
-    async with connect(Forgetful(loaded)) as client:
-        error = await refused(client, model="scripted@3")
-    assert (error["code"], "scripted@3 was deleted" in error["message"]) == ("model_not_found", True)
-
-
-async def test_fields_without_effect_are_accepted(client):
-    """Bookkeeping, nulls and neutral values of SDKs are accepted."""
-    await ask(client, max_tokens=1, user="me", metadata=None, presence_penalty=0, top_k=-1, stop=None, store=False)
 
 
 async def test_a_disconnected_client_frees_the_model(worker):

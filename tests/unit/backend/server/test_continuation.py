@@ -82,13 +82,6 @@ def test_a_chat_continues_the_sampled_tokens(family, says):
     assert says == "" or held != server.tokenizer.encode(raw_text(server.tokenizer, held))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_nothing_is_broken_before_the_first_answer(family):
-    """Without an answer in its history, a chat is tokenised from its text and reports no broken prefix."""
-    prompt = Server(family).ask([user("the end")])
-    assert (prompt.broken, prompt.ids) == (None, TOKENIZERS[family].render_chat([user("the end")]))
-
-
 @pytest.mark.parametrize("back", ["the thin end", "  the thin end", "the thin end\n"])
 def test_a_client_may_trim_an_answer(back):
     """White space around an answer does not matter."""
@@ -115,15 +108,6 @@ def test_calls_are_compared_by_content(family, says):
     assert rest.startswith("\n<|im_start|>user\n<tool_response>\n3\n</tool_response>")
     last = server.ask([*asked, answer, *results, assistant("the sum is 3"), user("thanks")], tools=TOOLS)
     assert begins_with(last.ids, longer)
-
-
-def test_calls_in_the_templates_own_form_are_compared_by_content():
-    """Each family's calls are read in its own form, and their layout does not matter."""
-    server = Server("llama3")
-    _, whole = server.ask([user("add")], '{"name":"add", "parameters":{"b":"the","a":1}}', tools=TOOLS)
-    prompt = server.ask([user("add"), assistant(None, ("add", {"a": 1, "b": "the"})), tool("3")], tools=TOOLS)
-    assert prompt.broken is None
-    assert begins_with(prompt.ids, whole)
 
 
 def test_a_call_in_another_familys_form_is_text():
@@ -172,34 +156,6 @@ def test_thinking_is_exact_until_the_next_user_message():
     assert "<think>" not in later.text
 
 
-def test_thinking_that_the_prompt_opens_is_rewritten():
-    """If the template opens the thinking in the prompt but omits it in history, the answer is rewritten."""
-    server = Server("deepseek-r1")
-    server.ask([user("hi")], "the thin\n</think>\n\nthe end")
-    messages = [user("hi"), assistant("the thin\n</think>\n\nthe end"), user("more")]
-    prompt = server.ask(messages)
-    assert prompt.broken is BrokenPrefix.TEMPLATE_REWRITES
-    assert prompt.ids == server.tokenizer.render_chat(messages)
-
-
-def test_roles_that_a_template_joins_are_rewritten():
-    """An answer that a template joins with another message has no end of its own."""
-    server = Server("mistral")
-    server.ask([user("hi")], "the end")
-    prompt = server.ask([user("hi"), assistant("the end"), assistant("and more"), user("go on")])
-    assert prompt.broken is BrokenPrefix.TEMPLATE_REWRITES
-
-
-def test_a_template_that_varies_is_rewriting():
-    """A template that renders the history differently each time (a clock in it) breaks the prefix."""
-    server = Server("qwen2.5")
-    server.tokenizer = FAMILIES["qwen2.5"].tokenizer()
-    server.continuations = Continuations(server.tokenizer)
-    server.ask([user("hi")], "the end")
-    server.tokenizer.hf.chat_template = "12:01 " + server.tokenizer.hf.chat_template
-    assert server.ask([user("hi"), assistant("the end"), user("so")]).broken is BrokenPrefix.TEMPLATE_REWRITES
-
-
 def test_an_answer_that_spells_the_end_of_a_turn_is_not_continued():
     """An answer whose text contains the end-of-turn token's text is not continued."""
     server = Server("qwen2.5")
@@ -240,48 +196,11 @@ def test_a_changed_context_is_named(change):
     assert server.reads_as(prompt)
 
 
-def test_other_tools_are_another_context():
-    """Tools are at the start of the prompt, so other tools are another context."""
-    server = Server("qwen2.5")
-    server.ask([user("hi")], "one", tools=TOOLS)
-    prompt = server.ask([user("hi"), assistant("one"), user("2")])
-    assert prompt.broken is BrokenPrefix.CONTEXT_CHANGED
-
-
-def test_the_first_change_is_reported():
-    """An edited answer changes the context of later answers; the edit is reported."""
-    server = Server("qwen2.5")
-    server.ask([user("hi")], "one")
-    server.ask([user("hi"), assistant("one"), user("2")], "two")
-    prompt = server.ask([user("hi"), assistant("ONE"), user("2"), assistant("two"), user("3")])
-    assert prompt.broken is BrokenPrefix.ANSWER_EDITED
-
-
-def test_answers_that_were_never_served_are_context():
-    """Few-shot examples break no prefix; the reason reports that no answer was sampled here."""
-    server = Server("qwen2.5")
-    shots = [user("1+1"), assistant("2"), user("2+2")]
-    assert server.ask(shots).broken is BrokenPrefix.NOT_SERVED
-    _, whole = server.ask(shots, "the four")
-    prompt = server.ask([*shots, assistant("the four"), assistant("by the agent"), user("so?")])
-    assert prompt.broken is None
-    assert begins_with(prompt.ids, whole)
-
-
 @pytest.mark.parametrize("family", FAITHFUL)
 def test_a_truncated_answer_is_ended_by_the_template(family):
     """An answer at its token limit has no sampled end, so the template's end follows it."""
     server = Server(family)
     _, whole = server.ask([user("hi")], "the thin", cut=True)
-    prompt = server.ask([user("hi"), assistant("the thin"), user("go on")])
-    assert (prompt.broken, prompt.ids[: len(whole) + 1]) == (None, [*whole, server.end])
-
-
-def test_another_end_than_the_templates_is_followed_by_it():
-    """If a model ends with another token than the template's, the sampled token stays and the template's follows."""
-    server = Server("qwen2.5")
-    start = server.tokenizer.hf.convert_tokens_to_ids("<|im_start|>")
-    _, whole = server.ask([user("hi")], "the thin", sampled=[*server.tokenizer.encode("the thin"), start])
     prompt = server.ask([user("hi"), assistant("the thin"), user("go on")])
     assert (prompt.broken, prompt.ids[: len(whole) + 1]) == (None, [*whole, server.end])
 
@@ -309,30 +228,6 @@ def test_a_cut_character_keeps_its_bytes():
     _, whole = server.ask([user("hi")], says, sampled=halves)
     prompt = server.ask([user("hi"), assistant(says), user("go on")])
     assert begins_with(prompt.ids, [*whole, server.end])
-
-
-def test_a_stop_string_stays_among_the_tokens():
-    """The client's text ends before the stop string; its tokens are kept and continued."""
-    server = Server("qwen2.5")
-    sampled = server.tokenizer.encode("look Observation:")
-    _, whole = server.ask([user("hi")], "look ", sampled=sampled)
-    prompt = server.ask([user("hi"), assistant("look "), user("seen")])
-    assert begins_with(prompt.ids, [*whole, server.end])
-
-
-def test_equal_generations_are_distinguished_by_their_session():
-    """Each session continues its own tokens; without a session the newest are used."""
-    server = Server("qwen2.5")
-    says, end = "the", [server.end]
-    splits = {"a": server.tokenizer.encode("the"), "b": server.tokenizer.encode("th") + server.tokenizer.encode("e")}
-    wholes = {s: server.ask([user("hi")], says, sampled=ids + end, session=s)[1] for s, ids in splits.items()}
-    for turn in range(3):
-        messages = [user("hi"), *[assistant(says), user("more")] * (turn + 1)]
-        prompts = {s: server.ask(messages, session=s) for s in ("a", "b", "")}
-        assert all(begins_with(prompts[s].ids, wholes[s]) for s in ("a", "b"))
-        assert prompts["a"].ids != prompts["b"].ids
-        assert prompts[""].ids == prompts["b"].ids
-        wholes = {s: server.ask(messages, says, sampled=ids + end, session=s)[1] for s, ids in splits.items()}
 
 
 @pytest.mark.parametrize("spy", ["spy", ""])
