@@ -332,7 +332,7 @@ class Engine:
 def _short_tokens(loaded: LoadedModel, wanted: int | None) -> int:
     """Elsewhere than on a CPU all prompts are copied, since attention is called for each node of the prefix cache.
 
-    On the plain path, nothing is anywhere else than in slots; nor is it where a token's bits may not depend on others.
+    On the plain path, nothing is anywhere else than in slots.
     """
     if loaded.plain is not None:
         return loaded.max_seq_length
