@@ -18,6 +18,7 @@ from nat.backend.products import (
     Packer,
     Product,
     has_onednn,
+    is_plain_linear,
     onednn_for_many,
     onednn_has_bfloat16,
     packer_of_float32,
@@ -144,11 +145,6 @@ def _by_tokens(few: Product, pairs: Sequence[tuple[Tensor, Tensor | None]]) -> P
         return out
 
     return product
-
-
-def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether the module computes a linear layer and no more, as a router that inherits from one does."""
-    return type(module).forward is nn.Linear.forward
 
 
 @contextmanager

@@ -17,9 +17,13 @@ the rule. The operators of torch for reordered weights have no public names.
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from typing import Any, TypeGuard
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from nat.sizing.rules import SMALLEST_PACKED
 
 _TOKENS = 512
 """Number of tokens that the layout is chosen for; a product with fewer or more is as exact and nearly as fast."""
@@ -88,3 +92,52 @@ def with_onednn(weight: Tensor, bias: Tensor | None) -> Product:
     """Reorder a weight of float32 or bfloat16 for oneDNN."""
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, _TOKENS)  # noqa: SLF001 - the same
     return partial(onednn_product, weight=packed, bias=bias)
+
+
+def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether the module computes a linear layer and no more, as a router that inherits from one does."""
+    return type(module).forward is nn.Linear.forward
+
+
+def use_fastest_products(model: nn.Module) -> None:
+    """Have the learner's layers compute with oneDNN, if that is the rule for this processor.
+
+    Its weights change with each step, so nothing is reordered in advance.
+    """
+    layers = [
+        module
+        for module in model.modules()
+        if is_plain_linear(module)
+        and module.weight.device.type == "cpu"
+        and module.weight.dtype == torch.float32
+        and module.weight.numel() >= SMALLEST_PACKED
+    ]
+    if layers and onednn_for_many():
+        for layer in layers:
+            vars(layer)["forward"] = partial(_forward, layer)
+
+
+def _forward(layer: nn.Linear, x: Tensor) -> Tensor:
+    result: Tensor = _Linear.apply(x, layer.weight, layer.bias)  # type: ignore[no-untyped-call]  # torch has no type for it
+    return result
+
+
+class _Linear(torch.autograd.Function):
+    """x [..., K] and a weight [N, K] to [..., N]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return onednn_product(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        flat = gradient.flatten(0, -2)
+        return (
+            onednn_product(gradient, weight.t()) if of_x else None,
+            onednn_product(flat.t(), x.flatten(0, -2).t()) if of_weight else None,
+            flat.sum(0) if of_bias else None,
+        )

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, GraniteConfig
 
 from fakes.tiny_model import tiny_tokenizer
@@ -21,7 +22,7 @@ ROWS = PackedRows.of([[5, 6, 7, 8, 9, 10, 11, 12, 13, 14], [8, 9, 10]])  # longe
 KEPT = torch.arange(13)
 
 
-@pytest.fixture(autouse=True, params=[with_mkl, with_onednn, None])
+@pytest.fixture(autouse=True, params=[with_mkl, with_onednn])
 def packer(request, monkeypatch):
     """How weights are reordered, if they are; small ones too, so that those of tiny models are merged."""
     monkeypatch.setattr(packed_linear, "SMALLEST_PACKED", 1)
@@ -55,7 +56,7 @@ def assert_lean(loaded, calls, tolerance=1e-4):
     assert count == len(loaded.model.base_model.layers)
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral"])
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "mistral"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.1)])
 def test_the_layers_of_known_families_are_lean(tiny_dir, calls, kind, dtype, tolerance):
     """Biases of Qwen2, norms of Qwen3's heads and Mistral's window included."""
@@ -105,3 +106,17 @@ def test_an_adapter_that_comes_later_is_used(tiny_dir, calls):
     assert (changed - base).abs().max() > 0.1
     adapters.activate(None)
     torch.testing.assert_close(both(adapters.base, calls)[0], base, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # peft uses a deprecated name of transformers
+@pytest.mark.parametrize("settings", [{"use_dora": True}, {"use_rslora": True}])
+def test_other_kinds_of_adapters_are_used(tiny_dir, calls, settings):
+    """Whatever peft computes for a stranger's adapter."""
+    loaded = load_model(tiny_dir("llama"))
+    get_peft_model(
+        loaded.model, LoraConfig(r=2, lora_alpha=6, target_modules=["q_proj", "k_proj", "v_proj"], **settings)
+    )
+    for name, weight in loaded.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.3)
+    assert_lean(loaded, calls)

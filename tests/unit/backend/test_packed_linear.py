@@ -4,11 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from nat.backend import packed_linear
+from nat.backend import packed_linear, products
 from nat.backend.packed_linear import PackedLinears
-from nat.backend.products import with_mkl, with_onednn
-from nat.backend.training import fast_linear
-from nat.backend.training.fast_linear import use_fastest_products
+from nat.backend.products import use_fastest_products, with_mkl, with_onednn
 
 WIDTH, OUT = 256, 192
 pytestmark = pytest.mark.skipif(
@@ -22,7 +20,7 @@ def processor(request, monkeypatch):
     """What the rule says on other processors than this one."""
     packer, onednn_for_many = request.param
     monkeypatch.setattr(packed_linear, "packer_of_float32", lambda: packer)
-    for module in (packed_linear, fast_linear):
+    for module in (packed_linear, products):
         monkeypatch.setattr(module, "onednn_for_many", lambda: onednn_for_many)
 
 

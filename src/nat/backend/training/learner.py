@@ -26,6 +26,7 @@ import torch
 from nat.backend.algorithms.registry import Resolved, resolve
 from nat.backend.memory import return_pages_if_short
 from nat.backend.model import LoadedModel
+from nat.backend.products import use_fastest_products
 from nat.backend.training.agreement import Agreement, Moved
 from nat.backend.training.batch import Batch, Row, make_batch, sampled_tokens_per_rollout
 from nat.backend.training.checks import (
@@ -36,7 +37,6 @@ from nat.backend.training.checks import (
     check_weights_moved,
 )
 from nat.backend.training.completions import Completion, completions_of, mismatched, sequence_slopes
-from nat.backend.training.fast_linear import use_fastest_products
 from nat.backend.training.loss import AnchorTable, ByRow, joined, rollout_weights
 from nat.backend.training.metrics import TokenSums, batch_metrics, difference_metrics
 from nat.backend.training.micro_batch import optimizer_steps
