@@ -131,13 +131,12 @@ async def test_any_trainer_is_validated_before_and_after(project):
 
 
 async def test_the_run_records_what_the_plugin_does(project):
-    """Epochs, rewards, logged numbers, rollouts and tokens are in the run's files, though the plug-in writes none."""
+    """Epochs, rewards, rollouts and tokens are in the run's files, though the plug-in writes none."""
     async with served() as (backend, llm):
         result = await finetune(backend, llm)
     lines = [json.loads(line) for line in (result.run_dir / "training_metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [0, 1, 2]
     assert [line["num_trajectories"] for line in lines] == [12, 12, 12]
-    assert [line["avg_reward"] for line in lines] == [line["metrics"]["trainer/avg_reward"] for line in lines]
     assert lines[2]["avg_reward"] == 1.0 > lines[0]["avg_reward"]
     assert [line["epoch"] for line in json.loads((result.run_dir / "reward_history.json").read_text())] == [0, 1, 2]
     assert result.summary.tokens_trained > 0
@@ -158,17 +157,14 @@ async def test_a_builder_without_records_is_not_told_that_calls_are_lost(project
 
 
 async def test_a_builder_that_gives_nothing_fails_the_run(project):
-    """The trainer calls its epochs completed; the error says what was played, and what to look at."""
+    """The trainer calls its epochs completed; the error says what to look at."""
     async with served() as (backend, llm):
         given_nothing = given(backend, llm)
         override = (*given_nothing.override, ("trajectory_builders.my_builder.min_episode_length", "99"))
         with pytest.raises(NoTrajectories) as raised:
             await run_finetuning(given_nothing.model_copy(update={"override": override}), plotter=blank_plot)
     assert backend.jobs == []
-    seen = "36 rollouts, of which 0 failed, with 72 LLM calls"
-    assert f"MyTrainer ended with nothing to train on: MyTrajectoryBuilder gave no trajectory ({seen})" in str(
-        raised.value
-    )
+    assert "MyTrainer ended with nothing to train on: MyTrajectoryBuilder gave no trajectory" in str(raised.value)
     assert "`finalize` leaves out" in str(raised.value)
     with Journal.open(Path(".tmp/finetuning/output/latest"), read_only=True) as journal:
         assert journal.info().state is RunState.FAILED

@@ -26,8 +26,6 @@ BROKEN_BY = "drift/broken_by_"
 STALE_ROWS = "drift/stale_rows"
 POSITION_BIAS = "reward/position_bias"
 ORDER_PAIRS = "reward/order_pairs"
-LOGGED = "trainer/"
-"""Prefix of what a trainer by the guide gives to its `log_progress`."""
 
 EPOCH: Mapping[str, str] = {
     "reward/mean": "Mean reward of all trajectories of the epoch, before selection; `avg_reward`.",
@@ -101,7 +99,6 @@ EPOCH: Mapping[str, str] = {
     "time/waiting_for_weights": "The part of `time/train` in which no rollouts were played, because all that "
     "`max_staleness` allows had been.",
     "time/waiting_for_rollouts": "Seconds in which the learner waited for the rollouts of the epoch (`max_staleness`).",
-    f"{LOGGED}<name>": "What a trainer that keeps no records gave to its `log_progress`, if it is a number.",
 }
 """Description of each metric."""
 

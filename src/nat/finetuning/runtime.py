@@ -27,6 +27,7 @@ from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.ending import SECONDS_AFTER_INTERRUPT, end_after, judge_after, summarised
 from nat.finetuning.events import Observer, RunBegun, StepBegun
 from nat.finetuning.finished_epochs import seconds_of, statuses_of
+from nat.finetuning.foreign import run_foreign
 from nat.finetuning.health import check_health, dead_server
 from nat.finetuning.identity import check_resumed, identity_of
 from nat.finetuning.interfaces.finetuning_runner import Trainer
@@ -43,7 +44,6 @@ from nat.finetuning.trackers import SECONDS_AT_END, Trackers
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.validation import no_verdict, validate
 from nat.finetuning.verdict import Comparison
-from nat.finetuning.watched import run_watched
 from nat.finetuning.workflow_sessions import open_sessions
 from nat.rollout.server_watch import watched_servers
 from nat.rollout.traces import Traces, opened_traces
@@ -314,7 +314,7 @@ async def _trained_in_stage(
     if isinstance(trainer, RecordingTrainer):
         statuses = await trainer.run(num_epochs)
     else:
-        statuses = await run_watched(trainer, components.trajectories, components.adapter, run, num_epochs)
+        statuses = await run_foreign(trainer, components.trajectories, components.adapter, run, num_epochs)
     _check_statuses(statuses, run, stage.finetuning.guards, waits=no_verdict(trainer) is None)
     if judged and _is_judged(trainer, run):
         await validate(trainer, run.first_epoch + len(statuses), run)

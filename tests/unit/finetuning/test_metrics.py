@@ -219,7 +219,7 @@ def test_the_metrics_are_those_of_the_reference():
         "reward/beside_<evaluator>",
         "reward/std_beside_<evaluator>",
     }
-    every = {*expected, *compared, *signs, "trainer/<name>"}
+    every = {*expected, *compared, *signs}
     assert {name.replace("rewritten", "<cause>") for name in every} == set(EPOCH)
 
 
