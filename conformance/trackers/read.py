@@ -13,7 +13,7 @@ import struct
 import sys
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,16 @@ def empty() -> Found:
     }
 
 
+def take_facts(pairs: Iterable[tuple[str, Any]], found: Found) -> None:
+    """The verdict, and the names of paths."""
+    for name, value in pairs:
+        kind, _, rest = name.partition("/")
+        if kind == "verdict":
+            found["facts"][rest] = value
+        elif kind == "artifact":
+            found["artifacts"].append(rest)
+
+
 def tensorboard(run_dir: Path, _place: str) -> Found:
     """Its own reader, over all event files of the run."""
     folder = run_dir / "trackers" / "tensorboard"
@@ -48,8 +58,8 @@ def tensorboard(run_dir: Path, _place: str) -> Found:
         texts = {each.step: each.tensor_proto.string_val[0].decode() for each in events.Tensors(tag)}
         if name in {"rollouts", "held_out_rollouts"}:
             found["tables"][name] = {step: text.splitlines()[2:] for step, text in texts.items()}
-        elif name == "verdict":
-            found["facts"] = dict(line[2:].split(": ", 1) for line in texts[0].splitlines())
+        elif name.startswith("verdict/"):
+            found["facts"][name.partition("/")[2]] = texts[0]
         elif name == "config":
             found["config"] = texts[0]
         elif name.startswith("artifact/"):
@@ -87,13 +97,8 @@ def wandb(run_dir: Path, _place: str) -> Found:
                 wandb_history(wandb_values(record.history.item), file.parent / "files", found)
             case "summary":
                 values = wandb_values(record.summary.update)
-                found["facts"] |= {name[8:]: value for name, value in values.items() if name.startswith("verdict/")}
-            case "artifact":
-                found["artifacts"].append(record.artifact.name)
-            case "request" if record.request.WhichOneof("request_type") == "log_artifact":
-                found["artifacts"].append(record.request.log_artifact.artifact.name)
+                take_facts(values.items(), found)
     found["config"] = json.dumps(settings)
-    found["artifacts"] = [name.removeprefix("run-1-") for name in found["artifacts"] if name.startswith("run-1-")]
     return found
 
 
@@ -119,22 +124,14 @@ def mlflow(_run_dir: Path, place: str) -> Found:
     (run,) = client.search_runs([experiment])
     found["runs"], ended = [run.info.run_id], run.info.status
     assert ended == "FINISHED"
-    assert run.info.end_time == run.info.start_time, "the records of `play.py` are of one moment"
     found["config"] = json.dumps(run.data.params)
     for name in run.data.metrics:
         found["metrics"][name] = [[each.step, each.value] for each in client.get_metric_history(run.info.run_id, name)]
     for folder in client.list_artifacts(run.info.run_id):
-        if not folder.is_dir:
-            found["artifacts"] += ["plot"] if folder.path == "reward_plot.png" else []
         for file in client.list_artifacts(run.info.run_id, folder.path) if folder.is_dir else ():
             table = client.load_table(experiment, file.path, run_ids=[run.info.run_id])
             found["tables"][folder.path][int(re.findall(r"\d+", file.path)[0])] = table.values.tolist()
-    for name, value in run.data.tags.items():
-        kind, _, rest = name.partition("/")
-        if kind == "verdict":
-            found["facts"][rest] = value
-        elif kind == "artifact":
-            found["artifacts"].append(rest)
+    take_facts(run.data.tags.items(), found)
     return found
 
 
@@ -150,10 +147,8 @@ def trackio(_run_dir: Path, place: str) -> Found:
                     found["tables"][key][step] = value.get("_value", value.get("data", []))
                 elif key != "state":
                     found["metrics"][key].append([step, value])
-        names = base.execute("SELECT name FROM artifacts").fetchall()
-    for rows in found["tables"].pop("verdict").values():
-        found["facts"] |= {row["name"]: row["value"] for row in rows}
-    found["artifacts"] = [name.removeprefix("run-1-") for (name,) in names]
+    for rows in found["tables"].pop("facts").values():
+        take_facts(((row["name"], row["value"]) for row in rows), found)
     return found
 
 
@@ -179,15 +174,12 @@ def comet_message(kind: str, payload: Any, archive: zipfile.ZipFile, found: Foun
             found["metrics"][metric["metricName"]].append([metric["step"], metric["metricValue"]])
         case "parameter_msg":
             settings[payload["param"]["paramName"]] = payload["param"]["paramValue"]
-        case "log_other" if payload["key"].startswith("verdict/"):
-            found["facts"][payload["key"].partition("/")[2]] = payload["value"]
-        case "file_upload" | "remote_file":
+        case "log_other":
+            take_facts([(payload["key"], payload["value"])], found)
+        case "file_upload":
             name = payload["additional_params"]["fileName"]
-            if name.endswith(".csv"):
-                rows = list(csv.reader(io.StringIO(archive.read(payload["file_path"]).decode())))[1:]
-                found["tables"][name.partition("/")[0]][int(re.findall(r"\d+", name)[0])] = rows
-            else:
-                found["artifacts"].append("plot" if name == "reward_plot.png" else name)
+            rows = list(csv.reader(io.StringIO(archive.read(payload["file_path"]).decode())))[1:]
+            found["tables"][name.partition("/")[0]][int(re.findall(r"\d+", name)[0])] = rows
 
 
 if __name__ == "__main__":

@@ -49,30 +49,24 @@ async def project(tmp_path, tracker):
 
 
 async def test_a_tracker_has_the_whole_run(project, tracker):
-    """Configuration, held-out scores, epochs, rollouts, verdict and plot, and the end last."""
-    result = await project.run(validation_dataset=str(project.held_out))
-    assert tracker.given("started")[0].run_id == result.run_id
-    assert [point.number for point in tracker.given("epoch")] == [0, 1]
-    assert [point.number for point in tracker.given("validation")] == [0, 2]
-    assert {table.name for table in tracker.given("rollouts")} == {"rollouts", "held_out_rollouts"}
-    (facts,) = tracker.given("verdict")
-    assert facts["verdict/verdict"] == str(result.summary.verdict)
-    assert [artifact.name for artifact in tracker.given("artifact")] == ["plot"]
-    assert tracker.calls[-1] == ("ended", RunState.COMPLETED)
-
-
-async def test_a_key_in_the_configuration_reaches_no_tracker(project, tracker):
-    """What a tracker gets has stars in its place."""
+    """Configuration, held-out scores, epochs, rollouts, verdict and plot, and the end last; no secret."""
     project.config["llms"]["student"]["api_key"] = "sk-very-secret-1234567890"
-    await project.run()
+    result = await project.run(validation_dataset=str(project.held_out))
+    [[run]] = tracker.given("open")
+    assert (run.run_id, run.config["llms"]["student"]["api_key"]) == (result.run_id, "**********")
+    assert tracker.steps("avg_reward") == [0, 1]
+    assert tracker.steps("val/avg_reward") == [0, 2]
+    assert {name for name, *_ in tracker.given("table")} == {"rollouts", "held_out_rollouts"}
+    assert tracker.facts["verdict/verdict"] == str(result.summary.verdict)
+    assert [name for name in tracker.facts if name.startswith("artifact/")] == ["artifact/plot"]
+    assert tracker.calls[-1] == ("finish", RunState.COMPLETED)
     assert "sk-very-secret-1234567890" not in repr(tracker.calls)
-    assert tracker.given("started")[0].config["llms"]["student"]["api_key"] == "**********"
 
 
 async def test_a_run_does_not_notice_that_its_tracker_fails(project, tracker, capsys):
     """It completes, names the tracker at its end, and `nat runs send` sends all of it later."""
 
-    def fail(_method, _argument):
+    def fail(*_):
         raise OSError("no network")
 
     tracker.before = fail
@@ -81,10 +75,10 @@ async def test_a_run_does_not_notice_that_its_tracker_fails(project, tracker, ca
     assert result.summary.state is RunState.COMPLETED
     (line,) = [text for text in heard.warnings if "tracker" in text]
     assert f"nat runs send {result.run_dir} --to mine" in line
-    tracker.before = lambda _method, _argument: None
+    tracker.before = lambda *_: None
     assert await asyncio.to_thread(exit_code, ["runs", "send", str(result.run_dir), "--to", "mine"]) == 0
-    assert [point.number for point in tracker.given("epoch")] == [0, 1]
-    assert capsys.readouterr().out == f"mine has 2 epochs of {result.run_id}, under the id id-1.\n"
+    assert tracker.steps("avg_reward") == [0, 1]
+    assert f"mine has 2 epochs of {result.run_id}" in capsys.readouterr().out
 
 
 async def test_a_run_that_fails_tells_its_trackers(project, tracker):
@@ -92,15 +86,15 @@ async def test_a_run_that_fails_tells_its_trackers(project, tracker):
     project.adapter.outcomes = [{}, {"status": "failed", "message": "out of memory"}]
     with pytest.raises(Exception, match="out of memory"):
         await project.run()
-    assert [point.number for point in tracker.given("epoch")] == [0]
-    assert [(table.name, table.epoch) for table in tracker.given("rollouts")] == [("rollouts", 0), ("rollouts", 1)]
-    assert tracker.given("ended") == [RunState.FAILED]
-    assert "out of memory" in tracker.given("verdict")[0]["verdict/ended_early"]
+    assert tracker.steps("avg_reward") == [0]
+    assert [(name, step) for name, _, _, step in tracker.given("table")] == [("rollouts", 0), ("rollouts", 1)]
+    assert tracker.given("finish") == [[RunState.FAILED]]
+    assert "out of memory" in tracker.facts["verdict/ended_early"]
 
 
 async def test_a_missing_package_is_refused_before_the_run(project):
     """The plan names the tracker and the extra; nothing is played, no folder is made."""
-    register_tracker(config_type=Absent)(lambda _config: FakeTracker())
+    register_tracker(config_type=Absent)(lambda _run, _config: FakeTracker())
     project.finetuning["trackers"]["other"] = {"_type": "absent"}
     with pytest.raises(ConfigError, match=r"finetuning.trackers.other: no_such_package is not installed.*\[wandb\]"):
         await project.run()
@@ -111,7 +105,7 @@ async def test_a_run_waits_no_longer_than_the_limit(project, tracker, monkeypatc
     """A tracker that hangs at the end costs the run that time."""
     monkeypatch.setattr(runtime, "SECONDS_AT_END", 0.1)
     released = Event()
-    tracker.before = lambda _method, _argument: released.wait(30)
+    tracker.before = lambda *_: released.wait(30)
     heard = Heard()
     await project.run(heard)
     released.set()

@@ -6,53 +6,45 @@ from typing import Any
 
 from nat.data_models.tracker import TrackerConfig
 from nat.registry.decorators import register_tracker
-from nat.runs.tracker import Tracker
+from nat.runs.tracker import TrackerSession
 
 
 @dataclass
-class FakeTracker(Tracker):
-    """Appends a pair of method and argument for each call."""
+class FakeTracker(TrackerSession):
+    """Appends the name and the arguments of each call."""
 
-    calls: list[tuple[str, Any]] = field(default_factory=list)
-    before: Callable[[str, Any], None] = lambda _method, _argument: None
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    before: Callable[..., None] = lambda *_call: None
     """Called first; it may raise or block."""
 
-    def _take(self, method: str, argument: Any) -> None:
-        self.before(method, argument)
-        self.calls.append((method, argument))
+    def take(self, *call: Any) -> None:
+        self.before(*call)
+        self.calls.append(call)
 
-    def given(self, method: str) -> list[Any]:
+    def given(self, method: str) -> list[tuple[Any, ...]]:
         """The arguments of a method, in order."""
-        return [argument for name, argument in self.calls if name == method]
+        return [arguments for name, *arguments in self.calls if name == method]
 
-    def started(self, run) -> str:
-        self._take("started", run)
-        return run.tracker_id or "id-1"
+    def steps(self, metric: str) -> list[int]:
+        """The steps at which it got a metric."""
+        return [step for metrics, step in self.given("log") if metric in metrics]
 
-    def step(self, point) -> None:
-        self._take("step", point)
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The texts that it got."""
+        return dict(self.given("text"))
 
-    def epoch(self, point) -> None:
-        self._take("epoch", point)
+    def log(self, metrics, step) -> None:
+        self.take("log", metrics, step)
 
-    def validation(self, point) -> None:
-        self._take("validation", point)
+    def table(self, name, columns, rows, step) -> None:
+        self.take("table", name, columns, rows, step)
 
-    def rollouts(self, table) -> None:
-        self._take("rollouts", table)
+    def text(self, name, value) -> None:
+        self.take("text", name, value)
 
-    def verdict(self, facts) -> None:
-        self._take("verdict", facts)
-
-    def artifact(self, artifact) -> None:
-        self._take("artifact", artifact)
-
-    def flush(self) -> bool:
-        self._take("flush", None)
-        return True
-
-    def ended(self, state) -> None:
-        self._take("ended", state)
+    def finish(self, state) -> None:
+        self.take("finish", state)
 
 
 class FakeTrackerConfig(TrackerConfig, name="fake_tracker"):
@@ -61,5 +53,10 @@ class FakeTrackerConfig(TrackerConfig, name="fake_tracker"):
 
 def registered(tracker: FakeTracker) -> FakeTrackerConfig:
     """Register the tracker in the current catalog; gives its configuration."""
-    register_tracker(config_type=FakeTrackerConfig)(lambda _config: tracker)
+
+    def opened(run, _config):
+        tracker.take("open", run)
+        return tracker
+
+    register_tracker(config_type=FakeTrackerConfig)(opened)
     return FakeTrackerConfig()

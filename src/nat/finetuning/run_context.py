@@ -39,7 +39,6 @@ from nat.runs.records import (
     ValidationRecord,
     after_epoch,
 )
-from nat.runs.tracker import FOLDER as TRACKERS
 from nat.secrets import redacted_logs
 
 logger = logging.getLogger(__name__)
@@ -237,7 +236,7 @@ def open_run(
         ) as run,
     ):
         if resume is not None:
-            for folder in (run_dir, trajectories_folder(run_dir), run_dir / TRACKERS):
+            for folder in (run_dir, trajectories_folder(run_dir)):
                 remove_unfinished(folder)
             journal.record_config(config_text)
             run.write_files()

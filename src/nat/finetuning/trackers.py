@@ -6,8 +6,7 @@ The run's thread only says that there is something new; the tracker's thread rea
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -27,27 +26,19 @@ SECONDS_AT_END = 30.0
 """Time for all trackers to get the rest of a run that has ended."""
 SECONDS_BETWEEN = 2.0
 """Pause of a tracker, so that short epochs are sent together."""
-SECONDS_SILENT = 60.0
-"""A tracker that is busy with one epoch for so long is reported."""
 
 
 class TrackerThread(Thread):
     """Sends the run to one tracker. The queue holds one entry: that there is something new."""
 
-    def __init__(self, sending: Sending, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, sending: Sending) -> None:
         super().__init__(name=f"tracker {sending.name}", daemon=True)
-        self._sending, self._clock = sending, clock
+        self.sending = sending
         self._news: Queue[None] = Queue(maxsize=1)
         self._last = Flag()
-        self._moved = clock()
-        self._busy = self._told = False
+        self._failed = False
         self.done: Future[str | None] = Future()
         """Why the tracker does not have the whole run; None if it has."""
-
-    @property
-    def tracker(self) -> str:
-        """The tracker's name in the YAML."""
-        return self._sending.name
 
     def wake(self, *, last: bool = False) -> None:
         """Say that the journal has something new; takes microseconds. With `last`, nothing follows."""
@@ -55,8 +46,6 @@ class TrackerThread(Thread):
             self._last.set()
         with suppress(Full):
             self._news.put_nowait(None)
-        if self._busy and self._clock() - self._moved > SECONDS_SILENT:
-            self._tell(f"has not answered for {SECONDS_SILENT:g} s")
 
     def run(self) -> None:
         """Send until the end of the run is sent."""
@@ -70,27 +59,16 @@ class TrackerThread(Thread):
             self._last.wait(SECONDS_BETWEEN)
 
     def _send(self, *, last: bool) -> str | None:
-        self._alive()
-        self._busy = True
         try:
-            self._sending.send(last=last, progress=self._alive)
+            self.sending.send(last=last)
         except ANY_FAILURE as error:  # whatever a tracker does, the run goes on
-            logger.debug("the tracker '%s' failed", self.tracker, exc_info=True)
             failure = describe_error(error).partition("\n")[0].rstrip(".")
-            self._tell(f"failed: {failure}")
+            if not self._failed:  # a tracker without a network fails in every epoch
+                self._failed = True
+                told = "the tracker '%s' failed: %s; the run goes on without it, and it is tried again"
+                logger.warning(told, self.sending.name, failure)
             return failure
-        finally:
-            self._busy = False
         return None
-
-    def _alive(self) -> None:
-        self._moved = self._clock()
-
-    def _tell(self, what: str) -> None:
-        """Once: a tracker without a network fails in every epoch."""
-        if not self._told:
-            self._told = True
-            logger.warning("the tracker '%s' %s; the run goes on without it, and it is tried again", self.tracker, what)
 
 
 class Trackers:
@@ -118,14 +96,14 @@ class Trackers:
         """Send the end of the run; after `seconds` give up. Says which trackers do not have all of the run."""
         for thread in self._threads:
             thread.wake(last=True)
-        waiting = {thread.tracker: asyncio.wrap_future(thread.done) for thread in self._threads}
+        waiting = {thread.sending.name: asyncio.wrap_future(thread.done) for thread in self._threads}
         if waiting:
             await asyncio.wait(waiting.values(), timeout=seconds)
         late = f"it did not end within {seconds:g} s"
         failures = {name: future.result() if future.done() else late for name, future in waiting.items()}
         return [
             f"The tracker '{name}' does not have all of the run: {failure}. "
-            f"Send the rest later: nat runs send {self._run_dir} --to {name}"
+            f"Send it later: nat runs send {self._run_dir} --to {name}"
             for name, failure in failures.items()
             if failure is not None
         ]

@@ -7,6 +7,7 @@ is its teardown. The decorators return it as an async context manager.
 import inspect
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from nat.data_models.common import TypedBaseModel
@@ -93,8 +94,17 @@ def register_trace_exporter(config_type: type[TracingConfig]) -> Callable[[Calla
 
 
 def register_tracker(config_type: type[TrackerConfig]) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Decorate a class or plain function `(config)` that gives a Tracker (`nat.runs.tracker`)."""
-    return _of_config(ComponentGroup.TRACKERS, config_type)
+    """Decorate a plain function `open(run, config)` that gives a TrackerSession (`nat.runs.tracker`)."""
+
+    def decorate(fn: Callable[..., T]) -> Callable[..., T]:
+        @wraps(fn)
+        def opener(config: TrackerConfig) -> Callable[[Any], T]:
+            return lambda run: fn(run, config)
+
+        _of_config(ComponentGroup.TRACKERS, config_type)(opener)
+        return fn
+
+    return decorate
 
 
 def register_llm_client(config_type: type[LLMBaseConfig], wrapper_type: str) -> Decorator[..., Any]:

@@ -1,228 +1,126 @@
 """Send a run to a tracker from its journal: as it goes on, after it was killed, or years later.
 
-`trackers/<name>.json` in the run's folder says what the tracker has, so nothing is lost and little is sent twice. The
-journal is closed while the tracker works, which may take long.
+The journal is closed while the tracker works, which may take long.
 """
 
 import asyncio
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, takewhile
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.tracker import TrackerConfig
-from nat.errors import JournalError, findings_of
-from nat.files import remove_unfinished, write_text
 from nat.registry.catalog import current_catalog
 from nat.runs.folder import checked_name
 from nat.runs.journal import Journal, reading
 from nat.runs.plot import mean_interval
 from nat.runs.recorded_config import config_of
-from nat.runs.records import (
-    EpochRecord,
-    JobRecord,
-    Phase,
-    RunRecord,
-    RunState,
-    RunSummary,
-    ValidationRecord,
-    count_of,
-)
+from nat.runs.records import EpochRecord, JobRecord, Phase, RunSummary, ValidationRecord, count_of
 from nat.runs.rollouts import RolloutRecord
-from nat.runs.tracker import FOLDER, Artifact, Point, RolloutTable, TrackedRun, Tracker
+from nat.runs.tracker import Cell, TrackedRun, TrackerSession, is_of_steps
 
-AT_ONCE = 20
-"""Epochs that are read before the tracker gets them."""
 _CELL_CHARS = 4000
 """Of a text in a table."""
 _NO_METRICS = {"epoch", "phase", "timestamp", "run_id", "metrics", "examples", "left_out", "failures", "played"}
 _NO_FACTS = {"run_id", "interval", "failures", "broken_by", "shortened", "best", "causes", "phases"}
 
 
-class Sent(RunRecord):
-    """What a tracker has of a run."""
+class Table(NamedTuple):
+    """The arguments of `TrackerSession.table`."""
 
-    tracker_id: str | None = None
-    """The run's id in the tracker; None before it has begun there."""
-    epochs: int = 0
-    """It has all epochs before this one, with their steps and rollouts."""
-    steps: int = 0
-    """The number of the last optimizer step that it has."""
-    validations: int = 0
-    """It has all validations before this epoch."""
-    ended: RunState | None = None
-    """The end that it was told; None if more may follow."""
+    name: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    step: int
 
 
-Give = Callable[[Tracker], None]
+class Part(NamedTuple):
+    """What a tracker gets at once: an epoch with the validations before it, or what comes after the last one."""
 
+    numbers: list[tuple[int, dict[str, float]]]
+    tables: list[Table | None]
+    texts: Mapping[str, str | float] = {}
 
-class Due(NamedTuple):
-    """What a tracker gets next, and what it has then."""
-
-    give: Give
-    sent: Sent
+    def give(self, session: TrackerSession) -> None:
+        for step, metrics in self.numbers:
+            session.log(metrics, step)
+        for table in filter(None, self.tables):
+            session.table(*table)
+        for name, value in self.texts.items():
+            session.text(name, value)
 
 
 class Sending:
-    """A tracker, and what it has of a run. Use it from one thread."""
+    """A tracker, and the epochs of a run that it was given. Use it from one thread."""
 
     def __init__(self, name: str, config: TrackerConfig, run_dir: Path) -> None:
         """Nothing of the tracker is called before the first `send`."""
-        self.name, self.config, self.run_dir = name, config, run_dir.absolute()
+        self.name, self._config, self._run_dir = name, config, run_dir.absolute()
         self._build = current_catalog().component_of(ComponentGroup.TRACKERS, config).build_fn
-        self._tracker: Tracker | None = None
-        self._kept = self.sent = Sent()
+        self._session: TrackerSession | None = None
+        self.epochs = self._steps = 0
 
-    def send(self, *, last: bool = False, progress: Callable[[], None] = lambda: None) -> Sent:
-        """Give the tracker what it does not have; with `last`, the end of the run as well. Gives what it has now.
+    def send(self, *, last: bool = False) -> None:
+        """Give the tracker the epochs that it does not have; with `last`, the end of the run as well.
 
-        `progress` is called after each epoch. Raises what the tracker raises; a further call then goes on.
+        Raises what the tracker raises; a further call opens it again, and goes on.
         """
-        tracker = self._tracker or self._begun()
-        while batch := self._due(last=last):
-            for give, sent in batch:
-                give(tracker)
-                self.sent = sent
-                progress()
+        session, self._session = self._session or self._opened(), None
+        while (part := self._next()) is not None:
+            part.give(session)
+            self.epochs += 1
+            self._steps = max([self._steps, *(step for step, metrics in part.numbers if is_of_steps(metrics))])
         if last:
-            self._tracker = None
-            self._keep()
-        elif tracker.flush():
-            self._keep()
-        return self.sent
+            with reading(self._run_dir) as journal:
+                part, state = self._end(journal), journal.info().state
+            part.give(session)
+            session.finish(state)
+        else:
+            self._session = session
 
-    def _begun(self) -> Tracker:
-        self._kept = self.sent = read_sent(self.run_dir, self.name)
-        tracker = asyncio.run(self._built())
-        with reading(self.run_dir) as journal:
+    def _opened(self) -> TrackerSession:
+        with reading(self._run_dir) as journal:
             info = journal.info()
         run_id = checked_name(info.run_id)  # names files of trackers, and the journal may be of others
-        run = TrackedRun(run_id, self.run_dir, config_of(info.config_text), info.created_at, self._kept.tracker_id)
-        self.sent = self._kept.model_copy(update={"tracker_id": tracker.started(run)})
-        self._keep()
-        self._tracker = tracker
-        return tracker
+        session: TrackerSession = asyncio.run(self._built())(
+            TrackedRun(run_id, self._run_dir, config_of(info.config_text))
+        )
+        return session
 
-    async def _built(self) -> Tracker:
-        async with self._build(self.config, None) as tracker:
-            built: Tracker = tracker
-            return built
+    async def _built(self) -> Any:
+        async with self._build(self._config, None) as opener:
+            return opener
 
-    def _due(self, *, last: bool) -> list[Due]:
-        with reading(self.run_dir) as journal:
-            return list(islice(due(journal, self.sent, self.config.rollouts, last=last), AT_ONCE))
+    def _next(self) -> Part | None:
+        with reading(self._run_dir) as journal:
+            record = next(journal.each_epoch(self.epochs), None)
+            if record is None:
+                return None
+            before = takewhile(lambda each: each.epoch <= record.epoch, journal.each_validation(self.epochs))
+            numbers, tables = self._validations(journal, before)
+            steps = self._steps
+            for job in journal.jobs(record.epoch):
+                points = step_points(job, steps)
+                steps = points[-1][0] if points else steps
+                numbers += points
+            tables.append(_table(journal, Phase.TRAIN, record.epoch, self._config.rollouts))
+            return Part([*numbers, (record.epoch, epoch_metrics(record))], tables)
 
-    def _keep(self) -> None:
-        if self.sent != self._kept:
-            write_text(_file(self.run_dir, self.name), self.sent.model_dump_json() + "\n")
-            self._kept = self.sent
+    def _end(self, journal: Journal) -> Part:
+        numbers, tables = self._validations(journal, journal.each_validation(self.epochs))
+        tables.append(_table(journal, Phase.TRAIN, self.epochs, self._config.rollouts))  # that was not finished
+        summary = journal.summary()
+        facts = {} if summary is None else verdict_facts(summary)
+        return Part(numbers, tables, facts | dict(_paths(journal)))
 
-
-@contextmanager
-def only_sender(run_dir: Path) -> Iterator[None]:
-    """Keep other commands from sending the run meanwhile, which would send everything twice.
-
-    Raises:
-        JournalError: another command is sending it, or `trackers` leads out of the run's folder.
-
-    """
-    import fcntl
-
-    folder = run_dir / FOLDER
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise JournalError(f"{folder} is no folder of the run", hint="delete it to send the run again")
-    folder.mkdir(exist_ok=True)
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            message = f"another command is sending the run {run_dir.name}"
-            raise JournalError(message, hint="wait until it has ended") from error
-        remove_unfinished(folder)  # of a run that was killed after its end, with which no other command goes on
-        yield
-    finally:
-        os.close(opened)
-
-
-def read_sent(run_dir: Path, name: str) -> Sent:
-    """What a tracker has of a run.
-
-    Raises:
-        JournalError: the file is damaged.
-
-    """
-    path = _file(run_dir, name)
-    again = "delete it to send the run again"
-    if path.exists() and not path.is_file():  # a FIFO would block
-        raise JournalError(f"{path} cannot be read: it is no file", hint=again)
-    try:
-        return Sent.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return Sent()
-    except ValidationError as error:
-        raise JournalError(f"{path} cannot be read: {findings_of(error)[0]}", hint=again) from error
-
-
-def _file(run_dir: Path, name: str) -> Path:
-    return run_dir / FOLDER / f"{name}.json"
-
-
-def due(journal: Journal, sent: Sent, rows: int, *, last: bool) -> Iterator[Due]:
-    """What the tracker does not have, in order; each with at most so many rows of rollouts."""
-    for validation in journal.each_validation(sent.validations):
-        sent = sent.model_copy(update={"validations": validation.epoch + 1, "ended": None})
-        table = _table(journal, Phase.VALIDATION, validation.epoch, rows)
-        yield Due(partial(_give_validation, validation, table), sent)
-    for epoch in journal.each_epoch(sent.epochs):
-        points, steps = list[Point](), sent.steps
-        for job in journal.jobs(epoch.epoch):
-            points += step_points(job, steps)
-            steps = points[-1].number if points else steps
-        sent = sent.model_copy(update={"epochs": epoch.epoch + 1, "steps": steps, "ended": None})
-        yield Due(partial(_give_epoch, epoch, points, _table(journal, Phase.TRAIN, epoch.epoch, rows)), sent)
-    if last and sent.ended != (state := journal.info().state):
-        table = _table(journal, Phase.TRAIN, sent.epochs, rows)  # of an epoch that was not finished
-        end = partial(_give_end, journal.summary(), table, list(_artifacts(journal)), state)
-        yield Due(end, sent.model_copy(update={"ended": state}))
-
-
-def _give_validation(record: ValidationRecord, table: RolloutTable | None, tracker: Tracker) -> None:
-    tracker.validation(Point(record.epoch, validation_metrics(record), record.timestamp))
-    if table is not None:
-        tracker.rollouts(table)
-
-
-def _give_epoch(record: EpochRecord, steps: list[Point], table: RolloutTable | None, tracker: Tracker) -> None:
-    for point in steps:
-        tracker.step(point)
-    if table is not None:
-        tracker.rollouts(table)
-    tracker.epoch(Point(record.epoch, epoch_metrics(record), record.timestamp))
-
-
-def _give_end(
-    summary: RunSummary | None,
-    table: RolloutTable | None,
-    artifacts: list[Artifact],
-    state: RunState,
-    tracker: Tracker,
-) -> None:
-    if table is not None:
-        tracker.rollouts(table)
-    for artifact in artifacts:
-        tracker.artifact(artifact)
-    if summary is not None:
-        tracker.verdict(verdict_facts(summary))
-    tracker.ended(state)
+    def _validations(
+        self, journal: Journal, records: Iterator[ValidationRecord]
+    ) -> tuple[list[tuple[int, dict[str, float]]], list[Table | None]]:
+        found = list(records)
+        tables = [_table(journal, Phase.VALIDATION, each.epoch, self._config.rollouts) for each in found]
+        return [(each.epoch, validation_metrics(each)) for each in found], tables
 
 
 def epoch_metrics(record: EpochRecord) -> dict[str, float]:
@@ -241,16 +139,15 @@ def epoch_metrics(record: EpochRecord) -> dict[str, float]:
     return _finite({"avg_reward": record.avg_reward} | grouped | record.metrics | calls)
 
 
-def step_points(job: JobRecord, after: int = 0) -> list[Point]:
+def step_points(job: JobRecord, after: int = 0) -> list[tuple[int, dict[str, float]]]:
     """The optimizer steps of a job, numbered through the run: as the backend counts them, and all after `after`.
 
     A job of several models has the steps of one after the other, under `<role>/<metric>`.
     """
-    at = job.finished_at or job.submitted_at
     steps = [step for step in job.steps if 0 not in (value for name, value in step.items() if _is_norm(name))]
     first = max(after, count_of(job.metrics, "policy_step", len(steps)) - len(steps))
     return [
-        Point(first + place, {f"step/{name}": value for name, value in _finite(step).items()}, at)
+        (first + place, {f"step/{name}": value for name, value in _finite(step).items()})
         for place, step in enumerate(steps, start=1)
     ]
 
@@ -283,12 +180,11 @@ def _finite(values: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(v) for name, v in values.items() if isinstance(v, float | int) and isfinite(v)}
 
 
-def _table(journal: Journal, phase: Phase, epoch: int, rows: int) -> RolloutTable | None:
+def _table(journal: Journal, phase: Phase, epoch: int, most: int) -> Table | None:
     """The first rollouts; None if there is none."""
-    found = [_row(record) for record in islice(journal.rollouts(phase, epoch), rows)] if rows else []
+    found = [_row(record) for record in islice(journal.rollouts(phase, epoch), most)] if most else []
     name = "rollouts" if phase is Phase.TRAIN else "held_out_rollouts"
-    columns = [*found[0]] if found else []
-    return RolloutTable(name, epoch, columns, [list(row.values()) for row in found]) if found else None
+    return Table(name, [*found[0]], [[*row.values()] for row in found], epoch) if found else None
 
 
 def _row(record: RolloutRecord) -> dict[str, str | float | int | None]:
@@ -310,14 +206,12 @@ def _cell(text: str | None) -> str | None:
     return text if text is None or len(text) <= _CELL_CHARS else f"{text[:_CELL_CHARS]} …"
 
 
-def _artifacts(journal: Journal) -> Iterator[Artifact]:
-    """The plot and the models that the run has kept, where they exist; a file outside the run's folder is not its."""
+def _paths(journal: Journal) -> Iterator[tuple[str, str]]:
+    """Where the plot and the models are that the run has kept."""
     summary, best = journal.summary(), journal.best()
-    named: dict[str, str | None] = {"checkpoint": None if best is None else best.checkpoint}
+    named = {"checkpoint": None if best is None else best.checkpoint}
     if summary is not None:
         named |= {"plot": summary.plot, "model": summary.model, "best_model": summary.best_model}
     for name, place in named.items():
-        if place is None or not (path := journal.run_dir.absolute() / place).exists():
-            continue
-        if path.is_dir() or path.resolve().is_relative_to(journal.run_dir.resolve()):  # trackers upload files
-            yield Artifact(name, path)
+        if place is not None and (path := journal.run_dir.absolute() / place).exists():
+            yield f"artifact/{name}", str(path)

@@ -46,7 +46,7 @@ def begun(config, run_dir):
     return trackers
 
 
-def failing(method, _argument):
+def failing(method, *_):
     raise OSError(f"no network for {method}")
 
 
@@ -54,8 +54,8 @@ async def test_a_tracker_has_the_whole_run_at_its_end(begun, tracker):
     """Nothing is said then."""
     begun(epoch_record(2))
     assert await begun.end(SECONDS) == []
-    assert [point.number for point in tracker.given("epoch")] == [0, 1, 2]
-    assert tracker.given("ended") == [RunState.COMPLETED]
+    assert tracker.steps("avg_reward") == [0, 1, 2]
+    assert tracker.given("finish") == [[RunState.COMPLETED]]
 
 
 async def test_without_trackers_nothing_happens(run_dir):
@@ -87,7 +87,7 @@ async def test_a_failing_tracker_is_told_once_and_at_the_end(begun, tracker, cap
 async def test_a_tracker_that_ends_the_process_ends_only_itself(begun, tracker):
     """`sys.exit()` in a client library is a failure like others."""
 
-    def leave(_method, _argument):
+    def leave(*_):
         raise SystemExit(2)
 
     tracker.before = leave
@@ -95,32 +95,20 @@ async def test_a_tracker_that_ends_the_process_ends_only_itself(begun, tracker):
     assert "'mine'" in line
 
 
-async def test_a_failing_tracker_does_not_touch_another(config, tracker, run_dir, tmp_path):
-    """Each has a thread of its own."""
-    trackers = Trackers({"good": config, "bad": config})
-    tracker.before = lambda _m, _a: None
-    (run_dir / "trackers").mkdir()
-    (run_dir / "trackers" / "bad.json").write_text("{")
-    trackers(RunBegun("run-1", run_dir, 3))
-    (line,) = await trackers.end(SECONDS)
-    assert "'bad'" in line
-    assert tracker.given("ended") == [RunState.COMPLETED]
-
-
 async def test_what_failed_is_sent_when_the_tracker_works_again(begun, tracker):
     """Nothing is lost by an outage in the middle of a run."""
     tracker.before = failing
     begun(epoch_record(0))
     await asyncio.sleep(0.05)
-    tracker.before = lambda _method, _argument: None
+    tracker.before = lambda *_: None
     assert await begun.end(SECONDS) == []
-    assert [point.number for point in tracker.given("epoch")] == [0, 1, 2]
+    assert tracker.steps("avg_reward") == [0, 1, 2]
 
 
 async def test_a_hanging_tracker_is_left_behind(begun, tracker):
     """The run waits for it no longer than the limit, and says so."""
     released = Flag()
-    tracker.before = lambda _method, _argument: released.wait(SECONDS)
+    tracker.before = lambda *_: released.wait(SECONDS)
     began = time.monotonic()
     for epoch in range(1000):
         begun(epoch_record(epoch))
@@ -128,30 +116,6 @@ async def test_a_hanging_tracker_is_left_behind(begun, tracker):
     assert time.monotonic() - began < SECONDS / 2
     assert "it did not end within 0.1 s" in line
     released.set()
-
-
-def test_a_hanging_tracker_is_told_while_the_run_goes_on(config, tracker, run_dir, caplog):
-    """Once, after a minute."""
-    now, inside, released = [0.0], Flag(), Flag()
-
-    def hang(_method, _argument):
-        inside.set()
-        released.wait(SECONDS)
-
-    tracker.before = hang
-    thread = TrackerThread(Sending("mine", config, run_dir), clock=lambda: now[0])
-    thread.start()
-    thread.wake()
-    assert inside.wait(SECONDS)
-    thread.wake()
-    assert caplog.text == ""
-    now[0] = module.SECONDS_SILENT + 1
-    for _ in range(3):
-        thread.wake()
-    assert caplog.text.count("the tracker 'mine' has not answered for 60 s") == 1
-    released.set()
-    thread.wake(last=True)
-    assert thread.done.result(SECONDS) is None
 
 
 def test_the_queue_is_bounded(config, tracker, run_dir):
@@ -183,4 +147,4 @@ def test_short_epochs_are_sent_together(config, tracker, run_dir, monkeypatch):
     assert thread.done.result(SECONDS) is None
     assert time.monotonic() - began < module.SECONDS_BETWEEN
     with Journal.open(run_dir) as journal:
-        assert journal.num_epochs() == len(tracker.given("epoch"))
+        assert journal.num_epochs() == len(tracker.steps("avg_reward"))

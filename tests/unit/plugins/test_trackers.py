@@ -14,7 +14,6 @@ from nat.plugins.trackers.tensorboard import TensorBoardConfig
 from nat.plugins.trackers.wandb import WandbConfig
 from nat.registry.catalog import current_catalog
 from nat.registry.discovery import discover_components
-from nat.runs.tracker import Tracker
 
 TYPES = ["comet", "mlflow", "tensorboard", "trackio", "wandb"]
 
@@ -32,8 +31,8 @@ async def test_each_type_has_an_extra_of_its_name(name):
     assert config.extra == name
     extra = {text.partition(">=")[0].replace("-", "_") for text in PROJECT["optional-dependencies"][name]}
     assert set(config.packages) <= extra
-    async with component.build_fn(config, None) as tracker:
-        assert Tracker in type(tracker).__mro__
+    async with component.build_fn(config, None) as opened:
+        assert callable(opened)
 
 
 def test_trackers_are_named_in_the_yaml():

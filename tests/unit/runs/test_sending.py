@@ -1,7 +1,5 @@
-"""A run is sent from its journal, each part once."""
+"""A run is sent from its journal."""
 
-import os
-from datetime import timedelta
 from math import inf, nan
 
 import pytest
@@ -12,19 +10,9 @@ from fakes.tracker import FakeTracker, registered
 from nat.data_models.llm_usage import LLMUsage
 from nat.errors import JournalError
 from nat.registry.catalog import pushed_catalog
-from nat.runs.journal import Journal, reading
+from nat.runs.journal import Journal
 from nat.runs.records import Phase, RunState, RunSummary, Verdict
-from nat.runs.sending import (
-    Sending,
-    Sent,
-    due,
-    epoch_metrics,
-    only_sender,
-    read_sent,
-    step_points,
-    validation_metrics,
-    verdict_facts,
-)
+from nat.runs.sending import Sending, epoch_metrics, step_points, validation_metrics, verdict_facts
 from nat.wire.training import JobStatus
 
 
@@ -45,90 +33,44 @@ def run_dir(tmp_path):
     return make_run(tmp_path, "run-1")
 
 
-def numbers(tracker, method):
-    return [point.number for point in tracker.given(method)]
+def tables(tracker):
+    return [(name, step) for name, _, _, step in tracker.given("table")]
 
 
 def test_a_whole_run_is_sent_from_its_journal(tracker, config, run_dir):
-    """The tracker gets the configuration, then all validations, epochs and rollouts, and the end last."""
-    sent = Sending("mine", config, run_dir).send(last=True)
-    (run,) = tracker.given("started")
-    assert (run.run_id, run.run_dir, run.tracker_id) == ("run-1", run_dir, None)
-    assert run.config["llms"]["student"]["model"] == "models/small"
-    assert numbers(tracker, "validation") == [0, 1, 2, 3]
-    assert numbers(tracker, "epoch") == [0, 1, 2]
-    assert [(t.name, t.epoch) for t in tracker.given("rollouts")] == [
-        *(("held_out_rollouts", n) for n in range(4)),
-        *(("rollouts", n) for n in range(3)),
-    ]
-    assert tracker.calls[-1] == ("ended", RunState.COMPLETED)
-    assert sent == Sent(tracker_id="id-1", epochs=3, validations=4, ended=RunState.COMPLETED)
-
-
-def test_the_journal_and_the_files_of_the_run_stay_as_they_are(config, run_dir):
-    """Sending writes only `trackers/`."""
+    """The tracker gets the configuration, then each epoch after the validations before it, and the end last."""
     before = {path.name: path.read_bytes() for path in run_dir.iterdir() if path.is_file()}
     Sending("mine", config, run_dir).send(last=True)
+    [[run]] = tracker.given("open")
+    assert (run.run_id, run.run_dir) == ("run-1", run_dir)
+    assert run.config["llms"]["student"]["model"] == "models/small"
+    assert tracker.steps("val/avg_reward") == [0, 1, 2, 3]
+    assert tracker.steps("avg_reward") == [0, 1, 2]
+    expected = [(name, step) for step in range(3) for name in ("held_out_rollouts", "rollouts")]
+    assert tables(tracker) == [*expected, ("held_out_rollouts", 3)]
+    assert tracker.calls[-1] == ("finish", RunState.COMPLETED)
     assert {path.name: path.read_bytes() for path in run_dir.iterdir() if path.is_file()} == before
-    assert [path.name for path in (run_dir / "trackers").iterdir()] == ["mine.json"]
 
 
-def test_what_was_sent_is_not_sent_again(tracker, config, run_dir):
-    """Another process goes on under the same id, after the last epoch that was stored."""
-    Sending("mine", config, run_dir).send()
-    with Journal.open(run_dir) as journal:
-        journal.record_epoch(epoch_record(3))
-    tracker.calls.clear()
-    Sending("mine", config, run_dir).send(last=True)
-    assert tracker.given("started")[0].tracker_id == "id-1"
-    assert numbers(tracker, "epoch") == [3]
-    assert numbers(tracker, "validation") == []
-
-
-def test_a_run_that_goes_on_after_its_end_ends_again(tracker, config, run_dir):
-    """A resumed run is sent further; without anything new, nothing is sent."""
-    Sending("mine", config, run_dir).send(last=True)
-    tracker.calls.clear()
-    Sending("mine", config, run_dir).send(last=True)
-    assert [method for method, _ in tracker.calls] == ["started"]
-    with Journal.open(run_dir) as journal:
-        journal.record_epoch(epoch_record(3))
-    Sending("mine", config, run_dir).send(last=True)
-    assert numbers(tracker, "epoch") == [3]
-    assert tracker.given("ended") == [RunState.COMPLETED]
-
-
-def test_a_run_that_goes_on_is_begun_once(tracker, config, run_dir):
-    """Its tracker goes on from the end that it was told, also while there is nothing new."""
-    Sending("mine", config, run_dir).send(last=True)
-    tracker.calls.clear()
-    with Journal.open(run_dir) as journal:
-        journal.set_state(RunState.RUNNING, at=NOON)
+def test_a_run_that_goes_on_is_sent_in_one_session(tracker, config, run_dir):
+    """Only what is new; another process gives everything again, under the same id."""
     sending = Sending("mine", config, run_dir)
     sending.send()
+    with Journal.open(run_dir) as journal:
+        journal.record_epoch(epoch_record(3))
     sending.send()
-    assert len(tracker.given("started")) == 1
+    assert (len(tracker.given("open")), tracker.steps("avg_reward")) == (1, [0, 1, 2, 3])
+    tracker.calls.clear()
+    Sending("mine", config, run_dir).send(last=True)
+    assert tracker.steps("avg_reward") == [0, 1, 2, 3]
 
 
-def test_only_what_was_stored_counts_as_sent(tracker, config, run_dir):
-    """A process that is killed before the tracker has stored what it got sends that again."""
-
-    def killed(method, _argument):
-        if method == "flush":
-            raise KeyboardInterrupt
-
-    tracker.before = killed
-    with pytest.raises(KeyboardInterrupt):
-        Sending("mine", config, run_dir).send()
-    assert read_sent(run_dir, "mine") == Sent(tracker_id="id-1")
-
-
-def test_a_failure_is_repeated_from_where_it_was(tracker, config, run_dir):
-    """In the same process, the epochs before the failure are not given twice."""
+def test_a_failure_is_repeated_from_its_epoch(tracker, config, run_dir):
+    """The tracker is opened again, and gets no epoch before the failure twice."""
     failing = [True]
 
-    def fail(method, argument):
-        if method == "epoch" and argument.number == 1 and failing:
+    def fail(method, metrics=None, step=None, *_):
+        if method == "log" and step == 1 and "avg_reward" in metrics and failing:
             failing.clear()
             raise OSError("no network")
 
@@ -136,63 +78,39 @@ def test_a_failure_is_repeated_from_where_it_was(tracker, config, run_dir):
     sending = Sending("mine", config, run_dir)
     with pytest.raises(OSError, match="no network"):
         sending.send()
-    assert sending.send().epochs == 3
-    assert numbers(tracker, "epoch") == [0, 1, 2]
-    assert len(tracker.given("started")) == 1
-
-
-def test_a_tracker_that_does_not_begin_is_begun_again(tracker, config, run_dir):
-    """What has no server yet may have one later."""
-    tracker.before = lambda _method, _argument: (_ for _ in ()).throw(OSError("no server"))
-    sending = Sending("mine", config, run_dir)
-    with pytest.raises(OSError, match="no server"):
-        sending.send()
-    tracker.before = lambda _method, _argument: None
-    assert sending.send().epochs == 3
+    sending.send()
+    assert (len(tracker.given("open")), tracker.steps("avg_reward")) == (2, [0, 1, 2])
 
 
 def test_the_journal_is_closed_while_the_tracker_works(tracker, config, run_dir):
     """A tracker that hangs keeps no transaction open, which would let the journal's log grow."""
 
-    def checkpoint(method, _argument):
-        if method == "epoch":
+    def checkpoint(method, *_):
+        if method == "log":
             with Journal.open(run_dir) as journal:
                 assert journal._file.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
 
     tracker.before = checkpoint
-    assert Sending("mine", config, run_dir).send().epochs == 3
-
-
-def test_a_damaged_record_of_what_was_sent_is_named(config, run_dir):
-    """The message says what deleting it means."""
-    (run_dir / "trackers").mkdir()
-    (run_dir / "trackers" / "mine.json").write_text("{")
-    with pytest.raises(JournalError, match="delete it to send the run again"):
-        Sending("mine", config, run_dir).send()
+    Sending("mine", config, run_dir).send()
+    assert len(tracker.given("log")) > 0
 
 
 @pytest.mark.parametrize("rows", [0, 2, 32])
-def test_tables_are_bounded(run_dir, rows):
+def test_tables_are_bounded(tracker, config, run_dir, rows):
     """A table has at most so many rollouts; with 0 there is none."""
-    tracker = FakeTracker()
-    with reading(run_dir) as journal:
-        for give, _ in due(journal, Sent(), rows, last=False):
-            give(tracker)
-    sizes = {len(table.rows) for table in tracker.given("rollouts")}
+    Sending("mine", config.model_copy(update={"rollouts": rows}), run_dir).send()
+    sizes = {len(found) for _, _, found, _ in tracker.given("table")}
     assert sizes == {0: set(), 2: {2}, 32: {5, 10}}[rows]
 
 
-def test_a_table_has_conversations_and_causes(run_dir):
+def test_a_table_has_conversations_and_causes(tracker, config, run_dir):
     """A row says what was asked and answered, its reward, and why it was left out; long texts and numbers are cut."""
     with Journal.open(run_dir) as journal:
         (first, *_) = journal.rollouts(Phase.TRAIN, 0)
         journal.record_rollouts(Phase.TRAIN, 2, [first.model_copy(update={"output": "x" * 5000, "seconds": 0.56603})])
-    tracker = FakeTracker()
-    with reading(run_dir) as journal:
-        for give, _ in due(journal, Sent(epochs=2, validations=9), 99, last=False):
-            give(tracker)
-    (table,) = tracker.given("rollouts")
-    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    Sending("mine", config, run_dir).send()
+    *_, (_, columns, found, _) = tracker.given("table")
+    rows = [dict(zip(columns, row, strict=True)) for row in found]
     assert rows[0]["conversation"] == "user: What is 2 + 2?\nassistant: 4"
     assert (rows[0]["example_id"], rows[0]["generation"], rows[0]["reward"]) == ("a", 0, 1.0)
     assert len(rows[0]["output"]) < 4100
@@ -201,51 +119,26 @@ def test_a_table_has_conversations_and_causes(run_dir):
     assert "KeyError: 'city'" in {row["error"] for row in rows}
 
 
-def test_an_epoch_that_was_not_finished_has_its_rollouts_sent_at_the_end(tmp_path):
+def test_an_epoch_that_was_not_finished_has_its_rollouts_sent_at_the_end(tracker, config, tmp_path):
     """They show why the run failed."""
     run_dir = make_run(tmp_path, "run-1", state=RunState.FAILED)
     with Journal.open(run_dir) as journal:
         journal.record_rollouts(Phase.TRAIN, 3, journal.rollouts(Phase.TRAIN, 0))
-    tracker = FakeTracker()
-    with reading(run_dir) as journal:
-        for give, _ in due(journal, Sent(epochs=3, validations=4), 9, last=True):
-            give(tracker)
-    assert [(table.name, table.epoch) for table in tracker.given("rollouts")] == [("rollouts", 3)]
-    assert tracker.given("ended") == [RunState.FAILED]
+    Sending("mine", config, run_dir).send(last=True)
+    assert tables(tracker)[-1] == ("rollouts", 3)
+    assert tracker.given("finish") == [[RunState.FAILED]]
 
 
-def test_plot_and_models_are_artifacts_where_they_exist(tmp_path):
+def test_plot_and_models_are_paths_where_they_exist(tracker, config, tmp_path):
     """A checkpoint that the journal names and a crash took is left out."""
     run_dir = make_run(tmp_path, "run-1")
     (run_dir / "model").mkdir()
-    (run_dir / "plot.png").touch()
     summary = RunSummary(run_id="run-1", epochs=3, seconds=1, tokens_trained=0, model="model", plot="plot.png")
     with Journal.open(run_dir) as journal:
         journal.record_summary(summary)
-    tracker = FakeTracker()
-    with reading(run_dir) as journal:
-        for give, _ in due(journal, Sent(epochs=3, validations=4), 9, last=True):
-            give(tracker)
-    assert {a.name: a.path for a in tracker.given("artifact")} == {
-        "plot": run_dir / "plot.png",
-        "model": run_dir / "model",
-    }
-
-
-@pytest.mark.parametrize("place", ["../secret", "{}", "plot.png"])
-def test_a_file_outside_the_run_is_no_artifact(tmp_path, place):
-    """A tracker uploads files, and the journal of a run from elsewhere may name any file, or a link to one."""
-    run_dir, secret = make_run(tmp_path, "run-1"), tmp_path / "secret"
-    secret.touch()
-    (run_dir / "plot.png").symlink_to(secret)
-    summary = RunSummary(run_id="run-1", epochs=3, seconds=1, tokens_trained=0, plot=place.format(secret))
-    with Journal.open(run_dir) as journal:
-        journal.record_summary(summary)
-    tracker = FakeTracker()
-    with reading(run_dir) as journal:
-        for give, _ in due(journal, Sent(epochs=3, validations=4), 0, last=True):
-            give(tracker)
-    assert tracker.given("artifact") == []
+    Sending("mine", config, run_dir).send(last=True)
+    found = {name: value for name, value in tracker.facts.items() if name.startswith("artifact/")}
+    assert found == {"artifact/model": str(run_dir / "model")}
 
 
 def test_an_id_that_is_a_path_is_refused(tracker, config, tmp_path):
@@ -256,21 +149,6 @@ def test_an_id_that_is_a_path_is_refused(tracker, config, tmp_path):
     with pytest.raises(JournalError, match="cannot name a run's folder"):
         Sending("mine", config, run_dir).send(last=True)
     assert tracker.calls == []
-
-
-def test_what_is_no_file_cannot_say_what_was_sent(run_dir):
-    """A FIFO would block, and a device has no end."""
-    (run_dir / "trackers").mkdir()
-    os.mkfifo(run_dir / "trackers" / "mine.json")
-    with pytest.raises(JournalError, match="it is no file"):
-        read_sent(run_dir, "mine")
-
-
-def test_trackers_that_lead_elsewhere_are_not_written_to(run_dir, tmp_path):
-    """A run from elsewhere may have a link to any folder."""
-    (run_dir / "trackers").symlink_to(tmp_path)
-    with pytest.raises(JournalError, match="is no folder of the run"), only_sender(run_dir):
-        pass
 
 
 def test_an_epoch_has_the_names_of_its_record_and_metrics():
@@ -306,18 +184,15 @@ def test_a_validation_has_its_interval():
 def test_steps_are_numbered_through_the_run():
     """The number is that of the weights after the step; a step without a gradient has none."""
     steps = [{"loss": 0.5, "grad_norm": 1.0}, {"loss": 0.0, "grad_norm": 0.0}, {"loss": 0.25, "grad_norm": 2.0}]
-    done = NOON + timedelta(seconds=5)
-    job = job_record(status=JobStatus.COMPLETED, steps=steps, metrics={"policy_step": 7.0}, finished_at=done)
-    points = step_points(job)
-    assert [(p.number, p.metrics["step/loss"], p.at) for p in points] == [(6, 0.5, done), (7, 0.25, done)]
+    job = job_record(status=JobStatus.COMPLETED, steps=steps, metrics={"policy_step": 7.0})
+    assert [(number, found["step/loss"]) for number, found in step_points(job)] == [(6, 0.5), (7, 0.25)]
 
 
 @pytest.mark.parametrize("told", [nan, inf, -1.0])
 def test_steps_count_from_one_where_the_backend_gives_no_count(told):
     """No number of a backend ends the sending."""
-    assert [
-        point.number for point in step_points(job_record(steps=[{"loss": 0.5}], metrics={"policy_step": told}))
-    ] == [1]
+    job = job_record(steps=[{"loss": 0.5}], metrics={"policy_step": told})
+    assert [number for number, _ in step_points(job)] == [1]
 
 
 def test_steps_of_several_models_have_numbers_of_their_own(tracker, config, run_dir):
@@ -327,9 +202,9 @@ def test_steps_of_several_models_have_numbers_of_their_own(tracker, config, run_
             steps = [{"plan/loss": 0.5, "plan/grad_norm": 1.0}, {"plan/grad_norm": 0.0}, {"work/grad_norm": 2.0}]
             facts = {"steps": steps, "metrics": {"policy_step": 1.0 + epoch}, "epoch": epoch}
             journal.record_job(job_record(f"job-{epoch}", JobStatus.COMPLETED, **facts))
-    sent = Sending("mine", config, run_dir).send()
-    assert [point.number for method, point in tracker.calls if method == "step"] == [1, 2, 3, 4]
-    assert sent.steps == 4
+    Sending("mine", config, run_dir).send()
+    assert tracker.steps("step/plan/loss") == [1, 3]
+    assert tracker.steps("step/work/grad_norm") == [2, 4]
 
 
 def test_steps_of_an_epoch_come_before_it(tracker, config, run_dir):
@@ -339,8 +214,10 @@ def test_steps_of_an_epoch_come_before_it(tracker, config, run_dir):
         journal.record_job(job_record("job-1", JobStatus.COMPLETED, **steps))
         journal.record_job(job_record("job-2", JobStatus.FAILED, epoch=1))
     Sending("mine", config, run_dir).send()
-    methods = [(m, a.number) for m, a in tracker.calls if m in {"step", "epoch"}]
-    assert methods == [("epoch", 0), ("step", 2), ("epoch", 1), ("epoch", 2)]
+    order = [
+        (step, "step/loss" in metrics) for metrics, step in tracker.given("log") if "val/avg_reward" not in metrics
+    ]
+    assert order == [(0, False), (2, True), (1, False), (2, False)]
 
 
 def test_the_verdict_is_numbers_and_words():

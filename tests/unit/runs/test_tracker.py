@@ -1,37 +1,17 @@
-"""The Protocol of trackers, and what it needs."""
+"""What a tracker is given, and what it needs."""
 
 from pathlib import Path
 
 import pytest
 
-from fakes.run_records import NOON
 from nat.data_models.tracker import TrackerConfig
-from nat.runs.records import RunState
-from nat.runs.tracker import Artifact, Point, RolloutTable, TrackedRun, Tracker, tracker_findings
-
-
-class Silent(Tracker):
-    """Overrides nothing."""
-
-
-def test_a_tracker_may_leave_out_everything():
-    """Each method has a default, so a plug-in writes only what it can show; the run's id is then the tracker's."""
-    tracker = Silent()
-    run = TrackedRun("run-1", Path("/runs/run-1"), {}, NOON)
-    assert tracker.started(run) == "run-1"
-    for take in (tracker.step, tracker.epoch, tracker.validation):
-        take(Point(0, {}, NOON))
-    tracker.rollouts(RolloutTable("rollouts", 0, [], []))
-    tracker.artifact(Artifact("plot", Path("/plot.png")))
-    tracker.verdict({})
-    tracker.flush()
-    tracker.ended(RunState.COMPLETED)
+from nat.runs.tracker import TrackedRun, tracker_findings
 
 
 def test_settings_have_dotted_keys():
     """A tracker that takes flat settings gets one for each leaf; lists are text."""
     config = {"llms": {"a": {"model": "m", "stop": ["x"], "extra": {}}}, "seed": 0}
-    run = TrackedRun("run-1", Path("/runs/run-1"), config, NOON)
+    run = TrackedRun("run-1", Path("/runs/run-1"), config)
     assert run.settings() == {"llms.a.model": "m", "llms.a.stop": "['x']", "llms.a.extra": "{}", "seed": 0}
 
 

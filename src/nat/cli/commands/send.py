@@ -20,7 +20,7 @@ from nat.runs.find import find_run
 from nat.runs.journal import reading
 from nat.runs.liveness import is_alive
 from nat.runs.recorded_config import config_of, value_at
-from nat.runs.sending import Sending, only_sender
+from nat.runs.sending import Sending
 from nat.runs.tracker import tracker_findings
 from nat.secrets import REDACTED
 
@@ -53,10 +53,7 @@ def send_command(
     imports: tuple[str, ...],
     output_dir: Path | None,
 ) -> None:
-    """Give trackers what they do not have of a run: all of it, or what they missed.
-
-    A run that has been sent goes on under the id that it has there.
-    """
+    """Give trackers all of a run. What they have of it under its id is replaced."""
     run_dir = find_run(run, output_dir)
     if is_alive(run_dir):
         raise JournalError(f"the run {run_dir.name} is going on, and sends itself", hint="send it when it has ended")
@@ -69,9 +66,8 @@ def send_command(
     configs = {name: tracker_config(recorded, name, given) for name in names}
     if findings := tracker_findings(configs):
         raise ConfigError(findings, source="the environment")
-    with only_sender(run_dir):
-        for name, config in configs.items():
-            _send(name, config, run_dir)
+    for name, config in configs.items():
+        _send(name, config, run_dir)
 
 
 def tracker_config(recorded: Mapping[str, Any], name: str, settings: Mapping[str, Any]) -> TrackerConfig:
@@ -96,10 +92,11 @@ def tracker_config(recorded: Mapping[str, Any], name: str, settings: Mapping[str
 
 
 def _send(name: str, config: TrackerConfig, run_dir: Path) -> None:
+    sending = Sending(name, config, run_dir)
     try:
-        sent = Sending(name, config, run_dir).send(last=True)
+        sending.send(last=True)
     except ANY_FAILURE as error:
         raise TrackerFailed(
-            f"the tracker '{name}' failed: {describe_error(error)}", hint="the same command goes on where it failed"
+            f"the tracker '{name}' failed: {describe_error(error)}", hint="the same command tries it again"
         ) from error
-    click.echo(f"{name} has {sent.epochs} epochs of {run_dir.name}, under the id {sent.tracker_id}.")
+    click.echo(f"{name} has {sending.epochs} epochs of {run_dir.name}.")

@@ -1,13 +1,14 @@
 """Comet, online or as archives that `comet upload` uploads later."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any, ClassVar
 
 from nat.data_models.tracker import TrackerConfig
 from nat.registry.decorators import register_tracker
 from nat.runs.records import RunState
-from nat.runs.tracker import Artifact, Point, RolloutTable, TrackedRun, Tracker
+from nat.runs.tracker import Cell, TrackedRun, TrackerSession, is_of_steps
 
 _NOTHING_ELSE = {
     "log_code": False,
@@ -41,60 +42,44 @@ class CometConfig(TrackerConfig, name="comet"):
 
 
 @register_tracker(config_type=CometConfig)
-class Comet(Tracker):
-    """Settings are parameters, rollouts a CSV table of each epoch, models remote assets."""
+def open_comet(run: TrackedRun, config: CometConfig) -> TrackerSession:
+    """Begin the experiment, or go on with it; its key follows from the run's id."""
+    import comet_ml
 
-    def __init__(self, config: CometConfig) -> None:
-        self._config = config
-        self._experiment: Any = None
-
-    def started(self, run: TrackedRun) -> str:
-        import comet_ml
-
-        logging.getLogger("comet_ml").setLevel(logging.ERROR)  # it warns of what is switched off here
-        config, key = self._config, run.tracker_id
-        names = {"project_name": config.project, "workspace": config.workspace}
-        if not config.offline:
-            options = comet_ml.ExperimentConfig(name=run.run_id, **_NOTHING_ELSE)
-            self._experiment = comet_ml.start(**names, experiment_key=key, experiment_config=options)
+    logging.getLogger("comet_ml").setLevel(logging.ERROR)  # it warns of what is switched off here
+    names = {"project_name": config.project, "workspace": config.workspace}
+    key = sha256(run.run_id.encode()).hexdigest()[:40]
+    if not config.offline:
+        options = comet_ml.ExperimentConfig(name=run.run_id, **_NOTHING_ELSE)
+        experiment = comet_ml.start(**names, experiment_key=key, experiment_config=options)
+    else:
+        folder = run.folder / "comet"
+        folder.mkdir(exist_ok=True)
+        options = {"offline_directory": str(folder), **_NOTHING_ELSE}
+        if any(file.stat().st_size > _EMPTY_ZIP_BYTES for file in folder.glob(f"{key}*.zip")):
+            experiment = comet_ml.ExistingOfflineExperiment(**names, previous_experiment=key, **options)
         else:
-            folder = run.folder / "comet"
-            folder.mkdir(parents=True, exist_ok=True)
-            options = {"offline_directory": str(folder), **_NOTHING_ELSE}
-            if any(file.stat().st_size > _EMPTY_ZIP_BYTES for file in folder.glob(f"{key}*.zip")):
-                self._experiment = comet_ml.ExistingOfflineExperiment(**names, previous_experiment=key, **options)
-            else:
-                self._experiment = comet_ml.OfflineExperiment(**names, experiment_key=key, **options)
-            self._experiment.set_name(run.run_id)
-        self._experiment.log_parameters(run.settings())
-        return str(self._experiment.get_key())
+            experiment = comet_ml.OfflineExperiment(**names, experiment_key=key, **options)
+        experiment.set_name(run.run_id)
+    experiment.log_parameters(run.settings())
+    return _Session(experiment)
 
-    def step(self, point: Point) -> None:
-        self._experiment.log_metrics(dict(point.metrics), step=point.number)
 
-    def epoch(self, point: Point) -> None:
-        self._experiment.log_metrics(dict(point.metrics), step=point.number, epoch=point.number)
+class _Session(TrackerSession):
+    """Settings are parameters, rollouts a CSV table of each epoch."""
 
-    validation = epoch
+    def __init__(self, experiment: Any) -> None:
+        self._experiment = experiment
 
-    def rollouts(self, table: RolloutTable) -> None:
-        rows = [list(row) for row in table.rows]
-        self._experiment.log_table(f"{table.name}/epoch_{table.epoch:04d}.csv", rows, headers=list(table.columns))
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        self._experiment.log_metrics(dict(metrics), step=step, epoch=None if is_of_steps(metrics) else step)
 
-    def verdict(self, facts: Mapping[str, str | float]) -> None:
-        self._experiment.log_others(dict(facts))
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], step: int) -> None:
+        self._experiment.log_table(f"{name}/epoch_{step:04d}.csv", [list(row) for row in rows], headers=list(columns))
 
-    def artifact(self, artifact: Artifact) -> None:
-        if artifact.path.is_dir():
-            self._experiment.log_remote_asset(artifact.path.as_uri(), remote_file_name=artifact.name)
-        else:
-            self._experiment.log_asset(str(artifact.path), file_name=artifact.path.name)
+    def text(self, name: str, value: str | float) -> None:
+        self._experiment.log_other(name, value)
 
-    def flush(self) -> bool:
-        if self._config.offline:
-            return False  # the archive is written at the end
-        return bool(self._experiment.flush())
-
-    def ended(self, state: RunState) -> None:
+    def finish(self, state: RunState) -> None:
         self._experiment.log_other("state", str(state))
         self._experiment.end()

@@ -1,14 +1,15 @@
 """MLflow: a server, or a local SQLite file."""
 
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, ClassVar
 
 from nat.data_models.tracker import TrackerConfig
 from nat.registry.decorators import register_tracker
 from nat.runs.records import RunState
-from nat.runs.tracker import Artifact, Point, RolloutTable, TrackedRun, Tracker
+from nat.runs.tracker import Cell, TrackedRun, TrackerSession
 
 _PARAM_CHARS = 6000
 """MLflow refuses a longer value."""
@@ -32,62 +33,49 @@ class MlflowConfig(TrackerConfig, name="mlflow"):
 
 
 @register_tracker(config_type=MlflowConfig)
-class Mlflow(Tracker):
-    """Settings are parameters, rollouts a JSON table of each epoch, models tags with their paths: MLflow would copy."""
+def open_mlflow(run: TrackedRun, config: MlflowConfig) -> TrackerSession:
+    """Begin the run, or go on with it, which is found by its name."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Param
 
-    def __init__(self, config: MlflowConfig) -> None:
-        self._config = config
-        self._client: Any = None
-        self._id = ""
-        self._last_ms: int | None = None
+    client = MlflowClient(config.tracking_uri)
+    found = client.get_experiment_by_name(config.experiment)
+    experiment = client.create_experiment(config.experiment) if found is None else found.experiment_id
+    known = client.search_runs([experiment], f"attributes.run_name = '{run.run_id}'", max_results=1)
+    if known:
+        client.update_run(known[0].info.run_id, status="RUNNING")
+        return _Session(client, known[0].info.run_id)
+    run_id = str(client.create_run(experiment, run_name=run.run_id).info.run_id)
+    params = [Param(accepted_name(name), str(value)[:_PARAM_CHARS]) for name, value in run.settings().items()]
+    for first in range(0, len(params), _AT_ONCE):
+        client.log_batch(run_id, params=params[first : first + _AT_ONCE])
+    client.log_dict(run_id, dict(run.config), "config.yaml")
+    return _Session(client, run_id)
 
-    def started(self, run: TrackedRun) -> str:
-        from mlflow import MlflowClient
-        from mlflow.entities import Param
 
-        client = self._client = MlflowClient(self._config.tracking_uri)
-        if run.tracker_id is not None:
-            self._id = run.tracker_id
-            client.update_run(self._id, status="RUNNING")
-            return self._id
-        found = client.get_experiment_by_name(self._config.experiment)
-        experiment = client.create_experiment(self._config.experiment) if found is None else found.experiment_id
-        begun = int(run.created_at.timestamp() * 1000)
-        self._id = str(client.create_run(experiment, start_time=begun, run_name=run.run_id).info.run_id)
-        params = [Param(accepted_name(name), str(value)[:_PARAM_CHARS]) for name, value in run.settings().items()]
-        for first in range(0, len(params), _AT_ONCE):
-            client.log_batch(self._id, params=params[first : first + _AT_ONCE])
-        client.log_dict(self._id, dict(run.config), "config.yaml")
-        return self._id
+class _Session(TrackerSession):
+    def __init__(self, client: Any, run_id: str) -> None:
+        self._client = client
+        self._id = run_id
 
-    def epoch(self, point: Point) -> None:
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
         from mlflow.entities import Metric
 
-        at = self._last_ms = int(point.at.timestamp() * 1000)
-        metrics = [Metric(accepted_name(name), value, at, point.number) for name, value in point.metrics.items()]
-        self._client.log_batch(self._id, metrics=metrics)
+        now = int(time.time() * 1000)
+        values = [Metric(accepted_name(name), value, now, step) for name, value in metrics.items()]
+        self._client.log_batch(self._id, metrics=values)
 
-    step = validation = epoch
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], step: int) -> None:
+        path = f"{name}/epoch_{step:04d}.json"
+        if not any(file.path == path for file in self._client.list_artifacts(self._id, name)):  # it would append
+            data = {column: list(values) for column, values in zip(columns, zip(*rows, strict=True), strict=True)}
+            self._client.log_table(self._id, data, path)
 
-    def rollouts(self, table: RolloutTable) -> None:
-        columns = {
-            name: list(column) for name, column in zip(table.columns, zip(*table.rows, strict=True), strict=True)
-        }
-        self._client.log_table(self._id, columns, f"{table.name}/epoch_{table.epoch:04d}.json")
+    def text(self, name: str, value: str | float) -> None:
+        self._client.set_tag(self._id, name, value)
 
-    def verdict(self, facts: Mapping[str, str | float]) -> None:
-        for name, value in facts.items():
-            self._client.set_tag(self._id, name, value)
-
-    def artifact(self, artifact: Artifact) -> None:
-        if artifact.path.is_dir():
-            self._client.set_tag(self._id, f"artifact/{artifact.name}", str(artifact.path))
-        else:
-            self._client.log_artifact(self._id, str(artifact.path))
-
-    def ended(self, state: RunState) -> None:
-        """At the time of the last number, which of a run that is sent later is long ago."""
-        self._client.set_terminated(self._id, _ENDS.get(state, "KILLED"), self._last_ms)
+    def finish(self, state: RunState) -> None:
+        self._client.set_terminated(self._id, _ENDS.get(state, "KILLED"))
 
 
 def accepted_name(name: str) -> str:

@@ -1,15 +1,14 @@
 """Trackio: a local dashboard, or one in a Space of the Hugging Face Hub."""
 
-import logging
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from typing import Any, ClassVar
 
 from nat.data_models.tracker import TrackerConfig
 from nat.registry.decorators import register_tracker
 from nat.runs.records import RunState
-from nat.runs.tracker import Artifact, Point, RolloutTable, TrackedRun, Tracker
-
-logger = logging.getLogger(__name__)
+from nat.runs.tracker import Cell, TrackedRun, TrackerSession
 
 
 class TrackioConfig(TrackerConfig, name="trackio"):
@@ -25,81 +24,43 @@ class TrackioConfig(TrackerConfig, name="trackio"):
 
 
 @register_tracker(config_type=TrackioConfig)
-class Trackio(Tracker):
-    """The run's id is its name there; the step is the epoch, and of `step/` metrics the optimizer step."""
+def open_trackio(run: TrackedRun, config: TrackioConfig) -> TrackerSession:
+    """Begin the run, or go on with it; its id is its name there."""
+    import trackio
 
-    def __init__(self, config: TrackioConfig) -> None:
-        self._config = config
-        self._shown: TrackedRun | None = None
-        self._opened: Any = None
+    with redirect_stdout(sys.stderr):  # it prints, and the output is the run's
+        opened = trackio.init(
+            project=config.project,
+            name=run.run_id,
+            space_id=config.space_id,
+            config=dict(run.config),
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+    return _Session(opened)
 
-    def started(self, run: TrackedRun) -> str:
-        self._shown = run
-        return str(self._run.name)
 
-    @property
-    def _run(self) -> Any:
-        """The run, which is finished after each sending: nothing else stores it at once."""
-        if self._opened is None:
-            import trackio
+class _Session(TrackerSession):
+    """The step is the epoch, and of `step/` metrics the optimizer step; facts become a table."""
 
-            for module in (trackio, trackio.run, trackio.utils):
-                vars(module)["print"] = _logged  # it has no setting for silence, and prints at each opening
-            config, run = self._config, self._shown
-            assert run is not None, "it has started"
-            self._opened = trackio.init(
-                project=config.project,
-                name=run.tracker_id or run.run_id,
-                space_id=config.space_id,
-                config=dict(run.config),
-                resume="allow",
-                embed=False,
-                auto_log_gpu=False,
-                auto_log_cpu=False,
-            )
-        return self._opened
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self._facts: list[list[Cell]] = []
 
-    def epoch(self, point: Point) -> None:
-        self._run.log(dict(point.metrics), step=point.number)
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        self._run.log(dict(metrics), step=step)
 
-    step = validation = epoch
-
-    def rollouts(self, table: RolloutTable) -> None:
-        self._table(table.name, table.columns, table.rows, table.epoch)
-
-    def verdict(self, facts: Mapping[str, str | float]) -> None:
-        """A table: of numbers that come once the dashboard draws a bar chart each, and of words nothing."""
-        rows = [
-            [name.partition("/")[2], str(round(value, 4) if isinstance(value, float) else value)]
-            for name, value in facts.items()
-        ]
-        self._table("verdict", ["name", "value"], rows, int(facts.get("verdict/epochs", 0)))
-
-    def artifact(self, artifact: Artifact) -> None:
-        import trackio
-
-        own = trackio.Artifact(f"{self._run.name}-{artifact.name}", type=artifact.kind)
-        if artifact.path.is_dir():
-            own.add_reference(artifact.path.as_uri())
-        else:
-            own.add_file(str(artifact.path))
-        self._run.log_artifact(own)
-
-    def flush(self) -> bool:
-        if self._opened is not None:
-            self._opened.finish()
-            self._opened = None
-        return True
-
-    def ended(self, state: RunState) -> None:
-        self._run.log({"state": str(state)}, step=0)
-        self.flush()
-
-    def _table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], step: int) -> None:
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], step: int) -> None:
         import trackio
 
         self._run.log({name: trackio.Table(columns=list(columns), data=[list(row) for row in rows])}, step=step)
 
+    def text(self, name: str, value: str | float) -> None:
+        self._facts.append([name, str(value)])
 
-def _logged(*texts: object, **_options: object) -> None:
-    logger.debug("%s", " ".join(map(str, texts)))
+    def finish(self, state: RunState) -> None:
+        self.table("facts", ["name", "value"], [["state", str(state)], *self._facts], 0)
+        with redirect_stdout(sys.stderr):
+            self._run.finish()
