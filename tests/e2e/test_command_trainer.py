@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from fakes.command_trainer import ROOT, assert_verdict, nat, run_of, write_config
-from nat.backend.training.elsewhere import PROGRAM_JOBS
+from nat.backend.training.program import PROGRAM_JOBS
 from nat.runs.journal import Journal
 from nat.runs.records import RunState
 

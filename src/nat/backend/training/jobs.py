@@ -16,9 +16,9 @@ from nat.backend.checkpoint_folder import TrainedJob
 from nat.backend.export import export_model
 from nat.backend.sampling import SamplingEngine
 from nat.backend.training.checkpoints import Checkpoints
-from nat.backend.training.elsewhere import ProgramUpdate
 from nat.backend.training.job_table import Job, JobTable
 from nat.backend.training.learner import Learner, Report
+from nat.backend.training.program import ProgramUpdate
 from nat.errors import AlgorithmError, TooManyJobs
 from nat.wire.serving import EXPORTS
 from nat.wire.training import (

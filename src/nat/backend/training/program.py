@@ -1,4 +1,7 @@
-"""Run a program of the user's in place of the optimizer steps, and read what it reports.
+"""An update by a program of the user's: hand the batch over, run the program, take its weights.
+
+Each attempt has a folder of its own, so one that a killed backend left half-way is begun anew, and what is left of its
+program cannot write into the next. After a failure the folder stays until the next job; the logs stay.
 
 A line of its stdout that is a JSON object with one of these keys is a report: `{"progress": 40}` in percent,
 `{"step": {"loss": 0.1}}` after an optimizer step, `{"metrics": {…}}` of the whole update. Other lines are left alone;
@@ -9,38 +12,84 @@ is canceled or takes too long, and when this process dies.
 """
 
 import json
-import logging
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nat.backend.algorithms.registry import Resolved
+from nat.backend.model import LoadedModel
+from nat.backend.training.batch import Row
+from nat.backend.training.learner import Delivered, Report
+from nat.backend.training.loss import ByRow
+from nat.backend.training.program_batch import write_batch
+from nat.backend.training.program_weights import read_output, write_start
 from nat.errors import UpdateRejected
 from nat.files import log_tail
-from nat.secrets import excerpt, redact
+from nat.secrets import redact
 from nat.supervisor import SUPERVISED
+from nat.wire.training import TrainerProgram, TrainingJob
 
-logger = logging.getLogger(__name__)
-
+PROGRAM_JOBS = "program_jobs"
+"""In the output folder."""
+_LOG_PERCENT = 99.0
+"""Of the progress, before the weights are taken over."""
 _POLL_SECONDS = 0.1
 _END_SECONDS = 20.0
 """Longer than a supervisor takes to end all processes."""
-_LONGEST_LINE = 2**16
-"""Bytes; a longer line is no report."""
-_MOST_BEHIND = 2**22
-"""Bytes of output that are read at once; of more, only the last ones."""
-_REPORT_CHARS, _MOST_QUOTED = 2000, 100
-"""Of a report that is quoted, and how many are."""
-_MOST_STEPS, _MOST_METRICS, _NAME_CHARS = 10_000, 100, 200
 _NOT_PASSED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 """Variables that would select our Python environment in the program's."""
 _ORPHANS = "nat.backend.vllm.guard"
+
+
+class ProgramUpdate:
+    """One job of a program; call it as the learner does."""
+
+    def __init__(
+        self, job: TrainingJob, program: TrainerProgram, resolved: Resolved, loaded: LoadedModel, output_dir: Path
+    ) -> None:
+        self._job = job
+        self._program = program
+        self._resolved = resolved
+        self._loaded = loaded
+        self._folder = output_dir.resolve() / PROGRAM_JOBS
+
+    def __call__(self, rows: Sequence[Row], old: ByRow, reference: ByRow, report: Report) -> Delivered:
+        """Run the program on the rows and read its weights.
+
+        Raises:
+            UpdateRejected: it failed, or left something else than weights of this model.
+
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for left in self._folder.iterdir():
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)  # a program that is about to be ended may still write there
+        attempt = Path(tempfile.mkdtemp(dir=self._folder, prefix=f"{self._job.id}-"))
+        batch, start, output = (attempt / name for name in ("batch", "start", "output"))
+        for folder in (batch, start, output):
+            folder.mkdir()
+        paths = {"NAT_BATCH": str(batch), "NAT_OUTPUT": str(output)} | write_start(self._loaded, start)
+        about = {"job": self._job.id, **{name.removeprefix("NAT_").lower(): path for name, path in paths.items()}}
+        write_batch(batch, self._job.groups, rows, old=old, reference=reference, resolved=self._resolved, about=about)
+        reported = run_program(
+            self._program.arguments,
+            paths | {"NAT_JOB": self._job.id},
+            log=self._folder / f"{self._job.id}.log",
+            seconds=self._program.timeout,
+            report=lambda percent: report(min(percent, _LOG_PERCENT)),
+        )
+        weights = read_output(self._loaded, start, output)
+        shutil.rmtree(attempt, ignore_errors=True)
+        return Delivered(weights, reported.steps, {f"program/{name}": x for name, x in reported.metrics.items()})
 
 
 @dataclass
@@ -52,17 +101,15 @@ class Reported:
     metrics: dict[str, float] = field(default_factory=dict)
     _read: int = 0
     """Bytes of its output."""
-    _quoted: int = 0
 
     def read(self, output: Path, *, ended: bool = False) -> None:
         """Take the reports that the program has written since the last call; the last line may be unfinished."""
         if not output.exists():
             return
         with output.open("rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            self._read = file.seek(max(self._read, end - _MOST_BEHIND))
-            while self._read < end and (line := file.readline(_LONGEST_LINE)):
-                if len(line) < _LONGEST_LINE and not (ended or line.endswith(b"\n")):
+            file.seek(self._read)
+            for line in file:
+                if not (ended or line.endswith(b"\n")):
                     return
                 self._read += len(line)
                 self._take(line)
@@ -75,16 +122,10 @@ class Reported:
         match found:
             case {"progress": float() as percent} if math.isfinite(percent):
                 self.progress = min(max(0.0, percent), 100.0)
-            case {"step": dict() as values} if len(self.steps) < _MOST_STEPS:
+            case {"step": dict() as values}:
                 self.steps.append(_numbers(values))
             case {"metrics": dict() as values}:
-                self.metrics = _numbers(self.metrics | values)
-            case {"progress": _} | {"step": _} | {"metrics": _} if self._quoted < _MOST_QUOTED:
-                self._quoted += 1
-                logger.warning(
-                    "The trainer program's report is not understood: %s",
-                    excerpt(line.decode(errors="replace"), _REPORT_CHARS),
-                )
+                self.metrics |= _numbers(values)
 
 
 def run_program(
@@ -168,6 +209,5 @@ def _failed(what: str, log: Path, hint: str) -> UpdateRejected:
 
 
 def _numbers(values: Mapping[str, object]) -> dict[str, float]:
-    """The finite numbers among the values; names that no file or page could have are left out, too."""
-    found = {name: x for name, x in values.items() if len(name) <= _NAME_CHARS and name.isprintable()}
-    return dict([(name, x) for name, x in found.items() if isinstance(x, float) and math.isfinite(x)][:_MOST_METRICS])
+    """The finite numbers among the values."""
+    return {name: x for name, x in values.items() if isinstance(x, float) and math.isfinite(x)}

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from e2e.doc_pages import ROOT
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
-from nat.backend.training.elsewhere import PROGRAM_JOBS, ProgramUpdate
+from nat.backend.training.program import PROGRAM_JOBS, ProgramUpdate
 from nat.errors import UpdateRejected
 from nat.wire.training import TrainerProgram, TrainingConfig, TrainingJob
 

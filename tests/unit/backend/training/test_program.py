@@ -61,25 +61,12 @@ def test_a_canceled_program_is_ended(tmp_path):
     assert time.monotonic() - started < 10
 
 
-def test_reports_are_lines_of_json(tmp_path, caplog):
-    """Other lines are left alone, numbers that are not finite are left out, and a broken report is warned of."""
+def test_reports_are_lines_of_json(tmp_path):
+    """Other lines are left alone, and so are numbers that are not finite; the last line may have no end."""
     code = r"""
 print('{"progress": 40}'); print('{"step": {"loss": 0.5, "lr": NaN, "name": "x"}}'); print('{"metrics": {"kl": 1}}')
-print('hello'); print('{"progress": "half"}'); print('[1]'); print('{'); print('[' * 100000); print('"last"', end="")
+print('hello'); print('{"progress": "half"}'); print('[1]'); print('{'); print('[' * 100000)
+print('{"progress": 1%s}' % ('0' * 400)); print('{"metrics": {"a": 2}}', end="")
 """
     found = run(code, tmp_path)
-    assert (found.progress, found.steps, found.metrics) == (40.0, [{"loss": 0.5}], {"kl": 1.0})
-    assert [record.message for record in caplog.records if "half" in record.message]
-
-
-def test_numbers_and_names_may_be_anything(tmp_path):
-    """A number beyond a float is not finite; a name that no file could have, or a hundred too many, is left out."""
-    code = r"""
-big = '1' + '0' * 400
-print('{"progress": 3}'); print('{"progress": %s}' % big); print('{"step": {"loss": %s, "lr": 1}}' % big)
-print(r'{"metrics": {"\ud800": 1, "a\u001b[2J": 1, "%s": 1}}' % ('x' * 1000))
-for i in range(300): print('{"metrics": {"m%d": 1}}' % i)
-"""
-    found = run(code, tmp_path)
-    assert (found.progress, found.steps) == (3.0, [{"lr": 1.0}])
-    assert list(found.metrics) == [f"m{number}" for number in range(100)]
+    assert (found.progress, found.steps, found.metrics) == (40.0, [{"loss": 0.5}], {"kl": 1.0, "a": 2.0})
