@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from conformance.engines.vllm import servers, vllm_command
+from conformance.engines.vllm import CPU_ARGS, servers, vllm_command
 
 from fakes.tiny_model import make_tiny_model
 from fakes.vllm_requests import DEADLINE, answered, ask, learner_of, train
@@ -16,7 +16,6 @@ from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.training.batch import Row
 from nat.backend.training.mismatch import served_logprobs
-from nat.backend.vllm.client import Control
 from nat.backend.vllm.engine import VllmEngine
 from nat.backend.vllm.hand_over import LOAD_ADAPTER, AdapterHandOver, WeightsHandOver
 from nat.backend.vllm.opening import vllm_engine
@@ -34,8 +33,8 @@ FEW_BLOCKS = 100
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with a head size of 32, the smallest that vLLM supports, and embeddings tied to the output."""
-    return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny", hidden=128)
+    """A model with a head size of 32, the smallest that vLLM supports, and an output layer of its own."""
+    return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny", "llama", hidden=128)
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +49,10 @@ def start(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cal
                 model=model,
                 engine="vllm",
                 vllm_command=vllm_command(),
-                vllm_args=args,
+                vllm_args=f"{CPU_ARGS} {args}",
                 output_dir=tmp_path_factory.mktemp("out"),
                 lora_rank=rank,
                 device="cpu",
-                vllm_sleep="training" if lora else "never",
             )
             loaded = load_model(model, device="cpu", lora=LoraSettings(RANK) if lora else None, max_seq_length=128)
             engine = last.enter_context(vllm_engine(options, loaded, version="m@0"))
@@ -109,10 +107,7 @@ class SamePath(AdapterHandOver):
         path = str((self._folder / self.model).resolve())
         body = {"lora_name": self.model, "lora_path": path, "load_inplace": True}
 
-        def load(control: Control) -> None:
-            assert control.post(LOAD_ADAPTER, body).is_success
-
-        self._give_all(load)
+        assert self._control.post(LOAD_ADAPTER, body).is_success
 
 
 class CutShort(WeightsHandOver):

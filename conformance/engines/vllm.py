@@ -8,6 +8,8 @@ from conformance.environments import pip, python_of
 UNUSED = ("torchvision", "torchaudio", "torchcodec")
 """Optional dependencies that are built for another torch."""
 MODULE = "vllm.entrypoints.openai.api_server"
+CPU_ARGS = "--enforce-eager --block-size 32 --no-enable-chunked-prefill"
+"""A prompt in parts rewinds the generator of a seed, which torch cannot do on a CPU."""
 
 
 def vllm_command() -> str:
@@ -23,7 +25,7 @@ def vllm_python() -> Path:
 
 
 def servers(path: Path) -> list[tuple[int, list[str]]]:
-    """The API servers of vLLM with this model, or on this socket: number and command, without the guards."""
+    """The API servers of vLLM with this model, or on this socket: number and command, without the supervisors."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

@@ -2,9 +2,9 @@
 
     python -I -S supervisor.py STDIN STDOUT PROGRAM ARGUMENTS…
 
-Each rollout, and each update by a program, has a supervisor process, on Linux only: orphans of the program become its
-children. It imports only the standard library, to start quickly. Its stdin is closed when the program must end, or when
-the harness has died.
+Each rollout, each update by a program and each vLLM has a supervisor process, on Linux only: orphans of the program
+become its children. STDOUT `-` is our stderr. It imports only the standard library, to start quickly. Its stdin is
+closed when the program must end, or when the harness has died.
 On its stdout it writes `exit N` with the exit code (negative for a signal), or `errno N` if the program cannot be
 started.
 """
@@ -53,9 +53,10 @@ def _wake_on_signals() -> int:
 
 def _start(arguments: tuple[str, ...], stdin: str, stdout: str) -> int:
     """Start the program in a new session with our stderr; returns its process id."""
+    new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     files = [
         (os.POSIX_SPAWN_OPEN, 0, stdin, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, stdout, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600),
+        (os.POSIX_SPAWN_DUP2, 2, 1) if stdout == "-" else (os.POSIX_SPAWN_OPEN, 1, stdout, new, 0o600),
     ]
     return os.posix_spawnp(
         arguments[0], arguments, os.environ, file_actions=files, setsid=True, setsigdef=(signal.SIGPIPE,)

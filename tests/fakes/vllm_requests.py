@@ -24,7 +24,6 @@ def ask(
     count: int = 1,
     stream: bool = False,
     prompt: tuple[int, ...] = (5, 6, 7),
-    session: str = "",
     **params: Any,
 ) -> Request:
     """Submit a request of random tokens."""
@@ -33,7 +32,7 @@ def ask(
     for i in range(count):
         text = Detokenizer(engine.loaded.tokenizer, params.stop) if stream or params.stop else None
         sequences.append(Sequence(i, list(prompt), params, text))
-    request = Request(sequences, Waiter(), stream=stream, session=session)
+    request = Request(sequences, Waiter(), stream=stream)
     engine.submit(request)
     return request
 

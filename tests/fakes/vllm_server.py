@@ -8,7 +8,6 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +64,6 @@ class FakeVllm:
         self.context = self.loaded.max_seq_length
         """Tokens of prompt and answer that this server takes."""
         self.stamp = "default"
-        self.hangs = False
-        """True if no request is answered any more."""
-        self.cut = 0
-        """Streams that end after their first event, as if the connection were lost."""
         self._path = path
         self.base = "base"
         """The name of the model itself."""
@@ -76,7 +71,6 @@ class FakeVllm:
         self._zero = {name: p.detach().clone() for name, p in self.loaded.trainable_parameters().items()}
         port = free_port()
         self._port, self._url = port, f"http://127.0.0.1:{port}"
-        self._stop = self._drop = lambda: None
 
     @property
     def url(self) -> str:
@@ -90,14 +84,6 @@ class FakeVllm:
     @contextmanager
     def running(self) -> Iterator["FakeVllm"]:
         """Serve in a thread until the end of the block."""
-        self.listen()
-        try:
-            yield self
-        finally:
-            self._stop()
-
-    def listen(self) -> None:
-        """Serve on the same port as before, if there was one."""
         config = uvicorn.Config(
             self.app(), port=self._port, log_config=None, lifespan="off", timeout_graceful_shutdown=1
         )
@@ -106,24 +92,11 @@ class FakeVllm:
         thread.start()
         while not server.started:
             thread.join(0.01)
-
-        def stop() -> None:
+        try:
+            yield self
+        finally:
             server.should_exit = True
             thread.join()
-
-        def drop() -> None:
-            for listener in server.servers:
-                listener.close()
-            for connection in list(server.server_state.connections):
-                connection.transport.abort()
-
-        self._stop = stop
-        self._drop = partial(server.servers[0].get_loop().call_soon_threadsafe, drop)
-
-    def die(self) -> None:
-        """Drop all connections, and refuse others until `listen`."""
-        self._drop()
-        self._stop()
 
     def app(self) -> FastAPI:
         app = FastAPI()
@@ -131,8 +104,6 @@ class FakeVllm:
         @app.middleware("http")
         async def scripted(request: Request, call_next: Any) -> Response:
             path = request.url.path
-            while self.hangs and not await request.is_disconnected():  # noqa: ASYNC110 - set from another thread
-                await asyncio.sleep(0.01)
             if path in self.absent | self.instead.keys():
                 return self.instead.get(path) or JSONResponse({"detail": "Not Found"}, 404)
             sent = request.headers.get("authorization")
@@ -159,7 +130,7 @@ class FakeVllm:
             cards = [(names.get(name, name), parent) for name, parent in parents.items()]
             return {"data": [{"id": n, "parent": p, "max_model_len": self.context} for n, p in cards]}
 
-        for path in ("/pause", "/resume", "/sleep", "/wake_up"):
+        for path in ("/pause", "/resume"):
             app.add_api_route(path, self._control, methods=["POST"])
         app.add_api_route("/reset_prefix_cache", self._reset, methods=["POST"])
         app.add_api_route("/update_weight_version", self._name_weights, methods=["POST"])
@@ -230,9 +201,6 @@ class FakeVllm:
             return Response(json.dumps(whole), media_type="application/json")
         parts = [tokens[at : at + TOKENS_PER_EVENT] for at in range(0, len(tokens), TOKENS_PER_EVENT)]
         events = [f"data: {json.dumps(self.spoils(self._answer(part)))}\n\n" for part in parts]
-        if self.cut:
-            self.cut -= 1
-            return StreamingResponse(iter(events[:1]), media_type="text/event-stream")
         return StreamingResponse(iter([*events, "data: [DONE]\n\n"]), media_type="text/event-stream")
 
     def _activate(self, name: str) -> None:

@@ -114,9 +114,7 @@ def share_for_vllm(options: ServeOptions, loaded: LoadedModel) -> float | None:
         return None
     row = min(loaded.max_seq_length, USUAL_ROW)
     needed = memory_of(shape, replace(_setup(options, loaded.device, _dtype(loaded)), row_tokens=row), free=total)
-    sleeps = options.vllm_sleep != "never"
-    learner = sum(needed.parts.get(name, 0) for name in ("weights", "optimizer", "process")) if sleeps else needed.total
-    return min(_MOST_SHARE, max(0, int(100 * min(total - learner, free) / total) / 100))
+    return min(_MOST_SHARE, max(0, int(100 * min(total - needed.total, free) / total) / 100))
 
 
 def _setup(options: ServeOptions, device: torch.device, dtype: DType) -> Setup:

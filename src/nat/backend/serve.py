@@ -38,7 +38,7 @@ from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner
 from nat.backend.training.mismatch import OWN_PROBE, Probe
 from nat.backend.training.reference import Reference
-from nat.backend.vllm.opening import choose_probe, vllm_engine, vllm_place
+from nat.backend.vllm.opening import choose_probe, vllm_engine
 from nat.errors import BackendError
 from nat.files import remove_unfinished
 from nat.http.asgi import App
@@ -157,7 +157,7 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
             jobs = _jobs(options, vllm, checkpoints, found, probe=probe)
             stack.callback((vllm if jobs is None else jobs).close)
             vllm.start()
-            yield opened(options, vllm, jobs, sampler=vllm_place(vllm.places))
+            yield opened(options, vllm, jobs, sampler=f"vLLM samples {vllm.server.place}")
         else:
             limits = EngineLimits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, loaded.device)
             worker = Worker(Engine(loaded, policy_version=version, limits=limits))

@@ -243,7 +243,6 @@ class Attempt:
             policy_version=policy_version,
             broken_prefix=choice.broken_prefix,
             lost_call=choice.lost_call,
-            engines=choice.engines,
         )
 
     def _push(self, steps: Iterable[IntermediateStepPayload]) -> None:

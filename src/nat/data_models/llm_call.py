@@ -40,6 +40,3 @@ class LLMCall(BaseModel):
     """Why the prompt does not continue with the tokens of earlier answers, if the server gave a reason."""
     lost_call: str | None = None
     """Why a tool call that the answer began stayed text, if the server gave a reason."""
-    engines: list[int] | None = None
-    """Numbers of the server's engines that the call was sent to, the last of which has finished it; None if the server
-    has one."""

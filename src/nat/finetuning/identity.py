@@ -39,7 +39,6 @@ MAY_CHANGE = (
     "llms.*.max_num_seqs",
     "llms.*.max_retries",
     "llms.*.prefix_cache_mb",
-    "llms.*.replicas",
     "llms.*.save_every",
     "llms.*.startup_timeout",
     "llms.*.tensor_parallel",

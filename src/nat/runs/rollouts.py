@@ -168,9 +168,6 @@ class RolloutRecord(BaseModel):
     """Calls whose temperature is not that of their log probabilities: by function, then by option."""
     policy_versions: dict[str, int] = {}
     """Answers of the target by policy version; empty if the server does not send it."""
-    engines: dict[str, int] = {}
-    """Answers of the target by the engines that they were sent to, such as `1`, or `0, 1` after a failure of engine 0;
-    empty if the server has one."""
     usage: dict[str, LLMUsage] = {}
     """What its LLM calls took, by LLM."""
     judge_usage: dict[str, LLMUsage] = {}

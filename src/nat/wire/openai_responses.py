@@ -113,8 +113,6 @@ class ChatChoice(ResponseModel):
     finish_reason: FinishReason | None
     stop_reason: str | None = None
     """The stop string that ended it, as vLLM reports it; missing for the end of the text."""
-    engines: list[int] | None = None
-    """Where several engines sample: the numbers of those that it was sent to; the last one has finished it."""
     token_ids: list[int] | None = None
     lost_call: CallStatus | None = None
     """With `token_ids`, why the first call that could not be read was not."""
@@ -165,8 +163,6 @@ class TextChoice(ResponseModel):
     finish_reason: FinishReason | None
     stop_reason: str | None = None
     """The stop string that ended it, as vLLM reports it; missing for the end of the text."""
-    engines: list[int] | None = None
-    """Where several engines sample: the numbers of those that it was sent to; the last one has finished it."""
     prompt_token_ids: list[int] | None = None
     token_ids: list[int] | None = None
     logprobs_temperature: float | None = None

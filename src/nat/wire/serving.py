@@ -8,11 +8,10 @@ from collections.abc import Collection, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -103,10 +102,6 @@ class Health(BaseModel):
     """Ids that the tokenizer has: the highest one, plus 1."""
 
 
-def _joined(value: Any) -> Any:
-    return ",".join(value) if isinstance(value, list) and all(isinstance(each, str) for each in value) else value
-
-
 class BackendOptions(BaseModel):
     """What a backend is made of, however it is started: by `nat backend serve`, or for an LLM of a configuration."""
 
@@ -116,20 +111,14 @@ class BackendOptions(BaseModel):
     """What samples: the backend's own engine, or vLLM in a process of its own."""
     vllm_command: str | None = None
     """With engine vllm: the command that starts vLLM, such as `/opt/vllm/bin/vllm serve`; default: `vllm serve`."""
-    vllm_url: Annotated[str | None, BeforeValidator(_joined)] = Field(default=None, pattern=SERVER_URL)
-    """With engine vllm: a vLLM server that you run on this machine, in place of one that the backend starts; several as
-    a list, or separated by commas."""
+    vllm_url: str | None = Field(default=None, pattern=SERVER_URL)
+    """With engine vllm: a vLLM server that you run on this machine, in place of one that the backend starts."""
     vllm_api_key: SecretStr | None = None
     """With vllm_url: key of that server; better set as the environment variable VLLM_API_KEY."""
-    replicas: int = Field(default=1, ge=1)
-    """With engine vllm: vLLM servers that the backend starts, each with GPUs (on a CPU, cores) of its own."""
     tensor_parallel: int = Field(default=1, ge=1)
-    """With engine vllm: GPUs of each server that the backend starts, among which the model is split."""
+    """With engine vllm: GPUs of the server that the backend starts, among which the model is split."""
     vllm_args: str | None = None
-    """With engine vllm: further arguments of `vllm serve`, in one string."""
-    vllm_sleep: Literal["never", "training", "auto"] = "never"
-    """With engine vllm: vLLM frees the GPU's memory while the learner trains; requests wait meanwhile. `auto`: only
-    if an update would not fit beside it."""
+    """With engine vllm: further arguments of `vllm serve`, in one string, such as `--data-parallel-size 2`."""
     device: str = "auto"
     """Where the model runs: `cpu`, `cuda`, `cuda:1` for the second GPU; `auto`: a GPU if there is
     one. With engine vllm, `cuda` is a GPU that both share; one with a number is the learner's alone, and vLLM gets the
@@ -159,11 +148,6 @@ class BackendOptions(BaseModel):
     """Updates between checkpoints; one is also written at the end."""
     keep_last: int = Field(default=2, ge=1)
     """Number of newest checkpoints to keep."""
-
-    @property
-    def vllm_urls(self) -> list[str]:
-        """The addresses of vLLM servers that the user runs."""
-        return [url.strip() for url in (self.vllm_url or "").split(",") if url.strip()]
 
     _words = field_validator("vllm_command", "vllm_args")(check_words)
     _known_device = field_validator("device")(check_device)
@@ -260,9 +244,9 @@ class AdapterServeOptions(ServeOptions):
 
 
 _ADDRESS = r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#:\[\]\x00-\x1f]+)(:\d{1,5})?(/[^\s?#\x00-\x1f]*)?"
-_OF_STARTED = {"replicas", "tensor_parallel", "vllm_command", "vllm_args", "vllm_startup_timeout"}
-"""Options of the vLLM servers that a backend starts."""
-OF_VLLM = _OF_STARTED | {"vllm_url", "vllm_api_key", "vllm_sleep"}
+_OF_STARTED = {"tensor_parallel", "vllm_command", "vllm_args", "vllm_startup_timeout"}
+"""Options of a vLLM that a backend starts."""
+OF_VLLM = _OF_STARTED | {"vllm_url", "vllm_api_key"}
 """Options that have no effect on the embedded engine."""
 
 
@@ -284,25 +268,15 @@ def check_engine(options: BackendOptions, *, load_in_4bit: bool) -> None:
         unused = _OF_STARTED | {"kv_cache_mb", "prefix_cache_mb", "max_num_seqs"}
     if idle := sorted(unused & options.model_dump(exclude_defaults=True).keys()):
         raise ValueError(f"{', '.join(idle)}: no effect with {chosen}; leave it out")
-    if options.vllm_sleep != "never" and options.device.startswith("cuda:"):
-        raise ValueError(f"vllm_sleep: no effect with device {options.device}, which vLLM does not use; leave it out")
     if options.vllm_url is not None and "@" in options.vllm_url:
         raise ValueError("vllm_url has a login; leave it out, and set vllm_api_key")
-    _check_several(options, options.vllm_urls)
+    if options.vllm_url is not None and re.fullmatch(_ADDRESS, options.vllm_url) is None:
+        raise ValueError(f"vllm_url: expected http://HOST:PORT or https://HOST/PATH, got {options.vllm_url!r}")
     if load_in_4bit and options.engine != "embedded":
         raise ValueError(
             "load_in_4bit: vLLM would sample from the base weights before they are rounded to four bits, and disagree "
             "with the learner; use engine embedded, or leave it out"
         )
-
-
-def _check_several(options: BackendOptions, urls: list[str]) -> None:
-    if wrong := [url for url in urls if re.fullmatch(_ADDRESS, url) is None]:
-        raise ValueError(f"vllm_url: expected http://HOST:PORT or https://HOST/PATH, got {wrong[0]!r}")
-    if len({url.rstrip("/").removesuffix("/v1") for url in urls}) < len(urls):
-        raise ValueError("vllm_url: a server is there twice; name each once")
-    if options.vllm_sleep != "never" and (options.replicas > 1 or len(urls) > 1):
-        raise ValueError("vllm_sleep: several vLLM servers do not sleep; leave it out")
 
 
 def handover(options: ServeOptions, secrets: Iterable[str] = ()) -> bytes:

@@ -66,13 +66,6 @@ def test_why_a_tool_call_was_not_read_is_recorded_and_hidden():
     assert "lost_call" not in shown(HiddenFields(token_ids=True), {"choices": [choice]})["choices"][0]
 
 
-def test_the_engines_of_an_answer_are_recorded_and_hidden():
-    """Our server reports them where it has several."""
-    choice = chat_choice(engines=[0, 1])
-    assert read_answer({"choices": [choice]}, request()).choices[0].engines == [0, 1]
-    assert "engines" not in shown(HiddenFields(token_ids=True), {"choices": [choice]})["choices"][0]
-
-
 def test_each_choice_of_a_prompt_list_belongs_to_its_prompt():
     """With n = 2 and two prompts, choices 0 and 1 belong to the first prompt; each choice has its ids."""
     asked = request("/v1/completions", prompt=["a", "b"], n=2)

@@ -71,7 +71,6 @@ def test_a_call_is_recorded_exactly():
         "policy_version": "p@1",
         "broken_prefix": None,
         "lost_call": None,
-        "engines": None,
     }
     assert tokens_of_call(call)
 

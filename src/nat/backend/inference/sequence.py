@@ -63,8 +63,6 @@ class Sequence:
     """Leading tokens of the prompt that came from the prefix cache."""
     node: Node | None = None
     """The last node of the prefix cache that it reads; its slot holds the tokens after it, or all without a node."""
-    engines: list[int] = field(default_factory=list)
-    """Where several engines sample: the numbers of those that it was sent to; the last one has finished it."""
     prefill_ids: list[int] = field(init=False)
     """What is computed before the next token is sampled: the prompt, and the tokens before an interruption."""
 
@@ -169,8 +167,6 @@ class Request:
     stream: bool = False
     model: str = ""
     """Name of the requested weights; empty for those that the backend started with."""
-    session: str = ""
-    """Requests with the same one share a beginning; empty for none."""
     policy_version: str | None = None
     """Set when the first sequence starts: `name@step` of the weights that answer."""
 

@@ -65,7 +65,7 @@ class ChatRoute:
 
         writer = _ChatWriter(service, body, prompt, keep)
         if body.stream:
-            request, deltas = start_stream(service.engine, sequences, http, model=body.model)
+            request, deltas = start_stream(service.engine, sequences, model=body.model)
             return event_stream(writer.stream(request, deltas))
         request = await complete(service.engine, sequences, http, model=body.model)
         return await service.written(request, writer.whole)

@@ -46,7 +46,7 @@ class CompletionRoute:
         )
         writer = _TextWriter(self._service, body)
         if body.stream:
-            request, deltas = start_stream(self._service.engine, sequences, http, model=body.model)
+            request, deltas = start_stream(self._service.engine, sequences, model=body.model)
             return event_stream(writer.stream(request, deltas))
         request = await complete(self._service.engine, sequences, http, model=body.model)
         return await self._service.written(request, writer.whole)

@@ -10,7 +10,6 @@ from nat.backend.sampling import SamplingEngine
 from nat.errors import ModelNotServed
 from nat.http.asgi import cancel_on_disconnect
 from nat.http.errors import ApiError
-from nat.wire.openai_requests import SESSION_HEADER
 
 
 class _Feed:
@@ -37,16 +36,9 @@ async def complete(engine: SamplingEngine, sequences: list[Sequence], http: Http
         ClientDisconnected: before they were finished.
 
     """
-    request, feed = _submitted(engine, sequences, http, model=model)
-    try:
-        ended = asyncio.ensure_future(feed.queue.get())
-        await cancel_on_disconnect(http.receive, ended)
-        if isinstance(error := ended.result(), ApiError):
-            raise error
-    finally:
-        if not request.finished:
-            engine.cancel(request)
-    return request
+    answer = asyncio.ensure_future(answered(engine, sequences, model=model))
+    await cancel_on_disconnect(http.receive, answer)
+    return answer.result()
 
 
 async def answered(engine: SamplingEngine, sequences: list[Sequence], *, model: str) -> Request:
@@ -69,20 +61,13 @@ async def answered(engine: SamplingEngine, sequences: list[Sequence], *, model: 
 
 
 def start_stream(
-    engine: SamplingEngine, sequences: list[Sequence], http: HttpRequest, *, model: str
+    engine: SamplingEngine, sequences: list[Sequence], *, model: str
 ) -> tuple[Request, AsyncIterator[list[Delta]]]:
     """Submit at once, so that a request that does not fit fails before the response's headers are sent."""
-    request, feed = _submitted(engine, sequences, http, model=model, stream=True)
-    return request, _follow(engine, request, feed)
-
-
-def _submitted(
-    engine: SamplingEngine, sequences: list[Sequence], http: HttpRequest, *, model: str, stream: bool = False
-) -> tuple[Request, _Feed]:
     feed = _Feed()
-    request = Request(sequences, feed, stream=stream, model=model, session=http.headers.get(SESSION_HEADER, ""))
+    request = Request(sequences, feed, stream=True, model=model)
     engine.submit(request)
-    return request, feed
+    return request, _follow(engine, request, feed)
 
 
 async def _follow(engine: SamplingEngine, request: Request, feed: _Feed) -> AsyncIterator[list[Delta]]:

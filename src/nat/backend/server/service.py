@@ -195,9 +195,7 @@ class Service:
 
 
 def add_end(choice: ChatChoice | TextChoice, sequence: Sequence) -> None:
-    """Report the stop string that has ended a sequence, if one has, and which of several engines have sampled it."""
-    if sequence.engines:
-        choice.engines = sequence.engines
+    """Report the stop string that has ended a sequence, if one has."""
     if sequence.stop_reason is not None:
         choice.stop_reason = sequence.stop_reason
 

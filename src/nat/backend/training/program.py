@@ -7,8 +7,8 @@ A line of its stdout that is a JSON object with one of these keys is a report: `
 `{"step": {"loss": 0.1}}` after an optimizer step, `{"metrics": {…}}` of the whole update. Other lines are left alone;
 if it fails, the end of its stderr is shown.
 
-On Linux a supervisor ends all of its processes, elsewhere those of its process group: when it has ended, when the job
-is canceled or takes too long, and when this process dies.
+On Linux a supervisor ends all of its processes when it has ended, when the job is canceled or takes too long, and when
+this process dies; elsewhere its process group gets SIGTERM in the first three.
 """
 
 import json
@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,7 +47,6 @@ _END_SECONDS = 20.0
 """Longer than a supervisor takes to end all processes."""
 _NOT_PASSED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 """Variables that would select our Python environment in the program's."""
-_ORPHANS = "nat.backend.vllm.guard"
 
 
 class ProgramUpdate:
@@ -164,7 +163,7 @@ def _running(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run it inside the block; whatever is left of it is ended."""
     linux = sys.platform == "linux"
-    by = [*SUPERVISED, os.devnull, str(output)] if linux else [sys.executable, "-P", "-m", _ORPHANS]
+    by = [*SUPERVISED, os.devnull, str(output)] if linux else []
     # Of a supervisor, stdout says how the program has ended.
     with log.open("wb") as stderr, nullcontext(subprocess.PIPE) if linux else output.open("wb") as stdout:
         process = subprocess.Popen(
@@ -181,6 +180,9 @@ def _running(
         finally:
             assert process.stdin is not None, "a pipe"
             process.stdin.close()
+            if not linux:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
             try:
                 process.wait(_END_SECONDS)
             except subprocess.TimeoutExpired:

@@ -11,7 +11,7 @@ from nat.backend.training.batch import Row
 from nat.backend.training.loss import ByRow
 from nat.backend.training.mismatch import difference, served_logprobs
 from nat.backend.vllm.client import Control, refused
-from nat.backend.vllm.hand_over import LOAD_ADAPTER, RPC, SLEEP
+from nat.backend.vllm.hand_over import LOAD_ADAPTER, RPC
 from nat.backend.vllm.wire import GENERATE
 from nat.errors import EngineNotStarted
 from nat.secrets import excerpt
@@ -92,21 +92,18 @@ def check_server(control: Control, *, context: int) -> str:
     return base.id
 
 
-def check_updates(control: Control, *, lora: bool, sleeps: bool) -> None:
-    """Check the routes through which weights are handed over, and that of sleep if it is used."""
-    needed = [
+def check_updates(control: Control, *, lora: bool) -> None:
+    """Check the route through which weights are handed over."""
+    path, purpose, start = (
         (LOAD_ADAPTER, "gets new adapters", "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora")
         if lora
         else (RPC, "gets new weights", "VLLM_SERVER_DEV_MODE=1")
-    ]
-    if sleeps:
-        needed.append((SLEEP, "sleeps", "VLLM_SERVER_DEV_MODE=1 and --enable-sleep-mode"))
-    for path, purpose, start in needed:
-        if not control.knows(path):
-            raise EngineNotStarted(
-                f"vLLM has no route {path}, through which it {purpose}",
-                hint=f"start it with {start}, on a loopback address: its key does not guard the control routes",
-            )
+    )
+    if not control.knows(path):
+        raise EngineNotStarted(
+            f"vLLM has no route {path}, through which it {purpose}",
+            hint=f"start it with {start}, on a loopback address: its key does not guard the control routes",
+        )
 
 
 def dtype_name(loaded: LoadedModel) -> str:
@@ -114,10 +111,11 @@ def dtype_name(loaded: LoadedModel) -> str:
     return str(loaded.dtype).removeprefix("torch.")
 
 
-def probe_row(loaded: LoadedModel, tokens: int = _PROBE_TOKENS) -> Row:
+def probe_row(loaded: LoadedModel) -> Row:
     """A short row of tokens from all over the vocabulary."""
     last = loaded.vocab_size - 1
-    ids = [last * number // tokens for number in range(min(tokens, loaded.max_seq_length - 1))]
+    tokens = min(_PROBE_TOKENS, loaded.max_seq_length - 1)
+    ids = [last * number // tokens for number in range(tokens)]
     count = len(ids) - 1
     return Row(
         index=0,
@@ -132,14 +130,14 @@ def probe_row(loaded: LoadedModel, tokens: int = _PROBE_TOKENS) -> Row:
     )
 
 
-def check_probe(loaded: LoadedModel, row: Row, served: ByRow, known: ByRow | None = None) -> None:
-    """Compare the log probabilities of vLLM's model with those that are `known`, or else of the loaded one.
+def check_probe(loaded: LoadedModel, row: Row, served: ByRow) -> None:
+    """Compare the log probabilities of vLLM's model with those of the loaded one.
 
     Raises:
         EngineNotStarted: they differ.
 
     """
-    seen = difference([row], known or served_logprobs(loaded, [row]), served)
+    seen = difference([row], served_logprobs(loaded, [row]), served)
     allowed = _ALLOWED.get(loaded.dtype, _ALLOWED_ROUNDED)
     if not seen.mean <= allowed:
         raise EngineNotStarted(

@@ -7,7 +7,7 @@
 While the learner trains, vLLM goes on answering with the old weights. For the hand-over, new requests are held, begun
 ones finish, vLLM loads the weights, and a probe compares it with the learner. `serve` confirms the new version; without
 it, vLLM gets back the weights that the learner has restored. After a failed load no request is sent: our own vLLM is
-started again, and a server of the user's ends this one. Of several engines, `fleet` calls and renews those that fail.
+started again, and a server of the user's ends this one.
 """
 
 import asyncio
@@ -15,9 +15,10 @@ import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import httpx
 import torch
 
 from nat.backend.inference.sequence import Request
@@ -25,20 +26,17 @@ from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.loss import ByRow
 from nat.backend.vllm.checks import check_probe, check_server, probe_row
-from nat.backend.vllm.client import CONTROL_SECONDS, Control, refused
-from nat.backend.vllm.fleet import Fleet, Replica
-from nat.backend.vllm.gate import Gate
-from nat.backend.vllm.hand_over import SLEEP, WAKE_UP, GiveAll, HandOver
+from nat.backend.vllm.client import HEALTH, Control
+from nat.backend.vllm.hand_over import HandOver
 from nat.backend.vllm.sampling import Caller
-from nat.backend.vllm.server import OwnServer, VllmServer
-from nat.backend.vllm.sleep import Sleeps, release_cached
+from nat.backend.vllm.server import VllmServer
 from nat.backend.vllm.wire import Served
-from nat.errors import BackendError, EngineFailed, EngineNotStarted, EngineStopped, WeightsReplaced, describe_error
+from nat.errors import BackendError, EngineFailed, EngineStopped, WeightsReplaced, describe_error
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Make = Callable[[GiveAll, str], HandOver | None]
+Make = Callable[[Control, str], HandOver | None]
 """Makes what hands weights over, from control calls and vLLM's name of the base model; None if nothing is trained."""
 
 
@@ -50,20 +48,18 @@ class VllmEngine:
     def __init__(
         self,
         loaded: LoadedModel,
-        servers: Sequence[VllmServer],
+        server: VllmServer,
         make_hand_over: Make,
         *,
         version: str,
-        sleeps: Sleeps | None = None,
     ) -> None:
         """Start nothing yet; `start` follows once the learner's weights are those to serve."""
         self.loaded = loaded
+        self.server = server
         self.policy_version = version
         self._make_hand_over = make_hand_over
         self.hand_over: HandOver | None = None
         """Gives vLLM the learner's weights; made by `start`, and None if nothing is trained."""
-        self.sleeps = sleeps
-        self._asleep = False
         self._served = Served("")
         self._pending = False
         """True while vLLM has weights that no `serve` has confirmed."""
@@ -72,9 +68,16 @@ class VllmEngine:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="vllm", daemon=True)
         self._thread.start()
-        self._gate, self._fleet = self._await(_opened(servers, self._none_left))
-        self._caller = Caller(self._fleet, loaded)
-        self._requests: dict[Request, asyncio.Task[None]] = {}  # for the event loop only
+        self._control = Control(server.address, server.explain)
+        self._http = server.address.async_client()
+        self._caller = Caller(self._http, server.explain, loaded)
+        # For the event loop only:
+        self._requests: dict[Request, asyncio.Task[None]] = {}
+        self._begun: set[asyncio.Task[None]] = set()
+        """Those that were sent to vLLM; a hand-over waits for them."""
+        self._open = asyncio.Event()
+        """Cleared while a hand-over holds new requests."""
+        self._open.set()
         threads = torch.get_num_threads()
         self._learner = ThreadPoolExecutor(1, "model", initializer=lambda: torch.set_num_threads(threads))
 
@@ -85,21 +88,14 @@ class VllmEngine:
             EngineFailed: it does not start, is of a wrong version, lacks a route, or computes something else.
 
         """
-        if (sole := self._fleet.sole) is not None:
-            sole.server.watch(self._fail)
-        self._fleet.start()
+        self.server.watch(self._fail)
+        self.server.start()
         beginning = self._learner.submit(self._begin)
         try:
             beginning.result()
         except BaseException:
-            self._fleet.stop()  # so that a call that still waits for it ends, too
+            self.server.stop()  # so that a call that still waits for it ends, too
             raise
-        self._loop.call_soon_threadsafe(self._fleet.tend, self._bring_back)
-
-    @property
-    def places(self) -> list[str]:
-        """Where each engine samples."""
-        return [each.server.place for each in self._fleet.replicas]
 
     def names(self) -> list[str]:
         """The model's plain name, which always means the newest weights, and `name@step`."""
@@ -126,13 +122,12 @@ class VllmEngine:
     def updating(self) -> Iterator[None]:
         """Around an update; if it fails after the hand-over, vLLM gets the old weights back."""
         try:
-            self._fall_asleep()
             yield
         finally:
             self._settle()
 
     def score(self, loaded: LoadedModel, rows: Sequence[Row]) -> list[ByRow]:
-        """Hand the learner's weights over, then have each engine score rows by the path that answers requests.
+        """Hand the learner's weights over, then have vLLM score rows by the path that answers requests.
 
         Raises:
             EngineFailed: vLLM did not take them over, or does not answer.
@@ -140,11 +135,10 @@ class VllmEngine:
         """
         del loaded  # the model that was handed over
         assert self.hand_over is not None, "an engine that trains hands weights over"
-        self._await(self._gate.close())
-        self._wake_up()
+        self._await(self._hold())
         self._pending = True
         self.hand_over.load()
-        return self._scored(rows, self.hand_over.served)
+        return [self._await(self._caller.score(rows, self.hand_over.served))]
 
     def serve(self, version: str) -> None:
         """Answer with the weights that were handed over, under this version."""
@@ -165,90 +159,38 @@ class VllmEngine:
         if self._loop.is_closed():
             return
         self._failure = self._failure or BackendError("the backend was shut down before it had answered")
-        self._await(self._fleet.rest())
         self._await(self._fail_requests())  # a hand-over waits for them
         self._learner.shutdown(cancel_futures=True)
-        self._await(self._fleet.close())
-        self._fleet.stop()
+        self._await(self._http.aclose())
+        self._control.close()
+        self.server.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def _begin(self) -> None:
-        """On the model thread: check the servers, hand over the weights, compare all models."""
-        bases = set[str]()
-        self._give_all(lambda control: bases.add(check_server(control, context=self.loaded.max_seq_length)))
-        if len(bases) > 1:
-            found = ", ".join(sorted(bases))
-            hint = "start all of them with the same --served-model-name"
-            raise EngineNotStarted(f"the engines name their model differently: {found}", hint=hint)
-        self._served = Served(*bases)
-        self.hand_over = self._make_hand_over(self._give_all, self._served.model)
+        """On the model thread: check the server, hand over the weights, compare both models."""
+        self._served = Served(check_server(self._control, context=self.loaded.max_seq_length))
+        self.hand_over = self._make_hand_over(self._control, self._served.model)
         if self.hand_over is not None:
             self._load(self.hand_over)
         row = probe_row(self.loaded)
-        for scored in self._scored([row], self._served):
-            check_probe(self.loaded, row, scored)
-        for failure in (each.failure for each in self._fleet.replicas if each.failure):
-            raise failure
+        check_probe(self.loaded, row, self._await(self._caller.score([row], self._served)))
 
-    def _give_all(self, use: Callable[[Control], None]) -> None:
-        """Make control calls at all engines, side by side; one that fails leaves, and if it is the only one, raises."""
-        self._await(self._fleet.every(lambda replica: asyncio.to_thread(replica.give, use)))
-
-    def _scored(self, rows: Sequence[Row], served: Served) -> list[ByRow]:
-        return self._await(self._fleet.every(lambda replica: self._caller.score(rows, served, replica)))
-
-    async def _bring_back(self, replica: Replica) -> None:
-        """Take an engine in again: it gets the weights that are served, and must score as another one does."""
-        with suppress(WeightsReplaced):  # one that hangs is not to hold the gate, for which an update waits
-            await self._caller.score([probe_row(self.loaded, 2)], self._served, replica, seconds=30.0)
-        async with self._gate.passing(), asyncio.timeout(CONTROL_SECONDS):
-            if (hand_over := self.hand_over) is not None:
-                await asyncio.to_thread(replica.give, hand_over.renew)
-            row = probe_row(self.loaded)
-            own = await self._caller.score([row], self._served, replica)
-            for peer in self._fleet.live[:1]:
-                check_probe(self.loaded, row, own, await self._caller.score([row], self._served, peer))
-            replica.failure = None
-
-    def _none_left(self, failure: EngineFailed) -> None:
-        """Servers of the user's that are not trained may come back."""
-        if self.hand_over is not None or any(isinstance(each.server, OwnServer) for each in self._fleet.replicas):
-            self._fail(failure)
+    async def _hold(self) -> None:
+        """Hold new requests back; wait until those that have begun have ended."""
+        self._open.clear()
+        while self._begun:
+            await asyncio.wait(self._begun)
 
     def _settle(self) -> None:
         """Restore what no `serve` has confirmed, then let requests in."""
         try:
-            self._wake_up()
             if self._pending:
                 self._restore()
-        except EngineFailed as error:
-            self._fail(error)
         finally:
             self._pending = False
-            self._await(self._gate.open())
-
-    def _fall_asleep(self) -> None:
-        """Have vLLM move its weights to the host's memory and drop its cache, so that the learner has the GPU."""
-        if self.sleeps is not None and self.sleeps():
-            self._await(self._gate.close())
-            self._asleep = True
-            self._command(SLEEP, level="1")
-
-    def _wake_up(self) -> None:
-        if self._asleep:
-            release_cached(self.loaded.device)
-            self._command(WAKE_UP)
-            self._asleep = False
-
-    def _command(self, path: str, **query: str) -> None:
-        def command(control: Control) -> None:
-            response = control.post(path, **query)
-            if not response.is_success:
-                raise refused(response)
-
-        self._give_all(command)
+            self._loop.call_soon_threadsafe(self._open.set)
 
     def _restore(self) -> None:
         hand_over = self.hand_over
@@ -261,7 +203,7 @@ class VllmEngine:
         except Exception:  # with the weights of a failed update it must not answer, whatever went wrong
             logger.exception("vLLM cannot go back to the weights before the update")
             try:
-                self._fleet.restart()
+                self.server.restart()
                 hand_over.reset()
                 self._load(hand_over)
             except EngineFailed as error:
@@ -291,22 +233,34 @@ class VllmEngine:
 
     async def _answer(self, request: Request) -> None:
         try:
-            async with self._gate.passing():
-                self._check_alive()
-                request.policy_version = self.policy_version
-                await self._caller.answer(request, self._served)
+            while not self._open.is_set():  # it may be held again before this one goes on
+                await self._open.wait()
+            if (task := asyncio.current_task()) is not None:
+                self._begun.add(task)
+                task.add_done_callback(self._begun.discard)
+            self._check_alive()
+            request.policy_version = self.policy_version
+            await self._caller.answer(request, self._served)
         except BaseExceptionGroup as group:
             error = group.exceptions[0]
             trained = self.hand_over is not None  # otherwise a server of the user's may come back
-            end = await self._fleet.death() if trained and isinstance(error, EngineFailed) else None
-            end = error if isinstance(error, WeightsReplaced) and self._fleet.sole else end
-            if end is not None:  # no answer can be right any more
+            if isinstance(error, WeightsReplaced):  # no answer can be right any more
+                self._fail(error)
+            elif trained and isinstance(error, EngineFailed) and (end := await self._death()) is not None:
                 self._fail(end)
             request.listener.on_failed(self._failure or error)
         except Exception as error:  # noqa: BLE001 - the boundary of a request: its failure goes to its listener
             request.listener.on_failed(error)
         else:
             request.listener.on_finished()
+
+    async def _death(self) -> EngineFailed | None:
+        """Why vLLM cannot answer any more; None if it can, so that a failure was one request's own."""
+        try:
+            (await self._http.get(HEALTH)).raise_for_status()
+        except httpx.HTTPError as error:
+            return await asyncio.to_thread(self.server.explain, error)
+        return None
 
     def _check_alive(self) -> None:
         if self._failure is not None:
@@ -329,8 +283,3 @@ class VllmEngine:
             task.cancel()
             request.listener.on_failed(self._failure)
         await asyncio.gather(*self._requests.values(), return_exceptions=True)
-
-
-async def _opened(servers: Sequence[VllmServer], on_none_left: Callable[[EngineFailed], None]) -> tuple[Gate, Fleet]:
-    """What belongs to the event loop."""
-    return Gate(), Fleet(servers, on_none_left)

@@ -3,13 +3,11 @@
 The learner writes the weights to a folder of their own, and vLLM reads them. vLLM knows cached keys and values by an
 adapter's name and path, so neither is used twice; after a reload in place the cache is emptied.
 
-All methods but `renew` are called on the thread that owns the learner's model, while vLLM answers no request. With
-several engines, the weights are written once, and each reads them.
+All methods are called on the thread that owns the learner's model, while vLLM answers no request.
 """
 
 import logging
 import shutil
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from secrets import token_hex
@@ -17,7 +15,6 @@ from secrets import token_hex
 from nat.backend.export import write_adapter
 from nat.backend.model import LoadedModel
 from nat.backend.vllm.client import LOOK, Control, refused
-from nat.backend.vllm.weights import write_weights
 from nat.backend.vllm.wire import Served
 from nat.errors import EngineFailed, HandOverFailed
 from nat.http.client import json_of
@@ -25,19 +22,16 @@ from nat.http.client import json_of
 logger = logging.getLogger(__name__)
 
 LOAD_ADAPTER, UNLOAD_ADAPTER = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
-SLEEP, WAKE_UP = "/sleep", "/wake_up"
 PAUSE, RESUME, RPC, RESET_CACHE = "/pause", "/resume", "/collective_rpc", "/reset_prefix_cache"
 STAMP = "/update_weight_version"
-GiveAll = Callable[[Callable[[Control], None]], None]
-"""Makes control calls at all engines; raises EngineFailed if none is left."""
 
 
 class AdapterHandOver:
     """Loads each version of the adapter beside the one before, from a new folder and under a new name."""
 
-    def __init__(self, give_all: GiveAll, loaded: LoadedModel, base: str, folder: Path) -> None:
+    def __init__(self, control: Control, loaded: LoadedModel, base: str, folder: Path) -> None:
         self.model = base
-        self._give_all = give_all
+        self._control = control
         self._loaded = loaded
         self._base = base
         self._folder = folder
@@ -60,27 +54,15 @@ class AdapterHandOver:
         folder = self._folder / name
         folder.mkdir(parents=True)
         write_adapter(self._loaded, folder)
-        try:
-            self._give_all(lambda control: self._give(control, name))
-        except HandOverFailed:
-            shutil.rmtree(folder)
-            raise
-        self.model = name
-
-    def renew(self, control: Control) -> None:
-        """Give one engine the weights that are served; it may have them, or those of another version."""
-        if self.model != self._base:
-            control.post(UNLOAD_ADAPTER, {"lora_name": self.model})
-            self._give(control, self.model)
-
-    def _give(self, control: Control, name: str) -> None:
-        response = control.post(LOAD_ADAPTER, {"lora_name": name, "lora_path": str((self._folder / name).resolve())})
+        response = self._control.post(LOAD_ADAPTER, {"lora_name": name, "lora_path": str(folder.resolve())})
         if not response.is_success:
+            shutil.rmtree(folder)
             raise HandOverFailed(
                 f"vLLM did not load the adapter: {refused(response).message}",
                 hint="start vLLM with --enable-lora and a --max-lora-rank of at least the adapter's, and let it read "
                 f"{self._folder}",
             )
+        self.model = name
 
     def keep(self) -> None:
         """Answer with these weights from now on."""
@@ -104,7 +86,9 @@ class AdapterHandOver:
     def _unload(self, name: str) -> None:
         """Unload an adapter, and delete its folder, which vLLM may read again as long as it is loaded."""
         if name not in {self._base, self.model}:
-            self._give_all(lambda control: _unload(control, name))
+            response = self._control.post(UNLOAD_ADAPTER, {"lora_name": name})
+            if response.is_error:
+                logger.warning("%s", refused(response).message)
             shutil.rmtree(self._folder / name, ignore_errors=True)
 
 
@@ -114,12 +98,9 @@ class WeightsHandOver:
     Its methods are those of `AdapterHandOver`.
     """
 
-    def __init__(self, give_all: GiveAll, loaded: LoadedModel, base: str, folder: Path, *, keeps: bool) -> None:
-        """With `keeps`, the folder of what is served stays, so that `renew` can give it."""
+    def __init__(self, control: Control, loaded: LoadedModel, base: str, folder: Path) -> None:
         self.served = Served(base)
-        self._give_all = give_all
-        self._keeps = keeps
-        self._source: Path | None = None
+        self._control = control
         self._loaded = loaded
         self._folder = folder
         self._numbers = count(1)
@@ -130,25 +111,22 @@ class WeightsHandOver:
         target = self._folder / f"weights-{next(self._numbers)}"
         target.mkdir(parents=True)
         stamp = token_hex(8)
-        stale: Path | None = target
         try:
             self.write(target)
             self._begun = True
-            self._give_all(lambda control: _give_weights(control, target, stamp))
+            self._call(PAUSE, mode="wait")
+            self._call(RPC, {"method": "reload_weights", "kwargs": {"weights_path": str(target.resolve())}})
+            if not self._call(RESET_CACHE).get("success"):
+                raise _reload_failed("its prefix cache was not emptied")
+            self._call(STAMP, {"new_version": stamp})
+            self._call(RESUME)
             self.served = self.served._replace(stamp=stamp)
-            if self._keeps:
-                stale, self._source = self._source, target
         finally:
-            if stale is not None:
-                shutil.rmtree(stale, ignore_errors=True)
-
-    def renew(self, control: Control) -> None:
-        assert self._source is not None, "one engine is not renewed"
-        _give_weights(control, self._source, str(self.served.stamp))
+            shutil.rmtree(target, ignore_errors=True)
 
     def write(self, folder: Path) -> None:
         """Write the learner's weights in the format of the model that vLLM started with."""
-        write_weights(self._loaded, folder)
+        self._loaded.model.save_pretrained(folder)
 
     def keep(self) -> None:
         """They are the only ones."""
@@ -162,31 +140,15 @@ class WeightsHandOver:
     def reset(self) -> None:
         """The next load replaces whatever there is."""
 
+    def _call(self, path: str, body: object = None, **query: str) -> dict[str, object]:
+        response = self._control.post(path, body, **query)
+        if not response.is_success:
+            raise _reload_failed(refused(response).message)
+        content = json_of(response)
+        return content if isinstance(content, dict) else {}
+
 
 HandOver = AdapterHandOver | WeightsHandOver
-
-
-def _unload(control: Control, name: str) -> None:
-    response = control.post(UNLOAD_ADAPTER, {"lora_name": name})
-    if response.is_error:
-        logger.warning("%s", refused(response).message)
-
-
-def _give_weights(control: Control, source: Path, stamp: str) -> None:
-    _call(control, PAUSE, mode="wait")
-    _call(control, RPC, {"method": "reload_weights", "kwargs": {"weights_path": str(source.resolve())}})
-    if not _call(control, RESET_CACHE).get("success"):
-        raise _reload_failed("its prefix cache was not emptied")
-    _call(control, STAMP, {"new_version": stamp})
-    _call(control, RESUME)
-
-
-def _call(control: Control, path: str, body: object = None, **query: str) -> dict[str, object]:
-    response = control.post(path, body, **query)
-    if not response.is_success:
-        raise _reload_failed(refused(response).message)
-    content = json_of(response)
-    return content if isinstance(content, dict) else {}
 
 
 def _reload_failed(reason: str) -> EngineFailed:

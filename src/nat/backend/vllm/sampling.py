@@ -3,19 +3,18 @@
 import asyncio
 from collections.abc import Sequence as Sequence_
 from contextlib import aclosing
-from functools import partial
 from itertools import islice
 
+import httpx
 import torch
 
 from nat.backend.inference.sequence import Delta, FinishReason, Request, Sequence
 from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.loss import ByRow
-from nat.backend.vllm.client import LOOK, generate, replaced, stream
-from nat.backend.vllm.fleet import Fleet, Replica
+from nat.backend.vllm.client import LOOK, Explain, generate, replaced, stream
 from nat.backend.vllm.wire import Generated, SampledLogprob, Served, VllmChoice, request_for, score_request
-from nat.errors import BackendError, EngineFailed, EngineStopped, WeightsReplaced
+from nat.errors import EngineFailed, EngineStopped
 
 SCORE_SECONDS = 300.0
 """In which the few tokens of a comparison must be scored, beside answers that have begun."""
@@ -23,41 +22,35 @@ _FINISHED: dict[str | None, FinishReason] = {"stop": "stop", "length": "length"}
 
 
 class Caller:
-    """Calls the engines for one model."""
+    """Calls vLLM for one model."""
 
-    def __init__(self, fleet: Fleet, loaded: LoadedModel) -> None:
-        self._fleet = fleet
+    def __init__(self, http: httpx.AsyncClient, explain: Explain, loaded: LoadedModel) -> None:
+        self._http = http
+        self._explain = explain
         self._loaded = loaded
 
     async def answer(self, request: Request, served: Served) -> None:
         """Sample all sequences of a request; its listener gets the deltas."""
         async with asyncio.TaskGroup() as group:
             for sequence in request.sequences:
-                sample = partial(self._sample, request, sequence, served)
-                group.create_task(self._fleet.sent(sample, request.session))
+                group.create_task(self._sample(request, sequence, served))
 
-    async def score(
-        self, rows: Sequence_[Row], served: Served, replica: Replica, *, seconds: float = SCORE_SECONDS
-    ) -> ByRow:
+    async def score(self, rows: Sequence_[Row], served: Served) -> ByRow:
         """Score the sampled tokens of each row, each by one request; log probabilities [K] by row."""
         asked = [
-            self._score(row.input_ids[: position + 1], target, temperature, served, replica)
+            self._score(row.input_ids[: position + 1], target, temperature, served)
             for row in rows
             for position, target, temperature in zip(row.positions, row.targets, row.sampled_at, strict=True)
         ]
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(SCORE_SECONDS):
                 found = iter(await asyncio.gather(*asked))
         except TimeoutError:
-            lost = f"vLLM did not score {len(asked)} tokens within {seconds:.0f} s"
+            lost = f"vLLM did not score {len(asked)} tokens within {SCORE_SECONDS:.0f} s"
             raise EngineStopped(lost, hint="look at its log; it may hang though it says that it is well") from None
         return {row.index: torch.tensor(list(islice(found, len(row.targets)))) for row in rows}
 
-    async def _sample(self, request: Request, sequence: Sequence, served: Served, replica: Replica) -> None:
-        """Sample a sequence, or what another engine has left of it."""
-        begun = len(sequence.token_ids)
-        if self._fleet.sole is None:
-            sequence.engines.append(replica.number)
+    async def _sample(self, request: Request, sequence: Sequence, served: Served) -> None:
         # Stop strings are found in our own text, so the tokens are needed one by one.
         streamed = request.stream or bool(sequence.params.stop)
         body = request_for(
@@ -68,19 +61,13 @@ class Caller:
             stream=streamed,
         )
         if not streamed:
-            self._add(sequence, await generate(replica.http, body, replica.explain), served)
+            self._add(sequence, await generate(self._http, body, self._explain), served)
             if sequence.finish_reason is not None:
                 return
             raise _unfinished(sequence)
-        async with aclosing(stream(replica.http, body, replica.explain)) as parts:  # type: ignore[type-var]
+        async with aclosing(stream(self._http, body, self._explain)) as parts:  # type: ignore[type-var]
             async for part in parts:
-                try:
-                    new = self._add(sequence, part, served)
-                except WeightsReplaced as error:
-                    if len(sequence.token_ids) == begun or self._fleet.sole is not None:
-                        raise
-                    self._fleet.leave(replica, error)
-                    raise BackendError("an answer has tokens of other weights: " + error.message) from error
+                new = self._add(sequence, part, served)
                 if new and request.stream:
                     request.listener.on_deltas([Delta.newest(sequence, new)])
                 if sequence.finish_reason is not None:
@@ -110,11 +97,9 @@ class Caller:
             sequence.finish_reason = _FINISHED.get(choice.finish_reason)
         return len(sequence.token_ids) - before
 
-    async def _score(
-        self, prompt_ids: list[int], token_id: int, temperature: float, served: Served, replica: Replica
-    ) -> float:
+    async def _score(self, prompt_ids: list[int], token_id: int, temperature: float, served: Served) -> float:
         request = score_request(prompt_ids, token_id, temperature, model=served.model)
-        generated = await generate(replica.http, request, replica.explain)
+        generated = await generate(self._http, request, self._explain)
         for choice in generated.choices:
             _check_weights(choice, served)
         entries = [entry for choice in generated.choices for entry in _logprobs(choice, self._loaded.vocab_size)]

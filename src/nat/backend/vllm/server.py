@@ -8,22 +8,24 @@ import logging
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import MappingProxyType
 
 import httpx
 
 from nat.backend.vllm.client import HEALTH, VllmAddress
-from nat.backend.vllm.guard import GRACE_SECONDS, KILLED
 from nat.errors import EngineFailed, EngineNotStarted, EngineOutOfMemory, EngineStopped
 from nat.files import last_lines
 from nat.secrets import excerpt
+from nat.supervisor import SUPERVISED
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,8 @@ _SHOWN_CHARS = 300
 _POLL_SECONDS = 0.2
 _END_SECONDS = 5.0
 """How long a process whose connection broke may take to end."""
+_STOP_SECONDS = 20.0
+"""Longer than a supervisor takes to end all processes."""
 _HEALTH_SECONDS = 5.0
 _OUT_OF_MEMORY = (
     "out of memory",
@@ -63,7 +67,7 @@ class ServerAtUrl:
 
     def __init__(self, url: str, api_key: str | None) -> None:
         self.address = VllmAddress(url.rstrip("/").removesuffix("/v1"), api_key=api_key)
-        self.place = self.address.base_url
+        self.place = f"at {self.address.base_url}"
 
     def start(self) -> None:
         """Check that it answers."""
@@ -96,12 +100,11 @@ class ServerAtUrl:
 
 
 class OwnServer:
-    """A process that is started here, and ends with this one."""
+    """A process that is started here; a supervisor ends it and its processes with this one."""
 
     def __init__(
         self,
         command: Sequence[str],
-        arguments: Sequence[str],
         *,
         log_path: Path,
         timeout: float,
@@ -110,13 +113,15 @@ class OwnServer:
     ) -> None:
         """`folder` is this user's alone, with a path short enough for a socket; `variables` are the environment's."""
         self._variables = variables
-        self.place = " ".join(f"{name}={value}" for name, value in variables.items())
+        self.place = " ".join(f"on {name}={value}" for name, value in variables.items()) or "on the first of these"
         self._socket = folder / "vllm.sock"
         self.address = VllmAddress("http://vllm", socket=str(self._socket))
-        self._command = [*command, *arguments, "--uds", str(self._socket)]
+        self._command = [*command, "--uds", str(self._socket)]
         self._log_path = log_path
         self._timeout = timeout
         self._process: subprocess.Popen[bytes] | None = None
+        self._code: Future[int] = Future()
+        """The exit code, negative for a signal."""
         self._log_start = 0
         self._on_end: Callable[[EngineFailed], None] = lambda _: None
 
@@ -127,6 +132,10 @@ class OwnServer:
             EngineFailed: it does not start, or not in time.
 
         """
+        if sys.platform != "linux":
+            raise EngineNotStarted(
+                "the backend starts a vLLM on Linux only", hint="start it yourself, and set vllm_url"
+            )
         if shutil.which(self._command[0]) is None:
             raise EngineNotStarted(
                 f"there is no executable {self._command[0]!r}",
@@ -138,15 +147,23 @@ class OwnServer:
         with self._log_path.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "nat.backend.vllm.guard", *self._command],
+                [*SUPERVISED, os.devnull, "-", *self._command],
                 stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
+                stdout=subprocess.PIPE,
+                stderr=log,
                 env={**_environment(), **self._variables},
                 start_new_session=True,
             )
-        self._await_health(self._process)
-        threading.Thread(target=self._wait, args=(self._process,), name="vllm watch", daemon=True).start()
+        process, code = self._process, Future[int]()
+        self._code = code
+        threading.Thread(target=_wait, args=(process, code), name="vllm watch", daemon=True).start()
+        self._await_health(code)
+
+        def ended(code: Future[int]) -> None:
+            if process is self._process:  # nobody stopped it
+                self._on_end(self._ended(code.result()))
+
+        code.add_done_callback(ended)
 
     def restart(self) -> None:
         """Start it again with the weights of its first start; raises as `start` does."""
@@ -159,12 +176,11 @@ class OwnServer:
         self._on_end = on_end
 
     def explain(self, error: httpx.HTTPError) -> EngineFailed:
-        process = self._process
-        if process is None:
+        if self._process is None:
             return EngineStopped(f"vLLM was stopped: {error!r}", hint="start the run again")
         try:
-            return self._ended(process.wait(_END_SECONDS))
-        except subprocess.TimeoutExpired:
+            return self._ended(self._code.result(_END_SECONDS))
+        except TimeoutError:
             return EngineStopped(
                 f"vLLM does not answer: {error!r}; the end of its log:\n{last_lines(self._log(), _TAIL_LINES)}",
                 hint="start the run again",
@@ -178,19 +194,19 @@ class OwnServer:
         assert process.stdin is not None, "a pipe"
         process.stdin.close()
         try:
-            process.wait(GRACE_SECONDS + _END_SECONDS)
+            process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
         self._socket.unlink(missing_ok=True)
 
-    def _await_health(self, process: subprocess.Popen[bytes]) -> None:
+    def _await_health(self, code: Future[int]) -> None:
         deadline = time.monotonic() + self._timeout
         with self.address.client() as http:
             while time.monotonic() < deadline:
-                if (code := process.poll()) is not None:
+                if code.done():
                     self.stop()
-                    raise self._ended(code, starting=True)
+                    raise self._ended(code.result(), starting=True)
                 if self._listens() and _is_healthy(http):
                     return
                 time.sleep(_POLL_SECONDS)
@@ -205,17 +221,13 @@ class OwnServer:
         with socket.socket(socket.AF_UNIX) as unix:
             return unix.connect_ex(str(self._socket)) == 0
 
-    def _wait(self, process: subprocess.Popen[bytes]) -> None:
-        code = process.wait()
-        if process is self._process:  # nobody stopped it
-            self._on_end(self._ended(code))
-
     def _ended(self, code: int, *, starting: bool = False) -> EngineFailed:
         """Explain the end of the process by its exit code and its log."""
         log = self._log()
-        errors = [] if code == KILLED else list(_CAUSE.finditer(log))
+        was_killed = code in {-signal.SIGKILL, 128 + signal.SIGKILL}
+        errors = [] if was_killed else list(_CAUSE.finditer(log))
         causes = [error for error in errors if not any(text in error[0] for text in _WITHOUT_CAUSE)]
-        how = "was killed (SIGKILL)" if code == KILLED else f"ended with exit code {code}"
+        how = "was killed (SIGKILL)" if was_killed else f"ended with exit code {code}"
         cause = f" ({excerpt(causes[-1][0], _SHOWN_CHARS)})" if causes else ""
         if causes and not starting:  # what follows is how its other processes ended
             tail = f"its log up to there:\n{last_lines(log[: causes[-1].end()], _TAIL_LINES)}"
@@ -228,7 +240,7 @@ class OwnServer:
             return EngineNotStarted(
                 message, hint=f"the whole log is {self._log_path}; an unknown option means another version of vLLM"
             )
-        killed = "if memory ran out, the system's log says so (dmesg); " if code == KILLED else ""
+        killed = "if memory ran out, the system's log says so (dmesg); " if was_killed else ""
         return EngineStopped(message, hint=f"{killed}checkpoints are complete: start the run again")
 
     def _log(self) -> str:
@@ -240,6 +252,15 @@ class OwnServer:
 
 
 VllmServer = ServerAtUrl | OwnServer
+
+
+def _wait(process: subprocess.Popen[bytes], code: Future[int]) -> None:
+    """Wait for the supervisor's report, which is missing if it was killed."""
+    assert process.stdout is not None, "a pipe"
+    with process.stdout:
+        kind, _, number = process.stdout.read().partition(b" ")
+    process.wait()
+    code.set_result(int(number) if kind == b"exit" else -signal.SIGKILL)
 
 
 def _is_healthy(http: httpx.Client) -> bool:

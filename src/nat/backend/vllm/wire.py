@@ -106,18 +106,18 @@ class Generated(BaseModel):
 
 
 def request_for(sequence: Sequence, *, model: str, eos: Sequence_[int], vocab_size: int, stream: bool) -> Generate:
-    """The request that samples a sequence, or what is left of it: with another seed, whose draws are independent."""
-    params, done = sequence.params, len(sequence.token_ids)
+    """The request that samples a sequence."""
+    params = sequence.params
     # vLLM lists the sampled token first, so one more alternative is needed for as many others.
     logprobs = min(params.top_logprobs + 1, vocab_size) if params.top_logprobs else 0
     return Generate(
         model=model,
-        token_ids=sequence.prompt_ids + sequence.token_ids,
+        token_ids=sequence.prompt_ids,
         sampling_params=VllmSampling(
-            max_tokens=params.max_tokens - done,
+            max_tokens=params.max_tokens,
             temperature=params.temperature,
             top_p=params.top_p,
-            seed=(params.seed + done) & _SEED_BITS,
+            seed=params.seed & _SEED_BITS,
             logprobs=logprobs,
             stop_token_ids=[] if params.ignore_eos else list(eos),
             ignore_eos=params.ignore_eos,

@@ -170,7 +170,6 @@ def _record(
         truncated=any(s.call.finish_reason == "length" for s in chosen),
         lost_calls=dict(Counter(_lost(s.call) for s in chosen if s.call.lost_call)),
         policy_versions=dict(Counter(s.call.policy_version for s in chosen if s.call.policy_version is not None)),
-        engines=dict(Counter(", ".join(map(str, s.call.engines)) for s in chosen if s.call.engines)),
         rows=list(rows),
         **facts,
     )

@@ -1,7 +1,6 @@
 """A chat continues its sampled tokens, for all kinds of requests and responses."""
 
 import json
-from typing import ClassVar
 
 import pytest
 
@@ -102,26 +101,3 @@ async def test_text_of_random_weights_is_continued(client):
         assert answer["prompt_token_ids"][: len(held)] == held
         held = answer["prompt_token_ids"] + choice["token_ids"]
         messages += [json.loads(json.dumps(choice["message"])), MORE]
-
-
-class TwoEngines(ScriptedWorker):
-    """Each answer was sent to two engines."""
-
-    sessions: ClassVar[list[str]] = []
-
-    def submit(self, request):
-        self.sessions.append(request.session)
-        for sequence in request.sequences:
-            sequence.engines = [0, 1]
-        super().submit(request)
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_names_its_engines(connect, loaded, stream):
-    """The engine is chosen by the session of the request."""
-    body = {"model": "scripted", "messages": [HELLO], "stream": stream}
-    async with connect(TwoEngines(loaded, "the end")) as client:
-        answer = await client.post("/v1/chat/completions", json=body, headers={SESSION_HEADER: "s"})
-    last = chunks_of(answer.text)[-1] if stream else answer.json()
-    assert last["choices"][0]["engines"] == [0, 1]
-    assert TwoEngines.sessions.pop() == "s"

@@ -16,11 +16,11 @@ RANK = 4
 
 
 class Served:
-    """An engine, the scripted servers behind it, and the failures that it reported."""
+    """An engine, the scripted server behind it, and the failures that it reported."""
 
-    def __init__(self, engine: VllmEngine, vllms: list[FakeVllm]) -> None:
+    def __init__(self, engine: VllmEngine, vllm: FakeVllm) -> None:
         self.engine = engine
-        self.vllm, self.vllms = vllms[0], vllms
+        self.vllm = vllm
         self.loaded = engine.loaded
         self.failures: list[BaseException] = []
         engine.watch(self.failures.append)
@@ -28,36 +28,32 @@ class Served:
 
 @pytest.fixture
 def opened(tiny_dir, tmp_path) -> Iterator[Callable[..., Served]]:
-    """Open engines on scripted servers; `prepare` may change the server before the engine starts."""
+    """Open engines on a scripted server; `prepare` may change the server before the engine starts."""
     with ExitStack() as stack:
 
         def open_one(
             *,
             lora: bool = True,
-            sleep: str = "never",
             prepare: Callable[[FakeVllm], None] = lambda _: None,
             output: Path | None = tmp_path,
             model: Path | None = None,
-            count: int = 1,
         ) -> Served:
-            rank, source = RANK if lora else None, model or tiny_dir()
-            vllms = [stack.enter_context(FakeVllm(source, lora_rank=rank).running()) for _ in range(count)]
-            prepare(vllms[-1])
+            rank, source = RANK if lora else None, model or tiny_dir("qwen2" if lora else "llama")
+            vllm = stack.enter_context(FakeVllm(source, lora_rank=rank).running())
+            prepare(vllm)
             options = ServeOptions(
                 model=source,
                 engine="vllm",
-                vllm_url=[vllm.url for vllm in vllms],
+                vllm_url=vllm.url,
                 output_dir=output,
                 lora_rank=rank,
                 device="cpu",
-                vllm_sleep=sleep,
             )
-            loaded = load_model(source, device="cpu", lora=vllms[0].lora)
+            loaded = load_model(source, device="cpu", lora=vllm.lora)
             engine = stack.enter_context(vllm_engine(options, loaded, version="m@0"))
             stack.callback(engine.close)
-            for vllm in vllms:
-                stack.callback(vllm.may_answer.set)
+            stack.callback(vllm.may_answer.set)
             engine.start()
-            return Served(engine, vllms)
+            return Served(engine, vllm)
 
         yield open_one

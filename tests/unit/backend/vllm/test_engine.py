@@ -9,7 +9,6 @@ from fakes.vllm_requests import DEADLINE, answered, ask, learner_of, train
 from nat.backend.training.mismatch import served_logprobs
 from nat.backend.vllm.checks import probe_row
 from nat.backend.vllm.hand_over import WeightsHandOver
-from nat.backend.vllm.sleep import LearnerMemory, SleepIfNeeded
 from nat.errors import EngineFailed, EngineNotStarted, EngineStopped, HandOverFailed, UpdateRejected, WeightsReplaced
 
 
@@ -94,43 +93,6 @@ def test_a_hand_over_waits_for_begun_requests(opened):
     assert begun.policy_version == "m@0"
 
 
-def test_vllm_sleeps_while_the_learner_works(opened):
-    """It wakes for the hand-over, and after an update that failed before it; a request that waits is answered then."""
-    served = opened(sleep="training")
-    train(served.engine)
-    assert served.vllm.calls == ["load 1", "/sleep", "/wake_up", "load 2", "unload 1"]
-    with pytest.raises(UpdateRejected, match="log probabilities of the batch"):
-        train(served.engine, max_logprob_difference=1e-12)
-    assert served.vllm.calls[5:] == ["/sleep", "/wake_up"]
-    assert answered(ask(served.engine))[0].finish_reason == "length"
-
-
-def test_auto_lets_vllm_sleep_only_where_an_update_would_not_fit(opened):
-    """The first update shows what the learner needs; on a CPU vLLM frees nothing, so it never sleeps there."""
-    served = opened(sleep="auto")
-    train(served.engine)
-    assert "/sleep" not in served.vllm.calls
-    room = [110, 100]
-    served.engine.sleeps = SleepIfNeeded(lambda: LearnerMemory(most=95, room=room.pop()))
-    slept = []
-    for _ in range(3):
-        before = served.vllm.calls.count("/sleep")
-        train(served.engine)
-        slept.append(served.vllm.calls.count("/sleep") - before)
-    assert slept == [1, 1, 0]
-
-
-def test_a_vllm_that_does_not_wake_up_ends_the_backend(opened):
-    """No request is sent to it any more."""
-    served = opened(sleep="training")
-    served.vllm.failing.add("/wake_up")
-    with pytest.raises(EngineFailed, match="wake_up with 500"):
-        train(served.engine)
-    assert len(served.failures) == 1
-    with pytest.raises(EngineFailed, match="wake_up with 500"):
-        ask(served.engine)
-
-
 def test_a_server_that_ignores_new_weights_is_found(opened):
     """A load that succeeds and changes nothing fails the update; the weights before are served on."""
     served = opened(prepare=lambda vllm: setattr(vllm, "ignores_weights", True))
@@ -212,25 +174,6 @@ def test_an_error_of_a_healthy_vllm_fails_one_call(opened):
     assert served.failures == []
 
 
-def test_weights_that_another_program_changed_are_found(opened):
-    """A second run on the same server names its weights, too."""
-    served = opened(lora=False)
-    served.vllm.stamp = "of another run"
-    with pytest.raises(WeightsReplaced, match="weights named of another run"):
-        answered(ask(served.engine))
-
-
-def test_restored_weights_answer_on(opened):
-    """The reload that undoes an update has a name of its own."""
-    served = opened(lora=False)
-    names = [served.vllm.stamp]
-    with pytest.raises(UpdateRejected):
-        train(served.engine, max_served_difference=1e-12)
-    names.append(served.vllm.stamp)
-    assert answered(ask(served.engine))[0].finish_reason == "length"
-    assert len(set(names)) == 2
-
-
 class FullDisk(WeightsHandOver):
     """Writes the weights so many times, then cannot any more."""
 
@@ -269,14 +212,6 @@ def test_weights_of_a_rejected_update_answer_nothing(opened):
         ask(served.engine)
     probed = 64
     assert len(served.vllm.models) <= sent + probed
-
-
-def test_a_cache_that_is_not_emptied_fails_the_update(opened):
-    """Cached keys and values are the old weights', so `success` is required."""
-    served = opened(lora=False)
-    served.vllm.failing.add("reset")
-    with pytest.raises(HandOverFailed, match="prefix cache was not emptied"):
-        train(served.engine)
 
 
 def test_an_adapter_that_is_not_loaded_fails_the_update_alone(opened):
@@ -363,14 +298,3 @@ def test_closing_does_not_wait_for_a_hand_over(opened):
     for thread in (closing, training):
         thread.join(DEADLINE)
         assert not thread.is_alive()
-
-
-def test_closing_fails_what_is_unanswered(opened):
-    """The listener learns that no answer comes."""
-    served = opened()
-    served.vllm.may_answer.clear()
-    request = ask(served.engine)
-    assert served.vllm.entered.wait(DEADLINE)
-    served.engine.close()
-    with pytest.raises(Exception, match="shut down"):
-        answered(request)

@@ -4,6 +4,7 @@ import os
 import queue
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import httpx
 import pytest
 
 from fakes.processes import ended
-from nat.backend.vllm.folders import private_folder
 from nat.backend.vllm.server import OwnServer
 from nat.errors import EngineNotStarted, EngineOutOfMemory, EngineStopped
 
@@ -51,12 +51,12 @@ raise SystemExit('ValueError: less than requested memory' + 30 * '\\nx' + '\\nRu
 def make(tmp_path):
     """Servers from a script, stopped at the end."""
     made = []
-    with private_folder() as folder:
+    with tempfile.TemporaryDirectory() as private:
+        folder = Path(private)
 
         def make_one(script: str, *, timeout: float = DEADLINE, command: str = sys.executable) -> OwnServer:
             server = OwnServer(
-                [command, "-c", script],
-                ["--x"],
+                [command, "-c", script, "--x"],
                 log_path=tmp_path / "v.log",
                 timeout=timeout,
                 folder=folder,
@@ -132,29 +132,6 @@ def test_the_end_of_a_server_whose_engine_died_has_the_engines_error(make):
     failure = failures.get(timeout=DEADLINE)
     assert "vLLM ended with exit code 0 (RuntimeError: no offset); its log up to there:" in failure.message
     assert "leaked" not in failure.message
-
-
-def test_a_guard_that_is_ended_takes_vllm_along(make, tmp_path):
-    """Whoever ends the processes of a run one by one leaves none of vLLM's."""
-    server = make(HEALTHY)
-    failures = queue.Queue()
-    server.watch(failures.put)
-    server.start()
-    process, child = pids(tmp_path / "v.log")
-    guard = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(guard, signal.SIGTERM)
-    assert isinstance(failures.get(timeout=DEADLINE), EngineStopped)
-    await_end(process, child)
-
-
-def test_a_stopped_server_is_no_failure(make):
-    """The watcher reports only ends that nobody asked for."""
-    server = make(HEALTHY)
-    failures = queue.Queue()
-    server.watch(failures.put)
-    server.start()
-    server.stop()
-    assert failures.empty()
 
 
 @pytest.mark.parametrize(

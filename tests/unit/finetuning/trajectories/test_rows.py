@@ -199,13 +199,3 @@ def test_a_record_counts_answers_whose_calls_could_not_be_read():
     score = EvalOutputItem(id="a", score=1.0, reasoning=None)
     record = scored(item, score, 1.0, generation=0, target=Target(["<workflow>"]), metadata={})[0]
     assert record.lost_calls == {"unclosed": 1, "cut_off": 1, "malformed": 1}
-
-
-def test_a_record_counts_answers_by_their_engines():
-    """A call that was sent again counts under all engines that it was sent to."""
-    sent = [[0], [0, 1], [0], None]
-    calls = [call([user(f"{number}")], "x", engines=engines) for number, engines in enumerate(sent)]
-    item = EvalInputItem(id="a", input_obj="1", expected_output_obj="2", output_obj="2", trajectory=steps(*calls))
-    score = EvalOutputItem(id="a", score=1.0, reasoning=None)
-    record = scored(item, score, 1.0, generation=0, target=Target(["<workflow>"]), metadata={})[0]
-    assert record.engines == {"0": 2, "0, 1": 1}

@@ -31,10 +31,10 @@ def test_vllms_options_reach_the_backend():
         engine="vllm",
         vllm_command="/opt/vllm/bin/vllm serve",
         vllm_args="--gpu-memory-utilization 0.4 --seed 3",
-        vllm_sleep="auto",
+        tensor_parallel=2,
         startup_timeout=77,
     )
-    assert (options.engine, options.vllm_sleep, options.vllm_startup_timeout) == ("vllm", "auto", 77)
+    assert (options.engine, options.tensor_parallel, options.vllm_startup_timeout) == ("vllm", 2, 77)
     assert options.vllm_command == "/opt/vllm/bin/vllm serve"
     assert options.vllm_args == "--gpu-memory-utilization 0.4 --seed 3"
 
