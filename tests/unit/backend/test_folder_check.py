@@ -13,7 +13,7 @@ from nat.errors import ModelNotSupported
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
 TEMPLATES = {
-    "compiling takes forever": ("{{ 9**(9**9) }}", "takes more than 8 s"),
+    "compiling takes forever": pytest.param("{{ 9**(9**9) }}", "takes more than 8 s", marks=pytest.mark.slow),
     "memory, for calls": ("{% if tools %}{{ ('a' * 2**33) | length }}{% endif %}", "needs more than 2 GiB of memory"),
 }
 GROWS = [
@@ -23,7 +23,7 @@ BACKTRACKS = {"type": "Replace", "pattern": {"Regex": "(?:(?:a|aa)+)+$"}, "conte
 TOKENIZERS = {
     "memory": {"normalizer": {"type": "Sequence", "normalizers": GROWS}},
     "a pattern that backtracks": {"normalizer": BACKTRACKS},
-    "a decoder that grows": {"decoder": {"type": "Sequence", "decoders": GROWS}},
+    "a decoder that grows": pytest.param({"decoder": {"type": "Sequence", "decoders": GROWS}}, marks=pytest.mark.slow),
 }
 
 
