@@ -105,10 +105,7 @@ def check_capacity(options: ServeOptions) -> None:
 
 
 def share_for_vllm(options: ServeOptions, loaded: LoadedModel) -> float | None:
-    """Share of the loaded learner's card that vLLM may take there; None on a CPU, or if the sizes are not known.
-
-    A vLLM that sleeps during updates leaves the learner all it needs then, so only what the learner keeps counts.
-    """
+    """Share of the loaded learner's card that vLLM may take there; None on a CPU, or if the sizes are not known."""
     total, free = total_bytes(loaded.device), free_bytes(loaded.device)
     if loaded.device.type == "cpu" or total is None or free is None or (shape := _shape(loaded)) is None:
         return None
