@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from fakes.art_server import FakeArtServer
-from fakes.customizer_server import FakeCustomizer
 from nat.data_models.finetuning import FinetuneConfig, TrainingJobRef, TrajectoryCollection
 from nat.finetuning import Trainer, TrainerAdapter, TrajectoryBuilder
 from nat.plugins.customizer.dpo.config import (
@@ -96,22 +94,3 @@ async def test_an_adapter_before_its_time(adapter):
     await says_what_is_missing(lambda: adapter.wait_until_complete(REF))
     await adapter.close()
     await adapter.close()
-
-
-async def test_an_art_adapter_by_itself_reaches_its_server():
-    """`initialize` registers the model; which LLM calls it is the caller's matter."""
-    async with FakeArtServer() as server:
-        adapter = art_adapter(server.port)
-        await adapter.initialize(FinetuneConfig())
-        assert server.registered is not None
-        assert await adapter.is_healthy()
-        await adapter.close()
-
-
-async def test_a_customizer_adapter_by_itself_reaches_its_services():
-    """`initialize` opens the connections and creates the namespace."""
-    async with FakeCustomizer() as server:
-        adapter = customizer_adapter(server.base_url)
-        await adapter.initialize(FinetuneConfig())
-        assert await adapter.is_healthy()
-        await adapter.close()

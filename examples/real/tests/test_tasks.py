@@ -1,40 +1,16 @@
 import importlib
 import json
-from itertools import islice
-from pathlib import Path
 
 import pytest
-import yaml
 from examples.real.capitals.score import score as names_it
 from examples.real.conversation.score import score as city_and_weather
 from examples.real.conversation.weather import WEATHER, city_in
 from examples.real.facts.score import score as share_of_facts
 from examples.real.packages import Package, Unavailable, downloaded
-from examples.real.rows import NUM_HELD_OUT, NUM_TRAIN, splits, write
+from examples.real.rows import NUM_HELD_OUT, NUM_TRAIN, splits
 
-from e2e.doc_pages import ROOT, Page
-
-REAL = Path(__file__).parents[1]
 TASKS = ("city", "sentiment", "facts", "puzzle", "conversation", "capitals")
-TUNED = {
-    "temperature",
-    "lora",
-    "dtype",
-    "engine",
-    "threads",
-    "training",
-    "num_generations",
-    "examples_per_epoch",
-    "max_concurrency",
-}
 FACTS = {"name": "Anna", "age": 30, "job": "cook", "city": "Rome"}
-
-
-def keys(tree) -> set[str]:
-    """All keys of a YAML tree."""
-    if isinstance(tree, list):
-        return set().union(*map(keys, tree))
-    return set(tree).union(*map(keys, tree.values())) if isinstance(tree, dict) else set()
 
 
 def rows_of(task):
@@ -48,15 +24,6 @@ def rows_of(task):
         except Unavailable as error:
             pytest.skip(f"the sentences cannot be fetched: {error}")
     return make_data.rows
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_nothing_is_tuned(task):
-    """A task says what to train on and how long answers may be, and leaves everything else to the defaults."""
-    config = yaml.safe_load((REAL / task / "config.yml").read_text())
-    assert keys(config) & TUNED == set()
-    assert config["llms"]["student"]["max_tokens"] <= 64
-    assert config.keys() == {"imports", "llms", "workflow", "eval", "finetuning"}
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -77,26 +44,10 @@ def test_no_held_out_country_is_trained_on():
     assert {row["answer"] for row in made["train"]}.isdisjoint(row["answer"] for row in made["held_out"])
 
 
-def test_sentences_are_positive_and_negative_in_turn():
-    """One answer for all is right in half of the cases."""
-    for split in splits(rows_of("sentiment")()).values():
-        assert 2 * sum(row["answer"] == "positive" for row in split) == len(split)
-
-
 def test_too_few_questions_are_an_error():
     """Repeated questions do not fill a file."""
     with pytest.raises(ValueError, match="1 different questions, where 300 were expected"):
         splits([{"question": "a"}] * 400)
-
-
-def test_the_files_are_those_of_the_configuration(tmp_path):
-    """What a generator writes is what config.yml reads."""
-    write(tmp_path, islice(rows_of("city")(), 2000))
-    config = yaml.safe_load((REAL / "city" / "config.yml").read_text())
-    train = tmp_path / config["eval"]["general"]["dataset"]["file_path"]
-    held_out = tmp_path / config["finetuning"]["run_configuration"]["validation_dataset"]
-    ids = [json.loads(line)["id"] for file in (train, held_out) for line in file.read_text().splitlines()]
-    assert ids == list(range(NUM_TRAIN + NUM_HELD_OUT))
 
 
 @pytest.mark.parametrize(
@@ -148,17 +99,3 @@ def test_a_package_that_pip_cannot_get_is_named(tmp_path, monkeypatch):
     with pytest.raises(Unavailable, match=r"pip cannot download nothing-at-all==1\.0: .*nothing-at-all"):
         downloaded(Package("nothing-at-all==1.0", "0" * 64), cache=tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_task_is_the_readme_s_agent_and_configuration():
-    """As the guide says: but for the documentation in the agent, and for the model and three settings."""
-    shown = {block.file_name: block.text for block in Page(ROOT / "README.md").blocks}
-    agents = [(REAL / "city" / "my_agent.py").read_text(), shown["my_agent.py"]]
-    functions = [agent[agent.index("    client = await") :] for agent in agents]
-    assert functions[0] == functions[1]
-    task, readme = (yaml.safe_load(text) for text in ((REAL / "city" / "config.yml").read_text(), shown["config.yml"]))
-    for config in (task, readme):
-        del config["llms"]["student"]["model"], config["llms"]["student"]["max_tokens"]
-        del config["finetuning"]["num_epochs"]
-        config["finetuning"].pop("run_configuration", None)
-    assert task == readme

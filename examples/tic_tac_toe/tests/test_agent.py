@@ -66,10 +66,3 @@ async def test_a_game_is_one_growing_conversation() -> None:
     ]
     for earlier, later in zip(player.shown, player.shown[1:], strict=False):
         assert later[: len(earlier)] == earlier
-
-
-async def test_the_record_shows_the_last_position() -> None:
-    """A record has the last position and the model's answers."""
-    game = await play_game(ScriptedPlayer(["5", "5"]), ScriptedOpponent([1]), "X")
-    assert game.board == ["O 2 3", "4 X 6", "7 8 9"]
-    assert game.answers == ["5", "5"]

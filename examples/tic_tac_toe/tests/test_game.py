@@ -15,16 +15,6 @@ def played(*cells: int) -> Board:
     return board
 
 
-def test_a_new_board_shows_its_numbers() -> None:
-    """A free cell is shown as its number."""
-    assert str(Board()) == "1 2 3\n4 5 6\n7 8 9"
-
-
-def test_a_mark_replaces_the_number() -> None:
-    """A taken cell shows its mark."""
-    assert str(played(5, 1)) == "O 2 3\n4 X 6\n7 8 9"
-
-
 def test_a_taken_cell_is_refused() -> None:
     """A move to a taken cell is an error that lists the free cells."""
     with pytest.raises(ValueError, match=r"cell 5 is not free; free are \[1, 2, 3, 4, 6, 7, 8, 9\]"):

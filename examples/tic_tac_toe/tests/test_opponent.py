@@ -7,18 +7,6 @@ from tic_tac_toe.game import Board
 from tic_tac_toe.opponent import HumanOpponent, RandomOpponent
 
 
-async def test_the_same_seed_plays_the_same_game() -> None:
-    """Both validations meet the same opponent's moves."""
-    one, two = RandomOpponent(seed=7), RandomOpponent(seed=7)
-    assert [await one.choose(Board()) for _ in range(20)] == [await two.choose(Board()) for _ in range(20)]
-
-
-async def test_other_seeds_play_other_games() -> None:
-    """Generations of an example meet different opponent's moves."""
-    games = {tuple([await opponent.choose(Board()) for _ in range(9)]) for opponent in map(RandomOpponent, range(50))}
-    assert len(games) == 50
-
-
 async def test_the_random_opponent_takes_each_free_cell() -> None:
     """Its moves are legal, and each free cell occurs."""
     board = Board(("X", "2", "O", "4", "X", "6", "O", "8", "X"))
