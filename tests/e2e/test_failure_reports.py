@@ -50,48 +50,32 @@ async def failed_validation(tmp_path, *, reply=None, **more) -> str:
 
 
 @pytest.mark.parametrize(
-    ("score", "words", "remedy"),
+    ("score", "words"),
     [
-        (None, "the score is None", "0 for one that is wrong"),
-        (math.nan, "the score is nan, not a finite number", "division by zero"),
-        ("good", "the score is 'good' (str), not a number", "turn words into one"),
-        (1e308, "the score is 1e+308; only scores up to 1e+15", "between 0 and 1"),
-        (10**400, "a whole number of more than 308 digits", "between 0 and 1"),
-        (KeyError("gold"), "KeyError: 'gold'", "Fix the evaluator"),
+        (None, "the score is None"),
+        (math.nan, "the score is nan, not a finite number"),
+        ("good", "the score is 'good' (str), not a number"),
+        (1e308, "the score is 1e+308; only scores up to 1e+15"),
+        (10**400, "a whole number of more than 308 digits"),
+        (KeyError("gold"), "KeyError: 'gold'"),
     ],
     ids=range(6),
 )
-async def test_each_kind_of_missing_score_has_its_own_error(tmp_path, score, words, remedy):
+async def test_each_kind_of_missing_score_has_its_own_error(tmp_path, score, words):
     """The error of a failed validation says what the evaluator returned or raised, with a remedy."""
     text = await failed_validation(tmp_path, score=score)
     assert "none of 8 held-out examples got a score: 8 x the evaluator gave no score" in text
     assert words in text
-    assert remedy in text
+    assert "Fix the evaluator" in text
 
 
-@pytest.mark.parametrize(
-    ("message", "remedy"),
-    [
-        ("Value error, response_format={'type': 'json_object'} is not supported", "leave `response_format` out"),
-        ("this model's context has 512 tokens; the prompt has 5018", "longer than the model's context"),
-        ("the model's tokenizer has no chat template, so chat messages cannot be rendered", "chat_template.jinja"),
-    ],
-)
-async def test_each_refusal_of_the_server_has_its_own_error(tmp_path, message, remedy):
-    """The error quotes the server and says what its words mean for the agent."""
+async def test_a_refusal_of_the_server_is_quoted(tmp_path):
+    """With what the workflow raised, and where its traceback is."""
+    message = "this model's context has 512 tokens; the prompt has 5018"
     text = await failed_validation(tmp_path, reply=Refuse(400, message))
     assert "8 x the workflow raised an error: BadRequestError" in text
     assert message in text
-    assert remedy in text
-
-
-async def own_client(question, ask):
-    raise RuntimeError("The api_key client option must be set by setting the OPENAI_API_KEY environment variable")
-
-
-async def test_a_client_of_the_agents_own_is_reported(tmp_path):
-    """The agent's own client has no key, since the key belongs to the LLM."""
-    assert "take it from `builder.get_llm(name, wrapper_type=…)`" in await failed_validation(tmp_path, agent=own_client)
+    assert "failures.txt" in text
 
 
 async def test_held_out_scores_without_a_call_are_warned_of(tmp_path, caplog):
@@ -143,12 +127,6 @@ async def test_every_display_counts_the_failures(tmp_path, capfd):
     assert tracebacks.count("Traceback (most recent call last)") == 1
     assert 'return {"town": "Rome"}["city"]' in tracebacks
     assert "held-out before training, example 001, generation 0" in tracebacks
-
-
-async def test_json_counts_the_failures(tmp_path, capfd):
-    """`--json` has the counts, too."""
-    out, _, _ = await run_output(tmp_path, capfd, "--json")
-    assert json.loads(out)["failures"][0]["count"] == 6
 
 
 async def test_a_pipe_gets_the_same_words_at_every_level(tmp_path, capfd):

@@ -118,12 +118,11 @@ async def test_unchanged_answers_are_ties_without_a_call(served):
 
 
 async def test_a_judge_that_fails_leaves_its_groups_out(tmp_path):
-    """No reward is made up: the run ends with the cause, the count and a remedy."""
+    """No reward is made up: the run ends with the cause and the count."""
     async with OpenAIServer(Servers(faults=Faults(invalid=1))) as server:
         project = project_of(tmp_path, server)
-        with project.registered(), pytest.raises(NoTrajectories, match="no valid scores in two replies") as raised:
+        with project.registered(), pytest.raises(NoTrajectories, match="no valid scores in two replies"):
             await project.run()
-    assert "Let another model judge" in str(raised.value)
 
 
 async def test_an_evaluation_compares_its_repetitions(served):

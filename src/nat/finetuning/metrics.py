@@ -6,7 +6,7 @@ the prefix train/ unless they have one of these. An unknown metric is absent. `E
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 from types import MappingProxyType
 
@@ -24,8 +24,6 @@ PRICE = "cost/price"
 BROKEN_BY = "drift/broken_by_"
 """Prefix of the number of calls that did not continue the tokens before them, by cause."""
 STALE_ROWS = "drift/stale_rows"
-POSITION_BIAS = "reward/position_bias"
-ORDER_PAIRS = "reward/order_pairs"
 
 EPOCH: Mapping[str, str] = {
     "reward/mean": "Mean reward of all trajectories of the epoch, before selection; `avg_reward`.",
@@ -50,10 +48,10 @@ EPOCH: Mapping[str, str] = {
     "reward/std_beside_<evaluator>": "Standard deviation (population) of these scores.",
     RELATIVE: "1 if the scores compare the generations of an example, so that their mean says nothing about progress; "
     "absent otherwise. The next seven metrics exist only then.",
-    POSITION_BIAS: "How much more often the judge prefers the earlier of two answers than the later one, of pairs "
-    "judged in both orders: from -1 to 1, and 0 is ideal.",
+    "reward/position_bias": "How much more often the judge prefers the earlier of two answers than the later one, "
+    "of pairs judged in both orders: from -1 to 1, and 0 is ideal.",
     "reward/order_flips": "Share of these pairs whose better answer changes with the order; 0 is ideal.",
-    ORDER_PAIRS: "Number of these pairs.",
+    "reward/order_pairs": "Number of these pairs.",
     PRICE: "What the calls of agent and evaluators cost in the epoch, by `finetuning.budget.prices`.",
     "cost/judge_calls": "Calls of the judge, for all scores of the epoch.",
     "cost/judge_prompt_tokens": "Prompt tokens of the judge's calls, where its server reports them.",
@@ -115,30 +113,37 @@ def epoch_metrics(
     staleness: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, float]:
     """All metrics of an epoch; `groups` are all groups, `trained` the submitted ones."""
-    usable = [record for record in records if record.rows]
-    metrics = reward_metrics(groups) | drift_metrics(usable, groups) | metrics_of_rollouts(records)
-    metrics |= dict(staleness) | _batch(records, trained)
-    metrics |= {f"time/{name}": value for name, value in seconds.items()}
-    if seconds.get("rollout") and (tokens := sum(r.completion_tokens for r in records if r.num_calls)):
+    unseen = sum((t.metadata or {}).get("calls_without_logprobs", 0) for group in groups for t in group)
+    rows = [row for record in records if record.left_out is None for row in record.rows]
+    tokens = sum(record.completion_tokens for record in records if record.num_calls)
+    metrics = {
+        **_rewards(groups),
+        **metrics_of_rollouts(records),
+        **_drift([record for record in records if record.rows]),
+        "drift/calls_without_logprobs": float(unseen),
+        **staleness,
+        "train/submitted_groups": float(len(trained)),
+        "train/submitted_rollouts": float(sum(map(len, trained))),
+        "train/submitted_rows": float(len(rows)),
+        "train/submitted_tokens": float(sum(row.num_sampled for row in rows)),
+        **{f"time/{name}": value for name, value in seconds.items()},
+    }
+    if seconds.get("rollout") and tokens:
         metrics["rollout/tokens_per_second"] = tokens / seconds["rollout"]
     return metrics | prefixed(job)
 
 
 def metrics_of_rollouts(records: Sequence[RolloutRecord]) -> dict[str, float]:
     """The metrics that the rollouts alone decide; an epoch that failed before its update has these."""
-    played = [record for record in records if record.num_calls]
-    known = [record for record in records if record.num_calls is not None]
-    return (
-        rollout_metrics(played)
-        | failure_metrics(known)
-        | (sampling_metrics(known) if known else {})
-        | score_metrics(records)
-        | comparison_metrics(records)
-        | metrics_beside(records)
-    )
+    return _calls(records) | score_metrics(records) | _comparisons(records) | _beside(records)
 
 
-def reward_metrics(groups: Groups) -> dict[str, float]:
+def prefixed(job: Mapping[str, float]) -> dict[str, float]:
+    """The backend's metrics under our prefixes."""
+    return {name if name.startswith(PREFIXES) else f"train/{name}": float(value) for name, value in job.items()}
+
+
+def _rewards(groups: Groups) -> dict[str, float]:
     """Distribution of the rewards, over all rollouts and inside groups, where differences are the learning signal."""
     values = [t.reward for group in groups for t in group]
     if not values:
@@ -157,55 +162,52 @@ def reward_metrics(groups: Groups) -> dict[str, float]:
     return metrics | ({"reward/top_duplicates": 1 - len(set(top)) / len(top)} if top else {})
 
 
-def failure_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """Share of all rollouts that failed, and failed attempts at LLM calls per rollout."""
-    if not records:
-        return {}
-    return {
-        "rollout/failed": _share(r.left_out is not None and r.left_out.failure for r in records),
-        "rollout/failed_calls": fmean(r.num_failed_calls for r in records),
+def _answers(trajectory: Trajectory) -> tuple[str, ...]:
+    """The model's answers; equal for rollouts that are copies of each other."""
+    return tuple(
+        item.content if isinstance(item, EpisodeItem) else item.chosen_response
+        for item in trajectory.episode
+        if not isinstance(item, EpisodeItem) or item.role is EpisodeItemRole.ASSISTANT
+    )
+
+
+def _calls(records: Sequence[RolloutRecord]) -> dict[str, float]:
+    """Calls, tokens and failures; a token count of 0 means that the server reports none."""
+    known = [record for record in records if record.num_calls is not None]
+    played = [record for record in known if record.num_calls]
+    sampling = {"untrainable": [r.untrainable_calls for r in known], "untempered": [r.untempered_calls for r in known]}
+    values: dict[str, list[float]] = {
+        "rollout/failed": [record.left_out is not None and record.left_out.failure for record in known],
+        "rollout/failed_calls": [record.num_failed_calls for record in known],
+        "rollout/calls": [record.num_calls or 0 for record in played],
+        "rollout/conversations": [len(record.conversations) for record in played],
+        "rollout/truncated": [record.truncated for record in played],
+        "rollout/prompt_tokens": [record.prompt_tokens for record in played if record.prompt_tokens],
+        "rollout/completion_tokens": [record.completion_tokens for record in played if record.completion_tokens],
     }
-
-
-def rollout_metrics(played: Sequence[RolloutRecord]) -> dict[str, float]:
-    """Calls, conversations and tokens per rollout that called a model."""
-    if not played:
-        return {}
-    return {
-        "rollout/calls": fmean(r.num_calls for r in played if r.num_calls),
-        "rollout/conversations": fmean(len(r.conversations) for r in played),
-        "rollout/truncated": _share(r.truncated for r in played),
-        **_mean_of_known("rollout/prompt_tokens", [r.prompt_tokens for r in played]),
-        **_mean_of_known("rollout/completion_tokens", [r.completion_tokens for r in played]),
-    }
-
-
-def drift_metrics(usable: Sequence[RolloutRecord], groups: Groups) -> dict[str, float]:
-    """How exactly the trained tokens are the sampled ones; 0 broken prefixes and 1 version are ideal."""
-    metadata = [t.metadata or {} for group in groups for t in group]
-    metrics = {"drift/calls_without_logprobs": float(sum(m.get("calls_without_logprobs", 0) for m in metadata))}
-    versions = {version for r in usable for version in r.policy_versions}
-    if usable:
-        metrics["drift/rows_per_rollout"] = fmean(len(r.rows) for r in usable)
-        metrics["drift/broken_prefixes"] = float(sum(r.broken_prefixes for r in usable))
-        causes = sum((Counter(r.broken_by) for r in usable), Counter[str]())
-        metrics |= {f"{BROKEN_BY}{cause}": float(count) for cause, count in sorted(causes.items())}
-    return metrics | ({"drift/policy_versions": float(len(versions))} if versions else {})
-
-
-def sampling_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """Calls left out because of their sampling, and calls trained at temperature 1 but sampled at another."""
     counts = {
-        "drift/untrainable_calls": [r.untrainable_calls for r in records],
-        "drift/untempered_calls": [r.untempered_calls for r in records],
+        f"drift/{name}_calls": float(sum(sum(calls.values()) for found in own for calls in found.values()))
+        for name, own in sampling.items()
+        if known
     }
+    return {name: fmean(own) for name, own in values.items() if own} | counts
+
+
+def _drift(usable: Sequence[RolloutRecord]) -> dict[str, float]:
+    """How exactly the trained tokens are the sampled ones; 0 broken prefixes and 1 version are ideal."""
+    if not usable:
+        return {}
+    causes = sum((Counter(r.broken_by) for r in usable), Counter[str]())
+    versions = {version for r in usable for version in r.policy_versions}
     return {
-        name: float(sum(sum(calls.values()) for found in own for calls in found.values()))
-        for name, own in counts.items()
+        "drift/rows_per_rollout": fmean(len(r.rows) for r in usable),
+        "drift/broken_prefixes": float(sum(r.broken_prefixes for r in usable)),
+        **{f"{BROKEN_BY}{cause}": float(count) for cause, count in sorted(causes.items())},
+        **({"drift/policy_versions": float(len(versions))} if versions else {}),
     }
 
 
-def comparison_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
+def _comparisons(records: Sequence[RolloutRecord]) -> dict[str, float]:
     """What scores took that compare generations, and how the order mattered; empty for other scores."""
     known = [record.comparison for record in records if record.comparison is not None]
     if not known:
@@ -217,13 +219,13 @@ def comparison_metrics(records: Sequence[RolloutRecord]) -> dict[str, float]:
         "cost/judge_reused": round(total.reused, 6),
     }
     if total.position_bias is not None:
-        metrics[POSITION_BIAS] = total.position_bias
+        metrics["reward/position_bias"] = total.position_bias
         metrics["reward/order_flips"] = total.flipped / total.pairs
-        metrics[ORDER_PAIRS] = round(total.pairs, 6)
+        metrics["reward/order_pairs"] = round(total.pairs, 6)
     return metrics
 
 
-def metrics_beside(records: Sequence[RolloutRecord]) -> dict[str, float]:
+def _beside(records: Sequence[RolloutRecord]) -> dict[str, float]:
     """Mean and spread of the scores that are not the reward."""
     scores: dict[str, list[float]] = {}
     for record in records:
@@ -231,39 +233,3 @@ def metrics_beside(records: Sequence[RolloutRecord]) -> dict[str, float]:
             scores.setdefault(name, []).append(score)
     means = {f"{BESIDE}{name}": fmean(own) for name, own in scores.items()}
     return means | {f"reward/std_beside_{name}": pstdev(own) for name, own in scores.items()}
-
-
-def prefixed(job: Mapping[str, float]) -> dict[str, float]:
-    """The backend's metrics under our prefixes."""
-    return {name if name.startswith(PREFIXES) else f"train/{name}": float(value) for name, value in job.items()}
-
-
-def _batch(records: Sequence[RolloutRecord], trained: Groups) -> dict[str, float]:
-    """Submitted groups, rollouts, rows and sampled tokens; the job reports how many were trained."""
-    rows = [row for r in records if r.left_out is None for row in r.rows]
-    return {
-        "train/submitted_groups": float(len(trained)),
-        "train/submitted_rollouts": float(sum(map(len, trained))),
-        "train/submitted_rows": float(len(rows)),
-        "train/submitted_tokens": float(sum(row.num_sampled for row in rows)),
-    }
-
-
-def _answers(trajectory: Trajectory) -> tuple[str, ...]:
-    """The model's answers; equal for rollouts that are copies of each other."""
-    return tuple(
-        item.content if isinstance(item, EpisodeItem) else item.chosen_response
-        for item in trajectory.episode
-        if not isinstance(item, EpisodeItem) or item.role is EpisodeItemRole.ASSISTANT
-    )
-
-
-def _mean_of_known(name: str, counts: Sequence[int]) -> dict[str, float]:
-    """The mean over rollouts whose server reports tokens; a count of 0 means that it does not."""
-    known = [count for count in counts if count]
-    return {name: fmean(known)} if known else {}
-
-
-def _share(flags: Iterable[bool]) -> float:
-    values = list(flags)
-    return sum(values) / len(values) if values else 0.0

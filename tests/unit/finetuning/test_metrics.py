@@ -5,17 +5,7 @@ from fakes.training_rows import row_of
 from nat.data_models.evaluator import ComparisonFacts
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
 from nat.data_models.llm_usage import LLMUsage
-from nat.finetuning.metrics import (
-    EPOCH,
-    comparison_metrics,
-    drift_metrics,
-    epoch_metrics,
-    failure_metrics,
-    metrics_of_rollouts,
-    prefixed,
-    reward_metrics,
-    rollout_metrics,
-)
+from nat.finetuning.metrics import EPOCH, epoch_metrics, metrics_of_rollouts
 from nat.runs.rollouts import LeftOutCause
 
 
@@ -30,91 +20,32 @@ def played(**fields):
     return rollout_record(**{"num_calls": 2, "completion_tokens": 2, "rows": [row], "left_out": None, **fields})
 
 
-def test_flat_groups_are_counted_by_their_reward():
-    """Groups that always lose and groups that always win need different remedies."""
-    metrics = reward_metrics(
-        [
-            [said("a", 0.0), said("b", 0.0)],
-            [said("c", 1.0), said("d", 1.0)],
-            [said("e", 1.0), said("f", 0.0)],
-            [said("g", 0.5), said("h", 0.5)],
-        ]
+def of_rewards(*groups):
+    """The metrics of groups of pairs, an answer and its reward each."""
+    made = [[said(*each) for each in group] for group in groups]
+    found = epoch_metrics([], made, made, seconds={}, job={"grad_norm": 1, "time/update": 2.0})
+    return {name.removeprefix("reward/"): value for name, value in found.items()}
+
+
+def test_groups_without_a_difference_are_counted_by_their_reward():
+    """Those that always lose and those that always win need different remedies; rounding is no difference."""
+    found = of_rewards(
+        [("a", 0.0), ("b", 0.0)], [("c", 1.0), ("c", 1.0)], [("e", 1.0), ("f", 0.0)], [("g", 0.3), ("h", 0.1 + 0.2)]
     )
-    assert metrics["reward/equal_groups"] == 0.75
-    assert metrics["reward/equal_groups_lowest"] == 0.25
-    assert metrics["reward/equal_groups_highest"] == 0.25
-    assert metrics["reward/spread_in_group"] == 0.25
+    names = ("equal_groups", "equal_groups_lowest", "equal_groups_highest", "spread_in_group", "top_duplicates")
+    assert [found[name] for name in names] == pytest.approx([0.75, 0.25, 0.25, 0.25, 1 / 3])
+    assert "top_duplicates" not in of_rewards([("a", 0.3), ("b", 0.1 + 0.2)])
+    assert (found["train/grad_norm"], found["time/update"]) == (1, 2)
+    assert "mean" not in of_rewards()
+    assert metrics_of_rollouts([]) == {}
 
 
-def test_groups_that_differ_by_rounding_are_flat():
-    """Rewards of 0.3 and 0.1 + 0.2 are equal, also as the lowest and the highest."""
-    metrics = reward_metrics([[said("a", 0.3), said("b", 0.1 + 0.2)], [said("c", 1.0), said("d", 0.3)]])
-    assert (metrics["reward/equal_groups"], metrics["reward/equal_groups_lowest"]) == (0.5, 0.5)
-    metrics = reward_metrics([[said("a", 0.3), said("b", 0.1 + 0.2)]])
-    assert (metrics["reward/equal_groups_lowest"], metrics["reward/equal_groups_highest"]) == (1.0, 1.0)
-    assert "reward/top_duplicates" not in metrics
-
-
-def test_a_zero_token_count_is_unknown():
-    """Every prompt has tokens, so a count of zero is left out of the mean."""
-    metrics = rollout_metrics([played(prompt_tokens=0), played(prompt_tokens=8)])
-    assert metrics["rollout/prompt_tokens"] == 8.0
-    assert "rollout/prompt_tokens" not in rollout_metrics([played()])
-
-
-def test_copies_among_the_best_are_counted():
-    """Many identical top rollouts suggest reward hacking."""
-    assert reward_metrics([[said("same", 1.0), said("same", 1.0), said("no", 0.0)]])["reward/top_duplicates"] == 0.5
-
-
-def test_an_empty_epoch_has_no_metrics():
-    """Without rollouts there are no means, rather than zeros."""
-    assert reward_metrics([]) == {}
-    assert rollout_metrics([]) == failure_metrics([]) == {}
-
-
-def test_failed_attempts_are_counted_over_all_rollouts():
-    """Rollouts without an answer count, too; failed attempts are no calls, and a retry does not hide them."""
-    failed = rollout_record(left_out=LeftOutCause.FAILED, reward=None, num_failed_calls=3)
-    assert failure_metrics([played(num_failed_calls=1), failed]) == {"rollout/failed": 0.5, "rollout/failed_calls": 2.0}
-
-
-def test_drift_counts_inexact_tokens():
-    """The metrics count rows per rollout, broken prefixes and policy versions."""
-    records = [played(policy_versions={"m@1": 2, "m@2": 1}, broken_prefixes=1), played(policy_versions={"m@2": 3})]
-    metrics = drift_metrics(records, [])
-    assert (metrics["drift/rows_per_rollout"], metrics["drift/broken_prefixes"]) == (1.0, 1.0)
-    assert metrics["drift/policy_versions"] == 2.0
-
-
-def test_broken_prefixes_are_counted_by_cause():
-    """A cause without broken prefixes has no metric."""
-    records = [
-        played(broken_prefixes=3, broken_by={"template_rewrites": 2, "retokenized": 1}),
-        played(broken_prefixes=1, broken_by={"template_rewrites": 1}),
-    ]
-    found = {name: n for name, n in drift_metrics(records, []).items() if "broken_by" in name}
-    assert found == {"drift/broken_by_template_rewrites": 3.0, "drift/broken_by_retokenized": 1.0}
-
-
-def test_the_backends_metrics_get_a_prefix_unless_they_have_one():
-    """`grad_norm` becomes `train/grad_norm`; `time/update` stays."""
-    assert prefixed({"grad_norm": 1, "time/update": 2.0}) == {"train/grad_norm": 1.0, "time/update": 2.0}
-
-
-def test_an_epoch_has_its_batch_its_time_and_its_speed():
-    """Trained tokens are the sampled ones; tokens per second are over the rollouts' time."""
-    metrics = epoch_metrics(
-        [played(), played(truncated=True)],
-        [[said("a", 0.0), said("b", 1.0)]],
-        [[said("a", 0.0), said("b", 1.0)]],
-        seconds={"rollout": 2.0, "epoch": 3.0},
-        job={"loss": 0.5},
-    )
-    submitted = [metrics[f"train/submitted_{what}"] for what in ("groups", "rollouts", "rows", "tokens")]
-    assert submitted == [1.0, 2.0, 2.0, 4.0]
-    assert (metrics["time/rollout"], metrics["rollout/tokens_per_second"]) == (2.0, 2.0)
-    assert (metrics["rollout/truncated"], metrics["train/loss"]) == (0.5, 0.5)
+def test_what_is_not_known_is_in_no_mean():
+    """Every prompt has tokens, so a count of zero is unknown; failed attempts count over all rollouts."""
+    failed = rollout_record(left_out=LeftOutCause.FAILED, reward=None, num_failed_calls=3, num_calls=0)
+    found = metrics_of_rollouts([played(prompt_tokens=8, num_failed_calls=1), played(), failed, failed])
+    assert (found["rollout/prompt_tokens"], found["rollout/failed"], found["rollout/failed_calls"]) == (8.0, 0.5, 1.75)
+    assert "rollout/prompt_tokens" not in metrics_of_rollouts([played()])
 
 
 def test_scores_beside_the_reward_have_a_mean_and_a_spread():
@@ -211,7 +142,7 @@ def test_the_metrics_are_those_of_the_reference():
         "time/waiting_for_weights": 1.0,
     }
     assert metrics == pytest.approx(expected)
-    compared = comparison_metrics([played(comparison=ComparisonFacts(pairs=1))])
+    compared = of_comparisons([played(comparison=ComparisonFacts(pairs=1))])
     signs = {
         "cost/price",
         "rollout/tool_errors",
@@ -223,13 +154,18 @@ def test_the_metrics_are_those_of_the_reference():
     assert {name.replace("rewritten", "<cause>") for name in every} == set(EPOCH)
 
 
+def of_comparisons(records):
+    own = ("reward/relative", "reward/position", "reward/order", "cost/")
+    return {name: value for name, value in metrics_of_rollouts(records).items() if name.startswith(own)}
+
+
 def test_an_epoch_adds_up_what_its_comparisons_took():
     """Calls and tokens are sums; bias and flips are shares of the pairs that were judged in both orders."""
     facts = ComparisonFacts(pairs=28, for_first=14, flipped=7)
     took = {"judge": LLMUsage(calls=2, prompt_tokens=100, completion_tokens=10) * (1 / 8)}
     records = [played(comparison=facts.shared_by(8), judge_usage=took) for _ in range(8)]
     records.append(played(comparison=ComparisonFacts(reused=1)))
-    assert comparison_metrics(records) == pytest.approx(
+    assert of_comparisons(records) == pytest.approx(
         {
             "reward/relative": 1.0,
             "reward/position_bias": 0.25,
@@ -241,4 +177,4 @@ def test_an_epoch_adds_up_what_its_comparisons_took():
             "cost/judge_reused": 1,
         }
     )
-    assert comparison_metrics([played()]) == {}
+    assert of_comparisons([played()]) == {}
