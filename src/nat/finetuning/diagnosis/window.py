@@ -181,7 +181,7 @@ class Window:
     @property
     def gained(self) -> bool:
         """True if the reward in training rose by more than chance, and by a fair part of what was possible."""
-        if self.change is None or self.change.after <= self.run[0].avg_reward:  # it rose after a fall only
+        if self.change is None or not self._above_the_first:
             return False
         highest = max(epoch.max_reward for epoch in self.run)
         return self.change.rose and self.change.gain >= LEARNED * (highest - self.change.before)
@@ -211,7 +211,12 @@ class Window:
             return self.improved
         held_out = self.held_out
         shown = held_out is not None and held_out.difference >= LEARNED * (self.highest - held_out.before)
-        return self.gained or (shown and self.improved)
+        return self.gained or (shown and self.improved and self._above_the_first)
+
+    @property
+    def _above_the_first(self) -> bool:
+        """False if the reward rose after a fall only."""
+        return self.change is None or self.change.after > self.run[0].avg_reward
 
     @property
     def fallen(self) -> bool:
