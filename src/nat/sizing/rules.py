@@ -1,4 +1,4 @@
-"""The sizes that sampler and learner choose: the backend obeys them, and predictions of memory and time use them."""
+"""The sizes that sampler and learner choose: the backend obeys them, and predictions of memory use them."""
 
 MICRO_BATCH_VALUES = 2**21
 """Values of the largest activation of a micro-batch on a CPU. Larger ones are slower in float32, and take more memory;
@@ -29,8 +29,6 @@ ROLLOUTS_PER_STEP = 32
 """Rollouts of an optimizer step, unless the user says how many steps a batch has."""
 MOST_STEPS = 16
 
-WEIGHT_BLOCK = 64
-"""Weights in four bits that share a scale."""
 SMALLEST_PACKED = 2**14
 """Weights in a layer; the sampler reorders no smaller one, which would gain nothing."""
 
