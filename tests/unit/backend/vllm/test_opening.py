@@ -53,7 +53,7 @@ def test_vllm_gets_the_share_that_the_learner_leaves(tiny_dir, loaded, monkeypat
     monkeypatch.setattr(opening, "total_bytes", lambda _: 10**9)
     assert memory_arguments(options(tiny_dir), loaded) == ["--gpu-memory-utilization", "0.37"]
     monkeypatch.setattr(opening, "share_for_vllm", lambda *_: 0.0)
-    with pytest.raises(EngineNotStarted, match=r"0 MB of the GPU's 1\.0 GB are left for vLLM"):
+    with pytest.raises(EngineNotStarted, match=r"of the GPU's 1\.0 GB are left for vLLM"):
         memory_arguments(options(tiny_dir), loaded)
     own = options(tiny_dir, vllm_args="--gpu-memory-utilization=0.3")
     assert memory_arguments(own, loaded) == ["--gpu-memory-utilization", "0.00"]
