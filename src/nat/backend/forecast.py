@@ -1,7 +1,9 @@
 """Before a run: whether the model and its training fit here, by the arithmetic of `nat.sizing`."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -10,7 +12,7 @@ from nat.backend.devices import chosen_device
 from nat.backend.memory import available_bytes, free_bytes, total_bytes
 from nat.backend.model import LoadedModel
 from nat.backend.sampling import SamplingEngine
-from nat.backend.training.learner import Learner, resolved_for
+from nat.backend.training.learner import resolved_for
 from nat.errors import ModelNotSupported
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.sizing.memory import USUAL_ROW, DType, Setup, bytes_text, fitting_text, memory_of, ways_of
@@ -29,13 +31,18 @@ class Forecaster:
     """Answers what a planned run would take on this backend."""
 
     def __init__(
-        self, options: ServeOptions, engine: SamplingEngine, learner: Learner | None = None, *, sampler: str = ""
+        self,
+        options: ServeOptions,
+        engine: SamplingEngine,
+        resolve: Callable[[TrainingConfig], Resolved] | None = None,
+        *,
+        sampler: str = "",
     ) -> None:
-        """`sampler` says what samples where, if this process does not."""
+        """`resolve` is the learner's, if there is one; `sampler` says what samples where, if this process does not."""
         self._options = options
         self._sampler = sampler
         self._engine = engine
-        self._learner = learner
+        self._resolve = resolve or partial(resolved_for, policy=engine.loaded)
 
     @property
     def loaded(self) -> LoadedModel:
@@ -48,7 +55,7 @@ class Forecaster:
             AlgorithmError: the settings name no algorithm, or contradict it.
 
         """
-        return resolved_for(config, self.loaded) if self._learner is None else self._learner.resolved(config)
+        return self._resolve(config)
 
     def forecast(self, request: ForecastRequest) -> TrainingForecast:
         """The settings of an update, and its memory."""

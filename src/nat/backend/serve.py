@@ -168,7 +168,7 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
 
 def opened(options: ServeOptions, engine: SamplingEngine, jobs: TrainingJobs | None, *, sampler: str = "") -> Opened:
     """The routes of training and sampling."""
-    forecaster = Forecaster(options, engine, None if jobs is None else jobs.learner, sampler=sampler)
+    forecaster = Forecaster(options, engine, None if jobs is None else jobs.learner.resolved, sampler=sampler)
     return Opened(engine, [training_router(jobs, forecaster)])
 
 

@@ -5,9 +5,11 @@ and a manifest. A run that resumes from it continues as if it had never stopped.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from peft import set_peft_model_state_dict
 from safetensors.torch import load_file, save_file
@@ -33,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 DAMAGED = ".damaged"
 """Suffix of the name of a damaged checkpoint, which is set aside when an older one is resumed."""
+
+
+Write = Callable[[Path, LoadedModel, Any, TrainedJob | None], None]
 
 
 @dataclass(frozen=True)
@@ -66,10 +71,14 @@ class Layout:
 class Checkpoints:
     """The checkpoints in one folder, of which the newest `keep_last` are kept (None: all)."""
 
-    def __init__(self, folder: Path, *, keep_last: int | None, layout: Layout = Layout()) -> None:
+    def __init__(
+        self, folder: Path, *, keep_last: int | None, layout: Layout = Layout(), write: Write | None = None
+    ) -> None:
+        """`write` makes the folder of a checkpoint; by default from a learner of this process."""
         self.folder = folder
         self._keep_last = keep_last
         self._layout = layout
+        self._write = write or partial(write_checkpoint, tokenizer=layout.tokenizer)
         self.notices: list[str] = []
         """What the user has to know about the checkpoints that were opened."""
         self._phase: int | None = None
@@ -181,7 +190,7 @@ class Checkpoints:
         if not link.is_symlink() or str(link.readlink()) != newest.name:
             replace_link(link, newest.name)
 
-    def save(self, loaded: LoadedModel, learner: Learner, job: TrainedJob | None, *, number: int | None = None) -> Path:
+    def save(self, loaded: LoadedModel, learner: Any, job: TrainedJob | None, *, number: int | None = None) -> Path:
         """Write a checkpoint, point `latest` to it, and delete the oldest ones.
 
         Its weights contain the job; its number defaults to the step.
@@ -192,9 +201,6 @@ class Checkpoints:
         self._phase = learner.first_step or None
         self._prune()
         return target
-
-    def _write(self, target: Path, loaded: LoadedModel, learner: Learner, job: TrainedJob | None) -> None:
-        write_checkpoint(target, loaded, learner, job, tokenizer=self._layout.tokenizer)
 
     def keep_best(self, number: int) -> Path:
         """Keep this checkpoint as the best, in place of the one that was kept before."""

@@ -7,17 +7,20 @@ kill the harness sends what is newer again. Checkpoints are written while reques
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
+from typing import Protocol
 
 from nat.backend.algorithms.registry import Resolved
 from nat.backend.checkpoint_folder import TrainedJob
 from nat.backend.export import export_model
+from nat.backend.model import LoadedModel
 from nat.backend.sampling import SamplingEngine
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.job_table import Job, JobTable
-from nat.backend.training.learner import Learner, Report
+from nat.backend.training.learner import Elsewhere, OnStep, Report
 from nat.backend.training.program import ProgramUpdate
 from nat.errors import AlgorithmError, TooManyJobs
 from nat.wire.serving import EXPORTS
@@ -28,6 +31,7 @@ from nat.wire.training import (
     SavedCheckpoint,
     SavedJobs,
     TrainingConfig,
+    TrainingGroup,
     TrainingJob,
 )
 
@@ -38,23 +42,50 @@ MAX_WAITING_TOKENS = 2**24
 """Of all jobs that wait; they take about a gigabyte."""
 
 
+class Trainer(Protocol):
+    """What updates the weights: the learner of this process, or one whose weights are on a server."""
+
+    step: int
+    first_step: int
+
+    def resolved(self, config: TrainingConfig) -> Resolved:
+        """The settings that an update uses."""
+
+    def begin_phase(self, resolved: Resolved) -> None:
+        """Go on with another algorithm."""
+
+    def update(
+        self,
+        groups: list[TrainingGroup],
+        resolved: Resolved,
+        *,
+        report: Report,
+        on_step: OnStep,
+        compared: str | None,
+        program: Elsewhere | None,
+    ) -> dict[str, float]:
+        """Train on one batch and give its metrics, or raise and leave the weights as they were."""
+
+
 class TrainingJobs(JobTable):
     """The jobs of one set of weights; called from any thread, trains on the thread that owns the model."""
 
     def __init__(
         self,
         engine: SamplingEngine,
-        learner: Learner,
+        learner: Trainer,
         checkpoints: Checkpoints,
         *,
         output_dir: Path,
         save_every: int = 1,
         last: TrainedJob | None = None,
         runs_programs: bool = False,
+        export: Callable[[LoadedModel, Path], Path | None] = export_model,
     ) -> None:
         """`save_every` counts jobs, the `last` of which the weights contain.
 
-        Jobs name the program that trains them only if this process `runs_programs`, as its parent's user.
+        Jobs name the program that trains them only if this process `runs_programs`, as its parent's user. `export`
+        writes the model as a folder, and gives that of the adapter, if it has one.
         """
         super().__init__()
         self.loaded = engine.loaded
@@ -63,6 +94,7 @@ class TrainingJobs(JobTable):
         self._checkpoints = checkpoints
         self._output_dir = output_dir
         self._runs_programs = runs_programs
+        self._export = export
         self._save_every = save_every
         self._last = last
         self._unsaved = 0
@@ -130,7 +162,7 @@ class TrainingJobs(JobTable):
 
         def write() -> ExportedModel:
             self._await_checkpoint()
-            adapter = self._export(target)
+            adapter = self._export(self.loaded, target)
             return ExportedModel(
                 path=str(target),
                 adapter_path=None if adapter is None else str(adapter),
@@ -138,9 +170,6 @@ class TrainingJobs(JobTable):
             )
 
         return await asyncio.wrap_future(self._engine.run_exclusive(write))
-
-    def _export(self, target: Path) -> Path | None:
-        return export_model(self.loaded, target)
 
     async def keep_best(self) -> SavedCheckpoint:
         """Keep a checkpoint of the current weights as the best so far, between two jobs."""

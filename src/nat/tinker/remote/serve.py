@@ -6,8 +6,9 @@ import re
 import shutil
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,13 +30,12 @@ from nat.backend.server.training import training_router
 from nat.backend.tokenizer import ChatOptions
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.jobs import TrainingJobs
-from nat.backend.training.learner import Learner
 from nat.backend.training.mismatch import Probe
 from nat.errors import CheckpointDamaged, describe_error
 from nat.files import UNFINISHED, remove_unfinished, replacing_folder
 from nat.tinker.options import TinkerRemoteOptions
 from nat.tinker.remote.engine import RemoteEngine
-from nat.tinker.remote.learner import RemoteLearner, RemoteModel
+from nat.tinker.remote.learner import TinkerLearner
 from nat.tinker.remote.service import Service, Trained, connect
 from nat.wire.model_folder import (
     ADAPTER_CONFIG,
@@ -54,10 +54,6 @@ _NO_WEIGHTS = (
     *(tarfile.TarError, zlib.error, OSError, EOFError),
     *(LookupError, TypeError, ValueError, SafetensorError),
 )
-_LARGEST_ADAPTER = 2**33
-"""Bytes of an archive, and of the files that are taken out of it."""
-_WIDEST = 8
-"""The same for each weight of a whole model, which may be in float32 and have its output layer twice."""
 _ADAPTER = re.compile(f"{re.escape(ADAPTER_WEIGHTS)}|{re.escape(ADAPTER_CONFIG)}")
 _MODEL = re.compile(
     rf"(generation_)?{re.escape(MODEL_CONFIG)}|{re.escape(WEIGHTS)}|{re.escape(WEIGHTS_INDEX)}"
@@ -73,47 +69,6 @@ class _Place(BaseModel):
     model: Path
 
 
-class RemoteCheckpoints(Checkpoints):
-    """Checkpoints whose weights are on the server, and here, too, if it gives an archive of them.
-
-    The server keeps the states that a checkpoint or an export in the run's folder names.
-    """
-
-    def __init__(self, folder: Path, trained: Trained, *, keep_last: int | None) -> None:
-        super().__init__(folder, keep_last=keep_last)
-        self._trained = trained
-
-    def save(self, loaded: LoadedModel, learner: Learner, job: TrainedJob | None, *, number: int | None = None) -> Path:
-        target = super().save(loaded, learner, job, number=number)
-        with suppress(CheckpointDamaged):  # then nobody knows what it names
-            self._trained.keep_only({_place(path.parent).state for path in self.folder.parent.rglob(REMOTE_WEIGHTS)})
-        return target
-
-    def delete(self, numbers: Iterable[int]) -> None:
-        for number in (gone := list(numbers)):
-            with suppress(CheckpointDamaged):
-                self._trained.saved.add(_place(self.folder / self._layout.name(number)).state)
-        super().delete(gone)
-
-    def _write(self, target: Path, loaded: LoadedModel, learner: Learner, job: TrainedJob | None) -> None:
-        with replacing_folder(target) as folder:
-            _write_weights(folder, loaded, learner)
-            state = CheckpointState(
-                step=learner.step, first_step=learner.first_step, lora=loaded.trains_adapter, job=job
-            )
-            (folder / STATE).write_text(state.model_dump_json(indent=1))
-            write_manifest(folder, "checkpoint")
-
-
-class RemoteJobs(TrainingJobs):
-    """Jobs whose model is exported like a checkpoint."""
-
-    def _export(self, target: Path) -> Path:
-        with export_folder(target) as folder:
-            _write_weights(folder, self.loaded, self.learner)
-        return target
-
-
 @contextmanager
 def open_remote(options: TinkerRemoteOptions, _: Endpoint, *, connected: Service | None = None) -> Iterator[Opened]:
     """Connect to the server; begin with the base model there, or reopen the weights of the newest checkpoint."""
@@ -126,46 +81,78 @@ def _opened(options: TinkerRemoteOptions, trained: Trained) -> Iterator[Opened]:
     start = _place(options.model) if (options.model / REMOTE_WEIGHTS).is_file() else None
     loaded = _without_weights(options, options.model if start is None else start.model)
     probe = Probe(lambda model, rows: [engine.score(model, rows)])  # there is no engine yet
-    learner, found = RemoteLearner(loaded, trained, probe), None
-    if options.output_dir is not None:
-        checkpoints = RemoteCheckpoints(options.output_dir / CHECKPOINTS, trained, keep_last=options.keep_last)
+    learner, found, folder = TinkerLearner(loaded, trained, probe), None, options.output_dir
+    if folder is not None:
+        write = partial(_write_checkpoint, trained)
+        checkpoints = Checkpoints(folder / CHECKPOINTS, keep_last=options.keep_last, write=write)
         found = resumed(checkpoints, options)
-        remove_unfinished(options.output_dir / EXPORTS)
+        remove_unfinished(folder / EXPORTS)
     if found is not None:
         trained.resume(_place(found.path).state)
         learner.step, learner.first_step = found.state.step, found.state.first_step
-    elif start is not None or options.output_dir is not None:
+    elif start is not None or folder is not None:
         trained.begin(None if start is None else start.state)
     newest = trained.sampler if trained.state else trained.service.base
     engine = RemoteEngine(loaded, f"{options.name}@{learner.step}", newest, at_a_time=options.max_num_seqs)
     trained.on_reopened = engine.renew
-    if options.output_dir is None:
+    if folder is None:
         with closing(engine):
-            yield Opened(engine, [training_router(None, Forecaster(options, engine, learner))])
+            yield Opened(engine, [training_router(None, Forecaster(options, engine, learner.resolved))])
         return
-    folder, every, last = options.output_dir, options.save_every, None if found is None else found.state.job
-    with closing(RemoteJobs(engine, learner, checkpoints, output_dir=folder, save_every=every, last=last)) as jobs:
+    jobs = TrainingJobs(
+        engine,
+        learner,
+        checkpoints,
+        output_dir=folder,
+        save_every=options.save_every,
+        last=None if found is None else found.state.job,
+        export=partial(_export, trained),
+    )
+    with closing(jobs):
         yield opened(options, engine, jobs)
+    _forget_unnamed(trained, folder)
 
 
-def _write_weights(folder: Path, loaded: LoadedModel, learner: Learner) -> None:
+def _forget_unnamed(trained: Trained, folder: Path) -> None:
+    """Delete the states on the server that no checkpoint or export in a run's folder names any more."""
+    with suppress(CheckpointDamaged):  # then nobody knows what it names
+        named = {_place(path.parent).state for path in folder.rglob(REMOTE_WEIGHTS)}
+        trained.saved |= named  # those of an earlier process, too
+        trained.keep_only(named)
+
+
+def _write_checkpoint(
+    trained: Trained, target: Path, loaded: LoadedModel, learner: TinkerLearner, job: TrainedJob | None
+) -> None:
+    _forget_unnamed(trained, target.parents[1])
+    with replacing_folder(target) as folder:
+        _write_weights(trained, folder, loaded)
+        state = CheckpointState(step=learner.step, first_step=learner.first_step, lora=trained.rank > 0, job=job)
+        (folder / STATE).write_text(state.model_dump_json(indent=1))
+        write_manifest(folder, "checkpoint")
+
+
+def _export(trained: Trained, loaded: LoadedModel, target: Path) -> Path:
+    with export_folder(target) as folder:
+        _write_weights(trained, folder, loaded)
+    return target
+
+
+def _write_weights(trained: Trained, folder: Path, loaded: LoadedModel) -> None:
     """Write where they are; and the adapter in PEFT's format, or the model, if the server gives an archive of it."""
-    assert isinstance(learner, RemoteLearner), "the learner of this backend"
-    place = _Place(state=learner.trained.state, model=loaded.path.resolve())
+    place, lora = _Place(state=trained.state, model=loaded.path.resolve()), trained.rank > 0
     (folder / REMOTE_WEIGHTS).write_text(place.model_dump_json())
-    lora, size = loaded.trains_adapter, loaded.model.num_parameters()
-    most = _LARGEST_ADAPTER if lora else max(_LARGEST_ADAPTER, _WIDEST * size)
     with TemporaryDirectory(dir=folder.parent, prefix=UNFINISHED) as draft:
         archive, files = Path(draft) / "archive.tar", Path(draft) / "files"
-        if not learner.trained.download(archive):
+        if not trained.download(archive):
             return
         files.mkdir()
         try:
-            _unpack(archive, files, _ADAPTER if lora else _MODEL, most=most)
+            _unpack(archive, files, _ADAPTER if lora else _MODEL)
             if lora:
                 _complete_adapter(files, place.model)
             else:
-                _check_model(files, size)
+                _check_model(files, loaded.num_parameters)
         except _NO_WEIGHTS as error:
             kind = "adapter in PEFT's format" if lora else "model in Hugging Face's format"
             logger.warning("the archive of %s is no %s: %s", place.state, kind, describe_error(error))
@@ -176,19 +163,14 @@ def _write_weights(folder: Path, loaded: LoadedModel, learner: Learner) -> None:
         loaded.tokenizer.hf.save_pretrained(folder)
 
 
-def _unpack(archive: Path, folder: Path, wanted: re.Pattern[str], *, most: int) -> None:
-    """Write the files of these names, wherever in the archive they are; ValueError for more than `most` bytes."""
-    left = most
+def _unpack(archive: Path, folder: Path, wanted: re.Pattern[str]) -> None:
+    """Write the files of these names, wherever in the archive they are."""
     with tarfile.open(archive) as members:
         for member in members:
             name, file = Path(member.name).name, members.extractfile(member) if member.isfile() else None
-            if file is None or wanted.fullmatch(name) is None:
-                continue
-            left -= member.size
-            if left < 0:
-                raise ValueError(f"its files have more than {most} bytes")
-            with (folder / name).open("xb") as copy:
-                shutil.copyfileobj(file, copy, 2**20)
+            if file is not None and wanted.fullmatch(name):
+                with (folder / name).open("xb") as copy:
+                    shutil.copyfileobj(file, copy, 2**20)
 
 
 def _complete_adapter(folder: Path, base: Path) -> None:
@@ -218,7 +200,7 @@ def _place(folder: Path) -> _Place:
         raise CheckpointDamaged(folder, [f"{REMOTE_WEIGHTS} names no state of a Tinker server: {error}"]) from error
 
 
-def _without_weights(options: TinkerRemoteOptions, path: Path) -> RemoteModel:
+def _without_weights(options: TinkerRemoteOptions, path: Path) -> LoadedModel:
     """The folder's tokenizer and sizes."""
     config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     tokenizer = load_tokenizer(path, ChatOptions(options.chat_template_kwargs, options.response_template))
@@ -227,5 +209,4 @@ def _without_weights(options: TinkerRemoteOptions, path: Path) -> RemoteModel:
     if (path / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(path, local_files_only=True)
     limit, ends = context_limit(config, options.max_seq_length), eos_token_ids(model, tokenizer)
-    linears = PackedLinears(nn.Module())
-    return RemoteModel(model, tokenizer, path, limit, ends, None, (), linears, rank=options.lora_rank)
+    return LoadedModel(model, tokenizer, path, limit, ends, None, (), PackedLinears(nn.Module()))

@@ -13,7 +13,7 @@ from nat.backend.training.optimizer import usual_learning_rate
 from nat.backend.training.reference import Reference
 from nat.errors import EngineFailed, UpdateRejected
 from nat.tinker.remote.engine import RemoteEngine
-from nat.tinker.remote.learner import RemoteLearner
+from nat.tinker.remote.learner import TinkerLearner
 from nat.tinker.remote.serve import _without_weights
 from nat.tinker.remote.service import Trained
 from nat.wire.training import TrainingConfig
@@ -30,7 +30,7 @@ def remote(start, remote_options):
         loaded = _without_weights(options, options.model)
         trained = Trained(service, rank=rank, seed=1).begin()
         engine = RemoteEngine(loaded, "tiny@0", trained.sampler, at_a_time=4)
-        return RemoteLearner(loaded, trained, Probe(lambda model, rows: [engine.score(model, rows)])), engine
+        return TinkerLearner(loaded, trained, Probe(lambda model, rows: [engine.score(model, rows)])), engine
 
     return begin
 
@@ -106,11 +106,11 @@ def test_a_failed_update_changes_nothing(remote, tiny_dir, rank):
     server.fails.clear()
     resolved = learner.resolved(TrainingConfig(learning_rate=RATE, steps_per_batch=2))
     groups = random_groups(load_model(tiny_dir("qwen2"), device="cpu", dtype="float32"))
-    before = learner._remote.score(rows_of(groups, resolved), resolved.config)
+    before = learner._scores(rows_of(groups, resolved))
     server.fails.add("optim_step")
     with pytest.raises(EngineFailed, match=r"failed at optim_step: .*the planted failure"):
         learner.update(groups, resolved)
-    after = learner._remote.score(rows_of(groups, resolved), resolved.config)
+    after = learner._scores(rows_of(groups, resolved))
     assert all(torch.equal(after[index], before[index]) for index in before)
     assert learner.step == 0
     server.fails.clear()

@@ -21,7 +21,7 @@ from nat.backend.server.app import create_app
 from nat.backend.training.batch import Row
 from nat.backend.training.mismatch import served_logprobs
 from nat.errors import BackendError
-from nat.tinker.remote.serve import _MODEL, _unpack, open_remote
+from nat.tinker.remote.serve import open_remote
 from nat.wire.model_folder import ADAPTER_CONFIG, MANIFEST, REMOTE_WEIGHTS, STATE
 from nat.wire.training import TrainingConfig, TrainingJob
 
@@ -37,7 +37,12 @@ def backend(options, service):
     with open_remote(options, Endpoint({}, KEY), connected=service) as opened:
         app = create_app(opened.engine, api_key=KEY, extra_routers=opened.routers)
         transport, headers = httpx.ASGITransport(app=app), {"Authorization": f"Bearer {KEY}"}
-        yield httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers), opened.jobs
+        yield httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers), jobs_of(opened)
+
+
+def jobs_of(opened):
+    """The jobs behind the routes of training; None if it only serves."""
+    return opened.routers[0].routes[0].endpoint.__self__._open_jobs
 
 
 @pytest.fixture
@@ -227,19 +232,10 @@ def test_an_archive_that_is_no_model_is_left_out(opened_on, groups, caplog, arch
     """Nothing of it is kept, and the log says why; the checkpoint still names the weights on the server."""
     with opened_on(archives=archive) as (_, jobs):
         assert trained(jobs, groups, "job-1").status == "completed"
-        [kept] = jobs._checkpoints.folder.glob("step_*1")
+    [kept] = jobs._checkpoints.folder.glob("step_*1")
     assert "is no model in Hugging Face's format" in caplog.text
     assert said in caplog.text
     assert {path.name for path in kept.iterdir()} == {REMOTE_WEIGHTS, STATE, MANIFEST}
-
-
-def test_an_archive_larger_than_its_model_is_left_out(tmp_path):
-    """A server cannot fill the disk, even with a short archive; files of other names are not written."""
-    (tmp_path / "archive.tar").write_bytes(packed(model__safetensors=bytes(1000), other=bytes(10_000)))
-    with pytest.raises(ValueError, match="more than 999 bytes"):
-        _unpack(tmp_path / "archive.tar", tmp_path, _MODEL, most=999)
-    _unpack(tmp_path / "archive.tar", tmp_path, _MODEL, most=1000)
-    assert {path.name for path in tmp_path.iterdir()} == {"archive.tar", "model.safetensors"}
 
 
 @pytest.mark.parametrize("status", [404, 503])
