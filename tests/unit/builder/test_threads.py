@@ -13,12 +13,3 @@ def test_a_call_sees_the_context_of_its_submission() -> None:
             rollout.set(name)
             seen.append(pool.submit(rollout.get).result())
     assert seen == ["first", "second"]
-
-
-def test_changes_of_context_stay_in_the_call() -> None:
-    """Each call has a copy of the context."""
-    rollout.set("mine")
-    with ContextThreadPool(max_workers=1) as pool:
-        pool.submit(rollout.set, "its own").result()
-        assert pool.submit(rollout.get).result() == "mine"
-    assert rollout.get() == "mine"

@@ -110,11 +110,3 @@ def test_an_invalid_url_has_no_address(url):
 def test_other_hosts_differ(port, host):
     """Other hosts and other ports are other addresses."""
     assert address_of(f"http://{host}:{port}") == Address(host, port)
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"), [("http://judge.example/v1", "judge.example:80"), ("https://[2001:db8::1]", "[2001:db8::1]:443")]
-)
-def test_an_address_is_shown_as_in_a_url(url, shown):
-    """The message of a server that is away has it."""
-    assert str(address_of(url)) == shown

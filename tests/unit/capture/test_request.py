@@ -150,11 +150,6 @@ def test_splicing_equals_merging(fields, added, indent):
     assert len(pairs) == len({key for key, _ in pairs})
 
 
-def test_a_long_history_is_not_serialised_again():
-    """The bytes of the author's body are kept, odd spacing included."""
-    assert with_fields(b'{"messages":  [ ] }', {"messages": []}, {"seed": 1}) == b'{"messages":  [ ] ,"seed":1}'
-
-
 @given(json_objects, st.text(max_size=5), st.sampled_from([(",", ":"), (", ", ": ")]), st.booleans())
 def test_a_redirect_replaces_only_the_model_name(fields, name, separators, nested):
     """Only the body's own model name changes, whatever else it holds."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.data_models.score import is_finite, is_score, mean, score_problem
+from nat.data_models.score import is_score, mean, score_problem
 from nat.wire.rewards import LARGEST
 
 
@@ -37,19 +37,8 @@ def test_each_invalid_score_has_its_own_message(value, problem):
     assert score_problem(value) == problem
 
 
-def test_a_long_text_is_shortened():
-    """An evaluator that returns the whole answer as its score fills one line."""
-    assert len(score_problem("x" * 10_000) or "") < 120
-
-
 @given(st.lists(st.floats(-LARGEST, LARGEST), min_size=1), st.integers(1, 30))
 def test_a_mean_stays_within_the_values(values, times):
     """The mean of equal values is that value, which the sum divided by the count is not always."""
     assert min(values) <= mean(values) <= max(values)
     assert mean(values[:1] * times) == values[0]
-
-
-@pytest.mark.parametrize(("value", "finite"), [(1, True), (1.5, True), (math.nan, False), (10**400, False)])
-def test_is_finite_takes_anything(value, finite):
-    """`math.isfinite` raises on a whole number of 400 digits and on text; `is_finite` does not."""
-    assert is_finite(value) is finite

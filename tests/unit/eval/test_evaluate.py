@@ -325,23 +325,6 @@ async def test_the_workflow_is_built_once_for_all_passes_of_a_session(tmp_path: 
     assert most == 3
 
 
-async def test_a_session_of_another_config_is_not_used(tmp_path: Path):
-    """Another file or other overrides give another workflow, which is built and closed separately."""
-    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
-    path = scripted.config_file
-    with scripted.registered():
-        config = load_config(path)
-        async with WorkflowBuilder.from_config(config) as builder:
-            with using_session(WorkflowSession(config, builder, config_file=path)):
-                same = EvaluationRunConfig(config_file=config, write_output=False)
-                await EvaluationRun(same).run_and_evaluate()
-                assert scripted.built == 1
-                other = EvaluationRunConfig(config_file=path, override=(("workflow.tone", "x"),), write_output=False)
-                await EvaluationRun(other).run_and_evaluate()
-    assert scripted.tones == ["plain", "x"]
-    assert scripted.closed == 2
-
-
 async def test_training_passes_have_new_seeds_and_validations_repeat(tmp_path: Path):
     """Generations explore; both validations play the same games."""
     seeds = []
@@ -403,12 +386,6 @@ async def test_configuration_errors_are_raised_unwrapped(tmp_path: Path):
     scripted.config["workflow"] = {"_type": "scripted"}
     with pytest.raises(DatasetError, match="has no rows"):
         await evaluated(scripted)
-
-
-async def test_numeric_questions_reach_a_workflow_that_takes_text(tmp_path: Path):
-    """An integer in the dataset is an ordinary question."""
-    output = await evaluated(ScriptedWorkflow(tmp_path, echo, [{"question": 5, "answer": 5}]))
-    assert scores(output) == {"1": 1.0}
 
 
 async def test_a_dataset_format_of_a_plug_in(tmp_path: Path):

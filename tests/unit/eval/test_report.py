@@ -124,23 +124,6 @@ def test_only_reports_are_removed(tmp_path: Path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.json", "notes.txt"]
 
 
-def test_checking_a_folder_creates_nothing(tmp_path):
-    """The check creates no folder and keeps what was there."""
-    check_writable(tmp_path / "a" / "b", "finetuning.output_dir")
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "kept").mkdir()
-    check_writable(tmp_path / "kept", "finetuning.output_dir")
-    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
-
-
-@pytest.mark.skipif(not Path("/proc").exists(), reason="there is no /proc on this system")
-@pytest.mark.parametrize("folder", ["/proc/nowhere", "/proc/self"])
-def test_any_refusal_of_the_system_is_an_error_of_the_option(folder):
-    """Permissions are not enough to decide: root may write to /proc, but cannot create files there."""
-    with pytest.raises(ConfigError, match=f"finetuning.output_dir: cannot write to {folder}: "):
-        check_writable(Path(folder), "finetuning.output_dir")
-
-
 def test_a_file_in_the_way_is_named(tmp_path):
     """The error names the file in the way, not only the folder."""
     (tmp_path / "file").write_text("")

@@ -4,9 +4,6 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
 from nat.eval.scoring import average, unscored, validate_output
@@ -28,14 +25,6 @@ def test_average_leaves_out_items_without_a_score():
     """A failure is no zero and does not count; without any number there is no average."""
     assert average([scored("a", 1.0), unscored("b", "broken"), scored("c", 0)]) == 0.5
     assert average([unscored("a", "broken")]) is None
-
-
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1))
-def test_the_average_is_between_the_scores(scores):
-    """The mean lies between the scores and is not rounded."""
-    mean = average([scored(n, s) for n, s in enumerate(scores)])
-    assert mean is not None
-    assert min(scores) - 1e-9 <= mean <= max(scores) + 1e-9
 
 
 def test_each_given_item_has_one_score_in_order():
@@ -79,15 +68,6 @@ def test_an_evaluators_own_records_are_kept():
     result = validate_output(output(item), given_items("a"))
     assert result.eval_output_items == [item]
     assert result.average_score == 99
-
-
-@pytest.mark.parametrize("score", [1e308, -1e16, 10**400, -(10**5000)], ids=range(4))
-def test_a_score_that_would_overflow_is_no_score(score):
-    """Its reason has the size; the other scores keep their mean."""
-    result = validate_output(output(scored("a", score), scored("b", 1.0)), given_items("a", "b"))
-    assert result.eval_output_items[0].score is None
-    assert "only scores up to 1e+15 can be averaged" in (result.eval_output_items[0].error or "")
-    assert result.average_score == 1.0
 
 
 def test_numbers_of_other_libraries_become_python_numbers():

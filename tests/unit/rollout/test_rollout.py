@@ -95,20 +95,6 @@ async def test_a_workflow_that_blocks_the_loop_past_its_deadline_has_timed_out()
     assert rollout.error.kind == "timeout"
 
 
-async def test_a_task_group_of_one_error_is_named_by_that_error():
-    """The group's own text says nothing, and the most frequent error must be readable."""
-
-    async def fails():
-        raise ConnectionError("refused")
-
-    async def workflow(value):
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(fails())
-
-    rollout = await played(workflow)
-    assert str(rollout.error) == "ConnectionError: refused"
-
-
 async def test_deadline_ends_a_rollout():
     """At the deadline the workflow is cancelled, and the record says so."""
     cancelled = asyncio.Event()

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nat.files import UNFINISHED
-from nat.runs.index import StartedRun, remember_run, started_runs
+from nat.runs.index import remember_run, started_runs
 from nat.runs.journal import JOURNAL_NAME
 
 
@@ -32,17 +31,6 @@ def test_runs_that_start_together_are_all_remembered(state, tmp_path):
         list(threads.map(remember_run, folders))
     assert sorted(run.run_dir for run in started_runs()) == [tmp_path / folder for folder in folders]
     assert {run.started_in for run in started_runs()} == {tmp_path}
-
-
-def test_damaged_entries_are_skipped(state):
-    """Whatever lies in the folder, the runs beside it are found."""
-    remember_run(run_folder("good"))
-    (state / "empty").touch()
-    (state / f"{UNFINISHED}1-good").write_bytes((state / "good").read_bytes())
-    (state / "binary").write_bytes(b"\xff{")
-    (state / "folder").mkdir()
-    [run] = started_runs()
-    assert run == StartedRun(run_dir=Path.cwd() / "runs" / "good", started_in=Path.cwd())
 
 
 def test_a_home_that_cannot_be_written_stops_no_run(state, monkeypatch):

@@ -76,17 +76,6 @@ def test_the_picture_has_a_fixed_size(tmp_path, epochs, validations, summary):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_same_records_give_the_same_picture(tmp_path):
-    """Equal records give equal bytes; other records give others."""
-    path, epochs = tmp_path / "plot.png", epoch_records([0.1, 0.2])
-    draw(path, "run-1", epochs, [], None)
-    first = path.read_bytes()
-    draw(path, "run-1", epochs, [], None)
-    assert path.read_bytes() == first
-    draw(path, "run-1", epochs, [validation_record(0)], None)
-    assert path.read_bytes() != first
-
-
 def test_matplotlib_is_imported_only_to_draw():
     """A command that draws nothing does not import matplotlib, and pyplot's global state is not used."""
     code = (
