@@ -28,10 +28,6 @@ from nat.wire.training import JobStatus
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
 CONFIG = "examples/tic_tac_toe/configs/finetune.yml"
-EPOCHS = {"finetuning.num_epochs": "2"}
-PHASED = "examples/tic_tac_toe/configs/sft_then_grpo.yml"
-PAIRED = "examples/tic_tac_toe/configs/dpo.yml"
-EPOCHS_OF_PHASES = {"finetuning.phases.0.num_epochs": "6", "finetuning.phases.1.num_epochs": "2"}
 SMALL = {
     "trajectory_builders.games.num_generations": "4",
     "eval.general.max_concurrency": "16",
@@ -58,9 +54,8 @@ TERMINAL = "import signal; signal.signal(signal.SIGINT, signal.default_int_handl
 NAT = f"{TERMINAL}; from nat.cli.main import run_cli; run_cli()"
 
 
-def command(output_dir: Path, *more: str, phased: bool = False) -> list[str]:
-    epochs = EPOCHS_OF_PHASES if phased else EPOCHS
-    overrides = {**SMALL, **epochs, "finetuning.output_dir": str(output_dir)}
+def command(output_dir: Path, *more: str) -> list[str]:
+    overrides = {**SMALL, "finetuning.num_epochs": "2", "finetuning.output_dir": str(output_dir)}
     return [
         sys.executable,
         "-c",
@@ -68,26 +63,25 @@ def command(output_dir: Path, *more: str, phased: bool = False) -> list[str]:
         "--log-level",
         "info",
         "finetune",
-        f"--config_file={PHASED if phased else CONFIG}",
+        f"--config_file={CONFIG}",
         *(part for key, value in overrides.items() for part in ("-o", key, value)),
         *more,
     ]
 
 
-def finished(output_dir: Path, *options: str, phased: bool = False) -> subprocess.CompletedProcess[str]:
+def finished(output_dir: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run the command to its end, which must be a success."""
     run = subprocess.run(
-        command(output_dir, *options, phased=phased), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+        command(output_dir, *options), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )
     assert run.returncode == 0, run.stderr
     return run
 
 
-def started(output_dir: Path, *options: str, phased: bool = False) -> subprocess.Popen[str]:
+def started(output_dir: Path, *options: str) -> subprocess.Popen[str]:
     """Start a run of many epochs, whose lines can be read as they come."""
-    epochs = "finetuning.phases.1.num_epochs" if phased else "finetuning.num_epochs"
     return subprocess.Popen(
-        command(output_dir, *options, "-o", epochs, "1000", phased=phased),
+        command(output_dir, *options, "-o", "finetuning.num_epochs", "1000"),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -277,33 +271,6 @@ def test_a_killed_backend_ends_the_run_at_once(tmp_path, games, moment):
     assert "exit code -9" in summary["ended_early"]
     with Journal.open(run_dir, read_only=True) as journal:
         assert journal.info().state is RunState.FAILED
-
-
-def test_imitation_then_play_gives_a_verdict_for_each(tmp_path, games):
-    """The example of two phases, shortened: the teacher's games teach something, and the play goes on from there."""
-    held_out = tmp_path / "held_out"
-    lines = (ROOT / "examples/tic_tac_toe/data/validation.jsonl").read_text().splitlines()
-    held_out.write_text("\n".join(lines[:100]))
-    run = finished(tmp_path / "runs", *games, f"--validation_dataset={held_out}", phased=True)
-    whole, sft, grpo = (line.strip() for line in run.stdout.splitlines() if "on the same 100 held-out examples" in line)
-    assert whole.startswith("Improved: ")
-    assert sft.startswith("Phases")
-    assert "sft, epochs 1 to 6: Improved: " in sft
-    assert grpo.startswith("grpo, epochs 7 to 8: ")
-    assert sft.split(" on the same")[0].split()[-1] == grpo.split(" → ")[0].split()[-1]
-    assert whole.split()[1] == sft.split(" → ")[0].split()[-1]
-
-
-def test_pairs_of_own_games_train_the_agent(tmp_path, games):
-    """The example of DPO makes pairs, changes the weights, and ends with a verdict."""
-    words = [word.replace(CONFIG, PAIRED) for word in command(tmp_path / "runs", *games)]
-    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
-    assert run.returncode == 0, run.stderr
-    assert "on the same 12 held-out examples" in run.stdout
-    with Journal.open(tmp_path / "runs" / "latest", read_only=True) as journal:
-        first, second = journal.epochs()
-        assert [job.training["algorithm"] for job in journal.jobs()] == ["dpo", "dpo"]
-    assert first.metrics["train/pairs"] > 0 < second.metrics["train/update_ratio"]
 
 
 KEY = "key-of-vllm-4711"

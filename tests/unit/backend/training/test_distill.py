@@ -145,18 +145,6 @@ def test_the_estimate_is_that_of_the_whole_vocabulary(loaded, make_learner):
     assert metrics["teacher_kl"] == pytest.approx(float(exact.mean()), abs=error)
 
 
-def test_single_rollouts_and_equal_rewards_teach(loaded, make_learner):
-    """The teacher's signal needs no group, no difference in reward and no reward at all."""
-    groups = invented(random_groups(loaded, groups=4, rollouts=1))
-    equal = [
-        g.model_copy(update={"rollouts": [r.model_copy(update={"reward": 0.0}) for r in g.rollouts]}) for g in groups
-    ]
-    gradients, metrics = gradient_of(make_learner(loaded), equal)
-    assert metrics["trained_groups"] == metrics["trained_rollouts"] == 4
-    assert metrics["zero_advantages"] == 0
-    assert any(gradient.any() for gradient in gradients.values())
-
-
 def test_batches_without_a_teacher_are_refused(loaded):
     """Distillation without a teacher's log probabilities, and these without distillation, are errors."""
     plain = random_groups(loaded)

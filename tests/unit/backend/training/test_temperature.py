@@ -6,8 +6,7 @@ import torch
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.model_loader import load_model
-from nat.errors import UpdateRejected
-from nat.wire.training import TrainingConfig, TrainingGroup
+from nat.wire.training import TrainingConfig
 
 MIXED = (0.3, 0.7, 1.0, 1.6)
 LOSS = {"beta": 0.2, "old_logprobs": "sampler", "normalize_advantages": False, "max_logprob_difference": 100}
@@ -100,21 +99,3 @@ def test_a_whole_update_at_mixed_temperatures_agrees_with_its_sampler(make_learn
     assert metrics["logprob_diff_mean"] < 1e-4
     assert metrics["served_diff_mean"] < 1e-4
     assert metrics["effective_sample_size"] > 0.9
-
-
-def without_temperatures(groups):
-    """The same groups without temperatures."""
-    dumped = [group.model_dump() for group in groups]
-    for row in (row for group in dumped for rollout in group["rollouts"] for row in rollout["rows"]):
-        for span in row["spans"]:
-            del span["temperature"]
-    return [TrainingGroup.model_validate(group) for group in dumped]
-
-
-def test_missing_temperatures_are_an_alarm(make_learner, loaded):
-    """Rows sampled at 0.5 without a recorded temperature fail the job, since their log probabilities do not match."""
-    with pytest.raises(UpdateRejected) as error:
-        make_learner(loaded).update(
-            without_temperatures(random_groups(loaded, temperatures=(0.5,))), resolve(TrainingConfig())
-        )
-    assert error.value.kind == "logprob_mismatch"
