@@ -78,13 +78,10 @@ class Plant:
 
     score: Score = right
     agent: Callable[[str, Ask], Awaitable[str]] | None = None
-    answer: Callable[[str], str] = colour_of
-    """The expected answer in the dataset."""
     classes: int = 4
     per_class: int = 2
     held_out: tuple[str, ...] = KINDS[0]
     llm: dict[str, Any] = field(default_factory=dict)
-    workflow: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     finetuning: dict[str, Any] = field(default_factory=dict)
     generations: int = 8
@@ -93,7 +90,6 @@ class Plant:
 
 class WordsConfig(FunctionBaseConfig, name="words"):
     llm: LLMRef = LLMRef("student")
-    system_prompt: str = ""
 
 
 class PlantedScoreConfig(EvaluatorBaseConfig, name="planted_score"):
@@ -112,12 +108,12 @@ class PlantedProject:
         held_out = [f"{name} {next(noise)} {number}" for name in plant.held_out for number in range(10, 15)]
         for name, questions in (("train", rows), ("held_out", held_out)):
             examples = [(q, q.rpartition(" ")[0]) for q in questions]
-            lines = [json.dumps({"id": key, "question": q, "answer": plant.answer(q)}) for key, q in examples]
+            lines = [json.dumps({"id": key, "question": q, "answer": colour_of(q)}) for key, q in examples]
             (folder / f"{name}.jsonl").write_text("\n".join(lines))
         llm = {"_type": "local", "model": str(model), "max_tokens": ANSWER_TOKENS, "threads": 1, "device": "cpu"}
         self.config: dict[str, Any] = {
             "llms": {"student": llm | plant.llm},
-            "workflow": {"_type": "words"} | plant.workflow,
+            "workflow": {"_type": "words"},
             "eval": {
                 "general": {
                     "max_concurrency": 32,

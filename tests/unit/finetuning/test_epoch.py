@@ -46,12 +46,8 @@ GROUPS = {"flat": (1.0, 1.0), "mixed": (0.0, 1.0)}
 
 
 def test_groups_of_equal_rewards_carry_no_signal():
-    """Algorithms that compare inside a group give them an advantage of zero."""
+    """Unless the algorithm compares across groups, where any two different rewards are enough."""
     assert ids(with_signal(collection(**GROUPS), across_groups=False)) == ["mixed"]
-
-
-def test_across_groups_equal_groups_carry_signal_unless_all_are_equal():
-    """With batch normalisation, any two different rewards are enough."""
     assert ids(with_signal(collection(**GROUPS), across_groups=True)) == ["flat", "mixed"]
     assert ids(with_signal(collection(a=(1.0,), b=(1.0,)), across_groups=True)) == []
 
@@ -70,14 +66,11 @@ def test_records_of_left_out_groups_have_the_reason():
         *[LeftOutCause.OUTSIDE_CURRICULUM] * 2,
         LeftOutCause.FAILED,
     ]
-
-
-def test_records_of_subsampled_trajectories_have_the_reason():
-    """Within a kept group, each trajectory that was not drawn has a record."""
-    collected = collection(only=(0.0, 0.5, 1.0))
-    chosen = TrajectoryCollection(trajectories=[collected.trajectories[0][:2]], run_id="r")
-    found = marked(records(only=(0.0, 0.5, 1.0)), collected, chosen, CurriculumLearningConfig(enabled=True))
-    assert [record.left_out for record in found] == [None, None, LeftOutCause.OUTSIDE_CURRICULUM]
+    chosen = TrajectoryCollection(trajectories=[collected.trajectories[1][:1]], run_id="r")  # of a group, some
+    assert [record.left_out for record in marked(records(**given), collected, chosen, config)][2:4] == [
+        None,
+        LeftOutCause.OUTSIDE_CURRICULUM,
+    ]
 
 
 def played(collected, chosen, found):
@@ -101,15 +94,10 @@ def test_an_epochs_record_counts_all_and_the_trained():
 
 
 def test_an_epoch_that_trained_on_nothing_has_no_filtered_mean():
-    """The filtered mean of an epoch that trained on nothing is None, not zero."""
-    collected = collection(flat=(1.0, 1.0))
+    """It is None, not zero; without trajectories there is no record, since a guard has ended the run."""
+    collected, nothing = collection(flat=(1.0, 1.0)), collection()
     record = finished(played(collected, with_signal(collected, across_groups=False), records(flat=(1.0, 1.0))))
     assert (record.filtered_avg_reward, record.filtered_groups) == (None, 0)
-
-
-def test_an_epoch_without_trajectories_has_no_record():
-    """A guard ends the run earlier, so a record without trajectories is a programming error."""
-    nothing = collection()
     with pytest.raises(ValueError, match="has no trajectory"):
         finished(played(nothing, nothing, []))
 
@@ -148,14 +136,12 @@ def test_a_completed_job_counts_the_tokens_that_carried_loss():
     assert (failed.tokens_trained, failed.message, failed.status) == (0, "said", JobStatus.FAILED)
 
 
-def test_the_backends_count_of_trained_tokens_wins():
-    """The backend leaves out groups without a signal, so fewer tokens may be trained than submitted."""
+@pytest.mark.parametrize(("told", "trained"), [(0.0, 0), (float("nan"), 2), (-3, 2)])
+def test_the_backends_count_of_trained_tokens_wins(told, trained):
+    """It leaves out groups without a signal; what is no count counts as not told."""
     job = submitted_job(TrainingJobRef(run_id="r", backend="b"), PLAYED, NOON)
-    done = finished_job(job, status(TrainingStatusEnum.COMPLETED, metrics={"trained_tokens": 0.0}), PLAYED, NOON)
-    assert done.tokens_trained == 0
-    for odd in (float("nan"), -3):
-        done = finished_job(job, status(TrainingStatusEnum.COMPLETED, metrics={"trained_tokens": odd}), PLAYED, NOON)
-        assert done.tokens_trained == 2, "what is no count counts as not told"
+    done = finished_job(job, status(TrainingStatusEnum.COMPLETED, metrics={"trained_tokens": told}), PLAYED, NOON)
+    assert done.tokens_trained == trained
 
 
 def test_a_job_keeps_the_metrics_of_its_optimizer_steps():

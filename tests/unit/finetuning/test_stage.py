@@ -166,17 +166,6 @@ async def test_a_run_without_phases_says_nothing_of_them(tmp_path):
     assert not {"phase", "phases"} & plan.model_dump().keys()
 
 
-async def test_the_resolved_configuration_of_phases_can_be_read_again(tmp_path):
-    """It has the epochs of each phase, and none beside them."""
-    async with OpenAIServer(Coin()) as server:
-        project = PhasedProject(tmp_path, server, ("one", 1, "adapter"), ("two", 1, "second"))
-        with project.registered():
-            plan = await dry_run(project.given())
-    finetuning = yaml.safe_load(plan.config_text)["finetuning"]
-    assert "num_epochs" not in finetuning
-    assert [phase["num_epochs"] for phase in finetuning["phases"]] == [1, 1]
-
-
 async def test_a_dry_run_plans_every_phase(tmp_path):
     """Each with its parts, epochs and rollouts; what they have in common stands once."""
     async with OpenAIServer(Coin()) as server:
@@ -186,6 +175,8 @@ async def test_a_dry_run_plans_every_phase(tmp_path):
         with project.registered():
             plan = await dry_run(project.given(validation_dataset=str(project.held_out)))
     assert plan.num_epochs == 4
+    resolved = yaml.safe_load(plan.config_text)["finetuning"]
+    assert ("num_epochs" in resolved, [phase["num_epochs"] for phase in resolved["phases"]]) == (False, [1, 3])
     assert [(own.phase, own.num_epochs, own.rollouts_per_epoch) for own in plan.phases] == [
         ("one", 1, 8),
         ("two", 3, 16),
@@ -334,19 +325,3 @@ async def test_a_run_that_fails_in_its_second_phase_keeps_the_first(tmp_path):
     assert (first.epochs, second.epochs) == (2, 0)
     assert first.sentence is not None
     assert second.verdict is None
-
-
-async def test_a_second_phase_that_fails_without_held_out_examples_hides_no_error(tmp_path):
-    """The error is that of the job, and the summary counts the epochs that each phase has finished."""
-    async with OpenAIServer(Coin()) as server:
-        project = PhasedProject(tmp_path, server, ("one", 2, "adapter"), ("two", 2, "second"))
-        project.adapter_type = FailsLater
-        with project.registered(), pytest.raises(TrainingFailed, match="out of memory"):
-            await project.run()
-    with project.journal() as journal:
-        summary = journal.summary()
-    assert summary is not None
-    assert [(phase.name, phase.epochs, phase.verdict) for phase in summary.phases] == [
-        ("one", 2, None),
-        ("two", 0, None),
-    ]

@@ -86,18 +86,19 @@ async def test_each_validation_is_followed_by_the_likeliest_cause(run, caplog):
     ]
 
 
-def test_early_stopping_needs_patience_scores_without_a_rise():
-    """The best of the last `patience` scores must exceed the best before them."""
-    config = EarlyStoppingConfig(patience=2)
-    assert not plateaued([0.5, 0.4], config)
-    assert plateaued([0.5, 0.4, 0.5], config)
-    assert not plateaued([0.5, 0.4, 0.6], config)
-
-
-def test_a_rise_within_min_delta_does_not_count():
-    """Small rises do not prevent early stopping."""
-    assert plateaued([0.5, 0.55], EarlyStoppingConfig(patience=1, min_delta=0.1))
-    assert not plateaued([0.5, 0.65], EarlyStoppingConfig(patience=1, min_delta=0.1))
+@pytest.mark.parametrize(
+    ("scores", "settings", "ends"),
+    [
+        ([0.5, 0.4], {"patience": 2}, False),
+        ([0.5, 0.4, 0.5], {"patience": 2}, True),
+        ([0.5, 0.4, 0.6], {"patience": 2}, False),
+        ([0.5, 0.55], {"patience": 1, "min_delta": 0.1}, True),
+        ([0.5, 0.65], {"patience": 1, "min_delta": 0.1}, False),
+    ],
+)
+def test_early_stopping_needs_patience_scores_without_a_rise(scores, settings, ends):
+    """The best of the last `patience` scores must exceed the best before them, by more than `min_delta`."""
+    assert plateaued(scores, EarlyStoppingConfig(**settings)) is ends
 
 
 def validations(*shares):
@@ -122,6 +123,9 @@ def test_a_broken_model_is_a_warning_with_its_cause():
     epochs = epoch_records([0.5] * 12 + [0.0] * 8, metrics={"train/grad_norm": 1.0})
     epochs[11] = epochs[11].model_copy(update={"metrics": {"train/approx_kl": 9.0}})
     text = held_out_warning(validations(0.32, 0.79, 0.1), lambda: epochs, CONFIG)
+    assert held_out_warning(validations(0.8, 0.3), list, CONFIG).startswith(
+        "The held-out score fell from 0.800 before training to 0.300 after epoch 10. "
+    )
     assert "fell from 0.790 after epoch 10 to 0.100 after epoch 20. The update of epoch 12 moved the policy" in text
 
 
@@ -135,28 +139,20 @@ def test_a_small_fall_is_no_warning(shares):
     assert held_out_warning(validations(*shares), list, CONFIG) is None
 
 
-def test_a_fall_below_the_start_mentions_the_start():
-    """Epoch 0 is described as "before training"."""
-    text = held_out_warning(validations(0.8, 0.3), list, CONFIG)
-    assert text.startswith("The held-out score fell from 0.800 before training to 0.300 after epoch 10. ")
-
-
 def test_a_fall_is_reported_once():
     """A fall is reported at its validation, and again only after a recovery."""
     told = [held_out_warning(validations(0.5, 0.8, 0.1, 0.12, 0.8, 0.1)[:n], list, CONFIG) for n in range(1, 7)]
     assert [text is not None for text in told] == [False, False, True, False, False, True]
 
 
-def test_a_mean_without_scores_gives_no_warning():
-    """A single number before and after cannot be distinguished from chance."""
-    means = [validation_record(n, {"all examples": mean}) for n, mean in enumerate([0.8, 0.1])]
-    assert held_out_warning(means, list, CONFIG) is None
-
-
-def test_failed_examples_are_not_compared():
+@pytest.mark.parametrize(
+    "scores",
+    [[{"all examples": 0.8}, {"all examples": 0.1}], [{"a": 1.0, "b": None}, {"a": None, "b": 0.0}]],
+    ids=["means", "no example has both"],
+)
+def test_what_cannot_be_told_from_chance_is_no_warning(scores):
     """Only examples with both scores are compared."""
-    one, other = {"a": 1.0, "b": None}, {"a": None, "b": 0.0}
-    assert held_out_warning([validation_record(0, one), validation_record(1, other)], list, CONFIG) is None
+    assert held_out_warning([validation_record(n, own) for n, own in enumerate(scores)], list, CONFIG) is None
 
 
 def test_epochs_are_read_only_if_the_score_fell():
