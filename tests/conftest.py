@@ -8,7 +8,6 @@ import pytest
 from hypothesis import settings
 
 from fakes.forked_processes import forked_processes, forked_processes_of_this_run, shared_folder
-from fakes.named_transports import name_transports
 from fakes.process_state import process_state_kept
 from nat.secrets import known_secrets
 
@@ -20,7 +19,6 @@ for _number in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
 
-name_transports()
 
 settings.register_profile("patient", settings(), deadline=None)
 settings.load_profile("patient")

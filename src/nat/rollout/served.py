@@ -34,7 +34,6 @@ class ServedWorkflow:
     """One workflow; requests beyond the limit of concurrency wait."""
 
     function: Function
-    max_concurrency: int
     slots: asyncio.Semaphore
     deadline: float | None
     """Seconds for one request after its wait for a free slot."""
@@ -115,5 +114,5 @@ async def opened_workflow(config: Config) -> AsyncIterator[ServedWorkflow]:
     general = config.eval.general
     tracing, name = config.general.telemetry.tracing, config.workflow.type
     async with opened_traces(tracing, workflow=name) as traces, WorkflowBuilder.from_config(config) as builder:
-        most = general.max_concurrency
-        yield ServedWorkflow(builder.get_workflow(), most, asyncio.Semaphore(most), general.item_timeout, traces)
+        slots = asyncio.Semaphore(general.max_concurrency)
+        yield ServedWorkflow(builder.get_workflow(), slots, general.item_timeout, traces)

@@ -1,36 +1,21 @@
 from pathlib import Path
 
-from fakes.made_spans import rollout
+from fakes.made_spans import CollectedTraces, rollout
 from nat.finetuning.events import RolloutsPlayed, RunBegun
 from nat.finetuning.rollout_traces import RolloutTraces
-from nat.rollout.traces import Traces
 from nat.runs.records import Phase
 from nat.runs.rollouts import LeftOutCause, RolloutRecord
 
 
-class Collected:
-    """Takes the place of a sender."""
-
-    def __init__(self) -> None:
-        self.spans = []
-
-    def add(self, count, make):
-        self.spans += make()
-
-    def close(self):
-        pass
-
-
 def observed(*records, phase=Phase.TRAIN):
     """The spans of rollouts whose records the run has appended to its log."""
-    sink = Collected()
-    traces = Traces([sink])
+    traces = CollectedTraces()
     observe = RolloutTraces(traces)
     observe(RunBegun("run-1", Path(), 2))
     for record in records:
         traces.ended(rollout(record.example_id, seed=record.seed, generation=7), "q", is_judged=True)
     observe(RolloutsPlayed(phase, 3, records))
-    return [span.attributes for span in sink.spans]
+    return [span.attributes for span in traces.spans]
 
 
 def test_a_training_rollout_has_its_place_in_the_run():
@@ -47,7 +32,7 @@ def test_a_training_rollout_has_its_place_in_the_run():
         "nat.finetune.weight_version": "v2",
         "nat.finetune.reward": 0.5,
     }
-    assert found["gen_ai.evaluation.score.value"] == 0.5
+    assert found["nat.evaluation.reward"] == 0.5
 
 
 def test_a_rollout_without_a_reward_says_why():

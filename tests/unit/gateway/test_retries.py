@@ -26,32 +26,6 @@ def sent(text: str, *, delivered: bool = True) -> Sent:
     return Sent("application/json", text.encode(), delivered)
 
 
-def test_a_missed_answer_is_repeated_once():
-    """The next equal request gets the missed answer; the one after that is a new call."""
-    answers = Answers()
-    answers.settle(b"q", sent("a", delivered=False))
-    assert answers.again(b"q", retry=False).content == b"a"
-    assert answers.again(b"q", retry=False) is None
-
-
-def test_a_delivered_answer_is_repeated_only_for_a_marked_retry():
-    """A request with a retry count repeats the answer even if it seemed delivered."""
-    answers = Answers()
-    answers.settle(b"q", sent("a"))
-    assert answers.again(b"q", retry=False) is None
-    assert answers.again(b"q", retry=True).content == b"a"
-    assert answers.again(b"other", retry=True) is None
-
-
-def test_a_retry_of_a_failed_call_is_that_call():
-    """If the last attempt failed, a retry belongs to it, even if an equal request was answered before."""
-    answers = Answers()
-    answers.settle(b"q", sent("a"))
-    answers.settle(b"q")
-    assert answers.again(b"q", retry=True) is None
-    assert answers.again(b"q", retry=True).content == b"a"
-
-
 def test_old_answers_are_forgotten():
     """A rollout of thousands of calls keeps the last few answers."""
     answers = Answers()
