@@ -89,8 +89,7 @@ class LazyGroup(click.Group):
 
 
 def _plugin_targets() -> dict[str, str]:
-    points = entry_points(group=PLUGIN_GROUP)
-    return {entry.name: entry.value for entry in points if not entry.value.startswith("nat.overwritten:")}
+    return {entry.name: entry.value for entry in entry_points(group=PLUGIN_GROUP)}
 
 
 @click.group(cls=LazyGroup, commands_by_target=_COMMANDS)

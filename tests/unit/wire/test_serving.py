@@ -29,7 +29,7 @@ def test_an_option_chooses_the_protocol():
     assert options_class({"model", "port"}) is ServeOptions
 
 
-@pytest.mark.parametrize("name", ["max_models", "s3_buckets"])
+@pytest.mark.parametrize("name", ["max_models"])
 def test_options_of_a_protocol_need_its_switch(name):
     """Without the protocol's option, its other options have no effect; the error names it."""
     with pytest.raises(ValueError, match=f"{name}: no effect without inference_port"):
