@@ -115,6 +115,7 @@ class NeMoCustomizerTrainer(EpochTrainer, TrainsElsewhere):
 
     async def _collected_pass(self, number: int, name: str) -> list[list[Trajectory]]:
         """The usable pairs of one pass, whose rollouts get generations that no other pass has."""
+        check_ready(self, self.trajectory_builder)
         try:
             collected = (await super()._collect(number, name)).trajectories
         finally:  # the rollouts say why a pass gave no pairs
