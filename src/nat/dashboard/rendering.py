@@ -58,7 +58,6 @@ def chart_json(chart: Chart) -> Markup:
             "values": _plain(each.values),
             "low": _plain(each.low),
             "high": _plain(each.high),
-            "notes": [printable(one_line(note, _LABEL_CHARS)) for note in each.notes],
         }
         for each in chart.series
     ]
@@ -67,7 +66,6 @@ def chart_json(chart: Chart) -> Markup:
         "xLabel": chart.x_label,
         "series": series,
         "range": chart.y_range,
-        "lanes": list(chart.lanes),
         "links": list(chart.links),
     }
     return escape(json.dumps(drawn, separators=(",", ":")))

@@ -10,12 +10,12 @@ from urllib.parse import urlencode
 from nat.dashboard.rendering import shade
 from nat.errors import JournalError
 from nat.finetuning.diagnosis.gather import guards_of
-from nat.reports.charts import Chart, histogram_chart, reward_chart, time_chart
+from nat.reports.charts import Chart, histogram_chart, reward_chart
 from nat.reports.conversation import ShownConversation, conversations, outcome_text, reasoning_text, remarks
 from nat.reports.cost import calls_rows
 from nat.reports.judged import JudgedNumber, judged_numbers
 from nat.reports.overview import RunOverview, overview
-from nat.reports.run_page import RunReport, run_report
+from nat.reports.run_page import RunReport, run_report, time_rows
 from nat.reports.token_text import tokenizer_of
 from nat.reports.token_view import Colour, Token, colours_of, row_tokens
 from nat.runs.journal import Journal
@@ -87,11 +87,11 @@ class RunView:
     """The page of a run."""
 
     report: RunReport
-    charts: Sequence[Chart]
+    curve: Chart | None
     judged: Sequence[JudgedNumber]
     progress: Progress
     calls: Sequence[tuple[str, str]]
-    """What calls took and cost."""
+    """What calls took and cost, and where the time went."""
 
 
 def run_view(journal: Journal, links: Links | None = None) -> RunView:
@@ -101,13 +101,12 @@ def run_view(journal: Journal, links: Links | None = None) -> RunView:
     progress = progress_of(journal)
     if reward is not None and links is not None:
         reward = replace(reward, links=[_address(links, round(at), progress) for at in reward.x])
-    time = time_chart(report.epochs, report.validations, journal.jobs(), report.run.created_at)
     return RunView(
         report=report,
-        charts=[chart for chart in (reward, time) if chart is not None],
+        curve=reward,
         judged=judged_numbers(report.epochs, guards_of(config_of(journal.info().config_text))),
         progress=progress,
-        calls=calls_rows(report.epochs, report.validations, report.budget),
+        calls=[*calls_rows(report.epochs, report.validations, report.budget), *time_rows(report)],
     )
 
 

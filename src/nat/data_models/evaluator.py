@@ -116,8 +116,6 @@ class EvalOutputItem(BaseModel):
     """Traceback of the error, if the evaluator raised one; written to `failures.txt` only."""
     timed_out: bool = Field(default=False, exclude=True)
     """True if there is no score because of a time limit."""
-    scoring: tuple[float, float] | None = Field(default=None, exclude=True, repr=False)
-    """When its scoring began and ended, in seconds since 1970."""
     step_rewards: dict[int | str, float] | None = None
     """Rewards of single steps, by the number of an LLM call (from 0, or -1 for the last) or by a step's UUID. With
     `finetuning.reward_function.credit` they are trained on instead of the score, which is still reported."""

@@ -125,4 +125,4 @@ def _preference(item: EvalInputItem, before: EvalOutputItem, after: EvalOutputIt
     preferred = AS_GOOD if equal(scores) else float(scores[1] > scores[0])
     facts = (before.comparison or ComparisonFacts()) + (after.comparison or ComparisonFacts())
     reasoning = {"before": before.score, "after": after.score, "why": after.reasoning}
-    return EvalOutputItem(id=item.id, score=preferred, reasoning=reasoning, comparison=facts, scoring=after.scoring)
+    return EvalOutputItem(id=item.id, score=preferred, reasoning=reasoning, comparison=facts)

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
-from time import time
 
 from nat.builder.builder import EvalBuilder
 from nat.builder.context import own_steps
@@ -29,7 +28,6 @@ from nat.eval.scoring import (
     keep_scores,
     scores_kept,
     scoring_limit,
-    timed,
     unscored,
     validate_output,
 )
@@ -298,7 +296,7 @@ async def _scored(
 ) -> EvalOutput:
     if not items:
         return EvalOutput(average_score=None, eval_output_items=[])
-    limit, begun = None, time()
+    limit = None
     try:
         async with scoring_limit(config, len(items)) as limit:
             output: object = await evaluator.evaluate_fn(EvalInput(eval_input_items=items))
@@ -310,13 +308,11 @@ async def _scored(
         else:
             logger.debug("evaluator '%s' failed", name, exc_info=error)
             failed = [unscored(item.id, error) for item in items]
-        failed = timed(failed, begun)
         keep_scores(failed)
         return EvalOutput(average_score=None, eval_output_items=failed)
     if not isinstance(output, EvalOutput):
         wrong = f"the evaluator returned {excerpt(repr(output), 80)}, not an EvalOutput"
         return EvalOutput(average_score=None, eval_output_items=[unscored(item.id, wrong) for item in items])
     valid = validate_output(output, items)
-    scores = timed(valid.eval_output_items, begun)
-    keep_scores(scores)
-    return valid.model_copy(update={"eval_output_items": scores})
+    keep_scores(valid.eval_output_items)
+    return valid

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from numbers import Real
-from time import time
 
 from nat.capture.deadline import Deadline, deadline
 from nat.data_models.evaluate import EvalGeneralConfig
@@ -182,10 +181,10 @@ async def scored_within(
     """What `score` returns; if it fails or takes longer, each item without a score and with the reason."""
     if (kept := _kept.get()) is not None and kept.error is not None:
         return [unscored(item.id, kept.error) for item in items]
-    timer, begun = None, time()
+    timer = None
     try:
         async with deadline(seconds) as timer:
-            scores = timed(await score(), begun)
+            scores = await score()
     except (*ANY_FAILURE, asyncio.CancelledError) as error:  # the boundary of user code
         if canceled_from_outside():
             raise
@@ -194,12 +193,6 @@ async def scored_within(
         return [unscored(item.id, error) for item in items]
     keep_scores(scores)
     return scores
-
-
-def timed(items: Sequence[EvalOutputItem], begun: float) -> list[EvalOutputItem]:
-    """Items whose scoring began then and ends now, if nobody measured that of the item alone."""
-    span = begun, time()
-    return [item if item.scoring else item.model_copy(update={"scoring": span}) for item in items]
 
 
 def timed_out(item: EvalInputItem, error: str) -> EvalOutputItem:

@@ -24,7 +24,7 @@ from nat.finetuning.rollout_statistics import success_by_example
 from nat.finetuning.trajectories.calls import token_logprobs
 from nat.finetuning.trajectories.groups import has_signal, rollout_key, statistics_of
 from nat.runs.records import EpochRecord, JobRecord, PurposeUsage, count_of, epoch_number
-from nat.runs.rollouts import LeftOutCause, RolloutRecord, scoring_spans, tally, usage_by_purpose
+from nat.runs.rollouts import LeftOutCause, RolloutRecord, tally, usage_by_purpose
 from nat.wire.training import JobStatus
 
 _USAGE = TypeAdapter(PurposeUsage)
@@ -128,7 +128,6 @@ def epoch_record(
         examples=success_by_example(played.records),
         usage=usage,
         policy_versions=dict(sum((Counter(record.policy_versions) for record in played.records), Counter())),
-        scoring=scoring_spans(played.records),
         metrics=epoch_metrics(
             played.records,
             groups,

@@ -1,8 +1,7 @@
 """Charts as values: what a page draws, says in a sentence, and lists in a table. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
 
@@ -11,7 +10,6 @@ from nat.runs.outcomes import Bin
 from nat.runs.plot import mean_interval
 from nat.runs.records import (
     EpochRecord,
-    JobRecord,
     ValidationRecord,
     after_epoch,
     epoch_number,
@@ -26,8 +24,6 @@ _TABLE_ROWS = 40
 """Rows of a chart's table; those of a long run are spread evenly."""
 _POINTS = 1000
 """Points of a curve; those of a longer run are spread evenly."""
-_LANE_EPOCHS = 300
-"""Epochs whose time is drawn, the last ones."""
 
 
 class Mark(StrEnum):
@@ -37,8 +33,6 @@ class Mark(StrEnum):
     POINTS = "points"
     """A line with a point at each value."""
     BARS = "bars"
-    LANE = "lane"
-    """A thick line: a span of time."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +45,6 @@ class Series:
     low: Values = ()
     """Lower ends of intervals, if it has them."""
     high: Values = ()
-    notes: Sequence[str] = ()
-    """A word for each value, where there is room."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +61,6 @@ class Chart:
     rows: Sequence[Sequence[str]]
     """The numbers as a table."""
     y_range: tuple[float, float] | None = None
-    lanes: Sequence[str] = ()
-    """Names of the lanes from the bottom up, where y counts lanes."""
     links: Sequence[str] = field(default=())
     """Where a click on each x leads."""
 
@@ -165,139 +155,6 @@ def histogram_chart(bins: Sequence[Bin]) -> Chart | None:
         header=("reward", "rollouts"),
         rows=[(each.label, f"{each.count:,}") for each in bins],
     )
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """A span of time on a lane; times are seconds since 1970."""
-
-    lane: str
-    begin: float
-    end: float
-    note: str = ""
-    """The weights that it was played with, or that it made."""
-    age: int = 0
-    """Updates since these weights were the current ones."""
-
-    @property
-    def label(self) -> str:
-        return f"{self.lane}, weights of {self.age} update{'s' * (self.age > 1)} ago" if self.age else self.lane
-
-
-_LANES = ("validations", "updates", "hand-over", "scoring", "rollouts and scoring")
-
-
-def time_chart(
-    epochs: Sequence[EpochRecord],
-    validations: Sequence[ValidationRecord],
-    jobs: Sequence[JobRecord],
-    begun: datetime | None,
-) -> Chart | None:
-    """When the run played, handed over, trained and validated, in seconds from its beginning; None before that."""
-    shown = epochs[-_LANE_EPOCHS:]
-    stages = sorted(_stages(shown, validations, jobs), key=lambda stage: stage.begin)
-    if not stages:
-        return None
-    start = begun.timestamp() if begun is not None and len(shown) == len(epochs) else stages[0].begin
-    lanes = [lane for lane in _LANES if any(stage.lane == lane for stage in stages)]
-    whole = max(stage.end for stage in stages) - min(stage.begin for stage in stages)
-    labels = sorted({(lanes.index(stage.lane), -stage.age, stage.label) for stage in stages})
-    names = dict.fromkeys(name for place, _, label in labels for name in (label, lanes[place]))
-    spent = {name: sum(each.end - each.begin for each in stages if name in (each.lane, each.label)) for name in names}
-    idle = whole - _covered(stages)
-    rows = [(lane, f"{seconds:,.1f}", f"{seconds / whole:.0%}" if whole else "") for lane, seconds in spent.items()]
-    part = "" if len(shown) == len(epochs) else f"The last {len(shown)} epochs. "
-    return Chart(
-        title="Where the time goes",
-        summary=f"{part}Shares: {', '.join(f'{lane} {share}' for lane, _, share in reversed(rows))}; "
-        f"{f'{idle / whole:.0%}' if whole else 'none'} of {whole:,.1f} s is in no lane.",
-        x_label="seconds",
-        x=[],
-        series=[_lane(place, label, stages, start) for place, _, label in labels],
-        header=("lane", "seconds", "share of the time"),
-        rows=[*reversed(rows), ("in no lane", f"{idle:,.1f}", f"{idle / whole:.0%}" if whole else "")],
-        y_range=(-0.6, len(lanes) - 0.4),
-        lanes=lanes,
-    )
-
-
-def _lane(place: int, label: str, stages: Sequence[_Stage], start: float) -> Series:
-    """A lane's spans: `low` and `high` have their begin and end, in seconds."""
-    own = [stage for stage in stages if stage.label == label]
-    return Series(
-        label,
-        [float(place)] * len(own),
-        Mark.LANE,
-        [round(stage.begin - start, 3) for stage in own],
-        [round(stage.end - start, 3) for stage in own],
-        [stage.note for stage in own],
-    )
-
-
-def _stages(
-    epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord], jobs: Sequence[JobRecord]
-) -> Iterable[_Stage]:
-    """Epochs record how long their stages took, jobs when they were submitted.
-
-    Rollouts that were played ahead began after those before them, beside the job that replaced their weights.
-    """
-    by_epoch = {job.epoch: job for job in jobs}
-    ahead = {epoch.epoch + 1 for epoch in epochs if "time/overlapped" in epoch.metrics}
-    played = float("-inf")
-    for epoch in epochs:
-        job, spent = by_epoch.get(epoch.epoch), epoch.metrics
-        ended = (job and job.finished_at) or epoch.timestamp
-        trains = job.submitted_at.timestamp() if job else ended.timestamp() - spent.get("time/train", 0.0)
-        hands_over = trains - spent.get("time/submit", 0.0)
-        end, before = hands_over, by_epoch.get(epoch.epoch - 1)
-        earlier = [each for each in jobs if each.policy_version and each.epoch < epoch.epoch]
-        made = [str(each.policy_version) for each in earlier]
-        if before is not None and epoch.epoch in ahead:
-            weights = zip([*epochs[0].policy_versions, *made], earlier, strict=False)
-            replaced = [each for version, each in weights if version in epoch.policy_versions]
-            begin = max(played, min(each.submitted_at.timestamp() for each in [*replaced, before]))
-            end = min(end, begin + spent.get("time/rollout", 0.0))
-        played = end
-        begin = end - spent.get("time/rollout", 0.0)
-        yield from _rollouts(begin, end, epoch.policy_versions, [*epochs[0].policy_versions, *made], before)
-        yield from (_Stage("scoring", *span) for span in epoch.scoring)
-        yield _Stage("hand-over", hands_over, trains)
-        new = _short("→", job.policy_version if job else None)
-        yield _Stage("updates", trains, max(trains, ended.timestamp()), new)
-    first = epochs[0].epoch if epochs else 0
-    for record in validations:
-        if record.epoch >= first:
-            at = record.timestamp.timestamp()
-            yield _Stage("validations", at - record.seconds, at)
-            yield from (_Stage("scoring", *span) for span in record.scoring)
-
-
-def _rollouts(
-    begin: float, end: float, played: Iterable[str], known: Sequence[str], before: JobRecord | None
-) -> Iterable[_Stage]:
-    """The rollouts of an epoch, parted where the job before has replaced their weights; `known` has those so far."""
-    order = [*dict.fromkeys(reversed(known))]
-    ages = {version: order.index(version) if version in order else 0 for version in played}
-    old = {version: age for version, age in ages.items() if age}
-    switch = before.finished_at.timestamp() if before and before.finished_at else begin
-    if begin < switch < end and 0 < len(old) < len(ages):
-        yield _Stage(_LANES[-1], begin, switch, _short("", *old), max(old.values()))
-        begin, ages = switch, {version: 0 for version in ages if version not in old}
-    yield _Stage(_LANES[-1], begin, end, _short("", *ages), max(ages.values(), default=0))
-
-
-def _short(before: str, *versions: str | None) -> str:
-    """The names of weights without that of the model."""
-    return " ".join([before + version[max(0, version.rfind("@")) :] for version in versions if version])
-
-
-def _covered(stages: Sequence[_Stage]) -> float:
-    """Seconds in which at least one lane is busy; the stages are in the order of their beginnings."""
-    covered, until = 0.0, float("-inf")
-    for stage in stages:
-        covered += max(0.0, stage.end - max(stage.begin, until))
-        until = max(until, stage.end)
-    return covered
 
 
 def _from_to(values: Sequence[float], form: str = ".3f") -> str:

@@ -143,8 +143,7 @@ def run_page(report: RunReport) -> str:
     rows += _failed(report)
     rows += _left_out(report)
     rows += calls_rows(report.epochs, report.validations, report.budget)
-    if report.seconds:
-        rows += _time(report)
+    rows += time_rows(report)
     if report.summary is not None and report.summary.causes:
         rows.append(("Cause", f"{report.summary.causes[0].title}: {report.summary.causes[0].seen}"))
     if report.summary is not None and report.summary.next_step:
@@ -194,8 +193,10 @@ def _left_out(report: RunReport) -> list[tuple[str, str]]:
     return [("" if place else "Left out", text) for place, text in enumerate(texts)]
 
 
-def _time(report: RunReport) -> list[tuple[str, str]]:
+def time_rows(report: RunReport) -> list[tuple[str, str]]:
     """Where the time went, and of a run with `max_staleness` which side waited for the other."""
+    if not report.seconds:
+        return []
     overlapped = [epoch.metrics for epoch in report.epochs if "time/waiting_for_rollouts" in epoch.metrics]
     whole = fsum(own.get("time/epoch", 0.0) for own in overlapped)
     rows = [("Time", _times(report.seconds))]

@@ -57,7 +57,7 @@ class SparseRecord(RunRecord):
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
-        sparse = {"phase", "phases", "copies", "usage", "steps", "budget", "cost", "policy_versions", "scoring"}
+        sparse = {"phase", "phases", "copies", "usage", "steps", "budget", "cost", "policy_versions"}
         return {name: value for name, value in fields.items() if value or name not in sparse}
 
 
@@ -172,8 +172,6 @@ class EpochRecord(SparseRecord):
     """Calls and tokens, as far as servers report them."""
     policy_versions: dict[str, int] = {}
     """Answers of its rollouts by the weights that sampled them, as far as servers name them."""
-    scoring: list[tuple[float, float]] = []
-    """When rollouts were scored, in seconds since 1970; absent if that took no time."""
     metrics: dict[str, float] = {}
     """All other metrics, by name."""
 
@@ -222,8 +220,6 @@ class ValidationRecord(SparseRecord):
     """Why examples have no score, with the most common error of each cause."""
     seconds: float = Field(default=0.0, ge=0)
     usage: PurposeUsage = {}
-    """As that of an epoch."""
-    scoring: list[tuple[float, float]] = []
     """As that of an epoch."""
 
     @property

@@ -174,8 +174,6 @@ class RolloutRecord(BaseModel):
     """Its share of what the evaluators' own calls took."""
     seed: int | None = None
     seconds: float = Field(default=0.0, ge=0)
-    scoring: tuple[float, float] | None = None
-    """When the evaluators began and ended to score it, in seconds since 1970; None if they took less than 10 ms."""
 
     def threads(self) -> Iterator[tuple[ConversationRecord, list[dict[str, Any]]]]:
         """Each conversation with its messages."""
@@ -234,17 +232,6 @@ def usage_by_purpose(records: Iterable[RolloutRecord]) -> PurposeUsage:
     own, judged = added(record.usage for record in every), added(record.judge_usage for record in every)
     found: PurposeUsage = {"rollout": own, "judge": judged}
     return {purpose: used for purpose, used in found.items() if used}
-
-
-def scoring_spans(records: Iterable[RolloutRecord]) -> list[tuple[float, float]]:
-    """When at least one rollout was scored, to a millisecond; pauses of less than 0.1 s count."""
-    found: list[tuple[float, float]] = []
-    for begin, end in sorted(record.scoring for record in records if record.scoring is not None):
-        if found and begin <= found[-1][1] + 0.1:
-            found[-1] = found[-1][0], max(found[-1][1], round(end, 3))
-        else:
-            found.append((round(begin, 3), round(end, 3)))
-    return found
 
 
 def tally(records: Iterable[RolloutRecord]) -> RolloutTally:

@@ -93,7 +93,7 @@ def test_a_run_shows_what_its_calls_took(tmp_path):
 def test_points_of_the_curve_lead_to_rollouts_that_there_are(tmp_path):
     """Epochs to their training rollouts, and the beginning to the held-out examples."""
     with reading(make_run(tmp_path, "run-1", solved=(1, 2))) as journal:
-        assert list(run_view(journal, LINKS).charts[0].links) == ["/runs/r/validation/0", "/runs/r/train/1"]
+        assert list(run_view(journal, LINKS).curve.links) == ["/runs/r/validation/0", "/runs/r/train/1"]
 
 
 def test_tokens_have_their_text_where_the_tokenizer_lies(tmp_path):

@@ -86,19 +86,6 @@ async def test_held_out_answers_are_compared_with_those_from_before_training():
     assert after.eval_output_items[0].reasoning == {"before": 0.0, "after": 1.0, "why": "r"}
 
 
-async def test_a_preference_has_the_time_of_its_scoring():
-    """The comparison's own; waiting for other passes is no scoring."""
-
-    async def score(given):
-        items = [EvalOutputItem(id=item.id, score=0.5, reasoning=None, scoring=(1.0, 2.0)) for item in given]
-        return EvalOutput(average_score=None, eval_output_items=items)
-
-    first, item = {}, EvalInputItem(id="a", input_obj="", expected_output_obj=None)
-    for before in (True, False):
-        output = await AgainstFirst(first, before_training=before).score("judge", [item], score)
-    assert [result.scoring for result in output.eval_output_items] == [(1.0, 2.0)]
-
-
 async def test_an_answer_without_one_from_before_has_no_score():
     """A rollout that failed before training, or whose comparison failed, is left out and not scored."""
     score, first = Ranks(), {}

@@ -12,14 +12,12 @@ from fakes.llm_steps import call, steps, user
 from fakes.scripted_workflow import ScriptedWorkflow
 from nat.builder.context import Context
 from nat.builder.dataset_loader import DatasetLoaderInfo
-from nat.builder.evaluator import EvaluatorInfo
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.config.load import load_config
-from nat.data_models.evaluate import DatasetBaseConfig, EvalGeneralConfig
-from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem, EvaluatorBaseConfig
+from nat.data_models.evaluate import DatasetBaseConfig
+from nat.data_models.evaluator import EvalOutput, EvalOutputItem
 from nat.errors import DatasetError, EvaluationError, NatError
-from nat.eval.evaluate import EvaluationRun, EvaluationRunConfig, score_items
-from nat.eval.evaluator.base_evaluator import BaseEvaluator
+from nat.eval.evaluate import EvaluationRun, EvaluationRunConfig
 from nat.registry.decorators import register_dataset_loader
 from nat.rollout.session import WorkflowSession, in_pass, using_session
 
@@ -133,33 +131,6 @@ async def test_an_evaluator_that_hangs_is_stopped(tmp_path: Path):
     late = output.results_of("scripted").eval_output_items
     why = "the evaluator did not end within 0.2 s: 2 answers, 1 at a time (eval.general.scoring_timeout: 0.1)"
     assert [(item.score, item.error, item.timed_out) for item in late] == [(None, why, True)] * 2
-
-
-async def test_each_score_has_its_own_time():
-    """Of an evaluator that scores item by item; another one's scores have the time of the whole call."""
-
-    class Slow(BaseEvaluator):
-        async def evaluate_item(self, item):
-            await asyncio.sleep(0.02)
-            return EvalOutputItem(id=item.id, score=1.0, reasoning=None)
-
-    async def at_once(given):
-        return EvalOutput(
-            average_score=1.0,
-            eval_output_items=[EvalOutputItem(id=i.id, score=1.0, reasoning=None) for i in given.eval_input_items],
-        )
-
-    items = [EvalInputItem(id=name, input_obj="", expected_output_obj=None) for name in "ab"]
-    spans = []
-    for evaluate in (Slow(max_concurrency=1).evaluate, at_once):
-        info = EvaluatorInfo(config=EvaluatorBaseConfig(), evaluate_fn=evaluate, description="")
-        output = await score_items("judge", info, items, EvalGeneralConfig())
-        spans.append([item.scoring for item in output.eval_output_items])
-    (one, two), (whole, same) = spans
-    assert one[1] - one[0] >= 0.019
-    assert one[1] <= two[0]
-    assert whole == same
-    assert whole[0] >= two[1]
 
 
 async def test_what_evaluators_ask_of_llms_is_counted(tmp_path: Path):

@@ -62,19 +62,6 @@ async def collected(builder, **fields):
     return await builder.finalize("r", meta={"epoch": 3, "trainer_config": {}})
 
 
-async def test_a_rollout_records_when_it_was_scored():
-    """From the first evaluator's beginning to the last one's end; what took no time is absent."""
-    prepared = output([item("a"), item("b")], {"a": 1.0, "b": 0.0})
-    others = [("a", (100.0, 102.0)), ("b", (100.0, 100.001))]
-    scored = [EvalOutputItem(id=name, score=1.0, reasoning=None, scoring=span) for name, span in others]
-    later = [EvalOutputItem(id="a", score=None, reasoning=None, error="late", scoring=(101.0, 105.0))]
-    prepared.evaluation_results[0] = ("other", EvalOutput(average_score=None, eval_output_items=scored))
-    prepared.evaluation_results.append(("third", EvalOutput(average_score=None, eval_output_items=later)))
-    builder = Scripted(prepared)
-    await collected(builder)
-    assert [record.scoring for record in builder.rollouts("r")] == [(100.0, 105.0), None]
-
-
 async def test_scores_by_other_evaluators_are_recorded_beside_the_reward():
     """They are shown and diagnosed, and not trained on; what is no score is absent."""
     prepared = output([item("a"), item("b")], {"a": 1.0, "b": 0.0})

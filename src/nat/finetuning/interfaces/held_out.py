@@ -18,7 +18,7 @@ from nat.finetuning.run_context import RunContext, Stopwatch, current_run, utc_n
 from nat.finetuning.trajectories import outcome
 from nat.rollout.session import in_pass
 from nat.runs.records import Phase, ValidationRecord, after_epoch
-from nat.runs.rollouts import RolloutRecord, scoring_spans, tally, usage_by_purpose
+from nat.runs.rollouts import RolloutRecord, tally, usage_by_purpose
 from nat.wire.json import without_surrogates
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,6 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
         failures=list(tally(records).failures),
         seconds=watch.total,
         usage=usage_by_purpose(records),
-        scoring=scoring_spans(records),
     )
     if run is not None:
         run.record_validation(validation)

@@ -22,7 +22,6 @@ from nat.runs.rollouts import LeftOutCause, RolloutRecord
 from nat.wire.training import TrainingRow
 
 _FAILURES = {"raised": LeftOutCause.FAILED, "timeout": LeftOutCause.TIMED_OUT}
-_INSTANT = 0.01  # seconds
 NOT_SCORED = "the evaluator gave no score"
 
 
@@ -128,9 +127,6 @@ def with_facts(
             own = of_item.get(str(score.id), {"scores_beside": {}})
             if name != reward and is_score(score.score):
                 own["scores_beside"][name] = float(score.score)
-            if score.scoring is not None and score.scoring[1] - score.scoring[0] >= _INSTANT:
-                begin, end = own.get("scoring", score.scoring)
-                own["scoring"] = min(begin, score.scoring[0]), max(end, score.scoring[1])
     return [record.model_copy(update=of_item.get(record.example_id, {})) for record in records]
 
 
