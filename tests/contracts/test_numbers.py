@@ -75,30 +75,3 @@ def test_an_impossible_setting_is_refused_by_name(value):
             with pytest.raises(ValidationError) as caught:
                 record.model_validate_json(f'{{"{name}": {value}}}')
             assert name in {error["loc"][0] for error in caught.value.errors()}
-
-
-@pytest.mark.parametrize("value", IMPOSSIBLE)
-@pytest.mark.parametrize("field", ["logprob", "teacher", "advantage", "weight", "reward", "return", "temperature"])
-def test_an_impossible_number_of_a_batch_is_refused_by_place(field, value):
-    """A log probability that is no number is not "not sampled", which is null."""
-    given = {
-        name: value if name == field else "1" for name in ("advantage", "weight", "reward", "return", "temperature")
-    }
-    logprob, teacher = (value if field == name else "-1" for name in ("logprob", "teacher"))
-    row = (
-        f'{{"token_ids": [1, 2], "spans": [{{"start": 1, "stop": 2, "logprobs": [{logprob}], '
-        f'"teacher_logprobs": [{teacher}], "value": {given["return"]}, "temperature": {given["temperature"]}}}]}}'
-    )
-    signal = ", ".join(f'"{name}": {given[name]}' for name in ("reward", "advantage", "weight"))
-    rollout = f'{{{signal}, "rows": [{row}]}}'
-    body = f'{{"id": "j", "groups": [{{"id": "g", "rollouts": [{rollout}]}}]}}'
-    with pytest.raises(ValidationError) as caught:
-        TrainingJob.model_validate_json(body)
-    places = {".".join(map(str, error["loc"])) for error in caught.value.errors()}
-    ends = {
-        "logprob": "rows.0.spans.0.logprobs.0",
-        "teacher": "rows.0.spans.0.teacher_logprobs.0",
-        "return": "spans.0.value",
-        "temperature": "spans.0.temperature",
-    }
-    assert all(place.startswith("groups.0.rollouts.0") and ends.get(field, field) in place for place in places)

@@ -11,7 +11,6 @@ import pytest
 
 from fakes.art_server import FakeArtServer
 from fakes.finetuning_project import Coin, blank_plot_process
-from fakes.openai_server import HangUp
 from fakes.processes import refused_port
 from nat.art.client.config import ARTTrainerAdapterConfig
 from nat.builder.evaluator import EvaluatorInfo
@@ -257,21 +256,3 @@ async def test_a_broken_stream_fails_the_run(project, capsys):
     shown = capsys.readouterr().err
     assert "Training failed with error: out of memory on the GPU" in shown
     assert "lower max_seq_length" in shown
-
-
-async def test_a_dead_server_is_reported_as_the_cause(project, capsys):
-    """The error names the dead server as the cause of the failed rollouts."""
-    async with FakeArtServer(Coin()) as server:
-
-        def dying(request):
-            if server.steps:
-                server.refusals["/healthcheck"] = (503, {"detail": "shutting down"})
-                return HangUp()
-            return coin(request)
-
-        coin, server.script = server.script, dying
-        assert await finetune(server, "-o", "llms.training_llm.max_retries", "0") == 1
-        assert server.steps == 1
-    shown = capsys.readouterr().err
-    assert "/healthcheck with 503: shutting down" in shown
-    assert "Error: ARTTrainerAdapter reports an unhealthy training backend" in shown

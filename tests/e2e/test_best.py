@@ -11,10 +11,9 @@ from fakes.openai_server import OpenAIServer
 from nat.cli.commands.finetune import summary_text
 from nat.data_models.finetuning import TrainingJobRef, TrainingStatusEnum, TrajectoryCollection
 from nat.errors import TrainingFailed
-from nat.finetuning import best_model
 from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint
 from nat.finetuning.progress import RunProgress
-from nat.runs.records import BestEpoch, BestMeasure, RunState
+from nat.runs.records import BestEpoch, BestMeasure
 
 
 class KeepingAdapter(RememberingAdapter, CheckpointKeeper):
@@ -148,27 +147,6 @@ async def test_export_best_writes_it_as_a_model(project, fails):
         told.texts.append(summary_text(result, Path("c.yml")))
     folder = (project.output_dir / "latest").resolve() / "best_model"
     assert "\n".join(told.texts).count(f"{folder} (held-out score 0.750 after epoch 1)") == 1
-
-
-@pytest.mark.parametrize("in_time", [True, False])
-async def test_an_interrupted_run_exports_the_best_if_time_allows(project, monkeypatch, in_time):
-    """Ctrl-C leaves some seconds for it; after them, and without `export_best`, the message has the command."""
-    project.finetuning["export_best"] = True
-    project.adapter.canceled_at = 2
-    project.adapter.export_seconds = 0.0 if in_time else 60.0
-    monkeypatch.setattr(best_model, "SECONDS_AFTER_INTERRUPT", 60.0 if in_time else 0.05)
-    told = Told()
-    run = asyncio.create_task(project.run(progress=told, **held_out(project)))
-    with pytest.raises(asyncio.CancelledError):
-        await run
-    run_dir = (project.output_dir / "latest").resolve()
-    exported = f"Best model: {run_dir / 'best_model'} (held-out score 0.750 after epoch 1)"
-    assert (exported in told.texts) == in_time
-    assert ("the best model was not exported within 0.05 s" in told.texts) == (not in_time)
-    command = f"as a plain model: `nat runs export {project.output_dir / run_dir.name}`"
-    assert any(text.endswith(command) for text in told.texts)
-    with project.journal() as journal:
-        assert journal.info().state is RunState.CANCELED
 
 
 async def test_an_adapter_without_checkpoints_is_reported(project):

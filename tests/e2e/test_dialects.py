@@ -1,7 +1,6 @@
 """The official clients of Responses and Messages through the gateway, with the recorded token ids."""
 
 import asyncio
-import json
 
 import anthropic
 import openai
@@ -10,7 +9,6 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from fakes.gateway import gateway
-from fakes.http_server import begin_chunks, write_chunk
 from fakes.openai_replies import HangUp, Refuse, Say, tool_call
 from fakes.openai_server import OpenAIServer
 from fakes.tool_loops import AGENTS, QUESTION, SYSTEM, Agent
@@ -118,14 +116,6 @@ async def test_errors_have_the_dialects_shape():
     assert (busy.value.status_code, busy.value.body["error"]["type"]) == (529, "overloaded_error")
 
 
-async def test_a_wrong_key_has_the_dialects_error():
-    """Anthropic's client sends its key in its own header and raises its own class."""
-    async with gateway() as gate, AsyncAnthropic(base_url=gate.url, api_key="wrong", max_retries=0) as client:
-        with pytest.raises(anthropic.AuthenticationError) as refused:
-            await client.messages.create(model="m", max_tokens=9, messages=HELLO)
-    assert refused.value.body["error"]["type"] == "authentication_error"
-
-
 async def test_a_stream_that_breaks_off_raises():
     """The agent gets an error instead of a truncated answer; no call is recorded."""
     async with (
@@ -138,43 +128,3 @@ async def test_a_stream_that_breaks_off_raises():
                 await stream.get_final_message()
     assert rollout.calls == []
     assert len(failed_calls(rollout.steps)) == 1
-
-
-class Interleaving(OpenAIServer):
-    """A server that streams two tool calls alternately."""
-
-    async def _stream(self, reply, request, writer):
-        begin_chunks(writer, {"content-type": "text/event-stream"})
-        for index in (0, 1, 0):
-            call = {"index": index, "id": f"call_{index}", "function": {"name": "look", "arguments": "{"}}
-            chunk = {"id": "a", "choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}
-            write_chunk(writer, f"data: {json.dumps(chunk)}\n\n")
-        write_chunk(writer, "data: [DONE]\n\n")
-        write_chunk(writer, "")
-        return True
-
-
-async def test_interleaved_tool_calls_are_an_error():
-    """A block of Messages must end before the next begins; the error names the server that interleaves them."""
-    async with (
-        gateway(Interleaving([Say()])) as gate,
-        gate.rollout() as rollout,
-        AsyncAnthropic(base_url=rollout.url, api_key=rollout.key, max_retries=0) as client,
-    ):
-        with pytest.raises(anthropic.APIStatusError, match="after it had gone on to the next part"):
-            async with client.messages.stream(model="m", max_tokens=9, messages=HELLO) as stream:
-                await stream.get_final_message()
-
-
-@pytest.mark.parametrize("refusal", [Refuse(503), HangUp()])
-async def test_the_clients_own_retry_counts_once(refusal):
-    """A retry of the SDK is the same call with the same seed, and adds one failed attempt."""
-    async with (
-        gateway([refusal, Say("at last")]) as gate,
-        gate.rollout() as rollout,
-        AsyncAnthropic(base_url=rollout.url, api_key=rollout.key, max_retries=1) as client,
-    ):
-        answer = await client.messages.create(model="m", max_tokens=9, messages=HELLO)
-    assert answer.content[0].text == "at last"
-    assert (len(rollout.calls), len(failed_calls(rollout.steps))) == (1, 1)
-    assert len({body["seed"] for body in gate.server.bodies}) == 1

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ from nat.errors import (
 from nat.finetuning import ending
 from nat.finetuning.runtime import run_finetuning
 from nat.runs.preemption import Preempted, Preemption
-from nat.runs.records import BestMeasure, RunState, Verdict
+from nat.runs.records import RunState, Verdict
 
 LEARNED = 2
 """Jobs after which the model of these tests answers the held-out questions."""
@@ -248,16 +247,6 @@ async def test_each_end_leaves_a_verdict_and_a_summary(project, end):
     assert summary["plot"] == "reward_plot.png"
 
 
-async def test_a_solved_task_raises_no_alarm(project, caplog):
-    """The best model is the first that solved the held-out examples, and nothing warns of the success."""
-    project.model.training = lambda jobs: "right" if jobs >= LEARNED else None
-    result = await project.run(validation_dataset=str(project.held_out), validation_interval=1)
-    best = result.summary.best
-    assert best is not None
-    assert (best.epoch, best.score, best.measure) == (2, 1.0, BestMeasure.HELD_OUT)
-    assert not [r for r in caplog.records if r.levelno >= logging.WARNING and "nothing was submitted" not in r.message]
-
-
 @pytest.mark.parametrize("known", [True, False])
 async def test_an_interrupted_run_does_not_wait_long_for_its_verdict(project, caplog, monkeypatch, known):
     """A validation that takes longer is stopped, or not begun if an earlier one shows it; the last verdict stays."""
@@ -310,27 +299,3 @@ async def test_a_preempted_run_leaves_for_later_what_can_be_done_later(project, 
     assert summary is not None
     assert (summary.state, summary.ended_early) == (RunState.INTERRUPTED, "interrupted by SIGTERM")
     assert "Go on with the run: nat finetune --resume" in caplog.text
-
-
-async def test_what_fails_after_sigterm_interrupts_the_run(project):
-    """The backend got SIGTERM, too, and was gone first."""
-    preemption = Preemption()
-
-    async def agent(question, ask):
-        if len(project.adapter.submitted) == LEARNED:
-            preemption.begin()
-            raise RuntimeError("the backend is gone")
-        return await ask(question)
-
-    project.agent = agent
-    with pytest.raises(Preempted):
-        await run_finetuning(project.given(), plotter=blank_plot, preemption=preemption)
-    with project.journal() as journal:
-        assert journal.info().state is RunState.INTERRUPTED
-
-
-async def test_a_run_that_has_completed_is_no_more_interrupted(project):
-    """SIGTERM while the trackers get the rest does not make it unfinished."""
-    preemption = Preemption()
-    await run_finetuning(project.given(), plotter=blank_plot, preemption=preemption)
-    assert preemption.completed

@@ -6,11 +6,9 @@ import json
 import pytest
 
 from fakes.finetuning_project import ClumsyTrainer, Coin, FinetuningProject
-from fakes.openai_server import OpenAIServer, Refuse, Say
-from nat.errors import BackendUnreachable, ConfigError, DatasetError, NoTrajectories
-from nat.finetuning.interfaces.trainer_adapter import Recipe
+from fakes.openai_server import OpenAIServer, Say
+from nat.errors import ConfigError, DatasetError
 from nat.finetuning.progress import RunProgress
-from nat.finetuning.trajectories.rows import training_groups
 from nat.runs.records import Phase, RunState
 
 
@@ -102,28 +100,6 @@ async def test_a_run_leaves_everything_it_did(tmp_path):
     assert (result.run_dir / "reward_plot.png").is_file()
 
 
-async def test_groups_hold_the_generations_of_one_example(tmp_path):
-    """A group holds the generations of one example, even if there is only one; exact rows are submitted."""
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server)
-        with project.registered():
-            await project.run()
-    for collection in project.adapter.submitted:
-        ids = [{t.metadata["id"] for t in group} for group in collection.trajectories]
-        assert ids == [{"000"}, {"001"}, {"002"}, {"003"}]
-        assert [t.metadata["generation"] for t in collection.trajectories[0]] == [0, 1]
-        assert len(training_groups(collection)) == 4
-
-
-async def test_one_workflow_serves_all_passes_and_is_closed(tmp_path):
-    """Two epochs with two generations and three validations build the workflow once."""
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server)
-        with project.registered():
-            await project.run(validation_dataset=str(project.held_out), validation_interval=1)
-    assert (project.built, project.closed) == (1, 1)
-
-
 async def test_validation_comes_before_at_the_interval_and_after(tmp_path):
     """Epoch 0 is validated once although run and trainer both request it; later validations follow the interval."""
     async with OpenAIServer(Coin()) as server:
@@ -136,62 +112,6 @@ async def test_validation_comes_before_at_the_interval_and_after(tmp_path):
         assert len(list(journal.rollouts(Phase.VALIDATION, 5))) == 8
     assert result.summary.num_examples == 8
     assert result.comparison is not None
-
-
-async def test_progress_reports_each_step(tmp_path):
-    """Progress events come in order, with totals known in advance."""
-    heard = RecordedProgress()
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server)
-        project.finetuning["num_epochs"] = 1
-        with project.registered():
-            await project.run(heard, validation_dataset=str(project.held_out))
-    assert [event for event in heard.events if event != "rollout"] == [
-        "run of 1",
-        "validation 8",
-        "held-out 0.0",
-        "epoch 0/1",
-        "train 8",
-        "training on 8 in 4",
-        "job completed",
-        "reward 0.5",
-        "validation 8",
-        "held-out 1.0",
-    ]
-    assert heard.events.count("rollout") == 8 + 8 + 8
-
-
-async def test_an_override_changes_the_run(tmp_path):
-    """`-o finetuning.num_epochs 1` trains one epoch; evaluations inside the run share its workflow."""
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server)
-        with project.registered():
-            result = await project.run(override=(("finetuning.num_epochs", "1"),))
-    assert len(result.statuses) == 1
-    assert project.built == 1
-
-
-async def test_another_dataset_can_be_given(tmp_path):
-    """`--dataset` replaces the configured dataset, in the format of its suffix."""
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server)
-        other = tmp_path / "other.jsonl"
-        other.write_text('{"id": "0042", "question": "q", "answer": "right"}\n')
-        with project.registered():
-            await project.run(dataset=str(other))
-    assert [[t.metadata["id"] for t in g] for g in project.adapter.submitted[0].trajectories] == [["0042", "0042"]]
-
-
-async def test_early_stopping_ends_the_run_on_a_plateau(tmp_path):
-    """A run stops if the held-out reward does not rise for `patience` validations."""
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server)
-        project.finetuning.update({"num_epochs": 20, "early_stopping": {"patience": 2, "min_delta": 0.6}})
-        with project.registered():
-            result = await project.run(validation_dataset=str(project.held_out), validation_interval=1)
-    with project.journal() as journal:
-        assert [v.avg_reward for v in journal.validations()] == [0.0, 1.0, 0.0, 1.0]
-    assert len(result.statuses) == result.summary.epochs == 3
 
 
 async def test_a_run_ends_before_it_exceeds_its_budget(tmp_path):
@@ -257,16 +177,6 @@ async def test_an_adapter_of_a_plug_in_gets_all_groups(tmp_path):
         assert [epoch.filtered_groups for epoch in journal.epochs()] == [4, 4]
 
 
-async def test_a_backend_that_compares_across_groups_gets_all(tmp_path):
-    """With rewards normalised over the batch, groups of equal rewards still differ from each other."""
-    async with OpenAIServer(lambda request: Say("right" if request.last_text == "q0" else "wrong")) as server:
-        project = FinetuningProject(tmp_path, server)
-        project.adapter.recipe = Recipe(compares="batch")
-        with project.registered():
-            await project.run()
-    assert [len(c.trajectories) for c in project.adapter.submitted] == [4, 4]
-
-
 async def test_failed_rollouts_are_left_out_and_counted(tmp_path):
     """Failed rollouts make their group smaller, get no reward of 0, and keep their error."""
     coin = Coin()
@@ -288,23 +198,6 @@ async def test_failed_rollouts_are_left_out_and_counted(tmp_path):
     assert failed[0].messages[-1]["content"] == "wrong"
     assert epoch.left_out["the workflow raised an error"] == 1
     assert (epoch.num_trajectories, epoch.num_rollouts) == (7, 8)
-
-
-async def test_failed_attempts_of_a_call_are_counted(tmp_path):
-    """A failed attempt before a successful retry is in the rollout's record and in the epoch's metrics."""
-    coin, busy = Coin(), [Refuse(503, "busy", {"retry-after-ms": "1"})]
-
-    async with OpenAIServer(lambda request: busy.pop() if busy else coin(request)) as server:
-        project = FinetuningProject(tmp_path, server)
-        project.config["llms"]["student"]["max_retries"] = 1
-        project.finetuning["num_epochs"] = 1
-        with project.registered():
-            await project.run()
-    with project.journal() as journal:
-        records = list(journal.rollouts(Phase.TRAIN, 0))
-        metrics = journal.epochs()[0].metrics
-    assert sum(record.num_failed_calls for record in records) == 1
-    assert (metrics["rollout/failed_calls"], metrics["rollout/failed"]) == (1 / 8, 0)
 
 
 async def test_a_cancelled_run_is_whole_and_closed(tmp_path):
@@ -332,19 +225,6 @@ async def test_a_cancelled_run_is_whole_and_closed(tmp_path):
     assert project.closed == 1
     with project.journal() as journal:
         assert journal.info().state is RunState.CANCELED
-
-
-async def test_a_loaded_configuration_can_be_given(tmp_path):
-    """`config_file` may be a Config; its run also builds the workflow once."""
-    from nat.config.load import load_config
-
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server)
-        with project.registered():
-            given = project.given()
-            config = load_config(given.config_file)
-            await project.run_given(given.model_copy(update={"config_file": config}))
-    assert project.built == 1
 
 
 @pytest.mark.parametrize(
@@ -403,31 +283,3 @@ async def test_the_yaml_may_hold_the_runs_settings(tmp_path):
     with project.journal() as journal:
         assert [v.epoch for v in journal.validations()] == [0, 2]
     assert result.summary.num_examples == 8
-
-
-async def test_calls_to_other_models_are_not_trained_on(tmp_path):
-    """Without a `target_model`, only calls of the LLM that the adapter trains are used; an opponent's are left out."""
-
-    async def playing(question, ask):
-        await ask("opponent: your move", llm="opponent")
-        return await ask(question)
-
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server, playing)
-        project.config["llms"]["opponent"] = project.config["llms"]["student"] | {"model_name": "big"}
-        project.config["trainer_adapters"]["adapter"]["llm"] = "student"
-        with project.registered():
-            result = await project.run()
-    said = [item.metadata["model"] for item in project.adapter.submitted[0].trajectories[0][0].episode if item.logprobs]
-    assert said == ["student"]
-    assert result.trained_llm == "student"
-
-
-async def test_a_dead_server_is_named_as_the_cause(tmp_path):
-    """If a server that the harness started dies, the error reports its death instead of the failed rollouts."""
-    async with OpenAIServer(lambda _request: Refuse(500)) as server:
-        project = FinetuningProject(tmp_path, server)
-        project.server_error = BackendUnreachable("the backend died (exit code 9)", hint="see backend.log")
-        with project.registered(), pytest.raises(BackendUnreachable, match="exit code 9") as raised:
-            await project.run()
-    assert isinstance(raised.value.__cause__, NoTrajectories | asyncio.CancelledError)  # or it was noticed before

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from fakes.finetuning_project import Coin, FinetuningProject
-from fakes.openai_server import OpenAIServer, Refuse
+from fakes.openai_server import OpenAIServer
 from nat.builder.evaluator import EvaluatorInfo
 from nat.cli.main import exit_code
 from nat.data_models.evaluator import EvalOutput, EvalOutputItem, EvaluatorBaseConfig
@@ -69,15 +69,6 @@ async def test_each_kind_of_missing_score_has_its_own_error(tmp_path, score, wor
     assert "Fix the evaluator" in text
 
 
-async def test_a_refusal_of_the_server_is_quoted(tmp_path):
-    """With what the workflow raised, and where its traceback is."""
-    message = "this model's context has 512 tokens; the prompt has 5018"
-    text = await failed_validation(tmp_path, reply=Refuse(400, message))
-    assert "8 x the workflow raised an error: BadRequestError" in text
-    assert message in text
-    assert "failures.txt" in text
-
-
 async def test_held_out_scores_without_a_call_are_warned_of(tmp_path, caplog):
     """A warning says that held-out scores without captured calls do not measure the trained model."""
 
@@ -127,15 +118,3 @@ async def test_every_display_counts_the_failures(tmp_path, capfd):
     assert tracebacks.count("Traceback (most recent call last)") == 1
     assert 'return {"town": "Rome"}["city"]' in tracebacks
     assert "held-out before training, example 001, generation 0" in tracebacks
-
-
-async def test_a_pipe_gets_the_same_words_at_every_level(tmp_path, capfd):
-    """The log of modules is beside them if it was asked for, and in the run's folder in any case."""
-    out, err, run_dir = await run_output(tmp_path, capfd, level="info")
-    assert "epoch 1/2  reward 0.500  groups 3/3  rollouts 8 (2 failed)" in out
-    assert err.count("Epoch 1 progress logged") == 1
-    assert err.index("Epoch 1: 2 of 8 rollouts failed") < err.index("Submitted 6 trajectories"), (
-        "in the order of events"
-    )
-    assert err.count("Validation before training - ") == 1
-    assert (run_dir / "run.log").read_text().count("Epoch 1 progress logged") == 1

@@ -11,10 +11,10 @@ from uuid import uuid4
 import pytest
 
 from fakes.finetuning_project import blank_plot
-from fakes.openai_server import OpenAIServer, Refuse, Say, SeenRequest
+from fakes.openai_server import OpenAIServer, Say, SeenRequest
 from fakes.training_backend import FakeTrainingBackend
 from nat.data_models.finetuning import FinetuneRunConfig
-from nat.errors import BackendUnreachable, NoTrajectories, TrainingFailed
+from nat.errors import NoTrajectories
 from nat.finetuning.probe import probe
 from nat.finetuning.runtime import RunResult, run_finetuning
 from nat.registry.catalog import pushed_catalog
@@ -177,38 +177,3 @@ async def test_the_key_from_the_environment_is_used_and_never_written(project):
     written = [path for path in result.run_dir.rglob("*") if path.is_file()]
     assert any(path.name == "config.resolved.yaml" for path in written)
     assert not [path for path in written if KEY.encode() in path.read_bytes()]
-
-
-async def test_a_failed_job_fails_the_run(project):
-    """The error quotes the backend, the journal has the reason, and the trainer cleans up."""
-    async with served(failing_job=1) as (backend, llm):
-        with pytest.raises(TrainingFailed, match="out of memory on rank 3"):
-            await finetune(backend, llm)
-        assert importlib.import_module("fakes.guide_plugin.my_trainer").MyTrainer.cleaned_up == 1
-    with Journal.open(Path(".tmp/finetuning/output/latest"), read_only=True) as journal:
-        info = journal.info()
-    assert info.state is RunState.FAILED
-    assert "out of memory" in (info.message or "")
-
-
-async def test_an_unhealthy_backend_fails_before_the_first_rollout(project):
-    """`is_healthy` is called before the first rollout."""
-    async with served(healthy=False) as (backend, llm):
-        with pytest.raises(BackendUnreachable, match="MyTrainerAdapter reports an unhealthy training backend"):
-            await finetune(backend, llm)
-    assert llm.requests == []
-
-
-async def test_rollouts_that_fail_are_no_rewards(project):
-    """Rollouts that the server refuses are left out; none is scored 0."""
-    async with FakeTrainingBackend(api_key=KEY) as backend:
-        student = Student(backend)
-
-        def refusing(request: SeenRequest) -> Say | Refuse:
-            broken = "question 1" in request.messages[0]["content"]
-            return Refuse(400, "no such thing") if broken else student(request)
-
-        async with OpenAIServer(refusing) as llm:
-            with installed_plugin():
-                await finetune(backend, llm)
-    assert [len(job["groups"]) for job in backend.jobs] == [2, 2, 2]

@@ -1,6 +1,5 @@
 """`nat finetune` on the example in its own process, with the embedded backend: a complete and an interrupted run."""
 
-import asyncio
 import json
 import os
 import signal
@@ -13,7 +12,6 @@ import pytest
 
 from e2e.doc_pages import ROOT
 from fakes.processes import ended, started_as
-from fakes.proxy import RecordingProxy
 from fakes.vllm_server import FakeVllm
 from nat.backend.output_folder import LOCK
 from nat.files import UNFINISHED
@@ -109,14 +107,6 @@ def backends_of(output_dir: Path) -> list[int]:
 
 ADAPTERS = ("-o", "llms.player.lora", "{rank: 4}")
 COLD = ("-o", "llms.player.temperature", "0.6")
-
-
-async def test_a_proxy_of_the_environment_sees_nothing(tmp_path, games, monkeypatch):
-    """Keys, prompts and weights stay between our processes, whatever proxy the environment names."""
-    async with RecordingProxy(monkeypatch) as proxy:
-        run = await asyncio.to_thread(finished, tmp_path / "runs", *games)
-    assert proxy.asked == []
-    assert "Trained         2 epochs" in run.stdout
 
 
 @pytest.mark.parametrize("options", [(), (*ADAPTERS, *COLD)], ids=["all weights", "adapters at temperature 0.6"])

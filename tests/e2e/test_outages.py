@@ -139,11 +139,3 @@ async def test_a_run_goes_on_while_its_judge_is_away(project, judge, student):
     with project.journal() as journal:
         assert [epoch.left_out for epoch in journal.epochs()] == [{}, {}, {}]
     assert student.answers == played + 8
-
-
-async def test_without_waiting_the_scores_fail(project, judge):
-    """0 leaves it to the LLM's `max_retries`, and the run to `max_failure_rate`."""
-    project.config["eval"]["general"]["outage_timeout"] = 0
-    judge.away_for = float("inf")
-    with pytest.raises(Exception, match=r"status 503|Error code: 503"):
-        await project.run()

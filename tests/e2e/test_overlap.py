@@ -83,28 +83,6 @@ async def test_the_next_epoch_is_played_while_the_backend_trains(tmp_path, serve
     assert [len(collection.trajectories) for collection in overlap.adapter.submitted] == [4, 4, 4]
 
 
-@pytest.mark.parametrize("bound", [2, 3])
-async def test_a_slow_learner_has_as_many_epochs_ahead_as_the_bound(tmp_path, server, bound):
-    """They are played in turn beside the first update; each later update frees one more, and drops none."""
-    overlap = Overlap(tmp_path, server, max_staleness=bound, epochs=5)
-    overlap.adapter.last_job = 5 - bound
-    complete = overlap.adapter.wait_until_complete
-
-    async def slow(ref, poll_interval=10.0):
-        overlap.adapter.needs = bound * ROLLOUTS if ref.metadata["job"] == 0 else ROLLOUTS
-        return await complete(ref)
-
-    overlap.adapter.wait_until_complete = slow
-    await overlap.run()
-    assert overlap.adapter.meanwhile == [bound * ROLLOUTS, *([ROLLOUTS] * (4 - bound)), *([0] * bound)]
-    with overlap.project.journal() as journal:
-        epochs = journal.epochs()
-    assert [e.metrics["drift/staleness_max"] for e in epochs] == [min(epoch, bound) for epoch in range(5)]
-    assert [e.metrics["drift/dropped_groups"] for e in epochs] == [0.0] * 5
-    assert [len(collection.trajectories) for collection in overlap.adapter.submitted] == [4] * 5
-    assert all(e.metrics["time/waiting_for_rollouts"] < e.metrics["time/epoch"] for e in epochs)
-
-
 async def test_validations_have_the_newest_weights(tmp_path, server):
     """A validation waits for update and rollouts, so that nothing in a verdict is stale."""
     overlap = Overlap(tmp_path, server, epochs=4)
@@ -116,23 +94,6 @@ async def test_validations_have_the_newest_weights(tmp_path, server):
     }
     assert result.summary.best is not None
     assert result.comparison is not None
-
-
-async def test_the_curriculum_sees_the_epochs_in_their_order(tmp_path, server):
-    """Selections and states are those of a run without overlap: they depend on scores, which precede training."""
-    curriculum = {"enabled": True, "initial_percentile": 0.25, "increment_percentile": 0.25, "expansion_interval": 1}
-    states = []
-    for name, staleness in (("ahead", 1), ("in turn", 0)):
-        (tmp_path / name).mkdir()
-        async with OpenAIServer(Coin(), fingerprint="tiny@0") as own:
-            overlap = Overlap(tmp_path / name, own, max_staleness=staleness, curriculum_learning=curriculum)
-            overlap.adapter.last_job = 99 if staleness else 0
-            overlap.adapter.needs = 0
-            await overlap.run()
-        with overlap.project.journal() as journal:
-            states.append([(e.epoch, e.curriculum_state, e.filtered_groups) for e in journal.epochs()])
-    assert states[0] == states[1]
-    assert [groups for _, _, groups in states[0]] == [2, 3, 4]
 
 
 async def test_an_update_is_finished_when_the_rollouts_beside_it_fail(tmp_path):
@@ -168,29 +129,6 @@ async def test_a_cancelled_run_ends_rollouts_and_update(tmp_path, server):
     with overlap.project.journal() as journal:
         assert journal.info().state is RunState.CANCELED
         assert [(job.epoch, job.status) for job in journal.jobs()] == [(0, "pending")]
-
-
-async def test_rollouts_beyond_the_bound_are_left_out_and_counted(tmp_path):
-    """An answer of two updates ago is not trained on; the epoch's record counts its rollout by the cause."""
-    coin = Coin()
-
-    def lagging(request):
-        said = coin(request)
-        epoch = (len(server.requests) - 1) // ROLLOUTS
-        server.fingerprint = "tiny@0" if request.last_text == "q0" else f"tiny@{4 * max(0, epoch - 1)}"
-        return said
-
-    async with OpenAIServer(lagging, fingerprint="tiny@0") as server:
-        overlap = Overlap(tmp_path, server)
-        await overlap.run()
-    with overlap.project.journal() as journal:
-        epochs = journal.epochs()
-    cause = "its answers came from weights of more than max_staleness updates ago"
-    assert epochs[1].left_out == {}
-    assert epochs[2].left_out == {cause: 2}
-    assert [(f.cause, f.count) for f in epochs[2].failures] == [(cause, 2)]
-    assert [e.metrics["drift/dropped_groups"] for e in epochs] == [0.0, 0.0, 1.0]
-    assert [len(collection.trajectories) for collection in overlap.adapter.submitted] == [4, 4, 3]
 
 
 async def test_a_server_that_never_takes_new_weights_ends_the_run(tmp_path, server):

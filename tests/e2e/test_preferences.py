@@ -14,9 +14,7 @@ from nat.config.load import parse_config
 from nat.config.sources import read_tree
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.errors import NoPreferencePairs
-from nat.finetuning.dry_run import dry_run
 from nat.finetuning.runtime import run_finetuning
-from nat.preferences.skips import OF_A_JOB, SkipCause
 from nat.registry.catalog import pushed_catalog
 from nat.registry.decorators import register_trainer, register_trainer_adapter
 from nat.runs.journal import Journal
@@ -139,13 +137,6 @@ async def test_the_opponents_moves_can_be_left_out(game, server):
     assert all(t.metadata["chosen_raw_metadata"]["player"] == own[t.metadata["id"]] for t in game.pairs)
 
 
-async def test_the_best_is_paired_with_the_worst(game, server):
-    """Without exhaustive pairs a turn has one."""
-    game.builder["exhaustive_pairs"] = False
-    await game.run()
-    assert {len(own) for own in by_turn(game.pairs).values()} == {1}
-
-
 async def test_a_verdict_needs_an_evaluator_only(game, server):
     """With a reward function and held-out examples, the run ends with a verdict as any other."""
     game.finetuning["reward_function"] = {"name": "game_outcome"}
@@ -158,28 +149,6 @@ async def test_a_verdict_needs_an_evaluator_only(game, server):
     assert all(record.reward is not None and record.models["training_llm"] > 0 for record in records)
 
 
-async def test_any_sampling_gives_pairs(game, server):
-    """Preferences need no samples of the model's own distribution, so top_p and temperature 0 are no errors."""
-    game.tree["llms"]["training_llm"] |= {"temperature": 0.0, "top_p": 0.5}
-    await game.run()
-    assert game.pairs
-
-
-async def test_a_dry_run_opens_everything(game, server):
-    """The plan names the builder; the number of rollouts is that of the examples."""
-    plan = await dry_run(game.loaded())
-    assert plan.trajectory_builder == "dpo_traj_builder"
-    assert plan.rollouts_per_epoch == 4
-
-
-async def test_ties_end_the_run(game, server):
-    """A scorer that cannot distinguish the candidates leaves no pair, and the run fails with the count."""
-    game.builder["min_score_diff"] = 5.0
-    with pytest.raises(NoPreferencePairs, match=r"differ by less than min_score_diff(.|\n)*Lower min_score_diff"):
-        await game.run()
-    assert game.adapter.submitted == []
-
-
 async def test_failed_games_are_counted(game, server):
     """A function that fails in all games ends the run with its error, not with 'no pairs'."""
     game.tree["functions"]["trained_choose_move"]["max_retries"] = 0
@@ -189,9 +158,3 @@ async def test_failed_games_are_counted(game, server):
     assert "no valid move" in (game.run_dir / "failures.txt").read_text(), "the error's remedy names this file"
     [progress] = game.run_dir.glob("dpo_trajectory_builder_*.jsonl")
     assert json.loads(progress.read_text())["failed_rollouts"] == 4
-
-
-def test_the_guide_lists_every_count():
-    """A reader finds the name of each metric."""
-    text = (Path(__file__).parents[2] / "docs" / "recipes" / "preference_pairs.md").read_text("utf-8")
-    assert [cause for cause in set(SkipCause) - OF_A_JOB if f"`skipped_{cause.name.lower()}`" not in text] == []

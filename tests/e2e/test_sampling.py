@@ -1,25 +1,14 @@
 """An agent's own sampling parameters in a run: which answers are trained, left out or reported."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer
-from fakes.training_rows import spans_of
 from nat.builder.context import Context
-from nat.errors import ConfigError, UntrainableSampling
+from nat.errors import ConfigError
 from nat.finetuning.trajectories.rows import training_groups
-from nat.runs.records import Phase
-from nat.runs.rollouts import LeftOutCause
-
-
-class OurCoin(Coin):
-    """A server that reports the temperature of its log probabilities."""
-
-    def __call__(self, request):
-        return replace(super().__call__(request), tempered=True)
 
 
 def sampling(**fields):
@@ -36,22 +25,6 @@ async def planner_and_player(question, ask):
         await ask(f"plan {question}", temperature=0)
     with Context.get().push_active_function("player", question):
         return await ask(question)
-
-
-async def test_an_agent_that_is_always_greedy_is_an_error(tmp_path):
-    """The error names the function, the field and the remedies; the rollouts have the cause."""
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server, sampling(temperature=0))
-        with project.registered(), pytest.raises(UntrainableSampling) as error:
-            await project.run()
-    text = str(error.value)
-    assert "8 x player: temperature=0" in text
-    assert "finetuning.sampling_in_training: {temperature: 1.0}" in text
-    assert project.adapter.submitted == []
-    with project.journal() as journal:
-        records = list(journal.rollouts(Phase.TRAIN, 0))
-    assert {record.left_out for record in records} == {LeftOutCause.UNTRAINABLE_SAMPLING}
-    assert records[0].untrainable_calls == {"player": {"temperature=0": 1}}
 
 
 async def test_greedy_calls_are_left_out_and_reported_once(tmp_path, caplog):
@@ -109,17 +82,6 @@ async def test_a_forced_answer_format_is_an_early_error(tmp_path):
         with project.registered(), pytest.raises(ConfigError, match="answer without response_format"):
             await project.run()
         assert server.bodies == []
-
-
-async def test_a_reported_temperature_is_trained(tmp_path, caplog):
-    """Each row carries its temperature to the backend, without a warning."""
-    async with OpenAIServer(OurCoin()) as server:
-        project = FinetuningProject(tmp_path, server, sampling(temperature=0.5))
-        with project.registered():
-            await project.run()
-    groups = training_groups(project.adapter.submitted[0])
-    assert {span.temperature for span in spans_of(groups)} == {0.5}
-    assert "function 'player'" not in caplog.text
 
 
 async def test_an_unreported_temperature_is_a_warning(tmp_path, caplog):

@@ -62,25 +62,6 @@ async def test_credit_sets_the_number_by_which_answers_are_compared(tmp_path, re
     assert sorted(kept) == sorted(expected * 4)
 
 
-async def test_rollouts_of_equal_score_can_differ_in_their_steps(tmp_path):
-    """Rollouts of equal score train if their step rewards differ; by the score alone they would not."""
-
-    async def unequal(question, ask):
-        said = await ask(question)
-        Context.get().reward(float(said == "right"))
-        return "right"
-
-    async with OpenAIServer(Coin()) as server:
-        project = project_of(tmp_path, server, credit="per_step")
-        project.agent = unequal
-        with project.registered():
-            await project.run()
-    assert [len(group) for group in project.adapter.submitted[0].trajectories] == [2, 2, 2, 2]
-    with project.journal() as journal:
-        (epoch,) = journal.epochs()
-    assert (epoch.groups_without_difference, epoch.min_reward, epoch.max_reward) == (0, 1.0, 1.0)
-
-
 class MovesConfig(EvaluatorBaseConfig, name="test_moves"):
     pass
 
@@ -123,17 +104,3 @@ async def test_a_builder_without_step_rewards_is_an_error(tmp_path):
         project.forget_shaped_rewards = True
         with project.registered(), pytest.raises(ConfigError, match=r"8 of 8 trajectories have no shaped_rewards"):
             await project.run()
-
-
-async def test_missing_step_rewards_are_a_warning(tmp_path, caplog):
-    """A warning says that credit has no effect without step rewards."""
-
-    async def quiet(question, ask):
-        return await ask(question)
-
-    async with OpenAIServer(Coin()) as server:
-        project = project_of(tmp_path, server, credit="return_to_go")
-        project.agent = quiet
-        with project.registered():
-            await project.run()
-    assert "no step of 8 rollouts has a reward" in caplog.text

@@ -5,10 +5,8 @@ import pytest
 from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import OpenAIServer
 from nat.builder.context import Context
-from nat.capture.redirect import address_of, redirecting
 from nat.finetuning.trajectories.rows import training_groups
 from nat.runs.records import Phase
-from nat.runs.rollouts import LeftOutCause
 
 
 async def team(question, ask):
@@ -59,56 +57,3 @@ async def test_of_two_agents_one_is_trained(tmp_path, name):
         ("other prompt", 2, 1),
     ]
     assert len(record.messages) == sum(c.messages for c in record.conversations)
-
-
-@pytest.mark.parametrize(
-    ("functions", "asked"),
-    [
-        (["player"], ["q0"]),
-        (["planner", "player"], ["plan q0", "q0"]),
-        (["critic", "player"], ["criticise q0", "q0"]),
-        (["<workflow>"], ["plan q0", "criticise q0", "q0"]),
-    ],
-)
-async def test_several_functions_can_be_the_target(tmp_path, functions, asked):
-    """Without a target model, calls of the named functions are trained on, with any model."""
-    async with OpenAIServer(Coin()) as server:
-        project = project_of(tmp_path, server)
-        project.finetuning["target_functions"] = functions
-        with project.registered():
-            await project.run()
-    episode = project.adapter.submitted[0].trajectories[0][0].episode
-    assert [item.content for item in episode if item.role.value == "user"] == asked
-
-
-@pytest.mark.parametrize(("name", "trained"), [("student", 2), ("tiny", 2), ("run@1", 2), ("judge", 1), ("big", 1)])
-async def test_a_redirected_model_is_known_by_each_of_its_names(tmp_path, name, trained):
-    """The YAML's key, the agent's name and the redirected name of a model all select its calls."""
-    async with OpenAIServer(Coin()) as server:
-        project = project_of(tmp_path, server)
-        project.finetuning["target_model"] = name
-        with project.registered(), redirecting() as redirects:
-            redirects.send(address_of(server.base_url), "tiny", "run@1")
-            await project.run()
-    assert len(project.adapter.submitted[0].trajectories[0][0].answers) == trained
-    with project.journal() as journal:
-        record = next(iter(journal.rollouts(Phase.TRAIN, 0)))
-    assert record.models == {"student": 2, "tiny": 2, "run@1": 2, "judge": 1, "big": 1}
-
-
-async def test_a_function_that_calls_another_model_only_is_left_out(tmp_path):
-    """The record says that the function was seen but made no call to the target model."""
-    async with OpenAIServer(Coin()) as server:
-        project = project_of(tmp_path, server)
-        project.finetuning.update({"target_functions": ["critic", "player"], "target_model": "student"})
-        project.agent = _critic_for_the_first
-        with project.registered():
-            await project.run()
-    with project.journal() as journal:
-        causes = {record.example_id: record.left_out for record in journal.rollouts(Phase.TRAIN, 0)}
-    assert causes == {"000": LeftOutCause.NO_TARGET_MODEL, "001": None, "002": None, "003": None}
-
-
-async def _critic_for_the_first(question, ask):
-    with Context.get().push_active_function("critic" if question == "q0" else "player", question):
-        return await ask(question, llm="judge" if question == "q0" else "student")

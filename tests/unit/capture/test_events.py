@@ -66,25 +66,6 @@ def test_a_completions_stream_is_joined_too():
     assert (choice["token_ids"], choice["finish_reason"]) == ([1, 2], "length")
 
 
-def test_repeated_names_and_ids_are_not_doubled():
-    """Only texts that come in pieces are joined."""
-
-    def part(arguments: str) -> dict[str, Any]:
-        call = {"index": 0, "id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
-        return {"choices": [{"index": 0, "delta": {"role": "assistant", "tool_calls": [call]}}]}
-
-    [choice] = join_events(as_stream([part("{"), part("}")]))["choices"]
-    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    assert choice["message"] == {"role": "assistant", "tool_calls": [call]}
-
-
-def test_comments_and_other_fields_are_not_data():
-    """Keep-alive comments and event names are skipped."""
-    piece = {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}
-    body = b": keep-alive\n\nevent: x\nid: 1\n" + as_stream([piece])
-    assert join_events(body)["choices"][0]["message"] == {"content": "a"}
-
-
 def test_all_finish_reasons_end_an_answer():
     """An agent may stop reading at the finish reason, before [DONE]."""
     piece = {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}

@@ -31,21 +31,6 @@ def test_a_growing_conversation_keeps_each_message_once():
     assert len(kept) == 20
 
 
-def test_the_same_text_with_other_tool_calls_is_another_message():
-    """Messages are equal only if all their fields are."""
-    interner = Interner()
-    plain = interner.message({"role": "assistant", "content": None, "tool_calls": [1]})
-    assert interner.message({"role": "assistant", "content": None, "tool_calls": [2]}) != plain
-
-
-def test_tools_are_kept_once():
-    """The tools of every request are stored once."""
-    interner = Interner()
-    tools = interner.tools([{"type": "function"}])
-    assert interner.tools([{"type": "function"}]) is tools
-    assert interner.tools(None) is None
-
-
 @given(st.lists(st.integers(1000, 1009), max_size=6), st.lists(st.integers(1000, 1009), max_size=6))
 def test_a_continued_prompt_keeps_its_ids(first, more):
     """A prompt has its own ids, whether or not it begins with an earlier one."""

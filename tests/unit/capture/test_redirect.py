@@ -2,8 +2,6 @@ import asyncio
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fakes.openai_replies import Say, completion
 from nat.capture.policy import CapturePolicy, capturing
@@ -92,21 +90,3 @@ def test_redirects_can_be_sent_to_another_process():
 def test_all_names_of_this_machine_are_one(url):
     """All names of the loopback interface are one address."""
     assert address_of(url) == Address("localhost", 8000)
-
-
-def test_the_scheme_sets_the_port():
-    """A URL without a port has the default port of its scheme."""
-    assert address_of("https://art.example.com/v1") == Address("art.example.com", 443)
-    assert address_of("http://art.example.com") == Address("art.example.com", 80)
-
-
-@pytest.mark.parametrize("url", ["", "art.example.com", "http://", "http://host:port/v1", "ftp://host", "http://[::1"])
-def test_an_invalid_url_has_no_address(url):
-    """An invalid URL raises no error here; sending a request to it does."""
-    assert address_of(url) is None
-
-
-@given(st.integers(1, 65535), st.sampled_from(["10.0.0.5", "gpu-box", "192.168.1.2"]))
-def test_other_hosts_differ(port, host):
-    """Other hosts and other ports are other addresses."""
-    assert address_of(f"http://{host}:{port}") == Address(host, port)

@@ -1,14 +1,13 @@
 """The tap without an HTTP library."""
 
 import json
-import tracemalloc
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from fakes.openai_replies import Say, completion, events, logprob, message_ids, prompt_ids, tool_call
+from fakes.openai_replies import Say, completion, logprob, message_ids, prompt_ids, tool_call
 from nat.capture.policy import CapturePolicy, ReplacedSampling, capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
@@ -102,36 +101,6 @@ def test_each_choice_is_a_call_and_the_usage_counts_once():
     assert [s.usage_info.token_usage.total_tokens > 0 for s in rig.steps[1::2]] == [True, False]
 
 
-def test_a_stream_is_the_same_call():
-    """A streamed call is recorded like a whole one."""
-    rig, say = Rig(), Say("hello", (tool_call("look", {}),))
-    with capturing(EXACT):
-        rig.call(say)
-    with capturing(EXACT):
-        attempt = rig.attempt(stream=True)
-        body = "".join(f"data: {json.dumps(e)}\n\n" for e in events(say, rig.sent[-1], fingerprint="p@1"))
-        attempt.answered(f"{body}data: [DONE]\n\n".encode(), events=True)
-    whole, streamed = rig.calls
-    assert streamed == whole
-
-
-def test_an_attempt_ends_once():
-    """A stream is closed after its end, and several layers may report a failure; only the first counts."""
-    rig = Rig()
-    attempt = rig.attempt()
-    attempt.failed("ConnectError")
-    attempt.failed("closed")
-    attempt.answered(b"", events=True)
-    assert [step.event_type for step in rig.steps] == [IntermediateStepType.SPAN_START, IntermediateStepType.SPAN_END]
-
-
-def test_a_failed_attempt_is_one_line_of_the_log(caplog):
-    """The log line has the server's error with its remedy."""
-    with caplog.at_level("INFO"):
-        Rig().attempt().failed("no chat template\n  → add one")
-    assert caplog.messages == ["a call of LLM 'player' failed: no chat template → add one"]
-
-
 def test_equal_failures_in_a_row_are_one_line_of_the_log(caplog):
     """All calls of all rollouts fail alike when a server dies; after an answer, the failure is news again."""
     rig = Rig()
@@ -173,19 +142,6 @@ def test_each_call_has_a_seed_of_its_own_and_a_retry_the_seed_of_its_call():
     assert set(seeds(2)).isdisjoint({first, second})
 
 
-def test_the_configs_seed_changes_the_rollouts():
-    """Another seed in the YAML gives another run."""
-    bodies = []
-    for config_seed in (1, 2):
-        rig = Rig(defaults={"seed": config_seed})
-        rig.call()
-        with capturing(CapturePolicy(seed=5)):
-            rig.call()
-        bodies.append([body["seed"] for body in rig.sent])
-    assert [b[0] for b in bodies] == [1, 2]
-    assert bodies[0][1] != bodies[1][1]
-
-
 def test_ids_are_not_requested_again_after_a_refusal():
     """After one refusal ids are not requested again; another refusal reaches the agent."""
     rig = Rig()
@@ -218,26 +174,6 @@ def test_steps_go_to_the_function_of_the_call():
     assert seen == ["inside", "inside"]
 
 
-def test_memory_does_not_grow_with_the_square_of_the_turns():
-    """Twice the turns need about twice the memory, not four times."""
-
-    def kept(turns: int) -> int:
-        rig, history = Rig(), []
-        tracemalloc.start()
-        with capturing(EXACT):
-            for turn in range(turns):
-                history.append({"role": "user", "content": f"{turn} " + "x" * 2000})
-                reply = json.dumps({"choices": [{"message": {"content": f"{turn}"}}]}).encode()
-                rig.attempt(messages=history).answered(reply, events=False)
-                rig.sent.clear()
-        history.clear()
-        size = tracemalloc.get_traced_memory()[0]
-        tracemalloc.stop()
-        return size
-
-    assert kept(80) < 2.6 * kept(40)
-
-
 def test_the_sampling_of_a_call_is_recorded():
     """The record has the agent's parameters, and the LLM's for those that it leaves out."""
     rig = Rig(defaults={"temperature": 0.7, "top_k": 20})
@@ -250,20 +186,6 @@ def test_the_sampling_of_a_call_is_recorded():
         (1.0, ["temperature=0"]),
         (0.5, ["top_p=0.9", "top_k=20"]),
     ]
-
-
-def test_a_reported_temperature_is_recorded():
-    """Our server reports it; the agent, which did not request it, does not see it."""
-    rig = Rig()
-    with capturing(EXACT):
-        attempt = rig.attempt(temperature=0.5)
-        reply = completion(Say(), rig.sent[-1], chat=True, fingerprint="p@1")
-        reply["choices"][0]["logprobs_temperature"] = 0.5
-        attempt.answered(json.dumps(reply).encode(), events=False)
-    [call] = rig.calls
-    assert (call.temperature, call.logprobs_temperature) == (0.5, 0.5)
-    assert tokens_of_call(call).temperature == 0.5
-    assert "logprobs_temperature" not in json.loads(attempt.hidden.removed(json.dumps(reply).encode()))["choices"][0]
 
 
 AGENTS_OWN = {"temperature": 0, "top_p": 0.9, "logit_bias": {"5": 1}, "max_tokens": 7}
@@ -281,23 +203,6 @@ def test_sampling_is_replaced_on_request_of_the_rollout(target):
         assert (sent["top_k"], sent["presence_penalty"]) == (-1, 0)
     assert rig.sent[0]["max_tokens"] == 7
     assert [(c.temperature, c.untrainable_by) for c in rig.calls] == [(0.8, [])] * 2
-
-
-def test_another_models_sampling_is_left_alone():
-    """Calls of a judge, and calls without the setting, keep their sampling."""
-    rig = Rig()
-    for policy in (replace(EXACT, replaced=ReplacedSampling(0.8, "student")), EXACT, CapturePolicy()):
-        with capturing(policy):
-            rig.call(**AGENTS_OWN)
-    assert all(AGENTS_OWN.items() <= sent.items() for sent in rig.sent)
-
-
-def test_sampling_stays_replaced_where_a_server_refuses_ids():
-    """The second attempt without ids keeps the replaced sampling."""
-    rig = Rig()
-    with capturing(replace(EXACT, replaced=ReplacedSampling(0.8))):
-        again = rig.attempt(temperature=0).body_without_refused(400, b"return_token_ids: unknown field")
-    assert json.loads(again)["temperature"] == 0.8
 
 
 MALFORMED = [

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import ssl
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -20,7 +19,7 @@ from nat.capture.deadline import deadline
 from nat.capture.http import CapturingAsyncClient, CapturingClient
 from nat.capture.library import httpx
 from nat.capture.tap import Tap
-from nat.capture.waiting import retry_after, sent, waited_for
+from nat.capture.waiting import retry_after, waited_for
 from nat.errors import BackendUnreachable
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -139,14 +138,6 @@ async def test_a_request_that_fails_alone_is_no_outage(tap, status):
             assert (await posted(client, server)).status_code == 200
 
 
-@pytest.mark.parametrize("reply", [Refuse(400), Refuse(401), Refuse(404), Refuse(409), Refuse(501)])
-async def test_other_errors_are_answers(tap, reply):
-    """They say that the server is there."""
-    async with OpenAIServer([reply]) as server, CapturingAsyncClient(tap) as client:
-        with waiting():
-            assert (await posted(client, server)).status_code == reply.status
-
-
 async def test_a_lost_connection_is_left_to_the_sdk(tap):
     """The request may be the cause, or may have been answered."""
     async with OpenAIServer([HangUp(), Say("yes")]) as server, CapturingAsyncClient(tap) as client:
@@ -164,13 +155,6 @@ async def test_the_wait_is_bounded_and_given_up_once(tap):
     assert "the server of LLM 'judge' has been away for 0 s (ConnectError" in error.message
     assert "nat finetune --resume" in str(error.hint)
     assert "eval.general.outage_timeout" in str(error.hint)
-
-
-async def test_without_a_bound_nothing_waits(tap):
-    """0 leaves everything to the retries of the SDK."""
-    async with OpenAIServer([BUSY]) as server, CapturingAsyncClient(tap) as client:
-        with waiting(0):
-            assert (await posted(client, server)).status_code == 503
 
 
 async def test_a_server_that_limits_rates_ends_no_run(tap):
@@ -205,21 +189,6 @@ async def test_time_limits_stand_still_while_a_server_is_away(tap):
             assert limit.expired
 
 
-async def test_calls_that_wait_at_once_move_a_limit_once(tap):
-    """The time in which any of them waits is not counted, and no more."""
-
-    def script(request):
-        return Say("yes") if len(server.requests) > 4 else BUSY
-
-    async with OpenAIServer(script) as server, CapturingAsyncClient(tap) as client:
-        with waiting(first_pause=0.2):
-            async with deadline(5) as limit:
-                begun = time.monotonic()
-                await asyncio.gather(posted(client, server), posted(client, server))
-                assert limit._still <= time.monotonic() - begun
-                assert limit._still > 0.2
-
-
 async def test_a_cancellation_ends_a_request_at_once(tap):
     """Also one that is under way, and not between two of them."""
     arrived = asyncio.Event()
@@ -236,19 +205,6 @@ async def test_a_cancellation_ends_a_request_at_once(tap):
             call.cancel()
             await asyncio.wait({call})
     assert call.cancelled()
-
-
-async def test_a_refused_certificate_is_no_outage():
-    """It will not be accepted later."""
-
-    async def send():
-        try:
-            raise ssl.SSLCertVerificationError("self-signed")
-        except ssl.SSLError as error:
-            raise httpx.ConnectError("no") from error
-
-    with waiting(), pytest.raises(httpx.ConnectError):
-        await sent("judge", send)
 
 
 @pytest.mark.parametrize(

@@ -183,17 +183,6 @@ async def play(log: list[str], name: str, error: Exception | None = None) -> Col
     return CollectedRollouts(TrajectoryCollection(trajectories=[], run_id=name), [], 1.0)
 
 
-async def test_epochs_are_played_in_turn_and_taken_in_order():
-    """The second one begins when the first one is played, whether or not that was taken."""
-    ahead, log = RolloutsAhead(), []
-    for number, name in enumerate("ab"):
-        ahead.admit(number, partial(play, log, name))
-    await ahead.finish()
-    assert (log, len(ahead)) == (["a", "b"], 2)
-    assert [(await ahead.take()).trajectories.run_id for _ in "ab"] == ["a", "b"]
-    assert (len(ahead), ahead.seconds > 0) == (0, True)
-
-
 async def test_after_a_failed_epoch_none_is_played():
     """Its error is raised where each of them is taken."""
     ahead, log = RolloutsAhead(), []
@@ -203,13 +192,3 @@ async def test_after_a_failed_epoch_none_is_played():
         with pytest.raises(RuntimeError, match="lost"):
             await ahead.take()
     assert log == ["a"]
-
-
-async def test_abandoned_epochs_are_gone():
-    """Their rollouts are canceled, those that have not begun never begin, and no error is raised."""
-    ahead, log = RolloutsAhead(), []
-    ahead.admit(0, partial(play, log, "a", RuntimeError("lost")))
-    ahead.admit(1, partial(play, log, "b"))
-    await asyncio.sleep(0)
-    await ahead.abandon()
-    assert (log, len(ahead)) == (["a"], 0)

@@ -36,22 +36,6 @@ def test_a_real_difference_stays():
     assert cross_validated(validations).score == pytest.approx(best_of(validations))
 
 
-def test_of_equal_weights_the_earliest_are_chosen():
-    """As for the best ones, so the result does not depend on later copies."""
-    first = validation_record(0, {str(n): float(n % 2) for n in range(20)})
-    again = [first, first.model_copy(update={"epoch": 1})]
-    assert cross_validated(again).score == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize(("count", "error"), [(10, 0.167), (100, 0.050)])
-def test_the_score_has_its_error(count, error):
-    """That of a mean of so many examples, half of which are solved."""
-    validations = [validation_record(epoch, {str(n): float(n % 2) for n in range(count)}) for epoch in (0, 1)]
-    best = BestEpoch(epoch=0, score=0.5, measure=BestMeasure.HELD_OUT)
-    assert cross_validated(validations).error == pytest.approx(error, abs=1e-3)
-    assert choice(best, validations, 1).endswith(f"; 0.500 ± {error:.3f} by cross-validation")
-
-
 @pytest.mark.parametrize(
     "validations",
     [
@@ -79,10 +63,3 @@ def test_the_sentence_says_among_how_many():
     assert choice(best, validations[:1], 1) is None
     few = choice(best, played(0, [0.5, 0.6], 4), 3)
     assert few == "the highest of 2 validations on the same examples, so probably too high"
-
-
-def test_the_reward_in_training_is_luck_too():
-    """Without held-out examples, the highest of the epochs' rewards was chosen."""
-    best = BestEpoch(epoch=1, score=0.9, measure=BestMeasure.TRAINING)
-    assert choice(best, [], 8) == "the highest of 8 epochs' mean rewards, so partly luck"
-    assert choice(best, [], 1) is None

@@ -1,9 +1,7 @@
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from nat.data_models.finetuning import CurriculumLearningConfig, Trajectory
 from nat.finetuning.curriculum import CurriculumState, description, select
@@ -73,45 +71,11 @@ def test_an_interval_of_one_expands_at_once_and_stops_at_the_whole():
     assert (again.expanded_from, after.last_expansion_epoch) == (None, 0)
 
 
-def test_no_group_with_signal_leaves_the_state_alone():
-    """An epoch without signal does not advance the curriculum."""
-    settings = config(expansion_interval=1)
-    selection, state = chosen(groups_of((1.0, 1.0), (0.0, 0.0)), settings, epoch=5)
-    assert (selection.groups, selection.without_difference, state) == ([], (0, 1), begin(settings))
-
-
 def test_random_subsample_caps_the_groups_after_the_variance_filter():
     """At most ceil(n x fraction) groups with signal are kept; the ranking stays."""
     selection, _ = chosen(GROUPS, config(initial_percentile=1.0, random_subsample=0.5))
     assert len(selection.groups) == 2
     assert means(selection) == sorted(means(selection), reverse=True)
-
-
-def test_the_subsample_counts_all_groups_with_signal():
-    """The fraction applies to all three groups with signal, not to the two within the percentile: ceil(1.2)."""
-    settings = config(initial_percentile=0.6, random_subsample=0.4)
-    assert means(chosen(GROUPS, settings)[0]) == [0.9, 0.5]
-
-
-def test_the_subsample_is_drawn_with_the_generator():
-    """Each group is drawn sometimes; if all fit, nothing is drawn and the generator is unchanged."""
-    settings = config(initial_percentile=1.0, random_subsample=0.3)
-    dice = Random(0)
-    drawn = [select(GROUPS, begin(settings), settings, epoch=0, rng=dice)[0] for _ in range(30)]
-    assert {mean for selection in drawn for mean in means(selection)} == {0.9, 0.5, 0.1}
-    before = dice.getstate()
-    one = config(initial_percentile=0.3, random_subsample=0.3)
-    select(GROUPS, begin(one), one, epoch=0, rng=dice)
-    assert dice.getstate() == before
-
-
-def test_state_and_selection_are_values():
-    """An epoch gets a new state; the old one is not changed, because a resumed run may need it."""
-    selection, state = chosen(GROUPS, config())
-    with pytest.raises(ValidationError, match="frozen"):
-        state.current_percentile = 1.0
-    with pytest.raises(ValidationError, match="frozen"):
-        selection.groups = []
 
 
 def test_without_a_minimum_equal_groups_are_still_left_out():

@@ -4,10 +4,9 @@ import pytest
 
 from fakes.finetuning_project import Coin, FinetuningProject, forecast_with
 from fakes.openai_server import OpenAIServer
-from nat.errors import BackendUnreachable, ConfigError, DatasetError, EvaluationError
+from nat.errors import ConfigError, DatasetError, EvaluationError
 from nat.finetuning.dry_run import dry_run
 from nat.finetuning.progress import RunProgress
-from nat.finetuning.verdict import smallest_improvement
 from nat.sizing.forecast import ForecastRequest
 
 
@@ -95,24 +94,6 @@ async def test_shared_examples_are_found_by_their_content(tmp_path):
     assert warning in heard.messages
 
 
-async def test_held_out_examples_that_repeat_others_count_once(tmp_path):
-    """The plan, the run and its verdict say so; each is played."""
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server)
-        rows = json.loads(project.held_out.read_text())
-        again = [row | {"id": f"again {row['id']}"} for row in rows]
-        project.held_out.write_text(json.dumps([*rows, *again]))
-        with project.registered():
-            plan = await dry_run(project.given(validation_dataset=str(project.held_out)))
-            heard = RecordedProgress()
-            result = await project.run(heard, validation_dataset=str(project.held_out))
-    [warning] = [text for text in plan.warnings if "repeat others" in text]
-    assert warning.startswith("8 of 16 held-out examples repeat others, so the verdict counts 8: ")
-    assert warning in heard.messages
-    assert (plan.num_held_out, result.comparison.num_examples) == (16, 8)
-    assert plan.smallest_improvement == smallest_improvement(8)
-
-
 @pytest.mark.parametrize("which", ["training", "held-out"])
 async def test_a_dataset_without_the_answers_that_the_reward_needs_is_an_error(tmp_path, which):
     """The error before anything is built has the file, its columns, and the option for another column."""
@@ -127,48 +108,6 @@ async def test_a_dataset_without_the_answers_that_the_reward_needs_is_an_error(t
     assert f"{name}: no row has an expected answer, and eval.evaluators.match cannot score without" in text
     assert "there is no column 'answer'. Did you mean 'anwser'? Columns: anwser, id, question." in text
     assert "eval.general.dataset.structure.answer_key" in text
-
-
-async def test_a_dry_run_warns_of_a_target_that_is_no_function(tmp_path):
-    """An unknown target function is a warning, because code may name functions itself."""
-    async with OpenAIServer() as server:
-        project = FinetuningProject(tmp_path, server)
-        project.config["finetuning"]["target_functions"] = ["<workflov>"]
-        with project.registered():
-            plan = await dry_run(project.given(validation_dataset=str(project.held_out)))
-    [warning] = plan.warnings
-    assert "'<workflov>' is not under `functions`. Did you mean '<workflow>'?" in warning
-
-
-async def test_a_dry_run_finds_a_backend_that_is_down(tmp_path):
-    """A dry run checks the adapter's health, as a run does."""
-    async with OpenAIServer() as server:
-        project = FinetuningProject(tmp_path, server)
-        project.adapter.healthy = False
-        with project.registered(), pytest.raises(BackendUnreachable):
-            await dry_run(project.given())
-
-
-async def test_no_secret_is_in_the_plan(tmp_path):
-    """Keys in the resolved configuration are starred."""
-    async with OpenAIServer() as server:
-        project = FinetuningProject(tmp_path, server)
-        project.config["llms"]["student"]["api_key"] = "sk-very-secret"
-        with project.registered():
-            plan = await dry_run(project.given())
-    assert "sk-very-secret" not in plan.model_dump_json()
-
-
-async def test_judges_are_counted(tmp_path):
-    """An evaluator that names an LLM calls it once for each rollout."""
-    async with OpenAIServer() as server:
-        project = FinetuningProject(tmp_path, server)
-        project.config["eval"]["evaluators"]["judge"] = {"_type": "llm_judge", "llm_name": "student"}
-        with project.registered():
-            plan = await dry_run(project.given(validation_dataset=str(project.held_out), validation_interval=1))
-    assert plan.judges == ["judge"]
-    assert (plan.num_validations, plan.held_out_rollouts) == (3, 24)
-    assert plan.smallest_improvement == 0.75
 
 
 async def test_what_does_not_fit_is_an_error_with_what_does(tmp_path):

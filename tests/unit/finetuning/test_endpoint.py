@@ -5,20 +5,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from starlette.applications import Starlette
 
 from fakes.finetuning_project import FinetuningProject
 from fakes.openai_replies import prompt_ids
 from fakes.openai_server import OpenAIServer, Say
-from fakes.running_server import running
 from fakes.served_workflow import serving_file, url_of
 from nat.builder.context import Context
 from nat.builder.llm import LLMProviderInfo
 from nat.data_models.finetuning import TrajectoryCollection
 from nat.data_models.llm import LLMBaseConfig
-from nat.errors import BackendUnreachable, ConfigError, NoTrajectories, WorkflowError
+from nat.errors import BackendUnreachable, ConfigError, NoTrajectories
 from nat.finetuning.dry_run import dry_run
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.registry.decorators import register_llm_provider
@@ -93,18 +90,6 @@ async def test_the_same_data_is_trained_on(tmp_path, credit):
     assert there.built == 1
 
 
-async def test_no_workflow_is_built_here(tmp_path):
-    """The workflow may need resources that only the other machine has."""
-    async with OpenAIServer(dice) as server:
-        project = FinetuningProject(tmp_path, server, agent)
-        with project.registered():
-            async with served(project) as url:
-                project.config["workflow"]["llm"] = "student"
-                project.config["functions"] = {"tool": {"_type": "test_agent"}}
-                await project.run(endpoint=url)
-    assert project.built == 1
-
-
 async def test_a_dead_endpoint_is_an_error_before_any_rollout(tmp_path):
     """A run and a dry run both report it."""
     async with OpenAIServer(dice) as server:
@@ -114,28 +99,6 @@ async def test_a_dead_endpoint_is_an_error_before_any_rollout(tmp_path):
                 with pytest.raises(BackendUnreachable, match=r"no served workflow answers at http://127.0.0.1:9"):
                     await play(project.given(endpoint="http://127.0.0.1:9"))
         assert server.requests == []
-
-
-async def test_another_server_is_an_error_before_any_rollout(tmp_path):
-    """Its steps lack log probabilities, so its rollouts could not be trained on."""
-    async with OpenAIServer(dice) as server:
-        project = FinetuningProject(tmp_path, server, agent)
-        async with running(Starlette()) as other:  # knows no /health, as old servers
-            with project.registered(), pytest.raises(WorkflowError, match="cannot be used for training"):
-                await project.run(endpoint=url_of(other))
-        assert server.requests == []
-
-
-async def test_a_dead_server_is_reported_as_the_cause(tmp_path):
-    """The run's error is the dead server, not the failed rollouts."""
-    async with OpenAIServer(dice) as server:
-        project = FinetuningProject(tmp_path, server, agent)
-        with project.registered():
-            async with served(project) as url:
-                healthy = await _health(url)
-            assert healthy == {"status": "healthy"}
-            with pytest.raises(BackendUnreachable, match=f"no served workflow answers at {url}"):
-                await project.run(endpoint=url)
 
 
 async def test_remote_failures_are_counted_here(tmp_path):
@@ -151,20 +114,6 @@ async def test_remote_failures_are_counted_here(tmp_path):
                 with pytest.raises(NoTrajectories, match="RemoteFailure: KeyError: 'board'"):
                     await project.run(endpoint=url)
     assert project.adapter.submitted == []
-
-
-async def test_a_validation_yaml_uses_the_endpoint_too(tmp_path):
-    """Its dataset and evaluators are its own; its rollouts run at the URL."""
-    async with OpenAIServer(dice) as server:
-        project = FinetuningProject(tmp_path, server, agent)
-        with project.registered():
-            async with served(project) as url:
-                given = project.given(endpoint=url, validation_dataset=str(project.held_out))
-                result = await project.run_given(
-                    given.model_copy(update={"validation_config_file": str(given.config_file)})
-                )
-    assert result.comparison is not None
-    assert project.built == 1
 
 
 class HostedConfig(LLMBaseConfig, name="hosted_here"):
@@ -194,8 +143,3 @@ async def test_a_model_of_this_process_cannot_be_trained_at_an_endpoint(tmp_path
 def _folder(path: Path) -> Path:
     path.mkdir()
     return path
-
-
-async def _health(url: str) -> Any:
-    async with httpx.AsyncClient(trust_env=False) as client:
-        return (await client.get(f"{url}/health")).json()

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 
 from fakes.run_records import NOON, rollout_record
@@ -17,7 +15,6 @@ from nat.finetuning.epoch import (
     epoch_record,
     finished_job,
     marked,
-    reported_metrics,
     submitted_job,
     with_signal,
 )
@@ -38,18 +35,7 @@ def records(**groups):
     return [rollout_record(name, n, reward=r) for name, rewards in groups.items() for n, r in enumerate(rewards)]
 
 
-def ids(found):
-    return [group[0].metadata["id"] for group in found.trajectories]
-
-
 GROUPS = {"flat": (1.0, 1.0), "mixed": (0.0, 1.0)}
-
-
-def test_groups_of_equal_rewards_carry_no_signal():
-    """Unless the algorithm compares across groups, where any two different rewards are enough."""
-    assert ids(with_signal(collection(**GROUPS), across_groups=False)) == ["mixed"]
-    assert ids(with_signal(collection(**GROUPS), across_groups=True)) == ["flat", "mixed"]
-    assert ids(with_signal(collection(a=(1.0,), b=(1.0,)), across_groups=True)) == []
 
 
 def test_records_of_left_out_groups_have_the_reason():
@@ -117,16 +103,6 @@ def status(state, **metadata):
     return TrainingJobStatus(run_id="r", backend="b", status=state, message="said", metadata=metadata)
 
 
-def test_a_job_has_the_backends_id_or_the_trainers_or_one_of_its_epoch():
-    """The ids let the journal and the backend's log be read together."""
-    unnamed = TrainingJobRef(run_id="r", backend="b")
-    chosen = NOTHING.model_copy(update={"job_id": "mine"})
-    named = TrainingJobRef(run_id="r", backend="b", metadata={"job_id": "r-000003"})
-    assert submitted_job(named, PLAYED, NOON).id == "r-000003"
-    assert submitted_job(unnamed, replace(PLAYED, chosen=chosen), NOON).id == "mine"
-    assert submitted_job(unnamed, PLAYED, NOON).id == "r-000003"
-
-
 def test_a_completed_job_counts_the_tokens_that_carried_loss():
     """Left-out rollouts and failed jobs have no trained tokens."""
     job = submitted_job(TrainingJobRef(run_id="r", backend="b"), PLAYED, NOON)
@@ -151,10 +127,3 @@ def test_a_job_keeps_the_metrics_of_its_optimizer_steps():
         done = finished_job(job, status(TrainingStatusEnum.COMPLETED, steps=reported), PLAYED, NOON)
         assert done.steps == kept
     assert "steps" not in done.model_dump(mode="json")
-
-
-def test_only_numbers_are_metrics():
-    """Other values in a backend's metadata are ignored."""
-    mixed = {"loss": 1, "note": "text", "nested": {}}
-    assert reported_metrics(status(TrainingStatusEnum.COMPLETED, metrics=mixed)) == {"loss": 1.0}
-    assert reported_metrics(status(TrainingStatusEnum.COMPLETED, metrics="none")) == {}

@@ -33,18 +33,6 @@ def test_consecutive_epochs_pass_through_the_dataset():
     assert passes[0] != passes[1]
 
 
-def test_a_longer_choice_begins_with_the_shorter_one():
-    """So the refill of an epoch continues where its examples ended."""
-    assert in_turn(IDS, 20, begin=32, seed=1)[:8] == in_turn(IDS, 8, begin=32, seed=1)
-
-
-def test_nothing_known_makes_all_examples_equally_likely():
-    """Every example is drawn, none more than about twice as often as another."""
-    counts = drawn({}, 400)
-    assert len(counts) == 40
-    assert max(counts.values()) < 2 * min(counts.values())
-
-
 def test_examples_whose_rewards_differ_are_preferred():
     """Half of the examples are solved; most of the draws are of the others, yet each solved one is seen again."""
     known = observed({}, {e: EQUAL if n % 2 else MIXED for n, e in enumerate(IDS)}, epoch=0)
@@ -61,13 +49,6 @@ def test_what_was_seen_long_ago_counts_less():
     assert worth == sorted(worth)
     assert worth[0] == pytest.approx(1 / 9)
     assert worth[-1] > 0.99
-
-
-def test_observations_of_an_example_are_weighted_by_their_age():
-    """A later observation moves the estimate towards itself."""
-    known = observed(observed({}, {"e": EQUAL, "f": MIXED}, 0), {"e": MIXED}, 1)
-    assert known["e"].rollouts == pytest.approx(8 * 0.9 + 8)
-    assert 0.125 < known["e"].variance < 0.25
 
 
 def test_examples_that_were_played_are_not_drawn_again():

@@ -80,19 +80,6 @@ class LoopTrainer(Trainer):
         pass
 
 
-class CopyingTrainer(LoopTrainer):
-    """Submits copies of all trajectories, from `run_epoch`, and numbers its epochs from 1."""
-
-    async def run(self, num_epochs):
-        return [await self.run_epoch(epoch + 1, "r") for epoch in range(num_epochs)]
-
-    async def run_epoch(self, epoch, run_id):
-        await self.trajectory_builder.start_run(run_id)
-        collected = await self.trajectory_builder.finalize(run_id)
-        ref = await self.trainer_adapter.submit(collected.model_copy(deep=True))
-        return await self.trainer_adapter.wait_until_complete(ref)
-
-
 @pytest.fixture
 def run(tmp_path) -> Iterator[RunContext]:
     with Journal.create(tmp_path, "run-1", "config: 1", created_at=NOON) as journal:
@@ -120,20 +107,6 @@ async def test_a_trainer_without_run_epoch_is_recorded(run):
     assert [(job.status.value, job.tokens_trained) for job in run.journal.jobs()] == [("completed", 4)] * 2
 
 
-async def test_arguments_may_be_named_in_any_order(run):
-    """What a method was called with is told by its parameters, not by the order of the call."""
-    builder = Builder([rollout(0), rollout(1)])
-    await train(LoopTrainer(TrainerConfig()), builder, run)
-    assert builder.asked == ["r", "r"]
-
-
-async def test_copies_count_as_submitted(run):
-    """Whether a rollout was submitted is unknown if the trainer submits copies, so none is marked as left out."""
-    await train(CopyingTrainer(TrainerConfig()), Builder([rollout(0), rollout(1)]), run)
-    assert [epoch.epoch for epoch in run.journal.epochs()] == [0, 1]
-    assert [record.left_out for record in run.journal.rollouts(Phase.TRAIN, 1)] == [None, None]
-
-
 async def test_an_epoch_that_was_trained_is_kept_when_the_trainer_fails(run):
     """Its weights can be judged, so the run must know of it."""
     trainer = LoopTrainer(TrainerConfig())
@@ -149,13 +122,6 @@ async def test_an_epoch_that_was_trained_is_kept_when_the_trainer_fails(run):
     with pytest.raises(OSError, match="disk full"):
         await train(trainer, builder, run)
     assert [epoch.epoch for epoch in run.journal.epochs()] == [0]
-
-
-async def test_the_components_are_as_before(run):
-    """After the run, the trainer has its own ones."""
-    trainer, builder = LoopTrainer(TrainerConfig()), Builder([rollout(0), rollout(1)])
-    adapter = await train(trainer, builder, run)
-    assert (trainer.trajectory_builder, trainer.trainer_adapter) == (builder, adapter)
 
 
 async def test_a_trainer_that_submits_nothing_fails_the_run(run):

@@ -1,9 +1,6 @@
-import inspect
-
 import pytest
 
 import nat.finetuning
-from nat.data_models.evaluator import EvalOutputItem
 from nat.data_models.finetuning import (
     CurriculumLearningConfig,
     FinetuneConfig,
@@ -83,47 +80,6 @@ def test_the_three_are_where_the_guide_imports_them_from():
     assert trajectory_builder.TrajectoryBuilder is nat.finetuning.TrajectoryBuilder
 
 
-@pytest.mark.parametrize(
-    ("interface", "method", "arguments"),
-    [
-        (TrajectoryBuilder, "__init__", ["trajectory_builder_config"]),
-        (TrajectoryBuilder, "start_run", ["run_id", "meta"]),
-        (TrajectoryBuilder, "finalize", ["run_id", "meta"]),
-        (TrajectoryBuilder, "compute_reward", ["output_item", "meta"]),
-        (TrajectoryBuilder, "log_progress", ["run_id", "metrics", "output_dir"]),
-        (TrainerAdapter, "__init__", ["adapter_config"]),
-        (TrainerAdapter, "submit", ["trajectories"]),
-        (TrainerAdapter, "status", ["ref"]),
-        (TrainerAdapter, "wait_until_complete", ["ref", "poll_interval"]),
-        (TrainerAdapter, "log_progress", ["ref", "metrics", "output_dir"]),
-        (Trainer, "__init__", ["trainer_config", "kwargs"]),
-        (Trainer, "bind_components", ["trajectory_builder", "trainer_adapter"]),
-        (Trainer, "initialize", ["run_config"]),
-        (Trainer, "run_epoch", ["epoch", "run_id"]),
-        (Trainer, "run", ["num_epochs"]),
-        (Trainer, "log_progress", ["epoch", "metrics", "output_dir"]),
-        (Trainer, "run_validation_evaluation", ["epoch", "run_id"]),
-        (Trainer, "apply_curriculum_learning", ["trajectory_collection", "epoch"]),
-    ],
-)
-def test_signatures_are_those_of_the_guide(interface, method, arguments):
-    """Names and order of parameters match, so plug-ins can call by keyword."""
-    assert list(inspect.signature(getattr(interface, method)).parameters)[1:] == arguments
-
-
-def test_only_the_guides_abstract_methods_must_be_implemented():
-    """A plug-in that implements the guide's abstract methods can be instantiated."""
-    assert TrajectoryBuilder.__abstractmethods__ == {"start_run", "finalize", "log_progress"}
-    assert TrainerAdapter.__abstractmethods__ == {
-        "is_healthy",
-        "submit",
-        "status",
-        "wait_until_complete",
-        "log_progress",
-    }
-    assert Trainer.__abstractmethods__ == {"run_epoch", "run", "get_metrics", "cleanup", "log_progress"}
-
-
 async def test_initialize_reaches_all_three_and_sets_the_reward():
     """The trainer initializes the bound parts; each config gets the reward function."""
     runner = await initialized()
@@ -147,28 +103,9 @@ async def test_the_initial_curriculum_state_is_the_guides():
     assert (len(state["config"]), state["config"]["initial_percentile"]) == (7, 0.4)
 
 
-async def test_applying_a_curriculum_is_left_to_the_trainer():
-    """The base class raises instead of doing nothing."""
-    with pytest.raises(NotImplementedError, match="Override to implement curriculum learning"):
-        (await initialized()).apply_curriculum_learning(TrajectoryCollection(trajectories=[], run_id="r"), 0)
-
-
-@pytest.mark.parametrize(("score", "reward"), [(0.5, 0.5), (True, 1.0), (None, 0.0)])
-async def test_the_default_reward_is_the_score(score, reward):
-    """The default reward is the score; the harness never calls it for an item without a score."""
-    builder = Builder(TrajectoryBuilderConfig())
-    assert await builder.compute_reward(EvalOutputItem(id="a", score=score, reasoning=None)) == reward
-
-
 async def test_run_eval_without_a_configuration_file_is_an_error():
     """A builder outside of a run has no workflow, so `run_eval` raises."""
     builder = Builder(TrajectoryBuilderConfig())
     await builder.initialize(FinetuneConfig())
     with pytest.raises(ConfigError, match="config_file: not set"):
         await builder.run_eval()
-
-
-async def test_validation_without_a_dataset_is_an_error():
-    """A record of zeros would look like a score."""
-    with pytest.raises(ConfigError, match="validation_dataset: not set"):
-        await (await initialized()).run_validation_evaluation(0, "r")

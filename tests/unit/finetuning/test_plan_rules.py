@@ -6,8 +6,6 @@ from nat.config.load import load_config, parse_config
 from nat.config.sources import parse_yaml
 from nat.data_models.component_ref import LLMRef, TrainedLLMRef
 from nat.data_models.evaluator import EvaluatorBaseConfig
-from nat.errors import ConfigError
-from nat.finetuning.plan import check_certain
 from nat.finetuning.plan_rules import judge_findings, num_shared, settings_findings, unlimited_answers
 from nat.finetuning.stage import stages_of
 from nat.registry.catalog import pushed_catalog
@@ -63,14 +61,6 @@ def test_an_evaluator_may_ask_the_trained_model_if_its_reference_says_so():
     assert checked("self_judge") == []
 
 
-def test_only_what_no_option_cures_is_certain():
-    """`nat validate` does not know the options of `nat finetune`, such as the held-out examples."""
-    tree = parse_yaml(JUDGED.replace("OF_JUDGE", "llm_judge").replace("llm_name: student", "llm_name: other"))
-    check_certain(parse_config(tree, [("finetuning.early_stopping", "{patience: 3}")]), source="config.yml")
-    with pytest.raises(ConfigError, match="temperature=0 cannot be trained on"):
-        check_certain(parse_config(tree, [("llms.student.temperature", "0")]), source="config.yml")
-
-
 @pytest.mark.parametrize(("engine", "found"), [("embedded", True), ("vllm", False)])
 def test_epochs_are_played_ahead_only_of_a_model_that_answers_meanwhile(engine, found):
     """The engine that shares the learner's weights answers no request while it trains; the message names both ways."""
@@ -89,13 +79,6 @@ def test_the_same_content_is_the_same_example_under_any_id():
     training = games("train-", "a", "b", "c", "a")
     assert num_shared(training, games("held-", "x", "a", "c", "y")) == 2
     assert num_shared(training, games("held-", "x", "y")) == 0
-
-
-def test_equal_games_are_distinguished_by_their_ids():
-    """Their ids seed the games, so equal first moves are no shared content."""
-    training = games("train-", *"XOXOXO")
-    assert num_shared(training, games("held-", *"XOXO")) == 0
-    assert num_shared(training, training[:4]) == 4
 
 
 @pytest.mark.parametrize(("limit", "warns"), [(2, False), (None, True)])

@@ -25,14 +25,6 @@ async def project(tmp_path):
             yield made
 
 
-async def test_a_run_with_a_relative_reward_is_planned(project):
-    """The plan has no finding; a run without held-out examples is told that its reward cannot rise."""
-    plan = await dry_run(project.given(validation_dataset=str(project.held_out)))
-    assert plan.warnings == []
-    plan = await dry_run(project.given())
-    assert "The reward compares generations with each other, so it does not rise" in plan.warnings[0]
-
-
 async def test_an_algorithm_that_compares_examples_is_warned_of(project):
     """Relative scores of different examples have no common scale."""
     project.adapter.recipe = Recipe(compares="batch")

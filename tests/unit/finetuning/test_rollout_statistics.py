@@ -5,10 +5,8 @@ from random import Random
 import pytest
 
 from fakes.run_records import epoch_record, rollout_record
-from fakes.training_rows import row_of
 from nat.finetuning.diagnosis.window import Window
-from nat.finetuning.rollout_statistics import score_metrics, success_by_example
-from nat.runs.rollouts import LeftOutCause
+from nat.finetuning.rollout_statistics import score_metrics
 
 
 def said(example, output, reward, **fields):
@@ -34,12 +32,6 @@ def test_the_noise_share_is_that_of_the_variances(deviation):
     expected = pytest.approx(deviation**2 / (deviation**2 + 0.16), abs=0.03)
     assert noise(answered(score)) == expected
     assert noise(answered(score, 2000, 1), answered(score, 2000, 2)) == expected
-
-
-def test_too_few_repeats_leave_the_noise_unknown():
-    """A variance of fewer than thirty values says little."""
-    assert noise(answered(lambda _, random: random.random(), 40)) is None
-    assert noise(answered(lambda _answer, _random: 0.5)) is None
 
 
 def test_ids_of_tool_calls_do_not_make_answers_different():
@@ -69,23 +61,6 @@ def test_truncation_is_judged_by_the_score_of_truncated_rollouts():
     others = [said("q", "", 0.0), said("q", "", 0.5)]
     found = [[score_metrics(records).get(name) for name in names] for records in (cut, [*cut, *others], others)]
     assert found == [[0.75, None], [0.75, 0.5], [None, None]]
-
-
-def test_equal_outputs_are_counted_by_example():
-    """An example that was played once has nothing to be equal to."""
-    records = [said("a", "x", 1.0), said("a", "x", 0.0), said("b", "x", 1.0), said("b", "y", 1.0), said("c", "x", 1.0)]
-    assert score_metrics(records)["rollout/equal_outputs"] == 0.5
-    assert success_by_example(records) == {"a": 0.5, "b": 1.0, "c": 1.0}
-
-
-def test_trained_tokens_are_a_share_of_all_sampled_ones():
-    """Without token ids the share is not known; failed rollouts do not count."""
-    row = row_of([1, 2, 3], [None, -0.1, -0.1])
-    trained = said("a", "", 1.0, completion_tokens=8, rows=[row])
-    failed = said("a", "", None, completion_tokens=90, left_out=LeftOutCause.FAILED)
-    assert score_metrics([trained, failed])["rollout/trained_tokens"] == 0.25
-    assert "rollout/trained_tokens" not in score_metrics([said("a", "", 1.0, completion_tokens=8)])
-    assert score_metrics([trained, failed, said("b", "", 1.0, num_calls=0)])["rollout/without_calls"] == 0.5
 
 
 @pytest.mark.parametrize(

@@ -94,12 +94,3 @@ def test_files_are_there_when_an_observer_hears_of_an_event(journal, tmp_path):
     assert "epoch_0000.jsonl" in seen["RolloutsPlayed"]
     assert "training_metrics.jsonl" in seen["EpochRecord"]
     assert "reward_history.json" in seen["StateChanged"]
-
-
-def test_the_files_of_a_completed_run_are_there_before_it_is_completed(journal, tmp_path):
-    """A process that is killed in between leaves a run that goes on, and that writes them."""
-    log = RunLog(journal)
-    (tmp_path / "reward_history.json").mkdir()
-    with pytest.raises(OSError, match="reward_history"):
-        log.append(StateChanged(RunState.COMPLETED, NOON, None))
-    assert journal.info().state is RunState.RUNNING

@@ -1,6 +1,5 @@
 """Phases of a run with the generic trainer and adapters that remember their jobs."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -15,7 +14,7 @@ from nat.finetuning.dry_run import dry_run
 from nat.finetuning.interfaces.trainer_adapter import Recipe, TakesOver
 from nat.finetuning.plan_rules import phase_findings
 from nat.finetuning.progress import RunProgress
-from nat.finetuning.stage import playing_stage, stages_of, trained_llm
+from nat.finetuning.stage import playing_stage, stages_of
 from nat.plugins.local.adapter import LocalTrainerAdapterConfig
 from nat.plugins.offline.builder import DatasetTrajectoryBuilderConfig
 from nat.reports.overview import overview
@@ -99,12 +98,6 @@ def test_the_phase_that_plays_is_the_one_that_a_probe_tries():
     assert playing_stage(stages(("file", "student"))) is None
 
 
-def test_phases_of_two_models_have_no_trained_llm():
-    """One of them, chosen at random, would be reported as the model of the run."""
-    assert trained_llm(stages(("file", "student"), ("play", "student"))) == "student"
-    assert trained_llm(stages(("file", "student"), ("play", "other"))) is None
-
-
 def test_phases_of_different_kinds_of_adapters_are_refused():
     """They keep the weights in places of their own, even if both name the same LLM."""
     first, second = stages(("play", "student"), ("play", "other"))
@@ -147,23 +140,6 @@ async def test_a_phase_that_stops_early_lets_the_next_one_begin(tmp_path):
             (2, "two"),
             (3, "two"),
         ]
-
-
-async def test_a_run_without_phases_says_nothing_of_them(tmp_path):
-    """No file and no JSON has a new key, so that what reads them goes on to work."""
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server)
-        with project.registered():
-            plan = await dry_run(project.given())
-            result = await project.run(validation_dataset=str(project.held_out))
-    files = [path for path in result.run_dir.rglob("*") if path.suffix in {".json", ".jsonl", ".yaml", ".txt"}]
-    assert {"training_metrics.jsonl", "summary.json", "config.resolved.yaml"} <= {path.name for path in files}
-    for path in files:
-        found = [yaml.safe_load(path.read_text())] if path.suffix != ".jsonl" else path.read_text().splitlines()
-        for record in (json.loads(line) if isinstance(line, str) else line for line in found):
-            assert not {"phase", "phases"} & set(record if isinstance(record, dict) else ()), path
-    assert "phases" not in yaml.safe_load((result.run_dir / "config.resolved.yaml").read_text())["finetuning"]
-    assert not {"phase", "phases"} & plan.model_dump().keys()
 
 
 async def test_a_dry_run_plans_every_phase(tmp_path):
@@ -248,17 +224,6 @@ async def test_phases_of_different_models_are_refused(tmp_path):
     )
 
 
-async def test_a_curriculum_can_belong_to_one_phase(tmp_path):
-    """It begins with the phase, wherever that stands in the run."""
-    async with OpenAIServer(Coin()) as server:
-        project = PhasedProject(tmp_path, server, ("one", 3, "adapter"), ("two", 2, "second"))
-        curriculum = {"enabled": True, "initial_percentile": 0.25, "expansion_interval": 2}
-        project.finetuning["phases"][1]["curriculum_learning"] = curriculum
-        await project.phased_run()
-    with project.journal() as journal:
-        assert [epoch.curriculum_percentile for epoch in journal.epochs()] == [1.0, 1.0, 1.0, 0.25, 0.45]
-
-
 class PlainAdapter(RememberingAdapter):
     """An adapter of a plug-in that knows nothing of phases."""
 
@@ -289,16 +254,6 @@ async def test_components_that_cannot_train_a_phase_are_named_before_the_first_o
             await project.phased_run()
         assert server.requests == []
     assert "finetuning.phases.1 (two)" in str(caught.value)
-
-
-async def test_single_rollouts_are_an_error_in_a_phase(tmp_path):
-    """Elsewhere they are a warning; here they would end the run after the phases before."""
-    async with OpenAIServer(Coin()) as server:
-        project = PhasedProject(tmp_path, server, ("one", 1, "second"), ("two", 1, "adapter"))
-        project.config["trajectory_builders"]["builder"]["num_generations"] = 1
-        with pytest.raises(ConfigError, match=r"phases.0 \(one\): num_generations is 1") as caught:
-            await project.phased_run()
-    assert "phases.1 (two)" in str(caught.value)
 
 
 class FailsLater(PhaseAdapter):

@@ -26,25 +26,11 @@ def test_each_update_makes_the_versions_before_it_one_older(versions):
     assert [versions.staleness(name) for name in ("m@7", "m@2", "m@1", "m@0", "other@0")] == [0, 1, 2, 3, None]
 
 
-@pytest.mark.parametrize("version", [None, "m@2"])
-def test_an_update_without_new_weights_makes_nothing_older(versions, version):
-    """A job that trained nothing leaves the version, and some backends name none."""
-    versions = versions.updated(version)
-    assert (versions.staleness("m@2"), versions.staleness("m@1")) == (0, 1)
-
-
 def test_an_update_makes_only_its_own_model_older():
     """Of several models, each has versions of its own; one that was not trained stays current."""
     versions = PolicyVersions().beginning_with([rollout_record(policy_versions={"a@0": 1, "b@0": 1})])
     versions = versions.updated("a@4, b@2").updated("a@8").updated("a@8, b@4")
     assert dict(versions.ages) == {"a@0": 2, "a@4": 1, "a@8": 0, "b@0": 2, "b@2": 1, "b@4": 0}
-
-
-def test_a_server_may_name_its_first_weights_in_any_way():
-    """Each update makes them older; so does that of a model which no answer had named before."""
-    first = PolicyVersions().beginning_with([rollout_record(policy_versions={"base": 1})])
-    assert first.updated("m@1").updated("m@2").staleness("base") == 2
-    assert PolicyVersions({"a@0": 0}).updated("a@1, b@1").staleness("a@0") == 2
 
 
 def test_metrics_are_of_answers_rows_and_groups(versions):
@@ -80,17 +66,3 @@ def test_a_rollout_with_an_answer_beyond_the_bound_is_left_out(versions):
     marked, kept = without_stale(records, collected, versions, max_staleness=1)
     assert [record.left_out for record in marked] == [None, LeftOutCause.TOO_STALE, LeftOutCause.TOO_STALE, None]
     assert kept.trajectories == [[groups[0][0]], groups[2]]
-
-
-def test_nothing_is_copied_if_no_rollout_is_too_old(versions):
-    """Trajectories keep their identity, which later stages compare."""
-    records = [rollout_record(policy_versions={"m@1": 1})]
-    collected = TrajectoryCollection(trajectories=[], run_id="r")
-    assert without_stale(records, collected, versions, max_staleness=1) == (records, collected)
-
-
-def test_a_failed_rollout_keeps_its_own_cause(versions):
-    """A rollout that raised is not counted again as too old."""
-    record = rollout_record(policy_versions={"m@0": 1}, left_out=LeftOutCause.FAILED, reward=None)
-    marked, _ = without_stale([record], TrajectoryCollection(trajectories=[], run_id="r"), versions, max_staleness=1)
-    assert marked == [record]

@@ -4,7 +4,7 @@ import pytest
 
 from fakes.finetuning_project import AdapterConfig, BuilderConfig, EpochTrainerConfig, RememberingAdapter
 from nat.data_models.finetuning import FinetuneConfig, Trajectory, TrajectoryCollection
-from nat.errors import InvalidTrajectories, NoTrajectories
+from nat.errors import InvalidTrajectories
 from nat.finetuning.finetuning_runtime import run_finetuning
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.trainer import EpochTrainer
@@ -55,12 +55,6 @@ async def test_a_trainer_without_the_runtime_makes_a_run_folder(tmp_path):
         assert journal.info().state is RunState.COMPLETED
 
 
-async def test_running_before_initialize_is_an_error():
-    """The order of the guide's calls is part of the interface."""
-    with pytest.raises(RuntimeError, match="not initialized"):
-        await EpochTrainer(EpochTrainerConfig()).run(1)
-
-
 async def test_the_builder_gets_the_epoch_and_is_abandoned_on_an_error(tmp_path):
     """The builder's `abandon` is called before the error is raised."""
     builder = ByHand("broken")
@@ -70,23 +64,6 @@ async def test_the_builder_gets_the_epoch_and_is_abandoned_on_an_error(tmp_path)
     await trainer.cleanup()
     assert builder.meta["epoch"] == 0
     assert builder.abandoned == [trainer.context.run_id]
-
-
-async def test_a_builder_without_trajectories_is_an_error(tmp_path):
-    """An epoch without trajectories does not count as completed."""
-    trainer = await trainer_with(ByHand(), tmp_path)
-    with pytest.raises(NoTrajectories, match="ByHand gave no trajectory in epoch 1"):
-        await trainer.run(1)
-    await trainer.cleanup()
-
-
-async def test_the_metrics_keep_every_final_status(tmp_path):
-    """Backends forget finished jobs, so the trainer keeps their statuses."""
-    trainer = await trainer_with(ByHand(0.0, 1.0), tmp_path, num_epochs=2)
-    await trainer.run(2)
-    metrics = await trainer.get_metrics("r")
-    await trainer.cleanup()
-    assert (metrics["total_epochs"], [job["status"] for job in metrics["jobs"]]) == (2, ["completed"] * 2)
 
 
 async def test_the_log_lines_are_those_of_the_guide(tmp_path, caplog):
@@ -115,43 +92,6 @@ async def test_progress_can_be_logged_to_another_folder(tmp_path):
     trainer.log_progress(0, {"avg_reward": 0.5, "num_trajectories": 2}, output_dir=str(tmp_path))
     await trainer.cleanup()
     assert json.loads((tmp_path / "training_metrics.jsonl").read_text())["avg_reward"] == 0.5
-
-
-async def test_progress_of_any_metrics_goes_into_a_new_folder(tmp_path):
-    """The folder is created, no metric is required, and epochs with a reward make `reward_history.json`."""
-    trainer = await trainer_with(ByHand(0.0, 1.0), tmp_path)
-    folder = tmp_path / "new" / "folder"
-    trainer.log_progress(0, {"loss": 0.25}, output_dir=str(folder))
-    assert not (folder / "reward_history.json").exists()
-    trainer.log_progress(1, {"avg_reward": 0.5, "num_trajectories": 2, "loss": 0.2}, output_dir=str(folder))
-    trainer.log_progress(2, {"avg_reward": 0.75}, output_dir=str(folder))
-    await trainer.cleanup()
-    lines = [json.loads(line) for line in (folder / "training_metrics.jsonl").read_text().splitlines()]
-    assert [(line["epoch"], line.get("loss"), line.get("avg_reward")) for line in lines] == [
-        (0, 0.25, None),
-        (1, 0.2, 0.5),
-        (2, None, 0.75),
-    ]
-    history = json.loads((folder / "reward_history.json").read_text())
-    assert [(entry["epoch"], entry["avg_reward"]) for entry in history] == [(1, 0.5), (2, 0.75)]
-    assert "loss" not in history[0]
-
-
-class BreaksTwice(ByHand):
-    """A builder that fails, and fails again when it is abandoned."""
-
-    async def abandon(self, run_id):
-        await super().abandon(run_id)
-        raise OSError("the socket is gone")
-
-
-async def test_abandoning_does_not_hide_the_builders_own_error(tmp_path, caplog):
-    """The builder's error is raised; an error in `abandon` is logged."""
-    trainer = await trainer_with(BreaksTwice("broken"), tmp_path)
-    with pytest.raises(RuntimeError, match="no rows"):
-        await trainer.run(1)
-    await trainer.cleanup()
-    assert "BreaksTwice.abandon failed too" in caplog.messages
 
 
 @pytest.mark.parametrize("reward", [float("nan"), 1e308])

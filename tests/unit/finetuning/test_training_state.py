@@ -86,12 +86,3 @@ def test_a_phase_begins_without_what_was_known_of_the_one_before(tmp_path):
         assert log.state.curriculum == {"current_percentile": 0.3}
         log.append(TrainingPhase(name="second", first_epoch=1, num_epochs=1))
         assert log.state == TrainingState(held_out={1: 1.0})
-
-
-def test_an_update_that_failed_made_nothing_older(tmp_path):
-    """Weights are as before it, also if the backend has named a version."""
-    with Journal.create(tmp_path, "run-1", "config: 1", created_at=NOON) as journal:
-        log = RunLog(journal)
-        log.append(RolloutsPlayed(Phase.TRAIN, 0, [rollout_record(policy_versions={"m@0": 1})]))
-        log.append(job_record("job-0", JobStatus.FAILED, policy_version="m@1"))
-        assert (log.state.versions.staleness("m@0"), log.state.versions.staleness("m@1")) == (0, None)

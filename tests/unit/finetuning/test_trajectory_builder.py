@@ -1,6 +1,5 @@
 import asyncio
 import json
-from collections import Counter
 
 import pytest
 
@@ -8,7 +7,6 @@ from fakes.llm_steps import call, failed_steps, steps, user
 from nat.data_models.evaluate_runtime import EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.finetuning import FinetuneConfig, RewardFunctionConfig
-from nat.data_models.llm_usage import LLMUsage
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import EvaluationError
 from nat.eval.evaluate import chosen_examples
@@ -74,17 +72,6 @@ async def test_scores_by_other_evaluators_are_recorded_beside_the_reward():
     assert [record.reward for record in builder.rollouts("r")] == [1.0, 0.0]
 
 
-async def test_each_rollout_has_its_calls_and_its_share_of_the_judge():
-    """What evaluators called is spread evenly, failed rollouts included, so that an epoch's sum is right."""
-    prepared = output([item("a"), item("b")], {"a": 1.0})
-    prepared.judge_usage = {"judge": LLMUsage(calls=3, prompt_tokens=10)}
-    builder = Scripted(prepared)
-    await collected(builder)
-    records = builder.rollouts("r")
-    assert [record.judge_usage["judge"].calls for record in records] == [1.5, 1.5]
-    assert [sum(used.calls for used in record.usage.values()) for record in records] == [1, 1]
-
-
 async def test_evaluation_runs_hold_the_passes_until_they_are_finalized():
     """The guide's tests read `evaluation_runs`; an id can be used again after `finalize`."""
     builder = await ready(Scripted(output([], {}), output([], {}), output([], {}), output([], {}), generations=2))
@@ -98,31 +85,6 @@ async def test_evaluation_runs_hold_the_passes_until_they_are_finalized():
     await builder.finalize("r")
     with pytest.raises(ValueError, match="No evaluation runs found for run_id: r"):
         await builder.finalize("r")
-
-
-async def test_groups_are_one_per_example_in_first_seen_order():
-    """Generations of an example are grouped, whatever the order of their passes."""
-    one = output([item("b"), item("a")], {"b": 1.0, "a": 0.0})
-    two = output([item("a"), item("b")], {"a": 0.5, "b": 0.25})
-    collection = await collected(Scripted(one, two))
-    assert [[t.reward for t in group] for group in collection.trajectories] == [[1.0, 0.25], [0.0, 0.5]]
-
-
-async def test_metadata_has_the_origin_of_a_trajectory():
-    """The metadata has id, run, generation, epoch and the training rows."""
-    (trajectory,) = (await collected(Scripted(output([item("007")], {"007": 1.0})))).trajectories[0]
-    assert trajectory.metadata is not None
-    wanted = {
-        "id": "007",
-        "run_id": "r",
-        "generation": 0,
-        "epoch": 3,
-        "rows": 1,
-        "trained_tokens": 1,
-        "reasoning": "why",
-    }
-    assert wanted.items() <= trajectory.metadata.items()
-    assert "trainer_config" not in trajectory.metadata
 
 
 async def test_left_out_rollouts_are_recorded_with_their_cause():
@@ -184,18 +146,6 @@ async def test_a_record_has_the_policy_version_of_each_answer():
     assert not record.truncated
 
 
-async def test_a_failed_rollout_may_be_truncated():
-    """An answer at its token limit is a frequent cause of failures, so it counts without a reward, too."""
-    cut = call([user("q")], "{", ids=([1], [2]), finish_reason="length")
-    failures = [RolloutFailure(item_id="raised", kind="raised", type="ValueError", message="no JSON")]
-    builder = Scripted(
-        output([item("raised", cut), item("unscored", cut), item("fine")], {"fine": 1.0}, failures=failures)
-    )
-    await collected(builder)
-    found = {record.example_id: record.truncated for record in builder.rollouts("r")}
-    assert found == {"raised": True, "unscored": True, "fine": False}
-
-
 async def test_an_error_in_compute_reward_is_a_missing_score():
     """It is user code, so an error or a hang fails only its rollout; a TimeoutError of its own is an ordinary error."""
 
@@ -229,21 +179,6 @@ async def test_a_failed_pass_ends_the_others_and_is_raised():
     assert builder.evaluation_runs == {}
 
 
-class BreaksWhenAbandoned(Scripted):
-    async def abandon(self, run_id):
-        await super().abandon(run_id)
-        raise SystemExit(3)
-
-
-async def test_an_error_in_abandon_hides_no_failure_of_a_pass(caplog):
-    """A subclass may fail in `abandon`; the pass's own error is raised."""
-    builder = await ready(BreaksWhenAbandoned(RuntimeError("dataset gone")))
-    await builder.start_run("r")
-    with pytest.raises(RuntimeError, match="dataset gone"):
-        await builder.finalize("r")
-    assert "BreaksWhenAbandoned.abandon failed too" in caplog.messages
-
-
 async def test_abandoning_cancels_the_passes():
     """Unfinished passes of a run are cancelled and awaited."""
     builder = await ready(Scripted(output([], {})))
@@ -258,15 +193,6 @@ async def test_a_missing_reward_evaluator_is_an_error(reward):
     """A wrong evaluator name is an error instead of an epoch without trajectories."""
     with pytest.raises(EvaluationError, match="evaluators that gave scores are"):
         await collected(Scripted(output([item("a")], {"a": 1.0})), reward=reward)
-
-
-async def test_target_functions_and_model_come_from_the_run():
-    """The builder uses `finetuning.target_functions` and `target_model`."""
-    builder = Scripted(output([item("a")], {"a": 1.0}))
-    collection = await collected(builder, target_functions=["planner"])
-    assert collection.trajectories == []
-    assert builder.rollouts("r")[0].left_out is LeftOutCause.NO_TARGET_FUNCTION
-    assert builder.rollouts("r")[0].functions == {"<workflow>": 1}
 
 
 async def test_log_progress_appends_a_line(tmp_path):
@@ -315,26 +241,3 @@ async def test_groups_without_a_difference_are_refilled():
     assert not set(builder.played[-1]) & set(builder.played[0])
     assert len(builder.rollouts("r")) == 2 * len(groups)
     assert len((await collected(Plays(lambda *_: 0, examples_per_epoch=4, max_refills=5))).trajectories) == 6
-
-
-async def test_examples_whose_rewards_differ_are_played_more_often():
-    """Over many epochs the one example that teaches is played most."""
-    builder = await ready(
-        Plays(
-            lambda example, generation: generation if example == "e3" else 0,
-            examples_per_epoch=2,
-            choose_examples="by_spread",
-        )
-    )
-    for epoch in range(30):
-        await builder.start_run("r", meta={"epoch": epoch})
-        await builder.finalize("r", meta={"epoch": epoch})
-    counts = Counter(example for played in builder.played[::2] for example in played)
-    assert counts.most_common(1)[0][0] == "e3"
-    assert len(counts) == 6
-
-
-def test_a_choice_of_examples_needs_their_number():
-    """Without examples_per_epoch the options would have no effect."""
-    with pytest.raises(ValueError, match="choose_examples and max_refills: without examples_per_epoch"):
-        EvalTrajectoryBuilderConfig(choose_examples="by_spread", max_refills=1)

@@ -54,13 +54,6 @@ def test_few_changes_prove_nothing(before, after, verdict, told):
     assert told in comparison.sentence
 
 
-def test_the_interval_scales_with_the_scores():
-    """2.08 · sqrt(2/21) / sqrt(22) for 20 scores of 0 and 1; equal ones count as these; never beyond their range."""
-    for values, width in (([0.0, 1.0] * 10, 0.1368), ([2.0, 12.0] * 10, 1.368), ([7.0] * 20, 0.1368)):
-        assert compare(scores(*values), scores(*values)).interval == pytest.approx((-width, width), rel=1e-2)
-    assert compare(scores(*[0.0] * 9), scores(*[1.0] * 9)).interval[1] == 1.0
-
-
 def test_failed_examples_are_left_out_of_both_sides():
     """Means use only examples with both scores; the others are counted and not scored 0."""
     before = scores(1.0, None, 0.0, 0.0) | {"only before": 1.0}
@@ -75,13 +68,6 @@ def test_no_pair_at_all_is_an_error_with_the_counts():
     """Without a pair there is nothing to compare."""
     with pytest.raises(EvaluationError, match=r"before \(1 of 2 have one\) and after training \(0 of 2\)"):
         compare(scores(1.0, None), scores(None, None))
-
-
-def test_rounding_of_repeated_examples_is_no_improvement():
-    """Thirds that cancel have a difference of exactly zero."""
-    before = scores(*[1 / 3, 1.0, 2 / 3] * 4)
-    after = scores(*[2 / 3, 2 / 3, 2 / 3] * 4)
-    assert compare(before, after).difference == 0.0
 
 
 @settings(max_examples=100, deadline=None)
@@ -120,10 +106,6 @@ def binary(rng):
     return float(rng.random() < 0.5) - float(rng.random() < 0.5)
 
 
-def skewed(rng):
-    return rng.expovariate(1) - 1
-
-
 NULLS = [normal, heavy_tailed, mostly_zero, binary]
 
 
@@ -145,12 +127,6 @@ def test_an_unchanged_model_rarely_gets_a_verdict(draw, count):
     assert missed(draw, 0.0, count) <= 0.07
 
 
-@pytest.mark.parametrize("count", [6, 10, 30, 100])
-def test_skewed_differences_of_mean_zero_rarely_give_a_verdict(count):
-    """If many fall a little and few rise much with mean zero, plain t is wrong in 7 to 11 % of the cases."""
-    assert missed(skewed, 0.0, count) <= 0.085
-
-
 @pytest.mark.parametrize(("rise", "fall"), [(0.03, 0.0), (0.9, 0.0), (0.5, 0.05), (0.3, 0.1)])
 @pytest.mark.parametrize("count", [6, 10, 30, 100])
 def test_the_interval_contains_the_true_change_of_wins(rise, fall, count):
@@ -163,29 +139,8 @@ def test_the_interval_contains_the_true_change_of_wins(rise, fall, count):
     assert missed(won, rise - fall, count, scale=1.0) <= 0.07
 
 
-@pytest.mark.parametrize("count", [6, 10, 30, 100])
-def test_the_interval_allows_for_unseen_rises(count):
-    """If nine of ten examples stay and others rise by up to 1, rises may be missing from the sample."""
-    assert missed(lambda rng: rng.random() if rng.random() < 0.1 else 0.0, 0.05, count, scale=1.0) <= 0.07
-
-
-def test_a_clear_change_of_few_continuous_scores_is_found():
-    """Ten examples that each rise by one to three times their spread are enough."""
-    low, high = mean_interval([1.2, 2.9, 1.7, 2.2, 1.1, 2.4, 1.9, 2.6, 1.5, 2.0], scale=6.0)
-    assert 0 < low < 1.95 < high
-
-
 SERIES = {7: 2.364575373950131661, 9: 2.262143575445636335, 29: 2.045229605341896472}
 """Student's t at 97.5 % by series 26.7.5 of Abramowitz and Stegun (1964), summed with 40 digits."""
-
-
-@pytest.mark.parametrize(("freedom", "exact"), [(7, 2.364624), (9, 2.262157), (29, 2.045230)])
-def test_the_quantile_is_that_of_the_tables(freedom, exact):
-    """Unchanged scores give the interval of one rise and one fall: t times their standard error."""
-    count = freedom + 1
-    low, high = mean_interval([0.0] * (count - 2), scale=1.0)
-    assert -low == high == pytest.approx(SERIES[freedom] * sqrt(2 / freedom / count), rel=1e-13)
-    assert SERIES[freedom] == pytest.approx(exact, abs=5e-5)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -202,21 +157,6 @@ def test_the_deciding_end_is_halls(sign):
     assert sign * end > 0
     assert abs(theta) > abs(reach)  # wider than plain t, which a skew in this direction makes too sure
     assert sign * other > sign * mean + 2
-
-
-def test_the_plain_end_is_used_if_halls_is_nearer():
-    """A skew in the other direction does not narrow the interval."""
-    differences = [1.0, 1.1, 0.9, 1.2, 1.05, 0.95, 1.1, 1.75, 1.9, 1.0]
-    low, _ = mean_interval(differences, scale=9.0)
-    mean = fsum(differences) / 10
-    spread = sqrt(fsum((value - mean) ** 2 for value in differences) / 9)
-    assert low == pytest.approx(mean - SERIES[9] * spread / sqrt(10), rel=1e-12)
-
-
-def test_a_small_equal_rise_of_all_is_found():
-    """Differences without spread are certain from the sixth example on."""
-    assert mean_interval([0.001] * 6, scale=1.0)[0] == pytest.approx(0.001)
-    assert mean_interval([0.001] * 5, scale=1.0)[0] < 0
 
 
 @pytest.mark.parametrize(
@@ -236,14 +176,6 @@ def test_the_smallest_improvement_is_where_the_verdict_begins(count, changed):
         after = scores(*[1.0] * number, *[0.0] * falls, *[1.0] * (count - number - falls))
         verdicts.append(compare(before, after).verdict)
     assert verdicts == [Verdict.IMPROVED, Verdict.NOT_SHOWN]
-
-
-@pytest.mark.parametrize("count", [0, 1, 5])
-def test_too_few_examples_show_nothing(count):
-    """There is no smallest improvement below six examples."""
-    assert smallest_improvement(count) is None
-    assert smallest_improvement(count, changed=0.5) is None
-    assert smallest_improvement(6) == 1.0
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e308])

@@ -12,7 +12,6 @@ from fakes.scripted_workflow import ScriptedWorkflow
 from nat.builder.evaluator import EvaluatorInfo
 from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBaseConfig
-from nat.data_models.llm_usage import LLMUsage
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import JournalError
 from nat.eval.evaluate import EvaluationRun, EvaluationRunConfig, score_items
@@ -53,11 +52,6 @@ async def test_a_rollout_comes_back_with_its_steps():
     assert again == played
 
 
-def test_a_model_comes_back_as_its_class():
-    """Evaluators may read its fields."""
-    assert read_rollout(rollout_bytes(rollout(Move(at=(1, 2))))).output == Move(at=(1, 2))
-
-
 @pytest.mark.parametrize(
     "output",
     [
@@ -75,13 +69,6 @@ def test_a_model_comes_back_as_its_class():
 def test_what_json_cannot_hold_is_not_kept(output):
     """It would come back as something else, which an evaluator may score differently."""
     assert rollout_bytes(rollout(output)) is None
-
-
-def test_a_class_that_is_gone_is_played_again():
-    """Nothing is imported because of what a file says."""
-    content = rollout_bytes(rollout(Move(at=(1, 2)))).replace(b"test_keeping:Move", b"test_keeping:Gone")
-    assert read_rollout(content) is None
-    assert read_rollout(content.replace(b"unit.rollout.test_keeping:Gone", b"antigravity:x")) is None
 
 
 def test_a_failure_comes_back_with_its_traceback():
@@ -221,27 +208,3 @@ async def test_a_journal_that_cannot_be_written_is_no_fault_of_the_judge():
     with pytest.raises(JournalError, match="the disk is full"):
         await judged(judge, Keeper({}, refuse), "a", "b", "c")
     assert judge.asked == ["a"]
-
-
-async def test_a_journal_that_cannot_be_written_ends_the_rollouts(tmp_path):
-    """Likewise, though many rollouts are played at a time."""
-
-    def refuse(*_):
-        raise JournalError("the disk is full")
-
-    async def agent(question):
-        return question
-
-    with pytest.raises(JournalError, match="the disk is full"):
-        await evaluated(tmp_path, agent, Keeper({}, refuse))
-
-
-def test_what_a_judge_took_is_counted_once():
-    """Calls before the kill, which are kept with the scores, and those after it."""
-    kept = Kept()
-    before = kept.keeper().of_pass(0)
-    before.usage.append({"judge": LLMUsage(calls=9)})  # of a process before it: not kept again
-    before.keep_scores("judge", [EvalOutputItem(id="a", score=1.0, reasoning=None)], together=False)
-    after = kept.keeper().of_pass(0)
-    assert after.scores("judge", items("a", "b"), together=False).keys() == {"a"}
-    assert after.judge_usage() == {}

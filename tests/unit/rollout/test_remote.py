@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from pydantic import BaseModel
 
 from fakes.openai_server import OpenAIServer, Say
 from fakes.scripted_workflow import ScriptedWorkflow
@@ -16,11 +15,9 @@ from nat.capture.policy import CapturePolicy, ReplacedSampling
 from nat.capture.redirect import address_of, redirecting
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import BackendUnreachable, WorkflowError
-from nat.eval.result_path import answer_of, compile_path
 from nat.finetuning.trajectories.calls import calls_of
 from nat.rollout.remote import ENDPOINT_TIMEOUT, open_remote
 from nat.rollout.rollout import Rollout, run_rollout
-from nat.rollout.session import opened_session
 from nat.wire.rollout import KEY_VARIABLE, PROTOCOL_VERSION, ROLLOUT_HEADER
 
 EXACT = CapturePolicy(logprobs=True, token_ids=True, seed=11)
@@ -79,25 +76,6 @@ async def test_the_output_is_the_workflows(tmp_path):
     ]
 
 
-class Move(BaseModel):
-    at: list[int]
-    value: float
-
-
-async def test_evaluators_get_the_same_output(tmp_path):
-    """A record is its JSON text, whole or at a path; NaN stays NaN."""
-
-    async def moves(question):
-        return Move(at=[1, 2], value=0.5) if question == "record" else {"score": float("inf")}
-
-    async with serving(ScriptedWorkflow(tmp_path, moves, [])) as client, to(client) as remote:
-        record = (await played(remote, question="record")).output
-        number = (await played(remote)).output
-    assert answer_of(record, None) == answer_of(Move(at=[1, 2], value=0.5), None)
-    assert answer_of(record, compile_path("$.at[1]")) == 2
-    assert number == {"score": float("inf")}
-
-
 async def test_a_remote_exception_fails_the_rollout(tmp_path):
     """The error has the server's message and address; earlier steps are kept, and there is no output."""
 
@@ -130,19 +108,6 @@ async def test_an_answer_without_a_result_is_a_failure(status, content, told):
     assert told in rollout.error.message
 
 
-async def test_a_lost_connection_fails_the_rollout(tmp_path):
-    """A server that dies during a rollout fails that rollout."""
-
-    def handle(request: httpx.Request) -> httpx.Response:
-        if request.method == "GET":
-            return httpx.Response(200, headers=WHOLE)
-        raise httpx.RemoteProtocolError("peer closed connection")
-
-    async with open_remote("http://there", trains=True, transport=httpx.MockTransport(handle)) as remote:
-        rollout = await played(remote)
-    assert str(rollout.error) == "RemoteFailure: http://there: RemoteProtocolError: peer closed connection"
-
-
 async def test_a_slow_rollout_times_out(tmp_path):
     """The error names the option of the limit, and the remote workflow is cancelled."""
     cancelled = asyncio.Event()
@@ -161,33 +126,10 @@ async def test_a_slow_rollout_times_out(tmp_path):
     assert (rollout.error.kind, rollout.error.message) == ("timeout", "no answer within 1 s (--endpoint_timeout)")
 
 
-async def test_the_shorter_limit_holds(tmp_path):
-    """`item_timeout` of the YAML applies if it is shorter than `--endpoint_timeout`."""
-
-    async def hangs(question):
-        await asyncio.Event().wait()
-
-    scripted = ScriptedWorkflow(tmp_path, hangs, [])
-    async with serving(scripted) as client:
-        scripted.general["item_timeout"] = 0.1
-        async with opened_session(scripted.config_file, endpoint=url_of(client), endpoint_timeout=9) as session:
-            rollout = await session.run(item(), seed=None)
-    assert rollout.error is not None
-    assert "0.1 s (eval.general.item_timeout)" in rollout.error.message
-
-
 async def test_a_refused_connection_is_an_error():
     """The error comes before the first rollout, with the address and a remedy."""
     with pytest.raises(BackendUnreachable, match=r"no served workflow answers at http://127.0.0.1:9: (?s:.*)nat serve"):
         async with open_remote("http://127.0.0.1:9", trains=False):
-            pass
-
-
-@pytest.mark.parametrize("url", ["there", "ftp://there", "http://[bad"])
-async def test_an_invalid_address_is_an_error(url):
-    """The error is that of a server that does not answer."""
-    with pytest.raises(BackendUnreachable, match="correct --endpoint"):
-        async with open_remote(url, trains=False):
             pass
 
 
@@ -209,14 +151,6 @@ async def test_the_key_comes_from_the_environment(tmp_path, monkeypatch):
 
 STEP_LINE = {"id": "1", "name": "m", "payload": json.dumps({"event_type": "LLM_END", "name": "m", "UUID": "1"})}
 UPSTREAM = f'intermediate_data: {json.dumps(STEP_LINE)}\n\ndata: {{"value":"a"}}\n\n'.encode()
-
-
-async def test_another_server_can_be_evaluated():
-    """Scoring needs only the answer, not whole steps."""
-    rollout = await answered((200, UPSTREAM), headers={}, trains=False)
-    assert rollout.output == "a"
-    assert [step.function_ancestry.function_name for step in rollout.steps] == ["m"]
-    assert (await answered((200, b'data: {"move": 3}\n\n'), headers={}, trains=False)).output == {"move": 3}
 
 
 async def test_another_server_cannot_be_trained():

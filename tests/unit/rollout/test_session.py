@@ -30,19 +30,6 @@ async def session_of(scripted: ScriptedWorkflow, **options):
             yield WorkflowSession(config, builder, config_file=path, **options)
 
 
-async def test_listeners_get_passes_and_rollouts(tmp_path: Path):
-    """Listeners get the number of rollouts, and each end or failure; none after the block."""
-    heard = []
-    async with session_of(ScriptedWorkflow(tmp_path, fails_on_b, [])) as session:
-        with session.on_rollout(lambda r: heard.append((r.item_id, r.failed)), heard.append):
-            session.announce(2)
-            await session.run(item("1", "a"), seed=1)
-            await session.run(item("2", "b"), seed=1)
-        session.announce(9)
-        await session.run(item("3"), seed=1)
-    assert heard == [2, ("1", False), ("2", True)]
-
-
 async def test_a_training_session_requests_exact_tokens_and_seeds_calls(tmp_path: Path):
     """Other sessions request nothing beyond the agent's request."""
     policies = []
@@ -75,14 +62,6 @@ async def test_the_innermost_session_of_a_config_is_current(tmp_path: Path):
             with using_session(inner := WorkflowSession(session.config, session.builder, config_file=path)):
                 assert current_session(path) is inner
         assert current_session(path) is None
-
-
-async def test_training_passes_are_numbered_from_0(tmp_path: Path):
-    """Other passes all have number 0, so they repeat."""
-    async with session_of(ScriptedWorkflow(tmp_path, fails_on_b, []), training=True) as session:
-        assert [session.begin_pass() for _ in range(3)] == [0, 1, 2]
-    async with session_of(ScriptedWorkflow(tmp_path, fails_on_b, [])) as session:
-        assert [session.begin_pass() for _ in range(3)] == [0, 0, 0]
 
 
 async def test_a_session_takes_a_file_or_a_loaded_config(tmp_path: Path):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
-from fakes.llm_steps import assistant, call, steps, user
+from fakes.llm_steps import call, steps, user
 from fakes.made_spans import CollectedTraces, rollout
 from fakes.openai_replies import tool_call
 from nat.builder.context import Context, ContextState
@@ -21,7 +21,7 @@ from nat.data_models.intermediate_step import (
     TokenUsageBaseModel,
     UsageInfo,
 )
-from nat.rollout.traces import JudgedRollout, Traces, opened_traces
+from nat.rollout.traces import JudgedRollout
 from nat.secrets import known_secrets
 from nat.telemetry.attributes import Evaluation
 
@@ -71,17 +71,6 @@ def test_a_call_has_its_model_messages_and_tokens():
     assert (found["llm.finish_reason"], found["nat.finetune.weight_version"]) == ("stop", "v3")
     assert found["llm.input_messages.1.message.content"] == found["input.value"] == "hi"
     assert found["llm.output_messages.0.message.content"] == found["output.value"] == "hello"
-
-
-def test_tool_calls_and_results_are_parts():
-    """A call of a tool and its result keep their ids, names and texts."""
-    asked = assistant("", tool_calls=[tool_call("search", {"a": 1})])
-    result = {"role": "tool", "tool_call_id": "call_1", "content": "2"}
-    found = attributes(call([user("1+1"), asked, result], asked, tools=OFFERED))
-    assert found["llm.input_messages.1.message.tool_calls.0.tool_call.function.name"] == "search"
-    assert found["llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments"] == '{"a": 1}'
-    assert found["llm.input_messages.2.message.tool_call_id"] == "call_1"
-    assert '"search"' in found["llm.tools.0.tool.json_schema"]
 
 
 def test_a_long_history_is_not_repeated_whole():
@@ -155,12 +144,6 @@ def test_a_failed_attempt_is_a_call_with_its_error():
     assert span.end_time - span.start_time == 1_000_000_000
 
 
-def test_what_did_not_end_is_an_error():
-    """A function that the deadline cut off ends with the rollout."""
-    [span] = inside(recorded(lambda _context: push(IntermediateStepType.FUNCTION_START, UUID="f", name="slow")))
-    assert (span.name, "had not ended" in span.status.description) == ("slow", True)
-
-
 def output(**scores):
     items = [EvalOutputItem(id=name, score=score, reasoning=None) for name, score in scores.items()]
     return EvalOutput(average_score=None, eval_output_items=items)
@@ -177,32 +160,6 @@ def test_a_judged_rollout_waits_for_its_scores():
     assert traces.of("nat.evaluation.tone") == [0.5, None]
 
 
-def test_what_is_no_number_is_a_text():
-    """An evaluator may give words, or nothing, and say why."""
-    traces = CollectedTraces()
-    traces.ended(rollout("a"), "q", is_judged=True)
-    judged = Evaluation("tone", "polite", {"why": "please"}), Evaluation("none", None), Evaluation("match", score=True)
-    traces.judged([JudgedRollout("a", None, {}, judged)])
-    [root] = traces.roots
-    found = {name: value for name, value in root.attributes.items() if name.startswith("nat.evaluation.")}
-    assert found == {
-        "nat.evaluation.tone": "polite",
-        "nat.evaluation.tone.reasoning": '{"why":"please"}',
-        "nat.evaluation.match": 1.0,
-    }
-
-
-def test_rollouts_of_one_example_are_told_apart_by_their_seeds():
-    """Those of a record without a seed are taken in their order; what was taken is not taken again."""
-    traces = CollectedTraces()
-    for seed in (1, 2, 3):
-        traces.ended(rollout("a", seed=seed), "q", is_judged=True)
-    second, unknown, other = ("a", 2, {"n": "second"}, ()), ("a", 9, {}, ()), ("b", None, {}, ())
-    traces.judged([JudgedRollout(*each) for each in (second, unknown, other)])
-    traces.judged([JudgedRollout("a", None, {"n": "first"}, ()), JudgedRollout("a", 2, {"n": "again"}, ())])
-    assert list(zip(traces.of("nat.finetune.seed"), traces.of("n"), strict=True)) == [(2, "second"), (1, "first")]
-
-
 def test_the_end_sends_rollouts_without_a_verdict():
     """An interrupted command leaves no trace without its root."""
     traces = CollectedTraces()
@@ -210,14 +167,6 @@ def test_the_end_sends_rollouts_without_a_verdict():
         traces.ended(rollout(name), "q", is_judged=True)
     traces.close()
     assert traces.of("nat.finetune.example_id") == ["a", "a", "b"]
-
-
-async def test_without_exporters_nothing_is_kept():
-    """Off by default: no thread, no span, no memory."""
-    async with opened_traces({}) as traces:
-        traces.ended(rollout("a"), "q", is_judged=True)
-        assert traces._waiting == {}
-        traces.evaluated(["a"], [])
 
 
 def test_secrets_leave_no_span():
@@ -251,11 +200,3 @@ def test_a_step_of_any_shape_can_be_encoded(odd):
     traces.judged([JudgedRollout("1", None, {}, [Evaluation("\ud800", 1.0)])])
     assert [span.start_time < 2**63 and span.end_time >= span.start_time >= 0 for span in traces.spans] == [True] * 2
     assert encode_spans(traces.spans).SerializeToString()
-
-
-def test_a_rollout_that_makes_no_spans_is_left_out(caplog):
-    """The run goes on, and the log says so once."""
-    traces: Traces = CollectedTraces()
-    for _ in range(2):
-        traces.ended(rollout(steps=[object()]), "q", is_judged=False)
-    assert len([message for message in caplog.messages if "rollouts are left out" in message]) == 1

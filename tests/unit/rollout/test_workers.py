@@ -73,13 +73,6 @@ def play(workers, name, value, **facts):
     return asyncio.create_task(workers.play(item(name, value), **facts))
 
 
-async def test_machines_have_so_many_processes():
-    """Each by its address."""
-    workers, started = await opened(3)
-    started[2].node = "10.0.0.2"
-    assert workers.nodes == {"10.0.0.1": 2, "10.0.0.2": 1}
-
-
 async def test_the_freest_process_plays():
     """Rollouts spread, and a process whose rollouts have ended gets the next one."""
     workers, (one, other) = await opened(2)
@@ -161,13 +154,6 @@ async def test_a_run_without_processes_ends():
         await play(workers, "a", "die")
 
 
-async def test_a_process_that_does_not_start_at_first():
-    """It is raised at once."""
-    processes = Processes(fails_after=1)
-    with pytest.raises(ExceptionGroup, match="unhandled errors"):
-        await Workers(processes.start, deadline=None).open(2)
-
-
 async def test_a_process_that_never_starts(monkeypatch):
     """The error names the time and what to look at."""
     monkeypatch.setattr(module, "START_SECONDS", 0.01)
@@ -176,10 +162,3 @@ async def test_a_process_that_never_starts(monkeypatch):
     [error] = found.value.exceptions
     assert error.in_line.startswith("a process of the workflow did not start within 0.01 s")
     assert "resources" in error.in_line
-
-
-async def test_closing_ends_every_process():
-    """Whatever it plays."""
-    workers, started = await opened(2)
-    await workers.close()
-    assert all(each.killed for each in started)

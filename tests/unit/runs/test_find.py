@@ -36,17 +36,6 @@ def test_runs_are_listed_newest_first(root):
     assert list_runs(root / "missing") == []
 
 
-@pytest.mark.parametrize("name", [OLD, "20260314-09", "20260314-0926"])
-def test_by_id_or_its_beginning(root, name):
-    """A beginning that only one id has is enough."""
-    assert find_run(name, root) == root / "nat/finetuning" / OLD
-
-
-def test_latest_is_the_newest_of_all_output_folders(root):
-    """The word means the newest run below the root."""
-    assert find_run("latest", root).name == NEW
-
-
 def test_by_path(root, monkeypatch):
     """A path wins over the root; a link gives the folder that it points to, so that its name is the run's id."""
     assert find_run(str(root / "tic_tac_toe" / OTHER), root / "missing") == root / "tic_tac_toe" / OTHER
@@ -72,20 +61,6 @@ def test_an_unknown_name_lists_what_is_there(root):
     assert f"Did you mean '{OLD}'?" in text
     assert str(root / "tic_tac_toe" / OTHER) in text
     assert "--output_dir" in text
-
-
-def test_a_folder_of_runs_is_not_a_run(root):
-    """The error lists the runs in it."""
-    with pytest.raises(JournalError, match=f"is not a run's folder, but it has .*{OTHER}"):
-        find_run(str(root / "tic_tac_toe"), root)
-
-
-@pytest.mark.parametrize("name", ["latest", "", "anything"])
-def test_without_any_run(tmp_path, name, monkeypatch):
-    """Nothing is found where no run is, and the error says where it looked."""
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(JournalError, match=r"below \S+runs there are none"):
-        find_run(name, tmp_path / "runs")
 
 
 def started(folder: Path, run_id: str, monkeypatch: pytest.MonkeyPatch, *, output: Path) -> Path:
@@ -118,15 +93,6 @@ def test_latest_is_the_newest_that_was_started_here(places, tmp_path, monkeypatc
     assert find_run("latest") == tmp_path / "b" / places["deep"]
 
 
-def test_without_a_run_here_latest_is_the_newest_of_all(places, tmp_path, monkeypatch):
-    """A user who has changed the folder means the last run."""
-    monkeypatch.chdir(tmp_path)
-    assert find_run("latest").name == NEW  # below this folder
-    (tmp_path / "empty").mkdir()
-    monkeypatch.chdir(tmp_path / "empty")
-    assert find_run("latest") == (tmp_path / "b" / places["deep"])
-
-
 def test_an_id_is_found_from_everywhere(places, tmp_path, monkeypatch):
     """By its beginning, too; but not below another folder that the user names."""
     monkeypatch.chdir(tmp_path / "b")
@@ -150,12 +116,3 @@ def test_a_run_is_unfinished_until_it_has_completed(tmp_path, state):
     with marked_alive(run):
         assert newest_unfinished(tmp_path) is newest_if_unfinished(tmp_path) is None
         assert newest_if_unfinished(tmp_path, trained=True) == run
-
-
-def test_only_the_newest_run_is_worth_a_word(tmp_path):
-    """What failed long ago was followed by a run that completed."""
-    old = make_run(tmp_path, "20260101-000000-aaaa", state=RunState.FAILED)
-    make_run(tmp_path, "20260102-000000-bbbb")
-    assert newest_unfinished(tmp_path) == old
-    assert newest_if_unfinished(tmp_path) is None
-    assert newest_if_unfinished(tmp_path / "missing") is None

@@ -1,9 +1,7 @@
 import json
 import logging
-import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -14,10 +12,8 @@ from fakes.training_rows import row_of
 from nat.errors import JournalError
 from nat.runs.folder import (
     GUIDE_NAMES,
-    append_metrics,
     checked_name,
     create_run_folder,
-    files_due,
     link_guide_names,
     new_run_id,
     write_files,
@@ -44,21 +40,6 @@ def test_an_unsafe_name_is_refused(name):
         checked_name(name)
 
 
-def test_latest_points_at_the_newest_run(tmp_path):
-    """`latest` is a relative link, so the folder can be moved."""
-    create_run_folder(tmp_path, "run-1")
-    create_run_folder(tmp_path, "run-2")
-    assert str((tmp_path / "latest").readlink()) == "run-2"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["latest", "run-1", "run-2"]
-
-
-def test_a_run_folder_is_never_used_twice(tmp_path):
-    """A second run with the same id would overwrite the first."""
-    create_run_folder(tmp_path, "run-1")
-    with pytest.raises(JournalError, match="exists already"):
-        create_run_folder(tmp_path, "run-1")
-
-
 def test_the_guides_files_link_to_the_latest_run(tmp_path):
     """The guide's file names in output_dir are links that follow `latest`."""
     for run_id in ("run-1", "run-2"):
@@ -66,17 +47,6 @@ def test_the_guides_files_link_to_the_latest_run(tmp_path):
         (run_dir / "reward_history.json").write_text(run_id)
         link_guide_names(tmp_path)
     assert (tmp_path / "reward_history.json").read_text() == "run-2"
-
-
-def test_a_link_without_a_target_is_removed(tmp_path):
-    """A run without a curriculum removes the link of an earlier run with one."""
-    first = create_run_folder(tmp_path, "run-1")
-    (first / "curriculum_state.json").write_text("{}")
-    link_guide_names(tmp_path)
-    assert (tmp_path / "curriculum_state.json").is_symlink()
-    create_run_folder(tmp_path, "run-2")
-    link_guide_names(tmp_path)
-    assert not (tmp_path / "curriculum_state.json").is_symlink()
 
 
 def test_a_users_file_is_never_replaced(tmp_path, caplog):
@@ -144,14 +114,6 @@ def test_a_failed_validation_example_is_no_zero(journal):
     assert (second["avg_reward"], second["min_reward"], second["num_examples"]) == (None, None, 0)
 
 
-def test_files_without_content_are_not_written(journal):
-    """Without a validation, a curriculum or a summary, its file does not exist."""
-    write_files(journal)
-    written = {path.name for path in journal.run_dir.iterdir() if "journal" not in path.name}
-    assert written == {"config.resolved.yaml", "training_metrics.jsonl", "reward_history.json"}
-    assert (journal.run_dir / "config.resolved.yaml").read_text() == "seed: 7\n"
-
-
 def test_summary_has_the_documented_fields(journal):
     """Scripts read summary.json; the verdict is one of three words."""
     summary = RunSummary(
@@ -210,36 +172,3 @@ def test_files_are_made_again_from_the_journal(journal):
     path.write_text("damaged")
     write_files(journal)
     assert path.read_bytes() == before
-
-
-def test_long_rollouts_are_streamed(journal):
-    """Recording and writing 20 MB of rollouts keeps only a few of them in memory."""
-    messages = [{"role": "user", "content": "x" * 100_000}]
-    tracemalloc.start()
-    journal.record_rollouts(Phase.TRAIN, 0, (rollout_record(str(n), messages=messages) for n in range(200)))
-    path = write_trajectories(journal, Phase.TRAIN, 0)
-    assert sum(record.generation for record in journal.rollouts(Phase.TRAIN, 0)) == 0
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert path.stat().st_size > 20_000_000
-    assert peak < 3_000_000
-
-
-def test_an_appended_line_equals_that_of_the_whole_file(journal):
-    """Each epoch appends one line; writing all files again changes nothing."""
-    records = [epoch_record(0), epoch_record(1, curriculum_percentile=0.3, curriculum_state={"a": 1})]
-    for record in records:
-        journal.record_epoch(record)
-        append_metrics(journal.run_dir, record)
-    appended = (journal.run_dir / "training_metrics.jsonl").read_text()
-    write_files(journal)
-    assert (journal.run_dir / "training_metrics.jsonl").read_text() == appended
-    assert len(appended.splitlines()) == 2
-
-
-def test_whole_files_are_written_less_often_in_long_runs():
-    """They are written after each of the first 40 epochs; in 10,000 epochs, a record is written about 40 times."""
-    assert all(files_due(count) for count in range(40))
-    due = [count for count in range(1, 10_000) if files_due(count)]
-    assert sum(due) < 45 * 10_000
-    assert all(after <= before * 1.06 + 1 for before, after in pairwise(due))

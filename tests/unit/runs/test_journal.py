@@ -11,7 +11,7 @@ from fakes.training_rows import row_of
 from nat.errors import JournalError
 from nat.runs.journal import JOURNAL_NAME, Journal, reading
 from nat.runs.records import Phase, RunState, RunSummary
-from nat.runs.rollouts import LeftOutCause, RolloutRecord
+from nat.runs.rollouts import LeftOutCause
 from nat.wire.training import JobStatus
 
 
@@ -49,14 +49,6 @@ def test_records_are_read_back_by_another_process(journal):
         assert read.jobs() == [job]
         assert read.summary() == summary
         assert read.info().config_text == "seed: 0\n"
-
-
-def test_metrics_that_are_not_numbers_survive(journal):
-    """A gradient norm of NaN explains a crash, so the journal keeps it."""
-    journal.record_epoch(epoch_record(metrics={"train/grad_norm": float("nan"), "train/kl": float("inf")}))
-    metrics = journal.epochs()[0].metrics
-    assert metrics["train/grad_norm"] != metrics["train/grad_norm"]
-    assert metrics["train/kl"] == float("inf")
 
 
 def test_the_same_key_again_replaces(journal):
@@ -113,16 +105,6 @@ def test_a_batch_of_rollouts_is_written_completely_or_not_at_all(journal):
     assert journal.record_rollouts(Phase.TRAIN, 0, [rollout_record("a"), rollout_record("b")]) == 2
 
 
-def test_rollouts_are_in_natural_order(journal):
-    """Row 2 comes before row 10, and an example's generations are adjacent."""
-    keys = [("10", 1), ("2", 0), ("10", 0), ("2", 1)]
-    journal.record_rollouts(Phase.TRAIN, 0, [rollout_record(key, generation) for key, generation in keys])
-    journal.record_rollouts(Phase.VALIDATION, 0, [rollout_record("other phase")])
-    journal.record_rollouts(Phase.TRAIN, 1, [rollout_record("other epoch")])
-    seen = [(r.example_id, r.generation) for r in journal.rollouts(Phase.TRAIN, 0)]
-    assert seen == [("2", 0), ("2", 1), ("10", 0), ("10", 1)]
-
-
 def test_a_dashboard_reads_while_the_run_writes(journal):
     """In WAL mode a reader and the writer do not block each other, and the reader sees committed records."""
     with Journal.open(journal.run_dir, read_only=True) as reader:
@@ -130,22 +112,6 @@ def test_a_dashboard_reads_while_the_run_writes(journal):
         assert len(reader.epochs()) == 1
         with pytest.raises(JournalError, match="readonly"):
             reader.record_epoch(epoch_record(1))
-
-
-def test_the_state_has_the_end_of_a_run(journal):
-    """A final state has its time and reason; a continued run has neither."""
-    assert journal.info().state is RunState.RUNNING
-    journal.set_state(RunState.FAILED, at=NOON, message="no trajectories")
-    info = journal.info()
-    assert (info.state, info.message, info.finished_at) == (RunState.FAILED, "no trajectories", NOON)
-    journal.set_state(RunState.RUNNING, at=NOON)
-    assert (journal.info().message, journal.info().finished_at) == (None, None)
-
-
-def test_a_journal_is_never_begun_twice(journal):
-    """A second run in the same folder would mix two histories."""
-    with pytest.raises(JournalError, match="exists already"):
-        Journal.create(journal.run_dir, "run-2", "", created_at=NOON)
 
 
 def test_an_invalid_journal_is_refused_with_the_reason(tmp_path):
@@ -221,15 +187,6 @@ def test_kill_9_loses_no_committed_record(tmp_path, acknowledged):
         assert file.read_bytes().endswith(b"\n")
 
 
-def test_reading_a_running_run_sees_its_last_record(journal):
-    """What is committed is visible at once, also while the run writes on."""
-    with reading(journal.run_dir) as read:
-        journal.record_epoch(epoch_record(0))
-        assert read.num_epochs() == 1
-        journal.record_rollouts(Phase.TRAIN, 0, [rollout_record("a")])
-        assert (read.played(Phase.TRAIN), read.played(Phase.VALIDATION)) == ([0], [])
-
-
 def test_a_record_of_another_release_is_an_error(journal):
     """A field that this release does not know is named, instead of a traceback."""
     journal._file.connection.execute("""UPDATE facts SET record = json_set(record, '$.mood', 'good')""")
@@ -259,26 +216,6 @@ def test_outcomes_are_read_without_texts(journal):
     assert journal.outcomes(Phase.VALIDATION, 0) == []
 
 
-def test_how_rollouts_were_sampled_is_read_without_texts(journal):
-    """A run that goes on needs no more of its finished rollouts, of which there may be gigabytes."""
-    facts = {"policy_versions": {"me@1": 2}, "untrainable_calls": {"f": {"top_p=0.5": 1}}}
-    whole = rollout_record("b", 1, reward=0.25).model_copy(update=facts)
-    journal.record_rollouts(Phase.TRAIN, 0, [whole, rollout_record("a", 0)])
-    assert list(journal.sampled(Phase.TRAIN, 0)) == [
-        RolloutRecord(example_id="a", generation=0, policy_versions=rollout_record("a", 0).policy_versions),
-        RolloutRecord(example_id="b", generation=1, **facts),
-    ]
-
-
-def test_outcomes_come_from_their_index(journal):
-    """No text of a rollout is read for them."""
-    journal.record_rollouts(Phase.TRAIN, 0, [rollout_record(f"e{n}", reward=n / 16) for n in range(12)])
-    query = "EXPLAIN QUERY PLAN SELECT example_id, reward, left_out FROM rollouts "
-    plan = journal._file.connection.execute(f"{query} WHERE phase = 'train' AND epoch = 0 ORDER BY length(example_id)")
-    assert ["INDEX outcomes" in step for *_, step in plan] == [True]
-    assert [each.reward for each in journal.outcomes(Phase.TRAIN, 0)] == [n / 16 for n in range(12)]
-
-
 def test_of_many_rollouts_some_examples_are_read(journal):
     """The same ones each time, each with all of its generations; of few rollouts all are read."""
     records = [rollout_record(f"e{n}", generation) for n in range(50) for generation in range(4)]
@@ -289,20 +226,3 @@ def test_of_many_rollouts_some_examples_are_read(journal):
     names = [record.example_id for record in some]
     assert [names.count(name) for name in set(names)] == [4] * 10
     assert len(list(journal.some_rollouts(Phase.TRAIN, 0, 3))) == 3
-
-
-def test_the_prompts_of_an_epoch_are_those_of_first_rollouts(journal):
-    """One for each example, with its messages alone."""
-    asked = [{"role": "user", "content": "What?"}]
-    records = [
-        rollout_record("b", 3, messages=[], reward=0.0),
-        rollout_record("b", 2, messages=asked, output="4"),
-        rollout_record("a10", 0, reward=None),
-    ]
-    journal.record_rollouts(Phase.TRAIN, 0, records)
-    found = {each.example_id: each for each in journal.prompts(Phase.TRAIN, 0)}
-    assert found == {
-        name: rollout_record(name, n, reward=None, messages=m) for name, n, m in (("b", 2, asked), ("a10", 0, []))
-    }
-    (one,) = journal.rollouts(Phase.TRAIN, 0, "b", 3)
-    assert (one.generation, one.reward) == (3, 0.0)

@@ -1,13 +1,11 @@
 """The file of a journal: synced, private, read without trust, and damaged in ways that are told."""
 
 import os
-import re
-import sqlite3
 from collections.abc import Iterator
 
 import pytest
 
-from fakes.run_records import NOON, epoch_record, rollout_record
+from fakes.run_records import NOON, rollout_record
 from nat.errors import JournalError
 from nat.runs.folder import create_run_folder
 from nat.runs.journal import JOURNAL_NAME, Journal, reading
@@ -64,45 +62,3 @@ def test_a_damaged_page_is_an_error_with_a_remedy(journal):
     path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
     with pytest.raises(JournalError, match=r"is damaged: .*\n.*restore the file"), reading(journal.run_dir) as read:
         read.info()
-
-
-def test_damage_that_sqlite_quotes_is_an_error_with_a_remedy(journal):
-    """SQLite quotes a damaged name, which then need not be UTF-8."""
-    journal.close()
-    path = journal.run_dir / JOURNAL_NAME
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA journal_mode=DELETE")
-    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE rollouts", b"CREATE TABLX \xbe\xfellouts"))
-    with pytest.raises(JournalError, match=r"cannot be read|is damaged"), reading(journal.run_dir) as read:
-        read.num_epochs()
-
-
-def test_a_record_that_the_file_refuses_ends_in_words(journal):
-    """Damage shows as an error of another kind than a full disk."""
-    journal._file.connection.execute("DROP TABLE epochs")
-    journal._file.connection.execute("CREATE TABLE epochs (epoch INTEGER, record TEXT CHECK (record IS NULL))")
-    with pytest.raises(JournalError, match="cannot be written: CHECK constraint failed"):
-        journal.record_epoch(epoch_record())
-
-
-def test_of_two_journals_the_damaged_one_is_named(journal, tmp_path):
-    """`nat runs compare` reads two at a time."""
-    (tmp_path / "whole").mkdir()
-    Journal.create(tmp_path / "whole", "run-2", "", created_at=NOON).close()
-    journal._file.connection.execute("INSERT INTO epochs VALUES (1, '{}')")
-    journal._file.connection.execute("DROP TABLE jobs")
-    journal.close()
-    for read in (Journal.epochs, Journal.jobs):
-        named = re.escape(f"{journal.run_dir / JOURNAL_NAME} ")
-        with pytest.raises(JournalError, match=named), reading(journal.run_dir) as one, reading(tmp_path / "whole"):
-            read(one)
-
-
-def test_a_journal_is_read_while_it_grows(journal):
-    """What a run adds meanwhile is not more than its file holds."""
-    with Journal.open(journal.run_dir, read_only=True) as read:
-        epochs = read.each_epoch()
-        for number in range(50):
-            journal.record_epoch(epoch_record(number, metrics={f"train/{n}": 0.5 for n in range(100)}))
-        assert len(list(epochs)) == 50
-        assert read.num_epochs() == 50

@@ -22,11 +22,6 @@ def test_each_reward_is_in_one_bin_which_counts_it(rewards):
     assert sum(each.count for each in bins) == sum(reward is not None for reward in rewards)
 
 
-def test_few_rewards_have_a_bin_each():
-    """As with wins and losses."""
-    assert [(each.label, each.count) for each in histogram(outcomes([0.0, 1.0, 1.0, None]))] == [("0", 1), ("1", 2)]
-
-
 def test_groups_are_in_order_with_their_means():
     """A rollout without a reward does not count."""
     found = groups_of([Outcome("a", 0, 1.0, None), Outcome("a", 1, None, "x"), Outcome("b", 0, None, "x")])

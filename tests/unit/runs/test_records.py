@@ -2,12 +2,7 @@ import pytest
 
 from fakes.run_records import validation_record
 from nat.finetuning.verdict import compare
-from nat.runs.records import Verdict, after_epoch, epoch_number
-
-
-def test_messages_count_epochs_from_1():
-    """Files count from 0, messages from 1."""
-    assert epoch_number(0) == 1
+from nat.runs.records import Verdict, after_epoch
 
 
 def test_validations_come_before_training_and_after_epochs():

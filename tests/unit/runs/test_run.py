@@ -1,13 +1,12 @@
 """A run in a notebook: opened by any of its names, read when asked, shown as text and never as HTML of a model."""
 
-import shutil
 import subprocess
 import sys
 
 import pytest
 
 from fakes.run_records import NOON, rollout_record
-from fakes.runs_on_disk import CONFIG, make_run
+from fakes.runs_on_disk import make_run
 from nat.errors import JournalError
 from nat.runs import Run
 from nat.runs.journal import Journal
@@ -40,13 +39,6 @@ def test_a_run_is_opened_by_each_of_its_names(folder, monkeypatch):
         Run.open("other", root)
 
 
-def test_a_damaged_run_is_not_opened(tmp_path):
-    """Opening reads the journal, so that a cell fails where the mistake is."""
-    (tmp_path / "journal.sqlite").write_bytes(b"nothing")
-    with pytest.raises(JournalError, match="cannot be read: file is not a database"):
-        Run.open(tmp_path)
-
-
 def test_epochs_are_rows_with_their_metrics(folder):
     """Each epoch is a row under the names of `training_metrics.jsonl`; its metrics are columns."""
     frame = Run.open(folder).epochs()
@@ -54,12 +46,6 @@ def test_epochs_are_rows_with_their_metrics(folder):
     assert frame["epoch"].tolist() == [0, 1, 2]
     assert frame["avg_reward"].tolist() == pytest.approx([0.3, 0.4, 0.5])
     assert frame["train/approx_kl"].tolist() == [0.01] * 3
-
-
-def test_validations_are_rows(folder):
-    """Each validation has its mean."""
-    frame = Run.open(folder).validations()
-    assert frame["avg_reward"].tolist() == [0.2, 0.6, 0.7, 0.8]
 
 
 def test_rollouts_are_rows(folder):
@@ -72,18 +58,6 @@ def test_rollouts_are_rows(folder):
     assert first.loc[("c", 0), "left_out"] == LeftOutCause.FAILED
 
 
-def test_held_out_rollouts_are_those_of_validations(folder):
-    """`held_out` reads the rollouts of the validations in place of the training."""
-    assert Run.open(folder).rollouts(held_out=True)["epoch"].unique().tolist() == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(("last", "epochs"), [(None, [0, 1, 2]), (2, [1, 2]), (9, [0, 1, 2])])
-def test_the_last_epochs_can_be_chosen(folder, last, epochs):
-    """`last` is the number of epochs that are read, the newest ones."""
-    run = Run.open(folder)
-    assert run.rollouts(last=last)["epoch"].unique().tolist() == epochs
-
-
 def test_a_run_that_trains_shows_what_it_has_now(begun):
     """The same object shows each rollout as soon as it is recorded, and the state as the process's lock has it."""
     run = Run.open(begun.run_dir)
@@ -93,16 +67,6 @@ def test_a_run_that_trains_shows_what_it_has_now(begun):
         begun.record_rollouts(Phase.TRAIN, 1, [rollout_record("a")])
         assert len(run.rollouts()) == 2
     assert run.state is ShownState.INTERRUPTED
-
-
-def test_a_copied_run_is_read_without_a_trace(folder, tmp_path):
-    """A copy elsewhere is read like the run itself, and reading leaves no file beside its journal."""
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    before = sorted(copy.iterdir())
-    run = Run.open(copy)
-    assert run.epochs().equals(Run.open(folder).epochs())
-    assert (run.id, run.config) == (folder.name, CONFIG)
-    assert sorted(copy.iterdir()) == before
 
 
 def test_records_are_read_in_a_stream(folder):

@@ -4,15 +4,14 @@ from math import inf, nan
 
 import pytest
 
-from fakes.run_records import NOON, epoch_record, job_record, validation_record
+from fakes.run_records import NOON, epoch_record, job_record
 from fakes.runs_on_disk import make_run
 from fakes.tracker import FakeTracker, registered
-from nat.data_models.llm_usage import LLMUsage
 from nat.errors import JournalError
 from nat.registry.catalog import pushed_catalog
 from nat.runs.journal import Journal
 from nat.runs.records import Phase, RunState, RunSummary, Verdict
-from nat.runs.sending import Sending, epoch_metrics, step_points, validation_metrics, verdict_facts
+from nat.runs.sending import Sending, epoch_metrics, step_points, verdict_facts
 from nat.wire.training import JobStatus
 
 
@@ -95,14 +94,6 @@ def test_the_journal_is_closed_while_the_tracker_works(tracker, config, run_dir)
     assert len(tracker.given("log")) > 0
 
 
-@pytest.mark.parametrize("rows", [0, 2, 32])
-def test_tables_are_bounded(tracker, config, run_dir, rows):
-    """A table has at most so many rollouts; with 0 there is none."""
-    Sending("mine", config.model_copy(update={"rollouts": rows}), run_dir).send()
-    sizes = {len(found) for _, _, found, _ in tracker.given("table")}
-    assert sizes == {0: set(), 2: {2}, 32: {5, 10}}[rows]
-
-
 def test_a_table_has_conversations_and_causes(tracker, config, run_dir):
     """A row says what was asked and answered, its reward, and why it was left out; long texts and numbers are cut."""
     with Journal.open(run_dir) as journal:
@@ -129,18 +120,6 @@ def test_an_epoch_that_was_not_finished_has_its_rollouts_sent_at_the_end(tracker
     assert tracker.given("finish") == [[RunState.FAILED]]
 
 
-def test_plot_and_models_are_paths_where_they_exist(tracker, config, tmp_path):
-    """A checkpoint that the journal names and a crash took is left out."""
-    run_dir = make_run(tmp_path, "run-1")
-    (run_dir / "model").mkdir()
-    summary = RunSummary(run_id="run-1", epochs=3, seconds=1, tokens_trained=0, model="model", plot="plot.png")
-    with Journal.open(run_dir) as journal:
-        journal.record_summary(summary)
-    Sending("mine", config, run_dir).send(last=True)
-    found = {name: value for name, value in tracker.facts.items() if name.startswith("artifact/")}
-    assert found == {"artifact/model": str(run_dir / "model")}
-
-
 def test_an_id_that_is_a_path_is_refused(tracker, config, tmp_path):
     """Trackers make files of that name."""
     run_dir = tmp_path / "copied"
@@ -162,37 +141,11 @@ def test_an_epoch_has_the_names_of_its_record_and_metrics():
     assert not absent & metrics.keys()
 
 
-def test_an_epoch_has_the_calls_of_each_llm():
-    """By who called it."""
-    used = {"judge": {"gpt": LLMUsage(calls=2, prompt_tokens=7, completion_tokens=1)}}
-    metrics = epoch_metrics(epoch_record(2, usage=used))
-    assert {name: value for name, value in metrics.items() if name.startswith("cost/")} == {
-        "cost/judge/gpt/calls": 2,
-        "cost/judge/gpt/prompt_tokens": 7,
-        "cost/judge/gpt/completion_tokens": 1,
-    }
-
-
-def test_a_validation_has_its_interval():
-    """The ends of the mean's 95 % interval stand beside the mean."""
-    metrics = validation_metrics(validation_record(scores={"a": 0.0, "b": 1.0, "c": None}))
-    assert (metrics["val/avg_reward"], metrics["val/num_failed"]) == (0.5, 1)
-    assert metrics["val/interval_low"] == 0.0
-    assert metrics["val/interval_high"] == 1.0
-
-
 def test_steps_are_numbered_through_the_run():
     """The number is that of the weights after the step; a step without a gradient has none."""
     steps = [{"loss": 0.5, "grad_norm": 1.0}, {"loss": 0.0, "grad_norm": 0.0}, {"loss": 0.25, "grad_norm": 2.0}]
     job = job_record(status=JobStatus.COMPLETED, steps=steps, metrics={"policy_step": 7.0})
     assert [(number, found["step/loss"]) for number, found in step_points(job)] == [(6, 0.5), (7, 0.25)]
-
-
-@pytest.mark.parametrize("told", [nan, inf, -1.0])
-def test_steps_count_from_one_where_the_backend_gives_no_count(told):
-    """No number of a backend ends the sending."""
-    job = job_record(steps=[{"loss": 0.5}], metrics={"policy_step": told})
-    assert [number for number, _ in step_points(job)] == [1]
 
 
 def test_steps_of_several_models_have_numbers_of_their_own(tracker, config, run_dir):
@@ -205,19 +158,6 @@ def test_steps_of_several_models_have_numbers_of_their_own(tracker, config, run_
     Sending("mine", config, run_dir).send()
     assert tracker.steps("step/plan/loss") == [1, 3]
     assert tracker.steps("step/work/grad_norm") == [2, 4]
-
-
-def test_steps_of_an_epoch_come_before_it(tracker, config, run_dir):
-    """A job that failed has none."""
-    with Journal.open(run_dir) as journal:
-        steps = {"steps": [{"loss": 0.5}], "metrics": {"policy_step": 2.0}, "epoch": 1}
-        journal.record_job(job_record("job-1", JobStatus.COMPLETED, **steps))
-        journal.record_job(job_record("job-2", JobStatus.FAILED, epoch=1))
-    Sending("mine", config, run_dir).send()
-    order = [
-        (step, "step/loss" in metrics) for metrics, step in tracker.given("log") if "val/avg_reward" not in metrics
-    ]
-    assert order == [(0, False), (2, True), (1, False), (2, False)]
 
 
 def test_the_verdict_is_numbers_and_words():

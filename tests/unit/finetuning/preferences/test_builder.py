@@ -1,5 +1,4 @@
 import asyncio
-import json
 
 import pytest
 
@@ -87,43 +86,6 @@ async def test_the_reward_can_be_the_better_score():
         assert found.trajectories[0][0].reward == reward
 
 
-async def test_one_pass_per_id():
-    """A second start under an id is refused while the first goes on; after `finalize` the id is free."""
-    builder = await ready(Scripted(output(item("x", *TURN))))
-    await builder.start_run("r")
-    with pytest.raises(ValueError, match="Run r is already in progress"):
-        await builder.start_run("r")
-    await builder.finalize("r")
-    await builder.start_run("r")
-    await builder.finalize("r")
-    assert builder.passes == 2
-    with pytest.raises(ValueError, match="No evaluation run found for run_id: nobody"):
-        await builder.finalize("nobody")
-
-
-@pytest.mark.parametrize("error", [RuntimeError("the server is gone"), asyncio.CancelledError()])
-async def test_an_id_is_free_after_a_failed_pass(error):
-    """The toolkit keeps the task of a failed pass, so that its id cannot start again."""
-    builder = await ready(Scripted(error))
-    await builder.start_run("r")
-    with pytest.raises(type(error)):
-        await builder.finalize("r")
-    builder.prepared = output(item("x", *TURN))
-    await builder.start_run("r")
-    assert (await builder.finalize("r")).trajectories
-
-
-async def test_abandon_ends_the_pass():
-    """A run that stops between the two calls leaves no task behind; an unknown id is no error."""
-    builder = await ready(Scripted())
-    await builder.start_run("r")
-    task = builder.evaluation_runs["r"]
-    await asyncio.sleep(0)
-    await builder.abandon("r")
-    await builder.abandon("r")
-    assert (task.cancelled(), builder.evaluation_runs) == (True, {})
-
-
 async def test_metrics_count_everything():
     """What was found, and every cause of a skip, 0 included."""
     builder = Scripted(
@@ -161,32 +123,6 @@ async def test_metrics_count_everything():
         "skipped_example_cap": 0,
     }
     assert builder.metrics("another") == {}
-
-
-async def test_every_skip_is_explained_in_a_line(caplog):
-    """A likely mistake is a warning; what scorers and limits do is an information. Each has count, place and remedy."""
-    caplog.set_level("INFO")
-    turn = (candidate(1.0, "a"), candidate(0.95, "b"), candidate(0.0, "c"), candidate(float("inf"), "d"))
-    await collected(Scripted(output(item("x", *turn), item("y"), failed=["y"]), min_score_diff=0.1))
-    place = "example x: turn t0, candidate 3: the score is inf, not a finite number"
-    remedy = "Look for a division by zero in the scorer, and push a finite number."
-    pair = "example x, turn t0, candidates 0 and 1: scores 1 and 0.95"
-    assert [(record.levelname, record.message) for record in caplog.records[1:-1]] == [
-        ("WARNING", f"Preference pairs: 1 x a candidate's score is not a finite number; first: {place}. {remedy}"),
-        ("INFO", f"Preference pairs: 1 x two candidates of a turn differ by less than min_score_diff; first: {pair}"),
-        ("WARNING", "Preference pairs: 1 of 2 rollouts failed: 1 x the workflow raised an error: ValueError: boom"),
-    ]
-
-
-async def test_single_candidates_may_be_meant(caplog):
-    """`require_multiple_candidates: false` neither counts nor warns of them."""
-    single = item("x", *TURN, candidate(1.0, "c", turn="t1"))
-    for required, count in ((True, 1), (False, 0)):
-        caplog.clear()
-        builder = Scripted(output(single), require_multiple_candidates=required)
-        await collected(builder)
-        assert builder.metrics("r")["skipped_single_candidate"] == count
-        assert ("a turn has a single candidate" in caplog.text) is required
 
 
 async def test_the_record_of_a_rollout_says_what_became_of_it():
@@ -238,12 +174,6 @@ async def test_no_pair_is_an_error_with_the_causes():
     )
 
 
-async def test_single_candidates_that_are_meant_still_explain_that_there_is_no_pair():
-    """The option silences the warning, not the error."""
-    text = await failure(Scripted(output(item("x", TURN[0])), require_multiple_candidates=False))
-    assert "1 x a turn has a single candidate" in text
-
-
 @pytest.mark.parametrize(
     ("whole", "options", "seen", "remedy"),
     [
@@ -280,22 +210,3 @@ async def test_an_error_says_what_to_do(whole, options, seen, remedy):
     text = await failure(Scripted(whole, **options))
     assert seen in text
     assert remedy in text.partition("→")[2]
-
-
-def test_progress_is_a_line_per_pass(tmp_path):
-    """Settings and counts are written to the default folder, or to the one that is named."""
-    builder, name = Scripted(), "dpo_trajectory_builder_r.jsonl"
-    builder.log_progress("r", {"total_pairs": 7})
-    builder.log_progress("r", {"total_pairs": 8}, str(tmp_path / "own"))
-    [line] = (tmp_path / ".tmp/nat/finetuning/dpo_trajectory_builder" / name).read_text().splitlines()
-    written, own = json.loads(line), tmp_path / "own" / name
-    assert (written["run_id"], written["total_pairs"]) == ("r", 7)
-    assert written["config"]["ttc_step_name"] == "dpo_candidate_move"
-    assert json.loads(own.read_text())["total_pairs"] == 8
-    assert own.stat().st_mode & 0o777 == 0o600, "like all files of a run"
-
-
-async def test_a_collection_outside_of_a_run_writes_nothing(tmp_path):
-    """The counts belong to a run's folder; without a run they are in `metrics`."""
-    await collected(Scripted(output(item("x", *TURN))))
-    assert list(tmp_path.iterdir()) == []

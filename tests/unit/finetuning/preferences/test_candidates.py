@@ -5,7 +5,7 @@ from pydantic import BaseModel
 
 from fakes.ttc_steps import STEP, candidate, step
 from nat.data_models.finetuning import OpenAIMessage
-from nat.data_models.intermediate_step import IntermediateStepPayload, StreamEventData, TraceMetadata, TTCEventData
+from nat.data_models.intermediate_step import StreamEventData
 from nat.finetuning.preferences.candidates import find_candidates
 from nat.preferences.skips import SkipCause
 
@@ -42,34 +42,10 @@ def test_a_candidate_has_all_that_was_pushed():
     assert (one.prompt, one.response, one.raw_metadata) == ("board", "B2", {"move": "B2"})
 
 
-def test_metadata_may_be_a_model():
-    """TraceMetadata is read as a dict of what is set."""
-    one = only(candidate(1.0, metadata=TraceMetadata(provided_metadata={"a": 1})))
-    assert one.raw_metadata["provided_metadata"] == {"a": 1}
-
-
-def test_an_end_alone_is_a_candidate():
-    """Documents of the toolkit push TTC_END alone; a TTC_START before it changes nothing."""
-    start = step("TTC_START", UUID="u")
-    assert only(candidate(1.0)).score == 1.0
-    assert only(start, candidate(1.0, UUID="u")).score == 1.0
-
-
-def test_steps_of_other_names_are_counted_apart():
-    """They are no candidates and no mistakes; their names help if nothing else is found."""
-    whole = found(candidate(1.0, name="plan"), candidate(1.0, name="plan"), step("LLM_END", name="plan"))
-    assert (whole.candidates, whole.skipped, dict(whole.other_names)) == ([], [], {"plan": 2})
-
-
 def test_candidates_without_an_index_are_numbered_by_turn():
     """The toolkit's 0 for all of them would make them indistinguishable."""
     whole = found(candidate(1.0), candidate(0.5), candidate(0.1, turn="t1"))
     assert [(c.turn_id, c.candidate_index) for c in whole.candidates] == [("t0", 0), ("t0", 1), ("t1", 0)]
-
-
-def test_a_turn_may_have_a_number_as_id():
-    """A number is read as text."""
-    assert only(candidate(1.0, turn=3)).turn_id == "3"
 
 
 @pytest.mark.parametrize(("score", "read"), [(True, 1.0), (False, 0.0), ("0.25", 0.25), (3, 3.0)])
@@ -161,31 +137,9 @@ def test_a_response_may_be_a_message(output):
     assert only(candidate(1.0, output)).response == "B2"
 
 
-def test_an_empty_response_is_one():
-    """0 stays 0, and the empty text is what the model answered."""
-    assert [c.response for c in found(candidate(1.0, 0), candidate(1.0, "")).candidates] == ["0", ""]
-
-
 def test_the_own_answer_is_removed_from_the_prompt():
     """An agent that appends the answer before it pushes the step trains no model to repeat its prompt."""
     asked = {"role": "user", "content": "board"}
     whole = found(candidate(1.0, "B2", prompt=[asked, {"role": "assistant", "content": "B2\n"}]))
     assert whole.candidates[0].prompt == [OpenAIMessage(**asked)]
     assert whole.stripped == 1
-
-
-def test_a_prompt_that_ends_with_another_answer_is_skipped():
-    """It is not known which message the response follows."""
-    prompt = [{"role": "user", "content": "board"}, {"role": "assistant", "content": "<move>B2</move>"}]
-    one = skip(candidate(1.0, "B2", prompt=prompt))
-    assert (one.cause, "ends with an assistant message" in one.where) == (SkipCause.BAD_PROMPT, True)
-
-
-def test_a_prompt_does_not_grow_after_its_push():
-    """An agent that goes on to append to its list of messages does not change the recorded prompt."""
-    messages = [{"role": "user", "content": "board"}]
-    pushed = IntermediateStepPayload(
-        event_type="TTC_END", name=STEP, data=TTCEventData(turn_id="t", score=1.0, input=messages, output="B2")
-    )
-    messages += [{"role": "assistant", "content": "C3"}, {"role": "user", "content": "next"}]
-    assert only(step(data=pushed.data)).prompt == [OpenAIMessage(role="user", content="board")]

@@ -44,9 +44,3 @@ def test_two_names_must_agree():
     assert read(custom_step_name="a", ttc_step_name="a").ttc_step_name == "a"
     with pytest.raises(ConfigError, match="the two differ: 'a' and 'b'; remove custom_step_name"):
         read(custom_step_name="a", ttc_step_name="b")
-
-
-def test_another_unknown_key_is_an_error():
-    """Only the former name is accepted; a typo is not."""
-    with pytest.raises(ConfigError, match=r"exhaustive_pair: unknown key\. Did you mean 'exhaustive_pairs'"):
-        read(exhaustive_pair=True)

@@ -31,11 +31,6 @@ def paired(candidates, **options):
     return [(p.chosen_index, p.rejected_index) for p in pairs], [s.cause for s in skipped]
 
 
-def test_every_two_candidates_are_paired():
-    """The higher score is chosen; the largest difference comes first."""
-    assert paired(turn(0.5, 1.0, 0.0)) == ([(1, 2), (1, 0), (0, 2)], [])
-
-
 def test_the_best_can_be_paired_with_the_worst_only():
     """Without exhaustive pairs a turn gives one."""
     assert paired(turn(0.5, 1.0, 0.0), exhaustive_pairs=False) == ([(1, 2)], [])
@@ -72,11 +67,6 @@ def test_the_largest_differences_of_a_turn_are_kept():
     assert paired(turn(0.5, 1.0, 0.0), max_pairs_per_turn=1) == ([(1, 2)], [SkipCause.TURN_CAP] * 2)
 
 
-def test_a_single_candidate_is_skipped():
-    """It has nothing to be compared with."""
-    assert paired(turn(1.0)) == ([], [SkipCause.SINGLE_CANDIDATE])
-
-
 def test_a_limit_per_example_takes_from_every_turn():
     """Each turn gives its clearest pair before any gives a second, so that no turn fills the limit alone."""
     turns = [turn(1.0, 0.9, 0.0, turn_id="a"), turn(0.2, 0.1, turn_id="b")]
@@ -89,12 +79,6 @@ def test_turns_are_those_of_one_example():
     """Two examples may use the same turn id; the order is that of the steps."""
     a, b, c = (turn(1.0, example=example, turn_id=name)[0] for example, name in (("x", "t"), ("y", "t"), ("x", "u")))
     assert turns_of([a, b, c, a]) == [[a, a], [b], [c]]
-
-
-def test_a_skip_says_where_it_was():
-    """Example, turn, candidates and scores are named."""
-    _, [skipped] = pair_turn(turn(0.5, 0.5), DPOTrajectoryBuilderConfig())
-    assert skipped.where == "example e, turn t, candidates 0 and 1: scores 0.5 and 0.5"
 
 
 @pytest.mark.parametrize(("by_difference", "reward"), [(True, 0.75), (False, 1.0)])

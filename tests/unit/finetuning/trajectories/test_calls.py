@@ -8,7 +8,7 @@ from nat.data_models.intermediate_step import (
     InvocationNode,
     StreamEventData,
 )
-from nat.finetuning.trajectories.calls import Target, calls_of, token_logprobs
+from nat.finetuning.trajectories.calls import Target, calls_of
 from nat.runs.rollouts import LeftOutCause
 
 
@@ -45,15 +45,6 @@ def test_steps_of_the_workflow_have_no_token_ids():
     assert seen.logprobs == {"content": [{"token": "ho", "logprob": -1.5}]}
 
 
-def test_token_logprobs_reads_both_shapes_and_nothing_else():
-    """OpenAI's object and a plain list give numbers; a list with a gap gives None."""
-    assert token_logprobs({"content": [{"logprob": -0.5}, {"logprob": 0}]}) == [-0.5, 0.0]
-    assert token_logprobs([-0.25]) == [-0.25]
-    assert token_logprobs({"content": [{"token": "a"}]}) is None
-    assert token_logprobs({}) is None
-    assert token_logprobs(None) is None
-
-
 PLAN = call([user("plan")], "p", llm_name="big", model="gpt")
 MOVE = call([user("move")], "m", llm_name="student", model="tiny")
 SEEN = calls_of([*steps(PLAN, function="planner"), *steps(MOVE)])
@@ -79,12 +70,6 @@ def test_the_target_model_is_a_yaml_key_or_a_model_name(name):
     assert chosen(["<workflow>"], name) == [MOVE]
 
 
-def test_several_models_are_separated_by_commas():
-    """A run that trains several LLMs takes the calls of all of them, and of no other one."""
-    assert chosen(["<workflow>"], "student, big") == [PLAN, MOVE]
-    assert chosen(["<workflow>"], "student, other") == [MOVE]
-
-
 def test_an_unknown_function_is_the_cause():
     """The cause distinguishes a wrong function name from a wrong model name."""
     assert Target(["typo"]).select(SEEN).cause is LeftOutCause.NO_TARGET_FUNCTION
@@ -100,13 +85,6 @@ def test_calls_without_logprobs_are_left_out_and_counted():
     assert ([s.call for s in some.calls], some.without_logprobs, some.cause) == ([MOVE], 1, None)
     none = Target(["<workflow>"]).select(both[:1])
     assert (none.calls, none.cause) == ((), LeftOutCause.NO_LOGPROBS)
-
-
-def test_a_redirected_model_has_both_names():
-    """The base model's name of the YAML and the trained model's name select the same calls."""
-    seen = calls_of(steps(call([user("x")], "y", llm_name="student", model="my_run", requested_model="base")))
-    for name in ("student", "my_run", "base"):
-        assert Target(["<workflow>"], name).select(seen).cause is None
 
 
 def test_untrainable_calls_are_left_out_and_counted():

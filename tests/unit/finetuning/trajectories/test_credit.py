@@ -14,14 +14,12 @@ from nat.data_models.intermediate_step import (
     IntermediateStepPayload,
     IntermediateStepType,
     InvocationNode,
-    TraceMetadata,
 )
 from nat.errors import EvaluationError, InvalidTrajectories
 from nat.finetuning.trajectories.calls import Target, calls_of
 from nat.finetuning.trajectories.credit import Steps, credit_warnings, returns
 from nat.finetuning.trajectories.outcome import scored
 from nat.finetuning.trajectories.rows import training_groups
-from nat.runs.rollouts import LeftOutCause
 
 
 def node(name, caller=None):
@@ -60,14 +58,6 @@ def test_a_reward_is_for_the_last_answer_before_it():
     assert earned(stream) == ([0.75, 0.0, -1.0], 0)
 
 
-def test_any_end_step_can_carry_a_reward():
-    """The END of a tool that the workflow pushed may carry a reward; a START may not, so nothing counts twice."""
-    tool = {"reward": 2.0}
-    stream = [*said("1"), ended(tool, kind=IntermediateStepType.TOOL_START)]
-    assert earned([*stream, ended(tool, kind=IntermediateStepType.TOOL_END)]) == ([2.0], 0)
-    assert earned([*said("1"), ended(TraceMetadata(reward=2.0))]) == ([2.0], 0)
-
-
 def test_concurrent_agents_earn_their_own_rewards():
     """A reward is credited within the function that gave it, even if other functions' answers come between."""
     stream = [
@@ -77,18 +67,6 @@ def test_concurrent_agents_earn_their_own_rewards():
         ended({"reward": 2.0}, "right", "flow"),
     ]
     assert earned(stream) == ([1.0, 2.0], 0)
-
-
-def test_a_tool_rewards_the_answer_that_called_it():
-    """A tool's reward is credited to the answer of its caller, not to a concurrent agent."""
-    stream = [*said("plan", "agent", "flow"), *said("x", "other", "flow"), ended({"reward": 1.0}, "tool", "agent")]
-    assert earned(stream) == ([1.0, 0.0], 0)
-
-
-def test_a_reward_after_a_sub_agent_is_the_sub_agents():
-    """A reward after a sub-agent is credited to the sub-agent's last answer."""
-    stream = [*said("1", "flow"), *said("2", "agent", "flow"), ended({"reward": 1.0}, "flow")]
-    assert earned(stream) == ([0.0, 1.0], 0)
 
 
 def test_only_trained_answers_earn_rewards():
@@ -158,14 +136,6 @@ def outcome(credit, *, reward=10.0, step_rewards=None, gamma=1.0):
     return scored(item, score, reward, generation=0, target=Target(["<workflow>", "root"]), credit=given, metadata={})
 
 
-def test_without_credit_nothing_changes():
-    """By default rollouts are compared by their score, whatever the step rewards."""
-    trajectory = outcome("outcome")[1]
-    assert (trajectory.reward, trajectory.shaped_rewards) == (10.0, None)
-    assert all(span.value is None for row in outcome("outcome")[0].rows for span in row.spans)
-    assert not any("reward" in item.metadata for item in trajectory.answers)
-
-
 @pytest.mark.parametrize(
     ("credit", "fields", "shaped"),
     [
@@ -182,29 +152,6 @@ def test_shaped_rewards_follow_the_order_of_the_episode(credit, fields, shaped):
     assert [item.content for item in trajectory.answers] == ["a", "b", "x"]
     assert trajectory.shaped_rewards == shaped
     assert trajectory.reward == 10.0
-
-
-def test_rows_carry_a_return_for_each_answer():
-    """Journal and backend get the same rows, with each answer's number of tokens and return."""
-    found = outcome("per_step")
-    told = [[(span.size, span.value) for span in row.spans] for row in found[0].rows]
-    assert told == [[(1, 1.0), (2, 10.0)], [(1, 2.0)]]
-    collection = TrajectoryCollection(trajectories=[[found[1]]], run_id="r")
-    assert training_groups(collection)[0].rollouts[0].rows == found[0].rows
-
-
-def test_the_trajectory_has_the_rewards_of_each_answer():
-    """The metadata has each answer's reward before summing, and the number of rewards."""
-    trajectory = outcome("return_to_go")[1]
-    assert [item.metadata["reward"] for item in trajectory.answers] == [1.0, 10.0, 2.0]
-    assert (trajectory.metadata["step_rewards"], trajectory.metadata["uncredited_rewards"]) == (2, 0)
-
-
-def test_a_reward_without_a_step_is_no_score():
-    """The rollout is left out with the reason, as if the evaluator had raised."""
-    record = outcome("per_step", step_rewards={7: 1.0})[0]
-    assert record.left_out is LeftOutCause.NO_SCORE
-    assert "tied to call 7, but the rollout made 3 calls" in record.error
 
 
 def test_shaped_rewards_of_other_builders_must_fit():

@@ -45,19 +45,6 @@ def test_an_answer_that_was_not_sampled_is_context():
     )
 
 
-def test_several_conversations_are_numbered():
-    """Each item of a rollout with sub-agents has the number of its conversation."""
-    items = items_of(call([system("A")], "a"), call([system("B")], "b"))
-    assert [(item.metadata or {})["conversation"] for item in items] == [0, 0, 1, 1]
-
-
-def test_message_parts_keep_their_text_and_the_original():
-    """An item has the text of multimodal content; its metadata has the original."""
-    parts = [{"type": "text", "text": "what is "}, {"type": "image_url", "image_url": {"url": "x"}}]
-    item = items_of(call([{"role": "user", "content": parts}], "a cat"))[0]
-    assert (item.content, item.metadata) == ("what is ", {"content": parts})
-
-
 def test_roles_of_other_frameworks_are_mapped():
     """`developer` becomes `system`; an unknown role is kept as `other`."""
     items = items_of(call([{"role": "developer", "content": "d"}, {"role": "critic", "content": "c"}], "a"))

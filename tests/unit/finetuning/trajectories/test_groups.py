@@ -37,12 +37,6 @@ def test_shaped_rewards_are_compared():
     assert reward_spread([shaped(1.0), shaped(1.0, 1.0)]) == 0.0
 
 
-def test_equal_shaped_rewards_carry_no_signal():
-    """Different numbers within a trajectory do not count if all trajectories have the same, or if there is only one."""
-    assert reward_spread([shaped(3.0, 1.0), shaped(3.0, 1.0)]) == 0.0
-    assert reward_spread([shaped(3.0, 1.0)]) == 0.0
-
-
 def test_a_preference_pair_is_a_signal_in_itself():
     """A group with one pair, or with pairs of equal rewards, is not left out as one without a difference."""
     pair = Trajectory(episode=[DPOItem(prompt="p", chosen_response="a", rejected_response="b")], reward=1.0)

@@ -11,7 +11,7 @@ from nat.data_models.finetuning import Trajectory, TrajectoryCollection
 from nat.finetuning.trajectories.calls import calls_of
 from nat.finetuning.trajectories.episodes import episode
 from nat.finetuning.trajectories.messages import ConversationGraph, conversations, essence
-from nat.finetuning.trajectories.rows import broken_by, training_groups
+from nat.finetuning.trajectories.rows import training_groups
 from nat.runs.rollouts import Beginning
 
 RULES = system("rules")
@@ -152,15 +152,6 @@ def test_another_tool_result_is_a_fork_until_its_answer_is_repeated():
     assert beginnings(*calls[:2], later)[1:] == [(Beginning.REWRITTEN, 0, 2)]
 
 
-def test_tokens_distinguish_equal_answers():
-    """Two retries gave the same text in different tokens; the next prompt shows which one it continues."""
-    one = call([user("1")], "ab", ids=([1], [5, 6]))
-    two = call([user("1")], "ab", ids=([1], [7]))
-    on = call([user("1"), assistant("ab"), user("2")], "c", ids=([1, 7, 2], [8]))
-    first, second = threads_of(one, two, on)
-    assert ([s.call for s in first.sampled.values()], [s.call for s in second.sampled.values()]) == ([one], [two, on])
-
-
 def test_equal_tokens_continue_a_conversation_with_other_text():
     """A framework may serialise the arguments of a call again; the template gives the same tokens."""
     said = {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
@@ -170,24 +161,6 @@ def test_equal_tokens_continue_a_conversation_with_other_text():
     (thread,) = threads_of(first, second)
     assert thread.messages[1]["tool_calls"] == [said]
     assert [s.call for s in thread.sampled.values()] == [first, second]
-
-
-def test_other_tokens_begin_a_conversation_with_a_parent():
-    """A template that renders history differently breaks the row; the earlier answer becomes context."""
-    first = call([user("1")], "a", ids=([1], [2]))
-    second = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 9, 3], [4]))
-    threads = threads_of(first, second)
-    assert [(t.began, t.parent, t.shared) for t in threads[1:]] == [(Beginning.RETOKENIZED, 0, 2)]
-    assert list(threads[1].sampled) == [3]
-    assert sum(broken_by(threads).values()) == 1
-
-
-def test_without_tokens_messages_decide():
-    """A conversation continues even if the server stops sending ids."""
-    first = recorded([user("1")], "a")
-    second = recorded([user("1"), assistant("a"), user("2")], "b", exact=False)
-    third = recorded([user("1"), assistant("a"), user("2"), assistant("b"), user("3")], "c")
-    assert len(threads_of(first, second, third)) == 1
 
 
 def test_models_never_share_a_conversation():
@@ -208,11 +181,6 @@ def test_text_parts_equal_their_text():
     assert len(threads_of(first, recorded([picture, assistant("a"), user("2")], "b", exact=False))) == 2
 
 
-def test_calls_with_an_unknown_prompt_stay_apart():
-    """A workflow may push LLM steps without their prompt."""
-    assert [began for began, _, _ in beginnings(call([], "a"), call([], "b"))] == [Beginning.FIRST, Beginning.RETRY]
-
-
 def test_a_conversation_has_a_record():
     """The record has its beginning, its length and the places of its sampled answers."""
     record = threads_of(recorded([user("1")], "a"), recorded([user("1")], "b"))[1].record({}, [])
@@ -227,40 +195,6 @@ def test_a_conversation_has_a_record():
 
 def contents(*calls):
     return [[m["content"] for m in t.messages] for t in conversations(calls_of(steps(*calls)))]
-
-
-def test_turns_of_a_conversation_are_joined():
-    """A call whose prompt repeats all messages and the last answer continues the conversation."""
-    first = call([RULES, user("1")], "a1")
-    second = call([RULES, user("1"), assistant("a1"), user("2")], "a2")
-    assert contents(first, second) == [["rules", "1", "a1", "2", "a2"]]
-
-
-def test_the_same_user_text_twice_is_kept_twice():
-    """Messages are compared by position and never de-duplicated: "yes" may occur twice."""
-    first = call([user("yes")], "sure?")
-    second = call([user("yes"), assistant("sure?"), user("yes")], "done")
-    assert contents(first, second) == [["yes", "sure?", "yes", "done"]]
-
-
-def test_a_retry_with_the_same_prompt_is_another_conversation():
-    """A second answer to the same prompt does not follow the first answer."""
-    assert contents(call([user("1")], "bad"), call([user("1")], "good")) == [["1", "bad"], ["1", "good"]]
-
-
-def test_concurrent_agents_are_separated():
-    """Interleaved calls with different system prompts each continue their own conversation."""
-    a1, b1 = call([system("A"), user("x")], "a1"), call([system("B"), user("x")], "b1")
-    a2 = call([system("A"), user("x"), assistant("a1"), user("y")], "a2")
-    b2 = call([system("B"), user("x"), assistant("b1"), user("y")], "b2")
-    assert contents(a1, b1, a2, b2) == [["A", "x", "a1", "y", "a2"], ["B", "x", "b1", "y", "b2"]]
-
-
-def test_a_rewritten_history_begins_a_conversation():
-    """After an earlier message was changed, a new conversation begins."""
-    first = call([user("1")], "long thought: 5")
-    second = call([user("1"), assistant("5"), user("2")], "6")
-    assert contents(first, second) == [["1", "long thought: 5"], ["1", "5", "2", "6"]]
 
 
 def test_invalid_arguments_are_text():

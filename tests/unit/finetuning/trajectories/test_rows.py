@@ -16,18 +16,6 @@ def causes(*calls):
     return broken_by(conversations(calls_of(steps(*calls))))
 
 
-def test_broken_prefixes_are_counted():
-    """A broken prefix is a call that continues by its messages but not by its tokens; forks and new agents are none."""
-    first = call([user("1")], "a", ids=([1], [2]))
-    broken = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 9, 3], [4]))
-    intact = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 2, 3], [4]))
-    fork = call([user("1"), assistant("a"), user("3")], "c", ids=([1, 2, 5], [6]))
-    other = call([user("other")], "x", ids=([7], [8]))
-    assert causes(first, broken) == {"retokenized": 1}
-    assert causes(first, intact, fork, other) == {}
-    assert len(ConversationGraph(calls_of(steps(first, intact, fork, other))).rows) == 3
-
-
 def test_broken_prefixes_have_the_servers_cause():
     """Without a cause of the server, the reason of the conversation counts; unbroken rows have none."""
     first = call([user("1")], "a", ids=([1], [2]), broken_prefix="not_served")
@@ -109,25 +97,11 @@ FIRST = call([user("1")], "a", ids=([1], [2]))
 SECOND = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 2, 3], [4]))
 
 
-def test_recorded_rows_are_submitted_unchanged():
-    """The backend gets the journal's rows, without merging the episode again."""
-    made = recorded(FIRST, SECOND)
-    assert sent(made)[0][0] is made.rows[0].row
-
-
 def test_recorded_rows_are_selected_by_their_model():
     """Rows of a judge in the same rollout are not trained on."""
     made = recorded(FIRST, call([user("good?")], "yes", ids=([7], [8]), llm_name="judge"))
     assert [[row.token_ids for row in rows] for rows in sent(made, model="student")] == [[[1, 2]]]
     assert [len(rows) for rows in sent(made)] == [2]
-
-
-def test_a_recorded_trajectory_is_dumped_as_a_trajectory():
-    """An adapter that serialises the trajectory or its collection gets only the guide's fields."""
-    made, plain = recorded(FIRST, SECOND), trajectory("a", 1.0, FIRST, SECOND)
-    assert made.model_dump() == plain.model_dump()
-    collections = [TrajectoryCollection(trajectories=[[each]], run_id="r").model_dump_json() for each in (made, plain)]
-    assert collections[0] == collections[1]
 
 
 def test_changes_of_a_plug_in_to_a_trajectory_count():
@@ -149,17 +123,6 @@ def test_changes_of_a_plug_in_within_an_answer_count():
     shifted = recorded(FIRST)
     shifted.answers[0].logprobs[0] = -7.0
     assert logprobs_of(sent(shifted)[0][0]) == [None, -7.0]
-
-
-def test_an_answer_of_the_completions_route_is_trained_on():
-    """The recorded call has the log probabilities, whose shape differs on the completions route."""
-    made = call([user("1")], "a", ids=([1], [2]))
-    start, end = steps(made)
-    end.data.payload = {"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": [-0.5]}}
-    item = EvalInputItem(id="a", input_obj="", expected_output_obj="", output_obj="", trajectory=[start, end])
-    score = EvalOutputItem(id="a", score=1.0, reasoning="")
-    found = scored(item, score, 1.0, generation=0, target=Target(["<workflow>"]), metadata={})
-    assert logprobs_of(sent(found[1])[0][0]) == [None, -0.5]
 
 
 def test_preference_pairs_are_no_conversations():

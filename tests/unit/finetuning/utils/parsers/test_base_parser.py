@@ -29,8 +29,3 @@ def test_several_conversations_are_an_error():
     """The error names the retry or sub-agent, which cannot be merged into one list."""
     with pytest.raises(ValueError, match=r"2 conversations .*retry"):
         parse_to_openai_messages(steps(call([user("1")], "bad"), call([user("1")], "good")))
-
-
-def test_without_calls_there_are_no_messages():
-    """Steps without an LLM call are no error."""
-    assert parse_to_openai_messages([]) == []
