@@ -2,7 +2,6 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from nat.plugins.customizer.dpo.pairs import pairs_of
 
 from fakes.run_records import rollout_record
 from fakes.runs_on_disk import thread
@@ -14,6 +13,7 @@ from nat.finetuning.preferences.candidates import CandidateStep
 from nat.finetuning.preferences.config import DPOTrajectoryBuilderConfig
 from nat.finetuning.preferences.pairs import pair_turn
 from nat.finetuning.preferences.trajectories import without_problems
+from nat.plugins.customizer.dpo.rows import pairs_of
 from nat.plugins.local.texts import tokenized_groups
 from nat.preferences.pairs import PairRule
 from nat.trajectory_files.formats import RowOptions, rows_of
