@@ -57,10 +57,6 @@ class RegistryError(NatError, ValueError):
     """A component type is unknown, ambiguous or registered twice."""
 
 
-class NotProvided(NatError, ImportError):
-    """An import names a part of the toolkit that this project does not have; the message says what to use."""
-
-
 class DatasetError(NatError, ValueError):
     """A dataset cannot be read, or its rows contradict each other."""
 

@@ -35,20 +35,13 @@ from nat.secrets import redact
 _ROWS_SHOWN = 12
 
 
-class LineProgress(RunProgress):
-    """A line for each step, epoch and validation, and after half a minute without one; warnings are in the log."""
+class _Display(RunProgress):
+    """What both displays have: they end with the block, and leave warnings to the log."""
 
-    def __init__(self, console: Console, *, clock: Clock = time.monotonic) -> None:
-        self._lines = StepDisplay(console, clock=clock)
+    def __init__(self) -> None:
         self._open = ExitStack()
-        self._clock = clock
-        self._num_epochs = 0
-        self._began: tuple[int, float] | None = None
-        """The first epoch that this process plays from its beginning, and when its rollouts began."""
-        self._epoch: int | None = None
 
     def __enter__(self) -> Self:
-        self._open.enter_context(self._lines.checked())
         return self
 
     def __exit__(
@@ -56,39 +49,62 @@ class LineProgress(RunProgress):
     ) -> None:
         self._open.close()
 
+    def phase_started(self, phase: TrainingPhase) -> None:
+        self.message(str(phase))
+
+    def warning(self, text: str) -> None:
+        """The log shows it."""
+
+
+class LineProgress(_Display):
+    """A line for each step, epoch and validation, and after half a minute without one."""
+
+    def __init__(self, console: Console, *, clock: Clock = time.monotonic) -> None:
+        super().__init__()
+        self._lines = StepDisplay(console, clock=clock)
+        self._clock = clock
+        self._num_epochs = 0
+        self._place = ""
+        self._began: tuple[int, float] | None = None
+        """The first epoch that this process plays from its beginning, and when its rollouts began."""
+        self._begun_earlier = False
+
+    def __enter__(self) -> Self:
+        self._open.enter_context(self._lines.checked())
+        return self
+
     def step_started(self, what: str) -> None:
         self._lines.begin(what)
 
     def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
-        self._num_epochs = num_epochs
+        self._num_epochs, self._begun_earlier = num_epochs, self.goes_on
         epochs = "1 epoch" if num_epochs == 1 else f"{num_epochs} epochs"
         self._lines.line(f"run {run_id}: {epochs}, output in {run_dir}")
 
-    def phase_started(self, phase: TrainingPhase) -> None:
-        self._lines.line(str(phase))
-
     def epoch_started(self, epoch: int, num_epochs: int) -> None:
-        if self._epoch is not None or not self.goes_on:
-            self._began = self._began or (epoch, self._clock())
-        self._epoch = epoch
+        if self._began is None and not self._begun_earlier:
+            self._began = (epoch, self._clock())
+        self._begun_earlier = False
+        self._place = f"epoch {epoch_number(epoch)}/{self._num_epochs}"
 
     def rollouts_started(self, phase: Phase, total: int | None) -> None:
-        what = "held-out rollouts" if phase is Phase.VALIDATION else f"{self._place(self._epoch)}  rollouts"
+        what = "held-out rollouts" if phase is Phase.VALIDATION else f"{self._place}  rollouts"
         self._lines.begin(what, total, after=QUIET_SECONDS)
 
     def rollout_done(self, error: str | None) -> None:
         self._lines.advance(failed=error is not None)
 
     def training_started(self, num_groups: int, num_trajectories: int) -> None:
-        what = f"{self._place(self._epoch)}  training on {num_trajectories} rollouts in {num_groups} groups"
+        what = f"{self._place}  training on {num_trajectories} rollouts in {num_groups} groups"
         self._lines.begin(what, after=QUIET_SECONDS)
 
     def epoch_finished(self, record: EpochRecord) -> None:
+        number, stale = epoch_number(record.epoch), record.metrics.get(STALE_ROWS, 0.0)
         self._lines.line(
-            f"{self._place(record.epoch)}  reward {record.avg_reward:.3f}  "
+            f"epoch {number}/{self._num_epochs}  reward {record.avg_reward:.3f}  "
             f"groups {record.trained_groups}/{record.num_groups}  "
-            f"rollouts {record.num_rollouts}{_failed(record.failures)}  {_stale(record)}{record.seconds:.1f} s"
-            f"{self._left(record)}"
+            f"rollouts {record.num_rollouts}{_failed(record.failures)}  "
+            f"{f'stale rows {stale:.0%}  ' if stale else ''}{record.seconds:.1f} s{self._left(number)}"
         )
 
     def validation_finished(self, record: ValidationRecord) -> None:
@@ -100,26 +116,20 @@ class LineProgress(RunProgress):
     def message(self, text: str) -> None:
         self._lines.line(text)
 
-    def warning(self, text: str) -> None:
-        """The log shows it."""
-
-    def _place(self, epoch: int | None) -> str:
-        return f"epoch {epoch_number(epoch or 0)}/{self._num_epochs}"
-
-    def _left(self, record: EpochRecord) -> str:
+    def _left(self, number: int) -> str:
         """How long the other epochs take, validations between them included; nothing before one was played whole."""
-        left = self._num_epochs - epoch_number(record.epoch)
-        first, at = self._began or (record.epoch + 1, 0.0)
-        done = epoch_number(record.epoch) - first
-        if done <= 0 or left <= 0:
+        if self._began is None or number >= self._num_epochs:
             return ""
-        return f"  about {duration(max(1.0, (self._clock() - at) / done * left))} left"
+        first, at = self._began
+        left = (self._clock() - at) / (number - first) * (self._num_epochs - number)
+        return f"  about {duration(max(1.0, left))} left"
 
 
-class LiveProgress(RunProgress):
+class LiveProgress(_Display):
     """A live view: the current stage, and a table of the last epochs."""
 
     def __init__(self, console: Console) -> None:
+        super().__init__()
         self._console = console
         self._bars = Progress(
             TextColumn("{task.description:<10}"),
@@ -130,8 +140,6 @@ class LiveProgress(RunProgress):
         )
         self._epochs = self._bars.add_task("epochs", total=None)
         self._now = self._bars.add_task("rollouts", total=None)
-        self._note = Text(no_wrap=True, overflow="ellipsis")
-        """On a separate line, because a long error beside the bars would leave no room for them."""
         self._records: deque[EpochRecord] = deque(maxlen=_ROWS_SHOWN)
         self._held_out: dict[int, str] = {}
         self._causes: list[FailureCount] = []
@@ -139,40 +147,30 @@ class LiveProgress(RunProgress):
         self._training = ""
         """What is being trained, also while the next rollouts are played, or another step."""
         self._failures_file: Path | None = None
-        self._log = ExitStack()
         self._title = Text("", style="dim")
-        self._live = Live(self._view(), console=console, refresh_per_second=4)
+        self._live = Live(get_renderable=self._view, console=console, refresh_per_second=4)
 
     def __enter__(self) -> Self:
-        self._live.start()
-        self._log.enter_context(console_log.shown_by(self.message))
+        self._open.enter_context(self._live)
+        self._open.enter_context(console_log.shown_by(self.message))
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._log.close()
         self._training = ""
-        self._show_note()
-        self._refresh()
         self._live.transient = self._failures_file is None  # if no run began, the empty table is removed
-        self._live.stop()
+        super().__exit__(exc_type, exc, traceback)
 
     def step_started(self, what: str) -> None:
         self._training = f"{what} …"
-        self._show_note()
-        self._refresh()
+        self._live.refresh()
 
     def run_started(self, run_id: str, run_dir: Path, num_epochs: int) -> None:
         self._title = Text.assemble(("nat finetune ", "bold"), f"{run_id}  →  {run_dir}")
         self._failures_file = run_dir / FAILURES_NAME
         self._training = ""
-        self._show_note()
         self._bars.update(self._epochs, total=num_epochs)
-        self._refresh()
-
-    def phase_started(self, phase: TrainingPhase) -> None:
-        self.message(str(phase))
 
     def epoch_started(self, epoch: int, num_epochs: int) -> None:
         self._bars.update(self._epochs, completed=epoch, total=num_epochs)
@@ -181,63 +179,47 @@ class LiveProgress(RunProgress):
         self._failed = []
         name = "held-out" if phase is Phase.VALIDATION else "rollouts"
         self._bars.reset(self._now, total=total, description=name)
-        self._show_note()
 
     def rollout_done(self, error: str | None) -> None:
-        if error is not None:
-            self._failed.append(error)
+        self._failed += [] if error is None else [error]
         self._bars.update(self._now, advance=1)
-        self._show_note()
 
     def training_started(self, num_groups: int, num_trajectories: int) -> None:
         self._training = f"training on {num_trajectories} rollouts in {num_groups} groups"
-        self._show_note()
+        self._live.refresh()
 
     def training_finished(self, job: JobRecord) -> None:
         self._training = ""
-        self._show_note()
 
     def epoch_finished(self, record: EpochRecord) -> None:
         self._records.append(record)
         self._causes = total([self._causes, record.failures])
         self._bars.update(self._epochs, completed=epoch_number(record.epoch))
-        self._refresh()
 
     def validation_finished(self, record: ValidationRecord) -> None:
         self._held_out[record.epoch] = _mean(record)
         self._causes = total([self._causes, record.failures])
-        self._refresh()
 
     def message(self, text: str) -> None:
         self._console.print(redact(text), highlight=False, markup=False)  # before lines are wrapped
 
-    def warning(self, text: str) -> None:
-        """The log shows it."""
-
-    def _show_note(self) -> None:
-        failed = f"{len(self._failed)} failed: {one_line(self._failed[0])}" if self._failed else ""
-        self._note.plain = "  ".join(filter(None, (self._training, failed)))
-
-    def _refresh(self) -> None:
-        self._live.update(self._view(), refresh=True)
-
     def _view(self) -> Group:
-        return Group(self._title, self._table(), *self._failures(), self._bars, self._note)
-
-    def _failures(self) -> list[Text]:
-        """Failures of the run so far by cause, and the file with their tracebacks."""
+        """The note has its own line, because a long error beside the bars would leave no room for them."""
         lines = [Text(f"failed     {each}", style="red") for each in self._causes]
-        return [*lines, Text(f"           tracebacks: {self._failures_file}", style="dim")] if lines else []
+        lines += [Text(f"           tracebacks: {self._failures_file}", style="dim")] if lines else []
+        failed = f"{len(self._failed)} failed: {one_line(self._failed[0])}" if self._failed else ""
+        note = "  ".join(filter(None, (self._training, failed)))
+        return Group(self._title, self._table(), *lines, self._bars, Text(note, no_wrap=True, overflow="ellipsis"))
 
     def _table(self) -> Table:
         table = Table(box=None, padding=(0, 2), header_style="dim")
-        overlaps = any(STALE_ROWS in record.metrics for record in self._records)
-        stale = ("stale rows",) if overlaps else ()
+        records = list(self._records)  # the view is also drawn in a thread
+        stale = ("stale rows",) if any(STALE_ROWS in record.metrics for record in records) else ()
         for column in ("epoch", "reward", "held-out", "groups", "tokens", "grad norm", "entropy", *stale, "seconds"):
             table.add_column(column, justify="right")
         if (before := self._held_out.get(0)) is not None:
             table.add_row("before", "", before)
-        for record in self._records:
+        for record in records:
             table.add_row(
                 str(epoch_number(record.epoch)),
                 f"{record.avg_reward:.3f}",
@@ -266,12 +248,6 @@ def _mean(record: ValidationRecord) -> str:
 def _failed(failures: Sequence[FailureCount]) -> str:
     failed = sum(each.count for each in failures)
     return f" ({failed} failed)" if failed else ""
-
-
-def _stale(record: EpochRecord) -> str:
-    """The share of rows with an answer of earlier weights, if there are any."""
-    share = record.metrics.get(STALE_ROWS, 0.0)
-    return f"stale rows {share:.0%}  " if share else ""
 
 
 def _metric(record: EpochRecord, name: str, form: str) -> str:

@@ -8,11 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from nat.finetuning.progress import RunProgress
 from nat.runs.plot import duration
@@ -30,27 +29,6 @@ _PLACE = re.compile(r"(\d+)/(\d+)")
 Clock = Callable[[], float]
 
 
-@dataclass(frozen=True)
-class Step:
-    """One step of a command."""
-
-    what: str
-    began: float
-    total: int | None = None
-    """Parts of it; None if it has none, or their number is not known."""
-    done: int = 0
-    failed: int = 0
-
-    def text(self, now: float) -> str:
-        """What it does, how far it is, and how long it takes by the rate so far."""
-        failed = f" ({self.failed} failed)" if self.failed else ""
-        if not self.total:
-            return f"{self.what}{failed}, {now - self.began:.0f} s so far"
-        left = (now - self.began) / self.done * (self.total - self.done) if self.done else 0.0
-        more = f", about {duration(max(1.0, left))} more" if left > 0 else ""
-        return f"{self.what} {self.done}/{self.total}{failed}{more}"
-
-
 class StepDisplay:
     """Shows one step after the other, as lines or in a bar; any thread may call."""
 
@@ -58,34 +36,44 @@ class StepDisplay:
         self._console = console
         self._clock = clock
         self._bar = bar
-        self._step: Step | None = None
-        self._wait, self._spoke = FIRST_SECONDS, clock()
+        self._task: TaskID | None = None
+        self._what, self._total, self._done, self._failed = "", 0, 0, 0
+        self._began = self._spoke = clock()
+        self._wait = FIRST_SECONDS
         self._lock = threading.RLock()
 
     def begin(self, what: str, total: int | None = None, *, after: float = 0.0) -> None:
         """The next step begins; the one before it is done. A pipe hears of it only if it lasts `after` seconds."""
         with self._lock:
-            self._step, self._wait = Step(what, self._clock(), total), after or FIRST_SECONDS
+            self._what, self._total, self._done, self._failed = what, total or 0, 0, 0
+            self._began, self._wait = self._clock(), after or FIRST_SECONDS
             if self._bar is not None:
-                for task in self._bar.task_ids:
-                    self._bar.remove_task(task)
-                self._bar.add_task(what, total=total)
+                if self._task is not None:
+                    self._bar.remove_task(self._task)
+                self._task = self._bar.add_task(what, total=total)
             elif not after:
                 self.line(f"{what} …" if total is None else f"{what} 0/{total} …")
 
     def expect(self, parts: int) -> None:
         """The step has so many more parts."""
-        self._update(lambda step: replace(step, total=(step.total or 0) + parts))
+        with self._lock:
+            self._total += parts
+            self._draw()
 
     def advance(self, *, failed: bool = False) -> None:
         """One more part is done."""
-        self._update(lambda step: replace(step, done=step.done + 1, failed=step.failed + failed))
+        with self._lock:
+            self._done += 1
+            self._failed += failed
+            self._draw()
 
     def at(self, place: str) -> None:
         """The step is at a place such as `41/128`; its time counts from the first one. Other words are ignored."""
         if found := _PLACE.fullmatch(place):
-            done, total, now = int(found[1]), int(found[2]), self._clock()
-            self._update(lambda step: replace(step, done=done, total=total, began=step.began if step.done else now))
+            with self._lock:
+                self._began = self._began if self._done else self._clock()
+                self._done, self._total = int(found[1]), int(found[2])
+                self._draw()
 
     def line(self, text: str) -> None:
         """Print a line of another kind."""
@@ -96,10 +84,9 @@ class StepDisplay:
     def check(self) -> None:
         """Print how far the step is, if no line came for long."""
         with self._lock:
-            now = self._clock()
-            if self._step is not None and now - self._spoke >= self._wait:
+            if self._what and self._clock() - self._spoke >= self._wait:
                 self._wait = min(2 * self._wait, QUIET_SECONDS)
-                self.line(self._step.text(now))
+                self.line(self._so_far())
 
     @contextmanager
     def checked(self) -> Iterator[Self]:
@@ -116,14 +103,23 @@ class StepDisplay:
         finally:
             ended.set()
 
-    def _update(self, change: Callable[[Step], Step]) -> None:
-        with self._lock:
-            if self._step is None:
-                return
-            self._step = step = change(self._step)
-            if self._bar is not None:
-                text = f"{step.what} ({step.failed} failed)" if step.failed else step.what
-                self._bar.update(self._bar.task_ids[0], total=step.total, completed=step.done, description=text)
+    @property
+    def _named(self) -> str:
+        return f"{self._what} ({self._failed} failed)" if self._failed else self._what
+
+    def _so_far(self) -> str:
+        """What the step does, how far it is, and how long it takes by the rate so far."""
+        spent = self._clock() - self._began
+        if not self._total:
+            return f"{self._named}, {spent:.0f} s so far"
+        left = spent / self._done * (self._total - self._done) if self._done else 0.0
+        failed = f" ({self._failed} failed)" if self._failed else ""
+        more = f", about {duration(max(1.0, left))} more" if left > 0 else ""
+        return f"{self._what} {self._done}/{self._total}{failed}{more}"
+
+    def _draw(self) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, total=self._total or None, completed=self._done, description=self._named)
 
 
 @contextmanager
@@ -140,24 +136,19 @@ def shown_steps(console: Console | None = None) -> Iterator[StepDisplay]:
 
 
 class StepProgress(RunProgress):
-    """Shows the events of what is no run, such as a probe, as steps; a pipe hears of a repeated one if it lasts."""
+    """Shows the events of what is no run, such as a probe, as steps."""
 
     def __init__(self, steps: StepDisplay) -> None:
         self._steps = steps
-        self._named = {""}
 
     def step_started(self, what: str) -> None:
-        self._begin(what)
+        self._steps.begin(what)
 
     def rollouts_started(self, phase: Phase, total: int | None) -> None:
-        self._begin("playing rollouts", total)
+        self._steps.begin("playing rollouts", total)
 
     def rollout_done(self, error: str | None) -> None:
         self._steps.advance(failed=error is not None)
 
     def message(self, text: str) -> None:
         self._steps.line(text)
-
-    def _begin(self, what: str, total: int | None = None) -> None:
-        self._steps.begin(what, total, after=SLOW_SECONDS if what in self._named else 0.0)
-        self._named.add(what)

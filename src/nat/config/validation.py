@@ -17,7 +17,6 @@ from nat.config.sources import Tree
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup
 from nat.registry.catalog import Catalog
-from nat.registry.discovery import STAYS_IN_THE_TOOLKIT
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +151,9 @@ def drop_unsupported(tree: Tree, findings: Findings, catalog: Catalog) -> Tree:
     for section, what in UNSUPPORTED_SECTIONS.items():
         if kept.pop(section, None):
             findings.add(
-                (section,), f"{what} are not part of this project; remove the section, or: {STAYS_IN_THE_TOOLKIT}"
+                (section,),
+                f"{what} are not part of this project; remove the section, or train in the toolkit's environment: "
+                "docs/from/nat.md",
             )
     for path in WITHOUT_EFFECT:
         kept = _dropped(kept, path, ".".join(path))

@@ -1,6 +1,6 @@
 """Alias for plug-ins: the toolkit's stable import path, for release 1.9 and later.
 
-It has what finetuning, evaluation, LLMs, functions and datasets need; a name of another part says what to use instead.
+It has what finetuning, evaluation, LLMs, functions and datasets need.
 """
 
 from nat.builder.builder import Builder, EvalBuilder
@@ -37,7 +37,6 @@ from nat.registry.decorators import (
     register_llm_provider,
     register_tool_wrapper,
 )
-from nat.registry.replacements import refusing
 
 __all__ = [
     "Builder",
@@ -76,26 +75,3 @@ __all__ = [
     "register_tool_wrapper",
     "set_secret_from_env",
 ]
-
-NOT_PROVIDED = (
-    *("CircuitBreakerMiddleware", "CircuitBreakerMiddlewareConfig", "CircuitBreakerOpenError", "CircuitBreakerState"),
-    *("DynamicFunctionMiddleware", "DynamicMiddlewareConfig", "FunctionMiddleware", "FunctionMiddlewareBaseConfig"),
-    *("FunctionMiddlewareContext", "HITLMiddleware", "HITLMiddlewareConfig", "InvocationAction", "InvocationContext"),
-    *("MiddlewareBaseConfig", "register_middleware"),
-    *("BinaryHumanPromptOption", "HumanPrompt", "HumanPromptBinary", "HumanPromptCheckbox", "HumanPromptDropdown"),
-    *("HumanPromptNotification", "HumanPromptRadio", "HumanPromptText", "HumanResponse", "HumanResponseBinary"),
-    *("HumanResponseCheckbox", "HumanResponseDropdown", "HumanResponseNotification", "HumanResponseRadio"),
-    *("HumanResponseText", "InteractionPrompt", "InteractionResponse", "MultipleChoiceOption"),
-    *("MemoryBaseConfig", "MemoryEditor", "MemoryItem", "MemoryManager", "MemoryReader", "MemoryWriter"),
-    "register_memory",
-    *("KeyAlreadyExistsError", "NoSuchKeyError", "ObjectStore", "ObjectStoreBaseConfig", "ObjectStoreItem"),
-    "register_object_store",
-    *("Document", "Retriever", "RetrieverBaseConfig", "RetrieverOutput", "RetrieverProviderInfo"),
-    *("register_retriever_client", "register_retriever_provider"),
-    *("EmbedderBaseConfig", "EmbedderProviderInfo", "register_embedder_client", "register_embedder_provider"),
-    *("FunctionGroup", "FunctionGroupBaseConfig", "register_function_group"),
-    *("register_per_user_function", "register_per_user_function_group", "register_telemetry_exporter"),
-)
-"""The toolkit's other names of this module."""
-
-__getattr__ = refusing(__name__, NOT_PROVIDED)

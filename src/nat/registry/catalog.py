@@ -24,7 +24,7 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """Entries by full name, `package/name`; a short name works while only one package uses it."""
 
-    def __init__(self, noun: str, *, explain: Callable[[str], str] = lambda _: "") -> None:
+    def __init__(self, noun: str, *, explain: Callable[[], str] = str) -> None:
         """`noun` names an entry in messages; `explain` gives more for the message about an unknown name."""
         self.noun = noun
         self._explain = explain
@@ -52,7 +52,7 @@ class Registry(Generic[T]):
             )
         raise RegistryError(
             f"'{name}' is not registered as {self.noun}.{did_you_mean(name, self.names())}"
-            f" Registered: {one_of(self.names())}.{self._explain(name)}"
+            f" Registered: {one_of(self.names())}.{self._explain()}"
         )
 
     def names(self) -> list[str]:
@@ -148,7 +148,7 @@ class Catalog:
             group: Registry[RegisteredComponent](noun, explain=explain_unknown) for group, noun in NOUNS.items()
         }
         self.llm_clients: dict[str, Registry[BuildFn]] = {}
-        self.tool_wrappers = Registry[Callable[..., Any]]("tool wrapper", explain=lambda _: explain_failures())
+        self.tool_wrappers = Registry[Callable[..., Any]]("tool wrapper", explain=explain_failures)
 
     def add(self, component: RegisteredComponent) -> None:
         self.components[component.group].add(component.full_type, component)

@@ -2,12 +2,36 @@
 
 import importlib
 import importlib.util
+import re
 import sys
 import traceback
 from pathlib import Path
 
 from nat.errors import NatError, RegistryError, describe_error, did_you_mean_path
-from nat.registry.replacements import replacement_for
+
+_INSTEAD = {
+    "retriever embedder memory object_store": "it is not part of this project; call it from the workflow",
+    "middleware": "middleware is not part of this project; wrap the function in another one",
+    "function_group per_user": "register each function, by register_function",
+    "langchain_parser llama_index_parser adk_parser": "use nat.finetuning.utils.parsers.base_parser",
+    "callback_handler": "calls are captured at the HTTP client; no callback handler is needed",
+    "runner session": "use nat.utils.run_workflow for one input, and nat.eval.evaluate.EvaluationRun for a dataset",
+}
+"""What to use instead of names of the toolkit, by a part of the name."""
+_FROM = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+def replacement_for(error: BaseException) -> str:
+    """What to use instead of a missing name of `nat`, with a leading colon; empty for other packages."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if found := _FROM.match(str(error)):
+        missing = f"{found[2]}.{found[1]}"
+    if missing is None or not missing.startswith("nat."):
+        return ""
+    snake = _CAMEL.sub("_", missing).lower()
+    known = next((text for parts, text in _INSTEAD.items() if any(part in snake for part in parts.split())), None)
+    return f": {known or 'this project has no such name; docs/from/nat.md lists what is here'}"
 
 
 def import_components(name: str) -> None:

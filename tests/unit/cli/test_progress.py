@@ -7,7 +7,7 @@ from weakref import ref
 import pytest
 from rich.console import Console
 
-from fakes.run_records import epoch_record, job_record, validation_record
+from fakes.run_records import epoch_record, validation_record
 from nat.cli import console_log
 from nat.cli.progress import LineProgress, LiveProgress, console_progress
 from nat.data_models.rollout_failure import FailureCount
@@ -42,14 +42,9 @@ def shown(view: LineProgress | LiveProgress, output: Console) -> str:
     return text_of(output)
 
 
-@pytest.mark.parametrize(("terminal", "view"), [(True, LiveProgress), (False, LineProgress)])
-def test_a_terminal_gets_the_live_view_and_everything_else_gets_lines(terminal, view):
-    """A log file gets no control sequences."""
-    assert isinstance(console_progress(console(terminal=terminal)), view)
-
-
-def test_the_log_of_modules_takes_the_place_of_the_live_view():
-    """`--log-level info` prints lines that would break the view."""
+def test_a_terminal_gets_the_live_view_and_everything_else_gets_lines():
+    """A log file gets no control sequences, and lines of the log of modules would break the view."""
+    assert isinstance(console_progress(console(terminal=False)), LineProgress)
     console_log.configure("info")
     assert isinstance(console_progress(console(terminal=True)), LineProgress)
     console_log.configure("warning")
@@ -129,21 +124,6 @@ def test_the_live_view_shows_failures_rewards_and_messages():
     assert "The model stops exploring." in text
 
 
-def test_a_long_error_does_not_move_the_bars():
-    """The error is on its own line, cut at the terminal's width."""
-    output = console(terminal=True)
-    with LiveProgress(output) as view:
-        view.run_started("r", Path("runs/x"), 1)
-        view.rollouts_started(Phase.VALIDATION, 10)
-        view.rollout_done("BadRequestError: " + "the model's tokenizer has no chat template " * 5)
-    file = output.file
-    assert isinstance(file, StringIO)
-    last = file.getvalue().split("reward ")[-1]
-    assert "held-out" in last
-    assert "1/10" in last
-    assert "1 failed: BadRequestError" in last
-
-
 def test_a_run_that_fails_at_its_start_shows_no_table():
     """Only the error is shown."""
     output = console(terminal=True)
@@ -182,14 +162,3 @@ def test_stale_rows_are_shown_where_epochs_overlap(terminal):
             view.epoch_finished(epoch_record(epoch=0, metrics=metrics))
         text = output.file.getvalue()
         assert [word for word in ("stale rows", "25%") if word in text] == words
-
-
-def test_the_note_about_training_stays_while_the_next_rollouts_are_played():
-    """With `max_staleness`, rollouts begin during the training of the epoch before."""
-    view = LiveProgress(console(terminal=True))
-    view.training_started(20, 160)
-    view.rollouts_started(Phase.TRAIN, 192)
-    view.rollout_done("KeyError: 'city'")
-    assert view._note.plain == "training on 160 rollouts in 20 groups  1 failed: KeyError: 'city'"
-    view.training_finished(job_record())
-    assert view._note.plain == "1 failed: KeyError: 'city'"

@@ -5,7 +5,7 @@ from io import StringIO
 from rich.console import Console
 
 from nat.cli.steps import StepDisplay, StepProgress, shown_steps
-from nat.finetuning.events import RolloutDone, RolloutsBegun, Said, StepBegun
+from nat.finetuning.events import RolloutDone, RolloutsBegun, StepBegun
 from nat.runs.records import Phase
 
 
@@ -53,16 +53,6 @@ def test_a_step_that_is_usually_short_is_named_only_if_it_lasts():
     assert pipe.lines == ["reading the run, 2 s so far"]
 
 
-def test_a_finished_step_promises_no_more_time():
-    """Its last parts may be followed by work that is not counted."""
-    pipe = Pipe()
-    pipe.steps.begin("scoring", after=2.0)
-    pipe.steps.expect(1)
-    pipe.steps.advance()
-    pipe.until(2)
-    assert pipe.lines == ["scoring 1/1"]
-
-
 def test_a_child_process_says_at_which_place_it_is():
     """Its start does not count, and lines that a library prints are not taken for a place."""
     pipe = Pipe()
@@ -99,14 +89,3 @@ def test_a_terminal_gets_a_bar_with_counts_and_failures():
             progress(event)
     assert "playing rollouts (1 failed)" in out.getvalue()
     assert "2/3" in out.getvalue()
-
-
-def test_what_a_round_repeats_is_named_once_and_each_message_is_a_line():
-    """A probe plays in rounds: short ones show only what they found."""
-    pipe = Pipe()
-    progress = StepProgress(pipe.steps)
-    for number in (1, 2):
-        progress(RolloutsBegun(Phase.TRAIN, 16))
-        progress(StepBegun("scoring"))
-        progress(Said(f"round {number}"))
-    assert pipe.lines == ["playing rollouts 0/16 …", "scoring …", "round 1", "round 2"]

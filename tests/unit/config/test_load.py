@@ -115,7 +115,7 @@ def test_sections_of_the_wider_toolkit_get_a_clear_error(section):
     """A YAML with sections of the wider toolkit does not load; the error leads to the gateway."""
     [found, *_] = findings_of(changed(**{section: {"x": {"_type": "y"}}}))
     assert "not part of this project" in found
-    assert "trained in the toolkit's environment: docs/from/nat.md" in found
+    assert "train in the toolkit's environment: docs/from/nat.md" in found
     assert parse_config(parse_yaml(changed(**{section: {}})), environ=ENVIRON)
 
 
@@ -204,13 +204,6 @@ def test_named_files_are_imported_before_components_are_looked_up(tmp_path):
     assert [finding.split(": ")[0] for finding in found] == ["imports.0", "workflow._type"]
     [found] = findings_of(changed(workflow={"_type": "of_agent"}))
     assert "name its Python file under `imports`" in found
-
-
-def test_an_agent_of_the_toolkit_is_known_by_its_name():
-    """The error says where such a workflow is trained, and not that a file of the user's is missing."""
-    [found] = findings_of(changed(workflow={"_type": "react_agent", "llm_name": "my_model"}))
-    assert "'react_agent' is a part of the toolkit: a workflow with it is trained in the toolkit's environment" in found
-    assert "imports" not in found
 
 
 def test_imports_are_a_list():

@@ -30,7 +30,7 @@ from nat.runs.index import started_here, started_in
 from nat.runs.journal import reading
 from nat.runs.plot import duration
 from nat.runs.preemption import DEFAULT_GRACE, Preemption
-from nat.runs.recorded_config import config_of, finetuning_value
+from nat.runs.recorded_config import config_of, finetuning_value, value_at
 from nat.runs.records import RunSummary
 from nat.runs.rollouts import LeftOutCause
 from nat.secrets import REDACTED
@@ -146,7 +146,7 @@ def _run_to_resume(name: str, options: Mapping[str, Any]) -> Path | None:
 
 
 def as_begun(run_dir: Path, options: Mapping[str, Any], *, trust: bool = False) -> FinetuneRunConfig:
-    """The options that a run began with, and those that the command line sets now.
+    """The options that a run began with, and those that the command line sets now; a run of others gives none.
 
     Raises:
         ConfigError: what it began with is of somebody whom the user does not `trust`, its YAML is not there, or a
@@ -155,6 +155,14 @@ def as_begun(run_dir: Path, options: Mapping[str, Any], *, trust: bool = False) 
     """
     with reading(run_dir) as journal:
         recorded = finetuning_value(config_of(journal.info().config_text), "run_configuration") or {}
+    if not trust and not started_here(run_dir):
+        if "config_file" not in options:
+            began = value_at(recorded, "config_file")
+            raise ConfigError(
+                [f"--config_file: the run began with {began}, and you have not started it here"],
+                hint="its YAML and options run code: read them, and add --trust, or give your own",
+            )
+        recorded = {}
     try:
         given = FinetuneRunConfig.model_validate({**recorded, **options})
     except (ValidationError, TypeError) as error:
@@ -163,12 +171,6 @@ def as_begun(run_dir: Path, options: Mapping[str, Any], *, trust: bool = False) 
             f"the run {run_dir.name} has not recorded the options that it began with: {seen}",
             hint="begin a new run with its YAML: `nat finetune --config_file FILE`",
         ) from error
-    if not trust and not started_here(run_dir) and (unseen := _unseen(recorded, given, options)):
-        raise ConfigError(
-            [f"--{key}: {value}" for key, value in unseen.items()],
-            source=f"options that come from {run_dir}, a run that you have not started here",
-            hint="a YAML and its options run code: read them, and add --trust, or give your own on the command line",
-        )
     secret = [key for key, text in given.override if REDACTED in text]
     if secret:
         raise ConfigError(
@@ -183,17 +185,6 @@ def as_begun(run_dir: Path, options: Mapping[str, Any], *, trust: bool = False) 
             hint=f"go to {folder}, or give --config_file",
         )
     return given
-
-
-def _unseen(recorded: Mapping[str, Any], given: FinetuneRunConfig, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The recorded options that go on, and that neither the command line nor its YAML has."""
-    own = None
-    if (file := options.get("config_file")) is not None:
-        own = load_config(file, options.get("override", ())).finetuning.run_configuration
-    known = {} if own is None else own.model_dump(mode="json", exclude_unset=True)
-    fields = FinetuneRunConfig.model_fields.items()
-    goes_on = {key for key, field in fields if getattr(given, key) != field.default} & recorded.keys() - options.keys()
-    return {key: recorded[key] for key in recorded if key in goes_on and known.get(key) != recorded[key]}
 
 
 async def _train(

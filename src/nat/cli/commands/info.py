@@ -1,7 +1,7 @@
 """`nat info`: the registered components with the keys of each."""
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -10,7 +10,7 @@ from pydantic_core import to_jsonable_python
 from nat.cli.commands.options import json_option
 from nat.data_models.component_ref import ComponentGroup
 from nat.files import write_text
-from nat.registry.catalog import BASE_CONFIGS, Catalog, current_catalog
+from nat.registry.catalog import current_catalog
 from nat.registry.description import ComponentDescription, FieldDescription, describe
 from nat.registry.discovery import discover_components, failures
 
@@ -26,13 +26,6 @@ SECTIONS = {
     "tracing": ComponentGroup.EVAL_CALLBACKS,
 }
 """The toolkit's name of a component's type → our section."""
-WITHOUT_CONFIG = ("llm_client", "tool_wrapper")
-NOT_PROVIDED = (
-    *("auth_provider", "embedder_client", "embedder_provider", "front_end", "function_group", "logging", "memory"),
-    *("middleware", "object_store", "optimizer", "package", "registry_handler", "retriever_client"),
-    *("retriever_provider", "undefined"),
-)
-"""Types of the toolkit that this project does not have."""
 SEARCHED = ("all", "component_name", "description", "developer_notes", "package", "version")
 """What `--query` searches; `developer_notes` are the fields, and a version belongs to a package."""
 
@@ -48,7 +41,7 @@ def info_command() -> None:
     "--types",
     multiple=True,
     type=click.Choice(
-        list(dict.fromkeys((*map(str, ComponentGroup), *SECTIONS, *WITHOUT_CONFIG, *NOT_PROVIDED))),
+        list(dict.fromkeys((*map(str, ComponentGroup), *SECTIONS))),
         case_sensitive=False,
     ),
     help="Only this section, or this type by the toolkit's name; may be repeated.",
@@ -76,8 +69,10 @@ def components_command(
     Each has its fields, with their defaults and descriptions.
     """
     discover_components()
-    catalog, sections = current_catalog(), {str(SECTIONS.get(name, name)) for name in types}
-    found = [c for c in describe(catalog) if (not types or c.section in sections) and matches(c, query, fields)]
+    sections = {str(SECTIONS.get(name, name)) for name in types}
+    found = [
+        c for c in describe(current_catalog()) if (not types or c.section in sections) and matches(c, query, fields)
+    ]
     found = found[:num_results] if num_results > 0 else found
     records = json.dumps(to_jsonable_python(found, fallback=str), indent=2, ensure_ascii=False)
     if output_path is not None:
@@ -85,10 +80,8 @@ def components_command(
     if as_json:
         click.echo(records)
         return
-    lines = ["\n".join(_text(component)) for component in found] + list(_without_config(catalog, sections))
+    lines = ["\n".join(_text(component)) for component in found]
     click.echo("\n".join(lines or ["No component matches."]))
-    for name in sorted(sections - {*map(str, BASE_CONFIGS), *WITHOUT_CONFIG}):
-        click.echo(f"'{name}' components are not part of this project.", err=True)
     for failure in failures:
         click.echo(f"The plug-in '{failure.name}' failed to import ({failure.module}): {failure.error}", err=True)
 
@@ -103,15 +96,6 @@ def matches(component: ComponentDescription, query: str, searched: Sequence[str]
     }
     chosen = words if not searched or "all" in searched else searched
     return query.casefold() in "\n".join(text for name in chosen for text in words.get(name, ())).casefold()
-
-
-def _without_config(catalog: Catalog, wanted: Collection[str]) -> Iterator[str]:
-    """The types that have no keys in a YAML: clients of LLMs and wrappers of tools, by framework."""
-    if "llm_client" in wanted:
-        for framework, clients in sorted(catalog.llm_clients.items()):
-            yield f"llm_client: {framework}  (for {', '.join(clients.names())})"
-    if "tool_wrapper" in wanted:
-        yield from (f"tool_wrapper: {framework}" for framework in catalog.tool_wrappers.names())
 
 
 def _text(component: ComponentDescription) -> list[str]:

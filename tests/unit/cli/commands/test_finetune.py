@@ -370,7 +370,7 @@ async def test_the_yaml_of_a_run_of_others_is_shown_first(project, of_others, ca
     resume = ["--log-level", "error", "finetune", "--resume", str(of_others)]
     assert await asyncio.to_thread(exit_code, resume) == 1
     told = capsys.readouterr().err
-    assert f"--config_file: {project.folder / 'config.yml'}" in told
+    assert f"the run began with {project.folder / 'config.yml'}" in told
     assert "add --trust" in told
     assert len(project.server.requests) == played
     assert await asyncio.to_thread(exit_code, [*resume, "--trust"]) == 0

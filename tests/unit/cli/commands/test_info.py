@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from fakes.guide_components import register_guide_components
-from nat.cli.commands.info import NOT_PROVIDED, SECTIONS, info_command
+from nat.cli.commands.info import SECTIONS, info_command
 from nat.registry import discovery
 from nat.registry.catalog import pushed_catalog
 from nat.registry.discovery import PluginFailure
@@ -37,16 +37,6 @@ def test_types_choose_sections(run):
 def test_the_toolkits_names_of_types_choose_sections(run, theirs, section):
     """`-t evaluator` shows what `-t eval.evaluators` does, in any case."""
     assert run("-t", theirs.upper()).stdout == run("-t", str(section)).stdout
-
-
-def test_every_type_of_the_toolkit_is_accepted(run):
-    """Clients and tool wrappers are listed by framework; a part that is missing here is named."""
-    assert "llm_client: openai  (for openai)\n" in run("-t", "llm_client").stdout
-    assert "tool_wrapper: openai\n" in run("-t", "tool_wrapper").stdout
-    for name in NOT_PROVIDED:
-        shown = run("-t", name)
-        assert shown.exit_code == 0
-        assert f"'{name}' components are not part of this project." in shown.stderr
 
 
 def test_the_number_of_results_is_limited(run):
