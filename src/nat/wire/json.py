@@ -1,5 +1,6 @@
 """JSON and text from models and agents: of any depth, and with lone surrogates, which UTF-8 cannot encode."""
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -33,6 +34,11 @@ def parse_json(text: str) -> Any:
 
     """
     return from_json(text.encode(errors="surrogatepass"))
+
+
+def text_or_json(value: Any) -> str:
+    """A text unchanged, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def json_text(record: BaseModel, *, exclude_defaults: bool = False, exclude_unset: bool = False) -> str:

@@ -5,6 +5,9 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nat.plugins.evaluators.exact_match import ExactMatchConfig
+from nat.plugins.evaluators.json_path_score import JsonPathScoreConfig
+from nat.plugins.evaluators.numeric_closeness import NumericClosenessConfig
 
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
@@ -17,10 +20,7 @@ from nat.eval.dataset import (
     repeat_items,
     repetitions,
 )
-from nat.plugins.evaluators.exact_match import ExactMatchConfig
-from nat.plugins.evaluators.json_path_score import JsonPathScoreConfig
 from nat.plugins.evaluators.llm_judge import LLMJudgeConfig
-from nat.plugins.evaluators.numeric_closeness import NumericClosenessConfig
 
 
 def config(**fields) -> DatasetBaseConfig:

@@ -7,8 +7,8 @@ A line of its stdout that is a JSON object with one of these keys is a report: `
 `{"step": {"loss": 0.1}}` after an optimizer step, `{"metrics": {…}}` of the whole update. Other lines are left alone;
 if it fails, the end of its stderr is shown.
 
-On Linux a supervisor ends all of its processes when it has ended, when the job is canceled or takes too long, and when
-this process dies; elsewhere its process group gets SIGTERM in the first three.
+A supervisor ends its process group when it has ended, when the job is canceled or takes too long, and when this process
+dies.
 """
 
 import json
@@ -17,11 +17,10 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -151,7 +150,8 @@ def run_program(
             reported.read(output)
             report(reported.progress)
             time.sleep(_POLL_SECONDS)
-        ending = b"" if process.stdout is None else process.stdout.read()
+        assert process.stdout is not None, "a pipe"
+        ending = process.stdout.read()
     _check_end(ending, process.returncode, arguments[0], log)
     reported.read(output, ended=True)
     return reported
@@ -162,14 +162,11 @@ def _running(
     arguments: Sequence[str], variables: Mapping[str, str], output: Path, log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run it inside the block; whatever is left of it is ended."""
-    linux = sys.platform == "linux"
-    by = [*SUPERVISED, os.devnull, str(output)] if linux else []
-    # Of a supervisor, stdout says how the program has ended.
-    with log.open("wb") as stderr, nullcontext(subprocess.PIPE) if linux else output.open("wb") as stdout:
+    with log.open("wb") as stderr:
         process = subprocess.Popen(
-            [*by, *arguments],
+            [*SUPERVISED, os.devnull, str(output), *arguments],
             stdin=subprocess.PIPE,
-            stdout=stdout,
+            stdout=subprocess.PIPE,
             stderr=stderr,
             env={name: value for name, value in os.environ.items() if name not in _NOT_PASSED} | dict(variables),
             start_new_session=True,
@@ -180,9 +177,6 @@ def _running(
         finally:
             assert process.stdin is not None, "a pipe"
             process.stdin.close()
-            if not linux:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGTERM)
             try:
                 process.wait(_END_SECONDS)
             except subprocess.TimeoutExpired:
@@ -194,10 +188,7 @@ def _check_end(ending: bytes, code: int, program: str, log: Path) -> None:
     kind, _, number = ending.partition(b" ")
     if kind == b"errno":
         raise _failed(f"cannot be started: {program!r}: {os.strerror(int(number))}", log, "correct `command`")
-    if kind == b"exit":
-        code = int(number)
-    elif sys.platform == "linux":  # the supervisor was killed
-        code = code or -signal.SIGKILL
+    code = int(number) if kind == b"exit" else code or -signal.SIGKILL  # the supervisor was killed
     if code:
         how = f"with exit code {code}" if code > 0 else f"by signal {signal.Signals(-code).name}"
         killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)

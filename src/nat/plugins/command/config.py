@@ -1,20 +1,17 @@
-"""The `command` section of a YAML, and the environment variables of its program.
+"""The `command` section of a YAML, and the record of a run of its program."""
 
-The environment starts empty, since the harness's has keys that an agent must not see.
-"""
-
-from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from nat.data_models.component_ref import LLMRef
 from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.llm import USUAL_CONCURRENCY
 
-_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
-_MODEL_SERVER = ("OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY")
+COMMAND_STEP = "command"
+"""Name of the step that records a run of the program."""
+_MODEL_SERVER = {"OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"}
 
 
 class CommandConfig(FunctionBaseConfig, name="command"):
@@ -55,19 +52,19 @@ class CommandConfig(FunctionBaseConfig, name="command"):
     @field_validator("env")
     @classmethod
     def _keeps_model_variables(cls, env: dict[str, str]) -> dict[str, str]:
-        reserved = sorted(set(env) & set(_MODEL_SERVER))
-        if reserved:
+        if reserved := sorted(_MODEL_SERVER & env.keys()):
             raise ValueError(
                 f"{', '.join(reserved)}: reserved, because each rollout gets its own URL and key of the model"
             )
         return env
 
 
-def environment(
-    own: Mapping[str, str], inherited: Mapping[str, str], *, url: str, key: str, home: Path, scratch: Path
-) -> dict[str, str]:
-    """The program's environment; `url` is the gateway's, without `/v1`, and `own` the configuration's variables."""
-    passed_on = {name: inherited[name] for name in _PASSED_ON if name in inherited}
-    model = dict(zip(_MODEL_SERVER, (f"{url}/v1", key, url, key), strict=True))
-    direct = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")  # `own` may name a proxy
-    return {**passed_on, **direct, "HOME": str(home), "TMPDIR": str(scratch), **own, **model}
+class CommandRecord(BaseModel):
+    """The output of the step that records a run."""
+
+    exit_code: int | None
+    """None if the program was ended after its time limit."""
+    reward: float | None = None
+    """The number in the reward file."""
+    folder: str | None = None
+    """Path of the kept folder."""

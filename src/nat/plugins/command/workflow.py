@@ -1,6 +1,17 @@
-"""Run the program on one example: folder, environment, key, process, answer."""
+"""Run a program on one example: folder, environment, key, process, answer.
 
+The folder of a rollout has `work`, the program's working folder; `home`, so that the user's settings have no effect;
+`tmp`; and the files `stdin`, `stdout` and `stderr`.
+"""
+
+import asyncio
 import os
+import re
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +21,23 @@ from nat.data_models.intermediate_step import IntermediateStepPayload, Intermedi
 from nat.errors import CommandFailed
 from nat.gateway.access import Keyring, RolloutAccess
 from nat.gateway.upstream import Upstream
-from nat.plugins.command.config import CommandConfig, environment
-from nat.plugins.command.evaluator import COMMAND_STEP, CommandRecord
-from nat.plugins.command.folder import MissingOutput, RolloutFolder, as_text, opened_folder
-from nat.plugins.command.process import Program, run_program
-from nat.wire.json import without_surrogates
+from nat.plugins.command.config import COMMAND_STEP, CommandConfig, CommandRecord
+from nat.secrets import excerpt, redact
+from nat.supervisor import SUPERVISED
+from nat.wire.json import text_or_json, without_surrogates
+
+MAX_READ_BYTES = 32 * 2**20
+"""Limit for one file of a program."""
+_TAIL_BYTES = 2000
+_LONGEST_NAME = 200
+_SUPERVISOR_SECONDS = 20.0
+"""Longer than the supervisor ever takes."""
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
+"""Of the harness's environment, which has keys that an agent must not see."""
+
+
+class MissingOutput(ValueError):
+    """A file that the program should have written is missing or invalid."""
 
 
 class CommandWorkflow:
@@ -23,7 +46,7 @@ class CommandWorkflow:
     def __init__(
         self, config: CommandConfig, upstream: Upstream, keyring: Keyring, *, url: str, kept_in: Path | None
     ) -> None:
-        """`kept_in` is where folders are kept, if `keep_folder` is set."""
+        """`url` is the gateway's, without `/v1`; `kept_in` is where folders are kept, if `keep_folder` is set."""
         self._config = config
         self._upstreams = {str(config.llm): upstream}
         self._keyring = keyring
@@ -33,66 +56,166 @@ class CommandWorkflow:
     async def run(self, value: Any) -> str:
         """The program's answer to an input; call it inside the rollout."""
         name = Context.get().workflow_run_id or COMMAND_STEP
-        async with opened_folder(self._config.folder, kept_in=self._kept_in, name=name) as folder:
-            exit_code = reward = None
-            try:
-                exit_code = await self._play(without_surrogates(as_text(value)), folder)
-                answer = self._answer(exit_code, folder)
-                if self._config.reward_file is not None:
-                    reward = folder.read_number(self._config.reward_file)
-            except MissingOutput as error:
-                raise CommandFailed(f"{error}; {_stderr_text(folder)}") from error
-            finally:
-                kept = None if self._kept_in is None else str(folder.root)
-                _push(CommandRecord(exit_code=exit_code, reward=reward, folder=kept))
+        root, end = await asyncio.to_thread(_new_folder, self._config, self._kept_in, name)
+        exit_code = reward = None
+        try:
+            exit_code = await self._play(without_surrogates(text_or_json(value)), root)
+            answer = self._answer(exit_code, root)
+            if self._config.reward_file is not None:
+                reward = _number(root / "work", self._config.reward_file)
+        except MissingOutput as error:
+            raise CommandFailed(f"{error}; {_stderr_text(root)}") from error
+        finally:
+            kept = None if self._kept_in is None else str(root)
+            record = CommandRecord(exit_code=exit_code, reward=reward, folder=kept)
+            payload = IntermediateStepPayload(
+                event_type=IntermediateStepType.CUSTOM_END,
+                name=COMMAND_STEP,
+                data=StreamEventData(output=record.model_dump(mode="json")),
+            )
+            Context.get().intermediate_step_manager.push_intermediate_step(payload)
+            await asyncio.to_thread(end)
         return answer
 
-    async def _play(self, text: str, folder: RolloutFolder) -> int:
+    async def _play(self, text: str, root: Path) -> int:
         config = self._config
-        arguments = self._arguments(text)
-        folder.stdin.write_text(text if config.input == "stdin" else "", encoding="utf-8")
+        (root / "stdin").write_text(text if config.input == "stdin" else "", encoding="utf-8")
         if config.input == "file":
-            file = folder.work / config.input_file
+            file = root / "work" / config.input_file
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
+        command = config.command
+        arguments = ["/bin/sh", "-c", command, "sh"] if isinstance(command, str) else list(command)
+        arguments += [text] if config.input == "argument" else []
         try:
             # The key opens inside the deadline, which the calls with it move.
             async with deadline(config.timeout), self._keyring.opened(RolloutAccess(self._upstreams)) as key:
-                env = environment(
-                    config.env, os.environ, url=self._url, key=key, home=folder.home, scratch=folder.scratch
-                )
-                program = Program(arguments, env, folder.work, folder.stdin, folder.stdout, folder.stderr)
-                return await run_program(program, mark=key)
+                return await _run(arguments, self._environment(key, root), root)
         except TimeoutError as error:
             raise CommandFailed(
-                f"the program did not end within {config.timeout:g} s; {_stderr_text(folder)}",
+                f"the program did not end within {config.timeout:g} s; {_stderr_text(root)}",
                 hint="give it longer with workflow.timeout",
             ) from error
         except OSError as error:
             raise CommandFailed(f"{arguments[0]!r} cannot be run: {error.strerror or error}") from error
 
-    def _arguments(self, text: str) -> list[str]:
-        command = self._config.command
-        whole = ["/bin/sh", "-c", command, "sh"] if isinstance(command, str) else list(command)
-        return [*whole, text] if self._config.input == "argument" else whole
+    def _environment(self, key: str, root: Path) -> dict[str, str]:
+        return {
+            **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+            **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost"),  # `env` may name a proxy
+            "HOME": str(root / "home"),
+            "TMPDIR": str(root / "tmp"),
+            **self._config.env,
+            "OPENAI_BASE_URL": f"{self._url}/v1",
+            "OPENAI_API_KEY": key,
+            "ANTHROPIC_BASE_URL": self._url,
+            "ANTHROPIC_API_KEY": key,
+        }
 
-    def _answer(self, exit_code: int, folder: RolloutFolder) -> str:
+    def _answer(self, exit_code: int, root: Path) -> str:
         if exit_code != 0:
             how = f"exit code {exit_code}" if exit_code > 0 else f"signal {-exit_code}"
-            raise CommandFailed(f"the program ended with {how}; {_stderr_text(folder)}")
-        answer = folder.stdout_text() if self._config.output == "stdout" else folder.read(self._config.output_file)
+            raise CommandFailed(f"the program ended with {how}; {_stderr_text(root)}")
+        in_file = self._config.output == "file"
+        answer = _text(root / "work", self._config.output_file) if in_file else _text(root, "stdout")
         return answer.rstrip("\r\n")
 
 
-def _stderr_text(folder: RolloutFolder) -> str:
-    text = folder.stderr_tail()
+async def _run(arguments: Sequence[str], environment: dict[str, str], root: Path) -> int:
+    """Run the program in its folder and return its exit code; a cancellation ends its process group.
+
+    Raises:
+        OSError: it cannot be started.
+
+    """
+    with (root / "stderr").open("wb") as stderr:
+        process = await asyncio.create_subprocess_exec(
+            *SUPERVISED,
+            str(root / "stdin"),
+            str(root / "stdout"),
+            *arguments,
+            env=environment,
+            cwd=root / "work",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+        )
+    assert process.stdin is not None, "stdin is a pipe"
+    assert process.stdout is not None, "likewise"
+    try:
+        report = await process.stdout.read()
+    finally:
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(_SUPERVISOR_SECONDS):
+                await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+    kind, _, number = report.partition(b" ")
+    if kind == b"errno":
+        raise OSError(int(number), os.strerror(int(number)))
+    return int(number) if kind == b"exit" else -signal.SIGKILL  # without a report, the supervisor was killed
+
+
+def _new_folder(config: CommandConfig, kept_in: Path | None, name: str) -> tuple[Path, Callable[[], object]]:
+    """A new folder, in `kept_in` under the name if it is kept; and what ends it."""
+    end: Callable[[], object]
+    if kept_in is None:
+        temporary = tempfile.TemporaryDirectory(prefix="nat-command-", ignore_cleanup_errors=True)
+        root, end = Path(temporary.name).absolute(), temporary.cleanup
+    else:
+        kept_in.mkdir(parents=True, exist_ok=True)
+        plain = re.sub(r"[^\w.#-]+", "_", name).strip(".").encode()[:_LONGEST_NAME].decode(errors="ignore")
+        root = Path(tempfile.mkdtemp(prefix=f"{plain}-", dir=kept_in)).absolute()
+        end = partial(_tidy, root)
+    for folder in ("home", "tmp"):
+        (root / folder).mkdir()
+    if config.folder is None:
+        (root / "work").mkdir()
+    else:
+        shutil.copytree(config.folder, root / "work", symlinks=True)
+    return root, end
+
+
+def _tidy(root: Path) -> None:
+    """Redact the recorded input and output in a kept folder; other files belong to the program."""
+    for folder in ("home", "tmp"):
+        shutil.rmtree(root / folder, ignore_errors=True)
+    for recorded in ("stdin", "stdout", "stderr"):
+        path = root / recorded
+        if path.is_file() and path.stat().st_size <= MAX_READ_BYTES:
+            path.write_text(redact(path.read_text(encoding="utf-8", errors="replace")), encoding="utf-8")
+
+
+def _text(folder: Path, name: str) -> str:
+    """The text of a file that the program has written below the folder."""
+    path = folder / name
+    if not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
+        raise MissingOutput(f"the program wrote no file {name!r}")
+    if path.stat().st_size > MAX_READ_BYTES:
+        raise MissingOutput(f"{name} is larger than {MAX_READ_BYTES} bytes")
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _number(folder: Path, name: str) -> float:
+    text = _text(folder, name).strip()
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if not abs(number) < float("inf"):
+        raise MissingOutput(f"the file {name!r} holds {excerpt(repr(text), 100)}, which is not one number")
+    return number
+
+
+def _stderr_text(root: Path) -> str:
+    """The end of the program's stderr."""
+    path = root / "stderr"
+    if not path.is_file():
+        return "its stderr was replaced"
+    with path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+        text = file.read().decode(errors="replace").strip()
     return f"the end of its stderr: {text}" if text else "its stderr is empty"
-
-
-def _push(record: CommandRecord) -> None:
-    payload = IntermediateStepPayload(
-        event_type=IntermediateStepType.CUSTOM_END,
-        name=COMMAND_STEP,
-        data=StreamEventData(output=record.model_dump(mode="json")),
-    )
-    Context.get().intermediate_step_manager.push_intermediate_step(payload)

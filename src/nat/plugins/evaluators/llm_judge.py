@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
@@ -11,11 +12,12 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 from nat.builder.builder import EvalBuilder
 from nat.builder.evaluator import EvaluatorInfo
 from nat.data_models.component_ref import LLMRef
-from nat.data_models.evaluator import EvalInputItem, EvalOutputItem, EvaluatorBaseConfig
+from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
 from nat.errors import EvaluationError
-from nat.eval.evaluator.base_evaluator import BaseEvaluator
+from nat.plugins.evaluators.scores import ItemEvaluator, Score
 from nat.registry.decorators import register_evaluator
 from nat.secrets import excerpt
+from nat.wire.json import text_or_json
 
 DEFAULT_PROMPT = """\
 Judge how good the answer to the question is.
@@ -69,33 +71,10 @@ class Judgement(BaseModel):
     reasoning: str = ""
 
 
-Ask = Callable[[str], Awaitable[str]]
-"""Sends a prompt and returns the judge's reply."""
-
-
-class LLMJudgeEvaluator(BaseEvaluator):
-    """Scores answers by a model; the client does the retries."""
-
-    def __init__(self, config: LLMJudgeConfig, ask: Ask) -> None:
-        super().__init__(max_concurrency=config.max_concurrency, tqdm_desc="llm_judge")
-        self._config = config
-        self._ask = ask
-
-    async def evaluate_item(self, item: EvalInputItem) -> EvalOutputItem:
-        prompt = filled(self._config.prompt, item)
-        code = sha256(prompt.encode(errors="replace")).hexdigest()[:16]  # no text in the prompt can have it
-        judgement = parse_judgement(await self._ask(prompt + _CODE.format(code)), code)
-        return EvalOutputItem(id=item.id, score=judgement.score, reasoning=judgement.reasoning)
-
-
 def filled(prompt: str, item: EvalInputItem) -> str:
     """The prompt with all placeholders filled at once, so that braces in an answer are not replaced."""
-    texts = {
-        "question": text_of_value(item.input_obj),
-        "expected": text_of_value(item.expected_output_obj),
-        "answer": text_of_value(item.output_obj),
-    }
-    return _PLACEHOLDER.sub(lambda place: texts[place[1]], prompt)
+    values = {"question": item.input_obj, "expected": item.expected_output_obj, "answer": item.output_obj}
+    return _PLACEHOLDER.sub(lambda place: shown(values[place[1]]), prompt)
 
 
 def parse_judgement(reply: str, code: str) -> Judgement:
@@ -105,7 +84,9 @@ def parse_judgement(reply: str, code: str) -> Judgement:
     """
     objects = [found for found in json_objects(reply) if "score" in found and found.get("code") == code]
     if not objects:
-        objects = _whole(reply)
+        with suppress(ValueError):
+            whole = json.loads(_FENCE.sub("", reply.strip()))
+            objects = [whole] if isinstance(whole, dict) and "score" in whole else []
     if not objects:
         raise EvaluationError(
             f"the judge gave no JSON object with a score and the code {code}: {excerpt(repr(reply), 200)}"
@@ -117,15 +98,6 @@ def parse_judgement(reply: str, code: str) -> Judgement:
         raise EvaluationError(
             f"the judge's {'.'.join(map(str, first['loc']))} is {first['input']!r}: {first['msg']}"
         ) from error
-
-
-def _whole(reply: str) -> list[dict[str, Any]]:
-    """The object that is all of the reply, but for a fence; none if there is other text."""
-    try:
-        value = json.loads(_FENCE.sub("", reply.strip()))
-    except ValueError:
-        return []
-    return [value] if isinstance(value, dict) and "score" in value else []
 
 
 def json_objects(text: str) -> list[dict[str, Any]]:
@@ -144,22 +116,23 @@ def json_objects(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def text_of_value(value: Any) -> str:
-    """A text as it is, another value as JSON."""
-    if value is None:
-        return "(none)"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+def shown(value: Any) -> str:
+    """A value in a prompt: a text as it is, another value as JSON."""
+    return "(none)" if value is None else text_or_json(value)
 
 
 @register_evaluator(config_type=LLMJudgeConfig)
 async def llm_judge(config: LLMJudgeConfig, builder: EvalBuilder) -> AsyncGenerator[EvaluatorInfo, None]:
-    """Build the evaluator; the judge is called through the OpenAI client."""
+    """Build the evaluator; the judge is called through the OpenAI client, which does the retries."""
     client = await builder.get_llm(config.llm_name, "openai")
 
-    async def ask(prompt: str) -> str:
-        messages = [{"role": "user", "content": prompt}]
+    async def score(item: EvalInputItem) -> Score:
+        prompt = filled(config.prompt, item)
+        code = sha256(prompt.encode(errors="replace")).hexdigest()[:16]  # no text in the prompt can have it
+        messages = [{"role": "user", "content": prompt + _CODE.format(code)}]
         completion = await client.chat.completions.create(model=client.model_name, messages=messages)
-        return completion.choices[0].message.content or ""
+        judgement = parse_judgement(completion.choices[0].message.content or "", code)
+        return judgement.score, judgement.reasoning
 
-    evaluator = LLMJudgeEvaluator(config, ask)
+    evaluator = ItemEvaluator("llm_judge", score, config.max_concurrency)
     yield EvaluatorInfo(config=config, evaluate_fn=evaluator.evaluate, description=f"Judged by {config.llm_name}")

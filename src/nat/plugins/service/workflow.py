@@ -14,9 +14,8 @@ from nat.gateway.access import Keyring, RolloutAccess
 from nat.gateway.app import KEY_FIELD
 from nat.gateway.upstream import Upstream
 from nat.http.client import async_client, bearer
-from nat.plugins.command.folder import as_text
 from nat.secrets import excerpt
-from nat.wire.json import without_surrogates
+from nat.wire.json import text_or_json, without_surrogates
 
 _CONNECT_SECONDS = 10.0
 _CONNECTIONS = httpx.Limits(max_connections=None, keepalive_expiry=2.0)
@@ -91,7 +90,7 @@ class ServiceWorkflow:
                 access = RolloutAccess(self._upstreams)  # its calls move the deadline
                 async with self._keyring.opened(access) as key:
                     try:
-                        answer = await self._answer(without_surrogates(as_text(value)), key)
+                        answer = await self._answer(without_surrogates(text_or_json(value)), key)
                     except ServiceFailed as failure:
                         if not access.used:
                             failure.hint = self._hint

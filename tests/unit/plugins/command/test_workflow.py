@@ -1,7 +1,6 @@
 """Programs as workflows: their input, their output, and their end."""
 
 import asyncio
-import ctypes
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -21,9 +20,8 @@ from nat.capture.policy import CapturePolicy
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.errors import ConfigError
-from nat.plugins.command.config import CommandConfig
-from nat.plugins.command.evaluator import CommandRewardEvaluator
-from nat.plugins.command.workflow import COMMAND_STEP
+from nat.plugins.command.config import COMMAND_STEP, CommandConfig
+from nat.plugins.command.register import CommandRewardConfig, command_reward
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.registry.discovery import discover_components
 from nat.rollout.rollout import Rollout, run_rollout
@@ -39,9 +37,6 @@ request = urllib.request.Request(
 )
 print(json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"])
 """
-
-
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a program can leave its group")
 
 
 def python(code: str) -> list[str]:
@@ -201,60 +196,6 @@ async def test_background_processes_end_with_the_program(tmp_path):
     assert_gone(pids)
 
 
-ESCAPES = {
-    "a session of its own": "setsid sleep 61 & echo $! > {pids}",
-    "a lost parent": "(setsid sh -c 'echo $$ > {pids}; exec sleep 61' &) ; while ! [ -s {pids} ]; do sleep 0.01; done",
-    "an empty environment": "(env -i setsid sh -c 'echo $$ > {pids}; exec sleep 61' &) ; "
-    "while ! [ -s {pids} ]; do sleep 0.01; done",
-    "what ignores signals": "(setsid sh -c 'trap \"\" TERM HUP; echo $$ > {pids}; sleep 61; sleep 61' &) ; "
-    "while ! [ -s {pids} ]; do sleep 0.01; done",
-}
-
-
-@linux_only
-@pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES)
-@pytest.mark.parametrize("ending", ["echo done", "sleep 60"])
-async def test_processes_outside_the_group_end_too(tmp_path, escape, ending):
-    """Every process that the program started ends with the rollout, done or out of time."""
-    pids = tmp_path / "pids"
-    async with command(f"{escape.format(pids=pids)}; {ending}", timeout=60 if ending == "echo done" else 5) as played:
-        rollout = await played()
-    assert (rollout.error is None) is (ending == "echo done")
-    assert_gone(pids)
-
-
-@linux_only
-async def test_one_rollout_ends_no_process_of_another(tmp_path):
-    """An escaped process of another program continues until its own rollout ends."""
-    pids, go = tmp_path / "pids", tmp_path / "go"
-    wait = "while ! [ -e {} ]; do sleep 0.01; done"
-    escape = f"(env -i setsid sh -c 'echo $$ > {pids}; exec sleep 61' &)"
-    longer = f"{escape}; {wait.format(go)}; kill -0 $(cat {pids}) && echo alive"
-    async with command('eval "$1"', input="argument") as played:
-        first = asyncio.create_task(played(longer, item="1"))
-        second = await played(f"{wait.format(pids)}; setsid sleep 61 & echo done", item="2")
-        go.touch()
-        assert (second.output, (await first).output) == ("done", "alive")
-    assert_gone(pids)
-
-
-@linux_only
-async def test_a_program_that_kills_its_supervisor_is_ended(tmp_path):
-    """Without a supervisor, processes with the rollout's key in their environment are ended."""
-    pids = tmp_path / "pids"
-    code = f"setsid sleep 61 & echo $! $$ > {pids}; kill -9 $PPID; sleep 61"
-    assert "signal 9" in await failure(code)
-    assert_gone(pids)
-
-
-@linux_only
-async def test_the_harness_keeps_its_memory_private():
-    """While a program of the same user runs, it cannot read /proc/<pid>/environ of the harness."""
-    get_dumpable = 3
-    async with command("true"):
-        assert ctypes.CDLL(None).prctl(get_dumpable, 0, 0, 0, 0) == 0
-
-
 async def test_a_kept_folder_is_redacted(tmp_path):
     """The kept output contains no secret that the program got; the answer in memory is unchanged."""
     known_secrets.remember(["given-secret-1"])
@@ -309,7 +250,7 @@ async def test_the_reward_is_read_back():
     async with command("echo 0.25 > reward; echo fine", reward_file="reward") as played:
         rollout = await played()
     item = EvalInputItem(id="1", input_obj="hi", expected_output_obj=None, trajectory=rollout.steps)
-    assert (await CommandRewardEvaluator().evaluate_item(item)).score == 0.25
+    assert command_reward(item, CommandRewardConfig())[0] == 0.25
 
 
 @pytest.mark.parametrize(
@@ -318,9 +259,9 @@ async def test_the_reward_is_read_back():
         ("true", "wrote no file 'reward'"),
         ("echo high > reward", "holds 'high'"),
         ("echo nan > reward", "holds 'nan'"),
-        ("ln -s /etc/hostname reward", "wrote no file 'reward', but a link"),
-        ("mkfifo reward", "wrote no file 'reward', but a FIFO"),
-        ("mkdir reward", "wrote no file 'reward', but a folder"),
+        ("ln -s /etc/hostname reward", "wrote no file 'reward'"),
+        ("mkfifo reward", "wrote no file 'reward'"),
+        ("mkdir reward", "wrote no file 'reward'"),
         ("truncate -s 1T reward", "larger than"),
     ],
 )
@@ -330,29 +271,11 @@ async def test_an_invalid_reward_fails_the_rollout(code, wanted):
 
 
 @pytest.mark.parametrize(
-    ("code", "wanted"),
-    [
-        ("mkdir out; mkfifo out/a.txt", "wrote no file 'out/a.txt', but a FIFO"),
-        ("mkdir real; echo x > real/a.txt; ln -s real out", "wrote no file 'out/a.txt': "),
-        ("echo x > out", "wrote no file 'out/a.txt': "),
-        ("rm ../stderr; mkfifo ../stderr; exit 1", "wrote no file 'stderr', but a FIFO"),
-    ],
+    "code", ["mkdir out; mkfifo out/a.txt", "mkdir out; ln -s /etc/passwd out/a.txt", "echo x > out"]
 )
-async def test_output_is_read_from_regular_files_only(code, wanted):
-    """A FIFO does not delay the run beyond its deadline, and no link in the path is followed."""
-    assert wanted in await failure(code, output="file", output_file="out/a.txt")
-
-
-async def test_a_replaced_stdout_is_no_answer():
-    """A program that replaces the file of its stdout has no answer."""
-    assert "wrote no file 'stdout', but a FIFO" in await failure("rm ../stdout; mkfifo ../stdout")
-
-
-async def test_a_deep_tree_does_not_affect_the_answer():
-    """Thousands of nested folders are deleted after the rollout as other files are."""
-    nest = "import os; print(os.getcwd())\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
-    root = Path(await answer(python(nest))).parent
-    assert not list(root.parent.glob(f"{root.name}*"))
+async def test_output_is_read_from_regular_files_only(code):
+    """A FIFO does not delay the run beyond its deadline, and no link out of the folder is followed."""
+    assert "wrote no file 'out/a.txt'" in await failure(code, output="file", output_file="out/a.txt")
 
 
 async def test_the_folder_is_kept_on_request(tmp_path):
