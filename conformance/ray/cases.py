@@ -16,7 +16,7 @@ from ray.cluster_utils import Cluster
 
 from nat.config.load import load_config
 from nat.data_models.evaluator import EvalInputItem
-from nat.rollout import workers
+from nat.rollout import ray_workers
 from nat.rollout.rollout import Rollout
 from nat.rollout.session import WorkflowSession, opened_session
 
@@ -96,7 +96,7 @@ async def agent_ends_its_process(session: WorkflowSession, _: Nodes) -> Any:
 
 
 async def agent_blocks(session: WorkflowSession, _: Nodes) -> Any:
-    workers.GRACE_SECONDS = 1.0
+    ray_workers.GRACE_SECONDS = 1.0
     [blocked] = await played(session, "block 3600")
     return told([blocked, *await played(session, "wait 0", "wait 0")])
 

@@ -22,7 +22,7 @@ from nat.finetuning.runtime import LOADING, build_stages, warnings_of
 from nat.finetuning.stage import Stage
 from nat.finetuning.verdict import smallest_improvement
 from nat.finetuning.workflow_sessions import opened_remote
-from nat.rollout.workers import Workers
+from nat.rollout.ray_workers import Workers
 from nat.runs.journal import reading
 from nat.runs.records import Phase
 from nat.sizing.forecast import ForecastRequest, TrainingForecast

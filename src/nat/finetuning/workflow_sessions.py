@@ -14,11 +14,10 @@ from nat.errors import ConfigError
 from nat.finetuning.events import Observer, RolloutDone
 from nat.finetuning.plan import Plan
 from nat.finetuning.run_context import RunContext
-from nat.rollout.ray_workers import ray_workers
+from nat.rollout.ray_workers import Workers, ray_workers
 from nat.rollout.remote import open_remote
 from nat.rollout.session import Remote, WorkflowSession, using_session
 from nat.rollout.traces import Traces
-from nat.rollout.workers import Workers
 
 
 async def open_sessions(

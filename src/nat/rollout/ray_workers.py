@@ -1,42 +1,185 @@
-"""Processes of a Ray cluster that play rollouts; Ray places them, and carries inputs and rollouts."""
+"""Play rollouts in processes of a Ray cluster, each with the workflow of the run.
+
+Ray places the processes, and carries inputs and rollouts. A rollout whose process dies is played again in another one:
+it is the same rollout, with the same seed, and nothing that the dead process did is recorded.
+"""
 
 import asyncio
+import logging
 import os
 import pickle
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
 from nat.builder.builder import Builder
+from nat.capture.policy import CapturePolicy
 from nat.data_models.config import Config
-from nat.data_models.intermediate_step import IntermediateStep
+from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.ray_rollouts import RayRollouts
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ANY_FAILURE, ConfigError, WorkflowError, describe_error, first_error
 from nat.registry.discovery import discover_components
 from nat.registry.imports import import_components
-from nat.rollout.rollout import Rollout
+from nat.rollout.remote import rollout_options
+from nat.rollout.rollout import ITEM_TIMEOUT, Rollout, failure_of
 from nat.rollout.served import ServedWorkflow, opened_workflow
-from nat.rollout.workers import WorkerLost, Workers
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.hosts import is_loopback
 from nat.wire.rollout import RolloutOptions
 
+logger = logging.getLogger(__name__)
+
+TRIES = 3
+"""Of a rollout whose process dies; then it has failed, since it may be what ends the processes."""
+START_SECONDS = 300.0
+"""Within which a process has opened the workflow; a cluster without free resources starts none."""
+GRACE_SECONDS = 30.0
+"""Beyond the time limit of a rollout, after which its process is taken to hang: the agent blocks its thread."""
 _AUTO = "auto"
 _AT_ONCE = 1000
 """Calls of an actor at the same time; the session bounds the rollouts."""
 _CLOSE_SECONDS = 10.0
 _OWN_OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 """Resources that Ray takes by names of their own."""
+
+
+class WorkerLost(Exception):
+    """The process has ended, or cannot be reached any more."""
+
+
+@dataclass(eq=False)
+class _Seat:
+    process: "RayProcess"
+    playing: int = 0
+
+
+class Workers:
+    """Plays each rollout in the process that plays the fewest, and replaces processes that end."""
+
+    def __init__(self, start: Callable[[], Awaitable["RayProcess"]], *, deadline: float | None) -> None:
+        """`start` opens a process; `deadline` is the time limit of a rollout in seconds, which processes keep."""
+        self._start = start
+        self._deadline = deadline
+        self._seats: list[_Seat] = []
+        self._starting: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Condition()
+        self._failure: BaseException | None = None
+
+    @property
+    def nodes(self) -> dict[str, int]:
+        """How many processes each machine has, by its address."""
+        return Counter(seat.process.node for seat in self._seats)
+
+    async def open(self, count: int) -> None:
+        """Start so many processes; raise what keeps one of them from starting."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(count):
+                tasks.create_task(self._add())
+
+    async def play(
+        self,
+        item: EvalInputItem,
+        *,
+        seed: int | None,
+        generation: int,
+        policy: CapturePolicy,
+    ) -> Rollout:
+        """One rollout; its failure is part of the record.
+
+        Raises:
+            WorkflowError: no process is left, and none can be started.
+
+        """
+        options = rollout_options(policy, item_id=str(item.id), generation=generation, seed=seed)
+        began = datetime.now(UTC)
+        played = await self._played(item, options)
+        if isinstance(played, Rollout):
+            return played
+        seconds = (datetime.now(UTC) - began).total_seconds()
+        return Rollout(options.item_id, generation, None, [], played, seed, began, seconds)
+
+    async def _played(self, item: EvalInputItem, options: RolloutOptions) -> Rollout | RolloutFailure:
+        limit, lost = None if self._deadline is None else self._deadline + GRACE_SECONDS, WorkerLost()
+        for _ in range(TRIES):
+            seat = await self._freest()
+            seat.playing += 1
+            try:
+                async with asyncio.timeout(limit):
+                    return await seat.process.play(item.input_obj, options)
+            except TimeoutError:
+                self._replace(seat, "it hangs")
+                message = f"no answer within {self._deadline:g} s ({ITEM_TIMEOUT}); the agent blocks its process"
+                return failure_of(item, options.generation, "timeout", "TimeoutError", message)
+            except WorkerLost as error:
+                lost = error
+                self._replace(seat, str(error))
+            finally:
+                seat.playing -= 1
+        message = f"its process ended each of the {TRIES} times that it was played: {lost}"
+        return failure_of(item, options.generation, "raised", type(lost).__name__, message)
+
+    async def close(self) -> None:
+        """End all processes."""
+        for task in self._starting:
+            task.cancel()
+        await asyncio.gather(*(seat.process.close() for seat in self._seats))
+
+    async def _freest(self) -> _Seat:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._seats or not self._starting)
+        if not self._seats:
+            seen = "" if self._failure is None else f": {describe_error(self._failure)}"
+            raise WorkflowError(
+                f"no process of the workflow is left{seen}", hint="see that the cluster has the resources for one"
+            ) from self._failure
+        return min(self._seats, key=attrgetter("playing"))
+
+    async def _add(self) -> None:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                process = await self._start()
+        except TimeoutError as error:
+            raise WorkflowError(
+                f"a process of the workflow did not start within {START_SECONDS:g} s",
+                hint="see that the resources of all processes are free, and that the workflow opens quickly",
+            ) from error
+        async with self._changed:
+            self._seats.append(_Seat(process))
+            self._changed.notify_all()
+
+    def _replace(self, seat: _Seat, cause: str) -> None:
+        """Once for a process, however many rollouts it played."""
+        if seat not in self._seats:
+            return
+        self._seats.remove(seat)
+        seat.process.kill()
+        logger.warning("a process of the workflow is replaced: %s", cause)
+
+        async def replacement() -> None:
+            try:
+                await self._add()
+            except ANY_FAILURE as error:
+                self._failure = error
+                logger.warning("a process of the workflow could not be started again: %s", describe_error(error))
+            finally:
+                async with self._changed:
+                    self._starting.discard(asyncio.current_task())
+                    self._changed.notify_all()
+
+        self._starting.add(asyncio.create_task(replacement()))
 
 
 def check_installed(given: RayRollouts | None) -> None:
@@ -59,7 +202,11 @@ async def ray_workers(given: RayRollouts, config: Config, builder: Builder) -> A
     general = config.general.model_copy(update={"telemetry": type(config.general.telemetry)()})
     config = config.model_copy(update={"llms": llms, "general": general})
     ray, ours = await asyncio.to_thread(_connected, given.ray)
-    _take_signals_back()
+    if threading.current_thread() is threading.main_thread():
+        # Ray's library ends the process at SIGTERM by an abort; a run ends in order, and can be resumed.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if (handler := signal.getsignal(number)) is not None:
+                signal.signal(number, handler)
     workers = Workers(partial(_started, ray, given, config), deadline=config.eval.general.item_timeout)
     try:
         async with first_error():
@@ -91,21 +238,13 @@ def _connected(address: str) -> tuple[ModuleType, bool]:
     return ray, True
 
 
-def _take_signals_back() -> None:
-    """Ray's library ends the process at SIGTERM by an abort; a run ends in order, and can be resumed."""
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGINT):
-            if (handler := signal.getsignal(number)) is not None:
-                signal.signal(number, handler)
-
-
-async def _started(ray: ModuleType, given: RayRollouts, config: Config) -> "_RayProcess":
+async def _started(ray: ModuleType, given: RayRollouts, config: Config) -> "RayProcess":
     """A process that has opened the workflow."""
     resources = dict(given.resources_per_worker)
     own = {option: resources.pop(name) for name, option in _OWN_OPTIONS.items() if name in resources}
     options = {"num_cpus": 0, **own, "resources": resources, "max_restarts": 0, "max_task_retries": 0}
     actor = ray.remote(_Actor).options(**options, max_concurrency=_AT_ONCE, scheduling_strategy="SPREAD").remote()
-    process = _RayProcess(ray, actor)
+    process = RayProcess(ray, actor)
     try:
         await process.open(config)
     except BaseException:
@@ -114,7 +253,7 @@ async def _started(ray: ModuleType, given: RayRollouts, config: Config) -> "_Ray
     return process
 
 
-class _RayProcess:
+class RayProcess:
     """An actor, whose errors are ours."""
 
     def __init__(self, ray: ModuleType, actor: Any) -> None:
@@ -211,7 +350,7 @@ class _Actor:
                 type=type(error).__name__,
                 message=f"the workflow's output cannot be sent to another process: {describe_error(error)}",
             )
-            return _pickled(replace(rollout, output=None, error=failure, steps=_sendable(rollout.steps)))
+            return _pickled(replace(rollout, output=None, error=failure, steps=[]))
 
 
 def _pickled(value: object) -> bytes:
@@ -219,12 +358,3 @@ def _pickled(value: object) -> bytes:
 
     sent: bytes = cloudpickle.dumps(value)
     return sent
-
-
-def _sendable(steps: Sequence[IntermediateStep]) -> list[IntermediateStep]:
-    found = []
-    for step in steps:
-        with suppress(*ANY_FAILURE):
-            _pickled(step)
-            found.append(step)
-    return found

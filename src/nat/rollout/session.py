@@ -19,12 +19,11 @@ from nat.config.load import load_config
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem, EvalOutput
 from nat.rollout.keeping import Keeper
-from nat.rollout.ray_workers import check_installed, ray_workers
+from nat.rollout.ray_workers import Workers, check_installed, ray_workers
 from nat.rollout.remote import ENDPOINT_TIMEOUT, RemoteWorkflow, open_remote
 from nat.rollout.rollout import ITEM_TIMEOUT, Rollout, held_out_seed, run_rollout, training_seed
 from nat.rollout.server_watch import watched_servers
 from nat.rollout.traces import Traces, opened_traces
-from nat.rollout.workers import Play, Workers
 
 Overrides = tuple[tuple[str, str], ...]
 Phase = Literal["train", "validation", "eval"]
@@ -85,22 +84,22 @@ class WorkflowSession:
         self._runtime_type = runtime_type
         self.traces = traces or Traces()
         self._slots = asyncio.Semaphore(config.eval.general.max_concurrency)
-        self._play: Play = remote.play if isinstance(remote, Workers) else self._player(remote)
+        self._play: Callable[..., Awaitable[Rollout]]
+        if isinstance(remote, Workers):
+            self._play = remote.play
+        else:
+            deadline, option = _deadline(config, remote)
+            self._play = partial(
+                run_rollout,
+                Workflow(builder.get_workflow()) if remote is None else remote.workflow,
+                deadline=deadline,
+                deadline_option=option,
+                runtime_type=runtime_type,
+            )
         self._passes = itertools.count()
         self._listeners: list[tuple[OnRollout, OnPass | None]] = []
         self.known_items: dict[str, tuple[object, list[EvalInputItem]]] = {}
         """Of datasets that were read, with the state that each file had; not to be changed."""
-
-    def _player(self, remote: Remote | None) -> Play:
-        """Play in this process, or at a URL."""
-        deadline, option = _deadline(self.config, remote)
-        return partial(
-            run_rollout,
-            Workflow(self.builder.get_workflow()) if remote is None else remote.workflow,
-            deadline=deadline,
-            deadline_option=option,
-            runtime_type=self._runtime_type,
-        )
 
     @property
     def phase(self) -> Phase:

@@ -8,9 +8,9 @@ import pytest
 from nat.capture.policy import CapturePolicy, ReplacedSampling
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import WorkflowError
-from nat.rollout import workers as module
+from nat.rollout import ray_workers as module
+from nat.rollout.ray_workers import TRIES, WorkerLost, Workers
 from nat.rollout.rollout import Rollout
-from nat.rollout.workers import TRIES, WorkerLost, Workers
 
 DEADLINE = 5
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
