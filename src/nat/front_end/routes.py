@@ -24,12 +24,12 @@ from nat.front_end.conversion import (
     wrapped,
 )
 from nat.front_end.stream import Emit, Stream
-from nat.http.asgi import cancel_on_disconnect, model_named, parse_json, read_body
+from nat.http.asgi import EVENT_STREAM, cancel_on_disconnect, model_named, parse_json, read_body
 from nat.http.errors import ApiError
 from nat.http.sse import DONE, event
 from nat.rollout.rollout import Rollout
 from nat.rollout.served import ServedWorkflow, failure_error
-from nat.rollout.step_lines import StepEncoder, plain_line
+from nat.rollout.step_lines import plain_event, step_events
 from nat.wire.rollout import PROTOCOL_VERSION, ROLLOUT_HEADER, RolloutOptions
 
 
@@ -57,23 +57,24 @@ class GenerateRoutes:
         return Stream(work, bytes)
 
     async def full(self, request: Request) -> Response:
-        """A line `intermediate_data: …` for each step, then `data: …` with the output, or with `{"error": …}`."""
-        options = _rollout_options(request)
-        body = await _body(request)
-        value = workflow_input(body, self._served.function) if options is None else rollout_input(body)
-        encoder = StepEncoder() if options is not None else None
+        """A line `intermediate_data: …` for each step, then `data: …` with the output, or with `{"error": …}`.
+
+        A rollout of another process gets the exact steps, once it has ended.
+        """
+        options, body = _rollout_options(request), await _body(request)
+        if options is not None:
+            rollout = await _ended(request, self._served.run(rollout_input(body), options))
+            content = step_events(rollout.steps) + _result(rollout, exact=True)
+            return Response(content, media_type=EVENT_STREAM, headers={ROLLOUT_HEADER: PROTOCOL_VERSION})
+        value = workflow_input(body, self._served.function)
 
         def encode(item: IntermediateStep | Rollout) -> bytes:
-            if isinstance(item, Rollout):
-                rest = b"" if encoder is None else encoder.rest()
-                return rest + _result(item, exact=encoder is not None)
-            return plain_line(item) if encoder is None else encoder.encode(item)
+            return _result(item, exact=False) if isinstance(item, Rollout) else plain_event(item)
 
         async def work(emit: Emit) -> None:
-            rollout = await self._served.run(value, options, on_step=emit)
-            emit(rollout)
+            emit(await self._served.run(value, on_step=emit))
 
-        return Stream(work, encode, headers={} if options is None else {ROLLOUT_HEADER: PROTOCOL_VERSION})
+        return Stream(work, encode)
 
 
 class ChatRoutes:
@@ -134,11 +135,16 @@ async def _body(request: Request) -> object:
     return parse_json(await read_body(request.receive))
 
 
-async def _finished(request: Request, running: Coroutine[Any, Any, Rollout]) -> Rollout:
-    """The rollout once it has its output; closing the connection cancels it."""
+async def _ended(request: Request, running: Coroutine[Any, Any, Rollout]) -> Rollout:
+    """The rollout once it has ended; closing the connection cancels it."""
     task = asyncio.create_task(running)
     await cancel_on_disconnect(request.receive, task)
-    rollout = await task
+    return await task
+
+
+async def _finished(request: Request, running: Coroutine[Any, Any, Rollout]) -> Rollout:
+    """The rollout once it has its output."""
+    rollout = await _ended(request, running)
     if rollout.error is not None:
         raise failure_error(rollout.error)
     return rollout

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.responses import Response
@@ -22,10 +22,8 @@ class Stream(Response):
 
     media_type = EVENT_STREAM
 
-    def __init__(
-        self, work: Callable[[Emit], Awaitable[None]], encode: Encode, headers: Mapping[str, str] | None = None
-    ) -> None:
-        super().__init__(headers={"cache-control": "no-cache", **(headers or {})})
+    def __init__(self, work: Callable[[Emit], Awaitable[None]], encode: Encode) -> None:
+        super().__init__(headers={"cache-control": "no-cache"})
         del self.headers["content-length"]
         self._work = work
         self._encode = encode

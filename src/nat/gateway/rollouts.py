@@ -7,7 +7,7 @@ DELETE /rollouts/{id}   its steps, and its end
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from contextvars import Context, copy_context
 from typing import Annotated
@@ -24,7 +24,7 @@ from nat.gateway.upstream import Upstream
 from nat.http.asgi import EVENT_STREAM, Receive, Scope, Send, Sender, header, read_body
 from nat.http.errors import ApiError, ClientDisconnected, from_validation
 from nat.http.guards import same_key
-from nat.rollout.step_lines import StepEncoder
+from nat.rollout.step_lines import step_events
 
 ROLLOUTS = "/rollouts"
 
@@ -87,14 +87,14 @@ class Rollouts:
 
     def lines(self, name: str) -> bytes:
         """The steps so far, in the format of `nat serve`."""
-        return _lines(self._find(name).steps)
+        return step_events(self._find(name).steps)
 
     async def close(self, name: str) -> bytes:
         """End the rollout and return its steps."""
         closing = self._find(name)
         del self._open[name]  # so that it is closed only once
         await closing.stack.aclose()
-        return _lines(closing.steps)
+        return step_events(closing.steps)
 
     async def aclose(self) -> None:
         for name in self.ids:
@@ -150,11 +150,6 @@ def _parsed(body: bytes) -> RolloutRequest:
         return RolloutRequest.model_validate_json(body or b"{}")
     except ValidationError as error:
         raise from_validation(error) from error
-
-
-def _lines(steps: Sequence[IntermediateStep]) -> bytes:
-    encoder = StepEncoder()
-    return b"".join([*map(encoder.encode, steps), encoder.rest()])
 
 
 def _inside(name: str, request: RolloutRequest, steps: list[IntermediateStep]) -> Context:

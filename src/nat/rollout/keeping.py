@@ -20,13 +20,12 @@ from nat.data_models.intermediate_step import IntermediateStep
 from nat.data_models.llm_usage import LLMUsage, added, usage_of_steps
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.rollout.rollout import Rollout
-from nat.rollout.step_lines import StepDecoder, StepEncoder
+from nat.rollout.step_lines import decoded, encoded
 from nat.secrets import redact_json
-from nat.wire.rollout import STEP
 
 ALL_PASSES = -1
 """Stands for the pass where answers of several are scored together."""
-_END = b"\n\n"
+_END = b"\n"
 
 KeptKey = tuple[int, str, str]
 """Pass, evaluator (empty for the rollout itself) and item."""
@@ -121,42 +120,31 @@ class _Facts(BaseModel):
 
 def rollout_bytes(rollout: Rollout) -> bytes | None:
     """A rollout without secrets; None if JSON cannot hold its output, or a text that is no Unicode."""
-    output = _as_json(rollout.output)
     try:
-        return None if output is None else _rollout_bytes(rollout, output)
-    except ValueError:  # PydanticSerializationError is one
+        facts = {
+            "item_id": rollout.item_id,
+            "generation": rollout.generation,
+            "output": _as_json(rollout.output),
+            "error": rollout.error and {**rollout.error.model_dump(), "traceback": rollout.error.traceback},
+            "seed": rollout.seed,
+            "started_at": rollout.started_at,
+            "seconds": rollout.seconds,
+        }
+        lines = [to_json(facts), *encoded(rollout.steps)]
+    except (LookupError, ValueError):  # PydanticSerializationError is one
         return None
-
-
-def _rollout_bytes(rollout: Rollout, output: tuple[str | None, Any]) -> bytes:
-    error = rollout.error
-    facts = {
-        "item_id": rollout.item_id,
-        "generation": rollout.generation,
-        "output": output,
-        "error": None if error is None else {**error.model_dump(), "traceback": error.traceback},
-        "seed": rollout.seed,
-        "started_at": rollout.started_at,
-        "seconds": rollout.seconds,
-    }
-    encoder = StepEncoder()
-    lines = [encoder.encode(step) for step in rollout.steps] + [encoder.rest()]
-    parts = [
-        to_json(facts),
-        *(line.removeprefix(STEP) for line in b"".join(lines).split(_END) if line),
-    ]
-    return _END.join(redact_json(part.decode()).encode() for part in parts)
+    return _END.join(redact_json(line.decode()).encode() for line in lines)
 
 
 def read_rollout(content: bytes) -> Rollout | None:
     """A kept rollout; None if the class of its output is not there."""
     first, *lines = content.split(_END)
-    facts, decoder = _Facts.model_validate_json(first), StepDecoder(Interner())
+    facts = _Facts.model_validate_json(first)
     try:
         output = _from_json(*facts.output)
     except LookupError:
         return None
-    return Rollout(**dict(facts) | {"output": output}, steps=[decoder.decode(line) for line in lines])
+    return Rollout(**dict(facts) | {"output": output}, steps=decoded(lines, Interner()))
 
 
 def _score_bytes(score: EvalOutputItem, used: Mapping[str, LLMUsage]) -> bytes | None:
@@ -168,7 +156,8 @@ def _score_bytes(score: EvalOutputItem, used: Mapping[str, LLMUsage]) -> bytes |
         )
     except ValueError:
         return None
-    return content.encode() if _alike(_read_score(content.encode())[0].score, score.score) else None
+    again = _read_score(content.encode())[0].score
+    return content.encode() if type(again) is type(score.score) and again == score.score else None
 
 
 def _read_score(content: bytes) -> tuple[EvalOutputItem, dict[str, LLMUsage]]:
@@ -181,20 +170,15 @@ def _read_score(content: bytes) -> tuple[EvalOutputItem, dict[str, LLMUsage]]:
     return EvalOutputItem.model_validate(record["score"]), used
 
 
-def _as_json(value: Any) -> tuple[str | None, Any] | None:
-    """The class of a pydantic model, and a value that JSON holds; None if it would come back as another value."""
+def _as_json(value: Any) -> tuple[str | None, Any]:
+    """The class of a pydantic model, and a value that JSON holds; ValueError if it would come back as another value."""
+    name, plain = None, value
     if isinstance(value, BaseModel):
-        kind, plain = type(value), value.model_dump(mode="json")
-        name = f"{kind.__module__}:{kind.__qualname__}"
-        try:
-            again = _from_json(name, from_json(to_json(plain)))
-        except (LookupError, ValueError):
-            return None
-        return (name, plain) if again == value else None
-    try:
-        return (None, value) if _alike(from_json(to_json(value)), value) else None
-    except ValueError:  # PydanticSerializationError is one
-        return None
+        name, plain = f"{type(value).__module__}:{type(value).__qualname__}", value.model_dump(mode="json")
+    again = _from_json(name, from_json(to_json(plain)))
+    if repr(again) != repr(value):  # 1 is not True, and a list is not a tuple
+        raise ValueError("JSON cannot hold it")
+    return name, plain
 
 
 def _from_json(name: str | None, plain: Any) -> Any:
@@ -208,14 +192,3 @@ def _from_json(name: str | None, plain: Any) -> Any:
     if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
         raise LookupError(name)
     return kind.model_validate(plain)
-
-
-def _alike(one: Any, other: Any) -> bool:
-    """Equal, and of the same types: 1 is not True, and a list is not a tuple."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(_alike, one, other))
-    return bool(one == other)

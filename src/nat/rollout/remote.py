@@ -12,17 +12,15 @@ from http import HTTPStatus
 from typing import Any
 
 import httpx
-from pydantic import ValidationError
 from pydantic_core import from_json, to_jsonable_python
 
 from nat.builder.context import Context
 from nat.capture.policy import CapturePolicy, RolloutCapture, current_capture
 from nat.capture.redirect import current_redirects
-from nat.data_models.intermediate_step import TraceMetadata
 from nat.data_models.llm_call import LLMCall
 from nat.errors import BackendUnreachable, WorkflowError, describe_error
 from nat.http.client import async_client, bearer
-from nat.rollout.step_lines import StepDecoder
+from nat.rollout.step_lines import decoded
 from nat.secrets import excerpt
 from nat.wire.openai_responses import ErrorDetail
 from nat.wire.rollout import (
@@ -98,28 +96,49 @@ class RemoteWorkflow:
         options = rollout_options(
             capture.policy, item_id=item_id, generation=int(generation), seed=context.rollout_seed
         )
-        answer = _RemoteAnswer(self.endpoint, StepDecoder(capture.interner))
-        request = self._http.build_request(
-            "POST",
-            f"{self.endpoint}/generate/full",
-            json={"input_message": to_jsonable_python(value)},
-            headers={ROLLOUT_HEADER: options.header(), "Accept": "text/event-stream"},
-        )
         try:
-            response = await self._http.send(request, stream=True)
-            try:
-                if not response.is_success:
-                    await response.aread()
-                    raise RemoteFailure(_refusal(self.endpoint, response))
-                if self._trains:
-                    self._check_whole(response)
-                await answer.read(response)
-            finally:
-                await response.aclose()
+            response = await self._http.post(
+                f"{self.endpoint}/generate/full",
+                json={"input_message": to_jsonable_python(value)},
+                headers={ROLLOUT_HEADER: options.header(), "Accept": "text/event-stream"},
+            )
         except httpx.HTTPError as error:
             raise RemoteFailure(f"{self.endpoint}: {describe_error(error)}") from error
-        check_redirected(self.endpoint, answer.calls, options.redirects)
-        return answer.result()
+        if not response.is_success:
+            raise RemoteFailure(_refusal(self.endpoint, response))
+        if self._trains:
+            self._check_whole(response)
+        # Only a line feed ends a line: JSON may contain other Unicode line separators.
+        lines = [line.removesuffix(b"\r") for line in response.content.split(b"\n")]
+        try:
+            steps = decoded([line.removeprefix(STEP) for line in lines if line.startswith(STEP)], capture.interner)
+        except (ValueError, KeyError, TypeError) as error:
+            raise RemoteFailure(f"{self.endpoint} sent an invalid step: {describe_error(error)}") from error
+        for step in steps:
+            context.intermediate_step_manager.publish(step)
+        output = self._output(
+            [line for line in lines if line.startswith(DATA)], whole=ROLLOUT_HEADER in response.headers
+        )
+        check_redirected(self.endpoint, [step.llm_call for step in steps if step.llm_call], options.redirects)
+        return output
+
+    def _output(self, lines: Sequence[bytes], *, whole: bool) -> Any:
+        """The last result in the lines; RemoteFailure if there is none."""
+        found: list[Any] = []
+        for content in (line.removeprefix(DATA) for line in lines if line != DATA + b"[DONE]"):
+            try:
+                data = from_json(content)
+            except ValueError as error:
+                seen = excerpt(repr(content), _EXCERPT_CHARS)
+                raise RemoteFailure(f"{self.endpoint} sent data that is not JSON: {seen}") from error
+            if isinstance(data, dict) and isinstance(told := data.get("error"), dict):
+                failure = ErrorDetail.model_validate({"type": "Error", "message": str(told), **told})
+                raise RemoteFailure(f"{failure.type}: {failure.message} (in the workflow at {self.endpoint})")
+            wrapped = isinstance(data, dict) and "value" in data and (whole or len(data) == 1)
+            found.append(data["value"] if wrapped else data)
+        if not found:
+            raise RemoteFailure(f"{self.endpoint}: the answer ended without a result")
+        return found[-1]
 
     def _check_whole(self, answer: httpx.Response) -> None:
         version = answer.headers.get(ROLLOUT_HEADER)
@@ -152,68 +171,6 @@ async def open_remote(
         workflow = RemoteWorkflow(endpoint.rstrip("/"), http, trains=trains)
         await workflow.check()
         yield workflow
-
-
-class _RemoteAnswer:
-    """Reads the answer to one rollout: steps as they happen, then a result or an error."""
-
-    def __init__(self, endpoint: str, decoder: StepDecoder) -> None:
-        self.calls: list[LLMCall] = []
-        self._endpoint = endpoint
-        self._decoder = decoder
-        self._publish = Context.get().intermediate_step_manager.publish
-        self._results: list[Any] = []
-        self._failure: ErrorDetail | None = None
-
-    async def read(self, response: httpx.Response) -> None:
-        """Read all lines. Only a line feed ends one: JSON may contain other Unicode line separators."""
-        whole = response.headers.get(ROLLOUT_HEADER) is not None
-        line = bytearray()
-        async for chunk in response.aiter_bytes():
-            first, *others = chunk.split(b"\n")
-            line += first
-            for other in others:
-                self._take(bytes(line).rstrip(b"\r"), whole=whole)
-                line = bytearray(other)
-        self._take(bytes(line), whole=whole)
-
-    def result(self) -> Any:
-        """The last result; RemoteFailure if there is none."""
-        if self._failure is not None:
-            raise RemoteFailure(f"{self._failure.type}: {self._failure.message} (in the workflow at {self._endpoint})")
-        if not self._results:
-            raise RemoteFailure(f"{self._endpoint}: the answer ended without a result")
-        return self._results[-1]
-
-    def _take(self, line: bytes, *, whole: bool) -> None:
-        if line.startswith(STEP):
-            self._take_step(line.removeprefix(STEP))
-        elif line.startswith(DATA) and line != DATA + b"[DONE]":
-            self._take_data(line.removeprefix(DATA), whole=whole)
-
-    def _take_step(self, content: bytes) -> None:
-        try:
-            step = self._decoder.decode(content)
-        except (ValidationError, ValueError, KeyError, TypeError) as error:
-            raise RemoteFailure(f"{self._endpoint} sent an invalid step: {describe_error(error)}") from error
-        if isinstance(step.metadata, TraceMetadata) and step.metadata.llm_call is not None:
-            self.calls.append(step.metadata.llm_call)
-        self._publish(step)
-
-    def _take_data(self, content: bytes, *, whole: bool) -> None:
-        try:
-            data = from_json(content)
-        except ValueError as error:
-            raise RemoteFailure(
-                f"{self._endpoint} sent data that is not JSON: {excerpt(repr(content), _EXCERPT_CHARS)}"
-            ) from error
-        failure = data.get("error") if isinstance(data, dict) else None
-        if isinstance(failure, dict):
-            self._failure = ErrorDetail.model_validate({"type": "Error", "message": str(failure), **failure})
-        elif isinstance(data, dict) and "value" in data and (whole or len(data) == 1):
-            self._results.append(data["value"])
-        else:
-            self._results.append(data)
 
 
 def check_redirected(endpoint: str, calls: Sequence[LLMCall], redirects: Sequence[ModelRedirect]) -> None:

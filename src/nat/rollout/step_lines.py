@@ -1,10 +1,10 @@
-"""Encode steps as lines of a served workflow's answer, and decode them. Pure.
+"""Encode the steps of a rollout as lines of JSON, and decode them. Pure.
 
-Requests with rollout options get whole steps: with the function, the span and, for an LLM call, the recorded request
-and response. The two steps of a call repeat the conversation four times; it is sent once and restored on decoding.
+One codec for the answers of a served workflow, the gateway's rollouts and what a run keeps until an epoch ends. The two
+steps of a call repeat the conversation four times; it is written once and restored on decoding.
 """
 
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from pydantic_core import from_json, to_json
 
@@ -19,43 +19,42 @@ from nat.data_models.intermediate_step import (
     TraceMetadata,
     TTCEventData,
 )
-from nat.data_models.llm_call import LLMCall
 from nat.wire.rollout import STEP
 
 _REMOTE = "remote"
 """Parent of steps from servers that do not send the real one."""
 
 
-class StepEncoder:
-    """Encodes whole steps; the START of a call is held back until its END, which follows at once."""
-
-    def __init__(self) -> None:
-        self._start: IntermediateStep | None = None
-
-    def encode(self, step: IntermediateStep) -> bytes:
-        """The lines that are complete now."""
-        start, self._start = self._start, None
-        if step.event_type is IntermediateStepType.LLM_START:
-            self._start = step
-            return b"" if start is None else _whole(start)
-        if start is None:
-            return _whole(step)
-        if not _same_call(start, step):
-            return _whole(start) + _whole(step)
-        bare = start.payload.model_copy(update={"data": None, "metadata": None})
-        metadata = step.payload.metadata
-        assert isinstance(metadata, TraceMetadata), "the END of a recorded call has its record in the metadata"
-        lighter = metadata.model_copy(update={"chat_inputs": None, "tools_schema": []})
-        end = step.payload.model_copy(update={"metadata": lighter})
-        return _line(start, bare, begins_call=True) + _line(step, end)
-
-    def rest(self) -> bytes:
-        """The lines that are held back when the rollout ends."""
-        start, self._start = self._start, None
-        return b"" if start is None else _whole(start)
+def encoded(steps: Sequence[IntermediateStep]) -> list[bytes]:
+    """A line for each step, with its function and span and, for an LLM call, the recorded request and response."""
+    lines = []
+    for before, step, after in zip([None, *steps], steps, [*steps[1:], None], strict=False):
+        payload = step.payload
+        begins_call = after is not None and _is_call(step, after)
+        if begins_call:
+            payload = payload.model_copy(update={"data": None, "metadata": None})
+        elif before is not None and _is_call(before, step):
+            assert isinstance(step.metadata, TraceMetadata), "the END of a recorded call has its record in the metadata"
+            metadata = step.metadata.model_copy(update={"chat_inputs": None, "tools_schema": []})
+            payload = payload.model_copy(update={"metadata": metadata})
+        place = {
+            "id": step.UUID,
+            "type": step.event_type,
+            "name": step.name or "",
+            "parent_id": step.parent_id,
+            "function_ancestry": step.function_ancestry,
+            **({"begins_call": True} if begins_call else {}),
+        }
+        lines.append(to_json(place)[:-1] + b',"payload":' + _json(payload) + b"}")
+    return lines
 
 
-def plain_line(step: IntermediateStep) -> bytes:
+def step_events(steps: Sequence[IntermediateStep]) -> bytes:
+    """The steps as the events of an answer."""
+    return b"".join(STEP + line + b"\n\n" for line in encoded(steps))
+
+
+def plain_event(step: IntermediateStep) -> bytes:
     """A step in the toolkit's format: the payload is JSON inside a string."""
     record = {
         "id": step.UUID,
@@ -67,29 +66,13 @@ def plain_line(step: IntermediateStep) -> bytes:
     return STEP + to_json(record) + b"\n\n"
 
 
-class StepDecoder:
-    """Decodes the lines of one rollout; repeated messages are shared objects."""
-
-    def __init__(self, interner: Interner) -> None:
-        self._interner = interner
-        self._starts: dict[str, IntermediateStepPayload] = {}
-
-    def decode(self, content: bytes) -> IntermediateStep:
-        """The step in a line, whose prefix is removed already; ValueError if it is invalid."""
-        record = from_json(content)
-        given = record["payload"]
-        payload = self._payload(from_json(given) if isinstance(given, str) else given)
-        if record.get("begins_call"):
-            self._starts[payload.UUID] = payload
-        ancestry = record.get("function_ancestry")
-        if ancestry is None:
-            name = payload.name or _REMOTE
-            place = InvocationNode(function_id=payload.UUID, function_name=name, parent_id=_REMOTE, parent_name=_REMOTE)
-            return IntermediateStep(parent_id=_REMOTE, function_ancestry=place, payload=payload)
-        place = InvocationNode.model_validate(ancestry)
-        return IntermediateStep(parent_id=record["parent_id"], function_ancestry=place, payload=payload)
-
-    def _payload(self, fields: dict[str, Any]) -> IntermediateStepPayload:
+def decoded(lines: Iterable[bytes], interner: Interner) -> list[IntermediateStep]:
+    """The steps of one rollout in either format; repeated messages are shared objects. ValueError if one is invalid."""
+    steps: list[IntermediateStep] = []
+    starts: dict[str, IntermediateStepPayload] = {}
+    for line in lines:
+        record = from_json(line)
+        fields = from_json(record["payload"]) if isinstance(record["payload"], str) else record["payload"]
         metadata = fields.get("metadata")
         if isinstance(metadata, dict) and metadata.keys() >= TraceMetadata.model_fields.keys():
             fields["metadata"] = TraceMetadata.model_validate(metadata)
@@ -97,33 +80,39 @@ class StepDecoder:
         if payload.event_category is IntermediateStepCategory.TTC and payload.data is not None:
             payload.data = TTCEventData.model_validate(payload.data.model_dump())
         if isinstance(payload.metadata, TraceMetadata) and payload.metadata.llm_call is not None:
-            self._restore(payload, payload.metadata, payload.metadata.llm_call)
-        return payload
+            _restore(payload.metadata, starts.pop(payload.UUID, None), interner)
+        if record.get("begins_call"):
+            starts[payload.UUID] = payload
+        parent, ancestry = record.get("parent_id"), record.get("function_ancestry")
+        if ancestry is None:
+            own = {"function_id": payload.UUID, "function_name": payload.name or _REMOTE}
+            parent, ancestry = _REMOTE, own | {"parent_id": _REMOTE, "parent_name": _REMOTE}
+        place = InvocationNode.model_validate(ancestry)
+        steps.append(IntermediateStep(parent_id=parent, function_ancestry=place, payload=payload))
+    return steps
 
-    def _restore(self, end: IntermediateStepPayload, metadata: TraceMetadata, call: LLMCall) -> None:
-        """Restore the conversation in the two steps of a call from its record."""
-        self._share(call)
-        start = self._starts.pop(end.UUID, None)
-        if start is None:
-            return
+
+def _restore(metadata: TraceMetadata, start: IntermediateStepPayload | None, interner: Interner) -> None:
+    """Share the messages of a call with those before it, and restore them in its two steps."""
+    call = metadata.llm_call
+    assert call is not None
+    call.messages, call.tools = interner.messages(call.messages), interner.tools(call.tools)
+    call.message = interner.message(call.message)
+    if call.prompt_token_ids is not None:
+        call.prompt_token_ids = interner.prompt_ids(call.prompt_token_ids)
+        interner.sampled(call.prompt_token_ids, call.token_ids or [])
+    if start is not None:
         start.data = StreamEventData(input=call.messages)
         start.metadata = TraceMetadata(chat_inputs=call.messages, tools_schema=call.tools or [])
         metadata.chat_inputs, metadata.tools_schema = call.messages, call.tools or []
 
-    def _share(self, call: LLMCall) -> None:
-        """Replace messages that the rollout has seen before by the same objects."""
-        interner = self._interner
-        call.messages, call.tools = interner.messages(call.messages), interner.tools(call.tools)
-        call.message = interner.message(call.message)
-        if call.prompt_token_ids is not None:
-            call.prompt_token_ids = interner.prompt_ids(call.prompt_token_ids)
-            interner.sampled(call.prompt_token_ids, call.token_ids or [])
 
-
-def _same_call(start: IntermediateStep, end: IntermediateStep) -> bool:
+def _is_call(start: IntermediateStep, end: IntermediateStep) -> bool:
     """True if these are the two steps of one recorded call, with the same messages and tools."""
     first, last = start.metadata, end.metadata
-    if start.UUID != end.UUID or not isinstance(first, TraceMetadata) or not isinstance(last, TraceMetadata):
+    if start.event_type is not IntermediateStepType.LLM_START or start.UUID != end.UUID:
+        return False
+    if not isinstance(first, TraceMetadata) or not isinstance(last, TraceMetadata):
         return False
     call, data = last.llm_call, start.data
     return (
@@ -134,22 +123,6 @@ def _same_call(start: IntermediateStep, end: IntermediateStep) -> bool:
         and first == TraceMetadata(chat_inputs=first.chat_inputs, tools_schema=call.tools or [])
         and last.tools_schema == (call.tools or [])
     )
-
-
-def _whole(step: IntermediateStep) -> bytes:
-    return _line(step, step.payload)
-
-
-def _line(step: IntermediateStep, payload: IntermediateStepPayload, *, begins_call: bool = False) -> bytes:
-    place = {
-        "id": step.UUID,
-        "type": step.event_type,
-        "name": step.name or "",
-        "parent_id": step.parent_id,
-        "function_ancestry": step.function_ancestry,
-        **({"begins_call": True} if begins_call else {}),
-    }
-    return STEP + to_json(place)[:-1] + b',"payload":' + _json(payload) + b"}\n\n"
 
 
 def _json(payload: IntermediateStepPayload) -> bytes:

@@ -21,7 +21,7 @@ from nat.gateway.options import GatewayOptions
 from nat.gateway.rollouts import RolloutRequest, Rollouts
 from nat.gateway.serve import running_gateway
 from nat.http.errors import ApiError
-from nat.rollout.step_lines import StepDecoder
+from nat.rollout.step_lines import decoded
 from nat.wire.rollout import STEP
 
 ASK = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}]}
@@ -57,8 +57,7 @@ async def ask(rollout: dict[str, str], model: str = "gpt-4o") -> str:
 
 
 def steps_of(lines: bytes) -> list:
-    decoder = StepDecoder(Interner())
-    return [decoder.decode(line.removeprefix(STEP)) for line in lines.split(b"\n\n") if line]
+    return decoded([line.removeprefix(STEP) for line in lines.split(b"\n\n") if line], Interner())
 
 
 async def test_a_rollout_from_opening_to_end(tmp_path):

@@ -61,7 +61,6 @@ async def test_a_rollout_comes_back_with_its_steps():
         {"a": {1, 2}},
         b"\xff",
         object(),
-        float("nan"),
         [Move(at=(1, 2))],
         {"a": (1,)},
     ],

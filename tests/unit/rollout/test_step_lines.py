@@ -19,8 +19,7 @@ from nat.data_models.intermediate_step import (
 )
 from nat.plugins.llms.client import open_client
 from nat.plugins.llms.openai import OpenAIModelConfig
-from nat.rollout.step_lines import StepDecoder, StepEncoder
-from nat.wire.rollout import STEP
+from nat.rollout.step_lines import decoded, encoded
 
 PLACE = InvocationNode(function_id="f", function_name="agent", parent_id="w", parent_name="<workflow>")
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
@@ -37,11 +36,9 @@ def step(**fields) -> IntermediateStep:
     )
 
 
-def there_and_back(steps: list[IntermediateStep]) -> tuple[list[IntermediateStep], bytes]:
-    encoder, decoder = StepEncoder(), StepDecoder(Interner())
-    content = b"".join(encoder.encode(one) for one in steps) + encoder.rest()
-    found = [decoder.decode(line.removeprefix(STEP)) for line in content.split(b"\n") if line]
-    return found, content
+def there_and_back(steps: list[IntermediateStep]) -> tuple[list[IntermediateStep], list[bytes]]:
+    lines = encoded(steps)
+    return decoded(lines, Interner()), lines
 
 
 async def captured() -> list[IntermediateStep]:
@@ -75,8 +72,8 @@ async def test_captured_steps_come_back_equal():
 async def test_a_message_is_sent_and_stored_once():
     """The two steps of a call name its messages four times, which must not multiply the size."""
     steps = await captured()
-    found, content = there_and_back(steps)
-    own = [line for line in content.split(b"\n") if b"LLM_" in line]
+    found, lines = there_and_back(steps)
+    own = [line for line in lines if b"LLM_" in line]
     assert [line.count("line\u2028break".encode()) for line in own[:2]] == [0, 2]  # in messages, and as the input
     calls = [one.metadata.llm_call for one in found if one.event_type == IntermediateStepType.LLM_END]
     assert all(call.messages[0] is calls[0].messages[0] for call in calls)
