@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 from fakes.tiny_model import CONFIGS
@@ -13,7 +11,6 @@ from nat.backend.attention import (
     PaddedQueries,
     packed_attention,
     packed_logits,
-    planned_length,
 )
 from nat.backend.model_loader import load_model
 from nat.errors import ModelNotSupported
@@ -70,12 +67,3 @@ def test_each_token_sees_its_sequence_up_to_itself(window):
             seen = slice(first, position + 1)
             weights = (keys[number, head // 2, seen] @ query[token, head] / 8**0.5).softmax(0)
             torch.testing.assert_close(found[head], weights @ values[number, head // 2, seen])
-
-
-@given(st.integers(1, 100_000))
-def test_a_gpu_pads_to_few_lengths(length):
-    """At most an eighth more than needed from 512 on, in steps of 64 at least; a CPU pads nothing."""
-    padded = planned_length(length, "cuda")
-    assert length <= padded < length + max(64, length / 8)
-    assert padded % 64 == 0
-    assert planned_length(length, "cpu") == length

@@ -5,7 +5,6 @@ import random
 import pytest
 
 from nat.backend.calculator import Tools, calculator_tokenizer, call, conversation
-from nat.backend.pretraining import assistant_mask
 
 ASKED = {"role": "user", "content": "What is 7 + 5?"}
 CALLED = {"id": "call_12", "type": "function", "function": {"name": "add", "arguments": {"a": 7, "b": 5}}}
@@ -31,19 +30,6 @@ def test_each_framework_renders_to_the_tokens_that_were_sampled(framework):
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     wanted = f"<|user|> 7 + 5 <|assistant|> {call('add', a=7, b=5)} <|end|> <|tool|> 12 <|assistant|>"
     assert tokenizer.tokenize(text) == wanted.split()
-
-
-@pytest.mark.parametrize("tools", [Tools("add", None), Tools("tools-add", None), Tools("add", "final_answer")])
-def test_the_model_is_taught_known_words_only(tools):
-    """One token per word, none of them unknown, whatever the tools are called; the assistant's part is learned."""
-    tokenizer, rng = calculator_tokenizer(tools), random.Random(0)
-    for text in (conversation(rng, tools) for _ in range(50)):
-        words = text.split()
-        assert tokenizer.tokenize(text) == words
-        assert tokenizer.unk_token_id not in tokenizer.convert_tokens_to_ids(words)
-        own = [word for word, said in zip(words, assistant_mask(words), strict=True) if said]
-        assert own[-1] == "<|end|>"
-        assert "<|user|>" not in own
 
 
 def test_about_a_third_of_what_it_is_taught_is_right():

@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fakes.training_batches import random_groups, sampled_groups
+from fakes.training_batches import sampled_groups
 from nat.backend.algorithms.registry import resolve
-from nat.backend.attention import PackedRows, masked_attention, packed_logits
+from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.devices import chosen_device
 from nat.backend.export import export_model
 from nat.backend.lora import LoraSettings
@@ -40,36 +39,6 @@ def test_sampler_and_learner_agree_in_bfloat16(tiny_dir, make_learner, device, o
     assert any((p != before[name]).any() for name, p in loaded.trainable_parameters().items())
 
 
-def test_packed_rows_give_the_logits_of_padded_ones(tiny_dir, device):
-    """The packed forward pass equals transformers' own pass over a padded batch."""
-    loaded = load_model(tiny_dir("qwen2"), device=device, dtype="float32")
-    rows = [[1, 2, 3, 4, 5], [6, 7], [8, 9, 10]]
-    ids = torch.tensor([row + [0] * (5 - len(row)) for row in rows], device=device)
-    mask = torch.tensor([[1] * len(row) + [0] * (5 - len(row)) for row in rows], device=device)
-    with torch.no_grad():
-        packed = packed_logits(loaded.model, PackedRows.of(rows, device=device))
-        loaded.model.set_attn_implementation("eager")
-        padded = loaded.model(input_ids=ids, attention_mask=mask).logits
-    torch.testing.assert_close(packed, padded[mask.bool()], atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    "option",
-    [{"micro_batch_tokens": 1}, {"gradient_checkpointing": True}],
-    ids=["rows one by one", "checkpointing"],
-)
-def test_memory_options_do_not_change_an_update(tiny_dir, make_learner, device, option):
-    """Small batches and activations that are computed again give the weights of the plain update."""
-    groups = random_groups(load_model(tiny_dir("qwen2"), device="cpu", dtype="float32"))
-    trained = []
-    for options in ({"micro_batch_tokens": 100_000, "gradient_checkpointing": False}, option):
-        loaded = load_model(tiny_dir("qwen2"), device=device, dtype="float32")
-        make_learner(loaded).update(groups, resolve(TrainingConfig(learning_rate=1e-3, **options)))
-        trained.append(loaded.trainable_parameters())
-    for name, parameter in trained[0].items():
-        torch.testing.assert_close(parameter, trained[1][name], atol=1e-5, rtol=1e-4)
-
-
 @pytest.mark.parametrize("lora", [None, LoraSettings(4)])
 def test_an_exported_model_computes_what_was_served(tiny_dir, tmp_path, make_learner, device, lora):
     """The exported folder, loaded on the CPU, gives the trained logits; an adapter is merged."""
@@ -81,17 +50,6 @@ def test_an_exported_model_computes_what_was_served(tiny_dir, tmp_path, make_lea
     with torch.no_grad():
         served = packed_logits(loaded.model, PackedRows.of(rows, device=device)).cpu()
         torch.testing.assert_close(packed_logits(again.model, PackedRows.of(rows)), served, atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("device", [CUDA])
-def test_groups_with_a_mask_have_a_fast_kernel(device):
-    """Without the math kernel, which computes in float32 and keeps all scores, torch would raise."""
-    query, key = (torch.randn(2, heads, n, 64, device=device, dtype=torch.bfloat16) for heads, n in ((8, 33), (2, 128)))
-    mask = torch.ones(2, 1, 33, 128, dtype=torch.bool, device=device).tril(90)
-    expected = masked_attention(query.float().cpu(), key.float().cpu(), key.float().cpu(), mask.cpu(), None)
-    with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION]):
-        found = masked_attention(query, key, key, mask, None)
-    torch.testing.assert_close(found.float().cpu(), expected, atol=2e-2, rtol=2e-2)
 
 
 def test_a_device_that_is_not_here_is_named(monkeypatch):

@@ -1,7 +1,6 @@
 """Adapters are exported for peft, under the name of their base model."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,14 @@ from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
-from nat.backend.export import export_checkpoint, main
+from nat.backend.export import export_checkpoint
 from nat.backend.gguf_reading import convert
-from nat.backend.lora import Adapters, LoraSettings
-from nat.backend.model_loader import base_of, load_model
+from nat.backend.lora import LoraSettings
+from nat.backend.model_loader import load_model
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.errors import BackendError, ExportRefused, ModelNotSupported
-from nat.hub import cached_folder
+from nat.errors import ExportRefused, ModelNotSupported
 from nat.wire.training import TrainingConfig
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -105,14 +103,6 @@ def test_an_adapter_is_merged_into_a_gguf_file(checkpoint, tmp_path):
     assert target.read_bytes() == before
 
 
-def test_without_its_package_no_gguf_is_written(checkpoint, tmp_path, monkeypatch):
-    """The error has the command that installs it."""
-    monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(BackendError, match=r"needs the package gguf.*\n.*pip install"):
-        export_checkpoint(checkpoint[0], tmp_path / "model.gguf", "gguf")
-    assert not (tmp_path / "model.gguf").exists()
-
-
 def test_a_checkpoint_finds_its_base_in_the_cache(checkpoint):
     """Without a download; so it is a model on every machine whose cache has the base."""
     folder, expected = checkpoint
@@ -121,36 +111,9 @@ def test_a_checkpoint_finds_its_base_in_the_cache(checkpoint):
         torch.testing.assert_close(packed_logits(again.model, PackedRows.of([TOKENS])), expected)
 
 
-def test_a_checkpoint_takes_its_own_commit_of_the_base(checkpoint, base):
-    """The cache may have a newer one too, as its main branch: trained weights suit only those that they came from."""
-    newer = "f" * 40
-    make_tiny_model(base.with_name(newer), seed=1)
-    main = base.parents[1] / "refs" / "main"
-    main.parent.mkdir()
-    main.write_text(newer)
-    assert cached_folder("owner/tiny") == base.with_name(newer)
-    assert base_of(checkpoint[0]) == base
-
-
 def test_a_base_that_is_not_in_the_cache_says_how_to_get_it(checkpoint, base, tmp_path):
     """The error has the command, with the commit."""
     folder, _ = checkpoint
     base.rename(tmp_path / "elsewhere")
     with pytest.raises(ModelNotSupported, match=rf"owner/tiny.*\n.*hf download owner/tiny --revision {COMMIT}"):
         load_model(folder, device="cpu")
-
-
-def test_several_adapters_on_a_model_of_the_hub(checkpoint, base, caplog):
-    """An adapter that names the served base model is loaded without a warning."""
-    Adapters(load_model(base, device="cpu")).load(checkpoint[0])
-    assert "was trained on" not in caplog.text
-
-
-def test_all_weights_have_no_adapter(tmp_path, base, capsys):
-    """The format peft is refused, and nothing is written."""
-    folder = Checkpoints(tmp_path / "checkpoints", keep_last=2).save(*trained(base, None), [])
-    with pytest.raises(BackendError, match="has all weights and no LoRA adapter"):
-        export_checkpoint(folder, tmp_path / "peft", "peft")
-    assert main([str(folder), str(tmp_path / "peft"), "peft"]) == 1
-    assert "use the format hf" in capsys.readouterr().err
-    assert not (tmp_path / "peft").exists()

@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 
 from nat.backend import forecast
-from nat.backend.forecast import Forecaster, check_capacity, share_for_vllm
+from nat.backend.forecast import Forecaster, check_capacity
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
-from nat.errors import AlgorithmError, ModelNotSupported
+from nat.errors import ModelNotSupported
 from nat.sizing.forecast import ForecastRequest
 from nat.wire.serving import ServeOptions
-from nat.wire.training import TrainingConfig
 
 REQUEST = ForecastRequest(num_rollouts=64, chats=2)
 QWEN_7B = {
@@ -64,15 +63,6 @@ def test_adapters_do_not_count_as_weights_of_the_base(tiny_dir, loaded):
     assert ways["all weights, float32"].parts["weights"] == loaded.num_parameters * 4
 
 
-def test_settings_are_those_of_an_update(forecaster):
-    """The learning rate is resolved, and an unknown algorithm is an error."""
-    config = TrainingConfig(learning_rate=0.5, steps_per_batch=3, num_iterations=2)
-    found = forecaster.forecast(REQUEST.model_copy(update={"config": config}))
-    assert (found.learning_rate, found.optimizer_steps) == (0.5, 6)
-    with pytest.raises(AlgorithmError):
-        forecaster.forecast(REQUEST.model_copy(update={"config": TrainingConfig(algorithm="unknown")}))
-
-
 def test_a_model_that_the_machine_cannot_hold_is_not_loaded(tiny_dir, tmp_path, monkeypatch):
     """The error has the bytes and what would fit; a folder that cannot be read is left to the loader."""
     options = ServeOptions(model=tiny_dir(), output_dir=tmp_path)
@@ -94,17 +84,3 @@ def test_a_model_that_only_serves_needs_less(monkeypatch, tmp_path):
     with pytest.raises(ModelNotSupported, match=r"7\.6 billion weights, all weights") as caught:
         check_capacity(options.model_copy(update={"output_dir": tmp_path}))
     assert "these fit: LoRA" in str(caught.value)
-
-
-@pytest.mark.parametrize("config", ["[]", "{}", '{"hidden_size": 8, "vocab_size": null}', '{"text_config": null}'])
-def test_a_configuration_that_cannot_be_read_is_left_to_the_loader(tmp_path, config):
-    """The loader says what is wrong with it; a guess at the memory does not fail first."""
-    (tmp_path / "config.json").write_text(config)
-    check_capacity(ServeOptions(model=tmp_path))
-    with pytest.raises(ModelNotSupported, match=str(tmp_path)):
-        load_model(tmp_path, device="cpu")
-
-
-def test_on_a_cpu_vllm_sizes_its_own_memory(tiny_dir, loaded):
-    """The share is one of a card."""
-    assert share_for_vllm(ServeOptions(model=tiny_dir(), engine="vllm"), loaded) is None

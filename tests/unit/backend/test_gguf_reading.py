@@ -74,12 +74,3 @@ def test_what_would_be_read_wrongly_is_refused(tmp_path, gguf, changes, message,
     assert not (tmp_path / "back").exists()
     assert main([str(file), str(tmp_path / "back")]) == 1
     assert capsys.readouterr().err.endswith(f"Error: {raised.value}\n")
-
-
-@pytest.mark.parametrize("share", [0.1, 0.9, 0.999])
-def test_a_file_that_is_cut_off_is_refused(tmp_path, gguf, share):
-    """As after a download that was interrupted."""
-    whole = gguf.read_bytes()
-    (tmp_path / "part.gguf").write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(ModelUnavailable, match="is no GGUF file, or is cut off"):
-        convert(tmp_path / "part.gguf", tmp_path / "back")

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, GraniteConfig
 
 from fakes.tiny_model import tiny_tokenizer
@@ -106,17 +105,3 @@ def test_an_adapter_that_comes_later_is_used(tiny_dir, calls):
     assert (changed - base).abs().max() > 0.1
     adapters.activate(None)
     torch.testing.assert_close(both(adapters.base, calls)[0], base, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # peft uses a deprecated name of transformers
-@pytest.mark.parametrize("settings", [{"use_dora": True}, {"use_rslora": True}])
-def test_other_kinds_of_adapters_are_used(tiny_dir, calls, settings):
-    """Whatever peft computes for a stranger's adapter."""
-    loaded = load_model(tiny_dir("llama"))
-    get_peft_model(
-        loaded.model, LoraConfig(r=2, lora_alpha=6, target_modules=["q_proj", "k_proj", "v_proj"], **settings)
-    )
-    for name, weight in loaded.model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=0.3)
-    assert_lean(loaded, calls)

@@ -69,27 +69,6 @@ def test_an_adapter_comes_back_from_its_folder_beside_others(base, tmp_path):
     assert not torch.equal(logits(adapters, first), logits(adapters, second))
 
 
-def test_names_of_weights_do_not_depend_on_what_else_is_loaded(base):
-    """The optimizer's state fits the same model in another process, where the adapter has another key."""
-    adapters = Adapters(base)
-    first, second = (adapters.create(LoraSettings(2), seed=seed) for seed in (1, 2))
-    one, other = first.loaded.trainable_parameters(), second.loaded.trainable_parameters()
-    assert list(one) == list(other)
-    assert not any(one[name] is other[name] for name in one)
-    assert all(name.endswith("default.weight") for name in one)
-
-
-def test_the_last_adapter_can_be_removed(base):
-    """Without adapters the base still works, and the next adapter can be added."""
-    before = packed_logits(base.model, ROWS).detach()
-    adapters = Adapters(base)
-    adapters.remove(adapters.create(LoraSettings(2), seed=0))
-    assert torch.equal(logits(adapters, None), before)
-    adapter = adapters.create(LoraSettings(2), seed=0)
-    train(adapters, adapter)
-    assert not torch.equal(logits(adapters, adapter), before)
-
-
 def test_an_adapter_of_another_base_is_refused(tiny_dir, tmp_path, caplog):
     """The error names the folder and the base, the log both bases; nothing of the adapter is loaded."""
     other = Adapters(load_model(make_tiny_model(tmp_path / "other", hidden=64), device="cpu"))

@@ -1,12 +1,10 @@
 """The free memory of a machine and of a container."""
 
-import sys
-
 import pytest
 import torch
 
 from nat.backend import memory
-from nat.backend.memory import free_bytes, return_pages_if_short, room_for
+from nat.backend.memory import free_bytes, room_for
 
 CPU = torch.device("cpu")
 
@@ -23,27 +21,6 @@ def test_the_smaller_of_machine_and_container_counts(tmp_path, limit, anon, free
         (tmp_path / "memory.max").write_text(f"{limit}\n")
         (tmp_path / "memory.stat").write_text(f"anon {anon}\nfile 123456\n")
     assert free_bytes(CPU, meminfo=meminfo, cgroup=tmp_path) == free
-
-
-def test_a_system_that_does_not_tell(tmp_path):
-    """Without /proc/meminfo the answer is None."""
-    assert free_bytes(CPU, meminfo=tmp_path / "meminfo", cgroup=tmp_path) is None
-
-
-def test_this_machine_has_memory():
-    """The files of this system are read, where it has them."""
-    assert free_bytes(CPU) is None or free_bytes(CPU) > 0
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads what this process holds from /proc")
-@pytest.mark.parametrize(("free", "returned"), [(0, 1), (2**60, 0), (None, 1)])
-def test_pages_are_returned_only_where_memory_is_short(monkeypatch, free, returned):
-    """Short means that less is free than this process holds."""
-    calls = []
-    monkeypatch.setattr(memory, "free_bytes", lambda _: free)
-    monkeypatch.setattr(memory, "return_free_pages", lambda: calls.append(1))
-    return_pages_if_short()
-    assert len(calls) == returned
 
 
 @pytest.mark.parametrize(("needed", "room"), [(100, 100), (101, 300), (400, 300)])

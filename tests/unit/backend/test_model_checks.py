@@ -1,8 +1,5 @@
 """Models that would compute packed batches wrongly, or fail in one of two paths, are refused with a reason."""
 
-import json
-import shutil
-
 import pytest
 from transformers import Mistral3Config, Qwen2Config
 
@@ -78,12 +75,3 @@ def test_what_a_configuration_rules_out_is_refused_before_weights_are_read(tmp_p
         load_model(tmp_path, device="cpu")
     assert "such as Qwen2" in refusal.value.hint
     assert "copy" not in refusal.value.hint
-
-
-def test_a_configuration_that_its_model_cannot_compute_is_a_refusal(tiny_dir, tmp_path):
-    """Transformers fails in a way of its own."""
-    folder = shutil.copytree(tiny_dir("llama"), tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"rope_parameters": {"rope_type": "linear", "factor": []}}))
-    with pytest.raises(ModelNotSupported, match=r"LlamaForCausalLM cannot compute|cannot be loaded"):
-        load_model(folder, device="cpu")

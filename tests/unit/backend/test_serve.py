@@ -12,7 +12,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fakes.damage import flip_a_bit
 from fakes.families import make_tiny_family
 from fakes.processes import DEADLINE, NAT, Processes, first_line
 from fakes.training_batches import random_groups
@@ -127,38 +126,6 @@ def test_trains_exports_and_resumes(tmp_path, source, loaded, start):
     assert end(process, None) == 0
 
 
-async def test_resume_skips_a_damaged_checkpoint(tmp_path, source, loaded, caplog):
-    """The log reports the damage; the lost job is unknown, and its client, who has the batch, sends it again.
-
-    The weights are then those that were damaged.
-    """
-    options = {"output_dir": tmp_path, "served_model_name": "me"}
-    async with opened(source, **options) as http:
-        await train_jobs(http, loaded, 1, 2)
-        assert (await http.get("/v1/training/saved")).json()["newest"] in {"job-1", "job-2"}
-    weights = tmp_path / "checkpoints" / "step_000002" / "model.safetensors"
-    right = weights.read_bytes()
-    flip_a_bit(weights)
-    async with opened(source, **options, resume=True) as http:
-        assert (await http.get("/v1/training/saved")).json() == {"newest": "job-1", "fallback": None}
-        assert (await http.get("/v1/training/jobs/job-1")).json()["status"] == "completed"
-        assert (await http.get("/v1/training/jobs/job-2")).status_code == 404
-        await train_jobs(http, loaded, 2)
-    assert "step_000002 is damaged: model.safetensors has another checksum" in caplog.text
-    assert weights.read_bytes() == right
-
-
-async def train_jobs(http, loaded, *numbers):
-    """One after the other."""
-    config = TrainingConfig(learning_rate=1e-3, max_logprob_difference=100)
-    job = TrainingJob(id="job-1", groups=random_groups(loaded), config=config)
-    for number in numbers:
-        text = job.model_copy(update={"id": f"job-{number}"}).model_dump_json()
-        assert (await http.post("/v1/training/jobs", content=text)).status_code == 200
-        state = (await http.get(f"/v1/training/jobs/job-{number}", params={"wait": 60})).json()
-        assert state["status"] == "completed", state
-
-
 async def test_a_full_disk_has_its_own_remedy(source, loaded, tmp_path):
     """A checkpoint that cannot be written fails the next job, and an export its request, with a remedy for disks."""
     job = TrainingJob(id="job-1", groups=random_groups(loaded), config=TrainingConfig(learning_rate=1e-3))
@@ -202,26 +169,3 @@ def test_the_parent_is_told_that_a_model_takes_the_plain_path(tmp_path, capsys):
             events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert [event["event"] for event in events] == ["notice"] * told
         assert all("takes the plain path, because" in event["message"] for event in events)
-
-
-async def test_without_output_dir_it_serves_only(source):
-    """Training is refused with the reason."""
-    async with opened(source) as http:
-        answer = await http.post("/v1/training/jobs", json={})
-    assert (answer.status_code, "--output_dir" in answer.text) == (409, True)
-
-
-def test_the_module_says_how_it_is_started():
-    """Its options come through a pipe, so that options on its command line are an error."""
-    with Processes() as processes:
-        process = processes.start("-m", "nat.backend", "--model", "m")
-        _, log = process.communicate(timeout=DEADLINE)
-    assert (process.returncode, "use `nat backend serve`" in log) == (2, True)
-
-
-def test_a_parent_that_has_ended_leaves_one_sentence():
-    """It may be killed before it has sent the options, or half of them."""
-    with Processes() as processes:
-        process = processes.start("-m", "nat.backend", "0", stdin=subprocess.PIPE)
-        _, log = process.communicate('{"options": {', timeout=DEADLINE)
-    assert (process.returncode, log) == (1, "Error: the parent ended before it had sent the options\n")

@@ -43,13 +43,6 @@ def test_all_answers_of_a_conversation_are_in_one_row():
     assert [span.logprobs for span in row.spans] == [None, None]
 
 
-def test_earlier_answers_may_be_context():
-    """Only the answers that are named are learned from."""
-    [row] = rows_of(Conversation(messages=TALK, answers=[4])).rows
-    assert shown(row).count("[") == 1
-    assert shown(row).endswith("[7 then<|im_end|>]")
-
-
 def test_a_prompt_is_the_one_of_a_request():
     """The tokens before the answer are those that the server would give the model."""
     [row] = rows_of(Conversation(messages=TALK[:3], answers=[2])).rows
@@ -80,11 +73,6 @@ def test_a_template_that_rewrites_the_prompt_is_named():
     )
 
 
-def test_a_conversation_that_does_not_fit_is_named():
-    """Its size and the context's."""
-    assert rows_of(Conversation(messages=TALK, answers=[4]), longest=8).problem == "it has 79 tokens; the context has 8"
-
-
 @pytest.mark.parametrize(
     ("answers", "seen"),
     [([0], "is not there"), ([5], "is not there"), ([1], "is of the role 'user'"), ([-1], "not there")],
@@ -93,12 +81,3 @@ def test_answers_are_messages_of_the_assistant(answers, seen):
     """An index of something else is an error that says what is there."""
     with pytest.raises(ValueError, match=seen):
         Conversation(messages=TALK, answers=answers)
-
-
-def test_a_conversation_has_a_deadline():
-    """The template writes the whole conversation once per answer; a thousand answers would take minutes."""
-    times = iter([0.0, 1.0, 11.0])
-    talk = Conversation(messages=TALK, answers=[2, 4])
-    found = tokenized(talk, TOKENIZER, stops={STOP}, longest=512, clock=lambda: next(times))
-    assert found.rows == []
-    assert found.problem == "2 answers in 5 messages take more than 10 s to tokenize"

@@ -12,7 +12,6 @@ from transformers import PreTrainedTokenizerBase
 from fakes.tiny_model import tiny_tokenizer
 from nat.backend.tokenizer import ChatNotRendered, ChatOptions, ChatTokenizer, template_message, template_tool
 from nat.errors import ModelNotSupported
-from nat.wire.template_options import RESERVED
 
 TOKENIZER = ChatTokenizer(tiny_tokenizer())
 USER = [{"role": "user", "content": "the end"}]
@@ -24,31 +23,10 @@ def test_a_chat_ends_where_the_assistant_begins():
     assert text == "<|im_start|>user\nthe end<|im_end|>\n<|im_start|>assistant\n"
 
 
-def test_tools_and_arguments_reach_the_template():
-    """Tool definitions and the caller's template variables are available to the template."""
-    tokenizer = ChatTokenizer(tiny_tokenizer())
-    tokenizer.hf.chat_template = "{{ tools[0].function.name }} {{ mood }}"
-    ids = tokenizer.render_chat(
-        USER, tools=[{"type": "function", "function": {"name": "add"}}], template_arguments={"mood": "calm"}
-    )
-    assert tokenizer.decode(ids) == "add calm"
-
-
 @given(st.text(max_size=40))
 def test_text_survives_encoding_and_decoding(text):
     """Encoding and decoding change no character."""
     assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
-
-
-@given(st.lists(st.integers(0, 265), max_size=20))
-def test_special_tokens_are_shown_where_they_stand(ids):
-    """Without its special tokens, a marked text is the decoded one."""
-    tokenizer = ChatTokenizer(tiny_tokenizer())
-    ids = [token_id for token_id in ids if token_id < tokenizer.size]
-    marked = tokenizer.decode_marked(ids)
-    for special in tokenizer.special_tokens:
-        marked = marked.replace(special, "")
-    assert marked == tokenizer.decode(ids)
 
 
 @pytest.mark.parametrize(
@@ -81,14 +59,6 @@ def test_a_partial_character_keeps_its_bytes():
     assert data.decode() == "é€"
 
 
-def test_a_missing_chat_template_is_an_error():
-    """The remedy is the completions route or a template."""
-    tokenizer = ChatTokenizer(tiny_tokenizer())
-    tokenizer.hf.chat_template = None
-    with pytest.raises(ModelNotSupported, match="no chat template"):
-        tokenizer.render_chat(USER)
-
-
 def test_messages_that_the_template_refuses_are_the_callers_error():
     """The error of the template's refusal is the caller's and quotes the template."""
     tokenizer = ChatTokenizer(tiny_tokenizer())
@@ -114,17 +84,6 @@ def test_no_argument_of_the_renderer_is_a_template_variable():
         with pytest.raises(ChatNotRendered, match=f"^{name}: ") as refused:
             TOKENIZER.render_chat(USER, template_arguments={name: "x"})
         assert refused.value.param == "chat_template_kwargs"
-
-
-def test_a_configuration_cannot_set_what_a_request_cannot():
-    """All arguments of the renderer are refused where a configuration is read; other special tokens at start."""
-    arguments = {*signature(PreTrainedTokenizerBase.apply_chat_template).parameters, "messages"}
-    assert arguments | {"strftime_now"} | TOKENIZER.hf.special_tokens_map.keys() <= RESERVED
-    hf = tiny_tokenizer()
-    hf.add_special_tokens({"sep_token": "|"})
-    tokenizer = ChatTokenizer(hf, options=ChatOptions({"sep_token": "x"}))
-    with pytest.raises(ModelNotSupported, match="chat_template_kwargs: sep_token: not a variable"):
-        tokenizer.check_options()
 
 
 def test_configured_variables_reach_every_rendering():
@@ -177,18 +136,6 @@ def test_a_configured_format_is_used_or_refused():
             tokenizer.check_options()
 
 
-def test_any_error_in_a_template_is_a_refusal():
-    """A template may divide by zero or recurse without end; each error is a refusal."""
-    tokenizer = ChatTokenizer(tiny_tokenizer())
-    for source, error in {
-        "{{ 1 / 0 }}": "ZeroDivisionError",
-        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "Rec",
-    }.items():
-        tokenizer.hf.chat_template = source
-        with pytest.raises(ChatNotRendered, match=error):
-            tokenizer.render_chat(USER)
-
-
 ADD = {"name": "add", "parameters": {"type": "object"}}
 WRAPPED = {"type": "function", "function": ADD}
 
@@ -198,11 +145,6 @@ def test_parts_are_joined_and_nulls_dropped():
     message = {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "audio": None}
     assert template_message(message) == {"role": "user", "content": "ab"}
     assert template_message({"role": "assistant", "content": None}) == {"role": "assistant", "content": None}
-
-
-def test_a_developer_is_a_system_message():
-    """`developer` becomes `system`, which open models know."""
-    assert template_message({"role": "developer", "content": "x"})["role"] == "system"
 
 
 @pytest.mark.parametrize(
@@ -223,12 +165,6 @@ def test_arguments_of_calls_are_objects(sent, seen):
     message = {"role": "assistant", "tool_calls": [{"function": {"name": "add", "arguments": sent}}]}
     assert template_message(message)["tool_calls"][0]["function"]["arguments"] == seen
     assert message["tool_calls"][0]["function"]["arguments"] == sent
-
-
-def test_other_parts_than_text_cannot_be_rendered():
-    """An image is an error; it is not left out."""
-    with pytest.raises(ChatNotRendered, match="image_url"):
-        template_message({"role": "user", "content": [{"type": "image_url", "image_url": {}}]})
 
 
 @pytest.mark.parametrize("tool", [ADD, WRAPPED, {"type": "function", "function": WRAPPED}])

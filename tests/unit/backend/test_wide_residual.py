@@ -4,15 +4,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Olmo2Config
 
-from fakes.families import make_tiny_family
 from fakes.tiny_model import tiny_tokenizer
-from nat.backend import packed_linear
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.model_loader import load_model
 from nat.backend.model_path import widen
 
 ROWS = PackedRows.of([[5, 6, 7, 8], [8, 9, 10]])
-KEPT = torch.arange(7)
 WIDE = ["qwen2", "llama"]
 
 
@@ -40,16 +37,6 @@ def test_sums_are_float32_and_products_bfloat16(tiny_dir, kind):
     assert logits(loaded.model).dtype == torch.float32
     assert seen == {"layers": {torch.float32}, "products": {torch.bfloat16}}
     assert loaded.dtype == torch.bfloat16
-
-
-def test_a_model_with_a_tower_has_a_wide_end_too(tmp_path, monkeypatch):
-    """Its last norm, inside the text part, gives float32 to the head, reordered or not."""
-    monkeypatch.setattr(packed_linear, "SMALLEST_PACKED", 0)
-    make_tiny_family(tmp_path, "gemma3")
-    loaded, seen = load_model(tmp_path, dtype="bfloat16"), set()
-    loaded.model.get_decoder().norm.register_forward_hook(lambda _, __, output: seen.add(output.dtype))
-    torch.testing.assert_close(loaded.sampler_logits(ROWS, KEPT), logits(loaded.model), atol=1e-5, rtol=1e-5)
-    assert seen == {torch.float32}
 
 
 def test_a_model_that_norms_after_its_products_is_as_before(tmp_path):

@@ -27,13 +27,6 @@ def test_the_pieces_are_the_text(text):
     assert all("\ufffd" not in part or "\ufffd" in text for part in taken)
 
 
-@given(st.lists(st.integers(0, 260), max_size=80))
-def test_any_tokens_read_as_they_decode_at_once(token_ids):
-    """Random bytes, as an untrained model samples them, give the same text in pieces and at once."""
-    taken, _ = pieces(token_ids)
-    assert "".join(taken) == TOKENIZER.decode(token_ids)
-
-
 @given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3))
 def test_the_text_ends_before_the_first_stop_string(text, stops):
     """The text ends before the first complete stop string, even across tokens; no part of it is shown."""
@@ -46,13 +39,3 @@ def test_the_text_ends_before_the_first_stop_string(text, stops):
     assert "".join(taken) == (text[: ends[0]] if ends else text)
     assert stream.stopped == bool(ends)
     assert text[ends[0] :].startswith(stream.stopped_by) if ends else stream.stopped_by is None
-
-
-def test_text_that_may_become_a_stop_string_is_held_back():
-    """`END` is held back while it may become `END.` and shown once it cannot."""
-    stream = Detokenizer(TOKENIZER, ("END.",))
-    shown = []
-    for character in "xEND!":
-        stream.push(TOKENIZER.encode(character)[0])
-        shown.append(stream.take())
-    assert shown == ["x", "", "", "", "END!"]

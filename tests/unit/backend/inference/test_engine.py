@@ -68,14 +68,6 @@ def test_log_probabilities_are_those_that_the_learner_computes(loaded, short_tok
         start += len(row)
 
 
-@pytest.fixture
-def threads():
-    """Sets the number of threads of torch, until the test ends."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
 def test_the_seed_alone_decides_the_text(loaded):
     """A seed gives the same text alone, beside other requests, and with a chunked prompt."""
     prompt = prompts(17)[0]
@@ -108,26 +100,6 @@ def test_a_sequence_ends_at_a_stop_string(loaded):
     sequence = run(engine(loaded), request)[0]
     assert sequence.finish_reason == "stop"
     assert sequence.text.text == text[: text.find(stop)]
-
-
-def test_cancelling_frees_the_slot_and_disturbs_no_other(loaded):
-    """A request cancelled while running, in its prompt or waiting does not change the others' answers."""
-    survivor = prompts(20)[0]
-    expected = run(engine(loaded), one(survivor, max_tokens=20, seed=2))[0].token_ids
-    subject = engine(loaded, max_num_seqs=3, max_step_tokens=12)
-    running, kept = one([1, 2], max_tokens=50), one(survivor, max_tokens=20, seed=2)
-    long, waiting = one([3] * 100, max_tokens=50), one([4], max_tokens=50)
-    for request in (running, kept, long, waiting):
-        subject.add(request)
-    for _ in range(4):
-        subject.step()
-    for request in (running, long, waiting):
-        subject.cancel(request)
-    assert subject.requests == [kept]
-    while subject.has_work:
-        subject.step()
-    assert kept.sequences[0].token_ids == expected
-    assert not running.finished
 
 
 def test_requests_that_do_not_fit_are_refused(loaded):
@@ -207,59 +179,6 @@ def test_log_probabilities_do_not_depend_on_what_shares_or_waits(tiny_dir, kind,
         at = torch.arange(len(sequence.prompt_ids) - 1, len(row) - 1)
         again = row[at, torch.tensor(sequence.token_ids)]
         torch.testing.assert_close(torch.tensor(sequence.logprobs), again, atol=2e-5, rtol=0)
-
-
-def nodes(sequences):
-    """Lengths of the nodes that they use."""
-    return {id(node): len(node.tokens) for s in sequences if s.node is not None for node in s.node.path}.values()
-
-
-def num_used(sequences):
-    """Tokens of running sequences in nodes, each node once, and in slots of the same length."""
-    running = [s for s in sequences if s.num_cached and s.finish_reason is None]
-    return sum(nodes(running)) + len(running) * max((s.num_in_slot for s in running), default=0)
-
-
-@pytest.mark.parametrize("short_tokens", [None, 20])
-def test_memory_for_keys_and_values_is_bounded(loaded, short_tokens, caplog):
-    """Chats wait while the others need the memory, and continue later with the same tokens; the log says it once."""
-    asked = list(enumerate(prompts(70, 9, 60, 30, 60, 40)))
-
-    def requests():
-        return [one(prompt, max_tokens=30 + 5 * i, seed=i, ignore_eos=True) for i, prompt in asked]
-
-    expected = run(engine(loaded), *requests())
-    assert not caplog.messages
-    subject = engine(loaded, kv_cache_bytes=220 * loaded.token_bytes, short_tokens=short_tokens)
-    waiting = requests()
-    for request in waiting:
-        subject.add(request)
-    sequences, most = [request.sequences[0] for request in waiting], 0
-    while subject.has_work:
-        subject.step()
-        most = max(most, num_used(sequences))
-    assert 150 < most <= 220
-    assert [s.token_ids for s in sequences] == [s.token_ids for s in expected]
-    for sequence, other in zip(sequences, expected, strict=True):
-        torch.testing.assert_close(torch.tensor(sequence.logprobs), torch.tensor(other.logprobs), atol=1e-5, rtol=0)
-    assert len(caplog.messages) == 1
-    assert "enough for 220 tokens" in caplog.messages[0]
-
-
-def test_an_interrupted_chat_ends_before_an_update(loaded):
-    """Its request has begun, so it gets the weights it began with, although others wait for the update."""
-    subject = engine(loaded, kv_cache_bytes=100 * loaded.token_bytes)
-    begun = [one(prompt, max_tokens=60, seed=i, ignore_eos=True) for i, prompt in enumerate(prompts(20, 20))]
-    for request in begun:
-        subject.add(request)
-    while all(request.sequences[0].num_cached for request in begun) or not any(r.sequences[0].token_ids for r in begun):
-        subject.step()
-    late = one([1, 2], max_tokens=1)
-    subject.add(late)
-    subject.draining = True
-    while subject.has_work:
-        subject.step()
-    assert [request.finished for request in (*begun, late)] == [True, True, False]
 
 
 def test_new_weights_clear_the_cache(loaded):

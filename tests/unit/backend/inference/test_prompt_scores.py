@@ -61,19 +61,3 @@ def test_ranks_count_the_likelier_tokens():
     assert [(each.token_id, each.rank) for each in others] == [(1, 1), (3, 2)]
     ((own, *others),) = scores(logits, [1], 2)
     assert (own.token_id, own.rank, [each.token_id for each in others]) == (1, 1, [3])
-
-
-def test_an_interrupted_prompt_is_scored_in_full(loaded):
-    """A prompt that gave up its memory while it was scored continues where it was, each token once."""
-    here = engine(loaded, scored=6)
-    request = one(prompts(40)[0], max_tokens=1, prompt_logprobs=1)
-    here.add(request)
-    here.step()
-    (sequence,) = request.sequences
-    assert 0 < len(sequence.prompt_scores) < 39
-    here._vacate({id(sequence)})
-    sequence.interrupt()
-    here._scheduler.waiting.appendleft((request, sequence))
-    while here.has_work:
-        here.step()
-    assert_exact(loaded, sequence)

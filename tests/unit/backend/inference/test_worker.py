@@ -1,7 +1,6 @@
 import threading
 
 import pytest
-import torch
 
 from fakes.listeners import Waiter
 from nat.backend.inference.engine import Engine, EngineLimits
@@ -107,32 +106,6 @@ def test_consecutive_updates_starve_no_request(worker):
     assert [update.result(DEADLINE) for update in updates] == [False, True, True]
 
 
-def test_a_small_model_is_sampled_on_one_thread_and_trained_on_all(loaded, monkeypatch):
-    """For steps of less than a millisecond, a second thread costs more than it saves."""
-    counts = []
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(torch, "set_num_threads", counts.append)
-    worker = Worker(Engine(loaded, policy_version="m@0"))
-    during = worker.run_exclusive(lambda: counts[-1]).result(DEADLINE)
-    request = ask()
-    worker.submit(request)
-    assert request.listener.done.wait(DEADLINE)
-    worker.close()
-    assert (during, counts[-1]) == (2, 1)
-
-
-def test_a_cancelled_update_never_runs(worker):
-    """A waiting update can be cancelled."""
-    gate = threading.Event()
-    worker.run_exclusive(lambda: gate.wait(DEADLINE))
-    ran = []
-    waiting = worker.run_exclusive(lambda: ran.append(1))
-    assert waiting.cancel()
-    gate.set()
-    worker.run_exclusive(lambda: None).result(DEADLINE)
-    assert ran == []
-
-
 def test_a_cancelled_request_gets_no_more_events(worker):
     """Its slot is free for the next request."""
     request = ask(max_tokens=400)
@@ -202,26 +175,3 @@ def test_waiting_requests_follow_a_name_that_changes_its_weights(two, pool):
         assert request.listener.done.wait(DEADLINE)
     assert (begun.policy_version, waiting.policy_version) == ("one", "other")
     assert queued.finished
-
-
-@pytest.mark.parametrize("error", [BackendError("gone"), MemoryError("no room")])
-def test_missing_weights_fail_only_their_own_requests(two, pool, error, caplog):
-    """Only the requests for missing weights fail, with the reason; unexpected errors are logged."""
-    pool.meaning["broken"] = error
-    broken, fine = ask(model="broken"), ask(model="other")
-    for request in (broken, fine):
-        two.submit(request)
-        assert request.listener.done.wait(DEADLINE)
-    assert broken.listener.error is error
-    assert fine.finished
-    assert ("cannot be loaded" in caplog.text) == isinstance(error, MemoryError)
-
-
-def test_a_request_is_cancelled_wherever_it_is(two):
-    """A cancelled request is found in any engine or queue."""
-    request = ask(max_tokens=400, model="other")
-    two.submit(request)
-    assert request.listener.started.wait(DEADLINE)
-    two.cancel(request)
-    two.run_exclusive(lambda: None).result(DEADLINE)
-    assert not request.listener.done.is_set()

@@ -84,13 +84,6 @@ async def test_a_seed_repeats_an_answer_and_choices_differ(client):
     assert len({*first, *free, *free2}) == 9
 
 
-async def test_temperature_and_top_p_have_an_effect(client):
-    """Temperature 0, a tiny temperature and a tiny top_p all give the greedy answer without a seed."""
-    alike = [{"temperature": 0}, {"temperature": 0}, {"top_p": 1e-6}, {"temperature": 1e-3}, {"temperature": 1e-40}]
-    greedy, *others = [(await ask(client, max_tokens=20, **how))["choices"][0]["message"]["content"] for how in alike]
-    assert others == [greedy] * 4
-
-
 @pytest.mark.parametrize("stream", [False, True])
 async def test_log_probabilities_report_their_temperature(client, stream):
     """Greedy answers and those at temperature 1 have the model's own log probabilities and report no temperature."""
@@ -113,13 +106,6 @@ async def test_log_probabilities_report_their_temperature(client, stream):
     one, *others = cold
     for other in others:  # ratios of probabilities are those of the model, to the power of 1/T
         assert cold[one] - cold[other] == pytest.approx((plain[one] - plain[other]) / 0.5, abs=1e-4)
-
-
-@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-async def test_the_number_of_new_tokens_is_limited(client, name):
-    """Both of OpenAI's names limit the new tokens; without one, the context does."""
-    assert (await ask(client, ignore_eos=True, **{name: 2}))["usage"]["completion_tokens"] == 2
-    assert (await ask(client, ignore_eos=True))["usage"]["total_tokens"] == 512
 
 
 async def test_a_stop_string_ends_the_text(connect, loaded):
@@ -156,21 +142,6 @@ async def test_answers_of_a_training_server_have_tokens_and_are_remembered(conne
         assert [e["logprob"] for e in entries] == logprobs
 
 
-async def test_a_training_server_ignores_unknown_fields_and_logs_each_once(connect, loaded, caplog):
-    """Clients of other servers send extras; options that this server knows and cannot obey stay errors."""
-    extras = {"nvext": {"extra_fields": ["engine_data"]}, "later": 1}
-    async with connect(ScriptedWorker(loaded, "the"), answers=Memory()) as client:
-        for fields in (extras, extras | {"another": 1}):
-            await ask(client, model="scripted", **fields)
-        logged = [record.getMessage() for record in caplog.records if "ignores" in record.getMessage()]
-        for fields, message in (
-            ({"temperature": -1}, "at least 0"),
-            ({"guided_json": {}}, "guided_json={} is not supp"),
-        ):
-            assert message in (await refused(client, **extras, **fields))["message"]
-    assert [line.rpartition(": ")[2] for line in logged] == ["'later', 'nvext'", "'another'"]
-
-
 async def test_a_real_stream_equals_the_real_answer(client):
     """With one seed, the real model gives the same answer streamed and whole."""
     asked = {"max_tokens": 40, "seed": 3, "n": 2}
@@ -181,22 +152,6 @@ async def test_a_real_stream_equals_the_real_answer(client):
     assert all("usage" not in chunk for chunk in chunks)
     for choice in whole["choices"]:
         assert joined(chunks, choice["index"])["content"] == choice["message"]["content"]
-
-
-async def test_tool_calls_are_read_from_the_text(connect, loaded):
-    """Two calls of one answer have their arguments as JSON text, and the reason is `tool_calls`."""
-    worker = ScriptedWorker(loaded, f"Let me add.{CALL}{CALL}")
-    async with connect(worker) as client:
-        choice = (await ask(client, model="scripted", tools=TOOLS))["choices"][0]
-        single = (await ask(client, model="scripted", tools=TOOLS, parallel_tool_calls=False))["choices"][0]
-    assert choice["finish_reason"] == "tool_calls"
-    assert choice["message"]["content"] == "Let me add."
-    calls = choice["message"]["tool_calls"]
-    assert [json.loads(call["function"]["arguments"]) for call in calls] == [{"a": 1}, {"a": 1}]
-    assert len({call["id"] for call in calls}) == 2
-    assert all(len(call["id"]) == 9 and call["id"].isalnum() for call in calls), "Mistral's templates refuse others"
-    assert len(single["message"]["tool_calls"]) == 1
-    assert '"name": "add"' in worker.prompts[0]
 
 
 UNCLOSED = "<tool_call>\n<function=add>\n<parameter=a>\n1"
@@ -245,29 +200,6 @@ async def test_answers_are_read_in_the_models_own_words(connect, loaded, family,
     assert (streamed["content"], streamed["reasoning_content"]) == (content or "", reasoning or "")
 
 
-async def test_a_template_whose_calls_cannot_be_read_is_named_once(connect, loaded, caplog):
-    """The first request with tools says what was tried and what to set."""
-    hf = tiny_tokenizer()
-    hf.chat_template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    async with connect(ScriptedWorker(replace(loaded, tokenizer=ChatTokenizer(hf)), CALL)) as client:
-        for _ in range(2):
-            assert (await ask(client, model="scripted", tools=TOOLS))["choices"][0]["finish_reason"] == "tool_calls"
-    warnings = [record.getMessage() for record in caplog.records if "tool calls may be lost" in record.getMessage()]
-    assert len(warnings) == 1
-    assert "does not show the model its tools" in warnings[0]
-    assert "does not write calls" in warnings[0]
-
-
-async def test_a_model_without_a_chat_template_is_refused(connect, loaded):
-    """The error says that there is none."""
-    hf = tiny_tokenizer()
-    hf.chat_template = None
-    async with connect(ScriptedWorker(replace(loaded, tokenizer=ChatTokenizer(hf)), "hi")) as client:
-        answer = await client.post("/v1/chat/completions", json=HELLO | {"model": "scripted", "tools": TOOLS})
-    assert answer.status_code == 400
-    assert "no chat template" in answer.json()["error"]["message"]
-
-
 @pytest.mark.parametrize(
     ("text", "lost"),
     [
@@ -289,41 +221,6 @@ async def test_why_a_call_was_not_read_is_reported_with_the_tokens(connect, load
     assert "lost_call" not in plain
     assert choice.get("lost_call") == lost
     assert chunks_of(stream.text)[-1]["choices"][0].get("lost_call") == lost
-
-
-async def test_calls_of_tools_that_were_not_offered_are_text(connect, loaded):
-    """A model that invents a function has not called one."""
-    text = CALL.replace("add", "subtract")
-    async with connect(ScriptedWorker(loaded, text)) as client:
-        choice = (await ask(client, model="scripted", tools=TOOLS))["choices"][0]
-    assert (choice["message"]["content"], choice["finish_reason"]) == (text, "stop")
-
-
-async def test_without_tools_their_format_is_plain_text(connect, loaded):
-    """Without tools, or with tool_choice none, the tool format is plain text, and the model sees no tools."""
-    worker = ScriptedWorker(loaded, CALL)
-    async with connect(worker) as client:
-        for fields in ({}, {"tools": TOOLS, "tool_choice": "none"}):
-            choice = (await ask(client, model="scripted", **fields))["choices"][0]
-            assert choice["message"]["content"] == CALL
-            assert choice["finish_reason"] == "stop"
-    assert not any('"name": "add"' in prompt for prompt in worker.prompts)
-
-
-async def test_a_conversation_with_tools_is_rendered_as_templates_expect(connect, loaded):
-    """Arguments of earlier calls become objects, content parts text, and `developer` becomes `system`."""
-    worker = ScriptedWorker(loaded, "3")
-    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
-    messages = [
-        {"role": "developer", "content": [{"type": "text", "text": "be "}, {"type": "text", "text": "brief"}]},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c1", "content": "3"},
-    ]
-    async with connect(worker) as client:
-        await ask(client, model="scripted", messages=messages, tools=TOOLS)
-    assert "<|im_start|>system\nbe brief<|im_end|>" in worker.prompts[0]
-    assert '"arguments": {"a": 1}' in worker.prompts[0]
-    assert "<|im_start|>tool\n3" in worker.prompts[0]
 
 
 @pytest.mark.parametrize(
@@ -385,26 +282,8 @@ async def test_a_disconnected_client_frees_the_model(worker):
     assert worker.engine.requests == []
 
 
-async def test_a_failed_step_is_an_error_of_the_server(client, worker, monkeypatch):
-    """A whole answer gets status 500; a stream, whose status is already sent, ends with an error event."""
-    with monkeypatch.context() as patch:
-        patch.setattr(worker.engine.loaded.model, "forward", lambda **_: 1 // 0)
-        whole = await client.post("/v1/chat/completions", json=HELLO)
-        streamed = await client.post("/v1/chat/completions", json=HELLO | {"stream": True})
-    assert whole.status_code == 500
-    assert "ZeroDivisionError" in whole.json()["error"]["message"]
-    assert "ZeroDivisionError" in chunks_of(streamed.text)[-1]["error"]["message"]
-
-
 async def test_a_request_cannot_bring_its_own_template(client):
     """A template is a program that the server runs, so only the model's own is used."""
     error = await refused(client, chat_template_kwargs={"chat_template": "{% for i in range(99999) %}{% endfor %}"})
     assert error["param"] == "chat_template_kwargs"
     assert "chat_template: not a variable" in error["message"]
-
-
-async def test_template_variables_are_small(client):
-    """Template variables are switches and short lists; large values are refused."""
-    error = await refused(client, chat_template_kwargs={"note": "a" * 20_000})
-    assert "at most 10000" in error["message"]
-    await ask(client, chat_template_kwargs={"enable_thinking": False, "languages": ["de", "en"]}, max_tokens=1)

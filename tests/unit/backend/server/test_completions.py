@@ -23,20 +23,6 @@ async def test_each_prompt_gets_its_choices(client, prompts):
     }
 
 
-async def test_ids_and_text_are_the_same_prompt(client, loaded):
-    """A prompt may be the exact ids of an earlier answer."""
-    text = await ask(client, prompt="the end", seed=1)
-    ids = await ask(client, prompt=loaded.tokenizer.encode("the end"), seed=1)
-    assert text["choices"] == ids["choices"]
-
-
-async def test_log_probabilities_are_parallel_lists(client):
-    """Tokens, values, alternatives and text offsets have one entry per sampled token."""
-    choice = (await ask(client, prompt="the end", logprobs=2, ignore_eos=True))["choices"][0]
-    assert {len(values) for values in choice["logprobs"].values()} == {5}
-    assert (await ask(client, prompt="x", logprobs=0))["choices"][0]["logprobs"]["top_logprobs"] is None
-
-
 async def test_a_stream_equals_the_whole_answer(client):
     """Text, ids and usage are the same either way; prompt ids come once per choice."""
     asked = {"prompt": ["the end", "an"], "seed": 9, "max_tokens": 30, "return_token_ids": True, "logprobs": 1}
@@ -64,21 +50,6 @@ async def test_invalid_prompts_are_refused(client, prompt, message):
     assert message in answer.json()["error"]["message"]
 
 
-async def test_log_probabilities_report_their_temperature(client):
-    """Completions report the temperature as chats do."""
-    (cold,) = (await ask(client, prompt="x", logprobs=0, temperature=0.5))["choices"]
-    (plain,) = (await ask(client, prompt="x", logprobs=0))["choices"]
-    assert cold["logprobs_temperature"] == 0.5
-    assert "logprobs_temperature" not in plain
-
-
-async def test_a_large_answer_is_complete(client):
-    """A large answer is serialised in a thread and arrives complete."""
-    asked = {"model": "tiny", "prompt": "hi", "n": 8, "logprobs": 20, "max_tokens": 20, "ignore_eos": True}
-    choices = (await client.post("/v1/completions", json=asked)).json()["choices"]
-    assert [len(choice["logprobs"]["tokens"]) for choice in choices] == [20] * 8
-
-
 async def test_prompts_are_scored_in_vllms_shape(client, loaded):
     """Each token after the first has its log probability, rank and text by its id, then the most likely others."""
     ids = loaded.tokenizer.encode("the end")
@@ -92,13 +63,6 @@ async def test_prompts_are_scored_in_vllms_shape(client, loaded):
         assert {each["rank"] for each in entry.values()} >= {1, 2}
     (plain,) = (await ask(client, prompt=ids, max_tokens=1))["choices"]
     assert "prompt_logprobs" not in plain
-
-
-async def test_a_prompts_scores_do_not_depend_on_the_temperature(client, loaded):
-    """They are those of the model's own distribution, as in vLLM."""
-    asked = {"prompt": loaded.tokenizer.encode("the end"), "prompt_logprobs": 0, "max_tokens": 1}
-    cold, hot = [(await ask(client, temperature=t, **asked))["choices"][0]["prompt_logprobs"] for t in (0.1, 2.0)]
-    assert cold == hot
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from fakes.chat_families import FAMILIES, raw_text, split_otherwise
 from nat.backend.server.continuation import Chat, Continuations
-from nat.backend.tokenizer import ChatTokenizer
 from nat.wire.openai_responses import BrokenPrefix
 
 TOKENIZERS = {name: family.tokenizer() for name, family in FAMILIES.items()}
@@ -82,15 +81,6 @@ def test_a_chat_continues_the_sampled_tokens(family, says):
     assert says == "" or held != server.tokenizer.encode(raw_text(server.tokenizer, held))
 
 
-@pytest.mark.parametrize("back", ["the thin end", "  the thin end", "the thin end\n"])
-def test_a_client_may_trim_an_answer(back):
-    """White space around an answer does not matter."""
-    server = Server("qwen2.5")
-    _, whole = server.ask([user("hi")], " the thin end\n")
-    prompt = server.ask([user("hi"), assistant(back), user("go on")])
-    assert begins_with(prompt.ids, whole)
-
-
 @pytest.mark.parametrize("family", ["qwen2.5", "qwen3"])
 @pytest.mark.parametrize("says", [CALL, f"so the:\n{CALL}", f"{CALL}\n\n{CALL}"])
 def test_calls_are_compared_by_content(family, says):
@@ -108,36 +98,6 @@ def test_calls_are_compared_by_content(family, says):
     assert rest.startswith("\n<|im_start|>user\n<tool_response>\n3\n</tool_response>")
     last = server.ask([*asked, answer, *results, assistant("the sum is 3"), user("thanks")], tools=TOOLS)
     assert begins_with(last.ids, longer)
-
-
-def test_a_call_in_another_familys_form_is_text():
-    """Such text is content, so a client that sends a call has edited the answer, and the template's form is used."""
-    server = Server("llama3")
-    server.ask([user("add")], CALL, tools=TOOLS)
-    messages = [user("add"), assistant(None, ("add", {"a": 1, "b": "the"})), tool("3")]
-    prompt = server.ask(messages, tools=TOOLS)
-    assert prompt.broken is BrokenPrefix.ANSWER_EDITED
-    assert prompt.ids == server.tokenizer.render_chat(messages, tools=TOOLS)
-
-
-def test_thinking_that_a_client_drops_is_put_back():
-    """In a tool loop the template writes thinking that the client did not send, so the sampled tokens continue."""
-    server = Server("qwen3")
-    _, whole = server.ask([user("add")], f"<think>\nthe thin\n</think>\n\n{CALL}", tools=TOOLS)
-    messages = [user("add"), assistant(None, ("add", {"a": 1, "b": "the"})), tool("3")]
-    assert server.ask(messages, tools=TOOLS).broken is BrokenPrefix.TEMPLATE_REWRITES
-    restored = server.continuations.with_reasoning(Chat(messages, TOOLS, words=server.tokenizer.words.format)).messages
-    prompt = server.ask(restored, tools=TOOLS)
-    assert prompt.broken is None
-    assert begins_with(prompt.ids, whole)
-
-
-def test_a_call_that_was_dropped_is_an_edit():
-    """With one call at a time the others are dropped, so the history differs from the sampled answer."""
-    server = Server("qwen2.5")
-    server.ask([user("add")], CALL + CALL, tools=TOOLS)
-    prompt = server.ask([user("add"), assistant(None, ("add", {"a": 1, "b": "the"})), tool("3")], tools=TOOLS)
-    assert prompt.broken is BrokenPrefix.ANSWER_EDITED
 
 
 def test_thinking_is_exact_until_the_next_user_message():
@@ -166,18 +126,6 @@ def test_an_answer_that_spells_the_end_of_a_turn_is_not_continued():
     assert (prompt.broken, prompt.ids) == (BrokenPrefix.TEMPLATE_REWRITES, server.tokenizer.render_chat(messages))
 
 
-def test_an_edited_answer_is_named():
-    """After an edited answer, the prompt's tokens are those of its text."""
-    server = Server("qwen2.5")
-    _, first = server.ask([user("hi")], "one")
-    server.ask([user("hi"), assistant("one"), user("2")], "two")
-    messages = [user("hi"), assistant("one"), user("2"), assistant("TWO"), user("3")]
-    prompt = server.ask(messages)
-    assert prompt.broken is BrokenPrefix.ANSWER_EDITED
-    assert begins_with(prompt.ids, first)
-    assert server.reads_as(prompt)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -194,40 +142,6 @@ def test_a_changed_context_is_named(change):
     prompt = server.ask(change([user("hi"), assistant("one"), user("2"), assistant("two"), user("3")]))
     assert prompt.broken is BrokenPrefix.CONTEXT_CHANGED
     assert server.reads_as(prompt)
-
-
-@pytest.mark.parametrize("family", FAITHFUL)
-def test_a_truncated_answer_is_ended_by_the_template(family):
-    """An answer at its token limit has no sampled end, so the template's end follows it."""
-    server = Server(family)
-    _, whole = server.ask([user("hi")], "the thin", cut=True)
-    prompt = server.ask([user("hi"), assistant("the thin"), user("go on")])
-    assert (prompt.broken, prompt.ids[: len(whole) + 1]) == (None, [*whole, server.end])
-
-
-@pytest.mark.parametrize("prepend", ["always", "first", "never"])
-@pytest.mark.parametrize("family", FAITHFUL)
-def test_text_after_an_answer_is_tokenised_as_in_the_whole_text(family, prepend):
-    """This also holds for tokenizers that add a space to the start of a text."""
-    tokenizer = FAMILIES[family].tokenizer(prepend=prepend)
-    server = Server(family)
-    server.tokenizer, server.continuations = tokenizer, Continuations(tokenizer)
-    messages = [user("hi you"), assistant("the end"), user("go on")]
-    first, held = server.ask(messages[:1], "the end", sampled=[*tokenizer.encode("the end"), server.end])
-    as_text = tokenizer.render_chat(messages)
-    rest = as_text[as_text.index(server.end, len(first.ids)) + 1 :]
-    prompt = server.ask(messages)
-    assert (prompt.broken, prompt.ids) == (None, held + rest)
-
-
-def test_a_cut_character_keeps_its_bytes():
-    """The client sees a replacement character where the model sampled half of one; its byte is kept."""
-    server = Server("qwen2.5")
-    halves = server.tokenizer.encode("é")[:1]
-    says = server.tokenizer.decode(halves)
-    _, whole = server.ask([user("hi")], says, sampled=halves)
-    prompt = server.ask([user("hi"), assistant(says), user("go on")])
-    assert begins_with(prompt.ids, [*whole, server.end])
 
 
 @pytest.mark.parametrize("spy", ["spy", ""])
@@ -257,28 +171,6 @@ def test_memory_is_bounded_and_forgets_the_oldest_first():
     kept = [server.ask([*chat, assistant("the end"), user("more")]).broken for chat in chats]
     assert kept[0] is kept[-1] is None
     assert None not in kept[1:-2]
-
-
-def test_a_long_chat_is_rendered_once():
-    """A chat is rendered once, however many answers it has and whether or not the template rewrites them."""
-    renders = []
-
-    class Counting(ChatTokenizer):
-        def render_text(self, messages, **options):
-            renders.append(len(messages))
-            return super().render_text(messages, **options)
-
-    for family in ("qwen2.5", "deepseek-r1"):
-        server = Server(family)
-        server.tokenizer = Counting(server.tokenizer.hf)
-        server.continuations = Continuations(server.tokenizer)
-        assert server.tokenizer.words, "found with renderings of their own"
-        renders.clear()
-        messages = [user("hi")]
-        for turn in range(100):
-            server.ask(messages, f"the {turn}")
-            messages += [assistant(f"the {turn}"), user("more")]
-        assert len(renders) == 100
 
 
 TEXTS = st.text(st.sampled_from("the in a\nn.é<>"), max_size=12)

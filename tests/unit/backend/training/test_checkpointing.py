@@ -4,16 +4,12 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from fakes.training_batches import random_groups
-from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.training.checkpointing import Checkpointing, activation_bytes, checkpointed
-from nat.backend.training.learner import Learner
 from nat.errors import UpdateRejected
 from nat.sizing.rules import CHECKPOINTED_SHARE
-from nat.wire.training import TrainingConfig
 
 KINDS = ["qwen2", "qwen3", "llama", "gpt2", "mistral", "gemma3"]
 LARGE = 10**6
@@ -50,14 +46,6 @@ def test_the_gradient_is_the_same_and_less_is_kept(tiny_dir, kind, lora):
     assert not any(module.training for module in model.modules())
 
 
-def test_the_layers_compute_as_before_after_the_block(loaded):
-    """Nothing of the wrapping stays, also if the forward pass fails."""
-    layers = Checkpointing(loaded.model).layers
-    with pytest.raises(ZeroDivisionError), checkpointed(layers):
-        raise ZeroDivisionError
-    assert not any("forward" in vars(layer) for layer in layers)
-
-
 def test_auto_chooses_as_many_layers_as_the_memory_asks_for(tiny_dir):
     """None with room for all, every second of two with room for half, all of them with no room."""
     model = load_model(tiny_dir("llama"), device="cpu").model
@@ -69,25 +57,6 @@ def test_auto_chooses_as_many_layers_as_the_memory_asks_for(tiny_dir):
     assert chosen == [0, 1, 2, 2]
     assert [len(Checkpointing(model).choose(choice, LARGE, free=0)) for choice in (True, False)] == [2, 0]
     assert len(Checkpointing(model).choose("auto", LARGE, free=None)) == 0
-
-
-@pytest.mark.parametrize(("choice", "passes"), [(True, 2), (False, 1), ("auto", 1)])
-def test_the_option_decides_whether_layers_compute_twice(tiny_dir, make_learner, choice, passes):
-    """With it, each layer computes again in the backward pass; `auto` has room for a tiny model."""
-    loaded = load_model(tiny_dir("llama"), device="cpu")
-    learner: Learner = make_learner(loaded)
-    calls = 0
-
-    def count(*_):
-        nonlocal calls
-        calls += torch.is_grad_enabled()
-
-    learner.update(random_groups(loaded), resolve(TrainingConfig()))  # measures what `auto` needs to know
-    loaded.model.get_submodule("model.layers.0.mlp").register_forward_pre_hook(count)
-    config = TrainingConfig(gradient_checkpointing=choice, max_logprob_difference=100, max_kl=None)
-    metrics = learner.update(random_groups(loaded), resolve(config))
-    assert metrics["optimizer_steps"] == 1
-    assert calls == passes
 
 
 def test_a_micro_batch_beyond_the_memory_is_refused(loaded):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,10 @@ from nat.backend.checkpoint_folder import TrainedJob, write_manifest
 from nat.backend.export import export_model, main
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
-from nat.backend.training.checkpoints import Checkpoints, Layout, restore
+from nat.backend.training.checkpoints import Checkpoints, restore
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.errors import BackendError, CheckpointDamaged, ExportRefused, ModelNotSupported
+from nat.errors import BackendError, ExportRefused
 from nat.wire.training import JobState, JobStatus, TrainingConfig
 
 ROWS = PackedRows.of([[5, 6, 7], [8, 9]])
@@ -91,18 +90,6 @@ def test_a_resumed_phase_has_its_reference(tmp_path, source, lora):
     assert all(torch.equal(weight, expected[name]) for name, weight in weights(again).items())
 
 
-def test_without_the_beginning_of_its_phase_a_run_does_not_go_on(tmp_path, source):
-    """It would pull to other weights; the message names the folder that is missing."""
-    loaded, learner = opened(source)
-    checkpoints = Checkpoints(tmp_path, keep_last=1)
-    learner.update(random_groups(loaded), resolve(CONFIG))
-    learner.begin_phase(resolve(CONFIG))
-    learner.update(random_groups(loaded), resolve(CONFIG))
-    checkpoints.save(loaded, learner, None)
-    with pytest.raises(BackendError, match=r"step_000001, with whose weights the phase of step_000002 began"):
-        checkpoints.phase_of(checkpoints.open())
-
-
 @pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])
 def test_a_checkpoint_loads_as_a_model(tmp_path, source, lora):
     """A checkpoint's folder loads as a model, an adapter's merged, and is itself a starting point for training."""
@@ -115,16 +102,6 @@ def test_a_checkpoint_loads_as_a_model(tmp_path, source, lora):
         with torch.no_grad():
             torch.testing.assert_close(packed_logits(again.model, ROWS), packed_logits(loaded.model, ROWS))
         source = path
-
-
-def test_an_adapter_without_its_model_is_an_error(tmp_path, source):
-    """The error names the missing base folder of the adapter and where to change it."""
-    base = shutil.copytree(source, tmp_path / "base")
-    loaded, learner = opened(base, LORA)
-    path = Checkpoints(tmp_path, keep_last=2).save(loaded, learner, None)
-    shutil.rmtree(base)
-    with pytest.raises(ModelNotSupported, match=rf"a LoRA adapter on {base}, which is neither a model's folder"):
-        load_model(path, device="cpu")
 
 
 def test_the_newest_are_kept_and_the_best_however_old(tmp_path, source):
@@ -145,17 +122,6 @@ def test_the_newest_are_kept_and_the_best_however_old(tmp_path, source):
     assert (tmp_path / "latest").readlink() == Path("step_000004")
     checkpoints.keep_best(4)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best", "latest", "step_000004"]
-
-
-@pytest.mark.parametrize(("keep_last", "fallback"), [(2, "a"), (1, "b")])
-def test_a_restart_says_which_jobs_it_would_have(tmp_path, source, keep_last, fallback):
-    """Those of the newest checkpoint, and of the one before it, which may take its place; if one is kept, its own."""
-    loaded, learner = opened(source)
-    checkpoints = Checkpoints(tmp_path, keep_last=keep_last)
-    assert checkpoints.newest_jobs() == (None, None)
-    for learner.step, name in enumerate("ab"):
-        checkpoints.save(loaded, learner, TrainedJob(state=JobState(id=name, status=JobStatus.COMPLETED)))
-    assert [job.state.id for job in checkpoints.newest_jobs()] == ["b", fallback]
 
 
 def test_a_checkpoint_of_an_older_release_is_named(tmp_path, source):
@@ -220,19 +186,6 @@ def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path, source, 
     assert (tmp_path / "latest").readlink() == Path("step_000001")
 
 
-@pytest.mark.parametrize("damage", [flip_a_bit, cut_short, Path.unlink])
-def test_a_damaged_checkpoint_is_not_loaded_as_a_model(tmp_path, source, damage):
-    """A checkpoint that is loaded by its path is compared with its manifest; files that are no weights may change."""
-    saved(tmp_path, source, steps=(1,))
-    folder = tmp_path / "step_000001"
-    (folder / "generation_config.json").write_text("{}")
-    flip_a_bit(folder / "optimizer.safetensors")
-    assert load_model(folder).path == folder
-    damage(folder / "model.safetensors")
-    with pytest.raises(CheckpointDamaged, match=r"model\.safetensors"):
-        load_model(folder)
-
-
 def test_if_all_are_damaged_each_is_named(tmp_path, source):
     """The error names each checkpoint's damage, and no file is changed."""
     checkpoints = saved(tmp_path, source)
@@ -245,33 +198,6 @@ def test_if_all_are_damaged_each_is_named(tmp_path, source):
     assert "step_000002: model.safetensors has another checksum" in str(error.value)
     assert "step_000001: optimizer.safetensors is missing" in str(error.value)
     assert checkpoints.numbers() == [1, 2]
-
-
-def test_all_checkpoints_are_kept_under_the_names_of_a_layout(tmp_path, source):
-    """Without `keep_last` all stay; the caller sets the numbers, and only complete names count."""
-    loaded, learner = opened(source, LORA)
-    checkpoints = Checkpoints(tmp_path, keep_last=None, layout=Layout(prefix="", digits=4, tokenizer=True))
-    for number in (0, 1, 2, 12345):
-        checkpoints.save(loaded, learner, None, number=number)
-    for name in ("7", "00008", "x0009", "0010"):
-        (tmp_path / name).mkdir()
-    assert checkpoints.numbers() == [0, 1, 2, 12345]
-    assert (tmp_path / "0002" / "tokenizer.json").is_file()
-    newest, found = checkpoints.newest(), checkpoints.find(1)
-    assert newest is not None
-    assert found is not None
-    assert (newest.number, newest.path.name, newest.state.step, found.path.name) == (12345, "12345", 0, "0001")
-    assert checkpoints.find(7) is None
-
-
-def test_lora_and_full_weights_do_not_mix(tmp_path, source):
-    """A checkpoint of an adapter does not resume training of all weights; the error has the remedy."""
-    loaded, learner = opened(source, LORA)
-    Checkpoints(tmp_path, keep_last=1).save(loaded, learner, None)
-    found = Checkpoints(tmp_path, keep_last=1).open()
-    assert found is not None
-    with pytest.raises(BackendError, match="LoRA"):
-        restore(found, *opened(source))
 
 
 @pytest.mark.parametrize("lora", [None, LORA])
@@ -307,19 +233,6 @@ def test_export_replaces_nothing_else(tmp_path, source):
     assert names == {"step_000001", "latest", "mine", "backend.log", "link", "dangling"}
     assert (tmp_path / "step_000001" / "optimizer.safetensors").is_file()
     assert (tmp_path / "backend.log").read_text() == "log"
-
-
-def test_a_damaged_best_checkpoint_loses_its_link(tmp_path, source, caplog):
-    """It is set aside, and the log reports it; the link stays for the newest one, whose update is trained again."""
-    for best, stays in ((3, True), (2, False)):
-        folder = tmp_path / f"{best}"
-        checkpoints = saved(folder, source, steps=(1, 2, 3))
-        checkpoints.keep_best(best)
-        for number in range(best, 4):
-            flip_a_bit(folder / f"step_{number:06d}" / "model.safetensors")
-        assert checkpoints.open() is not None
-        assert (folder / "best").is_symlink() is stays
-        assert f"the best checkpoint, step_{best:06d}, is damaged or missing, too" in caplog.text
 
 
 def test_only_the_files_of_a_checkpoint_are_exported(tmp_path, source, capsys):

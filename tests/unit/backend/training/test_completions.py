@@ -18,7 +18,7 @@ from nat.backend.training.completions import completions_of
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
 from nat.errors import AlgorithmError, UpdateRejected
-from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout, TrainingRow
+from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout
 
 GOLDEN = json.loads(Path(__file__).with_name("trl_losses.json").read_text())
 TOLERANCE = 1e-5
@@ -79,17 +79,6 @@ def test_rollouts_are_compared_where_they_part(learner):
         assert all(part.start == 2 for each in completions for part in each.parts)
 
 
-def test_several_steps_use_the_weights_of_each(learner):
-    """Each optimizer step takes the slopes at its own weights: the loss falls from step to step on the same pairs."""
-    losses = []
-    config = TrainingConfig(
-        algorithm="dpo", num_iterations=3, steps_per_batch=1, learning_rate=1e-3, warmup_steps=0, max_kl=None
-    )
-    learner.update(preference_groups("dpo"), resolve(config), on_step=lambda metrics: losses.append(metrics["loss"]))
-    assert losses == sorted(losses, reverse=True)
-    assert losses[0] > losses[-1] + 0.1
-
-
 def test_adapters_are_the_policy_and_the_model_without_them_the_reference(models):
     """With LoRA the reference is the model with its adapter off: at the start the loss is log 2."""
     loaded = load_model(models[0], device="cpu", lora=LoraSettings(rank=4))
@@ -97,19 +86,6 @@ def test_adapters_are_the_policy_and_the_model_without_them_the_reference(models
     _, metrics = trained(learner, preference_groups("dpo"), algorithm="dpo", options={"sft_loss_weight": 0})
     assert metrics["loss"] == pytest.approx(log(2), abs=1e-6)
     assert (metrics["rewards_margin"], metrics["rewards_accuracy"]) == (0, 0)
-
-
-def test_a_step_may_have_desirable_answers_alone(learner):
-    """Steps of one kind of answers each: the means are over the steps that have the kind."""
-    groups = [
-        group.model_copy(update={"rollouts": [rollout.model_copy(update={"advantage": advantage})]})
-        for group, advantage in zip(preference_groups("sft"), (1.0, -1.0, 1.0), strict=True)
-        for rollout in group.rollouts
-    ]
-    given = {"algorithm": "kto", "advantage": "given", "steps_per_batch": 3}
-    _, metrics = trained(learner, groups, **given)
-    assert metrics["optimizer_steps"] == 3
-    assert {"rewards_chosen", "rewards_rejected"} <= set(metrics)
 
 
 def test_rejection_sampling_imitates_the_best(learner):
@@ -142,21 +118,6 @@ def test_a_setting_without_effect_is_refused(name):
     with pytest.raises(AlgorithmError, match=rf"training\.epsilon: without effect with the algorithm '{name}'"):
         resolve(TrainingConfig(algorithm=name, epsilon=0.1))
     assert "epsilon" not in resolve(TrainingConfig(algorithm=name)).report().settings
-
-
-@pytest.mark.parametrize(
-    ("spans", "message"),
-    [
-        ([(0, 2)], "greater than or equal to 1"),
-        ([(2, 2)], "a span from 2 to 2 has no token"),
-        ([(1, 4)], "a span ends at token 4; the row has 3"),
-        ([(1, 3), (2, 3)], "a span begins at token 2, before the end of the one before it, 3"),
-    ],
-)
-def test_spans_lie_in_their_row_in_order(spans, message):
-    """No token predicts the first one, and none is learned twice."""
-    with pytest.raises(ValueError, match=message):
-        TrainingRow(token_ids=[1, 2, 3], spans=[{"start": start, "stop": stop} for start, stop in spans])
 
 
 @pytest.mark.parametrize(("token", "bounds"), [(4, (0, 2)), (5, (0, 2)), (7, (2, 4))])

@@ -135,16 +135,6 @@ async def test_sent_twice_trained_once(http, learner, job):
     assert (await post(http, other)).status_code == 409
 
 
-async def test_long_poll_ends_with_its_time(http, learner, job):
-    """A wait that exceeds its time returns the current state with its progress."""
-    await post(http, job)
-    await asyncio.to_thread(learner.begun.wait, 30)
-    answer = await http.get("/v1/training/jobs/job", params={"wait": 0.05})
-    assert JobState.model_validate_json(answer.content).status is JobStatus.RUNNING
-    learner.go.set()
-    assert (await final(http)).status is JobStatus.COMPLETED
-
-
 async def test_cancel_stops_what_runs_and_what_waits(http, learner, job):
     """A waiting job is canceled at once and never trained; a running job at its next micro-batch."""
     await post(http, job)
@@ -251,17 +241,6 @@ def test_the_job_of_the_checkpoint_is_known(worker, learner, saved, job, tmp_pat
     again.close()
 
 
-@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e300", f"-1{'0' * 400}"])
-async def test_a_log_probability_that_is_no_number_is_refused(http, learner, value):
-    """It is not taken for a token that nobody sampled, which would switch off the comparison with the sampler."""
-    span = f'{{"start": 1, "stop": 2, "logprobs": [{value}]}}'
-    body = '{"id": "job", "groups": [{"id": "a", "rollouts": [{"reward": 1, "rows": [{"token_ids": [1, 2], "spans": '
-    answer = await http.post("/v1/training/jobs", content=f"{body}[{span}]}}]}}]}}]}}")
-    assert answer.status_code == 422
-    assert answer.json()["error"]["param"] == "groups.0.rollouts.0.rows.0.spans.0.logprobs.0"
-    assert learner.updates == 0
-
-
 @pytest.mark.parametrize(
     ("change", "place", "words"),
     [
@@ -280,28 +259,6 @@ async def test_impossible_batches_are_refused_with_the_place(http, learner, chan
     assert answer.json()["error"]["param"] == place
     assert words in answer.json()["error"]["message"]
     assert learner.updates == 0
-
-
-async def test_unknown_jobs_and_invalid_waits_are_errors(http):
-    """Unknown ids get a 404, invalid waits a 422."""
-    assert (await http.get("/v1/training/jobs/none")).status_code == 404
-    assert (await http.post("/v1/training/jobs/none/cancel")).status_code == 404
-    assert (await http.get("/v1/training/jobs/none", params={"wait": "soon"})).status_code == 422
-    assert (await http.get("/v1/training/jobs/none", params={"wait": "nan"})).status_code == 422
-
-
-@pytest.mark.parametrize("name", ["checkpoints", "backend.log", "exports"])
-async def test_an_export_never_replaces_what_is_not_an_export(http, tmp_path, name):
-    """It goes to the folder of exports; there, too, an existing folder of others is a conflict with the remedy."""
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "precious").touch()
-    answer = await http.post("/v1/training/export", json={"name": name})
-    assert answer.json()["path"] == str(tmp_path / "exports" / name)
-    assert (tmp_path / name / "precious").exists()
-    (tmp_path / "exports" / "mine").mkdir(parents=True)
-    answer = await http.post("/v1/training/export", json={"name": "mine"})
-    assert answer.status_code == 409
-    assert "choose another name" in answer.json()["error"]["message"]
 
 
 async def test_the_best_weights_have_a_checkpoint_even_between_two(http, learner, saved, job, tmp_path):

@@ -96,30 +96,6 @@ def test_gradient_does_not_depend_on_shared_prompts(make_learner, loaded64):
     assert max(float(g.abs().max()) for g in alone.values()) > 1e-1
 
 
-@pytest.mark.parametrize("advantage", ["dr_grpo", "grpo", "rloo", "reinforce_pp"])
-def test_the_gradient_of_returns_does_not_depend_on_the_split(make_learner, loaded64, advantage):
-    """Answers with own returns sum to the same gradient for every split, unlike that of the rollout's reward."""
-    groups = with_returns(random_groups(loaded64, groups=2, rollouts=3, rows=2))
-    whole = gradient(make_learner, loaded64, groups, micro_batch_tokens=100_000, advantage=advantage)
-    for tokens in (1, 30):
-        split = gradient(make_learner, loaded64, groups, micro_batch_tokens=tokens, advantage=advantage)
-        assert largest_gap(whole, split) < 1e-10
-    plain = random_groups(loaded64, groups=2, rollouts=3, rows=2)
-    assert largest_gap(whole, gradient(make_learner, loaded64, plain, advantage=advantage)) > 1e-4
-
-
-def with_returns(groups, draw=lambda random, _: random.uniform(-1, 1)):
-    """The same groups with a return for the first answer of each row, and one for the others."""
-    random = Random(2)
-    text = [g.model_dump() for g in groups]
-    for rollout in (rollout for group in text for rollout in group["rollouts"]):
-        for row in rollout["rows"]:
-            values = [draw(random, rollout["reward"]) for _ in range(2)]
-            for number, span in enumerate(row["spans"]):
-                span["value"] = values[number > 0]
-    return [TrainingGroup.model_validate(g) for g in text]
-
-
 def noisy(groups, by):
     """The same groups with another sampler's log probabilities and a weight for each rollout."""
     random = Random(1)
@@ -133,13 +109,6 @@ def noisy(groups, by):
     return [TrainingGroup.model_validate(g) for g in text]
 
 
-def test_gradient_does_not_depend_on_order(make_learner, loaded64):
-    """The order of groups and rollouts does not change the gradient."""
-    groups = random_groups(loaded64)
-    turned = [TrainingGroup(id=g.id, rollouts=g.rollouts[::-1]) for g in groups[::-1]]
-    assert largest_gap(gradient(make_learner, loaded64, groups), gradient(make_learner, loaded64, turned)) < 1e-10
-
-
 def test_equal_groups_are_left_out(make_learner, loaded64):
     """A group of equal rewards changes neither numerator nor denominator; the metrics count the remaining groups."""
     groups = random_groups(loaded64)
@@ -151,18 +120,6 @@ def test_equal_groups_are_left_out(make_learner, loaded64):
     assert largest_gap(gradient(make_learner, loaded64, groups), gradient(make_learner, loaded64, with_flat)) == 0
     metrics = make_learner(loaded64).update(with_flat, resolve(TrainingConfig()))
     assert metrics["trained_groups"] == 3
-
-
-def test_a_batch_without_signal_changes_nothing(make_learner, loaded):
-    """If all groups have equal rewards, nothing changes, and the metrics report why."""
-    groups = [
-        TrainingGroup(id=g.id, rollouts=[TrainingRollout(reward=0.0, rows=r.rows) for r in g.rollouts])
-        for g in random_groups(loaded)
-    ]
-    before, learner = weights(loaded), make_learner(loaded)
-    metrics = learner.update(groups, resolve(TrainingConfig()))
-    assert largest_gap(before, weights(loaded)) == 0
-    assert (learner.step, metrics["trained_tokens"], metrics["trained_groups"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("steps", [{}, {"num_iterations": 2, "steps_per_batch": 2, "beta": 0.01}])
@@ -466,15 +423,6 @@ def test_a_weight_is_a_factor_of_the_gradient(make_learner, loaded64):
     )
     assert max(float((both[n] - better[n] - 3 * worse[n]).abs().max()) for n in both) < 1e-6
     assert max(float(g.abs().max()) for g in both.values()) > 1e-2
-
-
-def test_old_answers_are_trained_with_a_warning(make_learner, loaded, caplog):
-    """A difference above the usual level but below the limit is in the log and in the metrics."""
-    config = TrainingConfig(old_logprobs="sampler", max_logprob_difference=10, steps_per_batch=2, max_kl=None)
-    metrics = make_learner(loaded).update(shifted(random_groups(loaded), -0.3), resolve(config))
-    assert metrics["logprob_diff_mean"] == pytest.approx(0.3, abs=1e-3)
-    (warning,) = [record.getMessage() for record in caplog.records if record.name.endswith("learner")]
-    assert "mean |Δ log p| 0.3" in warning
 
 
 def multiplied(loaded, factor):

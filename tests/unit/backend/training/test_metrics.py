@@ -1,21 +1,17 @@
 """An update's metrics match their definitions in `nat.wire.metrics`."""
 
-from dataclasses import replace
-from itertools import combinations
 from math import exp, log
-from random import Random
 
 import pytest
 import torch
 
-from fakes.training_batches import random_groups, random_row
+from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
-from nat.backend.model_loader import load_model
-from nat.backend.training.batch import Row, make_batch
+from nat.backend.training.batch import Row
 from nat.backend.training.metrics import TokenSums, TokenValues
-from nat.backend.training.mismatch import drawn_rows, policy_shift, probe_rows, served_logprobs
+from nat.backend.training.mismatch import policy_shift
 from nat.wire.metrics import UPDATE
-from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout
+from nat.wire.training import TrainingConfig, TrainingGroup
 
 
 def tensor(*values):
@@ -80,77 +76,6 @@ def test_counts_cover_tokens_with_loss(make_learner, loaded):
     assert metrics["kl_per_step"] == metrics["approx_kl"] > 0
     assert metrics["usual_learning_rate"] > metrics["learning_rate"] > 0
     assert (metrics["optimizer_steps"], metrics["skipped_steps"], metrics["policy_step"]) == (1, 0, 1)
-
-
-def test_approx_kl_samples_long_rows(make_learner, checkpoint, loaded):
-    """The mean of k3 over tokens of rows with 512 tokens together, sampled independently of their length."""
-    random = Random(0)
-    lengths = [5, 210, 8, 220, 200, 230]
-    groups = [
-        TrainingGroup(
-            id=str(number),
-            rollouts=[
-                TrainingRollout(reward=float(place), rows=[random_row(loaded, random, length)])
-                for place, length in enumerate(lengths[2 * number : 2 * number + 2])
-            ],
-        )
-        for number in range(3)
-    ]
-    config = TrainingConfig(learning_rate=1e-3)
-    metrics = make_learner(loaded).update(groups, resolve(config))
-    rows = make_batch(groups, resolve(config)).rows
-    before, after = served_logprobs(load_model(checkpoint, device="cpu"), rows), served_logprobs(loaded, rows)
-
-    def shift(some):
-        change = torch.cat([before[row.index] - after[row.index] for row in some]).double()
-        return float((torch.exp(-change) - 1 + change).mean())
-
-    some_rows = (some for count in range(1, 6) for some in combinations(rows, count))
-    (drawn,) = (some for some in some_rows if metrics["approx_kl"] == pytest.approx(shift(some), rel=1e-4))
-    shortest = sorted(rows, key=lambda row: len(row.input_ids))[: len(drawn)]
-    assert {row.index for row in drawn} != {row.index for row in shortest}
-
-
-def test_sampled_rows_represent_all():
-    """A sixteenth of the rows, or up to 32 short ones, is sampled independently of length and anew each time."""
-    rows = [Row(i, 0, i, [0] * (1000 if i % 4 == 0 else 10), [0], [0], [0.0], [1.0]) for i in range(320)]
-    drawn = [drawn_rows(rows, Random(seed)) for seed in range(50)]
-    assert {len(sample) for sample in drawn} == {20}
-    share = sum(len(row.input_ids) == 1000 for sample in drawn for row in sample) / (50 * 20)
-    assert share == pytest.approx(0.25, abs=0.05)
-    assert len({tuple(row.index for row in sample) for sample in drawn}) == 50
-    short = [row for row in rows if len(row.input_ids) == 10]
-    assert len(drawn_rows(short[:40], Random(0))) == 32
-    assert len(drawn_rows(short[:3], Random(0))) == 3
-
-
-def test_long_rows_are_probed_at_their_beginning(loaded):
-    """As far as 128 sampled tokens, of one row if it has as many."""
-    (row, *_) = make_batch(random_groups(loaded), resolve(TrainingConfig())).rows
-    for first in (10, 2000):
-        targets = list(range(3000 - first))
-        long = replace(
-            row,
-            input_ids=[1] * 3000,
-            positions=list(range(first, 3000)),
-            targets=targets,
-            sampler_logprobs=[-1.0] * len(targets),
-            advantages=[1.0] * len(targets),
-        )
-        (probe,) = probe_rows([long] * 20)
-        assert (len(probe.input_ids), len(probe.targets)) == (first + 128, 128)
-        assert probe.positions == list(range(first, first + 128))
-
-
-def test_the_probe_takes_rows_that_share_a_prompt(loaded):
-    """Eight rows of the two groups with the shortest ones; a prompt counts once, or one group would fill the limit."""
-    (row, *_) = make_batch(random_groups(loaded), resolve(TrainingConfig())).rows
-    rows = [
-        replace(row, index=index, group=index // 8, input_ids=[*[1] * length, index], positions=[length], targets=[2])
-        for index in range(64)
-        for length in [400 - 10 * (index // 8)]
-    ]
-    assert [row.group for row in probe_rows(rows)] == [7] * 4 + [6] * 4
 
 
 def test_only_moves_against_the_advantage_count_as_unasked():

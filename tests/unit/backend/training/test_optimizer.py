@@ -47,16 +47,6 @@ def test_a_step_below_bf16_shows_in_as_many_weights(rate):
         assert float(mean) == pytest.approx(-rate, rel=0.15, abs=2e-6)
 
 
-def test_gradients_of_micro_batches_are_summed_in_fp32():
-    """The parameter keeps no bf16 gradient; the master has the sum."""
-    weight = parameter(torch.bfloat16)
-    optimizer = MasterAdamW({"w": weight})
-    for _ in range(300):
-        (weight * 1.0).sum().backward()
-    assert weight.grad is None
-    assert optimizer.clip(1e9) == torch.full((8,), 300.0).norm()
-
-
 class Failed(Exception):
     pass
 
@@ -94,20 +84,6 @@ def test_a_failed_block_leaves_no_trace(dtype, steps_before):
     assert optimizer.clip(1.0) == 0
 
 
-def test_a_parameter_without_a_gradient_does_not_move():
-    """Neither by its momentum nor by weight decay; the change and the size are those of all weights."""
-    first, second = parameter(torch.float32), parameter(torch.float32)
-    optimizer = MasterAdamW({"first": first, "second": second})
-    optimizer.configure(TrainingConfig(weight_decay=0.5))
-    before = first.detach().clone()
-    (first * 0.5).sum().backward()
-    change = optimizer.step(0.1)
-    assert torch.equal(second.detach(), before)
-    assert change.moved
-    assert change.norm == pytest.approx(float((first.detach() - before).norm()))
-    assert change.size == pytest.approx(float(before.norm()) * 2**0.5)
-
-
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_steps_are_those_of_torch(weight_decay):
     """Parameter by parameter, the weights are those of torch's optimizer over all of them, bit by bit."""
@@ -126,16 +102,6 @@ def test_steps_are_those_of_torch(weight_decay):
         optimizer.zero_grad()
         peer.zero_grad()
     assert all(torch.equal(ours[name].detach(), theirs[name].detach()) for name in ours)
-
-
-def test_the_state_is_moments_and_masters():
-    """The names are those of the files in a checkpoint."""
-    assert set(stepped(parameter(torch.bfloat16), 1, 1e-3).state()) == {
-        "step.w",
-        "exp_avg.w",
-        "exp_avg_sq.w",
-        "master.w",
-    }
 
 
 def rates(steps, **config):

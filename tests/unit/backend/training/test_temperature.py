@@ -89,13 +89,3 @@ def test_the_gradient_is_that_of_a_plain_implementation(make_learner, loaded64, 
     for name, parameter in loaded64.trainable_parameters().items():
         torch.testing.assert_close(got[name], parameter.grad, atol=1e-6, rtol=1e-5)
     assert max(float(g.abs().max()) for g in got.values()) > 1e-2
-
-
-@pytest.mark.parametrize("steps", [{}, {"num_iterations": 2, "steps_per_batch": 2, "kl_penalty_coef": 0.1}])
-def test_a_whole_update_at_mixed_temperatures_agrees_with_its_sampler(make_learner, loaded, steps):
-    """The checks of sampler and learner pass at their usual levels before and after the update."""
-    config = TrainingConfig(learning_rate=1e-5, **steps)
-    metrics = make_learner(loaded).update(random_groups(loaded, temperatures=MIXED), resolve(config))
-    assert metrics["logprob_diff_mean"] < 1e-4
-    assert metrics["served_diff_mean"] < 1e-4
-    assert metrics["effective_sample_size"] > 0.9

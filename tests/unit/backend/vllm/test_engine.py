@@ -4,12 +4,10 @@ import threading
 
 import pytest
 
-from fakes.families import make_tiny_family
 from fakes.vllm_requests import DEADLINE, answered, ask, learner_of, train
 from nat.backend.training.mismatch import served_logprobs
 from nat.backend.vllm.checks import probe_row
-from nat.backend.vllm.hand_over import WeightsHandOver
-from nat.errors import EngineFailed, EngineNotStarted, EngineStopped, HandOverFailed, UpdateRejected, WeightsReplaced
+from nat.errors import EngineNotStarted, EngineStopped, HandOverFailed, UpdateRejected, WeightsReplaced
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
@@ -62,15 +60,6 @@ def test_an_update_is_handed_over_and_proven(opened, lora):
     else:
         once = ["/pause", "reload_weights", "/reset_prefix_cache", "/resume"]
         assert served.vllm.calls == once * 3
-
-
-@pytest.mark.parametrize("lora", [True, False])
-def test_a_hybrid_is_trained_row_by_row_beside_vllm(opened, lora, tmp_path):
-    """The learner takes the plain path, and what it hands over is what vLLM then answers with."""
-    model = make_tiny_family(tmp_path / "hybrid", "qwen3_5_text", max_position_embeddings=512)
-    served = opened(lora=lora, model=model)
-    assert served.loaded.plain is not None
-    assert train(served.engine, learner_of(served.engine))["served_diff_max"] < 1e-4
 
 
 def test_a_hand_over_waits_for_begun_requests(opened):
@@ -163,67 +152,6 @@ def test_all_calls_of_a_dead_vllm_fail_for_one_reason(opened):
         ask(served.engine)
 
 
-def test_an_error_of_a_healthy_vllm_fails_one_call(opened):
-    """The engine goes on."""
-    served = opened()
-    served.vllm.failing.add("/inference/v1/generate")
-    with pytest.raises(EngineFailed, match="generate with 500"):
-        answered(ask(served.engine))
-    served.vllm.failing.clear()
-    assert answered(ask(served.engine))
-    assert served.failures == []
-
-
-class FullDisk(WeightsHandOver):
-    """Writes the weights so many times, then cannot any more."""
-
-    def __init__(self, other, *, room):
-        vars(self).update(vars(other))
-        self.room = room
-
-    def write(self, folder):
-        self.room -= 1
-        if self.room < 0:
-            raise OSError(28, "No space left on device")
-        super().write(folder)
-
-
-def test_weights_that_cannot_be_written_fail_the_update_alone(opened):
-    """VLLM has the old ones still, so it is not asked to go back."""
-    served = opened(lora=False)
-    served.engine.hand_over = FullDisk(served.engine.hand_over, room=0)
-    calls = served.vllm.calls.copy()
-    with pytest.raises(OSError, match="No space left"):
-        train(served.engine)
-    assert served.vllm.calls == calls
-    assert served.failures == []
-    assert answered(ask(served.engine))[0].finish_reason == "length"
-
-
-def test_weights_of_a_rejected_update_answer_nothing(opened):
-    """If the old ones cannot be written for it, vLLM is not asked again."""
-    served = opened(lora=False)
-    served.engine.hand_over = FullDisk(served.engine.hand_over, room=1)
-    sent = len(served.vllm.models)
-    with pytest.raises(UpdateRejected):
-        train(served.engine, max_served_difference=1e-12)
-    assert [type(failure) for failure in served.failures] == [EngineStopped]
-    with pytest.raises(EngineStopped):
-        ask(served.engine)
-    probed = 64
-    assert len(served.vllm.models) <= sent + probed
-
-
-def test_an_adapter_that_is_not_loaded_fails_the_update_alone(opened):
-    """The adapter before is loaded still, so requests go on."""
-    served = opened()
-    served.vllm.failing.add("/v1/load_lora_adapter")
-    with pytest.raises(HandOverFailed, match="--enable-lora"):
-        train(served.engine)
-    assert served.failures == []
-    assert answered(ask(served.engine))[0].finish_reason == "length"
-
-
 def test_a_canceled_request_is_dropped_and_others_go_on(opened):
     """Cancelling closes the connection; no event follows."""
     served = opened()
@@ -234,14 +162,6 @@ def test_a_canceled_request_is_dropped_and_others_go_on(opened):
     served.vllm.may_answer.set()
     assert answered(ask(served.engine))
     assert not request.listener.done.is_set()
-
-
-def test_an_aborted_answer_is_an_error(opened):
-    """Somebody else paused the server; a part of an answer is no answer."""
-    served = opened()
-    served.vllm.finish = "abort"
-    with pytest.raises(EngineFailed, match="with 'abort'"):
-        answered(ask(served.engine))
 
 
 @pytest.mark.parametrize(
@@ -270,31 +190,3 @@ def test_full_weights_need_the_control_routes(opened):
     with pytest.raises(EngineNotStarted) as caught:
         opened(lora=False, prepare=lambda vllm: vllm.absent.add("/collective_rpc"))
     assert "VLLM_SERVER_DEV_MODE=1" in str(caught.value)
-
-
-def test_an_engine_that_only_serves_hands_nothing_over(opened):
-    """Without an output folder, no control route is called."""
-    served = opened(lora=False, output=None)
-    assert answered(ask(served.engine))[0].finish_reason == "length"
-    assert served.vllm.calls == []
-
-
-def test_closing_does_not_wait_for_a_hand_over(opened):
-    """A hand-over waits for begun requests, so these fail first."""
-    served = opened()
-    served.vllm.may_answer.clear()
-    request = ask(served.engine)
-    assert served.vllm.entered.wait(DEADLINE)
-    learner = learner_of(served.engine)
-    training = threading.Thread(target=train, args=(served.engine, learner))
-    training.start()
-    while learner.step == 0:
-        training.join(0.01)
-    closing = threading.Thread(target=served.engine.close)
-    closing.start()
-    with pytest.raises(Exception, match="shut down"):
-        answered(request)
-    served.vllm.may_answer.set()
-    for thread in (closing, training):
-        thread.join(DEADLINE)
-        assert not thread.is_alive()

@@ -5,7 +5,6 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from nat.art.options import ArtServeOptions
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.vllm import opening
@@ -88,16 +87,3 @@ def test_options_without_effect_are_refused(tiny_dir, given, message):
 def test_a_gpu_with_a_number_is_the_learners_alone(device, count, visible, given):
     """VLLM gets the others that this process sees; without a number, both share the first."""
     assert own_cards(device, count, visible) == given
-
-
-def test_a_single_gpu_cannot_be_the_learners_alone():
-    """The remedy is to share it."""
-    with pytest.raises(EngineNotStarted, match="no other GPU for vLLM") as raised:
-        own_cards("cuda:0", 1, "3")
-    assert "set device to cuda," in str(raised.value.hint)
-
-
-def test_arts_clients_are_served_by_the_embedded_engine(tiny_dir):
-    """Each client has adapters of its own in one process."""
-    with pytest.raises(ValidationError, match="engine vllm: inference_port"):
-        ArtServeOptions(model=tiny_dir(), inference_port=0, engine="vllm")

@@ -37,10 +37,6 @@ class Server(socketserver.UnixStreamServer):
 Server(path, Handler).serve_forever()
 """
 
-DIES_WHEN_ASKED = """    def do_POST(self):
-        print("RuntimeError: no offset" + 30 * "\\nEngineDeadError: for the root cause" + 30 * "\\nleaked", flush=True)
-        os._exit(0)
-    def log_message"""
 
 WRAPPED = """
 raise SystemExit('ValueError: less than requested memory' + 30 * '\\nx' + '\\nRuntimeError: See root cause above.')
@@ -121,19 +117,6 @@ def test_a_killed_server_is_reported_once_with_its_log(make, tmp_path):
     await_end(child)
 
 
-def test_the_end_of_a_server_whose_engine_died_has_the_engines_error(make):
-    """What its other processes wrote afterwards is left out."""
-    server = make(HEALTHY.replace("    def log_message", DIES_WHEN_ASKED))
-    failures = queue.Queue()
-    server.watch(failures.put)
-    server.start()
-    with server.address.client() as http, pytest.raises(httpx.RemoteProtocolError):
-        http.post("/inference/v1/generate")
-    failure = failures.get(timeout=DEADLINE)
-    assert "vLLM ended with exit code 0 (RuntimeError: no offset); its log up to there:" in failure.message
-    assert "leaked" not in failure.message
-
-
 @pytest.mark.parametrize(
     ("script", "kind", "text"),
     [
@@ -153,12 +136,6 @@ def test_an_end_before_it_is_ready_is_explained(make, script, kind, text):
         make(script).start()
     assert type(caught.value) is kind
     assert text in str(caught.value)
-
-
-def test_a_missing_program_is_named(make):
-    """Before anything is started."""
-    with pytest.raises(EngineNotStarted, match="there is no executable '/no/such/vllm'"):
-        make("", command="/no/such/vllm").start()
 
 
 def test_a_server_that_is_never_ready_is_stopped(make, tmp_path):

@@ -1,18 +1,14 @@
 import pytest
 
-from fakes.call_templates import DONE, EACH, TEMPLATES, Template, template
+from fakes.call_templates import TEMPLATES, Template, template
 from nat.backend.words.choice import TOKENIZER, YAML, choose
 from nat.backend.words.families import HERMES
-from nat.backend.words.formats import Format, FormatRefused
-from nat.backend.words.found import ORIGIN, NotFound, found
-from nat.backend.words.proof import ANSWERS, misread, prove
-from nat.backend.words.samples import answer
+from nat.backend.words.formats import FormatRefused
+from nat.backend.words.found import ORIGIN, found
+from nat.backend.words.proof import prove
 
 SILENT = template("")
 """Writes no calls."""
-ODD = template(
-    "{% for c in m.tool_calls or [] %}CALL {{ c.function.name }} WITH {{ c.function.arguments.zqa }}{% endfor %}"
-)
 HERMES_TEMPLATE = dict(HERMES.template)
 
 
@@ -25,45 +21,6 @@ def test_each_format_is_found_and_proved(name):
     assert proof.reads_calls
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_another_familys_format_does_not_pass(name):
-    """A format that cannot read a template's calls is told apart by the proof."""
-    other = Format(
-        {"start_anchor": "x", "fields": {"content": {}, "tool_calls": {"open": "<x>", "close": "</x>"}}}, "x"
-    )
-    assert not prove(other, Template(TEMPLATES[name])).reads_calls
-
-
-def test_white_space_in_empty_thinking_is_no_failure():
-    """Qwen3 writes `<think>`, two line feeds and `</think>` where an answer has no thinking; pieces may show them."""
-    thinking = "<think>\n{{ m.reasoning_content or '' }}\n</think>\n\n"
-    source = template(f"{EACH}\n<tool_call>\n{{{{ f | tojson }}}}\n</tool_call>{DONE}", before=thinking)
-    words = choose(Template(source), source)
-    assert (words.format.origin, words.format.reasoning) == (ORIGIN, "reasoning_content")
-    assert words.proof.failed == {}
-
-
-def test_the_proof_says_what_was_misread():
-    """The report shows what was written and what was read."""
-    written = answer(Template(TEMPLATES["llama"]), ANSWERS["one call"])
-    problem = misread(HERMES, written, ANSWERS["one call"])
-    assert problem is not None
-    assert "zqfirst" in problem
-
-
-def test_a_format_that_runs_half_a_call_does_not_pass():
-    """A mark that closes a call too early is a failure, even if whole calls are read."""
-    source = TEMPLATES["coder"]
-    words = found(Template(source), source)
-    early = {
-        **words.template["fields"]["tool_calls"],
-        "close": "</parameter>\n",
-        "content_args": {"tag_pattern": "(?P<key>x)"},
-    }
-    fields = {**words.template["fields"], "tool_calls": early}
-    assert not prove(Format({**words.template, "fields": fields}, "x"), Template(source)).reads_calls
-
-
 def test_the_declared_format_comes_first():
     """The YAML wins over the tokenizer's own format, and that over the template."""
     source = TEMPLATES["hermes"]
@@ -72,15 +29,6 @@ def test_the_declared_format_comes_first():
     assert choose(render, source, declared=HERMES_TEMPLATE, **own).format.origin == YAML
     assert choose(render, source, **own).format.origin == TOKENIZER
     assert choose(render, source).format.origin == ORIGIN
-
-
-@pytest.mark.parametrize(
-    "declared", [{}, {"fields": {"content": {}}}, {"start_anchor": "x", "fields": {"x": {"open": 1}}}]
-)
-def test_a_declared_format_that_is_none_is_refused(declared):
-    """A mistake in the YAML is an error, and nothing else is tried."""
-    with pytest.raises(FormatRefused, match="the YAML"):
-        choose(Template(TEMPLATES["hermes"]), TEMPLATES["hermes"], declared=declared)
 
 
 def test_a_declared_format_must_read_the_template():
@@ -121,17 +69,3 @@ def test_a_registered_family_is_known_by_its_special_token():
     """The registry serves templates that write no calls."""
     words = choose(Template(SILENT), SILENT, marks=["<|tool_call_start|>"])
     assert (words.format.origin, words.refusal) == ("LFM2", None)
-
-
-def test_a_format_of_no_known_form_is_named():
-    """A template whose calls cannot be read is refused in words."""
-    with pytest.raises(NotFound, match="no form"):
-        found(Template(ODD), ODD)
-    assert "no form" in choose(Template(ODD), ODD).refusal
-
-
-def test_content_may_have_marks_of_its_own():
-    """Formats of others may put content between marks; text outside of them is not lost."""
-    fields = {**HERMES_TEMPLATE["fields"], "content": {"open": "<say>", "close": "</say>"}}
-    words = Format({"start_anchor": "x", "fields": fields}, TOKENIZER)
-    assert words.fields["content"].close_literals == ["<say>", "</say>"]

@@ -8,7 +8,6 @@ from fakes.call_templates import TEMPLATES, Template
 from nat.backend.words.calls import Call
 from nat.backend.words.choice import choose
 from nat.backend.words.families import FOLLOWING, HERMES, PRECEDING
-from nat.backend.words.formats import Format
 from nat.backend.words.reader import AnswerReader, CallStatus
 
 TOOLS = [
@@ -57,46 +56,6 @@ def test_arguments_have_the_types_of_the_schema():
     text = call(city="7", days="3.0", brief="True", where="{'x': [None, 1]}", tags="null")
     _, _, calls, _ = read(CODER, [text])
     assert calls == [("weather", {"city": "7", "days": 3, "brief": True, "where": {"x": [None, 1]}, "tags": None})]
-
-
-def test_text_that_fits_no_type_stays_text():
-    """What cannot be read as the schema's type is given as it was written, so that the tool can complain."""
-    _, _, calls, _ = read(CODER, [call(days="three", where="[1]", unknown="1")])
-    assert calls == [("weather", {"days": "three", "where": "[1]", "unknown": "1"})]
-
-
-@pytest.mark.parametrize(
-    "parameters", [{"properties": [1]}, {"properties": {"days": {"type": 5, "anyOf": 5}}}, {"properties": {"days": 5}}]
-)
-def test_a_schema_that_is_none_says_nothing(parameters):
-    """Clients may send anything as a schema; the arguments then stay text."""
-    tools = [{"type": "function", "function": {"name": "weather", "parameters": parameters}}]
-    _, _, calls, _ = read(CODER, [call(days="3")], tools=tools)
-    assert calls == [("weather", {"days": "3"})]
-
-
-@pytest.mark.parametrize("name", ["coder", "mistral", "deepseek", "glm"])
-def test_a_name_that_does_not_end_is_text(name):
-    """What is held back has a bound, or each piece of a long answer would be searched with all before it."""
-    start = {"coder": "<tool_call>\n<function=", "mistral": "[TOOL_CALLS]"}.get(name, "")
-    content, _, calls, _ = read(FORMATS[name], [*start, *("a" * 1000)])
-    assert content.endswith("a" * 1000)
-    assert calls == []
-
-
-def test_what_was_read_is_forgotten():
-    """A long answer costs its length, not its length squared."""
-    reader = AnswerReader(CODER, tools=TOOLS)
-    said = [reader.push("<think>"), *(reader.push("I think. ") for _ in range(1000))]
-    assert len("".join(piece.content + piece.reasoning for piece in said)) > 8000
-    assert len(reader._parser._buffer) < 300
-    assert len(reader._parser._body) < 300
-
-
-def test_arguments_of_json_keep_their_types():
-    """JSON says itself what is a number, so a string stays one."""
-    _, _, calls, _ = read(HERMES, [hermes('{"days": "3"}')])
-    assert calls == [("weather", {"days": "3"})]
 
 
 @pytest.mark.parametrize("end", range(len("<tool_call>\n<function=weather>"), len(call(city="Bern", days="2")) - 1))
@@ -176,18 +135,6 @@ def test_text_is_read_on_after_a_section_of_calls():
     assert read(words, ["A", lost])[0] == "A" + lost.removesuffix("<|calls_end|>")
 
 
-def test_marks_without_meaning_are_hidden():
-    """Special tokens that the format does not use are no content; its own marks still count."""
-    words = HERMES.hiding(["<|im_end|>", "<tool_call>", "<|im_start|>"])
-    content, _, calls, _ = read(words, [f"Hi<|im_start|>!{hermes('{}')}<|im_end|>"])
-    assert (content, calls) == ("Hi!", [("weather", {})])
-
-
-def test_further_calls_are_dropped():
-    """`parallel_tool_calls: false` keeps the first call."""
-    assert read(HERMES, [hermes("{}") + hermes("{}", "stop")], calls_wanted=1)[:3] == ("", "", [("weather", {})])
-
-
 def test_a_call_needs_no_arguments():
     """Arguments that are missing or already text are accepted, under either of their names."""
     reader = AnswerReader(HERMES)
@@ -239,18 +186,3 @@ def test_calls_do_not_depend_on_the_pieces(data, name):
     size = data.draw(st.sampled_from([1, 3, 7]))
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     assert read(FORMATS[name], pieces) == read(FORMATS[name], [text])
-
-
-@given(st.lists(st.sampled_from([*TEXTS, "<tool_call>", "</tool_call>", "<tool"]), max_size=6))
-def test_text_without_calls_is_the_content(pieces):
-    """Without a call the content is the text, unchanged."""
-    text = "".join(pieces)
-    content, _, calls, _ = read(HERMES, [text])
-    if not calls:
-        assert content == text
-
-
-def test_other_fields_are_content():
-    """A format of others may name fields that an answer does not have; their text is not lost."""
-    fields = {"content": {}, "plan": {"open": "<plan>", "close": "</plan>"}}
-    assert read(Format({"start_anchor": "x", "fields": fields}, "the YAML"), ["A<plan>B</plan>C"])[0] == "ABC"
