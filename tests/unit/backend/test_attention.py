@@ -3,17 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from fakes.tiny_model import CONFIGS
 from nat.backend.attention import (
     PackedRows,
     PaddedQueries,
-    packed_attention,
     packed_logits,
 )
 from nat.backend.model_loader import load_model
-from nat.errors import ModelNotSupported
 
 LENGTHS = (3, 70, 20, 130, 1)
 
@@ -39,17 +36,6 @@ def test_packed_rows_have_the_log_probabilities_of_the_plain_forward(tiny_dir, k
         packed = packed_logits(model, PackedRows.of(rows))
         plain = torch.cat([plain_logits(model, row) for row in rows])
     torch.testing.assert_close(packed.log_softmax(-1), plain.log_softmax(-1), atol=1e-5, rtol=0)
-
-
-def test_unsupported_attention_is_refused():
-    """A model that passes attention sinks or soft caps is refused instead of computed without them."""
-    q = torch.zeros(1, 1, 1, 8)
-    with pytest.raises(ModelNotSupported, match="softcap"):
-        packed_attention(nn.Module(), q, q, q, None, packed=PackedRows.of([[1]]), softcap=50.0)
-    with pytest.raises(ModelNotSupported, match="dropout"):
-        packed_attention(nn.Module(), q, q, q, None, packed=PackedRows.of([[1]]), dropout=0.1)
-    with pytest.raises(TypeError, match="packed_logits"):
-        packed_attention(nn.Module(), q, q, q, None)
 
 
 @pytest.mark.parametrize("window", [None, 2])

@@ -21,8 +21,3 @@ def test_disks(error):
     """A full disk has another remedy than a lack of memory."""
     assert "No space left" in explained(error).message
     assert "free some space" in explained(error).hint
-
-
-def test_other_errors_refer_to_the_log():
-    """For other errors nothing is guessed; the log has the traceback."""
-    assert explained(ValueError("odd")) == ("ValueError: odd", "the backend's log has the traceback")

@@ -9,8 +9,6 @@ from nat.backend import forecast
 from nat.backend.forecast import Forecaster, check_capacity
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.worker import Worker
-from nat.backend.lora import LoraSettings
-from nat.backend.model_loader import load_model
 from nat.errors import ModelNotSupported
 from nat.sizing.forecast import ForecastRequest
 from nat.wire.serving import ServeOptions
@@ -50,17 +48,6 @@ def test_the_configured_way_is_the_first(forecaster, loaded):
         min(loaded.max_seq_length, 4096),
         True,
     )
-
-
-def test_adapters_do_not_count_as_weights_of_the_base(tiny_dir, loaded):
-    """With LoRA configured, all weights are compared with it: those of the base, as if there were no adapters."""
-    with_adapters = load_model(tiny_dir(), device="cpu", lora=LoraSettings(rank=4))
-    worker = Worker(Engine(with_adapters, policy_version="p@0", limits=EngineLimits()))
-    found = Forecaster(ServeOptions(model=tiny_dir(), lora_rank=4), worker).forecast(REQUEST)
-    worker.close()
-    ways = {way.title: way for way in found.memory}
-    assert found.memory[0].title == "LoRA, rank 4, float32"
-    assert ways["all weights, float32"].parts["weights"] == loaded.num_parameters * 4
 
 
 def test_a_model_that_the_machine_cannot_hold_is_not_loaded(tiny_dir, tmp_path, monkeypatch):

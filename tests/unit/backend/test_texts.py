@@ -43,14 +43,6 @@ def test_all_answers_of_a_conversation_are_in_one_row():
     assert [span.logprobs for span in row.spans] == [None, None]
 
 
-def test_a_prompt_is_the_one_of_a_request():
-    """The tokens before the answer are those that the server would give the model."""
-    [row] = rows_of(Conversation(messages=TALK[:3], answers=[2])).rows
-    prompt = TOKENIZER.render_chat(TALK[:2])
-    assert row.token_ids[: len(prompt)] == prompt
-    assert row.targets == list(range(len(prompt), len(row.token_ids)))
-
-
 def test_calls_of_tools_are_learned():
     """A call in an answer is rendered as the template writes it, with the tools in the prompt."""
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}

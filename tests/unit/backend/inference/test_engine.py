@@ -6,7 +6,6 @@ import torch
 from fakes.listeners import Recorder, one, run
 from fakes.tiny_model import CONFIGS
 from nat.backend.attention import PackedRows, packed_logits
-from nat.backend.inference.detokenizer import Detokenizer
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.model_loader import load_model
@@ -89,27 +88,6 @@ def test_a_sequence_ends_at_the_end_of_sequence_token(loaded):
     assert all(s.token_ids[-1] in loaded.eos_token_ids for s in stopped)
     assert all(not loaded.eos_token_ids & set(s.token_ids[:-1]) for s in done if not s.params.ignore_eos)
     assert all(len(s.token_ids) == 60 for s in done if s.params.ignore_eos)
-
-
-def test_a_sequence_ends_at_a_stop_string(loaded):
-    """The tokens of the stop string are kept; the text ends before it."""
-    text = loaded.tokenizer.decode(run(engine(loaded), one([7, 8], max_tokens=40, seed=5))[0].token_ids)
-    stop = text[10:12]
-    params = SamplingParams(max_tokens=40, seed=5, stop=(stop,))
-    request = Request([Sequence(0, [7, 8], params, Detokenizer(loaded.tokenizer, (stop,)))], Recorder())
-    sequence = run(engine(loaded), request)[0]
-    assert sequence.finish_reason == "stop"
-    assert sequence.text.text == text[: text.find(stop)]
-
-
-def test_requests_that_do_not_fit_are_refused(loaded):
-    """The error has the numbers and comes before anything is queued."""
-    with pytest.raises(ValueError, match="500 prompt tokens and 13 new ones"):
-        engine(loaded).check(one([1] * 500, max_tokens=13))
-    with pytest.raises(ValueError, match="0 prompt tokens"):
-        engine(loaded).check(one([], max_tokens=1))
-    with pytest.raises(ValueError, match="without sequences"):
-        engine(loaded).check(Request([], Recorder()))
 
 
 def conversations(loaded, **limits):

@@ -142,18 +142,6 @@ async def test_answers_of_a_training_server_have_tokens_and_are_remembered(conne
         assert [e["logprob"] for e in entries] == logprobs
 
 
-async def test_a_real_stream_equals_the_real_answer(client):
-    """With one seed, the real model gives the same answer streamed and whole."""
-    asked = {"max_tokens": 40, "seed": 3, "n": 2}
-    whole = await ask(client, **asked)
-    answer = await client.post("/v1/chat/completions", json=HELLO | asked | {"stream": True})
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    chunks = chunks_of(answer.text)
-    assert all("usage" not in chunk for chunk in chunks)
-    for choice in whole["choices"]:
-        assert joined(chunks, choice["index"])["content"] == choice["message"]["content"]
-
-
 UNCLOSED = "<tool_call>\n<function=add>\n<parameter=a>\n1"
 
 

@@ -5,7 +5,6 @@ import pytest
 from fakes.training_rows import row_of
 from nat.backend.algorithms.registry import resolve
 from nat.backend.training.batch import make_batch, sampled_tokens_per_rollout
-from nat.errors import UpdateRejected
 from nat.wire.training import TrainingConfig, TrainingGroup, TrainingRollout
 
 
@@ -75,11 +74,3 @@ def test_all_spans_of_a_rollout_have_a_value_or_none():
     without = rollout(0, [None, -1.0]).rows[0]
     with pytest.raises(ValueError, match="2 of 3 spans have a value"):
         TrainingRollout(reward=0, rows=[with_them, without])
-
-
-def test_advantages_and_returns_exclude_each_other():
-    """A job that sends both is refused."""
-    groups = [TrainingGroup(id="a", rollouts=[with_returns(0, [(1, 3)])])]
-    groups[0].rollouts[0].advantage = 1.0
-    with pytest.raises(UpdateRejected, match="spans have values"):
-        make_batch(groups, resolve(TrainingConfig(advantage="given")))

@@ -186,20 +186,6 @@ def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path, source, 
     assert (tmp_path / "latest").readlink() == Path("step_000001")
 
 
-def test_if_all_are_damaged_each_is_named(tmp_path, source):
-    """The error names each checkpoint's damage, and no file is changed."""
-    checkpoints = saved(tmp_path, source)
-    flip_a_bit(tmp_path / "step_000002" / "model.safetensors")
-    (tmp_path / "step_000001" / "optimizer.safetensors").unlink()
-    assert main([str(tmp_path / "step_000002"), str(tmp_path / "plain"), "hf"]) == 1
-    assert not (tmp_path / "plain").exists()
-    with pytest.raises(BackendError, match="holds no undamaged checkpoint") as error:
-        checkpoints.open()
-    assert "step_000002: model.safetensors has another checksum" in str(error.value)
-    assert "step_000001: optimizer.safetensors is missing" in str(error.value)
-    assert checkpoints.numbers() == [1, 2]
-
-
 @pytest.mark.parametrize("lora", [None, LORA])
 def test_export_loads_in_transformers(tmp_path, source, lora):
     """The export loads in transformers alone, with the served logits; exporting changes no served weight."""

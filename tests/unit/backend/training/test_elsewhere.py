@@ -1,7 +1,6 @@
 """An update by a program of the user's: its rows, its weights under our proofs, and everything that it may do wrong."""
 
 import json
-import os
 import sys
 
 import pytest
@@ -59,35 +58,6 @@ def test_a_plain_trainer_trains(update, kind, request, tmp_path):
     assert metrics["served_diff_mean"] < 1e-4
     assert metrics["approx_kl"] > 0
     assert [path.name for path in (tmp_path / PROGRAM_JOBS).iterdir() if path.is_dir()] == []
-
-
-AXOLOTL = """
-import json, shutil, sys
-from pathlib import Path
-
-from safetensors.numpy import load_file, save_file
-
-settings = json.loads(Path(sys.argv[2]).read_text())
-shutil.copytree(settings["base_model"], settings["output_dir"], dirs_exist_ok=True)
-shutil.copy(settings["datasets"][0]["path"], KEPT)
-file = Path(settings["output_dir"], "model.safetensors")
-save_file({name: value * 1.001 for name, value in load_file(file).items()}, file, metadata={"format": "pt"})
-"""
-"""Stands for the program: it keeps its data, and scales all weights."""
-
-
-def test_axolotl_gets_better_answers_only(update, loaded, tmp_path, monkeypatch):
-    """The script hands over tokens with labels, and Axolotl's folder is taken as it is."""
-    program = tmp_path / "bin/axolotl"
-    program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\n{AXOLOTL.replace('KEPT', repr(str(tmp_path / 'kept.jsonl')))}")
-    program.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    update(loaded, sys.executable, str(TRAINER.with_name("axolotl.py")))
-    rows = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
-    for row in rows:
-        assert len(row["input_ids"]) == len(row["labels"]) == sum(row["attention_mask"])
-        assert {label for label in row["labels"] if label != -100} <= set(row["input_ids"])
 
 
 def test_the_two_files_have_the_same_rows(update, loaded, tmp_path):

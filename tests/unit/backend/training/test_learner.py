@@ -288,48 +288,6 @@ def rejected(make_learner, loaded, groups, config, *, break_learner=lambda _: No
     return error.value
 
 
-THREE = (0.0, 0.5, 1.0)
-"""Rewards of a group whose middle rollout has no advantage."""
-
-
-def group_of_three(loaded, rewards=THREE, *, seed=0, truncated=()):
-    rollouts = random_groups(loaded, groups=1, rollouts=len(rewards), seed=seed)[0].rollouts
-    made = [
-        TrainingRollout(reward=reward, rows=r.rows, truncated=reward in truncated)
-        for r, reward in zip(rollouts, rewards, strict=True)
-    ]
-    return [TrainingGroup(id="three", rollouts=made)]
-
-
-FAR = {"learning_rate": 3e-3, "epsilon": 0.05, "epsilon_high": 0.05, "num_iterations": 4}
-"""Every later pass finds the tokens with an advantage outside of the clip range."""
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"importance_sampling_level": "sequence"},
-        art(ppo=True, mask_prob_ratio=True, old_logprobs="learner"),
-        art(ppo=True, max_negative_advantage_importance_sampling_weight=1.01, old_logprobs="learner"),
-        {"beta": 0.1},
-        {"policy_loss": "cispo"},
-        {"num_iterations": 1, "tokens_per_step": 1},
-        {"tokens_per_step": 1},
-    ],
-    ids=str,
-)
-def test_a_step_without_a_gradient_does_not_fail_the_update(make_learner, loaded, options):
-    """Only tokens with an advantage inside the clip range have a gradient."""
-    learner = make_learner(loaded)
-    passes = {name: value for name, value in options.items() if name == "num_iterations"}
-    metrics = learner.update(group_of_three(loaded), resolve(TrainingConfig(**{**options, **FAR, **passes})))
-    assert metrics["optimizer_steps"] == learner.step > 0
-    steps = {**FAR, **options}["num_iterations"] * (3 if "tokens_per_step" in options else 1)
-    assert metrics["optimizer_steps"] + metrics["skipped_steps"] == steps
-    assert (metrics["skipped_steps"] > 0) == ("beta" not in options and options.get("policy_loss") != "cispo")
-
-
 def test_an_update_that_moves_the_policy_too_far_is_shortened(make_learner, checkpoint):
     """The unasked KL divergence stays below `max_kl`; the weights are those of a lower learning rate."""
     config = {"learning_rate": 3e-2, "max_served_difference": 100, "warmup_steps": 0}
@@ -349,23 +307,6 @@ def test_an_update_that_moves_the_policy_too_far_is_shortened(make_learner, chec
     slow = TrainingConfig(**config | {"learning_rate": bound["learning_rate"]}, max_kl=None)
     make_learner(fresh).update(random_groups(fresh), resolve(slow))
     assert largest_gap(weights(fresh), after[1][1]) < 1e-6
-
-
-def test_small_steps_of_a_warm_up_are_no_alarm_in_bf16(make_learner, tiny_dir):
-    """Small steps add up in the float32 masters; after the warm-up, an update without a changed weight fails."""
-    config = {"learning_rate": 1e-6, "max_logprob_difference": 10}
-    loaded = load_model(tiny_dir("llama"), device="cpu", dtype="bfloat16")
-    learner = make_learner(loaded)
-    metrics = learner.update(random_groups(loaded), resolve(TrainingConfig(**config, warmup_steps=1000)))
-    assert (metrics["update_ratio"], metrics["optimizer_steps"]) == (0, 1)
-    with pytest.raises(UpdateRejected, match="no weight changed"):
-        learner.update(
-            random_groups(loaded), resolve(TrainingConfig(**config | {"learning_rate": 1e-9}, warmup_steps=0))
-        )
-    with pytest.raises(UpdateRejected, match="no weight changed"):
-        learner.update(
-            random_groups(loaded), resolve(TrainingConfig(**config | {"learning_rate": 1e-30}, warmup_steps=1000))
-        )
 
 
 def test_stopping_leaves_no_trace(make_learner, loaded):
