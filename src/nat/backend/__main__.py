@@ -60,7 +60,6 @@ def main() -> int:
 
 
 def _failed(options: ServeOptions, message: str, hint: str | None) -> int:
-    """Print the error for people, and as an event for the parent."""
     print(f"Error: {NatError(message, hint=hint)}", file=sys.stderr)  # noqa: T201 - the last word of a command line
     if options.exit_with_parent:
         print(json.dumps({"event": FAILED, "message": message, "hint": hint}), flush=True)  # noqa: T201 - for the parent

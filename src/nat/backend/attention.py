@@ -148,7 +148,6 @@ def hidden_states(model: PreTrainedModel, batch: PackedBatch | RowByRow) -> Tens
 
 
 def _arguments(batch: PackedBatch | RowByRow) -> dict[str, Any]:
-    """What a model gets for packed tokens."""
     assert isinstance(batch, PackedBatch), "the same the other way round"
     ids, positions = batch.token_ids_T.unsqueeze(0), batch.position_ids_T.unsqueeze(0)
     return {"input_ids": ids, "position_ids": positions, "use_cache": False, "packed": batch}
@@ -315,7 +314,6 @@ class PaddedQueries:
         return out.index_select(0, self._cells)
 
     def _mask(self, length: int, window: Window) -> Tensor:
-        """The mask of visible keys [N, 1, Q, L]; the same in all layers with that window."""
         if (length, window) not in self._masks:
             key_L = torch.arange(length, device=self._positions_NQ.device)
             query_NQ1 = self._positions_NQ.unsqueeze(-1)

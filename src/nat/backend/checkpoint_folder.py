@@ -138,7 +138,6 @@ def _no_files(folder: Path) -> list[str]:
 
 
 def _wrong_sizes(folder: Path, manifest: Manifest) -> list[str]:
-    """Files that are missing or have another size."""
     findings = []
     for name, written in manifest.files.items():
         path = folder / name
@@ -150,7 +149,6 @@ def _wrong_sizes(folder: Path, manifest: Manifest) -> list[str]:
 
 
 def _wrong_contents(folder: Path, manifest: Manifest) -> list[str]:
-    """Files whose checksum differs; reads every byte."""
     return [
         f"{name} has another checksum"
         for name, written in manifest.files.items()

@@ -38,5 +38,4 @@ def share_cores(environment: MutableMapping[str, str], stat: Path = _STAT) -> No
 
 
 def _times(stat: Path) -> list[int]:
-    """Time of all cores since the start of the system, by kind."""
     return [int(field) for field in stat.read_text().partition("\n")[0].split()[1:9]]

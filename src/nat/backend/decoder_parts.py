@@ -107,6 +107,5 @@ def freeze_other_parts(model: PreTrainedModel) -> None:
 
 
 def _prefix(model: PreTrainedModel) -> str:
-    """What the names of the decoder's parts begin with."""
     decoder = model.get_decoder()  # type: ignore[no-untyped-call]  # the same
     return next((f"{name}." for name, module in model.named_modules() if module is decoder and name), "")

@@ -48,7 +48,6 @@ def fit_report(
 
 
 def _words(folder: Path) -> tuple[dict[str, object], list[str]]:
-    """The format of answers, as fields of the report, and what is wrong with it."""
     try:
         words = load_tokenizer(folder).words
     except BackendError as error:
@@ -63,7 +62,6 @@ def _words(folder: Path) -> tuple[dict[str, object], list[str]]:
 
 
 def _memory(config: PreTrainedConfig, context: int, gpu: int | None) -> tuple[dict[str, object], list[str]]:
-    """The memory of each way to train, as fields of the report, and why none fits."""
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]

@@ -137,7 +137,6 @@ def _dtype(loaded: LoadedModel) -> DType:
 
 
 def _shape(loaded: LoadedModel) -> ModelShape | None:
-    """The sizes without adapters; None if the configuration lacks one."""
     adapters = 0 if loaded.peft is None else sum(each.numel() for each in loaded.trainable_parameters().values())
     try:
         return ModelShape.of_config(loaded.model.config.to_dict(), loaded.num_parameters - adapters)

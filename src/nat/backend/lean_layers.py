@@ -183,7 +183,6 @@ def _normed(norm: Any, x: Tensor) -> Tensor:
 
 
 def _rotated(x_XTD: Tensor, cos_1TD: Tensor, sin_1TD: Tensor) -> Tensor:
-    """Rotary embedding of heads whose first and second halves are turned against each other."""
     half = x_XTD.shape[-1] // 2
     cos, sin = cos_1TD[..., :half], sin_1TD[..., :half]
     one, other = x_XTD[..., :half], x_XTD[..., half:]
@@ -191,7 +190,6 @@ def _rotated(x_XTD: Tensor, cos_1TD: Tensor, sin_1TD: Tensor) -> Tensor:
 
 
 def _is_adapted(layers: tuple[nn.Module, ...]) -> TypeGuard[tuple[Linear, ...]]:
-    """Whether all of them have adapters."""
     return all(type(layer) is Linear for layer in layers)
 
 

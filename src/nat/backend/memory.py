@@ -75,11 +75,9 @@ def return_pages_if_short() -> None:
 
 
 def _held_bytes() -> int:
-    """Bytes that this process holds, freed ones that it has not returned included."""
     return _fields(_STATUS)["RssAnon:"] * 1024
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """The number after each name."""
     lines = (line.split() for line in path.read_text().splitlines())
     return {name: int(number) for name, number, *_ in (line for line in lines if len(line) > 1) if number.isdigit()}

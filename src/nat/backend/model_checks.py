@@ -149,7 +149,6 @@ class _SeenTree(PackedTree):
 
 
 def _packed_difference(model: PreTrainedModel, implementation: str) -> tuple[float, list[HeadShape]]:
-    """How far the packed logits of the probe's rows are from transformers' own; leaves `implementation` in place."""
     rows, name = probe_rows(model), type(model).__name__
     model.set_attn_implementation("eager")
     try:

@@ -239,7 +239,6 @@ def load_weights(path: Path, dtype: torch.dtype, four_bits_on: torch.device | No
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Whatever fails in the block is a refusal of the folder."""
     if not is_model(path):
         raise ModelNotSupported(
             f"{path} is not a Hugging Face checkpoint: it has no config.json",

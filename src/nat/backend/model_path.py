@@ -52,7 +52,6 @@ def path_of(model: PreTrainedModel, limit: int, plain_because: str | None) -> tu
 
 
 def _use_flash(model: PreTrainedModel, limit: int) -> None:
-    """Compute packed rows without padding, if the kernel for that gives the model's logits."""
     try:
         check_forward(model, FLASH_ATTENTION, max_seq_length=limit)
     except ModelNotSupported as error:

@@ -76,7 +76,6 @@ def claimed(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
 
 
 def _locked(file: IO[str], patience: float) -> bool:
-    """Lock a file, at once or within `patience` seconds; False if another process has it longer."""
     deadline = monotonic() + patience
     while True:
         with suppress(BlockingIOError):

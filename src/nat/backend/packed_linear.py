@@ -164,7 +164,6 @@ def exchanged(forwards: Sequence[tuple[nn.Module, Callable[..., Tensor]]]) -> It
 
 
 def _can_merge(siblings: Siblings) -> TypeGuard[tuple[nn.Linear, ...]]:
-    """Whether one product can take the place of these layers'."""
     plain = [each for each in siblings if type(each) is nn.Linear]
     kinds = {(each.weight.dtype, each.weight.requires_grad, each.bias is None) for each in plain}
     return len(plain) == len(siblings) and len(kinds) == 1

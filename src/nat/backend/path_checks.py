@@ -89,7 +89,6 @@ def proven(load: Callable[[str | None], LoadedModel]) -> LoadedModel:
 
 
 def _checked(loaded: LoadedModel) -> LoadedModel:
-    """The model, checked; on the plain path with the cache that continues most and agrees with the learner."""
     if loaded.plain is None:
         check_paths(loaded)
         return loaded
@@ -153,7 +152,6 @@ def check_paths(loaded: LoadedModel) -> float:
 
 
 def _rows_of(ids: Sequence[list[int]]) -> list[Row]:
-    """Rows in which every token after the first counts as sampled; one of a single token has none."""
     return [
         Row(n, n, n, row[:-1], list(range(len(row) - 1)), row[1:], [0.0] * (len(row) - 1), [0.0] * (len(row) - 1))
         for n, row in enumerate(ids)

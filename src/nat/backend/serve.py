@@ -173,7 +173,6 @@ def opened(options: ServeOptions, engine: SamplingEngine, jobs: TrainingJobs | N
 
 
 def _tell(options: ServeOptions, notice: str) -> None:
-    """Tell the parent's user, if there is a parent."""
     if options.exit_with_parent:
         event = {"event": NOTICE, "message": f"{options.name}: {notice}"}
         print(json.dumps(event), flush=True)  # noqa: T201 - for the parent
@@ -204,7 +203,6 @@ def resumed(checkpoints: Checkpoints, options: ServeOptions) -> Checkpoint | Non
 
 
 def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
-    """Load the starting model, or the full weights of a checkpoint; an adapter is restored afterwards."""
     resumed = found.path if found is not None and not found.state.lora else None
     return load_checked_model(
         resumed or options.model,

@@ -53,7 +53,6 @@ def tokenized(
 def _call(
     messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, tokenizer: ChatTokenizer, stops: Collection[int]
 ) -> CallTokens:
-    """The last message as a call: its prompt, and the tokens of the answer."""
     prompt = tokenizer.render_text(messages[:-1], tools=tools)
     whole = tokenizer.render_text(messages, tools=tools, for_answer=False)
     if not whole.startswith(prompt):

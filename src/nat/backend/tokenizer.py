@@ -106,7 +106,6 @@ class ChatTokenizer:
             _ = self.words
 
     def _check_variables(self, variables: Mapping[str, Any]) -> None:
-        """Refuse names of what the renderer is called with, or of the model's special tokens."""
         reserved = RESERVED | self.hf.special_tokens_map.keys()
         if names := sorted(reserved.intersection(variables)):
             raise ChatNotRendered(f"{', '.join(names)}: {NO_VARIABLE}", param="chat_template_kwargs")
@@ -205,7 +204,6 @@ class ChatTokenizer:
 
     @cached_property
     def _left_out(self) -> frozenset[int]:
-        """Tokens that `decode` leaves out."""
         ids = map(self.hf.convert_tokens_to_ids, self.special_tokens)
         return frozenset(token_id for token_id in ids if isinstance(token_id, int) and not self.decode([token_id]))
 
@@ -248,7 +246,6 @@ class ChatTokenizer:
 
     @cached_property
     def _fast(self) -> Any:
-        """The tokenizer in Rust, set to encode whole texts."""
         fast: Any = self.hf
         fast.backend_tokenizer.no_truncation()
         fast.backend_tokenizer.no_padding()
@@ -333,7 +330,6 @@ def _short(call_id: Any) -> str:
 
 
 def _with_arguments(call: Any, spelt: Callable[[Any], Any]) -> Any:
-    """The call with its arguments as `spelt` gives them."""
     if not isinstance(call, Mapping) or not isinstance(function := call.get("function"), Mapping):
         return call
     return {**call, "function": {**function, "arguments": spelt(function.get("arguments", ""))}}

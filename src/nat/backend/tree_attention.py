@@ -151,5 +151,4 @@ def _pieces(rows: Sequence[list[int]], arrays: Sequence[Ids]) -> Iterator[tuple[
 
 
 def _sizes(piece: _Piece) -> tuple[int, int]:
-    """The length of the piece, and of its row."""
     return len(piece.path) - piece.start, len(piece.path)

@@ -21,9 +21,7 @@ from torch import Tensor
 
 from nat.backend.algorithms.advantages import Advantage
 from nat.backend.algorithms.algorithm import AlgorithmOptions, PolicyTerm, PolicyTokens, clamped
-from nat.backend.algorithms.dapo import token_mean
-from nat.backend.algorithms.grpo import GRPO
-from nat.backend.algorithms.gspo import sequence
+from nat.backend.algorithms.grpo import GRPO, sequence, token_mean
 from nat.wire.numbers import Amount, PositiveAmount
 
 

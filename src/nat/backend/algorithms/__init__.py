@@ -1,1 +1,1 @@
-"""Training algorithms, one file each, and the registry that finds those of plug-ins."""
+"""Training algorithms, and the registry that finds those of plug-ins."""

@@ -142,5 +142,4 @@ def batch_advantages(
 
 
 def _scale(advantages: Returns) -> float:
-    """Standard deviation, or 1 where there is none."""
     return 1.0 if len(advantages.counts) == 1 or equal(advantages.values_C.tolist()) else float(advantages.std)

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from nat.backend.algorithms.advantages import Advantage
 from nat.backend.algorithms.algorithm import AlgorithmOptions
-from nat.backend.algorithms.cispo import CISPO
-from nat.backend.algorithms.dr_grpo import centred
+from nat.backend.algorithms.grpo import CISPO, centred
 from nat.wire.numbers import Amount, PositiveAmount
 
 

@@ -13,19 +13,27 @@ from pydantic import ValidationError
 
 from nat.backend.algorithms.advantages import Advantage
 from nat.backend.algorithms.algorithm import Aggregation, Algorithm, AlgorithmOptions, PolicyLoss, RatioLevel
-from nat.backend.algorithms.cispo import CISPO, cispo
-from nat.backend.algorithms.dapo import DAPO, token_mean
 from nat.backend.algorithms.distill import DISTILL
 from nat.backend.algorithms.dpo import DPO
-from nat.backend.algorithms.dr_grpo import DR_GRPO, constant
-from nat.backend.algorithms.grpo import GRPO, clip, seq_mean, token
-from nat.backend.algorithms.gspo import GSPO, sequence
+from nat.backend.algorithms.grpo import (
+    CISPO,
+    DAPO,
+    DR_GRPO,
+    GRPO,
+    GSPO,
+    LITE_PPO,
+    REINFORCE_PP,
+    RLOO,
+    cispo,
+    clip,
+    constant,
+    seq_mean,
+    sequence,
+    token,
+    token_mean,
+)
 from nat.backend.algorithms.kto import KTO
-from nat.backend.algorithms.lite_ppo import LITE_PPO
-from nat.backend.algorithms.reinforce_pp import REINFORCE_PP
-from nat.backend.algorithms.rft import RFT
-from nat.backend.algorithms.rloo import RLOO
-from nat.backend.algorithms.sft import SFT
+from nat.backend.algorithms.sft import RFT, SFT
 from nat.errors import AlgorithmError, describe_error, did_you_mean, findings_of, one_of
 from nat.wire.training import ResolvedTraining, TrainingConfig
 
@@ -174,5 +182,4 @@ def _load(point: EntryPoint) -> Algorithm:
 
 
 def _place(point: EntryPoint) -> str:
-    """The distribution and the value of an entry point."""
     return f"{point.dist.name} ({point.value})" if point.dist else point.value

@@ -1,15 +1,16 @@
-"""Supervised finetuning: the cross entropy of every token to learn from, whatever the rewards are.
+"""Imitation: the cross entropy of every token to learn from, or of those of the best rollouts of each group alone.
 
 Shapes: as in algorithm.py.
 """
+
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from nat.backend.algorithms.advantages import Advantage, Returns
 from nat.backend.algorithms.algorithm import Algorithm, PolicyTerm, PolicyTokens
-from nat.backend.algorithms.dapo import token_mean
-from nat.backend.algorithms.grpo import token
+from nat.backend.algorithms.grpo import token, token_mean
 
 RATIO_SETTINGS = frozenset(
     {
@@ -48,4 +49,20 @@ SFT = Algorithm(
     defaults={"normalize_advantages": False, "importance_sampling_cap": None},
     unused=RATIO_SETTINGS | {"advantage"},
     needs_logprobs=False,
+)
+
+
+def best(returns: Returns) -> Tensor:
+    """Give 1 for the rollouts with the highest mean return, all of them if several have it, and 0 for the others."""
+    means_R = returns.means_R
+    return returns.spread((means_R == means_R.max()).to(means_R.dtype))
+
+
+RFT = replace(
+    SFT,
+    name="rft",
+    summary="Rejection sampling: imitates the rollouts with the highest reward of their group.",
+    paper="arXiv 2308.01825",
+    advantage=Advantage(best),
+    needs_advantage=True,
 )

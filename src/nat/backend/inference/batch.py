@@ -148,7 +148,6 @@ class StepBatch:
         return out.reshape(batch, -1, values.shape[-1])
 
     def _decode_mask(self, window: Window, dtype: torch.dtype) -> Tensor | None:
-        """Additive mask [B, 1, 1, L], made once per step and window; None if each sequence sees all keys."""
         if window not in self._masks:
             ends_B = self._cells_T[: len(self._decoding)]
             all_seen = self._sees_all and window is None
@@ -179,7 +178,6 @@ def _of_groups(query_HTD: Tensor, groups: int) -> Tensor:
 
 
 def _mask(positions_T: Tensor, length: int, window: Window, dtype: torch.dtype) -> Tensor:
-    """Additive mask [T, 1, 1, L] of the keys that a token at each position sees."""
     key_L, positions_T1 = torch.arange(length, device=positions_T.device), positions_T.unsqueeze(-1)
     hidden_TL = key_L > positions_T1
     if window is not None:
@@ -189,12 +187,10 @@ def _mask(positions_T: Tensor, length: int, window: Window, dtype: torch.dtype) 
 
 
 def _filled(chunks: Sequence[Chunk], count: int) -> list[Chunk]:
-    """One token of each of `count` sequences; those after the given ones are made up."""
     return [*chunks, *(Chunk(slot, 0, [0]) for slot in range(len(chunks), count))]
 
 
 def _table(chunks: Sequence[Chunk]) -> Tensor:
-    """Ids, positions, slots and cells in them of all tokens."""
     sizes = [len(c.token_ids) for c in chunks]
     table = np.empty((4, sum(sizes)), dtype=np.int64)
     table[0] = [token for c in chunks for token in c.token_ids]

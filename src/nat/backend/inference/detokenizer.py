@@ -73,7 +73,6 @@ class Detokenizer:
             self._text = self._text[:at]
 
     def _shorten(self, window: str) -> None:
-        """Drop the older tokens of the window if the newer ones decode to the same text without them."""
         head = self._decode(self._window_ids[:-_CONTEXT])
         tail = self._decode(self._window_ids[-_CONTEXT:])
         if head + tail == window and self._read >= len(head):
@@ -81,7 +80,6 @@ class Detokenizer:
             self._read -= len(head)
 
     def _possible_stop(self) -> int:
-        """Length of the longest suffix of the text that is a prefix of a stop string."""
         for length in range(min(self._longest_stop - 1, len(self._text)), 0, -1):
             if any(s.startswith(self._text[-length:]) for s in self._stop):
                 return length
@@ -89,7 +87,6 @@ class Detokenizer:
 
 
 def _whole(window: str) -> int:
-    """Length of the part that later tokens cannot change."""
     end = len(window)
     while end > 0 and window[end - 1] == REPLACEMENT and len(window) - end < _LONGEST_CHARACTER - 1:
         end -= 1

@@ -241,7 +241,6 @@ class Engine:
                 self._prefixes.leave(node)
 
     def _load(self, slot: int, tokens: Ids, after: Node | None = None) -> None:
-        """Copy cached tokens to the beginning of a slot."""
         assert isinstance(self._cache, SlotCache), "the plain path finds none"
         self._reserve()
         self._prefixes.load(tokens, self._cache, slot, after)
@@ -251,7 +250,6 @@ class Engine:
         self._cache.reserve(len(running), self._scheduler.budget.longest_slot(running))
 
     def _empty_long(self) -> None:
-        """Move what outgrew the slots to the prefix cache."""
         running = self._scheduler.running
         most = self._scheduler.budget.slot_tokens(running)
         for slot, sequence in enumerate(running):
@@ -259,7 +257,6 @@ class Engine:
                 self._empty(slot)
 
     def _empty(self, slot: int) -> None:
-        """Move the tokens of a slot to the prefix cache, and use them there."""
         assert isinstance(self._cache, SlotCache), "the plain path has room for a whole sequence in each slot"
         sequence = self._scheduler.running[slot]
         tokens, in_slot = _cached(sequence), sequence.num_in_slot
@@ -320,7 +317,6 @@ class Engine:
             self._vacate(leaving)
 
     def _vacate(self, leaving: set[int]) -> None:
-        """Take sequences out of their nodes and slots."""
         for sequence in self._scheduler.running:
             if id(sequence) in leaving and sequence.node is not None:
                 self._prefixes.leave(sequence.node)
@@ -348,7 +344,6 @@ def _ids(token_ids: list[int]) -> Ids:
 
 
 def _cached(sequence: Sequence) -> Ids:
-    """The tokens whose keys and values are cached."""
     return _ids((sequence.prompt_ids + sequence.token_ids)[: sequence.num_cached])
 
 

@@ -89,7 +89,6 @@ class DecodeGraphs:
         return usual_BV
 
     def _graph(self, batch: StepBatch) -> _Graph | None:
-        """The graph for a step of this size; None if this step was recorded."""
         size = min(self._max_num_seqs, padded_number(len(batch.order))), batch.longest
         reads = batch.cache.state, self._loaded.linears.state
         if reads != self._reads or (size not in self._graphs and len(self._graphs) >= _MOST):

@@ -88,7 +88,6 @@ class KvBudget:
 
 
 def _num_own(sequence: Sequence) -> int:
-    """Tokens that it needs and that are not in its nodes."""
     return _num_needed(sequence) - (0 if sequence.node is None else sequence.node.end)
 
 

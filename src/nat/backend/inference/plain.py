@@ -69,7 +69,6 @@ def forward(decoder: nn.Module, ids_1L: Tensor, start: int, cache: Any, continue
 
 @cached
 def _taken_by(forward: Callable[..., Any]) -> frozenset[str]:
-    """Names of the arguments; each token would take longer if they were looked up again."""
     return frozenset(signature(forward).parameters)
 
 

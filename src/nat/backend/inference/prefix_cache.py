@@ -162,7 +162,6 @@ class PrefixCache:
         return path
 
     def _end_of(self, token_ids: Ids, start: Node | None = None) -> Node:
-        """The node at whose end the longest cached prefix ends, counted from the end of `start`."""
         path = self._walk(token_ids, start)
         if not path:
             return start or self.root
@@ -186,7 +185,6 @@ class PrefixCache:
         return node
 
     def _evict(self) -> None:
-        """Evict the least recently used leaves if there is more than the bound."""
         if self.num_bytes <= self._max_bytes:
             return
         leaves = [(node.used, id(node), node) for node in self._leaves() if not node.users]
@@ -223,7 +221,6 @@ def num_tokens(nodes: Iterable[Node]) -> int:
 
 
 def _ancestors(node: Node | None) -> Iterator[Node]:
-    """The node and its ancestors."""
     while node is not None:
         yield node
         node = node.parent

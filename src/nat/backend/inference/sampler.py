@@ -80,7 +80,6 @@ def _sample(logits_BV: Tensor, sequences: list[Sequence]) -> Sampled:
 
 
 def _weights(logits_BV: Tensor, largest_B1: Tensor, scales_B1: Tensor | float) -> Tensor:
-    """Unnormalised probabilities exp((logit - largest) / scale), with zeros after the last token's."""
     batch, vocabulary = logits_BV.shape
     blocks = -(-vocabulary // _BLOCK)
     size = vocabulary if blocks == 1 else _BLOCK

@@ -134,7 +134,6 @@ class AfterNodes:
         scale: float | None,
         window: int,
     ) -> Tensor:
-        """Attention output [T, H, D] with a mask over a copy of all keys."""
         if self._queries is None:
             tokens = np.arange(self._tokens.start, self._tokens.stop)
             self._queries = PaddedQueries(tokens, [(self._chunk.start, self._chunk.end)], self._device)
@@ -146,7 +145,6 @@ class AfterNodes:
 
 
 def _visible(decoding: Sequence[Chunk], window: Window) -> list[tuple[Node, int, list[int]]]:
-    """The nodes that sequences see, from which key on, and which sequences; with a window, each by itself."""
     shared: dict[int, tuple[Node, int, list[int]]] = {}
     single: list[tuple[Node, int, list[int]]] = []
     for row, chunk in enumerate(decoding):
@@ -169,7 +167,6 @@ def _num_parts(groups: int, keys: int) -> int:
 
 
 def _average(out: Tensor, log_sum: Tensor) -> Tensor:
-    """Average of outputs [P, ..., D] over P, weighted by the sums of exponentials, whose logarithms are [P, ...]."""
     return (log_sum.softmax(0).unsqueeze(-1) * out).sum(0).to(out.dtype)
 
 

@@ -182,7 +182,6 @@ class Worker:
             _fail_all(engine, BackendError("the backend was shut down before it had answered"))
 
     def _wait(self) -> bool:
-        """Wait for work; False when closing."""
         if not (self._commands or self._exclusive or self._busy(draining=False)):
             with self._wakeup:
                 self._wakeup.wait_for(lambda: self._commands or self._exclusive or self._closing)
@@ -190,18 +189,15 @@ class Worker:
 
     @property
     def _draining(self) -> bool:
-        """True if an update waits until all requests that have begun are finished."""
         return bool(self._exclusive) and not self._admit_waiting
 
     def _busy(self, *, draining: bool) -> list[Engine]:
-        """The engines that have work; sets on each whether an update waits."""
         engines = self.pool.engines()
         for engine in engines:
             engine.draining = draining
         return [engine for engine in engines if engine.has_work]
 
     def _step(self, *, draining: bool) -> bool:
-        """Run what other threads posted, then one turn of each busy engine; False if none was busy."""
         while self._commands:
             self._commands.popleft()()
         busy = self._busy(draining=draining)
@@ -227,7 +223,6 @@ class Worker:
             engine.release()
 
     def _send(self, request: Request) -> None:
-        """Pass a request to the engine that its model name means now."""
         try:
             self.pool.engine(request.model).add(request)
         except BackendError as error:

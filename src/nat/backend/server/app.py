@@ -122,6 +122,5 @@ async def _on_backend_error(_: Request, error: Exception) -> Response:
 
 
 def _explain_crash(error: Exception) -> ApiError:
-    """Describe an unexpected error: the client gets its kind and a remedy, and the log has the traceback."""
     found = explained(error)
     return ApiError(f"the backend failed: {found.message}; {found.hint}", status=500)

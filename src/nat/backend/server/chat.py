@@ -71,12 +71,6 @@ class ChatRoute:
         return await service.written(request, writer.whole)
 
     async def _prompt(self, body: ChatCompletionRequest, session: str) -> Prompt:
-        """The messages, rendered and tokenised in a thread.
-
-        Raises:
-            ApiError: the template refuses the messages, or they are too long for the model.
-
-        """
         service, limits = self._service, self._service.limits
         limits.check_messages(len(body.messages))
 

@@ -196,7 +196,6 @@ class Continuations:
         return BrokenPrefix.TEMPLATE_REWRITES
 
     def _end_of_answer(self, chat: Chat, at: int, text: str, turn: _Turn) -> int | None:
-        """Position of the special token that ends the turn; None if the template did not write the answer."""
         start = len(turn.text)
         for found in islice(self._structure.finditer(text, start), _MAX_MARKS):
             said, reasoning = self._read(text[start : found.end()], turn.text, chat.tools)
@@ -207,13 +206,11 @@ class Continuations:
         return None
 
     def _usable(self, chat: Chat, at: int, session: str) -> list[_Turn]:
-        """Turns of the answer at this index: those of the session first, each newest first."""
         known = self._turns.get((chat.contexts[at], chat.content_keys[at]), [])
         turns = [turn for turn in reversed(known) if not session or turn.session in ("", session)]
         return sorted(turns, key=lambda turn: turn.session != session)
 
     def _read(self, text: str, prompt: str, tools: Sequence[dict[str, Any]] | None) -> tuple[dict[str, Any], str]:
-        """The message of an answer with all of its calls, of which the client may have received fewer; its thinking."""
         words = self._tokenizer.words.format
         piece = read_answer(words if tools else words.without_calls, text, tools=tools, prefix=words.prefix(prompt))
         calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in piece.calls]

@@ -71,7 +71,6 @@ def start_stream(
 
 
 async def _follow(engine: SamplingEngine, request: Request, feed: _Feed) -> AsyncIterator[list[Delta]]:
-    """The deltas of each step; closing the iterator cancels the request."""
     try:
         while (item := await feed.queue.get()) is not None:
             if isinstance(item, ApiError):

@@ -201,7 +201,6 @@ def _named(group: TrainingGroup, number: int) -> str:
 
 
 def _pairs(usable: Sequence[tuple[int, int, TrainingRollout]], rule: PairRule) -> tuple[list[Pair], int]:
-    """The pairs of each group that part in an answer, and the number of those that do not."""
     found: list[Pair] = []
     left_out = 0
     for _, members in groupby(usable, key=itemgetter(1)):
@@ -213,7 +212,6 @@ def _pairs(usable: Sequence[tuple[int, int, TrainingRollout]], rule: PairRule) -
 
 
 def _pair(own: Sequence[tuple[int, int, TrainingRollout]], better: int, worse: int) -> Pair | SkipCause:
-    """Where two rollouts of a group part, or why they do not."""
     (number, group, rollout), (other, _, other_rollout) = own[better], own[worse]
     parted = first_parting(_marked(rollout), _marked(other_rollout))
     if isinstance(parted, SkipCause):
@@ -222,7 +220,6 @@ def _pair(own: Sequence[tuple[int, int, TrainingRollout]], better: int, worse: i
 
 
 def _marked(rollout: TrainingRollout) -> list[Marked]:
-    """The rows that have an answer, to compare them."""
     return [marked_tokens(row) for row in rollout.rows if row.num_sampled]
 
 
@@ -254,7 +251,6 @@ def _advantages(groups: Sequence[TrainingGroup], resolved: Resolved) -> BatchAdv
 
 
 def _by_rollout(group: TrainingGroup, advantages: Sequence[float]) -> Iterator[tuple[TrainingRollout, list[float]]]:
-    """Give each rollout with the advantages of its returns."""
     rest = iter(advantages)
     for rollout in group.rollouts:
         yield rollout, list(islice(rest, len(rollout.returns)))

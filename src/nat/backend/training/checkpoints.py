@@ -160,7 +160,6 @@ class Checkpoints:
         return newest[-1], newest[0] if len(newest) > 1 or self._keep_last == 1 else None
 
     def _folders(self) -> list[int]:
-        """Numbers of all checkpoint folders, unreadable ones included."""
         if not self.folder.is_dir():
             return []
         found = (self._layout.number(path.name) for path in self.folder.iterdir() if path.is_dir())

@@ -76,7 +76,6 @@ def completions_of(rows: Sequence[Row], pairs: Sequence[Pair], resolved: Resolve
 
 
 def _side(rows: Sequence[Row], pair: Pair, side: int, *, rest: bool) -> Iterator[RowPart]:
-    """The tokens of one side of a pair: the answer where the two part, or all from there on."""
     first = rows[pair.rows[side]]
     start, stop = _answer(first, pair.token)
     if not rest:

@@ -63,7 +63,6 @@ class Job:
         return self.state.model_copy(update=done)
 
     def _start(self) -> bool:
-        """Begin, unless the job was canceled while it waited."""
         with self._lock:
             if self.state.status is JobStatus.PENDING:
                 self._become(JobStatus.RUNNING)
@@ -78,7 +77,6 @@ class Job:
         self._enter(self.state.model_copy(update={"status": status, "failure": failure}))
 
     def _enter(self, state: JobState) -> None:
-        """Change the state; a final one wakes the waiting callers."""
         if state.status.final:
             self.ending.set_result(state)
         self.state = state
@@ -132,7 +130,6 @@ class JobTable:
             job.stop()
 
     def _keep(self, job: Job) -> Job:
-        """Add the job, and remove the oldest of those that have ended."""
         self._jobs[job.state.id] = job
         ended = [job_id for job_id, known in list(self._jobs.items()) if known.state.status.final]
         for job_id in ended[:-KEPT_JOBS]:

@@ -339,7 +339,6 @@ class Learner:
         return outcome
 
     def _take_step(self, learning_rate: float, norm: float, *, must_move: bool = True) -> Change:
-        """Update the weights; raises UpdateRejected if they are not finite, or none has changed that must."""
         change = self.optimizer.step(learning_rate)
         moved = change.moved or not must_move
         check_weights_moved(change.norm, moved=moved, learning_rate=learning_rate, grad_norm=norm)
@@ -347,7 +346,6 @@ class Learner:
         return change
 
     def _compare_completions(self, rows: list[Row], update: _Update) -> dict[str, float]:
-        """Set the slopes of a sequence loss over the completions of an optimizer step; gives its value and metrics."""
         config, anchors, own = update.resolved.config, update.anchors, {row.index for row in rows}
         completions = [each for each in update.completions if each.parts[0].row in own]
         current = anchors.start
@@ -361,7 +359,6 @@ class Learner:
         return {"loss": found.loss, "policy_loss": found.loss, **found.metrics, **metrics}
 
     def _mismatched_kl(self, rows: list[Row], completions: Sequence[Completion], config: TrainingConfig) -> float:
-        """The mean over completions of log π - log π_ref of answers to other prompts."""
         others = mismatched(rows, completions, longest=self._policy.max_seq_length)
         packed = self._passes.pack(others, config)
         current, reference = (

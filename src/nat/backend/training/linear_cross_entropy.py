@@ -107,7 +107,6 @@ class _LinearScores(torch.autograd.Function):
 def _logits(
     hidden_KH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, inverse_K1: Tensor | None, size: int
 ) -> Iterator[tuple[int, Tensor]]:
-    """The logits of each block of the vocabulary at the tokens' temperatures, and where it starts."""
     for start in range(0, len(weight_VH), size):
         rows = slice(start, start + size)
         weight_BH, bias_B = weight_VH[rows], None if bias_V is None else bias_V[rows].to(hidden_KH.dtype)

@@ -65,7 +65,6 @@ def endings(rows: Sequence[Row], count: int) -> list[Row]:
 
 
 def _beginning(row: Row, targets: int) -> Row:
-    """The row as far as this number of its sampled tokens."""
     kept = range(min(targets, len(row.targets)))
     return replace(_with_targets(row, kept), input_ids=row.input_ids[: row.positions[kept[-1]] + 1])
 
@@ -77,14 +76,12 @@ def thinned(rows: Sequence[Row], limit: int) -> list[Row]:
 
 
 def _spread(row: Row, count: int) -> Row:
-    """The row with `count` of its sampled tokens, the last one among them."""
     size = len(row.targets)
     kept = sorted({size - 1 - size * number // count for number in range(count)}) if count < size else range(size)
     return _with_targets(row, kept)
 
 
 def _with_targets(row: Row, kept: Sequence[int]) -> Row:
-    """The row with these of its sampled tokens."""
     return replace(
         row,
         positions=[row.positions[k] for k in kept],
@@ -229,7 +226,6 @@ def _chunk(slots: Sequence[Row], slot: int, start: int, end: int) -> Chunk:
 
 
 def _shared(slots: Sequence[Row], lasts: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """For rows that begin as another row of their group: the slot of that row, and how many tokens to copy from it."""
     groups: dict[int, list[int]] = {}
     for slot, row in enumerate(slots):
         groups.setdefault(row.group, []).append(slot)
@@ -242,7 +238,6 @@ def _shared(slots: Sequence[Row], lasts: Sequence[int]) -> dict[int, tuple[int, 
 
 
 def _step(loaded: LoadedModel, batch: StepBatch | PlainBatch, slots: Sequence[Row]) -> list[tuple[int, Tensor]]:
-    """Run one step and score the sampled tokens that its chunks predict, by row."""
     keep, targets, temperatures, sizes, at = [], [], [], [], 0
     for chunk in batch.order:
         row = slots[chunk.slot]

@@ -163,7 +163,6 @@ class MasterAdamW:
         return Change(norm, size, moved=norm > 0)
 
     def _step(self, name: str, learning_rate: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Update one parameter; gives the norm of its change, its norm before, and whether its master moved."""
         parameter, master = self._parameters[name], self._master(name)
         size, gradient = _norm(master), self._holders[name].grad
         if gradient is None:
@@ -234,7 +233,6 @@ class MasterAdamW:
             self._put(name, torch.lerp(own[_MASTER].to(master), master, factor))
 
     def _keep(self, name: str, master: Tensor) -> None:
-        """Keep what a step is about to overwrite."""
         missing = [overwritten for overwritten in self._overwritten if name not in overwritten]
         if missing:
             stored = self._moments.get(name, {})
@@ -245,12 +243,10 @@ class MasterAdamW:
                 overwritten[name] = {**moments, _MASTER: kept}
 
     def _master(self, name: str) -> Tensor:
-        """The weight in its master's precision."""
         parameter = self._parameters[name].detach()
         return self._masters.get(name, parameter if _is_wide(parameter) else parameter.float())
 
     def _put(self, name: str, weight: Tensor) -> None:
-        """Change a weight to these numbers, of which it gets a copy."""
         parameter = self._parameters[name]
         if _is_wide(parameter) or weight.dtype == parameter.dtype:
             parameter.copy_(weight)
@@ -259,7 +255,6 @@ class MasterAdamW:
             self._store(name, weight.to(parameter.device, torch.float32, copy=True))
 
     def _store(self, name: str, master: Tensor) -> None:
-        """Round a master into its parameter, and keep it."""
         _round(master, self._parameters[name])
         self._masters[name] = master
 
@@ -282,7 +277,6 @@ class MasterAdamW:
 
 
 def _is_wide(parameter: Tensor) -> bool:
-    """Whether a parameter is its own master."""
     return torch.finfo(parameter.dtype).bits >= torch.finfo(torch.float32).bits
 
 
@@ -326,12 +320,10 @@ def _round(master: Tensor, parameter: Tensor) -> None:
 
 
 def _wrapped(number: int) -> int:
-    """The number as int32 holds it after an overflow."""
     return (number + 2**31) % 2**32 - 2**31
 
 
 def _zeros(like: Tensor) -> dict[str, Tensor]:
-    """The moments of a weight that has taken no step."""
     return {"step": like.new_zeros(()), "exp_avg": torch.zeros_like(like), "exp_avg_sq": torch.zeros_like(like)}
 
 

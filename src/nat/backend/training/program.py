@@ -184,7 +184,6 @@ def _running(
 
 
 def _check_end(ending: bytes, code: int, program: str, log: Path) -> None:
-    """Raise UpdateRejected unless the program has ended with exit code 0; `ending` is the supervisor's report."""
     kind, _, number = ending.partition(b" ")
     if kind == b"errno":
         raise _failed(f"cannot be started: {program!r}: {os.strerror(int(number))}", log, "correct `command`")
@@ -202,5 +201,4 @@ def _failed(what: str, log: Path, hint: str) -> UpdateRejected:
 
 
 def _numbers(values: Mapping[str, object]) -> dict[str, float]:
-    """The finite numbers among the values."""
     return {name: x for name, x in values.items() if isinstance(x, float) and math.isfinite(x)}

@@ -67,7 +67,6 @@ def write_batch(
 def _lines(
     groups: Sequence[TrainingGroup], rows: Sequence[Row], old: ByRow, reference: ByRow
 ) -> Iterator[dict[str, Any]]:
-    """Each row with values for all of its tokens; those that are not trained have a mask of 0, and zeros."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     for row in rows:
         values: dict[str, tuple[Sequence[float | None], float]] = {
@@ -87,7 +86,6 @@ def _lines(
 
 
 def _spread(row: Row, values: Sequence[float | None], rest: float) -> list[float | None]:
-    """The values at the tokens that they belong to, and `rest` at all others."""
     found: list[float | None] = [rest] * row.num_tokens
     for position, value in zip(row.positions, values, strict=True):
         found[position + 1] = value

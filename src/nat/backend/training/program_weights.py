@@ -61,7 +61,6 @@ def read_output(loaded: LoadedModel, start: Path, output: Path) -> dict[str, Ten
 
 
 def _weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder's safetensors."""
     listing = folder / WEIGHTS_INDEX
     try:
         names = set(json.loads(listing.read_bytes())["weight_map"].values()) if listing.is_file() else set()

@@ -46,7 +46,6 @@ class Reference:
 
     @contextmanager
     def _earlier_adapter(self) -> Iterator[None]:
-        """Put the adapter of the phase's beginning in place for the time of the block."""
         parameters = self._policy.trainable_parameters()
         current = {name: parameter.data for name, parameter in parameters.items()}
         try:

@@ -178,7 +178,6 @@ class VllmEngine:
         check_probe(self.loaded, row, self._await(self._caller.score([row], self._served)))
 
     async def _hold(self) -> None:
-        """Hold new requests back; wait until those that have begun have ended."""
         self._open.clear()
         while self._begun:
             await asyncio.wait(self._begun)
@@ -267,14 +266,12 @@ class VllmEngine:
             raise self._failure
 
     def _fail(self, failure: BackendError) -> None:
-        """Remember why nothing can be answered any more, and report it once."""
         if self._failure is None:
             self._failure = failure
             logger.error("%s", failure)
             self._on_failure(failure)
 
     def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the event loop, from another thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     async def _fail_requests(self) -> None:

@@ -84,7 +84,6 @@ class AdapterHandOver:
         self.model = self._kept = self._base
 
     def _unload(self, name: str) -> None:
-        """Unload an adapter, and delete its folder, which vLLM may read again as long as it is loaded."""
         if name not in {self._base, self.model}:
             response = self._control.post(UNLOAD_ADAPTER, {"lora_name": name})
             if response.is_error:

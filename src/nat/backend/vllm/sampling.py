@@ -113,7 +113,6 @@ class Caller:
 
 
 def _check_weights(choice: VllmChoice, served: Served) -> None:
-    """Refuse tokens of other weights than those that were handed over last."""
     found = {span.version for span in choice.weight_versions or ()}
     if served.stamp is not None and not found <= {served.stamp}:
         raise replaced(f"it has answered with weights named {', '.join(sorted(found))}, and was given {served.stamp}")
@@ -127,7 +126,6 @@ def _unfinished(sequence: Sequence) -> EngineFailed:
 
 
 def _logprobs(choice: VllmChoice, vocab_size: int) -> Sequence_[SampledLogprob]:
-    """The log probability of each new token."""
     found = choice.logprobs.content if choice.logprobs is not None else []
     if len(found) != len(choice.token_ids):
         raise EngineFailed(

@@ -222,7 +222,6 @@ class OwnServer:
             return unix.connect_ex(str(self._socket)) == 0
 
     def _ended(self, code: int, *, starting: bool = False) -> EngineFailed:
-        """Explain the end of the process by its exit code and its log."""
         log = self._log()
         was_killed = code in {-signal.SIGKILL, 128 + signal.SIGKILL}
         errors = [] if was_killed else list(_CAUSE.finditer(log))
@@ -244,7 +243,6 @@ class OwnServer:
         return EngineStopped(message, hint=f"{killed}checkpoints are complete: start the run again")
 
     def _log(self) -> str:
-        """What it has written since its last start, or the end of that."""
         with self._log_path.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, size - _SEARCHED_BYTES))

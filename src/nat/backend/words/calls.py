@@ -116,7 +116,6 @@ def name_and_arguments(record: Any) -> tuple[str, Any]:
 
 
 def _python_calls(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """Calls such as `[f(x=1), g()]`."""
     escaped = _ESCAPE.sub(lambda found: found.group() if found[1] else r"\\", text.strip())
     try:
         tree = _JsonWords().visit(ast.parse(escaped.replace("\n", "\\n"), mode="eval").body)  # quoted, not escaped
@@ -138,7 +137,6 @@ class _JsonWords(ast.NodeTransformer):
 
 
 def _types(schema: Any) -> list[str]:
-    """The types that a schema allows."""
     if not isinstance(schema, Mapping):
         return []
     declared = schema.get("type") or []

@@ -65,7 +65,6 @@ def found(render: Render, source: str) -> Format:
 
 
 def _thinking(render: Render, source: str) -> _Marks | None:
-    """The marks around thinking."""
     with suppress(*REFUSALS):
         shown = answer(render, _THINKING_CALL)
         before, _, rest = shown.text.partition(THOUGHT)
@@ -123,7 +122,6 @@ def _calls(render: Render, thinking: _Marks | None, source: str) -> _Found:
 
 
 def _values(text: str, start: int = 0) -> Iterator[tuple[int, int, Any]]:
-    """The JSON values that begin at a bracket, each with its start and end."""
     decoder = json.JSONDecoder()
     for bracket in re.compile(r"[\[{]").finditer(text, start):
         try:
@@ -134,7 +132,6 @@ def _values(text: str, start: int = 0) -> Iterator[tuple[int, int, Any]]:
 
 
 def _json(shown: _Shown) -> _Found:
-    """Name and arguments in an object of JSON, or in a list of such objects."""
     [(start, end, value), *_] = [found for found in _values(shown.one) if _is_call(found[-1])]
     between = ""
     if not isinstance(value, list):
@@ -147,12 +144,10 @@ def _json(shown: _Shown) -> _Found:
 
 
 def _first(value: Any) -> Any:
-    """A value of JSON, or of a list the first one."""
     return value[0] if isinstance(value, list) and value else value
 
 
 def _is_call(value: Any) -> bool:
-    """True for the first call, or a list that begins with it."""
     try:
         return name_and_arguments(_first(value))[0] == FIRST
     except MalformedCall:
@@ -174,7 +169,6 @@ def _json_after_name(shown: _Shown) -> _Found:
 
 
 def _tags(shown: _Shown) -> _Found:
-    """The name, then each argument between marks."""
     words = "(.+?)".join(re.escape(str(word)) for pair in ARGUMENTS.items() for word in pair)
     [found, *_] = re.finditer(f"{FIRST}((?:(?!{FIRST}).)*?){words}", shown.one, re.DOTALL)
     first, around, step, _, _, number = found.groups()
@@ -214,7 +208,6 @@ def _value(around: str, source: str) -> str:
 
 
 def _python(shown: _Shown) -> _Found:
-    """Calls as Python writes them, in one list."""
     [found, *_] = re.finditer(rf"\[?{FIRST}\({KEYS[0]}=['\"]{VALUES[0]}['\"], ?{KEYS[1]}=.*?\)\]?", shown.one)
     opened, closes, rest = _around(shown.one[: found.start()], "", shown.one[found.end() :])
     mark = {"open": opened.strip()} if opened.strip() else {"open_pattern": rf"(?=\[{NAME}\()"}

@@ -84,7 +84,6 @@ def misread(words: Format, written: Answer, message: Mapping[str, Any]) -> str |
 
 
 def _misread_if_cut(words: Format, written: Answer) -> str | None:
-    """How an answer is misread that ends inside its call; None if it is not."""
     last = max(written.text.find(str(value)) + len(str(value)) for value in _ONE.values())
     for end in range(written.text.index(FIRST) + len(FIRST), last):
         piece = read(words, written.text[:end], header=written.prompt, size=end)
@@ -101,7 +100,6 @@ def read(words: Format, text: str, *, header: str, size: int) -> Piece:
 
 
 def _shown(message: Mapping[str, Any], text: str, *, thinks: bool) -> tuple[str, str, list[Any]]:
-    """What of a message the template wrote."""
     functions = [call["function"] for call in message.get("tool_calls", ()) if call["function"]["name"] in text]
     calls = [[call["name"], {k: v for k, v in call["arguments"].items() if k in text}] for call in functions]
     content = message["content"] if message["content"] in text else ""

@@ -9,9 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from nat.backend.algorithms.algorithm import PolicyLoss, RatioLevel
-from nat.backend.algorithms.cispo import cispo
-from nat.backend.algorithms.grpo import clip, token
-from nat.backend.algorithms.gspo import sequence
+from nat.backend.algorithms.grpo import cispo, clip, sequence, token
 from nat.backend.algorithms.registry import Resolved, resolve
 from nat.backend.algorithms.sft import log_likelihood
 from nat.backend.training.batch import Row

@@ -22,8 +22,7 @@ import numpy as np
 from torch import Tensor
 
 from nat.backend.algorithms.algorithm import AlgorithmOptions, PolicyLoss, PolicyTerm, PolicyTokens, RatioLevel
-from nat.backend.algorithms.grpo import GRPO, clip, token
-from nat.backend.algorithms.gspo import sequence
+from nat.backend.algorithms.grpo import GRPO, clip, sequence, token
 from nat.backend.algorithms.registry import Resolved
 from nat.backend.algorithms.sft import log_likelihood
 from nat.backend.model import LoadedModel
