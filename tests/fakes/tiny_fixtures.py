@@ -1,11 +1,12 @@
 """Fixtures for tests of the backend: tiny checkpoints, made once per session, and learners."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 
 from fakes.tiny_model import make_tiny_model
 from nat.backend.model import LoadedModel
@@ -25,6 +26,11 @@ def _start_of(
     """The model of these files and a copy of its weights: one learner after the other may have it."""
     model = load_model(path, device="cpu").model.to(dtype)
     return model, {name: weight.clone() for name, weight in model.state_dict().items()}
+
+
+def mostly_slow(names: Iterable[str], *quick: str) -> list[ParameterSet]:
+    """Parameters of a test whose cases are marked `slow`, but for the `quick` ones."""
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +60,6 @@ def make_learner() -> Callable[..., Learner]:
             model.load_state_dict(state)
             return model
 
-        return Learner(loaded, Reference(loaded, start), Probe(lambda loaded, rows: [sampler_score(loaded, rows)]))
+        return Learner(loaded, Reference(loaded, start), Probe(sampler_score))
 
     return make

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from fakes.tiny_fixtures import mostly_slow
 from fakes.tiny_model import CONFIGS
 from nat.backend.attention import (
     PackedRows,
@@ -27,7 +28,7 @@ def plain_logits(model, row):
     return logits
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", mostly_slow(CONFIGS, "qwen2", "gemma3"))
 def test_packed_rows_have_the_log_probabilities_of_the_plain_forward(tiny_dir, kind):
     """Packed rows of any length and order score as alone, with sliding windows (6 tokens here) too."""
     model = load_model(tiny_dir(kind)).model

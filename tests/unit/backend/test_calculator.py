@@ -32,6 +32,7 @@ def test_each_framework_renders_to_the_tokens_that_were_sampled(framework):
     assert tokenizer.tokenize(text) == wanted.split()
 
 
+@pytest.mark.slow
 def test_about_a_third_of_what_it_is_taught_is_right():
     """Reinforcement learning starts from some right answers, and leaves something to learn."""
     rng, right = random.Random(0), 0

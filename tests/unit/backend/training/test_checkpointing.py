@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
+from fakes.tiny_fixtures import mostly_slow
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
@@ -11,7 +12,7 @@ from nat.backend.training.checkpointing import Checkpointing, activation_bytes, 
 from nat.errors import UpdateRejected
 from nat.sizing.rules import CHECKPOINTED_SHARE
 
-KINDS = ["qwen2", "qwen3", "llama", "gpt2", "mistral", "gemma3"]
+KINDS = mostly_slow(["qwen2", "qwen3", "llama", "gpt2", "mistral", "gemma3"], "qwen2", "gpt2")
 LARGE = 10**6
 
 

@@ -66,6 +66,7 @@ def test_resuming_is_exact(tmp_path, source, lora, dtype):
     assert all(torch.equal(weight, expected[name]) for name, weight in weights(again).items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])
 def test_a_resumed_phase_has_its_reference(tmp_path, source, lora):
     """The KL term pulls to the weights at the phase's beginning, whose checkpoint stays, and not to the run's."""
@@ -90,6 +91,7 @@ def test_a_resumed_phase_has_its_reference(tmp_path, source, lora):
     assert all(torch.equal(weight, expected[name]) for name, weight in weights(again).items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, LORA], ids=["all weights", "adapter"])
 def test_a_checkpoint_loads_as_a_model(tmp_path, source, lora):
     """A checkpoint's folder loads as a model, an adapter's merged, and is itself a starting point for training."""

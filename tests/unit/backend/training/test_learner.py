@@ -161,6 +161,7 @@ BASE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "option",
     [
@@ -225,6 +226,7 @@ def test_lora_trains_the_adapter_only(make_learner, lora):
     assert metrics["reference_kl"] == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["all weights", "adapter"])
 def test_a_phase_begins_anew_on_the_trained_weights(make_learner, checkpoint, kind):
     """Its first update is that of a new learner with these weights: optimizer state, warmup, reference; steps go on."""

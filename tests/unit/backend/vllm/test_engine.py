@@ -118,6 +118,7 @@ def test_after_a_failed_reload_no_request_is_sent(opened):
     assert len(served.vllm.models) == sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [True, False])
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_server_that_was_started_again_is_found_at_the_next_answer(opened, lora, stream):

@@ -117,6 +117,7 @@ def test_a_killed_server_is_reported_once_with_its_log(make, tmp_path):
     await_end(child)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "kind", "text"),
     [

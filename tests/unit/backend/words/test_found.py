@@ -1,8 +1,7 @@
 import pytest
 
 from fakes.call_templates import TEMPLATES, Template, template
-from nat.backend.words.choice import TOKENIZER, YAML, choose
-from nat.backend.words.families import HERMES
+from nat.backend.words.choice import HERMES, TOKENIZER, YAML, choose
 from nat.backend.words.formats import FormatRefused
 from nat.backend.words.found import ORIGIN, found
 from nat.backend.words.proof import prove

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from fakes.call_templates import TEMPLATES, Template
 from nat.backend.words.calls import Call
-from nat.backend.words.choice import choose
-from nat.backend.words.families import FOLLOWING, HERMES, PRECEDING
+from nat.backend.words.choice import FOLLOWING, HERMES, PRECEDING, choose
 from nat.backend.words.reader import AnswerReader, CallStatus
 
 TOOLS = [
