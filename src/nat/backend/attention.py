@@ -215,7 +215,8 @@ class PackedRows(Segmented):
         out = query.new_zeros(query.shape[0], query.shape[1], value.shape[2])
         for bucket in self._buckets:
             part = self._attend_bucket(bucket, query, key, value, scale, window)
-            out = out.index_copy(0, _index(bucket.tokens_N), part)
+            assert bucket.tokens_N is not None, "a bucket without indices holds all rows"
+            out = out.index_copy(0, bucket.tokens_N, part)
         return out
 
     def _attend_bucket(
@@ -270,11 +271,6 @@ def _pad(x_THD: Tensor, bucket: _RowBucket) -> Tensor:
     if bucket.cells_N is not None:
         part = part.new_zeros(bucket.num_rows * bucket.length, *part.shape[1:]).index_copy(0, bucket.cells_N, part)
     return part.reshape(bucket.num_rows, bucket.length, *part.shape[1:]).transpose(1, 2)
-
-
-def _index(tokens_N: Tensor | None) -> Tensor:
-    assert tokens_N is not None, "a bucket without indices holds all rows"
-    return tokens_N
 
 
 def similar(sizes: Iterable[tuple[int, int]]) -> list[list[int]]:

@@ -77,8 +77,13 @@ def read_state(folder: Path) -> CheckpointState:
     manifest = _manifest(folder)
     if manifest is None:
         raise CheckpointDamaged(folder, [f"{MANIFEST} is missing"])
-    findings = _no_files(folder) + _wrong_sizes(folder, manifest)
-    if findings:
+    # A link could bring a private file into an export, a FIFO never ends.
+    findings = [
+        f"{path.relative_to(folder)} is {'a link' if path.is_symlink() else 'neither a file nor a folder'}"
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or not (path.is_file() or path.is_dir())
+    ]
+    if findings := findings + _wrong_sizes(folder, manifest):
         raise CheckpointDamaged(folder, findings)
     try:
         text = (folder / STATE).read_bytes()
@@ -126,15 +131,6 @@ def _manifest(folder: Path) -> Manifest | None:
         return read_manifest(folder)
     except ValueError as error:
         raise CheckpointDamaged(folder, [str(error)]) from error
-
-
-def _no_files(folder: Path) -> list[str]:
-    """What is neither a file nor a folder: a link could bring a private file into an export, a FIFO never ends."""
-    return [
-        f"{path.relative_to(folder)} is {'a link' if path.is_symlink() else 'neither a file nor a folder'}"
-        for path in sorted(folder.rglob("*"))
-        if path.is_symlink() or not (path.is_file() or path.is_dir())
-    ]
 
 
 def _wrong_sizes(folder: Path, manifest: Manifest) -> list[str]:

@@ -20,7 +20,9 @@ class Failure(NamedTuple):
 
 def explained(error: BaseException) -> Failure:
     """The error's message, with the remedy that fits it."""
-    if _is_out_of_memory(error):
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
+    ):
         return Failure(
             f"out of memory: {describe_error(error)}",
             "lower micro_batch_tokens, max_seq_length, max_num_seqs, kv_cache_mb or prefix_cache_mb, set "
@@ -29,9 +31,3 @@ def explained(error: BaseException) -> Failure:
     if (failure := storage_failure(error)) is not None:
         return Failure(failure.message, failure.hint)
     return Failure(describe_error(error), "the backend's log has the traceback")
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)

@@ -58,9 +58,6 @@ DTypeName = Literal["auto", "float32", "bfloat16"]
 _VOCABULARIES = (("tokenizer.json",), ("*.model*",), ("tekken*.json",), ("vocab.json", "merges.txt"), ("vocab.txt",))
 """Patterns of vocabulary files; each kind of tokenizer reads one of these sets."""
 _SAVE_TOKENIZER = "save the tokenizer beside the model with tokenizer.save_pretrained(directory)"
-_OTHER_MODEL = "use another model, or the tokenizer of the original one"
-_LONGEST_TOKEN = 10_001
-"""Characters, with a separator."""
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _MOSTLY_PRODUCTS = 100_000_000
 """Weights of a model that spends most of its time in matrix products."""
@@ -170,12 +167,6 @@ def load_tokenizer(path: Path, chats: ChatOptions | None = None) -> ChatTokenize
         )
     own = ChatTokenizer(tokenizer, options=chats)
     own.check_options()
-    if own.longest_token > _LONGEST_TOKEN:
-        raise ModelNotSupported(
-            f"{path} has a token of {own.longest_token - 1} characters; at most {_LONGEST_TOKEN - 1} are possible, "
-            "because the longest one limits the size of requests",
-            hint=_OTHER_MODEL,
-        )
     return own
 
 
@@ -233,7 +224,13 @@ def load_weights(path: Path, dtype: torch.dtype, four_bits_on: torch.device | No
                 hint="export it first (`nat runs export`), and set model to that folder",
             )
         model = _load_merged(path, dtype) if is_adapter(path) else _load_whole(path, dtype, four_bits_on)
-    _check_finite(model, path)
+    with torch.no_grad():
+        not_finite = [name for name, weight in model.named_parameters() if not torch.isfinite(weight).all()]
+    if not_finite:
+        raise ModelNotSupported(
+            f"{len(not_finite)} tensors of the weights in {path} hold NaN or infinity, the first is {not_finite[0]}",
+            hint="use an earlier checkpoint: these weights are damaged, or their training diverged",
+        )
     return model
 
 
@@ -329,12 +326,3 @@ def _load_merged(adapter: Path, dtype: torch.dtype) -> PreTrainedModel:
     model.to(dtype=dtype)  # type: ignore[call-arg]  # transformers hides torch's signature
     model.name_or_path = str(adapter)  # adapters that are trained on it record this path as their base
     return model
-
-
-@torch.no_grad()
-def _check_finite(model: PreTrainedModel, path: Path) -> None:
-    if not_finite := [name for name, weight in model.named_parameters() if not torch.isfinite(weight).all()]:
-        raise ModelNotSupported(
-            f"{len(not_finite)} tensors of the weights in {path} hold NaN or infinity, the first is {not_finite[0]}",
-            hint="use an earlier checkpoint: these weights are damaged, or their training diverged",
-        )

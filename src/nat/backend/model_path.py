@@ -36,7 +36,11 @@ def path_of(model: PreTrainedModel, limit: int, plain_because: str | None) -> tu
             check_layers(model.config)
             heads = check_forward(model, max_seq_length=limit)
             if model.device.type == "cuda" and model.dtype == torch.bfloat16:
-                _use_flash(model, limit)
+                try:  # rows without padding, if the kernel for that gives the model's logits
+                    check_forward(model, FLASH_ATTENTION, max_seq_length=limit)
+                except ModelNotSupported as error:
+                    logger.warning("training pads its rows, as a kernel that does not fails here: %s", error.message)
+                    model.set_attn_implementation(PACKED_ATTENTION)
             return heads, None
         except ModelNotSupported as error:
             plain_because = error.message
@@ -49,14 +53,6 @@ def path_of(model: PreTrainedModel, limit: int, plain_because: str | None) -> tu
             f"{error.message}; before, packed rows failed: {plain_because}", hint=error.hint
         ) from error
     return [], PlainPath(plain_because)
-
-
-def _use_flash(model: PreTrainedModel, limit: int) -> None:
-    try:
-        check_forward(model, FLASH_ATTENTION, max_seq_length=limit)
-    except ModelNotSupported as error:
-        logger.warning("training pads its rows, because a kernel that does without fails here: %s", error.message)
-        model.set_attn_implementation(PACKED_ATTENTION)
 
 
 def sampler_linears(model: PreTrainedModel, plain: PlainPath | None) -> PackedLinears:

@@ -62,7 +62,8 @@ class PackedLinears:
         self._weights = [
             _Weights(group, packer)
             for group in groups
-            if _size(group) >= SMALLEST_PACKED and (packer := _packer(group[0].weight, wide=group[0] is wide))
+            if sum(module.weight.numel() for module in group) >= SMALLEST_PACKED
+            and (packer := _packer(group[0].weight, wide=group[0] is wide))
         ]
 
     @contextmanager
@@ -167,10 +168,6 @@ def _can_merge(siblings: Siblings) -> TypeGuard[tuple[nn.Linear, ...]]:
     plain = [each for each in siblings if type(each) is nn.Linear]
     kinds = {(each.weight.dtype, each.weight.requires_grad, each.bias is None) for each in plain}
     return len(plain) == len(siblings) and len(kinds) == 1
-
-
-def _size(modules: Sequence[nn.Linear]) -> int:
-    return sum(module.weight.numel() for module in modules)
 
 
 def _packer(weight: Tensor, *, wide: bool) -> Packer | None:

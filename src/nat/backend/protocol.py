@@ -8,14 +8,12 @@ class names as its `opener`.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pkgutil import resolve_name
 from typing import Any
 
 from fastapi import APIRouter
 
 from nat.backend.sampling import SamplingEngine
 from nat.backend.server.service import AnswerMemory
-from nat.wire.serving import ServeOptions
 
 
 @dataclass(frozen=True)
@@ -43,9 +41,3 @@ class Endpoint:
 
 Open = Callable[[Any, Endpoint], AbstractContextManager[Opened]]
 """Opens a protocol from its options, and closes its models at the end; `output_dir` is already locked."""
-
-
-def opener_of(options: ServeOptions) -> Open:
-    """Import the function that opens the protocol of these options."""
-    opener: Open = resolve_name(options.opener)
-    return opener

@@ -17,8 +17,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pkgutil import resolve_name
 
 import torch
+from transformers import PreTrainedModel
 
 from nat.backend.forecast import Forecaster, check_capacity
 from nat.backend.inference.engine import Engine, EngineLimits
@@ -28,7 +30,7 @@ from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
 from nat.backend.output_folder import claimed, template_time
 from nat.backend.path_checks import load_checked_model, notices_of
-from nat.backend.protocol import Endpoint, Opened, opener_of
+from nat.backend.protocol import Endpoint, Open, Opened
 from nat.backend.sampling import SamplingEngine
 from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
@@ -36,7 +38,7 @@ from nat.backend.tokenizer import ChatOptions
 from nat.backend.training.checkpoints import Checkpoint, Checkpoints, restore
 from nat.backend.training.jobs import TrainingJobs
 from nat.backend.training.learner import Learner
-from nat.backend.training.mismatch import OWN_PROBE, Probe
+from nat.backend.training.mismatch import Probe
 from nat.backend.training.reference import Reference
 from nat.backend.vllm.opening import choose_probe, vllm_engine
 from nat.errors import BackendError
@@ -76,7 +78,8 @@ def serve(options: ServeOptions) -> None:
             patience = _LAST_SECONDS if options.resume and options.exit_with_parent else 0.0
             stack.enter_context(claimed(options.output_dir, patience=patience))
         endpoint = Endpoint({name: port_of(listener) for name, listener in listeners.items()}, _api_key(options))
-        opened = stack.enter_context(opener_of(options)(options, endpoint))
+        opener: Open = resolve_name(options.opener)
+        opened = stack.enter_context(opener(options, endpoint))
         app = create_app(
             opened.engine,
             api_key=endpoint.api_key,
@@ -147,21 +150,21 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
     check_capacity(options)
     loaded = _load(options, found)
     notices = [*([] if checkpoints is None else checkpoints.notices), *notices_of(loaded)]
-    for notice in notices:
-        _tell(options, notice)
+    for notice in notices if options.exit_with_parent else ():
+        event = {"event": NOTICE, "message": f"{options.name}: {notice}"}
+        print(json.dumps(event), flush=True)  # noqa: T201 - for the parent's user
     version = f"{options.name}@{found.state.step if found else 0}"
     with ExitStack() as stack:
         if options.engine == "vllm":
             vllm = stack.enter_context(vllm_engine(options, loaded, version=version))
-            probe = Probe(vllm.score, choose_probe)
-            jobs = _jobs(options, vllm, checkpoints, found, probe=probe)
+            jobs = _jobs(options, vllm, checkpoints, found, Probe(vllm.score, choose_probe))
             stack.callback((vllm if jobs is None else jobs).close)
             vllm.start()
             yield opened(options, vllm, jobs, sampler=f"vLLM samples {vllm.server.place}")
         else:
             limits = EngineLimits.of(options.max_num_seqs, options.prefix_cache_mb, options.kv_cache_mb, loaded.device)
             worker = Worker(Engine(loaded, policy_version=version, limits=limits))
-            jobs = _jobs(options, worker, checkpoints, found, probe=OWN_PROBE)
+            jobs = _jobs(options, worker, checkpoints, found)
             stack.callback((worker if jobs is None else jobs).close)
             yield opened(options, worker, jobs)
 
@@ -170,12 +173,6 @@ def opened(options: ServeOptions, engine: SamplingEngine, jobs: TrainingJobs | N
     """The routes of training and sampling."""
     forecaster = Forecaster(options, engine, None if jobs is None else jobs.learner.resolved, sampler=sampler)
     return Opened(engine, [training_router(jobs, forecaster)])
-
-
-def _tell(options: ServeOptions, notice: str) -> None:
-    if options.exit_with_parent:
-        event = {"event": NOTICE, "message": f"{options.name}: {notice}"}
-        print(json.dumps(event), flush=True)  # noqa: T201 - for the parent
 
 
 def _api_key(options: ServeOptions) -> str:
@@ -208,7 +205,7 @@ def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
         resumed or options.model,
         dtype=options.dtype,
         device=options.device,
-        lora=_lora(options),
+        lora=None if options.lora_rank is None else LoraSettings(options.lora_rank, options.lora_alpha),
         load_in_4bit=options.load_in_4bit,
         max_seq_length=options.max_seq_length,
         seed=options.seed,
@@ -221,35 +218,24 @@ def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
     )
 
 
-def _lora(options: ServeOptions) -> LoraSettings | None:
-    return None if options.lora_rank is None else LoraSettings(options.lora_rank, options.lora_alpha)
-
-
 def _jobs(
     options: ServeOptions,
     engine: SamplingEngine,
     checkpoints: Checkpoints | None,
     found: Checkpoint | None,
-    *,
-    probe: Probe,
+    probe: Probe | None = None,
 ) -> TrainingJobs | None:
     if checkpoints is None or options.output_dir is None:
         return None
     loaded = engine.loaded
     longest = loaded.max_seq_length
     phase = None if found is None else checkpoints.phase_of(found)
-    reference = Reference(
-        loaded,
-        lambda: (
-            load_model(
-                phase or options.model,
-                dtype=options.dtype,
-                device=options.device,
-                max_seq_length=longest,
-            ).model
-        ),
-    )
-    learner = Learner(loaded, reference, probe)
+
+    def load_reference() -> PreTrainedModel:
+        source = phase or options.model
+        return load_model(source, dtype=options.dtype, device=options.device, max_seq_length=longest).model
+
+    learner = Learner(loaded, Reference(loaded, load_reference), probe)
     if found is not None:
         restore(found, loaded, learner, phase)
     return TrainingJobs(

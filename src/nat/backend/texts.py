@@ -4,17 +4,13 @@ An answer's prompt is rendered as for a request. Its own tokens are those of wha
 end of the turn; later tokens of the template, such as a line break, belong to the next prompt.
 """
 
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from nat.backend.tokenizer import ChatNotRendered, ChatTokenizer, template_message, template_tool
 from nat.wire.rows import CallTokens, merge
 from nat.wire.texts import Conversation, TokenizedConversation
-from nat.wire.training import TrainingRow
 
-SECONDS = 10.0
-"""Seconds to tokenize a conversation."""
 _SHOWN = 40
 """Characters of rendered text in a message."""
 
@@ -25,26 +21,18 @@ def tokenized(
     *,
     stops: Collection[int],
     longest: int,
-    seconds: float = SECONDS,
-    clock: Callable[[], float] = time.monotonic,
 ) -> TokenizedConversation:
     """The conversation's rows; `stops` are the tokens that end an answer, and no row may be longer than `longest`."""
-    late = clock() + seconds
     try:
         messages = [template_message(message) for message in conversation.messages]
         tools = None if conversation.tools is None else [template_tool(tool) for tool in conversation.tools]
-        calls = []
-        for at in conversation.answers:
-            calls.append(_call(messages[: at + 1], tools, tokenizer, stops))
-            if clock() > late:
-                problem = (
-                    f"{len(conversation.answers)} answers in {len(messages)} messages take more than {seconds:g} s to "
-                    "tokenize"
-                )
-                return TokenizedConversation(problem=problem)
+        calls = [_call(messages[: at + 1], tools, tokenizer, stops) for at in conversation.answers]
     except ChatNotRendered as error:
         return TokenizedConversation(problem=str(error))
-    rows = [_demonstrated(row) for row in merge(calls)]
+    rows = []
+    for row in merge(calls):
+        spans = [span.model_copy(update={"logprobs": None}) for span in row.spans]  # nobody measured any
+        rows.append(row.model_copy(update={"spans": spans}))
     if size := max((len(row.token_ids) for row in rows if len(row.token_ids) > longest), default=0):
         return TokenizedConversation(problem=f"it has {size} tokens; the context has {longest}")
     return TokenizedConversation(rows=rows)
@@ -67,9 +55,3 @@ def _call(
     return CallTokens(
         model="", prompt=tokenizer.encode_rendered(prompt), sampled=sampled, logprobs=[0.0] * len(sampled)
     )
-
-
-def _demonstrated(row: TrainingRow) -> TrainingRow:
-    """The row without the log probabilities, which nobody measured."""
-    spans = [span.model_copy(update={"logprobs": None}) for span in row.spans]
-    return row.model_copy(update={"spans": spans})

@@ -115,11 +115,6 @@ class ChatTokenizer:
         """The highest id, plus 1."""
         return 1 + max(self.hf.get_vocab().values())
 
-    @cached_property
-    def longest_token(self) -> int:
-        """The most characters of a text that one token can replace, with a separator that is not in the token."""
-        return 1 + max(map(len, self.hf.get_vocab()))
-
     def render_chat(
         self,
         messages: Sequence[dict[str, Any]],
@@ -222,7 +217,8 @@ class ChatTokenizer:
         """The token of a logprobs entry, also if it shows the vocabulary's own spelling; None if there is none."""
         vocabulary = self._vocabulary()
         content = tuple(data) if data else tuple(text.encode())
-        entries = ["".join(_byte_symbols()[byte] for byte in content), text]
+        symbols = {byte: symbol for symbol, byte in _byte_level_alphabet().items()}
+        entries = ["".join(symbols[byte] for byte in content), text]
         if len(content) == 1:
             entries.append(f"<0x{content[0]:02X}>")
         candidates = [vocabulary[entry] for entry in entries if entry in vocabulary]
@@ -267,11 +263,6 @@ def _vocabulary_bytes(entry: str) -> tuple[int, ...] | None:
         return (int(entry[3:5], 16),)
     table = _byte_level_alphabet()
     return tuple(table[c] for c in entry) if all(c in table for c in entry) else None
-
-
-@cache
-def _byte_symbols() -> dict[int, str]:
-    return {byte: symbol for symbol, byte in _byte_level_alphabet().items()}
 
 
 @cache

@@ -13,7 +13,7 @@ from nat.art.server.models import ArtModels
 from nat.art.server.served_answers import ServedAnswers
 from nat.art.server.training_call import TrainingCall
 from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, ArtTrajectoryGroup
-from nat.backend.server.bodies import IgnoredFields
+from nat.backend.server.bodies import log_ignored
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Submissions:
     models: ArtModels
     served: ServedAnswers
     now: Callable[[], datetime] = _now
-    ignored: IgnoredFields = field(default_factory=IgnoredFields)
+    ignored: set[str] = field(default_factory=set)
 
     async def start(
         self,
@@ -49,7 +49,7 @@ class Submissions:
             ModelNotPrepared: the model has no weights yet.
 
         """
-        self.ignored.log({*(config.model_extra or ()), *(dev.model_extra or ())})
+        log_ignored({*(config.model_extra or ()), *(dev.model_extra or ())}, self.ignored)
         batch = await asyncio.to_thread(
             make_art_batch,
             groups,

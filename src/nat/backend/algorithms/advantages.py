@@ -131,7 +131,11 @@ def batch_advantages(
             for group, keep in zip(groups, has_signal, strict=True)
         ]
     kept = [group for group, keep in zip(advantages, has_signal, strict=True) if keep]
-    scale = _scale(Returns.joined(kept)) if normalize and kept else 1.0
+    scale = 1.0
+    if normalize and kept:
+        left = Returns.joined(kept)
+        if len(left.counts) > 1 and not equal(left.values_C.tolist()):
+            scale = float(left.std)
     return BatchAdvantages(
         groups=[
             group.values_C / scale if keep else torch.zeros_like(group.values_C)
@@ -139,7 +143,3 @@ def batch_advantages(
         ],
         has_signal=has_signal,
     )
-
-
-def _scale(advantages: Returns) -> float:
-    return 1.0 if len(advantages.counts) == 1 or equal(advantages.values_C.tolist()) else float(advantages.std)

@@ -92,7 +92,8 @@ class StepBatch:
 
         Those that are missing are computed, too, in the slots after the last one, which must be free.
         """
-        step = StepBatch(self.cache, _filled(self.order, count), [], self.last_K.device)
+        filled = [*self.order, *(Chunk(slot, 0, [0]) for slot in range(len(self.order), count))]
+        step = StepBatch(self.cache, filled, [], self.last_K.device)
         step._sees_all = False  # a later step does not
         return step
 
@@ -136,7 +137,9 @@ class StepBatch:
         batch = query_HBD.shape[1]
         own = keys[:batch, :, : self.longest], values[:batch, :, : self.longest]
         mask = self._decode_mask(window, query_HBD.dtype)
-        query_BGRD = _of_groups(query_HBD, keys.shape[1])
+        heads, _, size = query_HBD.shape
+        groups = keys.shape[1]  # the query heads of a key/value head become its queries, so no key is repeated
+        query_BGRD = query_HBD.transpose(0, 1).reshape(batch, groups, heads // groups, size)
         if self._reads_nodes:
             if window not in self._spans:
                 self._spans[window] = Spans(self._decoding, window, query_HBD.device)
@@ -171,12 +174,6 @@ class _Continued:
         return self._queries.attend(query_HTD.transpose(0, 1), key, value, scale=scale, window=window)
 
 
-def _of_groups(query_HTD: Tensor, groups: int) -> Tensor:
-    """Queries [T, G, R, D]: the query heads of a key/value head become its queries, so no key is repeated."""
-    heads, tokens, size = query_HTD.shape
-    return query_HTD.transpose(0, 1).reshape(tokens, groups, heads // groups, size)
-
-
 def _mask(positions_T: Tensor, length: int, window: Window, dtype: torch.dtype) -> Tensor:
     key_L, positions_T1 = torch.arange(length, device=positions_T.device), positions_T.unsqueeze(-1)
     hidden_TL = key_L > positions_T1
@@ -184,10 +181,6 @@ def _mask(positions_T: Tensor, length: int, window: Window, dtype: torch.dtype) 
         hidden_TL |= key_L <= positions_T1 - window
     bias = torch.zeros(hidden_TL.shape, dtype=dtype, device=positions_T.device).masked_fill_(hidden_TL, -torch.inf)
     return bias[:, None, None, :]
-
-
-def _filled(chunks: Sequence[Chunk], count: int) -> list[Chunk]:
-    return [*chunks, *(Chunk(slot, 0, [0]) for slot in range(len(chunks), count))]
 
 
 def _table(chunks: Sequence[Chunk]) -> Tensor:

@@ -75,7 +75,9 @@ class DecodeGraphs:
         try:
             graph = self._graph(batch)
             if graph is not None:
-                replayed_BV = self._replayed(graph, batch)
+                graph.step.refill(batch)
+                graph.replay()
+                replayed_BV = self._loaded.sampler_head(graph.states_BN[: len(batch.order)])
                 if graph.proven:
                     return replayed_BV
         except Exception as error:  # noqa: BLE001 - whatever a device or a model lacks, Python starts the kernels
@@ -89,7 +91,9 @@ class DecodeGraphs:
         return usual_BV
 
     def _graph(self, batch: StepBatch) -> _Graph | None:
-        size = min(self._max_num_seqs, padded_number(len(batch.order))), batch.longest
+        step = 1 << max(0, (len(batch.order) - 1).bit_length() - 2)
+        padded = -(-len(batch.order) // step) * step  # powers of two, and the numbers halfway between them
+        size = min(self._max_num_seqs, padded), batch.longest
         reads = batch.cache.state, self._loaded.linears.state
         if reads != self._reads or (size not in self._graphs and len(self._graphs) >= _MOST):
             self._graphs.clear()
@@ -99,11 +103,6 @@ class DecodeGraphs:
         self._reads = batch.cache.state, self._loaded.linears.state  # the cache may have grown
         self._graphs[size] = recorded
         return None
-
-    def _replayed(self, graph: _Graph, batch: StepBatch) -> Tensor:
-        graph.step.refill(batch)
-        graph.replay()
-        return self._loaded.sampler_head(graph.states_BN[: len(batch.order)])
 
     def _recorded(self, batch: StepBatch, count: int) -> _Graph:
         """Compute a step twice: first as always, which prepares what is prepared once, then for the graph."""
@@ -154,9 +153,3 @@ class _NoWaiting(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch h
         if waits or len({each.device.type for each in tensors if each.dim()}) > 1:
             raise RuntimeError(f"{func} waits for the device")
         return found
-
-
-def padded_number(sequences: int) -> int:
-    """How many sequences to compute for these: powers of two, and the numbers halfway between them."""
-    step = 1 << max(0, (sequences - 1).bit_length() - 2)
-    return -(-sequences // step) * step

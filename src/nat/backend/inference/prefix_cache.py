@@ -69,7 +69,11 @@ class Node:
         parent = self.parent
         assert parent is not None, "the root has no parent"
         assert parent.parent is not None, "the root has no tokens"
-        self.tokens, self.layers = np.concatenate([parent.tokens, self.tokens]), _joined(parent.layers, self.layers)
+        self.tokens = np.concatenate([parent.tokens, self.tokens])
+        self.layers = {
+            layer: (torch.cat([parent.layers[layer][0], keys], dim=1), torch.cat([parent.layers[layer][1], values], 1))
+            for layer, (keys, values) in self.layers.items()
+        }
         self.parent = parent.parent
         self.parent.children[int(self.tokens[0])] = self
 
@@ -187,7 +191,12 @@ class PrefixCache:
     def _evict(self) -> None:
         if self.num_bytes <= self._max_bytes:
             return
-        leaves = [(node.used, id(node), node) for node in self._leaves() if not node.users]
+        leaves, nodes = list[tuple[int, int, Node]](), [*self.root.children.values()]
+        while nodes:
+            node = nodes.pop()
+            nodes.extend(node.children.values())
+            if not node.children and not node.users:
+                leaves.append((node.used, id(node), node))
         heapq.heapify(leaves)
         goal = min(self._max_bytes, self.num_bytes - self._max_bytes * _LEAST_EVICTED)
         while leaves and self.num_bytes > goal:
@@ -199,14 +208,6 @@ class PrefixCache:
             del parent.children[int(node.tokens[0])]
             if not parent.children and not parent.users and parent is not self.root:
                 heapq.heappush(leaves, (parent.used, id(parent), parent))
-
-    def _leaves(self) -> Iterator[Node]:
-        nodes = [*self.root.children.values()]
-        while nodes:
-            node = nodes.pop()
-            nodes.extend(node.children.values())
-            if not node.children:
-                yield node
 
 
 def num_tokens(nodes: Iterable[Node]) -> int:
@@ -238,11 +239,4 @@ def _part(layers: KeyValues, start: int, end: int) -> KeyValues:
     """Copy some of the tokens, so that the memory of the others can be freed."""
     return {
         layer: (keys[:, start:end].clone(), values[:, start:end].clone()) for layer, (keys, values) in layers.items()
-    }
-
-
-def _joined(first: KeyValues, second: KeyValues) -> KeyValues:
-    return {
-        layer: (torch.cat([first[layer][0], keys], dim=1), torch.cat([first[layer][1], values], dim=1))
-        for layer, (keys, values) in second.items()
     }

@@ -40,7 +40,9 @@ class _Span:
         self._rows_M = torch.tensor(rows, device=device)
         keys_GND, _ = next(iter(node.layers.values()))
         length = keys_GND.shape[1] - start
-        self.parts = 1 if len(rows) > 1 else _num_parts(keys_GND.shape[0], length)
+        threads = torch.get_num_threads()
+        even = min(threads // gcd(keys_GND.shape[0], threads), length // _SMALLEST_PART)
+        self.parts = 1 if len(rows) > 1 else max(1, even)
         self._step, again = divmod(length, self.parts)
         self._size = self._step + again
         self._mask: Tensor | None = None
@@ -158,12 +160,6 @@ def _visible(decoding: Sequence[Chunk], window: Window) -> list[tuple[Node, int,
                 if start < len(node.tokens):
                     single.append((node, start, [row]))
     return [*shared.values(), *single]
-
-
-def _num_parts(groups: int, keys: int) -> int:
-    """Parts of a node's keys, with which the threads get the same number of products."""
-    threads = torch.get_num_threads()
-    return max(1, min(threads // gcd(groups, threads), keys // _SMALLEST_PART))
 
 
 def _average(out: Tensor, log_sum: Tensor) -> Tensor:

@@ -83,7 +83,7 @@ class _Task(Generic[T]):
 
 
 class Worker:
-    """Runs engines on the model thread; every method may be called from any thread."""
+    """A `SamplingEngine` that runs engines on the model thread."""
 
     scores_prompts = True
 
@@ -106,16 +106,13 @@ class Worker:
 
     @property
     def loaded(self) -> LoadedModel:
-        """The model with the weights with which the backend started."""
         return self.engine.loaded
 
     @property
     def policy_version(self) -> str:
-        """Version of the weights that answer requests without a name."""
         return self.engine.policy_version
 
     def names(self) -> list[str]:
-        """All served names; the first means the weights with which the backend started."""
         return self.pool.names()
 
     def knows(self, name: str) -> bool:
@@ -123,13 +120,16 @@ class Worker:
         return self.pool.knows(name)
 
     def submit(self, request: Request) -> None:
-        """Queue a request, whose listener gets the answer; ValueError if it does not fit the model."""
         self.engine.check(request)
         self._post(self._commands, lambda: self._send(request))
 
     def cancel(self, request: Request) -> None:
-        """Drop a request whose client has disconnected; its listener gets no more events."""
-        self._post(self._commands, lambda: self._drop(request))
+
+        def drop() -> None:
+            for engine in self.pool.engines():
+                engine.cancel(request)
+
+        self._post(self._commands, drop)
 
     def run_between(self, function: Callable[[], T]) -> Future[T]:
         """Run `function` on the model thread between two steps; it must not change weights that are served."""
@@ -170,7 +170,8 @@ class Worker:
 
     def _run(self) -> None:
         while self._wait():
-            busy = self._step(draining=self._draining)
+            # An update waits until all requests that have begun are finished.
+            busy = self._step(draining=bool(self._exclusive) and not self._admit_waiting)
             self._admit_waiting = False
             if self._exclusive and not busy:
                 self._update(self._exclusive.popleft())
@@ -186,10 +187,6 @@ class Worker:
             with self._wakeup:
                 self._wakeup.wait_for(lambda: self._commands or self._exclusive or self._closing)
         return not self._closing
-
-    @property
-    def _draining(self) -> bool:
-        return bool(self._exclusive) and not self._admit_waiting
 
     def _busy(self, *, draining: bool) -> list[Engine]:
         engines = self.pool.engines()
@@ -207,20 +204,17 @@ class Worker:
         return bool(busy)
 
     def _update(self, task: _Task[Any]) -> None:
-        self._withdraw()
+        # Until its end, what has not begun is held back, and the caches' memory is the update's.
+        self._withdrawn = []
+        for engine in self.pool.engines():
+            self._withdrawn += engine.withdraw()
+            engine.release()
         torch.set_num_threads(self._threads)
         task.run()
         waiting, self._withdrawn = self._withdrawn, None
         for request in waiting or ():
             self._send(request)
         self._admit_waiting = bool(waiting)
-
-    def _withdraw(self) -> None:
-        """Hold back the requests that have not begun until the end of the update, which needs the caches' memory."""
-        self._withdrawn = []
-        for engine in self.pool.engines():
-            self._withdrawn += engine.withdraw()
-            engine.release()
 
     def _send(self, request: Request) -> None:
         try:
@@ -230,10 +224,6 @@ class Worker:
         except Exception as error:
             logger.exception("the weights of %r cannot be loaded; requests for them get an error", request.model)
             request.listener.on_failed(error)
-
-    def _drop(self, request: Request) -> None:
-        for engine in self.pool.engines():
-            engine.cancel(request)
 
     @staticmethod
     def _steps(engine: Engine, count: int) -> None:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from nat.backend.failures import explained
 from nat.backend.sampling import SamplingEngine
-from nat.backend.server.bodies import IgnoredFields, json_answer
+from nat.backend.server.bodies import json_answer
 from nat.backend.server.chat import ChatRoute
 from nat.backend.server.completions import CompletionRoute
 from nat.backend.server.service import AnswerMemory, Service
@@ -66,11 +66,11 @@ def create_app(
     requests are ignored: such clients were written for other servers.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    ignored = None if answers is None else IgnoredFields()
+    ignored: set[str] | None = None if answers is None else set()
     app.include_router(inference_router(Service(engine, answers=answers, ignored=ignored)))
     for router in extra_routers:
         app.include_router(router)
-    add_error_handlers(app, _explain_crash)
+    add_error_handlers(app, lambda error: ApiError("the backend failed: " + "; ".join(explained(error)), status=500))
     app.add_exception_handler(BackendError, _on_backend_error)
     paths = OPENAI_PATHS if well_known_key else "/"
     app.add_middleware(Guard, check=KeyCheck(api_key, _KEY_HINT, paths=paths, basic=True))
@@ -119,8 +119,3 @@ async def _on_backend_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, BackendError), "registered for BackendError"
     status = _STATUSES.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
     return error_response(ApiError(error.in_line, status=status))
-
-
-def _explain_crash(error: Exception) -> ApiError:
-    found = explained(error)
-    return ApiError(f"the backend failed: {found.message}; {found.hint}", status=500)

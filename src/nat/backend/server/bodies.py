@@ -20,27 +20,18 @@ M = TypeVar("M", bound=BaseModel)
 
 TOO_LONG = "context_length_exceeded"
 """OpenAI's code for a prompt that does not fit the model."""
-_MOST_IGNORED = 100
-_LONGEST_NAME = 100
 
 
-class IgnoredFields:
-    """Names of unknown fields in requests, each logged once."""
-
-    def __init__(self) -> None:
-        self._logged: set[str] = set()
-
-    def log(self, names: set[str]) -> None:
-        """Log the names that are new, as long as there are few: clients choose them."""
-        new = sorted({name[:_LONGEST_NAME] for name in names} - self._logged)[: _MOST_IGNORED - len(self._logged)]
-        if new:
-            self._logged.update(new)
-            shown = ", ".join(map(repr, new))
-            logger.warning("requests have fields that this server does not know and ignores: %s", shown)
+def log_ignored(names: set[str], logged: set[str]) -> None:
+    """Log the unknown fields of requests that are new, and add them to `logged`."""
+    if new := names - logged:
+        logged |= new
+        shown = ", ".join(map(repr, sorted(new)))
+        logger.warning("requests have fields that this server does not know and ignores: %s", shown)
 
 
-async def read_chat(http: Request, kind: type[M], *, ignored: IgnoredFields | None = None) -> M:
-    """The checked body of a request to the model; unknown fields are errors unless they are `ignored`.
+async def read_chat(http: Request, kind: type[M], *, ignored: set[str] | None = None) -> M:
+    """The checked body of a request to the model; unknown fields are errors, or logged once and kept in `ignored`.
 
     Raises:
         ApiError: 400 with the first findings.
@@ -52,8 +43,8 @@ async def read_chat(http: Request, kind: type[M], *, ignored: IgnoredFields | No
         record = kind.model_validate_json(body, context=unknown)
     except ValidationError as error:
         raise from_validation(error) from error
-    if ignored is not None and unknown:
-        ignored.log(unknown)
+    if ignored is not None and unknown is not None:
+        log_ignored(unknown, ignored)
     return record
 
 

@@ -71,8 +71,7 @@ class ChatRoute:
         return await service.written(request, writer.whole)
 
     async def _prompt(self, body: ChatCompletionRequest, session: str) -> Prompt:
-        service, limits = self._service, self._service.limits
-        limits.check_messages(len(body.messages))
+        service = self._service
 
         def prepared() -> Prompt:
             words = service.loaded.tokenizer.words
@@ -86,7 +85,6 @@ class ChatRoute:
             text = service.loaded.tokenizer.render_text(
                 chat.messages, tools=chat.tools, template_arguments=chat.template_arguments
             )
-            limits.check_text(text, param="messages")
             return self._continuations.prompt(chat, text, session=session)
 
         try:

@@ -25,12 +25,8 @@ class CompletionRoute:
         self._service = service
 
     async def handle(self, http: HttpRequest) -> Response:
-        limits = self._service.limits
         body = await read_chat(http, CompletionRequest, ignored=self._service.ignored)
         self._service.check_model(body.model)
-        for prompt in body.prompts:
-            if isinstance(prompt, str):
-                limits.check_text(prompt, param="prompt")
         prompts = await asyncio.to_thread(lambda: list(map(self._encode, body.prompts)))
         if body.prompt_logprobs is not None and not self._service.engine.scores_prompts:
             raise ApiError(

@@ -171,7 +171,9 @@ class Continuations:
         key = (prompt.context, content_key(said))
         with self._lock:
             turns = self._take(key)
-            self._put(key, [*(known for known in turns if not _replaces(turn, known)), turn][-MAX_TURNS:])
+            # Of two turns of the same session after the same prompt, only the newer is kept.
+            others = [o for o in turns if (o.session, o.ids, o.text) != (turn.session, turn.ids, turn.text)]
+            self._put(key, [*others, turn][-MAX_TURNS:])
             while self._num_bytes > self._max_bytes:
                 self._take(next(iter(self._turns)))
 
@@ -246,11 +248,6 @@ def content_key(message: Mapping[str, Any]) -> ContentKey:
         for function in [call.get("function") or {}]
     ]
     return _digest(_canonical([message.get("role"), str(message.get("content") or "").strip(), calls]))
-
-
-def _replaces(turn: _Turn, known: _Turn) -> bool:
-    """True for two turns of the same session after the same prompt, of which only the newer is kept."""
-    return (turn.session, turn.ids, turn.text) == (known.session, known.ids, known.text)
 
 
 def _canonical(value: Any) -> bytes:

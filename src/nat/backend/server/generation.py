@@ -26,7 +26,10 @@ class _Feed:
         self._loop.call_soon_threadsafe(self.queue.put_nowait, None)
 
     def on_failed(self, error: BaseException) -> None:
-        self._loop.call_soon_threadsafe(self.queue.put_nowait, _sampling_failed(error))
+        failure = ApiError(f"sampling failed: {type(error).__name__}: {error}", status=500)
+        if isinstance(error, ModelNotServed):
+            failure = ApiError(str(error), status=404, param="model", code="model_not_found")
+        self._loop.call_soon_threadsafe(self.queue.put_nowait, failure)
 
 
 async def complete(engine: SamplingEngine, sequences: list[Sequence], http: HttpRequest, *, model: str) -> Request:
@@ -67,21 +70,15 @@ def start_stream(
     feed = _Feed()
     request = Request(sequences, feed, stream=True, model=model)
     engine.submit(request)
-    return request, _follow(engine, request, feed)
 
+    async def follow() -> AsyncIterator[list[Delta]]:
+        try:
+            while (item := await feed.queue.get()) is not None:
+                if isinstance(item, ApiError):
+                    raise item
+                yield item
+        finally:
+            if not request.finished:
+                engine.cancel(request)
 
-async def _follow(engine: SamplingEngine, request: Request, feed: _Feed) -> AsyncIterator[list[Delta]]:
-    try:
-        while (item := await feed.queue.get()) is not None:
-            if isinstance(item, ApiError):
-                raise item
-            yield item
-    finally:
-        if not request.finished:
-            engine.cancel(request)
-
-
-def _sampling_failed(error: BaseException) -> ApiError:
-    if isinstance(error, ModelNotServed):
-        return ApiError(str(error), status=404, param="model", code="model_not_found")
-    return ApiError(f"sampling failed: {type(error).__name__}: {error}", status=500)
+    return request, follow()

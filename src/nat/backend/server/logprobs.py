@@ -18,12 +18,14 @@ class LogprobWriter:
         content = []
         for i, (token_id, logprob) in enumerate(zip(token_ids, logprobs, strict=True)):
             token = self._read(token_id)
+            ranked = [(self._read(other), value) for other, value in top[i]] if top else []
+            others = [Alternative.model_construct(token=o.text, logprob=v, bytes=o.data) for o, v in ranked]
             content.append(
                 TokenLogprob.model_construct(
                     token=token.text,
                     logprob=logprob,
                     bytes=token.data,
-                    top_logprobs=[self._alternative(*pair) for pair in top[i]] if top else [],
+                    top_logprobs=others,
                 )
             )
         return ChatLogprobs.model_construct(content=content, refusal=None)
@@ -54,10 +56,6 @@ class LogprobWriter:
                 for entry in scores
             ),
         ]
-
-    def _alternative(self, token_id: int, logprob: float) -> Alternative:
-        token = self._read(token_id)
-        return Alternative.model_construct(token=token.text, logprob=logprob, bytes=token.data)
 
     def _read(self, token_id: int) -> TokenText:
         token = self._tokenizer.token_text(token_id)

@@ -5,7 +5,6 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 from starlette.responses import Response
@@ -15,7 +14,7 @@ from nat.backend.inference.sampler import derive_seed
 from nat.backend.inference.sequence import Request, SamplingParams, Sequence
 from nat.backend.model import LoadedModel
 from nat.backend.sampling import SamplingEngine
-from nat.backend.server.bodies import TOO_LONG, IgnoredFields
+from nat.backend.server.bodies import TOO_LONG
 from nat.http.errors import ApiError
 from nat.wire.openai_requests import ChatCompletionRequest, SamplingRequest
 from nat.wire.openai_responses import ChatChoice, CompletionUsage, PromptTokens, TextChoice
@@ -24,39 +23,6 @@ from nat.wire.sampling import Sampling, read_sampling
 LARGE_ANSWER = 2000
 """Tokens and alternatives that can be written within milliseconds; larger responses are written in a thread."""
 _NO_TOKENS = "the prompt has no tokens; at least one is needed"
-
-
-@dataclass(frozen=True)
-class LengthLimits:
-    """Limits that follow from the model's context, checked before tokenising."""
-
-    tokens: int
-    """The model's context."""
-    characters: int
-    """Characters of a text in which every token is the vocabulary's longest."""
-
-    @classmethod
-    def of(cls, loaded: LoadedModel) -> "LengthLimits":
-        return cls(loaded.max_seq_length, loaded.max_seq_length * loaded.tokenizer.longest_token)
-
-    def check_text(self, text: str, *, param: str) -> None:
-        """Refuse a text of more characters than the context can hold.
-
-        Raises:
-            ApiError: 400 with OpenAI's code.
-
-        """
-        if len(text) > self.characters:
-            raise self._error(f"the prompt has {len(text)} characters, {self.characters} at most", param)
-
-    def check_messages(self, count: int) -> None:
-        """Refuse a conversation of more messages than the context has tokens."""
-        if count > self.tokens:
-            raise self._error(f"there are {count} messages, and each takes at least one token", "messages")
-
-    def _error(self, seen: str, param: str) -> ApiError:
-        message = f"this model's context has {self.tokens} tokens; {seen}. Shorten the prompt"
-        return ApiError(message, param=param, code=TOO_LONG)
 
 
 class AnswerMemory(Protocol):
@@ -76,12 +42,8 @@ class Service:
     answers: AnswerMemory | None = None
     """Remembers chat answers; if set, every answer has token ids and log probabilities, requested or not."""
 
-    ignored: IgnoredFields | None = None
+    ignored: set[str] | None = None
     """Set if unknown fields of requests are no errors: clients of others send what their own servers understand."""
-
-    @cached_property
-    def limits(self) -> LengthLimits:
-        return LengthLimits.of(self.loaded)
 
     @property
     def loaded(self) -> LoadedModel:

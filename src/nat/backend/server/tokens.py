@@ -20,14 +20,12 @@ class TokenRoutes:
 
     async def tokenize(self, http: HttpRequest) -> Response:
         """The ids of a text."""
-        limits = self._service.limits
         body = await read_chat(http, TokenizeText)
         self._check_model(body.model)
-        limits.check_text(body.prompt, param="prompt")
         tokenizer = self._service.loaded.tokenizer
         encode = tokenizer.encode if body.add_special_tokens else tokenizer.encode_rendered
         ids = await asyncio.to_thread(encode, body.prompt)
-        return json_answer(TokenizedText(count=len(ids), max_model_len=limits.tokens, tokens=ids))
+        return json_answer(TokenizedText(count=len(ids), max_model_len=self._service.loaded.max_seq_length, tokens=ids))
 
     async def detokenize(self, http: HttpRequest) -> Response:
         """The text of some ids, special tokens included; an id that the tokenizer does not have gives no text."""

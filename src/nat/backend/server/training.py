@@ -92,7 +92,7 @@ class _TrainingRoutes:
         return json_answer(await asyncio.to_thread(self._forecaster.forecast, request))
 
     async def tokenize(self, http: Request) -> Response:
-        """Turn conversations into the rows of a job; one that takes too long is a problem of its own."""
+        """Turn conversations into the rows of a job."""
         request = await read(http, _TEXTS)
         loaded, found = self._forecaster.loaded, []
         stops, longest = loaded.eos_token_ids, loaded.max_seq_length

@@ -17,7 +17,7 @@ from nat.backend.model import LoadedModel
 from nat.backend.training.batch import Row
 from nat.backend.training.checks import check_served_weights, check_weights_arrived
 from nat.backend.training.loss import ByRow
-from nat.backend.training.mismatch import Probe, difference, drawn_rows, endings, farthest, of_tokens, served_logprobs
+from nat.backend.training.mismatch import Probe, difference, drawn_rows, endings, of_tokens, served_logprobs
 from nat.wire.training import TrainingConfig
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Agreement:
         """
         probe = self._probe.choose(moved.rows or rows)
         learned = of_tokens(probe, moved.rows, moved.logprobs) if moved.rows else self._score(probe, config)
-        scored = farthest(probe, self._probe.score(self._policy, probe), learned)
+        scored = self._probe.score(self._policy, probe)
         seen = difference(probe, learned, scored)
         check_served_weights(seen, self.allowed(config.max_served_difference or config.max_logprob_difference))
         rounding = self._rounding or 0.0

@@ -6,7 +6,7 @@ never an input.
 Shapes: T input tokens of a row, K its sampled tokens.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, cycle, groupby, islice, pairwise, repeat
@@ -21,7 +21,7 @@ from nat.preferences.pairs import PairRule
 from nat.preferences.parting import Marked, first_parting, marked_tokens
 from nat.preferences.skips import SkipCause
 from nat.secrets import excerpt
-from nat.wire.training import Span, TrainingGroup, TrainingJob, TrainingRollout, TrainingRow
+from nat.wire.training import Span, TrainingGroup, TrainingJob, TrainingRollout
 
 T = TypeVar("T")
 
@@ -123,9 +123,11 @@ def make_batch(groups: Sequence[TrainingGroup], resolved: Resolved) -> Batch:
     advantages = _advantages(groups, resolved)
     rows: list[Row] = []
     rollouts = [
-        (index, rollout, own)
+        (index, rollout, own)  # with the advantages of its returns
         for index, group in enumerate(groups)
-        for rollout, own in _by_rollout(group, advantages.groups[index].tolist())
+        for rest in [iter(advantages.groups[index].tolist())]
+        for rollout in group.rollouts
+        for own in [list(islice(rest, len(rollout.returns)))]
     ]
     usable = [
         any(row.num_sampled for row in rollout.rows) and not (rollout.truncated and config.mask_truncated_completions)
@@ -250,47 +252,31 @@ def _advantages(groups: Sequence[TrainingGroup], resolved: Resolved) -> BatchAdv
     )
 
 
-def _by_rollout(group: TrainingGroup, advantages: Sequence[float]) -> Iterator[tuple[TrainingRollout, list[float]]]:
-    rest = iter(advantages)
-    for rollout in group.rollouts:
-        yield rollout, list(islice(rest, len(rollout.returns)))
-
-
 def _rollout_rows(
     rollout: TrainingRollout, first_index: int, *, group: int, number: int, advantages: Sequence[float]
 ) -> list[Row]:
     rest = cycle(advantages)  # one for each answer, or one for all
-    return [
-        _row(
-            row,
-            first_index + offset,
-            group=group,
-            rollout=number,
-            advantages=[advantage for span, advantage in zip(row.spans, rest, strict=False) for _ in range(span.size)],
-            weight=rollout.weight,
+    found = []
+    for offset, row in enumerate(row for row in rollout.rows if row.spans):
+        targets, spans = row.targets, row.spans
+        found.append(
+            Row(
+                index=first_index + offset,
+                group=group,
+                rollout=number,
+                input_ids=row.token_ids[: targets[-1]],
+                positions=[at - 1 for at in targets],
+                targets=[row.token_ids[at] for at in targets],
+                answers=list(pairwise(accumulate((span.size for span in spans), initial=0))),
+                sampler_logprobs=[x for span in spans for x in span.logprobs or repeat(None, span.size)],
+                advantages=[a for span, a in zip(spans, rest, strict=False) for _ in range(span.size)],
+                weight=rollout.weight,
+                temperatures=_of_tokens(spans, [span.temperature for span in spans], 1.0),
+                policy_versions=_of_tokens(spans, [span.policy_version for span in spans], None),
+                teacher_logprobs=[x for span in spans for x in span.teacher_logprobs or ()] or None,
+            )
         )
-        for offset, row in enumerate(row for row in rollout.rows if row.spans)
-    ]
-
-
-def _row(row: TrainingRow, index: int, *, group: int, rollout: int, advantages: list[float], weight: float) -> Row:
-    targets, spans = row.targets, row.spans
-    ends = list(accumulate(span.size for span in spans))
-    return Row(
-        index=index,
-        group=group,
-        rollout=rollout,
-        input_ids=row.token_ids[: targets[-1]],
-        positions=[at - 1 for at in targets],
-        targets=[row.token_ids[at] for at in targets],
-        answers=list(pairwise([0, *ends])),
-        sampler_logprobs=[x for span in spans for x in span.logprobs or repeat(None, span.size)],
-        advantages=advantages,
-        weight=weight,
-        temperatures=_of_tokens(spans, [span.temperature for span in spans], 1.0),
-        policy_versions=_of_tokens(spans, [span.policy_version for span in spans], None),
-        teacher_logprobs=[x for span in spans for x in span.teacher_logprobs or ()] or None,
-    )
+    return found
 
 
 def _of_tokens(spans: Sequence[Span], values: Sequence[T], usual: T) -> list[T] | None:

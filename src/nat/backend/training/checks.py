@@ -123,14 +123,3 @@ def check_weights_moved(change: float, *, moved: bool, learning_rate: float, gra
             kind="weights_unchanged",
             hint="raise the learning rate: a step smaller than the precision of the weights rounds to nothing",
         )
-
-
-def check_delivered(*, moved: bool) -> None:
-    """Raise if a program left the weights as they were."""
-    if not moved:
-        raise UpdateRejected(
-            "the trainer program left the weights as they were: no weight changed",
-            kind="weights_unchanged",
-            hint="check that it trains the model at NAT_MODEL (and the adapter at NAT_ADAPTER), raise its learning "
-            "rate, and save to NAT_OUTPUT after the last step",
-        )

@@ -35,18 +35,23 @@ class Job:
 
     def run(self, work: Work) -> None:
         """Do the work on the model thread; a failure becomes the job's state."""
-        if not self._start():
-            return
+        with self._lock:
+            if self.state.status is not JobStatus.PENDING:  # it was canceled while it waited
+                return
+            self._become(JobStatus.RUNNING)
         try:
             done = work(self._report)
         except UpdateCanceled:
             self._become(JobStatus.CANCELED)
         except (TrainingFailed, EngineFailed) as error:
             logger.warning("job %s failed: %s", self.state.id, error)
-            self._become(JobStatus.FAILED, failure=_failure(error))
+            kind = error.kind if isinstance(error, UpdateRejected) else "internal"
+            found = {"type": kind, "message": error.message, "hint": error.hint or ""}
+            self._become(JobStatus.FAILED, failure=JobFailure.model_validate(found))
         except Exception as error:  # the boundary of a job: its failure becomes its state
             logger.exception("job %s failed", self.state.id)
-            self._become(JobStatus.FAILED, failure=_internal(error))
+            message, hint = explained(error)
+            self._become(JobStatus.FAILED, failure=JobFailure(type="internal", message=message, hint=hint))
         else:
             self._enter(done)
 
@@ -61,12 +66,6 @@ class Job:
         """The state of the job once it is completed."""
         done = {"status": JobStatus.COMPLETED, "progress": 100.0, "metrics": metrics, "policy_version": policy_version}
         return self.state.model_copy(update=done)
-
-    def _start(self) -> bool:
-        with self._lock:
-            if self.state.status is JobStatus.PENDING:
-                self._become(JobStatus.RUNNING)
-            return self.state.status is JobStatus.RUNNING
 
     def _report(self, percent: float) -> None:
         if self._canceled.is_set():
@@ -135,13 +134,3 @@ class JobTable:
         for job_id in ended[:-KEPT_JOBS]:
             self._jobs.pop(job_id, None)  # another thread may have removed it
         return job
-
-
-def _failure(error: TrainingFailed | EngineFailed) -> JobFailure:
-    kind = error.kind if isinstance(error, UpdateRejected) else "internal"
-    return JobFailure.model_validate({"type": kind, "message": error.message, "hint": error.hint or ""})
-
-
-def _internal(error: Exception) -> JobFailure:
-    found = explained(error)
-    return JobFailure(type="internal", message=found.message, hint=found.hint)

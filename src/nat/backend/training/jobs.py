@@ -203,7 +203,8 @@ class TrainingJobs(JobTable):
 
     def _check_room(self, request: TrainingJob) -> None:
         waiting = list(self._waiting.values())
-        tokens = sum(map(_num_tokens, [*waiting, request]))
+        groups = [group for each in (*waiting, request) for group in each.groups]
+        tokens = sum(len(row.token_ids) for group in groups for rollout in group.rollouts for row in rollout.rows)
         if waiting and (len(waiting) >= MAX_WAITING_JOBS or tokens > MAX_WAITING_TOKENS):
             raise TooManyJobs(
                 f"{len(waiting)} training jobs wait, with this one of {tokens} tokens; at most {MAX_WAITING_JOBS} jobs "
@@ -260,7 +261,3 @@ def _digest_of(job: TrainingJob) -> str:
     for group in job.groups:
         digest.update(group.model_dump_json().encode())
     return digest.hexdigest()
-
-
-def _num_tokens(job: TrainingJob) -> int:
-    return sum(len(row.token_ids) for group in job.groups for rollout in group.rollouts for row in rollout.rows)

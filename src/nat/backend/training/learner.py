@@ -30,7 +30,6 @@ from nat.backend.products import use_fastest_products
 from nat.backend.training.agreement import Agreement, Moved
 from nat.backend.training.batch import Batch, Row, make_batch, sampled_tokens_per_rollout
 from nat.backend.training.checks import (
-    check_delivered,
     check_finite,
     check_gradient,
     check_sampler_logprobs,
@@ -41,7 +40,6 @@ from nat.backend.training.loss import AnchorTable, ByRow, joined, rollout_weight
 from nat.backend.training.metrics import TokenSums, batch_metrics, difference_metrics
 from nat.backend.training.micro_batch import optimizer_steps
 from nat.backend.training.mismatch import (
-    OWN_PROBE,
     Probe,
     drawn_rows,
     policy_shift,
@@ -50,7 +48,7 @@ from nat.backend.training.mismatch import (
 from nat.backend.training.optimizer import Change, MasterAdamW, learning_rate_at, usual_learning_rate
 from nat.backend.training.passes import Passes, StepShare, Task
 from nat.backend.training.reference import Reference
-from nat.errors import BatchRefused
+from nat.errors import BatchRefused, UpdateRejected
 from nat.wire.training import TrainingConfig, TrainingGroup
 
 logger = logging.getLogger(__name__)
@@ -67,16 +65,6 @@ Report = Callable[[float], None]
 """Takes the percentage that is done; an exception from it cancels the update and restores the weights."""
 OnStep = Callable[[dict[str, float]], None]
 """Takes the metrics of one optimizer step, right after it; `num_gradient_steps` counts the steps of the update."""
-
-
-@dataclass(frozen=True)
-class _Callbacks:
-    """Who is told of an update, and whose tokens are compared."""
-
-    report: Report
-    on_step: OnStep
-    compared: str | None
-    """Version of the weights whose tokens are compared with the policy; None compares all."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +87,13 @@ class _Update:
     """State that the optimizer steps of one update share."""
 
     resolved: Resolved
-    watchers: _Callbacks
+    report: Report
+    on_step: OnStep
+    compared: str | None
+    """Version of the weights whose tokens are compared with the policy; None compares all."""
     total: StepShare
     """Of all steps."""
-    num_steps: int
+    num_steps: int = 1
     completions: Sequence[Completion] = ()
     anchors: AnchorTable = field(default_factory=AnchorTable)
     steps_done: int = 0
@@ -111,19 +102,19 @@ class _Update:
 
     def advance(self) -> None:
         self.passes_done += 1
-        self.watchers.report(100.0 * self.passes_done / self.passes)
+        self.report(100.0 * self.passes_done / self.passes)
 
 
 class Learner:
     """Trains a loaded model; `step` counts its optimizer steps over all updates."""
 
-    def __init__(self, policy: LoadedModel, reference: Reference, probe: Probe = OWN_PROBE) -> None:
+    def __init__(self, policy: LoadedModel, reference: Reference, probe: Probe | None = None) -> None:
         self._policy = policy
         self.reference = reference
         use_fastest_products(policy.model)
         self.optimizer = MasterAdamW(policy.trainable_parameters())
         self._passes = Passes(policy)
-        self._agreement = Agreement(policy, probe, self._passes.score)
+        self._agreement = Agreement(policy, probe or Probe(), self._passes.score)
         self.step = 0
         self.first_step = 0
         """The step from which warmup and decay of the learning rate count."""
@@ -166,12 +157,12 @@ class Learner:
         if batch.rows:
             self._policy.linears.forget()  # the update needs their memory, and makes them worthless
             return_pages_if_short()  # what sampling and the last update have left in pieces would add to its peak
-            watchers = _Callbacks(report, on_step, compared)
+            update = _Update(resolved, report, on_step, compared, StepShare(TokenSums(self._policy.device)))
             with self.all_or_nothing():
                 if program is None:
-                    metrics |= self._train(batch, resolved, watchers)
+                    metrics |= self._train(batch, update)
                 else:
-                    metrics |= self._train_elsewhere(program, batch, resolved, watchers)
+                    metrics |= self._train_elsewhere(program, batch, update)
         seconds = perf_counter() - started
         done = {"policy_step": self.step, "seconds": seconds, "tokens_per_second": metrics["row_tokens"] / seconds}
         return metrics | done
@@ -222,8 +213,8 @@ class Learner:
             self._policy.linears.forget()
             raise
 
-    def _train(self, batch: Batch, resolved: Resolved, watchers: _Callbacks) -> dict[str, float]:
-        rows, config = batch.rows, resolved.config
+    def _train(self, batch: Batch, update: _Update) -> dict[str, float]:
+        rows, resolved, config = batch.rows, update.resolved, update.resolved.config
         self._agreement.measure_rounding(rows, config)
         steps = optimizer_steps(rows, config, self.step)
         by_sequence = resolved.algorithm.sequence_loss is not None
@@ -232,7 +223,7 @@ class Learner:
         in_first = {row.index for row in steps[0]}
         before = self._passes.pack(rows if all_before else [row for row in rows if row.index not in in_first], config)
         packed = self._passes.pack(rows, config) if needs_reference else []
-        update = _Update(resolved, watchers, StepShare(TokenSums(self._policy.device)), len(steps))
+        update.num_steps = len(steps)
         if by_sequence:
             update.completions = completions_of(rows, batch.pairs, resolved)
         update.passes = len(before) + len(packed) + sum(len(self._passes.pack(step, config)) for step in steps)
@@ -276,30 +267,34 @@ class Learner:
             "skipped_steps": len(steps) - update.steps_done,
         }
 
-    def _train_elsewhere(
-        self, program: Elsewhere, batch: Batch, resolved: Resolved, watchers: _Callbacks
-    ) -> dict[str, float]:
+    def _train_elsewhere(self, program: Elsewhere, batch: Batch, update: _Update) -> dict[str, float]:
         """Take over the weights that a program makes of the batch, under the checks of our own updates."""
-        resolved = replace(resolved, config=resolved.config.model_copy(update={"max_kl": None}))
-        rows, config = batch.rows, resolved.config
+        resolved = update.resolved
+        rows, config = batch.rows, resolved.config.model_copy(update={"max_kl": None})
+        update.resolved = replace(resolved, config=config)
         self._agreement.measure_rounding(rows, config)
         packed = self._passes.pack(rows, config)
-        update = _Update(resolved, watchers, StepShare(TokenSums(self._policy.device)), num_steps=1)
         update.anchors.start = self._passes.scores(self._passes.policy, packed)
         if _needs_reference(resolved):
             update.anchors.reference = self._passes.scores(self.reference.model, packed)
         seen = sampler_difference(rows, update.anchors.start)
         check_sampler_logprobs(seen, self._agreement.allowed(config.max_logprob_difference))
-        delivered = program(rows, update.anchors.start, update.anchors.reference, watchers.report)
+        delivered = program(rows, update.anchors.start, update.anchors.reference, update.report)
         change = self.optimizer.replace(delivered.weights)
-        check_delivered(moved=change.moved)
+        if not change.moved:
+            raise UpdateRejected(
+                "the trainer program left the weights as they were: no weight changed",
+                kind="weights_unchanged",
+                hint="check that it trains the model at NAT_MODEL (and the adapter at NAT_ADAPTER), raise its learning "
+                "rate, and save to NAT_OUTPUT after the last step",
+            )
         update.steps_done = max(1, len(delivered.steps))
         self.step += update.steps_done
         self._policy.linears.forget()
         moved = self._move_within_reach(rows, update)
         served = self._agreement.served(rows, moved, update.anchors.start, config)
         for step in delivered.steps:
-            watchers.on_step(step)
+            update.on_step(step)
         ours = {"update_ratio": change.norm / change.size, "optimizer_steps": update.steps_done}
         return {**delivered.metrics, **difference_metrics(seen), **moved.metrics, **served, **ours}
 
@@ -312,7 +307,7 @@ class Learner:
         weights_R = rollout_weights(torch.tensor(list(tokens.values())), resolved)
         weights = dict(zip(tokens, weights_R.tolist(), strict=True))
         self.optimizer.zero_grad()
-        task = Task(weights, update.anchors, resolved, update.watchers.compared)
+        task = Task(weights, update.anchors, resolved, update.compared)
         share = self._passes.gradient(self._passes.pack(rows, config), task, update.advance)
         update.total += share
         update.anchors.start |= share.start
@@ -334,8 +329,7 @@ class Learner:
         if norm > 0:  # else AdamW would move the weights by its momentum alone
             outcome |= self._take_step(learning_rate, norm).metrics
             update.steps_done += 1
-        of_step = {"num_gradient_steps": float(update.num_steps)}
-        update.watchers.on_step(share.sums.means() | outcome | of_step)
+        update.on_step(share.sums.means() | outcome | {"num_gradient_steps": float(update.num_steps)})
         return outcome
 
     def _take_step(self, learning_rate: float, norm: float, *, must_move: bool = True) -> Change:
@@ -348,9 +342,7 @@ class Learner:
     def _compare_completions(self, rows: list[Row], update: _Update) -> dict[str, float]:
         config, anchors, own = update.resolved.config, update.anchors, {row.index for row in rows}
         completions = [each for each in update.completions if each.parts[0].row in own]
-        current = anchors.start
-        if update.steps_done:
-            current = self._passes.score(rows, config)
+        current = self._passes.score(rows, config) if update.steps_done else anchors.start
         metrics = {}
         if update.resolved.algorithm.needs_mismatched:
             metrics["mismatched_kl"] = self._mismatched_kl(rows, completions, config)

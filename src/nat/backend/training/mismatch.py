@@ -9,7 +9,7 @@ Shapes: K sampled tokens of a row.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, inf
+from math import ceil
 from random import Random
 from typing import NamedTuple
 
@@ -24,9 +24,6 @@ from nat.backend.training.batch import Row
 from nat.backend.training.checks import Difference
 from nat.backend.training.loss import ByRow, joined, k3
 from nat.backend.training.micro_batch import known, logprob_tensor, shared_prefix, temperature_tensor
-
-SamplerScore = Callable[[LoadedModel, Sequence[Row]], Sequence[ByRow]]
-"""Scores rows on the path of each sampler."""
 
 _MAX_ROWS = 8
 _MAX_TOKENS = 1024
@@ -44,8 +41,12 @@ def probe_rows(rows: Sequence[Row]) -> list[Row]:
 
     Up to four rows of a group come together, because they share the tokens of their prompt.
     """
-    groups: dict[int, list[Row]] = {}
-    for row in sorted((_beginning(row, _ENOUGH) for row in rows), key=lambda row: len(row.input_ids)):
+    beginnings, groups = list[Row](), dict[int, list[Row]]()
+    for row in rows:
+        last = min(_ENOUGH, len(row.targets))
+        beginning = replace(_with_targets(row, range(last)), input_ids=row.input_ids[: row.positions[last - 1] + 1])
+        beginnings.append(beginning)
+    for row in sorted(beginnings, key=lambda row: len(row.input_ids)):
         groups.setdefault(row.group, []).append(row)
     chosen: list[Row] = []
     tokens = targets = 0
@@ -64,21 +65,15 @@ def endings(rows: Sequence[Row], count: int) -> list[Row]:
     return [_with_targets(row, range(max(0, len(row.targets) - count), len(row.targets))) for row in rows]
 
 
-def _beginning(row: Row, targets: int) -> Row:
-    kept = range(min(targets, len(row.targets)))
-    return replace(_with_targets(row, kept), input_ids=row.input_ids[: row.positions[kept[-1]] + 1])
-
-
 def thinned(rows: Sequence[Row], limit: int) -> list[Row]:
-    """Keep at most `limit` sampled tokens of the rows, evenly spread over each; at least one per row."""
-    each = max(1, limit // len(rows))
-    return [_spread(row, each) for row in rows]
-
-
-def _spread(row: Row, count: int) -> Row:
-    size = len(row.targets)
-    kept = sorted({size - 1 - size * number // count for number in range(count)}) if count < size else range(size)
-    return _with_targets(row, kept)
+    """Keep at most `limit` sampled tokens of the rows, evenly spread over each, with the last one; at least one."""
+    count = max(1, limit // len(rows))
+    found = []
+    for row in rows:
+        size = len(row.targets)
+        kept = sorted({size - 1 - size * number // count for number in range(count)}) if count < size else range(size)
+        found.append(_with_targets(row, kept))
+    return found
 
 
 def _with_targets(row: Row, kept: Sequence[int]) -> Row:
@@ -134,11 +129,6 @@ def _with_own_tokens(together: Sequence[Row]) -> Iterator[tuple[Row, int]]:
 def difference(rows: Sequence[Row], one: ByRow, other: ByRow) -> Difference:
     """Compare two computations of the same log probabilities."""
     return _difference((_joined(rows, one) - _joined(rows, other)).abs())
-
-
-def farthest(rows: Sequence[Row], scores: Sequence[ByRow], learned: ByRow) -> ByRow:
-    """Of several samplers' log probabilities, those that differ most from the learner's."""
-    return max(scores, key=lambda each: torch.tensor(difference(rows, learned, each).mean).nan_to_num(nan=inf).item())
 
 
 def sampler_difference(rows: Sequence[Row], start: ByRow) -> Difference:
@@ -259,13 +249,12 @@ def _step(loaded: LoadedModel, batch: StepBatch | PlainBatch, slots: Sequence[Ro
 
 @dataclass(frozen=True)
 class Probe:
-    """How an update is proven to be served: what sampler and learner both score after it."""
+    """How an update is proven to be served: what sampler and learner both score after it.
 
-    score: SamplerScore = lambda loaded, rows: [served_logprobs(loaded, rows)]
-    """Scores on the path of each sampler, after it has taken over the weights."""
+    The default is that of a sampler that shares the learner's weights.
+    """
+
+    score: Callable[[LoadedModel, Sequence[Row]], ByRow] = served_logprobs
+    """Scores rows on the sampler's path, after it has taken over the weights."""
     choose: Callable[[Sequence[Row]], list[Row]] = probe_rows
     """Chooses tokens from the rows of the batch."""
-
-
-OWN_PROBE = Probe()
-"""For a sampler that shares the learner's weights."""

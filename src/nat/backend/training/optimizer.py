@@ -314,13 +314,10 @@ def _round(master: Tensor, parameter: Tensor) -> None:
     scratch = torch.empty_like(numbers)
     for start in range(0, len(source), most):
         bits = source[start : start + most]
-        spread = scratch[: len(bits)].copy_(numbers[: len(bits)]).add_(_wrapped(start * _GOLDEN))
+        offset = (start * _GOLDEN + 2**31) % 2**32 - 2**31  # as int32 holds it after an overflow
+        spread = scratch[: len(bits)].copy_(numbers[: len(bits)]).add_(offset)
         spread.bitwise_right_shift_(_LOST).bitwise_and_(_BELOW).add_(bits).bitwise_and_(~_BELOW)
         target[start : start + most] = spread.view(torch.float32)
-
-
-def _wrapped(number: int) -> int:
-    return (number + 2**31) % 2**32 - 2**31
 
 
 def _zeros(like: Tensor) -> dict[str, Tensor]:

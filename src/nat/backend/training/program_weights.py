@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +76,16 @@ def _weights(folder: Path) -> dict[str, Tensor]:
 def _check_equal_shapes(old: Mapping[str, Tensor], new: Mapping[str, Tensor]) -> None:
     if missing := sorted(old.keys() - new.keys()):
         raise _wrong(f"lacks {_some(missing)}")
-    if added := sorted(name for name in new.keys() - old.keys() if not _is_tied(new[name], old.keys(), new)):
+    # A tied tensor may be there under both of its names; transformers writes it once.
+    more = {name: new[name] for name in new.keys() - old.keys()}
+    if added := sorted(name for name, each in more.items() if not any(_equal(each, new[n]) for n in old)):
         raise _wrong(f"has weights that the model does not have: {_some(added)}")
     if other := [f"{n} {tuple(new[n].shape)}, not {tuple(old[n].shape)}" for n in old if new[n].shape != old[n].shape]:
         raise _wrong(f"has other shapes: {_some(other)}")
 
 
-def _is_tied(tensor: Tensor, names: Collection[str], new: Mapping[str, Tensor]) -> bool:
-    """True if the tensor is that of another name, which transformers writes once."""
-    return any(new[name].shape == tensor.shape and torch.equal(new[name], tensor) for name in names)
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one, other)
 
 
 def _model_weights(loaded: LoadedModel, start: Path, output: Path) -> dict[str, Tensor]:

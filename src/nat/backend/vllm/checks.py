@@ -41,8 +41,7 @@ class _Cards(BaseModel):
     data: list[_Card]
 
 
-def check_version(control: Control) -> None:
-    """Refuse a version of vLLM whose routes are not known to work."""
+def _check_version(control: Control) -> None:
     seen = control.get("/version")
     try:
         text = _Version.model_validate_json(seen.content).version
@@ -64,7 +63,7 @@ def check_server(control: Control, *, context: int) -> str:
         EngineNotStarted: it cannot sample token ids, is of a wrong version, or takes fewer tokens than `context`.
 
     """
-    check_version(control)
+    _check_version(control)
     if not control.knows(GENERATE):
         raise EngineNotStarted(
             f"vLLM has no route {GENERATE}, which takes and gives token ids", hint="start it with --enable-scale-out"

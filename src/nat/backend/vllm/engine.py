@@ -105,7 +105,6 @@ class VllmEngine:
         return name in self.names()
 
     def submit(self, request: Request) -> None:
-        """Queue a request, whose listener gets the answer; ValueError if it does not fit the model."""
         request.check(self.loaded.max_seq_length)
         self._check_alive()
         self._loop.call_soon_threadsafe(self._send, request)
@@ -126,7 +125,7 @@ class VllmEngine:
         finally:
             self._settle()
 
-    def score(self, loaded: LoadedModel, rows: Sequence[Row]) -> list[ByRow]:
+    def score(self, loaded: LoadedModel, rows: Sequence[Row]) -> ByRow:
         """Hand the learner's weights over, then have vLLM score rows by the path that answers requests.
 
         Raises:
@@ -138,7 +137,7 @@ class VllmEngine:
         self._await(self._hold())
         self._pending = True
         self.hand_over.load()
-        return [self._await(self._caller.score(rows, self.hand_over.served))]
+        return self._await(self._caller.score(rows, self.hand_over.served))
 
     def serve(self, version: str) -> None:
         """Answer with the weights that were handed over, under this version."""

@@ -9,13 +9,13 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
@@ -144,6 +144,7 @@ class OwnServer:
             )
         logger.info("starting vLLM; its log is %s", self._log_path)
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        kept = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED}
         with self._log_path.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
@@ -151,7 +152,7 @@ class OwnServer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**_environment(), **self._variables},
+                env={**kept, **_SETTINGS, **self._variables},
                 start_new_session=True,
             )
         process, code = self._process, Future[int]()
@@ -207,8 +208,9 @@ class OwnServer:
                 if code.done():
                     self.stop()
                     raise self._ended(code.result(), starting=True)
-                if self._listens() and _is_healthy(http):
-                    return
+                with suppress(httpx.TransportError):  # it does not listen yet, or is busy loading
+                    if http.get(HEALTH, timeout=_HEALTH_SECONDS).is_success:
+                        return
                 time.sleep(_POLL_SECONDS)
         self.stop()
         raise EngineNotStarted(
@@ -216,10 +218,6 @@ class OwnServer:
             f"{last_lines(self._log(), _START_LINES)}",
             hint="raise vllm_startup_timeout, or startup_timeout of the LLM, if it was still loading",
         )
-
-    def _listens(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as unix:
-            return unix.connect_ex(str(self._socket)) == 0
 
     def _ended(self, code: int, *, starting: bool = False) -> EngineFailed:
         log = self._log()
@@ -259,15 +257,3 @@ def _wait(process: subprocess.Popen[bytes], code: Future[int]) -> None:
         kind, _, number = process.stdout.read().partition(b" ")
     process.wait()
     code.set_result(int(number) if kind == b"exit" else -signal.SIGKILL)
-
-
-def _is_healthy(http: httpx.Client) -> bool:
-    try:
-        return http.get(HEALTH, timeout=_HEALTH_SECONDS).is_success
-    except httpx.TransportError:
-        return False
-
-
-def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED}
-    return {**kept, **_SETTINGS}

@@ -4,13 +4,49 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nat.backend.words.families import FOLLOWING, HERMES, PRECEDING
 from nat.backend.words.formats import REASONING, Format, FormatRefused
 from nat.backend.words.found import found
+from nat.backend.words.marks import NAME, SPACE
 from nat.backend.words.proof import Proof, prove
 from nat.backend.words.samples import Render
 
 YAML, TOKENIZER = "the YAML", "tokenizer_config.json"
+
+HERMES = Format.of("Hermes", {"open": "<tool_call>", "close": "</tool_call>", "content": "json"})
+"""The most common format, which models of other families follow when they are asked to."""
+
+PRECEDING = {
+    "<|channel|>commentary": Format.of(
+        "gpt-oss",
+        {
+            "open_pattern": rf"(?:<\|channel\|>commentary\s)?{SPACE}to=functions\.(?P<name>{NAME}){SPACE}"
+            rf"(?:<\|channel\|>commentary{SPACE})?(?:<\|constrain\|>)?{SPACE}(?:json)?<\|message\|>",
+            "close": "<|call|>",
+            "content": "json",
+            "transform": {"name": "{name}", "arguments": "{content}"},
+        },
+        hidden=(
+            *("<|channel|>final<|message|>", "<|channel|>commentary<|message|>"),
+            *("<|start|>assistant", "<|end|>", "<|return|>"),
+        ),
+        thinking=("<|channel|>analysis<|message|>", "<|end|>"),
+    ),
+}
+"""By a text in their chat template or a special token; these models write calls otherwise than the template does."""
+
+FOLLOWING = {
+    "<|tool_call_start|>": Format.of(
+        "LFM2",
+        {"open": "<|tool_call_start|>", "close": "<|tool_call_end|>", "content": "text"},
+        hidden=["<|im_end|>"],
+    ),
+    "respond only with <|tool_call|> followed by a JSON list": Format.of(
+        "Granite 3",
+        {"open": "<|tool_call|>", "close": "<|end_of_text|>", "content": "json"},
+        hidden=["<|end_of_text|>"],
+    ),
+}
+"""The same, of templates in which no format is found."""
 
 
 @dataclass(frozen=True)

@@ -111,14 +111,11 @@ class AnswerReader:
             part = text[at : at + _AT_ONCE]
             self._unread += part
             pieces.append(self._read(self._parser.feed(part)))
-            self._forget_read()
+            # Drop what the parser has read and reported, all of which it would copy at each feed.
+            parser: Any = self._parser  # it has no method for this
+            read = max(0, parser._pos - _BEHIND)  # noqa: SLF001
+            parser._buffer, parser._pos, parser._body = parser._buffer[read:], parser._pos - read, ""  # noqa: SLF001
         return Piece.joined(pieces)
-
-    def _forget_read(self) -> None:
-        """Drop what the parser has read and reported, all of which it would copy at each feed."""
-        parser: Any = self._parser  # it has no method for this
-        read = max(0, parser._pos - _BEHIND)  # noqa: SLF001
-        parser._buffer, parser._pos, parser._body = parser._buffer[read:], parser._pos - read, ""  # noqa: SLF001
 
     def finish(self) -> Piece:
         """What the end of the answer makes certain."""

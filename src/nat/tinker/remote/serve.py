@@ -80,7 +80,7 @@ def open_remote(options: TinkerRemoteOptions, _: Endpoint, *, connected: Service
 def _opened(options: TinkerRemoteOptions, trained: Trained) -> Iterator[Opened]:
     start = _place(options.model) if (options.model / REMOTE_WEIGHTS).is_file() else None
     loaded = _without_weights(options, options.model if start is None else start.model)
-    probe = Probe(lambda model, rows: [engine.score(model, rows)])  # there is no engine yet
+    probe = Probe(lambda model, rows: engine.score(model, rows))  # noqa: PLW0108 - there is no engine yet
     learner, found, folder = TinkerLearner(loaded, trained, probe), None, options.output_dir
     if folder is not None:
         write = partial(_write_checkpoint, trained)
