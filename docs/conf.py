@@ -1,11 +1,10 @@
 """Make the site from the pages of `docs/`, which stay plain Markdown: `make site`.
 
 Sphinx reads a copy of the pages, to which this file adds what GitHub does not need: a navigation that follows from the
-folders, an index for folders without one, and the reference of the import paths that `promised.py` lists.
+folders, and an index for folders without one.
 """
 
 import os
-import sys
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +16,6 @@ from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 DOCS = Path(__file__).parent
-sys.path.append(str(DOCS))
 ROOT = DOCS.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 REPOSITORY = f"{url}/blob/main" if (url := os.environ.get("REPOSITORY_URL")) else ROOT.as_uri()
@@ -32,7 +30,6 @@ SECTIONS = {
     "understand": "Understand",
     "extend": "Extend",
     "reference": "Reference",
-    "api": "Python",
     "evidence": "Evidence",
     "contribute": "Contribute",
 }
@@ -44,13 +41,7 @@ FIRST = ["install", "first_run", "your_agent", "your_model", "real_model", "loop
 project = PROJECT["name"]
 release = PROJECT["version"]
 html_title = "nat finetune"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.githubpages", "api_pages"]
-nitpick_ignore_regex = [
-    # Types of other packages: without the network there is no index of them.
-    (r"py:.*", r"(?!nat\.).*"),
-    # Types in signatures that plug-ins are not promised, so these have no entry.
-    (r"py:(class|obj)", r"nat\..*"),
-]
+extensions = ["myst_parser", "sphinx.ext.githubpages"]
 
 html_theme = "furo"
 html_static_path = ["_static"]
@@ -63,14 +54,7 @@ linkcheck_anchors = False  # GitHub's pages make theirs with scripts
 myst_heading_anchors = 6
 myst_disable_syntax = ["myst_line_comment", "myst_block_break", "myst_target", "myst_role"]  # text for GitHub
 
-default_role = "code"  # docstrings write `name`, as Markdown does
 smartquotes = False  # messages are found as they are printed
-autodoc_mock_imports = ["safetensors", "tokenizers", "torch", "transformers"]  # two modules import them
-autodoc_default_options = {"members": True, "undoc-members": True, "show-inheritance": True}
-autodoc_member_order = "bysource"
-add_module_names = False
-toc_object_entries = False
-python_use_unqualified_type_names = True
 
 
 def write_pages(app: Sphinx) -> None:

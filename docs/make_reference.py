@@ -17,7 +17,6 @@ from families_page import families_page
 from python_page import python_page
 from records_page import records_page
 from reference_tables import cell, table
-from templates_page import templates_page
 
 from nat.backend.algorithms.registry import BUILT_IN, FACTORS, find_algorithm, resolve
 from nat.cli.main import cli
@@ -158,7 +157,6 @@ def pages() -> dict[str, str]:
         "algorithms.md": algorithms_page(),
         "causes.md": causes_page(),
         "families.md": families_page(),
-        "templates.md": templates_page(),
         "messages/index.md": messages_page(),
     }
 
