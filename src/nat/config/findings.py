@@ -18,8 +18,6 @@ KeyPath = tuple[str | int, ...]
 _KEY = re.compile(r"_?[a-z]\w*")
 """A key, in contrast to the name that pydantic gives to a part of a union."""
 _MAX_KEYS = 12
-_MAX_PLACES = 2
-"""A key of more places than that says little about where it was meant to stand."""
 
 
 class Findings:
@@ -27,8 +25,6 @@ class Findings:
 
     def __init__(self) -> None:
         self._found: list[str] = []
-        self.places: Mapping[str, Sequence[KeyPath]] = {}
-        """Where each key of this configuration may stand; set when its components are known."""
 
     def add(self, path: KeyPath, message: str) -> None:
         found = f"{dotted(path)}: {message}"
@@ -41,17 +37,12 @@ class Findings:
         server = (
             " Put fields that only this server knows under extra_body." if keys >= {"base_url", "extra_body"} else ""
         )
-        self.add(path, f"unknown key.{self._elsewhere(path) or _similar(path, keys)}{server}")
+        self.add(path, f"unknown key.{_similar(path, keys)}{server}")
 
     def add_unknown_section(self, key: str, known: Iterable[str]) -> None:
         """Report a key at the top of the file."""
-        found = did_you_mean(key, known) or self._elsewhere((key,))
+        found = did_you_mean(key, known)
         self.add((key,), f"unknown section.{found or f' Known: {one_of(known)}.'}")
-
-    def _elsewhere(self, path: KeyPath) -> str:
-        """Where the key belongs, with a leading blank, if it is a key of one or two other places."""
-        places = [dotted(place) for place in self.places.get(str(path[-1]), ()) if place != path[:-1]]
-        return f" It belongs under {' or '.join(places)}." if 1 <= len(places) <= _MAX_PLACES else ""
 
     def add_validation(self, path: KeyPath, error: ValidationError, model: type[BaseModel], raw: Any) -> None:
         """Report pydantic's errors about `raw`, one for each key; `model` has the keys that are allowed."""

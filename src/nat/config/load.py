@@ -12,7 +12,6 @@ from pydantic import BaseModel
 from nat.config.components import ComponentParser, check_references
 from nat.config.defaults import with_defaults
 from nat.config.findings import Findings, KeyPath, mapping_of, preview
-from nat.config.places import places_of
 from nat.config.secrets import environment_secrets, redacted, secrets_in
 from nat.config.sources import Override, Tree, apply_overrides, expand_variables, format_yaml, parse_yaml, read_tree
 from nat.config.validation import drop_unsupported, validate
@@ -55,7 +54,6 @@ def parse_config(
     known_secrets.remember({*filled.secrets, *environment_secrets(environ), *secrets_in(filled.tree)})
     imports_failed = not _import(filled.tree.get("imports"), findings)
     raw = with_defaults(drop_unsupported(filled.tree, findings, current_catalog()), current_catalog())
-    findings.places = places_of(raw, current_catalog())
     parsed = ComponentParser(current_catalog(), filled.texts, findings, tree, imports_failed).parse_all(raw)
     sections = _sections(parsed, filled.texts, findings)
     check_references(raw, sections, findings)

@@ -1,20 +1,20 @@
 """Decide what is a secret in a configuration and in the environment. Pure; no other module decides this.
 
 1. Any value whose key is a secret's name (`is_secret_key`): in the YAML, in an override, in the environment, below
-   `default_headers`, in the query of a URL, as `--api-key VALUE` or `API_KEY=VALUE` in a command.
+   `default_headers`, as `--api-key VALUE` or `API_KEY=VALUE` in a command.
 2. User and password in a URL, also of a variable that nothing uses, and the text after `Bearer` or `Basic`.
 3. Any value from an environment variable, except: its variable or key names a model, a file or a place
    (`is_plain_name`); it is a path, a URL without a login, or a number; it is as short as a word.
 
 A secret is replaced by stars in its place, and everywhere else if it is too long to occur by chance
-(`nat.secrets.recognisable`). A value that is secret only by point 3, or only as part of a URL's query, or by the word
-before it, must have 16 characters, or 8 with letters and digits.
+(`nat.secrets.recognisable`). A value that is secret only by point 3, or by the word before it, must have 16
+characters, or 8 with letters and digits.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote, unquote_plus
+from urllib.parse import unquote
 
 from pydantic import SecretStr
 
@@ -24,7 +24,7 @@ _SECRET_WORDS = re.compile(
     r"(api|access|secret|private|auth|account|signing|encryption|subscription|master|shared|license|ssh|server|service"
     r"|admin|function|deploy|storage|sas)_?key|^x_(\w+_)?key$"
     r"|secret|password|passwd|passphrase|passcode|credential|authorization|bearer|cookie|webhook|(^|_)headers$"
-    r"|(^|_)conn(ection)?_?str(ing)?$|(^|_)sas_?ur[il]$|(^|_)(pwd|pw|jwt|pat|sas|dsn|auth)$"
+    r"|(^|_)conn(ection)?_?str(ing)?$|(^|_)sas_?ur[il]$|(^|_)(pwd|pw|jwt|pat|sas|sig|dsn|auth)$"
     r"|(^|_)(db|user|admin|root|login|proxy|smtp|mail|ftp|ldap|mysql|pg|redis|mongo)_?pass$"
     r"|token(?!s$|s_|iz|_(ids?|level|count|limit|usage|budget|ratio)|_?type)"
     r"|(api|access|auth|refresh|bearer|secret)_tokens"
@@ -39,9 +39,7 @@ _PLAIN_WORDS = re.compile(
     r"|region|version|level|lang|user|device|dtype|dataset|run|experiment)$"
 )
 
-_URL = re.compile(r"(?<![\w+.-])[A-Za-z][\w+.-]*://[^\s\"'<>]+")
 _URL_USER = re.compile(r"://(?P<secret>[^/@\s]+)@")
-_QUERY = re.compile(r"[?&;](?P<name>[\w.~-]+)=(?P<secret>[^&#;\s]+)")
 _SCHEME = re.compile(r"\b(?:Bearer|Basic)\s+(?P<secret>[\w.~+/=-]{6,})")
 _ASSIGNED = re.compile(r"(?<![\w-])(?P<name>[A-Za-z][\w-]*)=(?P<quote>[\"']?)(?P<secret>[^\s\"';&]+)(?P=quote)")
 _OPTION = re.compile(
@@ -86,7 +84,6 @@ def secrets_in(value: Any, *, secret: bool = False) -> Iterator[str]:
         yield from (text, *text.split()[-1:])
     elif isinstance(value, str):
         yield from _named(value)
-        yield from filter(_stands_out, _queried(value))
 
 
 def redacted(value: Any, *, secret: bool = False) -> Any:
@@ -160,24 +157,15 @@ def _marks(match: re.Match[str]) -> bool:
     return match.re is _URL_USER or (_is_section if match.re is _ASSIGNED else is_secret_key)(match["name"])
 
 
-def _queried(text: str) -> Iterator[str]:
-    for url in _URL.findall(text):
-        for match in _QUERY.finditer(url):
-            yield from (match["secret"], unquote_plus(match["secret"]))
-
-
 def _starred(text: str) -> str:
     """The text with stars instead of the secrets that it marks."""
 
     def star(match: re.Match[str]) -> str:
         return match[0].replace(match["secret"], REDACTED) if _marks(match) else match[0]
 
-    def star_query(match: re.Match[str]) -> str:
-        return _QUERY.sub(lambda each: each[0].replace(each["secret"], REDACTED), match[0])
-
     for pattern in (_URL_USER, _SCHEME, _OPTION, _ASSIGNED):
         text = pattern.sub(star, text)
-    return _URL.sub(star_query, text)
+    return text
 
 
 def _stands_out(value: str) -> bool:
@@ -186,7 +174,7 @@ def _stands_out(value: str) -> bool:
 
 
 def _plain(value: str) -> bool:
-    """True for numbers, paths, and URLs without a login; a URL's query is checked separately."""
+    """True for numbers, paths, and URLs without a login."""
     text = value.strip()
     return (
         re.fullmatch(r"[-+.\d_]+([eE][-+]?\d+)?", text) is not None

@@ -6,6 +6,7 @@ models that accept extra keys from code. In a YAML, none of them may drop a key 
 
 import logging
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -24,15 +25,13 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def validate(model: type[M], raw: Any, path: KeyPath, texts: Mapping[KeyPath, str], findings: Findings) -> M | None:
-    """Validate `raw`; with wrong keys, report them and validate the rest, so that later checks still find their errors.
-
-    Returns None if the rest is invalid too.
+    """Validate `raw`, and report what is wrong with it, keys that it would drop included; None if it is not valid.
 
     `texts` holds the values of environment variables as text: `${KEY}` with the value 12345 is a number in YAML, but a
     field of type text gets the text.
     """
     try:
-        return _whole(model, raw, path, findings)
+        value = model.model_validate(raw)
     except ValidationError as error:
         as_text = {
             tuple(e["loc"]): texts[(*path, *e["loc"])]
@@ -42,31 +41,10 @@ def validate(model: type[M], raw: Any, path: KeyPath, texts: Mapping[KeyPath, st
         if as_text:
             return validate(model, _replaced(raw, as_text), path, {}, findings)
         findings.add_validation(path, error, model, raw)
-        wrong = {tuple(e["loc"]) for e in error.errors(include_url=False)}
-        return _remainder(model, _without(raw, wrong), path, findings) if () not in wrong else None
-
-
-def _whole(model: type[M], raw: Any, path: KeyPath, findings: Findings) -> M:
-    value = model.model_validate(raw)
+        return None
     for location, known in ignored_keys(value, raw):
         findings.add_unknown_key((*path, *location), known)
     return value
-
-
-def _remainder(model: type[M], raw: Any, path: KeyPath, findings: Findings) -> M | None:
-    try:
-        return _whole(model, raw, path, findings)
-    except ValidationError as error:
-        # Validators of the whole model run only once its fields are valid.
-        if all(e["loc"] == () for e in error.errors(include_url=False)):
-            findings.add_validation(path, error, model, raw)
-        return None
-
-
-def _without(node: Any, wrong: set[KeyPath], here: KeyPath = ()) -> Any:
-    if not isinstance(node, dict):
-        return node
-    return {key: _without(item, wrong, (*here, key)) for key, item in node.items() if (*here, key) not in wrong}
 
 
 def _replaced(node: Any, texts: Mapping[KeyPath, str], here: KeyPath = ()) -> Any:
@@ -146,8 +124,11 @@ WITHOUT_EFFECT = (
 
 
 def drop_unsupported(tree: Tree, findings: Findings, catalog: Catalog) -> Tree:
-    """Remove keys without effect, with a warning; a section whose components cannot be built is a finding."""
-    kept = dict(tree)
+    """Remove keys without effect, with a warning; a section whose components cannot be built is a finding.
+
+    Of `general.telemetry`, exporters of registered types stay.
+    """
+    kept = deepcopy(tree)
     for section, what in UNSUPPORTED_SECTIONS.items():
         if kept.pop(section, None):
             findings.add(
@@ -156,34 +137,29 @@ def drop_unsupported(tree: Tree, findings: Findings, catalog: Catalog) -> Tree:
                 "docs/from/nat.md",
             )
     for path in WITHOUT_EFFECT:
-        kept = _dropped(kept, path, ".".join(path))
-    return _known_exporters_only(kept, catalog)
-
-
-def _known_exporters_only(tree: Tree, catalog: Catalog) -> Tree:
-    """Of `general.telemetry` keep the types that are registered here; the others have no effect."""
-    general = tree.get("general")
-    telemetry = general.get("telemetry") if isinstance(general, dict) else None
-    tracing = telemetry.get("tracing") if isinstance(telemetry, dict) else None
-    if not isinstance(general, dict) or telemetry == {"tracing": {}}:
-        return tree
+        _drop(kept, *path)
+    telemetry = _inside(kept, "general", "telemetry")
+    exporters = _inside(kept, "general", "telemetry", "tracing") or {}
     known = catalog.components[ComponentGroup.EVAL_CALLBACKS]
-    exporters = tracing if isinstance(tracing, dict) else {}
-    usable = {name: raw for name, raw in exporters.items() if known.has(TypedBaseModel.discriminator(raw))}
-    if not usable or not isinstance(telemetry, dict):
-        return _dropped(tree, ("general", "telemetry"), "general.telemetry")
-    dropped = [key for key in telemetry if key != "tracing"] + [f"tracing.{n}" for n in exporters if n not in usable]
-    for key in dropped:
-        logger.warning("general.telemetry.%s has no effect here", key)
-    return {**tree, "general": {**general, "telemetry": {"tracing": usable}}}
+    unknown = [name for name, raw in exporters.items() if not known.has(TypedBaseModel.discriminator(raw))]
+    if telemetry != {"tracing": {}} and len(unknown) == len(exporters):
+        _drop(kept, "general", "telemetry")
+        return kept
+    others = [("tracing", name) for name in unknown] + [(key,) for key in telemetry or {} if key != "tracing"]
+    for other in others:
+        _drop(kept, "general", "telemetry", *other)
+    return kept
 
 
-def _dropped(node: Tree, path: tuple[str, ...], whole: str) -> Tree:
-    key, rest = path[0], path[1:]
-    if key not in node:
-        return node
-    if not rest:
-        logger.warning("%s has no effect here", whole)
-        return {k: v for k, v in node.items() if k != key}
-    child = node[key]
-    return {**node, key: _dropped(child, rest, whole)} if isinstance(child, dict) else node
+def _inside(tree: Tree, *path: str) -> Tree | None:
+    """The mapping at a path; None if there is none."""
+    node: Any = tree
+    for key in path:
+        node = node.get(key) if isinstance(node, dict) else None
+    return node if isinstance(node, dict) else None
+
+
+def _drop(tree: Tree, *path: str) -> None:
+    if (node := _inside(tree, *path[:-1])) is not None and path[-1] in node:
+        logger.warning("%s has no effect here", ".".join(path))
+        del node[path[-1]]

@@ -16,13 +16,11 @@ from nat.dashboard.rendering import STATIC, render
 from nat.dashboard.runs import Runs, slug_of
 from nat.dashboard.views import (
     EPOCHS_ON_PAGE,
-    NO_REWARD,
     Links,
     count_in,
     epoch_title,
     epoch_view,
     held_out_rows,
-    in_bin,
     outcomes_of,
     paged,
     progress_of,
@@ -41,8 +39,6 @@ from nat.runs.records import Phase, after_epoch
 
 _ON_PAGE = 200
 """Rollouts in a list."""
-_LAZY = 20_000
-"""Rollouts from which on the histogram is read after the page is shown."""
 _SIDE_BY_SIDE = 8
 """Generations of an example on a page."""
 _LIVE = {ShownState.RUNNING}
@@ -62,8 +58,6 @@ def create_app(root: Path | None) -> Starlette:
         (f"{run}/findings", pages.findings),
         (f"{run}/held-out", pages.held_out),
         (played, pages.epoch),
-        (f"{played}/rewards", pages.rewards),
-        (f"{played}/bin", pages.bin),
         (f"{played}/example", pages.example),
         (f"{played}/rollout", pages.rollout),
     ]
@@ -155,35 +149,8 @@ class Pages:
         with reading(folder) as journal:
             view = epoch_view(journal, links, phase, epoch, _number(request, "page", 1))
             beside = _beside(journal.played(phase), epoch)
-        rewards = (
-            rewards_view(self._runs.outcomes(folder, phase, epoch), links, phase, epoch)
-            if view.rollouts < _LAZY
-            else None
-        )
-        here: dict[str, Any] = {
-            "links": links,
-            "phase": phase,
-            "epoch": epoch,
-            "beside": beside,
-            "no_reward": NO_REWARD,
-        }
-        return _html("epoch.html", view=view, rewards=rewards, **here)
-
-    def rewards(self, request: Request) -> Response:
-        folder, links = self._run(request)
-        phase, epoch = _played(request)
-        view = rewards_view(self._runs.outcomes(folder, phase, epoch), links, phase, epoch)
-        return _html("_rewards.html", rewards=view, links=links, phase=phase, epoch=epoch, no_reward=NO_REWARD)
-
-    def bin(self, request: Request) -> Response:
-        folder, links = self._run(request)
-        phase, epoch = _played(request)
-        name = request.query_params.get("n", "")
-        title, found = in_bin(self._runs.outcomes(folder, phase, epoch), name)
-        page = paged(_number(request, "page", 1), _ON_PAGE, len(found))
-        shown = found[page.begin : page.begin + page.size]
-        here: dict[str, Any] = {"links": links, "phase": phase, "epoch": epoch, "n": name}
-        return _html("bin.html", title=title, where=epoch_title(phase, epoch), outcomes=shown, page=page, **here)
+        rewards = rewards_view(self._runs.outcomes(folder, phase, epoch))
+        return _html("epoch.html", view=view, rewards=rewards, links=links, phase=phase, epoch=epoch, beside=beside)
 
     def example(self, request: Request) -> Response:
         folder, links = self._run(request)
@@ -206,7 +173,7 @@ class Pages:
             chosen = next((each for each in outcomes if each.generation == generation), outcomes[0])
             trained = journal.epoch(epoch) if phase is Phase.TRAIN else None
             (record,) = whole(journal, phase, epoch, [chosen])
-            tokens = tokens_view(journal, record, request.query_params.get("colour"))
+            tokens = tokens_view(journal, record)
         return _html(
             "rollout.html",
             view=rollout_view(record, phase),

@@ -1,25 +1,21 @@
 """The runs that the dashboard shows: their names in links, and what was read of them and is kept while it holds."""
 
 import re
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from threading import Lock
-from typing import Any, TypeVar
 
 from nat.dashboard.views import Links, RunView, run_view
 from nat.errors import JournalError
 from nat.finetuning.diagnosis.gather import findings_in
 from nat.runs.find import known_runs, list_runs
-from nat.runs.journal import JOURNAL_NAME, Journal, reading
+from nat.runs.journal import JOURNAL_NAME, reading
 from nat.runs.records import Finding, Phase
 from nat.runs.rollouts import Outcome
 
-T = TypeVar("T")
-
-_KEPT = 8
-"""Results in memory; the outcomes of an epoch of 100,000 rollouts take some 20 MB."""
+_KEPT = 4
+"""Results of each kind in memory; the outcomes of an epoch of 100,000 rollouts take some 20 MB."""
 
 
 def slug_of(folder: Path) -> str:
@@ -33,7 +29,6 @@ class Runs:
 
     def __init__(self, root: Path | None) -> None:
         self.root = root
-        self._kept = Kept()
 
     def folders(self) -> list[Path]:
         """Their folders, the newest first."""
@@ -56,51 +51,39 @@ class Runs:
 
     def view(self, folder: Path) -> RunView:
         """What the page of a run shows."""
-        return self._read(folder, ("view",), lambda journal: run_view(journal, Links(f"/runs/{slug_of(folder)}")))
+        return _view(folder, _stamps(folder))
 
     def outcomes(self, folder: Path, phase: Phase, epoch: int) -> Sequence[Outcome]:
         """The rewards of an epoch, which take seconds to read if they are very many."""
-
-        def read(journal: Journal) -> Sequence[Outcome]:
-            return journal.outcomes(phase, epoch)
-
-        return self._read(folder, (phase, epoch), read)
+        return _outcomes(folder, phase, epoch, _stamps(folder))
 
     def findings(self, folder: Path) -> Sequence[Finding]:
         """What keeps a run from learning: as its summary has it, or else by its records, which may take seconds."""
-        return self._read(folder, ("findings",), findings_in)
-
-    def _read(self, folder: Path, what: tuple[Any, ...], read: Callable[[Journal], T]) -> T:
-        def fresh() -> T:
-            with reading(folder) as journal:
-                return read(journal)
-
-        return self._kept.get((folder, *_stamps(folder), *what), fresh)
+        return _findings(folder, _stamps(folder))
 
 
-class Kept:
-    """The last results of reading, by what was read and when it had changed. Safe for threads."""
-
-    def __init__(self) -> None:
-        self._results: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, key: tuple[Any, ...], make: Callable[[], T]) -> T:
-        """The result for a key, made if it is not there."""
-        with self._lock:
-            if key in self._results:
-                self._results.move_to_end(key)
-                found: T = self._results[key]
-                return found
-        made = make()  # not under the lock, since it may take long; two threads may do it at once
-        with self._lock:
-            self._results[key] = made
-            while len(self._results) > _KEPT:
-                self._results.popitem(last=False)
-        return made
+Stamps = tuple[tuple[int, int], ...]
 
 
-def _stamps(folder: Path) -> list[tuple[int, int]]:
-    """When the journal and its log were changed, and their sizes."""
+def _stamps(folder: Path) -> Stamps:
+    """When the journal and its log were changed, and their sizes: what was read before that is read again."""
     files = (folder / JOURNAL_NAME, folder / f"{JOURNAL_NAME}-wal")
-    return [(found.st_mtime_ns, found.st_size) for found in (file.stat() for file in files if file.exists())]
+    return tuple((found.st_mtime_ns, found.st_size) for found in (file.stat() for file in files if file.exists()))
+
+
+@lru_cache(_KEPT)
+def _view(folder: Path, _when: Stamps) -> RunView:
+    with reading(folder) as journal:
+        return run_view(journal, Links(f"/runs/{slug_of(folder)}"))
+
+
+@lru_cache(_KEPT)
+def _outcomes(folder: Path, phase: Phase, epoch: int, _when: Stamps) -> Sequence[Outcome]:
+    with reading(folder) as journal:
+        return journal.outcomes(phase, epoch)
+
+
+@lru_cache(_KEPT)
+def _findings(folder: Path, _when: Stamps) -> Sequence[Finding]:
+    with reading(folder) as journal:
+        return findings_in(journal)

@@ -16,8 +16,7 @@ from nat.reports.cost import calls_rows
 from nat.reports.judged import JudgedNumber, judged_numbers
 from nat.reports.overview import RunOverview, overview
 from nat.reports.run_page import RunReport, run_report, time_rows
-from nat.reports.token_text import tokenizer_of
-from nat.reports.token_view import Colour, Token, colours_of, row_tokens
+from nat.reports.tokens import Token, row_tokens, tokenizer_of
 from nat.runs.journal import Journal
 from nat.runs.outcomes import GroupOutcomes, groups_of, histogram, rewards_of
 from nat.runs.recorded_config import config_of
@@ -28,8 +27,6 @@ GROUPS_ON_PAGE = 50
 EPOCHS_ON_PAGE = 100
 _TOKENS_SHOWN = 3000
 """Tokens of a row that a page shows."""
-NO_REWARD = "none"
-"""Stands for the rollouts without a reward, in place of the number of a bin."""
 
 
 @dataclass(frozen=True)
@@ -224,30 +221,12 @@ class RewardsView:
     """Causes, the most frequent first."""
 
 
-def rewards_view(outcomes: Sequence[Outcome], links: Links, phase: Phase, epoch: int) -> RewardsView:
-    """The histogram; its bars lead to their rollouts."""
-    bins = histogram(outcomes)
-    chart = histogram_chart(bins)
-    if chart is not None:
-        chart = replace(chart, links=[links.epoch(phase, epoch, "/bin", n=n) for n in range(len(bins))])
+def rewards_view(outcomes: Sequence[Outcome]) -> RewardsView:
+    """What a page says of an epoch's rewards."""
     causes = Counter(each.left_out for each in outcomes if each.left_out)
-    return RewardsView(chart, len(outcomes) - len(rewards_of(outcomes)), causes.most_common())
-
-
-def in_bin(outcomes: Sequence[Outcome], name: str) -> tuple[str, list[Outcome]]:
-    """The rollouts of a bin, and its rewards in words.
-
-    Raises:
-        JournalError: there is no such bin.
-
-    """
-    if name == NO_REWARD:
-        return "no reward", [each for each in outcomes if each.reward is None]
-    bins, number = histogram(outcomes), count_in(name)
-    if number is None or number >= len(bins):
-        raise JournalError("no such bin of the histogram", hint="choose one on the epoch's page")
-    chosen = bins[number]
-    return f"reward {chosen.label}", [each for each in outcomes if chosen.holds(each.reward)]
+    return RewardsView(
+        histogram_chart(histogram(outcomes)), len(outcomes) - len(rewards_of(outcomes)), causes.most_common()
+    )
 
 
 @dataclass(frozen=True)
@@ -275,8 +254,6 @@ class TokensView:
     """The tokens of a rollout's rows."""
 
     rows: Sequence[TokenRow]
-    colours: Sequence[Colour]
-    colour: Colour
     problem: str | None
     """Why token ids stand in place of texts."""
 
@@ -288,10 +265,8 @@ def rollout_view(record: RolloutRecord, phase: Phase) -> RolloutView:
     )
 
 
-def tokens_view(journal: Journal, record: RolloutRecord, wanted: str | None) -> TokensView:
-    """Its tokens, coloured as wanted if the journal has what it takes."""
-    colours = colours_of(record.rows)
-    colour = next((each for each in colours if each.value == wanted), colours[0])
+def tokens_view(journal: Journal, record: RolloutRecord) -> TokensView:
+    """Its tokens, with their texts if the run's tokenizer is found."""
     problem, pieces = None, None
     try:
         pieces = tokenizer_of(journal).pieces if record.rows else None
@@ -305,7 +280,7 @@ def tokens_view(journal: Journal, record: RolloutRecord, wanted: str | None) -> 
         )
         for row in record.rows
     ]
-    return TokensView(rows, colours, colour, problem)
+    return TokensView(rows, problem)
 
 
 def outcomes_of(journal: Journal, phase: Phase, epoch: int, example_id: str) -> list[Outcome]:

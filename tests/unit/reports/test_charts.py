@@ -59,6 +59,6 @@ def test_two_runs_share_their_epochs():
 
 def test_a_histogram_names_its_highest_bin():
     """Its table has every bin."""
-    chart = histogram_chart([Bin(0, 0, 3, closed=True), Bin(1, 1, 5, closed=True)])
+    chart = histogram_chart([Bin(0, 0, 3), Bin(1, 1, 5)])
     assert chart.summary == "8 rollouts with a reward; most, 5, have 1."
     assert list(chart.rows) == [("0", "3"), ("1", "5")]

@@ -17,7 +17,7 @@ from nat.reports.overview import list_page, overviews
 from nat.reports.rollout_page import PlayedRollouts, rollouts_page, rollouts_record
 from nat.reports.rollouts import RolloutChoice, check_played, chosen, whole
 from nat.reports.run_page import run_page, run_report
-from nat.reports.token_text import row_text, tokenizer_of
+from nat.reports.tokens import row_text, tokenizer_of
 from nat.runs.find import find_run, known_runs, list_runs
 from nat.runs.journal import Journal, reading
 from nat.runs.records import Phase

@@ -9,8 +9,9 @@ from fakes.runs_on_disk import CONFIG, make_run
 from fakes.tiny_model import tiny_tokenizer
 from fakes.training_rows import row_of
 from nat.errors import JournalError
-from nat.reports.token_text import row_text, tokenizer_of
+from nat.reports.tokens import SHADES, row_text, row_tokens, tokenizer_of
 from nat.runs.journal import reading
+from nat.wire.training import Span, TrainingRow
 
 
 def test_sampled_tokens_are_marked_in_the_whole_row(tmp_path):
@@ -50,3 +51,24 @@ def test_the_tokenizer_of_a_model_on_the_hub_is_that_of_the_run(tmp_path, monkey
     run_dir = make_run(tmp_path, "run-1", config=CONFIG | {"llms": {"student": student}})
     with reading(run_dir) as journal:
         assert tokenizer_of(journal).path == cached / "snapshots" / commits["a"] / "tokenizer.json"
+
+
+ROW = row_of([5, 6, 7, 8], [None, None, 0.0, -3.0])
+
+
+def test_tokens_that_are_one_character_together_are_one():
+    """Their text comes with the last of them, and so do the numbers; without texts, ids stand for them."""
+    tokens = row_tokens(ROW, ["a", None, "é", "!"], 10)
+    assert [(token.text, token.sampled) for token in tokens] == [("a", False), ("é", True), ("!", True)]
+    assert [token.text for token in row_tokens(ROW, None, 3)] == ["5 ", "6 ", "7 "]
+
+
+def test_the_less_probable_the_stronger_the_colour():
+    """A token of probability 1 has the weakest; a prompt has none, nor a text that was written to be learned."""
+    assert [token.shade for token in row_tokens(ROW, None, 10)] == [None, None, 0, SHADES]
+    row = TrainingRow(token_ids=[1, 2], spans=[Span(start=1, stop=2)])
+    assert [(token.shade, token.title) for token in row_tokens(row, None, 10)] == [
+        (None, "prompt"),
+        (None, "no log probability"),
+    ]
+    assert row_tokens(row_of([1, 2], [None, -0.5]), None, 9)[1].title == "probability 0.607, log -0.500"

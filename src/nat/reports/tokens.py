@@ -1,5 +1,8 @@
-"""The text of training rows, by the tokenizer that lies in the run's folder or beside its model."""
+"""The text of training rows, by the tokenizer that lies in the run's folder or beside its model, and each token."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp
 from pathlib import Path
 
 from nat.errors import JournalError, describe_error
@@ -13,6 +16,8 @@ from nat.wire.serving import BEST_CHECKPOINT, CHECKPOINTS, NEWEST_CHECKPOINT
 from nat.wire.training import TrainingRow
 
 TOKENIZER = "tokenizer.json"
+SHADES = 9
+"""Shades from 0, as expected, to the strongest."""
 
 
 class Decoder:
@@ -81,3 +86,39 @@ def row_text(row: TrainingRow, tokenizer: Decoder) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("⟦", r"\u27e6").replace("⟧", r"\u27e7")
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token, or several that are one character together."""
+
+    text: str
+    sampled: bool
+    """True if it is in a span: the policy sampled it, or somebody wrote it to be learned."""
+    logprob: float | None = None
+    """The sampler's, in nats."""
+
+    @property
+    def title(self) -> str:
+        """Its numbers."""
+        if self.logprob is None:
+            return "no log probability" if self.sampled else "prompt"
+        return f"probability {exp(self.logprob):.3g}, log {self.logprob:.3f}"
+
+    @property
+    def shade(self) -> int | None:
+        """From 0 to `SHADES`, the stronger the less probable it was; None of a prompt, and of what was not sampled."""
+        return None if self.logprob is None else round(SHADES * (1 - exp(min(0.0, self.logprob))))
+
+
+def row_tokens(row: TrainingRow, pieces: Sequence[str | None] | None, most: int) -> list[Token]:
+    """The first tokens of a row; without `pieces`, the text of each token, their ids stand for them."""
+    spans = {at: span for span in row.spans for at in range(span.start, min(span.stop, most))}
+    found: list[Token] = []
+    for at, token_id in enumerate(row.token_ids[:most]):
+        text = f"{token_id} " if pieces is None else pieces[at]
+        if text is not None:
+            span = spans.get(at)
+            logprob = span.logprobs[at - span.start] if span is not None and span.logprobs is not None else None
+            found.append(Token(text, sampled=span is not None, logprob=logprob))
+    return found
