@@ -43,6 +43,7 @@ The parent of a fork is that of the process for which it stands: its own one is 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("generations", [2, 3], ids=["backend", "harness"])
 def test_a_killed_run_trains_each_epoch_once(tmp_path, generations):
     """The half-trained job is done anew, the one before it is not."""

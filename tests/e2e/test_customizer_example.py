@@ -4,6 +4,8 @@ import json
 import random
 from pathlib import Path
 
+import pytest
+
 from fakes import dpo_tic_tac_toe
 from fakes.customizer_server import FakeCustomizer
 from fakes.dpo_tic_tac_toe.components import register_components
@@ -14,6 +16,8 @@ from nat.config.sources import read_tree
 from nat.data_models.finetuning import FinetuneRunConfig
 from nat.finetuning.runtime import run_finetuning
 from nat.registry.catalog import pushed_catalog
+
+pytestmark = pytest.mark.slow
 
 CONFIG = Path(dpo_tic_tac_toe.__file__).with_name("config.yml")
 

@@ -9,7 +9,7 @@ from fakes.made_once import made_once
 from fakes.planted_faults import OF_PROJECTS, PLANTS, diagnosed
 from fakes.planted_project import Plant, PlantedProject, make_word_model
 
-QUICK = {"wrong_target", "constant_score"}
+QUICK = {"wrong_target"}
 FAULTS = {**{name: (name, plant) for name, plant in PLANTS.items()}, **OF_PROJECTS}
 
 
@@ -31,6 +31,7 @@ async def test_the_planted_cause_comes_first(tmp_path, model, capsys, monkeypatc
     assert found["causes"][0]["seen"] in shown
 
 
+@pytest.mark.slow
 async def test_a_healthy_run_is_called_healthy(tmp_path, model, capsys, monkeypatch):
     """Its summary has nothing more than before."""
     monkeypatch.setattr("nat.plugins.local.llm.running_backend", backend_here)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from e2e.doc_pages import ROOT
 from fakes.nat_here import nat_here
 
-pytestmark = pytest.mark.usefixtures("forked_processes")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_processes")]
 
 CONFIG = "examples/tic_tac_toe/configs/distill.yml"
 MODEL = ROOT / "examples/tic_tac_toe/model"

@@ -16,7 +16,7 @@ from fakes.processes import NAT
 from fakes.project_model import project_model
 from fakes.tiny_model import make_tiny_model
 
-pytestmark = pytest.mark.usefixtures("forked_processes")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_processes")]
 ELSEWHERE = {"make", "source"}
 """Commands that install; `conformance/installs` runs those."""
 INSTEAD = {

@@ -62,6 +62,7 @@ def reports(folder: Path) -> dict[str, Any]:
     return {path.stem.removesuffix("_output"): json.loads(path.read_text()) for path in folder.glob("*_output.json")}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a program can leave its group")
 def test_a_killed_harness_leaves_no_program_behind(tmp_path):
     """Even after SIGKILL of the harness, the program and its child processes end."""

@@ -13,6 +13,8 @@ import yaml
 from fakes.hub_server import HubServer, Repository
 from fakes.tiny_model import make_tiny_model
 
+pytestmark = pytest.mark.slow
+
 FIND = """
 import json, sys
 from nat.errors import ModelUnavailable

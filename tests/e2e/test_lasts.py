@@ -70,6 +70,7 @@ def unlogged():
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
 @pytest.mark.usefixtures("unlogged")
 async def test_a_long_run_takes_no_more_with_each_epoch(tmp_path, monkeypatch):

@@ -12,6 +12,8 @@ import pytest
 from fakes.processes import NAT
 from fakes.project_model import project_model
 
+pytestmark = pytest.mark.slow
+
 
 def done(folder: Path, *command: str) -> str:
     """Run a command in the folder until it succeeds, as in an activated environment; gives its output."""

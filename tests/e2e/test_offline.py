@@ -61,7 +61,9 @@ def project_with(folder: Path, model: Path, rows: list[dict[str, Any]], plant: P
     return project
 
 
-@pytest.mark.parametrize("algorithm", FILES)
+@pytest.mark.parametrize(
+    "algorithm", [pytest.param(name, marks=() if name == "dpo" else pytest.mark.slow) for name in FILES]
+)
 async def test_a_model_learns_from_a_file(tmp_path, model, algorithm):
     """No rollouts but those of the validations: the verdict is an improvement."""
     plant = Plant(training={"algorithm": algorithm, "steps_per_batch": 4}, epochs=8)
@@ -73,6 +75,7 @@ async def test_a_model_learns_from_a_file(tmp_path, model, algorithm):
     assert result.summary.causes == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["dpo", "kto", "rft"])
 async def test_a_model_learns_from_preferences_among_its_own_answers(tmp_path, model, algorithm):
     """The workflow, the builder and the score stay; only the algorithm is another one."""
@@ -108,6 +111,7 @@ async def test_a_row_that_cannot_be_used_is_named(tmp_path, model, rows, message
         await project_with(tmp_path, model, rows, Plant()).run()
 
 
+@pytest.mark.slow
 async def test_phases_train_one_model_with_one_journal(tmp_path, model):
     """Epochs are numbered through; every phase begins with the weights and the scores at the end of the one before."""
     project = PlantedProject(tmp_path, model, Plant(per_class=4, finetuning={"export_best": True}))
@@ -156,6 +160,7 @@ def played_run(shared_folder, model) -> Path:
     return made_once(shared_folder / "played", play) / "runs" / "latest"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("training", "options"),
     [

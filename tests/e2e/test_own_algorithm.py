@@ -14,6 +14,8 @@ from e2e.doc_pages import ROOT, Page
 from fakes.processes import NAT
 from fakes.tiny_model import make_tiny_model
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.usefixtures("forked_processes")
 def test_a_loss_of_ones_own_trains_the_agent(tmp_path):

@@ -10,6 +10,8 @@ from fakes.processes import DEADLINE, NAT, Processes, environment_without, first
 from fakes.tiny_model import make_tiny_model
 from nat.wire.serving import API_KEY_VARIABLE
 
+pytestmark = pytest.mark.slow
+
 KEY = "tml-key-of-this-test"
 PROMPT, SAMPLES = [5, 6, 7, 8], 32
 

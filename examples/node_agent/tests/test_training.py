@@ -37,6 +37,7 @@ def test_every_contact_has_the_number_of_the_answers():
     assert found == {name: number_of(name) for name in NAMES}
 
 
+@pytest.mark.slow
 @needs_node
 @pytest.mark.usefixtures("forked_processes")
 def test_the_agent_gets_better(tmp_path: Path, monkeypatch) -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from nat.cli.main import cli
 
-pytestmark = pytest.mark.usefixtures("forked_processes")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_processes")]
 
 ROOT = Path(__file__).parents[3]
 CONFIG = ROOT / "examples/openpipe_art/configs/finetune.yml"

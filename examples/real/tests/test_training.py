@@ -9,7 +9,7 @@ from examples.real.city.make_data import rows
 from examples.real.packages import Unavailable, model
 from examples.real.rows import write
 
-pytestmark = pytest.mark.usefixtures("forked_processes")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_processes")]
 
 CITY = Path(__file__).parents[1] / "city"
 NAT = (sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()")
