@@ -68,12 +68,7 @@ def write_manifest(folder: Path, kind: Literal["checkpoint", "export"]) -> None:
 
 
 def read_state(folder: Path) -> CheckpointState:
-    """Read the state of a checkpoint after a quick check of its files' names, kinds and sizes.
-
-    Raises:
-        CheckpointDamaged: files are missing or truncated, or no plain files.
-
-    """
+    """Read the state of a checkpoint after a quick check of its files' names, kinds and sizes."""
     manifest = _manifest(folder)
     if manifest is None:
         raise CheckpointDamaged(folder, [f"{MANIFEST} is missing"])
@@ -97,12 +92,7 @@ def read_state(folder: Path) -> CheckpointState:
 
 
 def verify(folder: Path) -> CheckpointState:
-    """Read the state of a checkpoint after comparing every byte with its checksum.
-
-    Raises:
-        CheckpointDamaged: files are not as they were written.
-
-    """
+    """Read the state of a checkpoint after comparing every byte with its checksum."""
     state = read_state(folder)
     manifest = _manifest(folder)
     if manifest is not None and (findings := _wrong_contents(folder, manifest)):
@@ -111,12 +101,7 @@ def verify(folder: Path) -> CheckpointState:
 
 
 def check_weights(folder: Path) -> None:
-    """Compare the weights in one of our folders with its manifest; other folders have none.
-
-    Raises:
-        CheckpointDamaged: they are missing, truncated or changed.
-
-    """
+    """Compare the weights in one of our folders with its manifest; other folders have none."""
     manifest = _manifest(folder)
     if manifest is None:
         return

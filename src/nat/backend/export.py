@@ -45,12 +45,7 @@ def export_model(loaded: LoadedModel, target: Path) -> Path | None:
 
 @contextmanager
 def export_folder(target: Path) -> Iterator[Path]:
-    """Lend an empty folder that becomes the export `target`; only an earlier export is replaced.
-
-    Raises:
-        ExportRefused: the target exists and is not an export.
-
-    """
+    """Lend an empty folder that becomes the export `target`; only an earlier export is replaced."""
     try:
         with replacing_folder(target, may_replace=is_export) as folder:
             yield folder

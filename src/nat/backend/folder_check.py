@@ -44,10 +44,6 @@ def check_folder(path: Path) -> None:
     """Refuse a folder whose tokenizer or chat template hangs, crashes, or takes too much memory.
 
     Other errors are left to the loader, and to requests.
-
-    Raises:
-        ModelNotSupported: it names which of the two, and the folder.
-
     """
     digest = sha256()
     for file in sorted([*path.iterdir(), *path.glob("additional_chat_templates/*")]):

@@ -8,8 +8,7 @@ from functools import partial
 import torch
 
 from nat.backend.algorithms.registry import Resolved
-from nat.backend.devices import chosen_device
-from nat.backend.memory import available_bytes, free_bytes, total_bytes
+from nat.backend.memory import available_bytes, chosen_device, free_bytes, total_bytes
 from nat.backend.model import LoadedModel
 from nat.backend.sampling import SamplingEngine
 from nat.backend.training.learner import resolved_for
@@ -87,12 +86,7 @@ class Forecaster:
 
 
 def check_capacity(options: ServeOptions) -> None:
-    """Refuse a model that the machine cannot hold, before the system ends this process while it loads.
-
-    Raises:
-        ModelNotSupported: with the bytes, and ways to train that fit.
-
-    """
+    """Refuse a model that the machine cannot hold, before the system ends this process while it loads."""
     device = chosen_device(options.device)
     capacity = total_bytes(device)
     try:

@@ -28,12 +28,7 @@ _PROBE = "a  12 3\n\n 45x don't 3.14,\t\n é  "
 
 
 def convert(file: Path, target: Path) -> str:
-    """Write the folder, whole or not at all; returns what was done to the weights.
-
-    Raises:
-        ModelUnavailable: the file is damaged, or transformers does not read all of it.
-
-    """
+    """Write the folder, whole or not at all; returns what was done to the weights."""
     try:
         gguf = _Metadata(file)
     except Exception as error:  # the library checks little of what it reads

@@ -51,12 +51,7 @@ def lora_config(lora: LoraSettings, base: Path) -> LoraConfig:
 
 
 def add_adapter(model: PreTrainedModel | PeftModel, config: LoraConfig, key: str, *, seed: int) -> PeftModel:
-    """Add an adapter to `model`, initialised from `seed`; the base weights stop requiring gradients.
-
-    Raises:
-        ModelNotSupported: the rank exceeds the model's width, so the adapter would be larger than its layers.
-
-    """
+    """Add an adapter to `model`, initialised from `seed`; the base weights stop requiring gradients."""
     width: int = model.config.get_text_config().hidden_size
     if config.r > width:
         raise ModelNotSupported(
@@ -117,12 +112,7 @@ class Adapters:
         return self._add(lora_config(lora, self.base.path), lora, seed)
 
     def load(self, folder: Path) -> Adapter:
-        """Load an adapter in peft's format.
-
-        Raises:
-            BackendError: the folder has no adapter, or one for another base model.
-
-        """
+        """Load an adapter in peft's format."""
         try:
             config = LoraConfig.from_pretrained(str(folder))
             weights = load_file(folder / ADAPTER_WEIGHTS)

@@ -1,4 +1,4 @@
-"""How much memory a device has, and how much is left."""
+"""Which device `auto` means, how much memory a device has, and how much is left."""
 
 import ctypes
 import sys
@@ -6,10 +6,31 @@ from pathlib import Path
 
 import torch
 
+from nat.errors import ModelNotSupported
+
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 _STATUS = Path("/proc/self/status")
 _HOST = torch.device("cpu")
+
+
+def chosen_device(name: str) -> torch.device:
+    """The device of the option: `auto` means CUDA if there is CUDA, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
+        raise ModelNotSupported(
+            f"device {name}: there is no CUDA device here that this torch {torch.__version__} ({built}) can use",
+            hint="set device to cpu or auto; or check the driver (nvidia-smi) and install a CUDA build of torch",
+        )
+    if device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
+        raise ModelNotSupported(
+            f"device {name}: torch sees {count} CUDA devices here, from cuda:0 to cuda:{count - 1}",
+            hint="set device to one of these, or check CUDA_VISIBLE_DEVICES",
+        )
+    return device
 
 
 def return_free_pages() -> None:

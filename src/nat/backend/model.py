@@ -79,10 +79,6 @@ class LoadedModel:
         return self.model.dtype
 
     @property
-    def trains_adapter(self) -> bool:
-        return self.peft is not None
-
-    @property
     def in_four_bits(self) -> bool:
         """Whether bitsandbytes holds the base weights, as codes."""
         return any(weight.dtype == torch.uint8 for weight in self.model.parameters())
@@ -91,11 +87,6 @@ class LoadedModel:
     def vocab_size(self) -> int:
         """Width of the logits, which may exceed the tokenizer's vocabulary."""
         return int(self.model.config.get_text_config().vocab_size)
-
-    @property
-    def layer_token_bytes(self) -> int:
-        """Bytes of one token's keys and values in the layer with the most."""
-        return max(each.token_values for each in self.heads) * self.dtype.itemsize
 
     @property
     def token_bytes(self) -> int:

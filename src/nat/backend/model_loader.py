@@ -28,9 +28,9 @@ from transformers import (
 
 from nat.backend.checkpoint_folder import check_weights
 from nat.backend.decoder_parts import freeze_other_parts
-from nat.backend.devices import chosen_device
 from nat.backend.folder_check import check_folder
 from nat.backend.lora import LoraSettings, add_adapter, lora_config
+from nat.backend.memory import chosen_device
 from nat.backend.model import SOLE_ADAPTER, LoadedModel
 from nat.backend.model_checks import OTHER_KIND, check_positions, failing_as
 from nat.backend.model_path import path_of, sampler_linears
@@ -175,12 +175,7 @@ def _has_vocabulary(path: Path) -> bool:
 
 
 def context_limit(config: PreTrainedConfig, wanted: int | None) -> int:
-    """The most tokens of a conversation: those that are wanted, or all positions of the model.
-
-    Raises:
-        ModelNotSupported: the model has fewer, or neither says how many.
-
-    """
+    """The most tokens of a conversation: those that are wanted, or all positions of the model."""
     possible = getattr(config.get_text_config(), "max_position_embeddings", None)
     if possible is None and wanted is not None:
         return wanted
@@ -212,10 +207,6 @@ def load_weights(path: Path, dtype: torch.dtype, four_bits_on: torch.device | No
     """Load the folder's model; an adapter is merged into its base model, in float32 as in an export.
 
     With `four_bits_on`, linear layers are rounded to four bits on that device.
-
-    Raises:
-        ModelNotSupported: the folder is not a model, or weights are missing, damaged or not finite.
-
     """
     with _reading(path):
         if is_adapter(path) and four_bits_on is not None:

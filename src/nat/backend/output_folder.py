@@ -23,12 +23,7 @@ _SHOWN = 40
 
 
 def template_time(folder: Path | None, *, resume: bool) -> str:
-    """The local time now, in ISO format, which the folder keeps; to `resume`, the one that it has kept.
-
-    Raises:
-        BackendError: the folder's file has no time.
-
-    """
+    """The local time now, in ISO format, which the folder keeps; to `resume`, the one that it has kept."""
     now = datetime.now().isoformat(timespec="seconds")  # noqa: DTZ005 - templates write the local date
     if folder is None:
         return now
@@ -47,12 +42,7 @@ def template_time(folder: Path | None, *, resume: bool) -> str:
 
 @contextmanager
 def claimed(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
-    """Lock the folder for this process; the system releases the lock however the process ends.
-
-    Raises:
-        BackendError: another process has locked it for `patience` seconds, or it cannot be written to.
-
-    """
+    """Lock the folder for this process; the system releases the lock however the process ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK).open("a+")

@@ -46,7 +46,7 @@ class SamplingEngine(Protocol):
         ...
 
     def submit(self, request: Request) -> None:
-        """Queue a request, whose listener gets the answer; ValueError if it does not fit the model."""
+        """Queue a request, whose listener gets the answer; its prompts and new tokens fit the model."""
         ...
 
     def cancel(self, request: Request) -> None:

@@ -11,11 +11,10 @@ import json
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pkgutil import resolve_name
 
@@ -43,7 +42,6 @@ from nat.backend.training.reference import Reference
 from nat.backend.vllm.opening import choose_probe, vllm_engine
 from nat.errors import BackendError
 from nat.files import remove_unfinished
-from nat.http.asgi import App
 from nat.http.guards import HostNames
 from nat.http.server import Server, bind, port_of, signals_raised, stop_on_signals
 from nat.secrets import new_key, unredacted
@@ -61,7 +59,7 @@ A backend of the same run, which goes on after its parent was killed, waits so l
 
 
 def serve(options: ServeOptions) -> None:
-    """Serve until the process is stopped."""
+    """Serve until the process is stopped, or the engine cannot answer any more, whose error is then raised."""
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     with ExitStack() as stack:
@@ -89,40 +87,20 @@ def serve(options: ServeOptions) -> None:
         )
         if opened.greeting is not None:
             print(opened.greeting, file=unredacted(sys.stderr))
-        serve_until_stopped(
-            app,
-            listeners,
-            names=HostNames(options.host, host_names(options.allowed_hosts)),
-            watch=opened.engine.watch,
-        )
+        names = HostNames(options.host, host_names(options.allowed_hosts))
+        ready = json.dumps({"event": READY, **endpoint.ports})
+        server = Server(app, lambda: print(ready, flush=True), names=names)  # noqa: T201 - for the parent
+        failures: list[BackendError] = []
 
+        def stop(failure: BackendError) -> None:
+            failures.append(failure)
+            server.should_exit = True
 
-def serve_until_stopped(
-    app: App,
-    listeners: Mapping[str, socket.socket],
-    *,
-    names: HostNames,
-    watch: Callable[[Callable[[BackendError], None]], None],
-) -> None:
-    """Serve `app` on all `listeners`; the ready line names their ports. An error that `watch` reports ends the server.
-
-    Raises:
-        BackendError: the one that `watch` reported.
-
-    """
-    ready = {"event": READY, **{name: port_of(listener) for name, listener in listeners.items()}}
-    server = Server(app, lambda: print(json.dumps(ready), flush=True), names=names)  # noqa: T201 - for the parent
-    failures: list[BackendError] = []
-
-    def stop(failure: BackendError) -> None:
-        failures.append(failure)
-        server.should_exit = True
-
-    watch(stop)
-    stop_on_signals(server)
-    server.run(sockets=list(listeners.values()))
-    if failures:
-        raise failures[0]
+        opened.engine.watch(stop)
+        stop_on_signals(server)
+        server.run(sockets=list(listeners.values()))
+        if failures:
+            raise failures[0]
 
 
 def _end_with_parent(closed: threading.Event) -> None:

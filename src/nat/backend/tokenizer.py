@@ -81,12 +81,7 @@ class ChatTokenizer:
 
     @cached_property
     def words(self) -> Words:
-        """How the model writes calls and thinking; found with some dozens of renderings of its chat template.
-
-        Raises:
-            ModelNotSupported: there is no chat template, or the configured format is none or misreads its calls.
-
-        """
+        """How the model writes calls and thinking; found with some dozens of renderings of its chat template."""
         self._check_template()
         source, own = self.hf.get_chat_template(None, list(TOOLS)), self.hf.response_template
         declared = self._options.response_template

@@ -6,9 +6,9 @@ import torch
 from fakes.training_batches import sampled_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
-from nat.backend.devices import chosen_device
 from nat.backend.export import export_model
 from nat.backend.lora import LoraSettings
+from nat.backend.memory import chosen_device
 from nat.backend.model_loader import load_model
 from nat.errors import ModelNotSupported
 from nat.wire.training import TrainingConfig

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from nat.backend.algorithms.advantages import Advantage
 from nat.backend.algorithms.algorithm import Aggregation, Algorithm, AlgorithmOptions, PolicyLoss, RatioLevel
 from nat.backend.algorithms.distill import DISTILL
-from nat.backend.algorithms.dpo import DPO
+from nat.backend.algorithms.dpo import DPO, KTO
 from nat.backend.algorithms.grpo import (
     CISPO,
     DAPO,
@@ -32,7 +32,6 @@ from nat.backend.algorithms.grpo import (
     token,
     token_mean,
 )
-from nat.backend.algorithms.kto import KTO
 from nat.backend.algorithms.sft import RFT, SFT
 from nat.errors import AlgorithmError, describe_error, did_you_mean, findings_of, one_of
 from nat.wire.training import ResolvedTraining, TrainingConfig
@@ -99,12 +98,7 @@ class Resolved:
 
 
 def find_algorithm(name: str) -> Algorithm:
-    """Give the built-in algorithm of this name, or that of a plug-in.
-
-    Raises:
-        AlgorithmError: nothing has this name, two have it, or the plug-in that has it is broken.
-
-    """
+    """Give the built-in algorithm of this name, or that of a plug-in."""
     built_in = {algorithm.name: algorithm for algorithm in BUILT_IN}
     points = entry_points(group=GROUP)
     found = [point for point in points if point.name == name]
@@ -124,13 +118,7 @@ def find_algorithm(name: str) -> Algorithm:
 
 
 def resolve(config: TrainingConfig) -> Resolved:
-    """Fill in the algorithm's defaults wherever the user has set nothing.
-
-    Raises:
-        AlgorithmError: as `find_algorithm`; or the algorithm does not have such options, or its defaults are invalid,
-            or it does not use a setting that the user named.
-
-    """
+    """Fill in the algorithm's defaults wherever the user has set nothing."""
     algorithm = find_algorithm(config.algorithm)
     if without_effect := sorted(algorithm.unused & config.model_fields_set):
         raise AlgorithmError(

@@ -120,12 +120,8 @@ class Engine:
         """All unfinished requests, oldest first."""
         return list(dict.fromkeys(self._requests.values()))
 
-    def check(self, request: Request) -> None:
-        """Raise ValueError if the request does not fit the model."""
-        request.check(self.loaded.max_seq_length)
-
     def add(self, request: Request) -> None:
-        """Queue a request that passed `check`."""
+        """Queue a request, whose prompts and new tokens fit the model."""
         for sequence in request.sequences:
             self._requests[id(sequence)] = request
         self._scheduler.add(request)
@@ -171,16 +167,16 @@ class Engine:
         for slot in admitted:
             self._reuse(slot)
         self._settle()
-        plan = self._scheduler.plan()
-        if plan is None:
+        decoding, prefill = self._scheduler.plan()
+        if not (decoding or prefill):
             return []
         self._activate()
         self._reserve()
-        batch = batch_of(self._cache, plan.decoding, plan.prefill, self.loaded.device)
+        batch = batch_of(self._cache, decoding, prefill, self.loaded.device)
         running = self._scheduler.running
         rows = [row for row, chunk in enumerate(batch.order) if _completes_prompt(running[chunk.slot], chunk)]
         keep_K = batch.last_K if len(rows) == len(batch.order) else batch.last_K[rows or [0]]
-        scored = [(running[chunk.slot], chunk) for chunk in plan.prefill if running[chunk.slot].to_score]
+        scored = [(running[chunk.slot], chunk) for chunk in prefill if running[chunk.slot].to_score]
         if scored:
             keep_K = torch.cat([keep_K, batch.outputs_of(chunk for _, chunk in scored)])
         if self._graphs is not None and self._graphs.takes(batch, len(running)):
@@ -191,7 +187,7 @@ class Engine:
             score(logits_KV[len(keep_K) - sum(len(chunk.token_ids) for _, chunk in scored) :], scored)
         for chunk in batch.order:
             self._store(running[chunk.slot], chunk, batch)
-        for chunk in plan.prefill:
+        for chunk in prefill:
             if chunk.node is None and _completes_prompt(running[chunk.slot], chunk):
                 self._keep(chunk.slot)
         sampling = [running[batch.order[row].slot] for row in rows]
@@ -320,8 +316,8 @@ class Engine:
         for sequence in self._scheduler.running:
             if id(sequence) in leaving and sequence.node is not None:
                 self._prefixes.leave(sequence.node)
-        for move in self._scheduler.remove(leaving):
-            self._cache.move(move.source, move.target, move.length)
+        for source, target, length in self._scheduler.remove(leaving):
+            self._cache.move(source, target, length)
         self._cache.reserve(len(self._scheduler.running), 0)  # frees what has left the plain path
 
 
@@ -336,7 +332,8 @@ def _short_tokens(loaded: LoadedModel, wanted: int | None) -> int:
         return wanted
     if loaded.device.type != "cpu":
         return loaded.max_seq_length
-    return max(1, _COPIED_BYTES // loaded.layer_token_bytes)
+    largest = max(each.token_values for each in loaded.heads) * loaded.dtype.itemsize
+    return max(1, _COPIED_BYTES // largest)
 
 
 def _ids(token_ids: list[int]) -> Ids:

@@ -36,23 +36,6 @@ class Chunk:
         return self.start - (0 if self.node is None else self.node.end)
 
 
-@dataclass(frozen=True)
-class Move:
-    """Move a sequence to another cache slot, which means copying `length` positions."""
-
-    source: int
-    target: int
-    length: int
-
-
-@dataclass(frozen=True)
-class StepChunks:
-    """The chunks of one step."""
-
-    decoding: list[Chunk]
-    prefill: list[Chunk]
-
-
 @dataclass
 class Scheduler:
     """First come, first served; every decoding sequence advances in each step, prompts fill what room is left."""
@@ -104,8 +87,8 @@ class Scheduler:
             return None
         return min(self.running, key=lambda sequence: sequence.num_cached)
 
-    def plan(self) -> StepChunks | None:
-        """The next step's chunks, None if nothing runs."""
+    def plan(self) -> tuple[list[Chunk], list[Chunk]]:
+        """The next step's chunks: of the sequences that decode, and of prompts."""
         decoding: list[Chunk] = []
         prefill: list[Chunk] = []
         room, scored_room = self.max_step_tokens, self.max_scored_tokens
@@ -123,16 +106,19 @@ class Scheduler:
                 if sequence.to_score:
                     scored_room -= len(new)
                     room = room if scored_room > 0 else 0
-        return StepChunks(decoding, prefill) if decoding or prefill else None
+        return decoding, prefill
 
-    def remove(self, leaving: set[int]) -> list[Move]:
-        """Take sequences (by `id`) out of their slots and close the gaps; decoding sequences stay in front."""
+    def remove(self, leaving: set[int]) -> list[tuple[int, int, int]]:
+        """Take sequences (by `id`) out of their slots and close the gaps; decoding sequences stay in front.
+
+        Gives what to copy: from which slot, to which, and how many positions.
+        """
         old_slot = {id(s): slot for slot, s in enumerate(self.running)}
         decoding = [s for s in self.running if s.prefilled]
         others = [s for s in self.running if not s.prefilled and id(s) not in leaving]
         self.running = [*_compacted(decoding, leaving), *others]
         return [
-            Move(old_slot[id(s)], slot, s.num_in_slot)
+            (old_slot[id(s)], slot, s.num_in_slot)
             for slot, s in enumerate(self.running)
             if s.num_in_slot and old_slot[id(s)] != slot
         ]

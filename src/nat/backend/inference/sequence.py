@@ -170,17 +170,6 @@ class Request:
     policy_version: str | None = None
     """Set when the first sequence starts: `name@step` of the weights that answer."""
 
-    def check(self, max_seq_length: int) -> None:
-        """Raise ValueError if there is no prompt, or one is empty or leaves no room for the requested tokens."""
-        if not self.sequences:
-            raise ValueError("a request without sequences would never be finished")
-        for sequence in self.sequences:
-            prompt, more = len(sequence.prompt_ids), sequence.params.max_tokens
-            if prompt < 1 or more < 1 or prompt + more > max_seq_length:
-                raise ValueError(
-                    f"{prompt} prompt tokens and {more} new ones; wanted at least 1 each, {max_seq_length} together"
-                )
-
     @property
     def begun(self) -> bool:
         return self.policy_version is not None

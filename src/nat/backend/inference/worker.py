@@ -120,7 +120,6 @@ class Worker:
         return self.pool.knows(name)
 
     def submit(self, request: Request) -> None:
-        self.engine.check(request)
         self._post(self._commands, lambda: self._send(request))
 
     def cancel(self, request: Request) -> None:

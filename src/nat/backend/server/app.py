@@ -11,9 +11,8 @@ from nat.backend.failures import explained
 from nat.backend.sampling import SamplingEngine
 from nat.backend.server.bodies import json_answer
 from nat.backend.server.chat import ChatRoute
-from nat.backend.server.completions import CompletionRoute
+from nat.backend.server.completions import CompletionRoute, TokenRoutes
 from nat.backend.server.service import AnswerMemory, Service
-from nat.backend.server.tokens import TokenRoutes
 from nat.errors import (
     AlgorithmError,
     BackendError,

@@ -1,4 +1,4 @@
-"""POST /v1/completions."""
+"""POST /v1/completions; and /tokenize and /detokenize in vLLM's shape, to compare two servers' tokenizers."""
 
 import asyncio
 import secrets
@@ -9,13 +9,13 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from nat.backend.inference.sequence import Delta, Request
-from nat.backend.server.bodies import chunk_event, event_stream, read_chat
+from nat.backend.server.bodies import chunk_event, event_stream, json_answer, read_chat
 from nat.backend.server.generation import complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter, Ranked
 from nat.backend.server.service import Service, add_end, usage_of
 from nat.http.errors import ApiError
-from nat.wire.openai_requests import CompletionRequest
-from nat.wire.openai_responses import TextChoice, TextCompletion
+from nat.wire.openai_requests import CompletionRequest, DetokenizeIds, TokenizeText
+from nat.wire.openai_responses import DetokenizedText, TextChoice, TextCompletion, TokenizedText
 
 
 class CompletionRoute:
@@ -124,3 +124,33 @@ class _TextWriter:
             system_fingerprint=request.policy_version,
             choices=choices,
         )
+
+
+class TokenRoutes:
+    """Text to token ids and back, with the model's tokenizer."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def tokenize(self, http: HttpRequest) -> Response:
+        """The ids of a text."""
+        body = await read_chat(http, TokenizeText)
+        self._check_model(body.model)
+        tokenizer = self._service.loaded.tokenizer
+        encode = tokenizer.encode if body.add_special_tokens else tokenizer.encode_rendered
+        ids = await asyncio.to_thread(encode, body.prompt)
+        return json_answer(TokenizedText(count=len(ids), max_model_len=self._service.loaded.max_seq_length, tokens=ids))
+
+    async def detokenize(self, http: HttpRequest) -> Response:
+        """The text of some ids, special tokens included; an id that the tokenizer does not have gives no text."""
+        body = await read_chat(http, DetokenizeIds)
+        self._check_model(body.model)
+        if (outside := next((token for token in body.tokens if not 0 <= token < 2**31), None)) is not None:
+            raise ApiError(f"{outside} is no token id", param="tokens")
+        decode = self._service.loaded.tokenizer.decode_all
+        text = await asyncio.to_thread(decode, body.tokens)
+        return json_answer(DetokenizedText(prompt=text))
+
+    def _check_model(self, name: str | None) -> None:
+        if name is not None:
+            self._service.check_model(name)

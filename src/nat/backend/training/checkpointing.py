@@ -41,12 +41,7 @@ class Checkpointing:
         return activation_bytes(self._model)
 
     def check_room(self, tokens: int) -> None:
-        """Refuse a pass over more tokens than the memory holds for a single layer; the system would kill the process.
-
-        Raises:
-            UpdateRejected: with the number of tokens and the bytes.
-
-        """
+        """Refuse a pass over more tokens than the memory holds in one layer; the system would kill the process."""
         needed = self.bytes_per_token * tokens / max(1, len(self.layers))
         free = room_for(needed, self._model.device)
         if free is not None and needed > free:

@@ -88,10 +88,6 @@ class Checkpoints:
         """Give the newest undamaged checkpoint, and delete folders that a crash left unfinished.
 
         Newer checkpoints are damaged; they are set aside, so that training continues from the one that is given.
-
-        Raises:
-            BackendError: all checkpoints are damaged.
-
         """
         if self.folder.is_dir():
             remove_unfinished(self.folder)
@@ -121,12 +117,7 @@ class Checkpoints:
         return next(whole, None)
 
     def phase_of(self, checkpoint: Checkpoint) -> Path | None:
-        """The folder of the weights that the checkpoint's phase began with; None in the first phase.
-
-        Raises:
-            BackendError: it is not there, or damaged.
-
-        """
+        """The folder of the weights that the checkpoint's phase began with; None in the first phase."""
         if not (number := checkpoint.state.first_step):
             return None
         path = self.folder / self._layout.name(number)
@@ -271,12 +262,7 @@ def _load_adapter(folder: Path, loaded: LoadedModel) -> None:
 
 
 def resume(checkpoint: Checkpoint, loaded: LoadedModel, learner: Learner) -> None:
-    """Load optimizer state and step; the weights are the checkpoint's already.
-
-    Raises:
-        BackendError: the adapter was trained on a base of another precision.
-
-    """
+    """Load optimizer state and step; the weights are the checkpoint's already."""
     if checkpoint.state.load_in_4bit != loaded.in_four_bits:
         was, now = ("with", "without") if checkpoint.state.load_in_4bit else ("without", "with")
         raise BackendError(

@@ -403,4 +403,4 @@ def resolved_for(config: TrainingConfig, policy: LoadedModel) -> Resolved:
 
 
 def _learning_rate_for(policy: LoadedModel) -> float:
-    return usual_learning_rate(policy.width, lora=policy.trains_adapter)
+    return usual_learning_rate(policy.width, lora=policy.peft is not None)

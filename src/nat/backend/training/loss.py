@@ -66,15 +66,6 @@ def joined(values: Mapping[int, Tensor], rows: Sequence[Row]) -> Tensor:
     return torch.cat([values[row.index] for row in rows])
 
 
-@dataclass(frozen=True)
-class Loss:
-    """A micro-batch's share of the loss of its optimizer step."""
-
-    total: Tensor
-    policy: Tensor
-    """Without the KL term, and without a gradient."""
-
-
 class TokenValues(NamedTuple):
     """What the loss computed for K tokens, without gradients; for the metrics."""
 
@@ -90,12 +81,14 @@ class TokenValues(NamedTuple):
     advantages_K: Tensor
     clipped_low_K: Tensor
     clipped_high_K: Tensor
+    policy_loss: Tensor
+    """Of all K tokens, without the KL term."""
 
 
 def micro_batch_loss(
     scores: TokenScores, batch: MicroBatch, anchors: Anchors, resolved: Resolved
-) -> tuple[Loss, TokenValues]:
-    """Give this micro-batch's share of the loss, and the values that it was computed from."""
+) -> tuple[Tensor, TokenValues]:
+    """Give this micro-batch's share of the loss of its optimizer step, and the values that it was computed from."""
     algorithm, config = resolved.algorithm, resolved.config
     logprobs_K, start_K = scores.logprobs_K, anchors.start_K
     dtype = logprobs_K.dtype
@@ -145,8 +138,9 @@ def micro_batch_loss(
         advantages_K=advantages_K,
         clipped_low_K=term.clipped_low_K,
         clipped_high_K=term.clipped_high_K,
+        policy_loss=policy.detach(),
     )
-    return Loss(total, policy.detach()), values
+    return total, values
 
 
 def rollout_weights(tokens_R: Tensor, resolved: Resolved) -> Tensor:

@@ -17,8 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from nat.backend.training.batch import Row
-from nat.backend.training.linear_cross_entropy import TokenScores
-from nat.backend.training.logprobs import token_scores
+from nat.backend.training.linear_cross_entropy import TokenScores, token_scores
 from nat.backend.tree_attention import PackedTree, common_prefix
 from nat.sizing.rules import usual_optimizer_steps
 from nat.wire.training import TrainingConfig

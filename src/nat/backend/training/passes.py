@@ -136,11 +136,11 @@ class Passes:
         loss, values = micro_batch_loss(scores, batch, anchors.of(rows), task.resolved)
         if torch.is_grad_enabled():
             scores.logprobs_K.register_hook(partial(_keep_gradient, share, rows))  # type: ignore[no-untyped-call]
-            loss.total.backward()  # type: ignore[no-untyped-call]  # torch declares it without types
+            loss.backward()  # type: ignore[no-untyped-call]  # torch declares it without types
         compared_K = compared_tokens(rows, task.compared)
         share.sums.add(values, None if compared_K is None else compared_K.to(self._policy.device))
-        share.loss += loss.total.detach()
-        share.policy += loss.policy
+        share.loss += loss.detach()
+        share.policy += values.policy_loss
         share.packed_tokens += self.num_tokens(batch)
 
     def score(self, rows: Sequence[Row], config: TrainingConfig) -> ByRow:

@@ -36,12 +36,7 @@ def write_start(loaded: LoadedModel, folder: Path) -> dict[str, str]:
 
 
 def read_output(loaded: LoadedModel, start: Path, output: Path) -> dict[str, Tensor]:
-    """Give the new weights by our parameters' names; `start` is the folder that the program began with.
-
-    Raises:
-        UpdateRejected: weights are missing, unreadable, of other shapes or not finite; or of another base model.
-
-    """
+    """Give the new weights by our parameters' names; `start` is the folder that the program began with."""
     wanted = ADAPTER_CONFIG if loaded.peft is not None else MODEL_CONFIG
     found = [name for name in (ADAPTER_CONFIG, MODEL_CONFIG) if (output / name).is_file()]
     if wanted not in found:

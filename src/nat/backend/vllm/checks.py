@@ -57,12 +57,7 @@ def _check_version(control: Control) -> None:
 
 
 def check_server(control: Control, *, context: int) -> str:
-    """Check version, routes and context; gives the name that the server has for its base model.
-
-    Raises:
-        EngineNotStarted: it cannot sample token ids, is of a wrong version, or takes fewer tokens than `context`.
-
-    """
+    """Check version, routes and context; gives the name that the server has for its base model."""
     _check_version(control)
     if not control.knows(GENERATE):
         raise EngineNotStarted(
@@ -130,12 +125,7 @@ def probe_row(loaded: LoadedModel) -> Row:
 
 
 def check_probe(loaded: LoadedModel, row: Row, served: ByRow) -> None:
-    """Compare the log probabilities of vLLM's model with those of the loaded one.
-
-    Raises:
-        EngineNotStarted: they differ.
-
-    """
+    """Compare the log probabilities of vLLM's model with those of the loaded one."""
     seen = difference([row], served_logprobs(loaded, [row]), served)
     allowed = _ALLOWED.get(loaded.dtype, _ALLOWED_ROUNDED)
     if not seen.mean <= allowed:

@@ -105,7 +105,6 @@ class VllmEngine:
         return name in self.names()
 
     def submit(self, request: Request) -> None:
-        request.check(self.loaded.max_seq_length)
         self._check_alive()
         self._loop.call_soon_threadsafe(self._send, request)
 

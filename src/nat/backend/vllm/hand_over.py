@@ -44,12 +44,7 @@ class AdapterHandOver:
         return Served(self.model)
 
     def load(self) -> None:
-        """Load the learner's weights; `keep` or `undo` follows.
-
-        Raises:
-            HandOverFailed: they were not loaded; requests must wait for `undo`.
-
-        """
+        """Load the learner's weights; `keep` or `undo` follows."""
         name = next(self._names)
         folder = self._folder / name
         folder.mkdir(parents=True)

@@ -109,12 +109,7 @@ def _server(options: ServeOptions, loaded: LoadedModel, private: Path) -> VllmSe
 
 
 def own_cards(device: str, count: int, visible: str | None) -> dict[str, str]:
-    """The variable that leaves vLLM all GPUs but the learner's, if `device` has its number; else they share the first.
-
-    Raises:
-        EngineNotStarted: there is no other GPU.
-
-    """
+    """The variable that leaves vLLM all GPUs but the learner's, if `device` has its number; else both share one."""
     kind, _, number = device.partition(":")
     if not number:
         return {}
@@ -129,12 +124,7 @@ def own_cards(device: str, count: int, visible: str | None) -> dict[str, str]:
 
 
 def memory_arguments(options: ServeOptions, loaded: LoadedModel) -> list[str]:
-    """What the learner leaves of its card to vLLM; arguments of the user's come later, and win.
-
-    Raises:
-        EngineNotStarted: that is less than vLLM's weights.
-
-    """
+    """What the learner leaves of its card to vLLM; arguments of the user's come later, and win."""
     torch.cuda.empty_cache()  # else vLLM would find less than is counted as free
     share = share_for_vllm(options, loaded)
     if share is None:

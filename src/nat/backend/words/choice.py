@@ -89,10 +89,6 @@ def choose(
 
     `source` is the template's text, `marks` are the special tokens, `declared` stands in the YAML, `own` is the
     tokenizer's.
-
-    Raises:
-        FormatRefused: the declared format is none, or misreads a plain call.
-
     """
     preceding, following = (
         [known for sign, known in family.items() if sign in source or sign in marks]

@@ -42,7 +42,6 @@ class RemoteEngine:
         return name in self.names()
 
     def submit(self, request: Request) -> None:
-        request.check(self.loaded.max_seq_length)
         if any(sequence.params.top_logprobs for sequence in request.sequences):
             raise ApiError("a Tinker server reports no alternatives of tokens", param="top_logprobs")
         sampler, request.policy_version = self._sampler, self.policy_version

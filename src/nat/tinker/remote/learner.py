@@ -161,7 +161,7 @@ class TinkerLearner:
         logprobs_K = torch.cat([found[row.index] for row in rows]).requires_grad_()
         scores = TokenScores(logprobs_K, torch.full_like(logprobs_K, nan))
         loss, values = micro_batch_loss(scores, batch, anchors.of(rows), resolved)
-        loss.total.backward()  # type: ignore[no-untyped-call]  # torch declares it without types
+        loss.backward()  # type: ignore[no-untyped-call]  # torch declares it without types
         assert logprobs_K.grad is not None, "the loss depends on them"
         of_step = TokenSums(CPU)
         of_step.add(values, compared_tokens(rows, compared))
@@ -184,8 +184,8 @@ class TinkerLearner:
             check_finite(norm)
             self.step += 1
         return of_step, {
-            "loss": float(loss.total.detach()),
-            "policy_loss": float(loss.policy),
+            "loss": float(loss.detach()),
+            "policy_loss": float(values.policy_loss),
             "grad_norm": norm,
             "learning_rate": rate,
         }

@@ -55,8 +55,8 @@ def loss_of(options, *, old=OLD, moved=MOVED, sampler=None, penalty=None, config
     batch = make_micro_batch(rows, {0: 1 / 9, 1: 1 / 9}, torch.device("cpu"))
     anchors = Anchors(tensor(old), None, penalty)
     loss, _ = micro_batch_loss(TokenScores(new, torch.zeros(9)), batch, anchors, resolve(config_of(options)))
-    loss.total.backward()
-    return loss.total.item(), new.grad.tolist()
+    loss.backward()
+    return loss.item(), new.grad.tolist()
 
 
 def near(values):

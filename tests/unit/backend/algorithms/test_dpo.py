@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nat.backend.algorithms.algorithm import Completions
-from nat.backend.algorithms.dpo import DpoOptions, dpo_loss, pair_rule
+from nat.backend.algorithms.dpo import DpoOptions, KtoOptions, dpo_loss, kto_loss, pair_rule
 from nat.preferences.pairs import PairRule
 
 
@@ -30,3 +30,22 @@ def test_smoothing_weighs_the_wrong_way_round():
     margin = torch.tensor([10.0, -10.0], dtype=torch.float64)  # β times the difference is 2
     right, wrong = log1p(2.718281828459045**-2), log1p(2.718281828459045**2)
     assert loss(0.3, margin) == pytest.approx(0.7 * right + 0.3 * wrong)
+
+
+@pytest.mark.parametrize(
+    ("better", "options", "expected"),
+    [
+        ([True, False, False, False], {}, (1 + 3 / 3) / 2 / 4),
+        ([True, False, False, False], {"desirable_weight": 2.0}, (2 + 3 * 2 / 3) / 2 / 4),
+        ([True, False, False, False], {"undesirable_weight": 1.0}, 1 / 2),
+        ([True, True, True, False], {}, 1 / 2),
+        ([False, False], {}, 1 / 2 / 2),
+    ],
+)
+def test_many_undesirable_answers_weigh_as_much_as_few_desirable_ones(better, options, expected):
+    """By default the undesirable ones weigh no more in all than the desirable ones, or than one; a set weight holds."""
+    zeros = torch.zeros(
+        len(better), dtype=torch.float64
+    )  # the policy is the reference: each loss is 1/2 times its weight
+    completions = Completions(zeros, zeros, zeros + 3, torch.tensor(better), 0.0, 0.1, KtoOptions(**options))
+    assert float(kto_loss(completions)) == pytest.approx(expected)

@@ -71,7 +71,11 @@ CHOICES += [
 ]
 
 
-@pytest.mark.parametrize("choice", CHOICES, ids=lambda c: "-".join(map(str, c.values())))
+@pytest.mark.parametrize(
+    "choice",
+    [CHOICES[0], *(pytest.param(choice, marks=pytest.mark.slow) for choice in CHOICES[1:])],
+    ids=lambda c: "-".join(map(str, c.values())),
+)
 def test_gradient_does_not_depend_on_the_split(make_learner, loaded64, choice):
     """Gradients of micro-batches of any size sum to the gradient of the whole batch."""
     groups = noisy(random_groups(loaded64, rows=2), 0.1)

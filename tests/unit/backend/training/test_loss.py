@@ -136,7 +136,7 @@ def test_the_loss_of_a_micro_batch_adds_beta_times_the_kl():
     def total(beta, reference_K):
         anchors = Anchors(start, reference_K, None)
         loss, _ = micro_batch_loss(TokenScores(new, torch.zeros(2)), batch, anchors, resolve(TrainingConfig(beta=beta)))
-        return loss.total.item()
+        return loss.item()
 
     ratios, distances = [math.exp(0.1), math.exp(-0.2)], [0.6, -0.4]
     k3 = [math.exp(-d) - 1 + d for d in distances]

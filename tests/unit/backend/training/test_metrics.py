@@ -34,6 +34,7 @@ def test_means_over_tokens():
             advantages_K=tensor(1.0, 0.0, -1.0, 0.0)[part],
             clipped_low_K=torch.tensor([False, False, True, False])[part],
             clipped_high_K=torch.tensor([True, False, False, True])[part],
+            policy_loss=tensor(0.0),
         )
         sums.add(values)
     ratios = [1.0, 1.0, exp(0.4), exp(-0.5)]
