@@ -50,22 +50,6 @@ def test_it_has_what_a_new_process_has(tmp_path, monkeypatch):
     assert {**seen, "torch": None, "pid": 0, "started": 0} == {**new, "torch": None, "pid": 0, "started": 0}
 
 
-@pytest.mark.parametrize(
-    ("ending", "code"),
-    [
-        ("sys.exit(3)", 3),
-        ("raise ValueError('it fails')", 1),
-        ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
-    ],
-)
-def test_it_ends_as_the_fork_ends(ending, code):
-    """With its exit code, or by its signal; what it printed has arrived."""
-    process = started("-c", OURS + f"print('so far', flush=True); {ending}")
-    said, complained = process.communicate(timeout=60)
-    assert (process.returncode, said) == (code, "so far\n")
-    assert ("ValueError: it fails" in complained) == ("it fails" in ending)
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_reach_the_fork(number):
     """A handler sees the signal that the process got."""

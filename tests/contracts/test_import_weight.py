@@ -30,9 +30,31 @@ def loaded_by(code: str, modules: tuple[str, ...]) -> list[str]:
     return eval(done.stderr.splitlines()[-1])  # noqa: S307 - the line printed above
 
 
-def test_the_command_line_is_light():
-    """Importing the command line loads click and no heavy library, so `nat` starts quickly."""
-    assert loaded_by("import nat.cli.main", HEAVY) == []
+CORE = (*UNUSED_BY_A_CONFIG, "httpx", "httpx2", "numpy", "openai", "rich")
+HARNESS = (
+    "nat.eval.evaluate",
+    "nat.finetuning.runtime",
+    "nat.cli.commands.gateway",
+    "nat.cli.commands.serve",
+    "nat.rollout.session",
+    "nat.runs.journal",
+)
+MODULES = {
+    "nat.cli.main": HEAVY,
+    **dict.fromkeys(
+        ("nat.config", "nat.builder.workflow_builder", "nat.cli.register_workflow", "nat.plugin_api"), CORE
+    ),
+    "nat.plugins.llms.client": (*OF_THE_BACKEND, "httptools"),
+    "nat.plugins.register": (*UNUSED_BY_A_CONFIG, "openai", "httpx2", "jsonpath_ng"),
+    **dict.fromkeys(HARNESS, OF_THE_BACKEND),
+}
+"""What must not be loaded with each module."""
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_is_light(module):
+    """Commands start quickly, a plug-in imports pydantic and YAML, no SDK is needed to register, no torch to train."""
+    assert loaded_by(f"import {module}", MODULES[module]) == []
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
@@ -47,41 +69,3 @@ def test_a_configuration_is_light(tmp_path):
     path.write_text(CONFIG)
     code = f"from nat.config import load_config; load_config({str(path)!r})"
     assert loaded_by(code, UNUSED_BY_A_CONFIG) == []
-
-
-@pytest.mark.parametrize(
-    "module", ["nat.config", "nat.builder.workflow_builder", "nat.cli.register_workflow", "nat.plugin_api"]
-)
-def test_the_core_is_light(module):
-    """The modules that every plug-in imports load pydantic and YAML, and no heavy library."""
-    heavy = (*UNUSED_BY_A_CONFIG, "httpx", "httpx2", "numpy", "openai", "rich")
-    assert loaded_by(f"import {module}", heavy) == []
-
-
-def test_clients_need_no_server_packages():
-    """OpenAI clients can be opened in an installation without the `serve` extra."""
-    assert loaded_by("import nat.plugins.llms.client", (*OF_THE_BACKEND, "httptools")) == []
-
-
-def test_built_in_components_are_light():
-    """Registering the built-in components imports no SDK; opening a component imports the one that it needs."""
-    assert loaded_by("import nat.plugins.register", (*UNUSED_BY_A_CONFIG, "openai", "httpx2", "jsonpath_ng")) == []
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "nat.builder.workflow_builder",
-        "nat.cli.register_workflow",
-        "nat.eval.evaluate",
-        "nat.finetuning.runtime",
-        "nat.plugins.register",
-        "nat.cli.commands.gateway",
-        "nat.cli.commands.serve",
-        "nat.rollout.session",
-        "nat.runs.journal",
-    ],
-)
-def test_the_harness_needs_no_torch(module):
-    """No package of the harness imports the backend's libraries, so remote training needs no torch."""
-    assert loaded_by(f"import {module}", OF_THE_BACKEND) == []

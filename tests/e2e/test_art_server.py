@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fakes.art_clients import SERVERLESS_MODEL, ArtClient
+from fakes.art_clients import ArtClient
 from fakes.processes import DEADLINE, NAT, Processes, environment_without, first_line, stop
 from fakes.tiny_model import make_tiny_model
 
@@ -157,6 +157,7 @@ def test_a_client_trains_and_continues_after_a_restart(start, tmp_path):
     server.stop()
 
 
+@pytest.mark.slow
 def test_the_control_plane_answers_while_a_model_is_trained(server):
     """Control routes answer within the 5 seconds of ART's clients; sampling requests wait for the new weights."""
     server.prepare()
@@ -170,31 +171,3 @@ def test_the_control_plane_answers_while_a_model_is_trained(server):
         assert server.tell("/_get_step", ART.model()) in (before, before + 1)
         assert server.control.get("/healthcheck").status_code == 200
     assert server.tell("/_get_step", ART.model()) == before + 1
-
-
-def test_the_serverless_client_trains_on_the_same_server(server):
-    """Routes, names and events of the serverless protocol work at a base URL."""
-    with httpx.Client(
-        base_url=f"{server.control.base_url}/v1", headers={"authorization": "Bearer default"}, timeout=DEADLINE
-    ) as client:
-        model = client.post("/preview/models", json={**SERVERLESS_MODEL, "name": "other"}).json()
-        name = f"wandb-artifact:///{model['entity']}/{model['project']}/{model['name']}"
-        choices = server.sample(name)
-        good = by_frequency(choices)[1]
-        body = {
-            "model_id": model["id"],
-            "trajectory_groups": rewarded(choices, good),
-            "experimental_config": {"learning_rate": 5e-3},
-        }
-        job = client.post("/preview/training-jobs", json=body).json()
-        events: list[dict] = []
-        while not events or events[-1]["type"] in ("training_started", "gradient_step"):
-            page = client.get(f"/preview/training-jobs/{job['id']}/events")
-            events = page.json()["data"]
-        first, *steps, last = events
-        assert (first["type"], last["type"]) == ("training_started", "training_ended")
-        assert [step["type"] for step in steps] == ["gradient_step"] * int(first["data"]["num_sequences"])
-        newest = client.get(f"/preview/models/{model['id']}/checkpoints", params={"limit": 1, "order": "desc"})
-        assert newest.json()["data"][0]["step"] == 1
-        assert logprob_of(server.sample(name), good) > logprob_of(choices, good)
-        assert logprob_of(server.sample(f"{name}:step0"), good) == pytest.approx(logprob_of(choices, good), abs=1e-4)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fakes.finetuning_project import Coin, FinetuningProject
-from fakes.openai_server import HangUp, OpenAIServer, Raw, Refuse, Say
+from fakes.openai_server import HangUp, OpenAIServer, Raw, Refuse
 from nat.runs.records import Phase, RunState
 
 BAD = "q0"
@@ -70,39 +70,6 @@ async def test_an_agent_that_misbehaves(tmp_path, agent):
         project = FinetuningProject(tmp_path, server, run)
         project.config["eval"]["general"]["item_timeout"] = 1.0
         await _trains_without_it(project)
-
-
-async def test_an_agent_that_leaves_tasks_behind(tmp_path):
-    """They end with the workflow at the latest, and what they raise or say later is no part of a rollout."""
-    left = []
-
-    async def later(ask, answered):
-        await answered.wait()
-        await asyncio.sleep(0.05)
-        await ask("late")
-        raise RuntimeError("nobody waits for this")
-
-    async def run(question, ask):
-        answered = asyncio.Event()
-        left.extend([asyncio.create_task(later(ask, answered)), asyncio.create_task(asyncio.sleep(3600))])
-        try:
-            return await ask(question)
-        finally:
-            answered.set()
-
-    coin = Coin()
-    async with OpenAIServer(lambda request: Say() if request.last_text == "late" else coin(request)) as server:
-        project = FinetuningProject(tmp_path, server, run)
-        with project.registered():
-            await project.run()
-    with project.journal() as journal:
-        assert journal.info().state is RunState.COMPLETED
-        records = [each for epoch in range(2) for each in journal.rollouts(Phase.TRAIN, epoch)]
-    assert [each.error for each in records] == [None] * 16
-    assert {len(each.rows) for each in records} == {1}
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
 
 
 async def _trains_without_it(project):

@@ -26,7 +26,7 @@ HELLO = [{"role": "user", "content": "hello"}]
 PIXEL = "data:image/png;base64,AAAA"
 
 
-@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.__name__)
+@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: f"{agent.func.__name__} {agent.keywords}")
 async def test_an_agent_with_tools_is_recorded_as_one_row(agent: Agent):
     """The second prompt begins with the ids of the first prompt and its answer, so both train as one row."""
     async with gateway([Say("I look.", CALLS), Say("It is all there.")]) as gate, gate.rollout() as rollout:

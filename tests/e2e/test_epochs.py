@@ -18,26 +18,8 @@ class RecordedProgress(RunProgress):
     def __init__(self) -> None:
         self.events: list[str] = []
 
-    def run_started(self, run_id, run_dir, num_epochs):
-        self.events.append(f"run of {num_epochs}")
-
-    def epoch_started(self, epoch, num_epochs):
-        self.events.append(f"epoch {epoch}/{num_epochs}")
-
     def rollouts_started(self, phase, total):
         self.events.append(f"{phase} {total}")
-
-    def rollout_done(self, error):
-        self.events.append("rollout")
-
-    def training_started(self, num_groups, num_trajectories):
-        self.events.append(f"training on {num_trajectories} in {num_groups}")
-
-    def training_finished(self, job):
-        self.events.append(f"job {job.status}")
-
-    def epoch_finished(self, record):
-        self.events.append(f"reward {record.avg_reward}")
 
     def message(self, text):
         self.events.append(text)

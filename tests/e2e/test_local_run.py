@@ -12,7 +12,6 @@ import pytest
 
 from e2e.doc_pages import ROOT
 from fakes.processes import ended, started_as
-from fakes.vllm_server import FakeVllm
 from nat.backend.output_folder import LOCK
 from nat.files import UNFINISHED
 from nat.reports.overview import overviews
@@ -109,7 +108,11 @@ ADAPTERS = ("-o", "llms.player.lora", "{rank: 4}")
 COLD = ("-o", "llms.player.temperature", "0.6")
 
 
-@pytest.mark.parametrize("options", [(), (*ADAPTERS, *COLD)], ids=["all weights", "adapters at temperature 0.6"])
+@pytest.mark.parametrize(
+    "options",
+    [(), pytest.param((*ADAPTERS, *COLD), marks=pytest.mark.slow)],
+    ids=["all weights", "adapters at temperature 0.6"],
+)
 def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, games, options):
     """One command gives new weights, every documented file and a summary as JSON."""
     output_dir = tmp_path / "runs"
@@ -137,7 +140,10 @@ def test_a_run_leaves_a_model_a_plot_and_a_verdict(tmp_path, games, options):
 
 @pytest.mark.parametrize(
     ("number", "code", "state"),
-    [(signal.SIGINT, 130, RunState.CANCELED), (signal.SIGTERM, EXIT_CODE, RunState.INTERRUPTED)],
+    [
+        pytest.param(signal.SIGINT, 130, RunState.CANCELED, marks=pytest.mark.slow),
+        (signal.SIGTERM, EXIT_CODE, RunState.INTERRUPTED),
+    ],
 )
 def test_a_signal_ends_the_run_and_keeps_its_checkpoint(tmp_path, games, number, code, state):
     """After a signal, the run ends its backend, closes its journal and says how to use the newest checkpoint."""
@@ -162,6 +168,7 @@ def test_a_signal_ends_the_run_and_keeps_its_checkpoint(tmp_path, games, number,
         assert len(journal.epochs()) >= 2
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_exports_its_best_model(tmp_path, games):
     """With `export_best`, Ctrl-C leaves a model that loads, or the command that makes one if time is short."""
     output_dir = tmp_path / "runs"
@@ -182,6 +189,7 @@ def test_an_interrupted_run_exports_its_best_model(tmp_path, games):
     assert not list(run_dir.glob(f"{UNFINISHED}*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [False, True], ids=["the process", "the control group"])
 @pytest.mark.parametrize("moment", ["Starting epoch 2 ", "Submitted"])
 def test_sigterm_interrupts_a_run_that_a_restart_completes(tmp_path, games, moment, group):
@@ -224,20 +232,7 @@ def overview_of(run_dir: Path) -> tuple[ShownState, str | None]:
     return found.state, found.message
 
 
-def test_a_new_run_names_the_unfinished_one(tmp_path, games):
-    """In one line, with the command that goes on with it, as a service without `--resume=auto` would begin anew."""
-    output_dir = tmp_path / "runs"
-    run = started(output_dir, *games)
-    seen(run, "Starting epoch 1 ")
-    run.send_signal(signal.SIGTERM)
-    run.communicate(timeout=60)
-    assert run.returncode == EXIT_CODE
-    unfinished = (output_dir / "latest").resolve()
-    text = f"There is an unfinished run; this command goes on with it: nat finetune --resume {unfinished}"
-    assert text in finished(output_dir, *games).stdout.splitlines()
-
-
-@pytest.mark.parametrize("moment", ["Starting epoch 3 ", "Submitted"])
+@pytest.mark.parametrize("moment", ["Starting epoch 3 ", pytest.param("Submitted", marks=pytest.mark.slow)])
 def test_a_killed_backend_ends_the_run_at_once(tmp_path, games, moment):
     """In rollouts and in an update: no client goes on to retry, and the error names process, exit code and log."""
     output_dir = tmp_path / "runs"
@@ -261,44 +256,3 @@ def test_a_killed_backend_ends_the_run_at_once(tmp_path, games, moment):
     assert "exit code -9" in summary["ended_early"]
     with Journal.open(run_dir, read_only=True) as journal:
         assert journal.info().state is RunState.FAILED
-
-
-KEY = "key-of-vllm-4711"
-RANK = 4
-
-
-@pytest.mark.parametrize(
-    ("variable", "options"),
-    [("VLLM_API_KEY", ()), ("MY_SERVER", ("-o", "llms.player.vllm_api_key", "${MY_SERVER}"))],
-)
-def test_the_key_reaches_vllm_and_is_written_nowhere(tmp_path, games, variable, options):
-    """From the environment or the YAML; no command line, output or file of the run has it."""
-    vllm = FakeVllm(ROOT / "examples/tic_tac_toe/model", lora_rank=RANK)
-    vllm.key = KEY
-    output_dir = tmp_path / "runs"
-    with vllm.running():
-        settings = {"engine": "vllm", "vllm_url": vllm.url, "lora": f"{{rank: {RANK}}}", "device": "cpu"}
-        overrides = [text for name, value in settings.items() for text in ("-o", f"llms.player.{name}", value)]
-        run = subprocess.Popen(
-            command(output_dir, *games, *overrides, *options),
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, variable: KEY, "PYTHONUNBUFFERED": "1"},
-        )
-        with run:
-            assert run.stdout is not None
-            shown = run.stdout.readline()
-            while "Completed epoch 1/" not in shown and (line := run.stdout.readline()):
-                shown += line
-            processes = [run.pid, *map(started_as, backends_of(output_dir))]
-            arguments = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes]
-            shown += run.stdout.read()
-    assert run.returncode == 0, shown
-    assert "load 3" in vllm.calls
-    assert len(arguments) > 1
-    assert KEY not in shown
-    assert not [line for line in arguments if KEY.encode() in line]
-    files = [path for path in output_dir.rglob("*") if path.is_file()]
-    assert not [path for path in files if KEY.encode() in path.read_bytes()]

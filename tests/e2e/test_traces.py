@@ -1,6 +1,5 @@
 """`general.telemetry.tracing` in training, `nat eval`, `nat run` and `nat serve`, against a server of OTLP."""
 
-import asyncio
 import time
 
 import pytest
@@ -116,30 +115,6 @@ async def test_an_exporter_never_harms_a_run(tmp_path, caplog, how):
         assert journal.info().state is RunState.COMPLETED
     told = [record.msg for record in caplog.records if record.name.startswith("opentelemetry.exporter")]
     assert len(told) == len(set(told)) <= 3
-
-
-async def test_a_canceled_run_sends_what_it_has(tmp_path):
-    """The rollouts that ended have their root, without a reward."""
-    async with OtlpServer() as server, OpenAIServer() as model:
-        project = FinetuningProject(tmp_path, model)
-        traced(project.config, server.endpoint, flush_interval=0.01)
-        hangs = asyncio.Event()
-
-        async def agent(question, ask):
-            answer = await ask(question)
-            if question == "q3":
-                await hangs.wait()
-            return answer
-
-        project.agent = agent
-        with project.registered():
-            run = asyncio.create_task(project.run())
-            await server.seen("chat tiny", 6)
-            run.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await run
-    assert len(server.roots) == 6
-    assert {root.attributes.get("nat.finetune.reward") for root in server.roots} == {None}
 
 
 async def test_a_wrong_exporter_starts_nothing(tmp_path):

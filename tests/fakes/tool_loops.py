@@ -1,4 +1,4 @@
-"""Minimal agents, one per official client: ask, call tools until none is called, answer.
+"""Minimal agents, one per kind of official client: ask, call tools until none is called, answer.
 
 Each uses a client of its SDK, blocking or not, streamed or not, and returns the answer's text.
 """
@@ -6,6 +6,7 @@ Each uses a client of its SDK, blocking or not, streamed or not, and returns the
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from anthropic import Anthropic, AsyncAnthropic
@@ -50,83 +51,41 @@ async def _responses(create: Callable[..., Awaitable[Any]], *, by_id: bool = Fal
             {"type": "function_call_output", "call_id": c.call_id, "output": seen(json.loads(c.arguments))}
             for c in calls
         ]
-        history = [*history, *_sent_back(answer.output), *new]
+        history = [*history, *(item.to_dict() for item in answer.output), *new]
         previous = answer.id
 
 
-def _sent_back(output: list[Any]) -> list[dict[str, Any]]:
-    return [item.to_dict() for item in output]
+async def _asked(api: Any, final: str, *, blocking: bool, streamed: bool, ask: dict[str, Any]) -> Any:
+    """The whole answer of a client's `messages` or `responses`."""
+
+    def at_once() -> Any:
+        with api.stream(**ask) as stream:
+            return getattr(stream, final)()
+
+    if blocking:
+        return await asyncio.to_thread(at_once if streamed else lambda: api.create(**ask))
+    if not streamed:
+        return await api.create(**ask)
+    async with api.stream(**ask) as stream:
+        return await getattr(stream, final)()
 
 
-async def messages_blocking(url: str, key: str) -> str:
+async def messages(url: str, key: str, *, blocking: bool, streamed: bool) -> str:
     with Anthropic(base_url=url, api_key=key, max_retries=0) as client:
-        return await _messages(lambda **ask: asyncio.to_thread(lambda: client.messages.create(**ask)))
+        async with AsyncAnthropic(base_url=url, api_key=key, max_retries=0) as another:
+            api, how = (client if blocking else another).messages, {"blocking": blocking, "streamed": streamed}
+            return await _messages(lambda **ask: _asked(api, "get_final_message", ask=ask, **how))
 
 
-async def messages_blocking_streamed(url: str, key: str) -> str:
-    def create(**ask: Any) -> Any:
-        with client.messages.stream(**ask) as stream:
-            return stream.get_final_message()
-
-    with Anthropic(base_url=url, api_key=key, max_retries=0) as client:
-        return await _messages(lambda **ask: asyncio.to_thread(lambda: create(**ask)))
-
-
-async def messages_async(url: str, key: str) -> str:
-    async with AsyncAnthropic(base_url=url, api_key=key, max_retries=0) as client:
-        return await _messages(client.messages.create)
-
-
-async def messages_async_streamed(url: str, key: str) -> str:
-    async def create(**ask: Any) -> Any:
-        async with client.messages.stream(**ask) as stream:
-            return await stream.get_final_message()
-
-    async with AsyncAnthropic(base_url=url, api_key=key, max_retries=0) as client:
-        return await _messages(create)
-
-
-async def responses_blocking(url: str, key: str) -> str:
+async def responses(url: str, key: str, *, blocking: bool, streamed: bool, by_id: bool = False) -> str:
     with OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
-        return await _responses(lambda **ask: asyncio.to_thread(lambda: client.responses.create(**ask)))
+        async with AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as another:
+            api, how = (client if blocking else another).responses, {"blocking": blocking, "streamed": streamed}
+            return await _responses(lambda **ask: _asked(api, "get_final_response", ask=ask, **how), by_id=by_id)
 
 
-async def responses_blocking_streamed(url: str, key: str) -> str:
-    def create(**ask: Any) -> Any:
-        with client.responses.stream(**ask) as stream:
-            return stream.get_final_response()
-
-    with OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
-        return await _responses(lambda **ask: asyncio.to_thread(lambda: create(**ask)))
-
-
-async def responses_async(url: str, key: str) -> str:
-    async with AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
-        return await _responses(client.responses.create)
-
-
-async def responses_async_by_id(url: str, key: str) -> str:
-    async with AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
-        return await _responses(client.responses.create, by_id=True)
-
-
-async def responses_async_streamed(url: str, key: str) -> str:
-    async def create(**ask: Any) -> Any:
-        async with client.responses.stream(**ask) as stream:
-            return await stream.get_final_response()
-
-    async with AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
-        return await _responses(create)
-
-
+WAYS = [{"blocking": blocking, "streamed": streamed} for blocking in (False, True) for streamed in (False, True)]
 AGENTS: list[Agent] = [
-    messages_blocking,
-    messages_blocking_streamed,
-    messages_async,
-    messages_async_streamed,
-    responses_blocking,
-    responses_blocking_streamed,
-    responses_async,
-    responses_async_by_id,
-    responses_async_streamed,
+    *(partial(agent, **way) for agent in (messages, responses) for way in WAYS),
+    partial(responses, by_id=True, **WAYS[0]),
 ]

@@ -53,25 +53,6 @@ def test_usage_comes_in_an_event_without_choices():
     assert join_events(as_stream(pieces))["usage"] == {"prompt_tokens": 3}
 
 
-def test_a_completions_stream_is_joined_too():
-    """A completions stream has pieces of text and parallel lists of logprobs."""
-    pieces = [
-        {"choices": [{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": [-1.0]}, "token_ids": [1]}]},
-        {"choices": [{"text": "b", "logprobs": {"tokens": ["b"], "token_logprobs": [-2.0]}, "token_ids": [2]}]},
-        {"choices": [{"text": "", "finish_reason": "length"}]},
-    ]
-    [choice] = join_events(as_stream(pieces))["choices"]
-    assert choice["text"] == "ab"
-    assert choice["logprobs"]["token_logprobs"] == [-1.0, -2.0]
-    assert (choice["token_ids"], choice["finish_reason"]) == ([1, 2], "length")
-
-
-def test_all_finish_reasons_end_an_answer():
-    """An agent may stop reading at the finish reason, before [DONE]."""
-    piece = {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}
-    assert join_events(as_stream([piece], end=""))["choices"][0]["finish_reason"] == "stop"
-
-
 @pytest.mark.parametrize(
     ("body", "said"),
     [

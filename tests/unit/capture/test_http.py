@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from fakes.openai_replies import HangUp, Refuse, Say
+from fakes.openai_replies import Say
 from fakes.openai_server import OpenAIServer
 from nat.builder.threads import run_in_thread
 from nat.capture.http import CapturingAsyncClient, CapturingClient
-from nat.capture.library import httpx
 from nat.capture.policy import CapturePolicy, capturing
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
@@ -71,26 +70,6 @@ async def test_blocking_code_is_recorded(sink, tap):
     assert all(tokens_of_call(call) for call in sink.calls)
 
 
-async def test_blocking_failures_are_recorded(sink, tap):
-    """Error statuses, lost connections and broken streams are recorded as failed attempts."""
-
-    def ask(base_url: str) -> None:
-        with CapturingClient(tap) as client:
-            assert client.post(f"{base_url}/chat/completions", json=BODY).status_code == 500
-            with pytest.raises(httpx.RemoteProtocolError):
-                client.post(f"{base_url}/chat/completions", json=BODY)
-            with (
-                pytest.raises(httpx.RemoteProtocolError),
-                client.stream("POST", f"{base_url}/chat/completions", json={**BODY, "stream": True}) as response,
-            ):
-                response.read()
-
-    async with OpenAIServer([Refuse(500, "on fire"), HangUp(), HangUp(after=2)]) as server:
-        await asyncio.to_thread(ask, server.base_url)
-    assert sink.calls == []
-    assert [error.partition(":")[0] for error in sink.errors] == ["on fire", *["RemoteProtocolError"] * 2]
-
-
 async def test_a_stream_passes_piece_by_piece(sink, tap):
     """The agent gets the first piece before the server sends the second."""
     read = asyncio.Event()
@@ -107,25 +86,6 @@ async def test_a_stream_passes_piece_by_piece(sink, tap):
                     assert sink == []
                     read.set()
     assert [call.message["content"] for call in sink.calls] == ["abcdefgh"]
-
-
-async def test_an_abandoned_stream_is_no_call(sink, tap):
-    """A stream that the agent abandons is not recorded as a call, but counted."""
-    never = asyncio.Event()
-
-    async def hold_back(number: int) -> None:
-        if number == 2:
-            await never.wait()
-
-    async with OpenAIServer([Say("abcdefgh")], before_event=hold_back) as server, CapturingAsyncClient(tap) as client:
-        url = f"{server.base_url}/chat/completions"
-        async with client.stream("POST", url, json={**BODY, "stream": True}) as response:
-            async for text in response.aiter_text():
-                if "abcd" in text:
-                    break
-        never.set()
-    assert sink.calls == []
-    assert sink.errors[0].startswith("the stream ended before the answer did")
 
 
 async def test_cancelled_calls_are_counted_and_not_logged(sink, tap, caplog):
@@ -162,16 +122,6 @@ async def test_calls_of_a_rollout_send_its_session(sink, tap):
     assert told[0] == told[1] != told[2] == told[3]
     assert None not in told[:4]
     assert set(told[4:]) == {None}
-
-
-async def test_the_cause_of_a_broken_prefix_is_recorded(sink, tap):
-    """The cause that the server reports is recorded, whole or streamed."""
-    script = [Say("a", broken_prefix="answer_edited")] * 2
-    async with OpenAIServer(script) as server, CapturingAsyncClient(tap) as client:
-        for stream in (False, True):
-            with capturing(EXACT):
-                await client.post(f"{server.base_url}/chat/completions", json=BODY | {"stream": stream})
-    assert [call.broken_prefix for call in sink.calls] == ["answer_edited"] * 2
 
 
 def said(steps: list[IntermediateStepPayload]) -> list[str]:

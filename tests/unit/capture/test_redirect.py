@@ -5,7 +5,7 @@ import pytest
 
 from fakes.openai_replies import Say, completion
 from nat.capture.policy import CapturePolicy, capturing
-from nat.capture.redirect import Address, address_of, current_redirects, redirecting, served_name
+from nat.capture.redirect import Address, address_of, redirecting, served_name
 from nat.capture.tap import Tap
 from nat.data_models.intermediate_step import IntermediateStepType
 
@@ -41,15 +41,6 @@ def test_the_record_has_both_names():
     assert (call.model, call.requested_model) == ("my_run", "base")
 
 
-def test_other_names_and_other_servers_are_left_alone():
-    """Other models on the server, and the same name on another server, are not redirected."""
-    with redirecting() as redirects:
-        redirects.send(HERE, "base", "my_run")
-        assert served_name(HERE, "judge") == "judge"
-        assert served_name(Address("localhost", 8001), "base") == "base"
-        assert served_name(None, "base") == "base"
-
-
 async def test_tasks_inherit_redirects_and_their_changes():
     """Concurrent rollouts use the newest weights, not those of their start."""
     with redirecting() as redirects:
@@ -65,16 +56,6 @@ async def test_tasks_inherit_redirects_and_their_changes():
         go.set()
         assert await task == "run@2"
     assert served_name(HERE, "base") == "base"
-
-
-def test_redirects_can_be_sent_to_another_process():
-    """Redirects are listed for a remote workflow, without those from a model to itself."""
-    assert current_redirects() is None
-    with redirecting() as redirects:
-        redirects.send(HERE, "base", "run@1")
-        redirects.send(HERE, "run@1", "run@1")
-        assert current_redirects() is redirects
-        assert list(redirects.entries()) == [(HERE, "base", "run@1")]
 
 
 @pytest.mark.parametrize(

@@ -96,32 +96,12 @@ def test_defaults_fill_only_what_is_unset():
     }
 
 
-def test_the_two_names_of_the_token_limit_are_one_setting():
-    """A server refuses a request with both."""
-    assert add({"max_completion_tokens": 5}, max_tokens=9) == {}
-    assert add({}, max_tokens=9) == {"max_tokens": 9}
-
-
 def test_training_requests_logprobs_and_ids():
     """Logprobs and ids are requested even if the author declined them, because training needs them."""
     asked = {"logprobs": True, "return_token_ids": True}
     assert add({}, policy=EXACT) == asked
     assert add({"logprobs": False, "return_token_ids": False}, policy=EXACT) == asked
     assert add(asked, policy=EXACT) == {}
-
-
-def test_a_completion_requests_logprobs_by_number():
-    """`logprobs` is a number of alternatives there; the author's number is kept."""
-    assert add({}, chat=False, policy=CapturePolicy(logprobs=True)) == {"logprobs": 1}
-    assert add({"logprobs": 0}, chat=False, policy=CapturePolicy(logprobs=True)) == {}
-    assert add({}, chat=False, logprobs=True, top_logprobs=3) == {"logprobs": 3}
-    assert add({}, chat=False, logprobs=True) == {"logprobs": 1}
-
-
-def test_the_rollouts_seed_replaces_the_configs_but_not_the_authors():
-    """The config's seed alone would make all generations of an example equal; a seed of the request is kept."""
-    assert add({}, seed=7, temperature=1) == {"temperature": 1, "seed": 7}
-    assert add({"seed": 1}, seed=7) == {}
 
 
 @given(json_objects, json_objects, st.sampled_from([None, 2]))

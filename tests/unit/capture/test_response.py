@@ -18,7 +18,6 @@ from nat.capture.response import (
     HiddenFields,
     ResponseFilter,
     UnreadableAnswer,
-    error_text,
     plain_message,
     read_answer,
     read_completion,
@@ -68,20 +67,6 @@ def test_each_choice_of_a_prompt_list_belongs_to_its_prompt():
     ]  # fmt: skip
 
 
-def test_a_prompt_of_ids_is_exact_without_a_report():
-    """An agent that sends ids knows the exact prompt."""
-    answer = read_answer({"choices": [{"text": "x"}]}, request("/v1/completions", prompt=[5, 6]))
-    assert answer.choices[0].prompt_token_ids == [5, 6]
-
-
-def test_a_completions_logprobs_are_read():
-    """A completion has its logprobs in a list beside the tokens' texts."""
-    choice = {"text": "x", "logprobs": {"tokens": ["a", "b"], "token_logprobs": [-0.5, -1.0]}}
-    asked = request("/v1/completions", prompt="a")
-    assert read_answer({"choices": [choice]}, asked).choices[0].logprobs == [-0.5, -1.0]
-    assert read_answer({"choices": [{"text": "x", "logprobs": {}}]}, asked).choices[0].logprobs is None
-
-
 @pytest.mark.parametrize(
     ("message", "plain"),
     [
@@ -107,13 +92,6 @@ def test_a_200_without_a_completion_is_no_answer(body):
         read_answer(read_completion(body), request())
 
 
-def test_an_error_has_the_servers_words():
-    """The message of an error in OpenAI's shape is used; otherwise the body's text."""
-    assert error_text(b'{"error": {"message": "too long"}}') == "too long"
-    assert error_text(b'{"detail": "x"}') == '{"detail": "x"}'
-    assert error_text(b"Bad Gateway \xff") == "Bad Gateway \ufffd"
-
-
 ALL = HiddenFields(logprobs=True, token_ids=True)
 TOKENS = {"content": [{"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}]}
 
@@ -125,14 +103,6 @@ def completion(**choice: Any) -> dict[str, Any]:
 
 def shown(hidden: HiddenFields, body: dict[str, Any]) -> dict[str, Any]:
     return json.loads(hidden.removed(json.dumps(body).encode()))
-
-
-def test_fields_that_the_agent_requested_are_shown():
-    """Log probabilities and ids can be requested separately."""
-    [choice] = shown(HiddenFields(token_ids=True), completion())["choices"]
-    assert choice == {"index": 0, "logprobs": TOKENS}
-    [choice] = shown(HiddenFields(logprobs=True), completion())["choices"]
-    assert choice == {"index": 0, "logprobs": None, "token_ids": [7]}
 
 
 @given(st.data())

@@ -1,7 +1,6 @@
 """The tap without an HTTP library."""
 
 import json
-from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -92,27 +91,6 @@ def test_the_steps_of_a_call_follow_the_contract():
     assert end.usage_info.token_usage.completion_tokens == len("hello") + 1
 
 
-def test_each_choice_is_a_call_and_the_usage_counts_once():
-    """N choices are n pairs of steps; the server's usage counts for all of them together."""
-    rig = Rig()
-    rig.call(Say("a", others=(Say("b"),)), n=2)
-    assert [call.message["content"] for call in rig.calls] == ["a", "b"]
-    assert [s.event_type.state for s in rig.steps] == ["START", "END", "START", "END"]
-    assert [s.usage_info.token_usage.total_tokens > 0 for s in rig.steps[1::2]] == [True, False]
-
-
-def test_equal_failures_in_a_row_are_one_line_of_the_log(caplog):
-    """All calls of all rollouts fail alike when a server dies; after an answer, the failure is news again."""
-    rig = Rig()
-    with caplog.at_level("INFO"):
-        for error in ("gone", "gone", "other"):
-            rig.attempt().failed(error)
-        rig.call(Say("hello"))
-        rig.attempt().failed("other")
-    assert [message.rpartition(" ")[2] for message in caplog.messages] == ["gone", "other", "other"]
-    assert len([step for step in rig.steps if step.event_type is IntermediateStepType.SPAN_END]) == 4
-
-
 def test_a_failed_attempt_is_a_span_and_no_call():
     """A failed attempt can be counted, but not trained on."""
     rig = Rig()
@@ -157,21 +135,6 @@ def test_ids_are_not_requested_again_after_a_refusal():
         assert attempt.body_without_refused(400, refusal) is None
         rig.call()
     assert "return_token_ids" not in rig.sent[-1]
-
-
-def test_steps_go_to_the_function_of_the_call():
-    """A caller may read the stream after the function that made the call has returned."""
-    place: ContextVar[str] = ContextVar("place", default="outside")
-    seen: list[str] = []
-    tap = Tap(lambda _step: seen.append(place.get()))
-    token = place.set("inside")
-    attempt = tap.open(CHAT, json.dumps({"model": "m", "messages": HI}).encode())
-    place.reset(token)
-    assert attempt is not None
-    attempt.answered(
-        json.dumps(completion(Say(), {"messages": HI}, chat=True, fingerprint=None)).encode(), events=False
-    )
-    assert seen == ["inside", "inside"]
 
 
 def test_the_sampling_of_a_call_is_recorded():

@@ -9,14 +9,12 @@ from email.utils import format_datetime
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, OpenAI
 
-from fakes.openai_replies import HangUp, Refuse, Say
+from fakes.openai_replies import Refuse, Say
 from fakes.openai_server import OpenAIServer
 from fakes.processes import free_port, refused_port
-from nat.builder.threads import run_in_thread
 from nat.capture.deadline import deadline
-from nat.capture.http import CapturingAsyncClient, CapturingClient
+from nat.capture.http import CapturingAsyncClient
 from nat.capture.library import httpx
 from nat.capture.tap import Tap
 from nat.capture.waiting import retry_after, waited_for
@@ -100,31 +98,6 @@ async def test_a_refused_connection_is_waited_for(tap, caplog):
     assert "answers again after" in back
 
 
-async def test_the_sdk_sees_no_outage(tap):
-    """Its retries are not stacked upon ours: with none of its own, the call still gets its answer."""
-    async with OpenAIServer([BUSY] * 6 + [Say("yes")]) as server:
-        client = AsyncOpenAI(
-            base_url=server.base_url, api_key="k", max_retries=0, http_client=CapturingAsyncClient(tap)
-        )
-        async with client:
-            with waiting():
-                reply = await client.chat.completions.create(**BODY)
-    assert reply.choices[0].message.content == "yes"
-
-
-async def test_blocking_code_waits_in_its_thread(tap):
-    """Frameworks with blocking clients wait as well, and the loop goes on."""
-
-    def ask(base_url: str) -> str:
-        http = CapturingClient(tap)
-        with OpenAI(base_url=base_url, api_key="k", max_retries=0, http_client=http) as client:
-            return str(client.chat.completions.create(**BODY).choices[0].message.content)
-
-    async with OpenAIServer([BUSY, BUSY, Say("yes")]) as server:
-        with waiting():
-            assert await run_in_thread(ask, server.base_url) == "yes"
-
-
 @pytest.mark.parametrize("status", [500, 504])
 async def test_a_request_that_fails_alone_is_no_outage(tap, status):
     """A prompt on which the server always fails ends its own call, as often as it is repeated."""
@@ -136,13 +109,6 @@ async def test_a_request_that_fails_alone_is_no_outage(tap, status):
         with waiting():
             assert (await posted(client, server, "poison")).status_code == status
             assert (await posted(client, server)).status_code == 200
-
-
-async def test_a_lost_connection_is_left_to_the_sdk(tap):
-    """The request may be the cause, or may have been answered."""
-    async with OpenAIServer([HangUp(), Say("yes")]) as server, CapturingAsyncClient(tap) as client:
-        with waiting(), pytest.raises(httpx.TransportError):
-            await posted(client, server)
 
 
 async def test_the_wait_is_bounded_and_given_up_once(tap):

@@ -133,6 +133,7 @@ async def epochs_of(world: World, folder: Path, max_staleness: int) -> list[Epoc
 turns = st.sampled_from([0, 1, 3, 20])
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     bound=st.integers(0, 3),

@@ -1,12 +1,9 @@
 """Each condition by its numbers, the warnings of the last epochs, and what explains a fall."""
 
-from math import sqrt
-
 import pytest
 
 from fakes.run_records import NOON, epoch_record, epoch_records, rollout_record, validation_record
 from nat.data_models.finetuning import GuardsConfig
-from nat.finetuning.change import change, first_third, last_third
 from nat.finetuning.diagnosis import gather
 from nat.finetuning.diagnosis.catalogue import CONDITIONS, alarms, broken_by_update, diagnosis_of, explanation_of
 from nat.finetuning.diagnosis.conditions_of_updates import reach_of
@@ -162,17 +159,6 @@ def test_a_target_that_was_not_seen_is_shown_beside_what_was_seen(seen, lost, to
     assert told in finding.seen
 
 
-@pytest.mark.parametrize(
-    ("lost", "advice"),
-    [("cut_off", "Raise the LLM's max_tokens."), ("unknown_tool", "Name the offered"), ("no_format", "Take a model")],
-)
-def test_the_advice_is_that_of_the_calls_that_were_lost(lost, advice):
-    """What the token limit cuts off is one cause: truncation, where that explains it."""
-    [finding] = diagnosis_of(window_of({f"rollout/lost_calls_{lost}": 90.0})).findings
-    assert finding.remedy.startswith(advice)
-    assert "tool_calls_unread" not in causes(CUT | {"rollout/lost_calls_cut_off": 90.0})
-
-
 def test_the_learning_rate_to_try_follows_from_the_reach():
     """The reach is proportional to the learning rate; √(tokens · KL / 2), and never above 1."""
     assert reach_of(HEALTHY) == pytest.approx(0.2)
@@ -184,35 +170,6 @@ def test_the_learning_rate_to_try_follows_from_the_reach():
     assert causes({"train/learning_rate": 1e-6, "train/kept_share": 0.5}) == []  # max_kl has lowered it
 
 
-@pytest.mark.parametrize(
-    ("correlation", "tokens", "expected"),
-    [
-        (0.9, (10.0, 30.0), ["rewards_length"]),
-        (-0.9, (30.0, 10.0), ["rewards_length"]),
-        (0.9, (10.0, 11.0), []),
-        (-0.9, (10.0, 30.0), []),
-        (0.5, (10.0, 30.0), []),
-    ],
-)
-def test_length_must_explain_the_score_and_drift(correlation, tokens, expected):
-    """Also of a run that learned: its reward may not be worth having."""
-    window = window_of(rewards=LEARNED)
-    for place, epoch in enumerate(window.epochs):
-        epoch.metrics["reward/length_correlation"] = correlation
-        epoch.metrics["rollout/completion_tokens"] = tokens[place >= 2]
-    assert [each.cause for each in diagnosis_of(window).findings] == expected
-
-
-@pytest.mark.parametrize(
-    ("after", "count", "expected"), [(0.8, 100, []), (0.2, 100, ["held_out_differs"]), (0.3, 8, [])]
-)
-def test_a_gain_in_training_alone_is_named(after, count, expected):
-    """Of a run that learned, too; few held-out examples do not show it."""
-    scores = [{str(n): float(n % 10 < share * 10) for n in range(count)} for share in (0.2, after)]
-    validations = [validation_record(epoch, own) for epoch, own in zip((0, 4), scores, strict=True)]
-    assert causes(rewards=LEARNED, more={"validations": validations}) == expected
-
-
 def test_a_held_out_gain_is_learning():
     """Also of a run on a file, whose rewards say nothing; two validations must share an example."""
     better = [validation_record(epoch, {str(n): float(epoch) for n in range(10)}) for epoch in (0, 1)]
@@ -221,21 +178,6 @@ def test_a_held_out_gain_is_learning():
     apart = [validation_record(0, {"x": 1.0, "y": None}), validation_record(1, {"x": None, "y": 1.0})]
     assert window_of(more={"validations": apart}).held_out is None
     assert causes({KL: 1e-6}, played=False) == ["rate_too_low"]
-
-
-def test_a_change_is_judged_by_its_standard_error():
-    """Where all epochs play the same examples, their difficulty cancels; without metrics, the worst is assumed."""
-    known = {"reward/example_variance": 0.24, "reward/std": 0.5}
-    epochs = epoch_records([0.2, 0.2, 0.3, 0.4, 0.6, 0.8], examples={"a": 0.1, "b": 0.9}, metrics=known)
-    found = change(first_third(epochs), last_third(epochs))
-    assert (found.before, found.after, found.rose) == (pytest.approx(0.2), pytest.approx(0.7), True)
-    assert found.error == pytest.approx(sqrt(2 * 0.24 / (2 * 192)))
-    other = [epoch.model_copy(update={"examples": {str(epoch.epoch): 0.5}}) for epoch in epochs]
-    assert change(other[:1], other[1:2]).error == pytest.approx(sqrt(2 * (0.24 / 192 + 0.01 / 24)))
-    unknown = epoch_records([0.9, 0.3], num_groups=4, num_trajectories=8)
-    assert change(unknown[:1], unknown[1:]).error == pytest.approx(sqrt((0.9 * 0.1 + 0.3 * 0.7) / 4))
-    assert window_of(rewards=[0.9, 0.3]).fallen
-    assert not window_of(rewards=[0.9, 0.3], num_groups=2, num_trajectories=4).fallen
 
 
 def warned(epochs, guards=GUARDS, compares="group"):

@@ -51,18 +51,6 @@ async def test_a_dry_run_warns_of_settings_that_cannot_work(tmp_path):
     assert plan.warnings[1].startswith("trajectory_builders.builder.num_generations is 1: a rollout is compared with")
 
 
-@pytest.mark.parametrize(("target", "said"), [("studnet", "Did you mean 'student'?"), ("tiny", ""), ("student", "")])
-async def test_a_target_model_that_no_llm_has_is_a_warning(tmp_path, target, said):
-    """It may be an LLM's key or the name of its model; for another name, the closest one is suggested."""
-    async with OpenAIServer() as server:
-        project = FinetuningProject(tmp_path, server)
-        project.finetuning["target_model"] = target
-        with project.registered():
-            plan = await dry_run(project.given())
-    found = [text for text in plan.warnings if "target_model" in text]
-    assert (len(found), said in "".join(found)) == (1 if said else 0, True)
-
-
 async def test_a_misspelt_answer_column_is_a_warning(tmp_path):
     """Plan and run warn for both datasets, since the project's evaluator does not declare that it compares."""
     heard = RecordedProgress()

@@ -1,5 +1,3 @@
-import pytest
-
 from fakes.run_records import NOON, rollout_record
 from fakes.training_rows import row_of
 from nat.data_models.finetuning import (
@@ -79,15 +77,6 @@ def test_an_epochs_record_counts_all_and_the_trained():
     assert (record.metrics["train/loss"], record.metrics["time/train"], record.metrics["time/epoch"]) == (0.5, 1.0, 3.0)
 
 
-def test_an_epoch_that_trained_on_nothing_has_no_filtered_mean():
-    """It is None, not zero; without trajectories there is no record, since a guard has ended the run."""
-    collected, nothing = collection(flat=(1.0, 1.0)), collection()
-    record = finished(played(collected, with_signal(collected, across_groups=False), records(flat=(1.0, 1.0))))
-    assert (record.filtered_avg_reward, record.filtered_groups) == (None, 0)
-    with pytest.raises(ValueError, match="has no trajectory"):
-        finished(played(nothing, nothing, []))
-
-
 ROW = row_of([1, 2, 3], [None, -0.5, -0.5])
 NOTHING = TrajectoryCollection(trajectories=[], run_id="r")
 PLAYED = PlayedEpoch(
@@ -110,20 +99,3 @@ def test_a_completed_job_counts_the_tokens_that_carried_loss():
     failed = finished_job(job, status(TrainingStatusEnum.FAILED), PLAYED, NOON)
     assert (done.tokens_trained, done.policy_version, done.status) == (2, "m@3", JobStatus.COMPLETED)
     assert (failed.tokens_trained, failed.message, failed.status) == (0, "said", JobStatus.FAILED)
-
-
-@pytest.mark.parametrize(("told", "trained"), [(0.0, 0), (float("nan"), 2), (-3, 2)])
-def test_the_backends_count_of_trained_tokens_wins(told, trained):
-    """It leaves out groups without a signal; what is no count counts as not told."""
-    job = submitted_job(TrainingJobRef(run_id="r", backend="b"), PLAYED, NOON)
-    done = finished_job(job, status(TrainingStatusEnum.COMPLETED, metrics={"trained_tokens": told}), PLAYED, NOON)
-    assert done.tokens_trained == trained
-
-
-def test_a_job_keeps_the_metrics_of_its_optimizer_steps():
-    """A plug-in's backend may send anything; what is no list of mappings is ignored."""
-    job = submitted_job(TrainingJobRef(run_id="r", backend="b"), PLAYED, NOON)
-    for reported, kept in (([{"loss": 1, "note": "text"}, 3], [{"loss": 1.0}, {}]), ("none", []), (None, [])):
-        done = finished_job(job, status(TrainingStatusEnum.COMPLETED, steps=reported), PLAYED, NOON)
-        assert done.steps == kept
-    assert "steps" not in done.model_dump(mode="json")

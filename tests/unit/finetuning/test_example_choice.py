@@ -1,10 +1,9 @@
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.finetuning.example_choice import by_spread, expected_variance, in_turn, observed
+from nat.finetuning.example_choice import by_spread, in_turn, observed
 
 IDS = [f"e{n}" for n in range(40)]
 EQUAL, MIXED = (1.0,) * 8, (0.0, 1.0) * 4
@@ -40,15 +39,6 @@ def test_examples_whose_rewards_differ_are_preferred():
     solved = sum(counts[e] for e in IDS[1::2])
     assert 0 < solved < counts.total() / 3
     assert all(counts[e] for e in IDS)
-
-
-def test_what_was_seen_long_ago_counts_less():
-    """A solved example is worth more the longer it was not seen; at last nearly as much as a new one."""
-    known = observed(observed({}, {"new": MIXED}, 0), {"solved": EQUAL}, 0)
-    worth = [expected_variance(["solved"], known, epoch)["solved"] for epoch in (0, 10, 100)]
-    assert worth == sorted(worth)
-    assert worth[0] == pytest.approx(1 / 9)
-    assert worth[-1] > 0.99
 
 
 def test_examples_that_were_played_are_not_drawn_again():

@@ -38,15 +38,6 @@ def all_left_out(cause, count=8, **changes) -> RolloutTally:
     return tally(rollout_record(str(n), left_out=cause, **changes) for n in range(count))
 
 
-def test_one_usable_rollout_is_enough_to_go_on():
-    """Only an epoch without any trajectory is an error; trajectories that the trainer left out count as usable."""
-    lost = rollout_record("a", left_out=LeftOutCause.NO_LOGPROBS)
-    usable = rollout_record("b", left_out=LeftOutCause.OUTSIDE_CURRICULUM)
-    check_trajectories(tally([lost, usable]), target_functions=["<workflow>"], target_model=None)
-    assert "1 x the server sent no logprobs" in no_trajectories(tally([lost]))
-    assert "no rollout was started" in no_trajectories(RolloutTally())
-
-
 @pytest.mark.parametrize(
     ("cause", "fields", "target", "told"),
     [
@@ -133,28 +124,6 @@ def test_the_remedy_depends_on_the_rewards(changes, remedy):
     assert remedy in str(caught.value)
 
 
-def test_a_backend_that_compares_across_groups_needs_no_difference_within():
-    """`reinforce_pp` learns from one rollout per example if the examples' rewards differ."""
-    epochs = dead_epochs(3, max_reward=1.0, filtered_groups=24)
-    check_signal(epochs, CONFIG, "batch")
-    with pytest.raises(NoLearningSignal):
-        check_signal(epochs, CONFIG)
-    with pytest.raises(NoLearningSignal):
-        check_signal(dead_epochs(3, filtered_groups=24), CONFIG, "batch")
-
-
-UNTRAINED = {"metrics": {"train/trained_groups": 0.0}}
-
-
-def test_jobs_that_trained_no_group_end_the_run():
-    """Completed jobs that trained none of the submitted groups end the run."""
-    with pytest.raises(NoLearningSignal) as caught:
-        check_signal(epoch_records([0.5] * 3, **UNTRAINED), CONFIG)
-    assert "groups trained: 0 of 24 submitted, 0 of 24 submitted, 0 of 24 submitted" in str(caught.value)
-    assert "mask_truncated_completions" in str(caught.value)
-    check_signal([epoch_record(0), *epoch_records([0.5] * 2, **UNTRAINED)], CONFIG)
-
-
 def test_a_run_whose_jobs_all_trained_nothing_is_an_error():
     """The guard needs no recorded epoch; one job that trained, or reports nothing, is enough to pass."""
 
@@ -176,23 +145,6 @@ def test_a_collapsed_reward_ends_the_run():
     text = str(caught.value)
     assert "fell from 0.600 in epochs 1 to 3 to 0.100 in epochs 5 to 7" in text
     assert "Most often the learning rate is too high" in text
-
-
-def test_a_low_reward_that_chance_explains_is_no_collapse():
-    """With two groups per epoch, a fall from 0.3 to 0.1 may be chance."""
-    check_reward(epoch_records([0.3, 0.3, 0.3, 0.1, 0.1, 0.1], num_groups=2), CONFIG)
-    with pytest.raises(RewardCollapse):
-        check_reward(epoch_records([0.3, 0.3, 0.3, 0.1, 0.1, 0.1], num_groups=200), CONFIG)
-
-
-def test_collapse_thresholds_have_their_effect():
-    """`collapse_share` sets the fall, 0 turns the guard off; `collapse_epochs` sets the averaged epochs."""
-    epochs = epoch_records([0.6, 0.6, 0.6, 0.2, 0.2, 0.2])
-    check_reward(epochs, GuardsConfig(collapse_share=0.3))
-    check_reward(epochs, GuardsConfig(collapse_share=0))
-    check_reward(epochs, GuardsConfig(collapse_epochs=4))
-    with pytest.raises(RewardCollapse):
-        check_reward(epochs, GuardsConfig(collapse_share=0.4))
 
 
 @pytest.mark.parametrize("status", TrainingStatusEnum)

@@ -10,7 +10,6 @@ from fakes.openai_server import OpenAIServer
 from nat.data_models.evaluate_runtime import EvaluationRunConfig
 from nat.errors import BackendUnreachable
 from nat.eval.evaluate import EvaluationRun
-from nat.finetuning.probe import probe
 from nat.rollout import server_watch
 from nat.runs.records import RunState
 
@@ -53,35 +52,6 @@ async def test_a_server_that_dies_during_rollouts_ends_the_run(tmp_path, externa
 
 async def evaluated(given):
     await EvaluationRun(EvaluationRunConfig(config_file=given.config_file)).run_and_evaluate()
-
-
-async def probed(given):
-    await probe(given)
-
-
-@pytest.mark.parametrize("external", [False, True], ids=["own process", "external server"])
-@pytest.mark.parametrize("play", [evaluated, probed])
-async def test_a_server_that_dies_ends_an_evaluation_and_a_probe(tmp_path, play, external):
-    """The session or the probe watches, without a run; the error says which server has died."""
-    async with OpenAIServer(Coin()) as server:
-        project = FinetuningProject(tmp_path, server)
-        if external:
-            project.config["llms"]["student"] |= {"_type": "openai", "max_retries": 100}
-            project.config["eval"]["general"]["outage_timeout"] = 0.2
-
-        async def agent(question, ask):
-            if external:
-                await server.die()
-                return await ask(question)
-            project.providers[0].error = BackendUnreachable("the backend has ended", hint="see its log")
-            await asyncio.sleep(600)
-            return ""
-
-        project.agent = agent
-        with project.registered(), pytest.raises(BackendUnreachable) as raised:
-            await play(project.given())
-    expected = "the server of LLM 'student'" if external else "the backend has ended"
-    assert expected in str(raised.value)
 
 
 async def test_code_that_blocks_the_event_loop_is_told(tmp_path, monkeypatch, caplog):

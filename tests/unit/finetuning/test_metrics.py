@@ -40,14 +40,6 @@ def test_groups_without_a_difference_are_counted_by_their_reward():
     assert metrics_of_rollouts([]) == {}
 
 
-def test_what_is_not_known_is_in_no_mean():
-    """Every prompt has tokens, so a count of zero is unknown; failed attempts count over all rollouts."""
-    failed = rollout_record(left_out=LeftOutCause.FAILED, reward=None, num_failed_calls=3, num_calls=0)
-    found = metrics_of_rollouts([played(prompt_tokens=8, num_failed_calls=1), played(), failed, failed])
-    assert (found["rollout/prompt_tokens"], found["rollout/failed"], found["rollout/failed_calls"]) == (8.0, 0.5, 1.75)
-    assert "rollout/prompt_tokens" not in metrics_of_rollouts([played()])
-
-
 def test_scores_beside_the_reward_have_a_mean_and_a_spread():
     """Of the rollouts that have one; each evaluator by its name."""
     scores = [{"judge": 1.0, "length": 4.0}, {"judge": 0.0}, {}]

@@ -34,17 +34,6 @@ def test_the_noise_share_is_that_of_the_variances(deviation):
     assert noise(answered(score, 2000, 1), answered(score, 2000, 2)) == expected
 
 
-def test_ids_of_tool_calls_do_not_make_answers_different():
-    """Each call has a random id; its function and arguments are what was said."""
-
-    def called(call_id, arguments):
-        call = {"id": call_id, "type": "function", "function": {"name": "look", "arguments": arguments}}
-        return rollout_record(messages=[{"role": "assistant", "content": None, "tool_calls": [call]}])
-
-    assert score_metrics([called("1", "{}"), called("2", "{}")])["reward/repeats"] == 1
-    assert score_metrics([called("1", "{}"), called("2", '{"at": 1}')])["reward/repeats"] == 0
-
-
 def test_length_is_compared_among_rollouts_with_equally_many_calls():
     """An agent that calls its tool is longer and better, which is no reward for length."""
     tool = score_metrics([said("q", "", float(n - 1), num_calls=n, completion_tokens=40 * n) for n in (1, 2) * 5])
@@ -52,15 +41,6 @@ def test_length_is_compared_among_rollouts_with_equally_many_calls():
     assert "reward/length_correlation" not in tool
     assert longer["reward/length_correlation"] == pytest.approx(1.0)
     assert [found[f"rollout/tokens_{how}"] for found in (tool, longer) for how in ("better", "worse")] == [80, 40, 7, 2]
-
-
-def test_truncation_is_judged_by_the_score_of_truncated_rollouts():
-    """A limit that does not cost the score does no harm; where whole answers do no better, it is not the reason."""
-    names = ("reward/truncated_lowest", "reward/whole_lowest")
-    cut = [said("q", "", reward, truncated=True) for reward in (0.0, 0.0, 1.0, 0.0)]
-    others = [said("q", "", 0.0), said("q", "", 0.5)]
-    found = [[score_metrics(records).get(name) for name in names] for records in (cut, [*cut, *others], others)]
-    assert found == [[0.75, None], [0.75, 0.5], [None, None]]
 
 
 @pytest.mark.parametrize(

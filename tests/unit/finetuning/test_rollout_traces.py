@@ -42,14 +42,3 @@ def test_a_rollout_without_a_reward_says_why():
     assert found["nat.finetune.left_out"] == LeftOutCause.TIMED_OUT.value
     assert found["nat.finetune.purpose"] == "validation"
     assert not [name for name in found if "reward" in name or "evaluation" in name]
-
-
-def test_scores_beside_the_reward_are_evaluations_too():
-    """Each under its evaluator's name; which one is the reward, its own name says."""
-    record = RolloutRecord(example_id="a", generation=1, seed=5, reward=0.5, scores_beside={"judge": 0.25})
-    (found,) = observed(record)
-    assert {name: value for name, value in found.items() if name.startswith("nat.evaluation.")} == {
-        "nat.evaluation.reward": 0.5,
-        "nat.evaluation.judge": 0.25,
-    }
-    assert found["nat.finetune.reward"] == 0.5

@@ -45,15 +45,6 @@ def test_a_run_goes_on_with_whole_files(tmp_path):
         assert len((run_dir / "training_metrics.jsonl").read_text().splitlines()) == 1
 
 
-def test_a_copied_run_keeps_its_id(tmp_path):
-    """Jobs are found by it, so that a batch is trained once, whatever the folder is called now."""
-    with open_run(FinetuneConfig(output_dir=tmp_path), "{}") as run:
-        run_dir, run_id = run.journal.run_dir, run.run_id
-    copied = run_dir.rename(tmp_path / "copied")
-    with open_run(FinetuneConfig(output_dir=tmp_path), "{}", resume=copied) as run:
-        assert run.run_id == run_id != "copied"
-
-
 def test_the_newest_run_is_the_one_that_began_last(tmp_path):
     """Also after the clock was set back: `--resume=auto` goes on with that one."""
     (tmp_path / "99999999-999999-ffff").mkdir()  # is none of ours

@@ -26,13 +26,6 @@ def test_each_update_makes_the_versions_before_it_one_older(versions):
     assert [versions.staleness(name) for name in ("m@7", "m@2", "m@1", "m@0", "other@0")] == [0, 1, 2, 3, None]
 
 
-def test_an_update_makes_only_its_own_model_older():
-    """Of several models, each has versions of its own; one that was not trained stays current."""
-    versions = PolicyVersions().beginning_with([rollout_record(policy_versions={"a@0": 1, "b@0": 1})])
-    versions = versions.updated("a@4, b@2").updated("a@8").updated("a@8, b@4")
-    assert dict(versions.ages) == {"a@0": 2, "a@4": 1, "a@8": 0, "b@0": 2, "b@2": 1, "b@4": 0}
-
-
 def test_metrics_are_of_answers_rows_and_groups(versions):
     """Each answer counts once; a row is stale if any answer is; a group counts once however many it lost."""
     records = [

@@ -1,4 +1,4 @@
-from fakes.run_records import epoch_record, job_record, validation_record
+from fakes.run_records import epoch_record, validation_record
 from nat.data_models.finetuning import BudgetConfig
 from nat.data_models.llm_usage import LLMUsage, PriceConfig
 from nat.data_models.rollout_failure import FailureCount
@@ -15,13 +15,6 @@ def test_the_first_and_the_last_validation_are_compared():
     found = compared(validations, 8)
     assert found is not None
     assert (found.before, found.after, found.verdict) == (0.0, 1.0, Verdict.IMPROVED)
-
-
-def test_the_summary_adds_up_the_trained_tokens():
-    """Failed jobs have no trained tokens."""
-    jobs = [job_record("a", tokens_trained=100), job_record("b", tokens_trained=50)]
-    record = summarise("r", None, jobs, played=[], validations=[], epochs=2, seconds=9.0, model="model")
-    assert (record.tokens_trained, record.epochs, record.verdict, record.plot) == (150, 2, None, None)
 
 
 def test_the_summary_has_the_cost_of_epochs_and_validations():

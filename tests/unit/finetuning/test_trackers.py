@@ -1,6 +1,5 @@
 """Trackers observe a run from threads of their own."""
 
-import asyncio
 import logging
 import time
 from threading import Event as Flag
@@ -66,16 +65,6 @@ async def test_a_tracker_that_ends_the_process_ends_only_itself(begun, tracker):
     tracker.before = leave
     (line,) = await begun.end(SECONDS)
     assert "'mine'" in line
-
-
-async def test_what_failed_is_sent_when_the_tracker_works_again(begun, tracker):
-    """Nothing is lost by an outage in the middle of a run."""
-    tracker.before = failing
-    begun(epoch_record(0))
-    await asyncio.sleep(0.05)
-    tracker.before = lambda *_: None
-    assert await begun.end(SECONDS) == []
-    assert tracker.steps("avg_reward") == [0, 1, 2]
 
 
 async def test_a_hanging_tracker_is_left_behind(begun, tracker):

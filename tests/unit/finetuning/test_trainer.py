@@ -1,5 +1,3 @@
-import json
-
 import pytest
 
 from fakes.finetuning_project import AdapterConfig, BuilderConfig, EpochTrainerConfig, RememberingAdapter
@@ -86,27 +84,10 @@ async def test_the_log_lines_are_those_of_the_guide(tmp_path, caplog):
     assert [message for message in caplog.messages if message in wanted] == wanted
 
 
-async def test_progress_can_be_logged_to_another_folder(tmp_path):
-    """`output_dir` has an effect: a line of JSON per call."""
-    trainer = await trainer_with(ByHand(0.0, 1.0), tmp_path)
-    trainer.log_progress(0, {"avg_reward": 0.5, "num_trajectories": 2}, output_dir=str(tmp_path))
-    await trainer.cleanup()
-    assert json.loads((tmp_path / "training_metrics.jsonl").read_text())["avg_reward"] == 0.5
-
-
 @pytest.mark.parametrize("reward", [float("nan"), 1e308])
 async def test_an_invalid_reward_ends_the_run_with_its_value(tmp_path, reward):
     """Another builder may give any float; means, variances and advantages would overflow silently."""
     trainer = await trainer_with(ByHand(0.5, reward), tmp_path)
     with pytest.raises(InvalidTrajectories, match=f"1 of 2 trajectories .* the reward is {reward:g}".replace("+", ".")):
-        await trainer.run(1)
-    await trainer.cleanup()
-
-
-@pytest.mark.parametrize("shaped", [float("nan"), 1e308])
-async def test_an_invalid_reward_of_an_answer_ends_the_run(tmp_path, shaped):
-    """Rewards of answers are compared like rewards of rollouts, so the same limits apply."""
-    trainer = await trainer_with(ByHand(0.5, 0.5, shaped_rewards=[0.0, shaped]), tmp_path)
-    with pytest.raises(InvalidTrajectories, match=r"2 of 2 trajectories .* a shaped reward is"):
         await trainer.run(1)
     await trainer.cleanup()

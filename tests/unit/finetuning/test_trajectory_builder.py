@@ -1,5 +1,4 @@
 import asyncio
-import json
 
 import pytest
 
@@ -8,7 +7,6 @@ from nat.data_models.evaluate_runtime import EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.finetuning import FinetuneConfig, RewardFunctionConfig
 from nat.data_models.rollout_failure import RolloutFailure
-from nat.errors import EvaluationError
 from nat.eval.evaluate import chosen_examples
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.runs.rollouts import LeftOutCause
@@ -177,31 +175,6 @@ async def test_a_failed_pass_ends_the_others_and_is_raised():
         await builder.finalize("r")
     assert all(task.done() for task in tasks)
     assert builder.evaluation_runs == {}
-
-
-async def test_abandoning_cancels_the_passes():
-    """Unfinished passes of a run are cancelled and awaited."""
-    builder = await ready(Scripted(output([], {})))
-    await builder.start_run("r")
-    (task,) = builder.evaluation_runs["r"]
-    await builder.abandon("r")
-    assert task.cancelled()
-
-
-@pytest.mark.parametrize("reward", ["typo", None])
-async def test_a_missing_reward_evaluator_is_an_error(reward):
-    """A wrong evaluator name is an error instead of an epoch without trajectories."""
-    with pytest.raises(EvaluationError, match="evaluators that gave scores are"):
-        await collected(Scripted(output([item("a")], {"a": 1.0})), reward=reward)
-
-
-async def test_log_progress_appends_a_line(tmp_path):
-    """Each call appends one JSON line with the contract's fields."""
-    builder = Scripted(generations=4)
-    builder.log_progress("r", {"built": 3}, output_dir=str(tmp_path / "deep"))
-    builder.log_progress("r", {"built": 5}, output_dir=str(tmp_path / "deep"))
-    lines = [json.loads(line) for line in (tmp_path / "deep" / "trajectory_builder_r.jsonl").read_text().splitlines()]
-    assert [(line["run_id"], line["num_generations"], line["built"]) for line in lines] == [("r", 4, 3), ("r", 4, 5)]
 
 
 class Plays(EvalTrajectoryBuilder):

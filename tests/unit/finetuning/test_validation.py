@@ -30,13 +30,6 @@ def run(tmp_path):
         yield opened
 
 
-async def test_a_custom_validation_is_recorded_by_its_mean(run):
-    """History and plot need no single scores."""
-    record = await validate(OwnValidation(avg_reward=0.75, num_examples=8), 2, run)
-    assert (record.epoch, record.avg_reward) == (2, 0.75)
-    assert run.journal.validations() == [record]
-
-
 async def test_an_epoch_is_validated_once(run):
     """A second validation of unchanged weights would play the same games."""
     trainer = OwnValidation(avg_reward=0.75)
@@ -121,9 +114,3 @@ def test_a_broken_model_is_a_warning_with_its_cause():
         "The held-out score fell from 0.800 before training to 0.300 after epoch 10. "
     )
     assert "fell from 0.790 after epoch 10 to 0.100 after epoch 20. The update of epoch 12 moved the policy" in text
-
-
-def test_a_fall_is_reported_once():
-    """A fall is reported at its validation, and again only after a recovery."""
-    told = [held_out_warning(validations(0.5, 0.8, 0.1, 0.12, 0.8, 0.1)[:n], list, CONFIG) for n in range(1, 7)]
-    assert [text is not None for text in told] == [False, False, True, False, False, True]

@@ -70,13 +70,6 @@ def test_what_json_cannot_hold_is_not_kept(output):
     assert rollout_bytes(rollout(output)) is None
 
 
-def test_a_failure_comes_back_with_its_traceback():
-    """The file of failures has it."""
-    error = RolloutFailure(item_id="a", kind="raised", type="KeyError", message="'x'", traceback="Traceback …")
-    again = read_rollout(rollout_bytes(rollout(error=error))).error
-    assert (again, again.traceback) == (error, "Traceback …")
-
-
 async def evaluated(folder: Path, agent, keeper: Keeper):
     scripted = ScriptedWorkflow(folder, agent, ROWS)
     with scripted.registered(), in_pass(keeper=keeper):
@@ -185,16 +178,6 @@ async def test_a_group_is_judged_as_a_whole():
     output = await score_items("ranks", info, given, EvalGeneralConfig(), kept.keeper().of_pass(1))
     assert ranks.asked == ["a", "b", "b"]
     assert [item.score for item in output.eval_output_items] == [0, 1, 0, 1]
-
-
-async def test_a_group_that_was_judged_is_kept_as_a_whole():
-    """A kill finds all of its scores or none: of half of them, the judge would be paid again."""
-    kept, ranks, found = Kept(), Ranks(), []
-    info = EvaluatorInfo(config=RanksConfig(), evaluate_fn=ranks.evaluate, description="")
-    given = [item.copy_with_updates(repetition_of=item.id[0]) for item in items("a0", "a1", "b0", "b1")]
-    keeper = Keeper({}, lambda records: found.append({item for _, _, item in records}) or kept.rows.update(records))
-    await score_items("ranks", info, given, EvalGeneralConfig(), keeper.of_pass(0))
-    assert found == [{"a0", "a1"}, {"b0", "b1"}]
 
 
 async def test_a_journal_that_cannot_be_written_is_no_fault_of_the_judge():

@@ -3,8 +3,6 @@
 import asyncio
 from datetime import UTC, datetime
 
-import pytest
-
 from nat.capture.policy import CapturePolicy, ReplacedSampling
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import WorkflowError
@@ -145,20 +143,3 @@ async def test_a_process_that_hangs_is_replaced(monkeypatch):
     assert "no answer within 0.01 s (eval.general.item_timeout)" in rollout.error.message
     assert started[0].killed
     assert (await play(workers, "b", "answer")).output == "answer"
-
-
-async def test_a_run_without_processes_ends():
-    """If none is left and none starts, the error says why."""
-    workers, _ = await opened(1, fails_after=1)
-    with pytest.raises(WorkflowError, match="no process of the workflow is left: WorkflowError: no room"):
-        await play(workers, "a", "die")
-
-
-async def test_a_process_that_never_starts(monkeypatch):
-    """The error names the time and what to look at."""
-    monkeypatch.setattr(module, "START_SECONDS", 0.01)
-    with pytest.raises(ExceptionGroup) as found:
-        await Workers(lambda: asyncio.Event().wait(), deadline=None).open(1)
-    [error] = found.value.exceptions
-    assert error.in_line.startswith("a process of the workflow did not start within 0.01 s")
-    assert "resources" in error.in_line

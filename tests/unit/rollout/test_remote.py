@@ -1,8 +1,6 @@
 """A rollout of a workflow behind a URL."""
 
 import asyncio
-import json
-from dataclasses import replace
 
 import httpx
 import pytest
@@ -11,11 +9,10 @@ from fakes.openai_server import OpenAIServer, Say
 from fakes.scripted_workflow import ScriptedWorkflow
 from fakes.served_workflow import serving, url_of
 from nat.builder.builder import Builder
-from nat.capture.policy import CapturePolicy, ReplacedSampling
+from nat.capture.policy import CapturePolicy
 from nat.capture.redirect import address_of, redirecting
 from nat.data_models.evaluator import EvalInputItem
-from nat.errors import BackendUnreachable, WorkflowError
-from nat.finetuning.trajectories.calls import calls_of
+from nat.errors import BackendUnreachable
 from nat.rollout.remote import ENDPOINT_TIMEOUT, open_remote
 from nat.rollout.rollout import Rollout, run_rollout
 from nat.wire.rollout import KEY_VARIABLE, PROTOCOL_VERSION, ROLLOUT_HEADER
@@ -149,18 +146,6 @@ async def test_the_key_comes_from_the_environment(tmp_path, monkeypatch):
             assert (await played(remote)).output == "q"
 
 
-STEP_LINE = {"id": "1", "name": "m", "payload": json.dumps({"event_type": "LLM_END", "name": "m", "UUID": "1"})}
-UPSTREAM = f'intermediate_data: {json.dumps(STEP_LINE)}\n\ndata: {{"value":"a"}}\n\n'.encode()
-
-
-async def test_another_server_cannot_be_trained():
-    """The error before the first rollout says what is missing and which server to use."""
-    with pytest.raises(WorkflowError, match=r"sends no log probabilities(?s:.*)nat serve"):
-        await answered((200, UPSTREAM), headers={})
-    with pytest.raises(WorkflowError, match="speaks version 9"):
-        await answered((200, UPSTREAM), headers={ROLLOUT_HEADER: "9"})
-
-
 async def asks(question):
     client = await Builder.current().get_llm("student", "openai")
     reply = await client.chat.completions.create(model="base", messages=[{"role": "user", "content": question}])
@@ -186,16 +171,6 @@ async def test_a_remote_workflow_uses_the_trained_model(tmp_path):
                     assert (await played(remote)).error is None
             assert (await played(remote)).error is None
         assert [body["model"] for body in server.bodies] == ["run@0", "run@1", "base"]
-
-
-async def test_sampling_is_replaced_in_a_remote_workflow(tmp_path):
-    """The replacement is sent with the rollout, applies to the target only, and is recorded."""
-    async with OpenAIServer(lambda _request: Say("ok")) as server, serving(asking(tmp_path, server)) as client:
-        async with to(client) as remote:
-            for model in (None, "student", "judge"):
-                rollout = await played(remote, policy=replace(EXACT, replaced=ReplacedSampling(0.8, model)))
-                assert [seen.call.temperature for seen in calls_of(rollout.steps)] == [1.0 if model == "judge" else 0.8]
-        assert [body.get("temperature") for body in server.bodies] == [0.8, 0.8, None]
 
 
 async def test_a_remote_workflow_with_the_untrained_model_fails(tmp_path):

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import pytest
 
@@ -68,18 +67,6 @@ async def test_an_exception_becomes_a_record():
     assert (rollout.error.item_id, rollout.error.generation) == ("a", 3)
 
 
-async def test_a_workflow_that_blocks_the_loop_past_its_deadline_has_timed_out():
-    """It cannot be interrupted, so its answer comes too late and does not count."""
-
-    async def workflow(value):
-        time.sleep(0.2)  # noqa: ASYNC251 - the mistake that is tried
-        return "right"
-
-    rollout = await played(workflow, deadline=0.05)
-    assert rollout.output is None
-    assert rollout.error.kind == "timeout"
-
-
 async def test_deadline_ends_a_rollout():
     """At the deadline the workflow is cancelled, and the record says so."""
     cancelled = asyncio.Event()
@@ -95,17 +82,6 @@ async def test_deadline_ends_a_rollout():
     assert rollout.error is not None
     assert rollout.error.kind == "timeout"
     assert "0.01 s (eval.general.item_timeout)" in rollout.error.message
-
-
-async def test_a_timeout_of_the_workflow_itself_is_an_ordinary_failure():
-    """Only the rollout's own deadline is a `timeout`; a client's TimeoutError is an ordinary failure."""
-
-    async def workflow(value):
-        raise TimeoutError("the tool did not answer")
-
-    rollout = await played(workflow, deadline=60)
-    assert rollout.error is not None
-    assert (rollout.error.kind, rollout.error.type) == ("raised", "TimeoutError")
 
 
 async def test_cancellation_from_outside_is_raised():

@@ -8,7 +8,7 @@ from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.policy import CapturePolicy, current_capture
 from nat.config.load import load_config
 from nat.data_models.evaluator import EvalInputItem
-from nat.rollout.session import WorkflowSession, current_session, opened_session, using_session
+from nat.rollout.session import WorkflowSession, current_session, using_session
 
 
 def item(item_id: str, question: str = "q") -> EvalInputItem:
@@ -62,16 +62,3 @@ async def test_the_innermost_session_of_a_config_is_current(tmp_path: Path):
             with using_session(inner := WorkflowSession(session.config, session.builder, config_file=path)):
                 assert current_session(path) is inner
         assert current_session(path) is None
-
-
-async def test_a_session_takes_a_file_or_a_loaded_config(tmp_path: Path):
-    """In both cases the workflow is built once and closed at the end."""
-    scripted = ScriptedWorkflow(tmp_path, fails_on_b, [])
-    with scripted.registered():
-        path = scripted.config_file
-        async with opened_session(path, (("workflow.tone", "loud"),)):
-            pass
-        async with opened_session(load_config(path)) as session:
-            assert (await session.run(item("1", "x"), seed=None)).output == "x"
-    assert scripted.tones == ["loud", "plain"]
-    assert scripted.closed == 2

@@ -69,18 +69,6 @@ async def test_captured_steps_come_back_equal():
     assert [one.metadata for one in found] == [one.metadata for one in steps]
 
 
-async def test_a_message_is_sent_and_stored_once():
-    """The two steps of a call name its messages four times, which must not multiply the size."""
-    steps = await captured()
-    found, lines = there_and_back(steps)
-    own = [line for line in lines if b"LLM_" in line]
-    assert [line.count("line\u2028break".encode()) for line in own[:2]] == [0, 2]  # in messages, and as the input
-    calls = [one.metadata.llm_call for one in found if one.event_type == IntermediateStepType.LLM_END]
-    assert all(call.messages[0] is calls[0].messages[0] for call in calls)
-    starts = [one for one in found if one.event_type == IntermediateStepType.LLM_START]
-    assert starts[0].data.input is calls[0].messages
-
-
 @given(JSON, JSON)
 def test_any_json_comes_back_equal(value, other):
     """Steps that a workflow pushes may have any JSON, even without matching STARTs and ENDs."""

@@ -1,11 +1,8 @@
 import json
 import logging
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fakes.run_records import NOON, epoch_record, rollout_record, validation_record
 from fakes.training_rows import row_of
@@ -15,22 +12,12 @@ from nat.runs.folder import (
     checked_name,
     create_run_folder,
     link_guide_names,
-    new_run_id,
     write_files,
     write_trajectories,
 )
 from nat.runs.journal import Journal
 from nat.runs.records import Phase, RunSummary, Verdict
 from nat.runs.rollouts import LeftOutCause
-
-MOMENTS = st.datetimes(min_value=datetime(2000, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis adds it
-
-
-@given(MOMENTS, MOMENTS)
-def test_run_ids_sort_by_time(one, other):
-    """Folder names sort in the order of the runs, also of those that began within one second."""
-    if abs(one - other) >= timedelta(seconds=1 / 0x10000):
-        assert (new_run_id(one) < new_run_id(other)) == (one < other)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../up", "a/b", "/etc", "a b", ".hidden", "latest", "a\n", "x" * 101])
@@ -161,14 +148,3 @@ def test_trajectories_have_a_line_per_rollout(journal):
     assert first["messages"] == [{"role": "user", "content": "é\nsecond line"}]
     assert (second["left_out"], second["error"]) == ("the workflow raised an error", "ValueError: boom")
     assert write_trajectories(journal, Phase.VALIDATION, 3).name == "validation_0003.jsonl"
-
-
-def test_files_are_made_again_from_the_journal(journal):
-    """Deleted or changed files are written again from the journal."""
-    journal.record_epoch(epoch_record(0))
-    write_files(journal)
-    path = journal.run_dir / "training_metrics.jsonl"
-    before = path.read_bytes()
-    path.write_text("damaged")
-    write_files(journal)
-    assert path.read_bytes() == before

@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 import textwrap
@@ -105,15 +104,6 @@ def test_a_batch_of_rollouts_is_written_completely_or_not_at_all(journal):
     assert journal.record_rollouts(Phase.TRAIN, 0, [rollout_record("a"), rollout_record("b")]) == 2
 
 
-def test_a_dashboard_reads_while_the_run_writes(journal):
-    """In WAL mode a reader and the writer do not block each other, and the reader sees committed records."""
-    with Journal.open(journal.run_dir, read_only=True) as reader:
-        journal.record_epoch(epoch_record(0))
-        assert len(reader.epochs()) == 1
-        with pytest.raises(JournalError, match="readonly"):
-            reader.record_epoch(epoch_record(1))
-
-
 def test_an_invalid_journal_is_refused_with_the_reason(tmp_path):
     """Missing, foreign and damaged files have different errors."""
     with pytest.raises(JournalError, match=r"no journal\.sqlite in"):
@@ -132,15 +122,6 @@ def test_a_journal_of_another_release_is_refused(journal, version, seen):
     for read_only in (True, False):
         with pytest.raises(JournalError, match=rf"{seen}\n.*begin a new run"):
             Journal.open(journal.run_dir, read_only=read_only)
-
-
-def test_a_line_of_a_rollout_is_its_whole_record(journal):
-    """The rows are stored as bytes beside the record; readers of the files see one object."""
-    row = row_of([1, 2**40], [None, -1e-17], values=[0.5])
-    record = rollout_record("a", rows=[row], seconds=2.5)
-    journal.record_rollouts(Phase.TRAIN, 0, [record])
-    (line,) = journal.rollout_lines(Phase.TRAIN, 0)
-    assert json.loads(line) == json.loads(record.model_dump_json(exclude_defaults=True))
 
 
 WRITER = textwrap.dedent("""
@@ -214,15 +195,3 @@ def test_outcomes_are_read_without_texts(journal):
     assert journal.examples(Phase.TRAIN, 0) == [("b", 2), ("a2", 1), ("a10", 1)]
     assert [each.generation for each in journal.rollouts(Phase.TRAIN, 0, "b")] == [0, 1]
     assert journal.outcomes(Phase.VALIDATION, 0) == []
-
-
-def test_of_many_rollouts_some_examples_are_read(journal):
-    """The same ones each time, each with all of its generations; of few rollouts all are read."""
-    records = [rollout_record(f"e{n}", generation) for n in range(50) for generation in range(4)]
-    journal.record_rollouts(Phase.TRAIN, 0, records)
-    assert len(list(journal.some_rollouts(Phase.TRAIN, 0, 200))) == 200
-    some = list(journal.some_rollouts(Phase.TRAIN, 0, 40))
-    assert some == list(journal.some_rollouts(Phase.TRAIN, 0, 40))
-    names = [record.example_id for record in some]
-    assert [names.count(name) for name in set(names)] == [4] * 10
-    assert len(list(journal.some_rollouts(Phase.TRAIN, 0, 3))) == 3

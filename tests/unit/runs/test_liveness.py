@@ -1,11 +1,10 @@
 """A run's lock tells a running process from a killed one."""
 
-import fcntl
 import signal
 import subprocess
 import sys
 
-from nat.runs.liveness import LOCK_NAME, is_alive, marked_alive
+from nat.runs.liveness import is_alive, marked_alive
 
 HOLD = """
 import sys, time
@@ -34,15 +33,3 @@ def test_a_killed_process_is_not_alive(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert is_alive(tmp_path) is False
-
-
-def test_readers_are_not_taken_for_the_run(tmp_path):
-    """Several may ask at the same moment, and none of them keeps the lock from a run."""
-    with marked_alive(tmp_path):
-        pass
-    with (tmp_path / LOCK_NAME).open() as other:
-        fcntl.flock(other, fcntl.LOCK_SH)
-        assert is_alive(tmp_path) is False
-    with (tmp_path / LOCK_NAME).open() as run:
-        fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert is_alive(tmp_path) is True

@@ -17,12 +17,3 @@ def test_a_run_keeps_what_its_modules_say(tmp_path):
     [line] = (tmp_path / LOG_NAME).read_text().splitlines()
     assert line.endswith("INFO     - nat.module:15 - epoch 3 \\udc80")
     assert (tmp_path / LOG_NAME).stat().st_mode & 0o777 == 0o600
-
-
-def test_a_line_that_cannot_be_written_is_no_error(tmp_path, capsys):
-    """The run ends by an error of its journal, which says what to do."""
-    logging.getLogger().setLevel(logging.INFO)
-    (tmp_path / LOG_NAME).symlink_to("/dev/full")
-    with log_kept(tmp_path):
-        logger.info("lost")
-    assert "Logging error" not in capsys.readouterr().err

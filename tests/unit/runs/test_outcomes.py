@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.runs.outcomes import groups_of, histogram
+from nat.runs.outcomes import histogram
 from nat.runs.rollouts import Outcome
 
 REWARDS = st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6)), max_size=80)
@@ -18,9 +18,3 @@ def test_each_reward_is_in_one_bin_which_counts_it(rewards):
     """Whatever the rewards are, each is counted once."""
     bins = histogram(outcomes(rewards))
     assert sum(each.count for each in bins) == sum(reward is not None for reward in rewards)
-
-
-def test_groups_are_in_order_with_their_means():
-    """A rollout without a reward does not count."""
-    found = groups_of([Outcome("a", 0, 1.0, None), Outcome("a", 1, None, "x"), Outcome("b", 0, None, "x")])
-    assert [(group.example_id, group.mean, len(group.outcomes)) for group in found] == [("a", 1.0, 2), ("b", None, 1)]

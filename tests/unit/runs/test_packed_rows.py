@@ -15,19 +15,8 @@ def test_rows_are_unpacked_as_they_were(rows, first):
     assert unpack_rows(pack_rows(given_rows)) == given_rows
 
 
-def test_the_rest_of_a_row_is_kept():
-    """Returns, temperatures and policy versions of answers are part of a row."""
-    row = row_of([1, 2, 2**40], [None, -0.5, -0.1], values=[1.5], temperatures=[0.7], versions=["m@4"])
-    assert unpack_rows(pack_rows([row])) == [row]
-
-
 def test_float32_log_probabilities_take_at_most_8_bytes_per_token():
     """A sampled token is 4 bytes of id and 4 of log probability; compression only takes away."""
     size = 16_000
     row = row_of([7919 * i % 150_000 for i in range(size)], [None, *[-0.75] * (size - 1)])
     assert len(pack_rows([row])) <= 8 * size
-
-
-def test_ids_beyond_64_bits_are_not_packed():
-    """No model has such an id, but a server may send one, and the journal must not fail."""
-    assert pack_rows([row_of([1, 2**64], [None, -1.0])]) is None

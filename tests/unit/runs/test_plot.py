@@ -8,7 +8,7 @@ from pytest import approx  # noqa: PT013 - reads as a word
 
 from fakes.run_records import NOON, epoch_record, epoch_records, validation_record
 from nat.runs.journal import Journal
-from nat.runs.plot import PLOT_NAME, draw, draw_run, duration, mean_interval
+from nat.runs.plot import PLOT_NAME, draw, draw_run, mean_interval
 from nat.runs.records import RunSummary, Verdict
 
 SUMMARY = RunSummary(
@@ -72,14 +72,6 @@ def test_the_picture_has_a_fixed_size(tmp_path, epochs, validations, summary):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (184, "3 min 4 s"), (7260, "2 h 1 min")]
-)
-def test_durations_are_readable(seconds, text):
-    """A duration has its two largest units."""
-    assert duration(seconds) == text
-
-
 def test_mean_interval_is_the_normal_one():
     """The interval is the mean ± 1.96 standard errors from the sample's standard deviation."""
     low, mean, high = mean_interval([0.0] * 50 + [1.0] * 50)
@@ -96,6 +88,7 @@ def run_dir(tmp_path):
         yield tmp_path
 
 
+@pytest.mark.slow
 async def test_the_process_draws_the_journal(run_dir):
     """The picture equals that of `draw`, is written during the run, and is private to its owner."""
     assert await draw_run(run_dir) is None

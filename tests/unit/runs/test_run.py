@@ -69,15 +69,6 @@ def test_a_run_that_trains_shows_what_it_has_now(begun):
     assert run.state is ShownState.INTERRUPTED
 
 
-def test_records_are_read_in_a_stream(folder):
-    """`each_rollout` reads a record when it is asked for the next one, and lets go of the journal when it is closed."""
-    rollouts = Run.open(folder).each_rollout()
-    epoch, record = next(rollouts)
-    assert (epoch, record.example_id, record.messages[0]["content"]) == (0, "a", "What is 2 + 2?")
-    rollouts.close()
-    assert list(rollouts) == []
-
-
 def test_without_pandas_the_records_can_be_read(folder):
     """Opening and streaming import no pandas; a table then names the extra that has it."""
     code = f"""

@@ -4,10 +4,9 @@ from math import inf, nan
 
 import pytest
 
-from fakes.run_records import NOON, epoch_record, job_record
+from fakes.run_records import epoch_record, job_record
 from fakes.runs_on_disk import make_run
 from fakes.tracker import FakeTracker, registered
-from nat.errors import JournalError
 from nat.registry.catalog import pushed_catalog
 from nat.runs.journal import Journal
 from nat.runs.records import Phase, RunState, RunSummary, Verdict
@@ -94,22 +93,6 @@ def test_the_journal_is_closed_while_the_tracker_works(tracker, config, run_dir)
     assert len(tracker.given("log")) > 0
 
 
-def test_a_table_has_conversations_and_causes(tracker, config, run_dir):
-    """A row says what was asked and answered, its reward, and why it was left out; long texts and numbers are cut."""
-    with Journal.open(run_dir) as journal:
-        (first, *_) = journal.rollouts(Phase.TRAIN, 0)
-        journal.record_rollouts(Phase.TRAIN, 2, [first.model_copy(update={"output": "x" * 5000, "seconds": 0.56603})])
-    Sending("mine", config, run_dir).send()
-    *_, (_, columns, found, _) = tracker.given("table")
-    rows = [dict(zip(columns, row, strict=True)) for row in found]
-    assert rows[0]["conversation"] == "user: What is 2 + 2?\nassistant: 4"
-    assert (rows[0]["example_id"], rows[0]["generation"], rows[0]["reward"]) == ("a", 0, 1.0)
-    assert len(rows[0]["output"]) < 4100
-    assert rows[0]["seconds"] == 0.566
-    assert {row["left_out"] for row in rows} > {None, "its group has no difference in reward"}
-    assert "KeyError: 'city'" in {row["error"] for row in rows}
-
-
 def test_an_epoch_that_was_not_finished_has_its_rollouts_sent_at_the_end(tracker, config, tmp_path):
     """They show why the run failed."""
     run_dir = make_run(tmp_path, "run-1", state=RunState.FAILED)
@@ -118,16 +101,6 @@ def test_an_epoch_that_was_not_finished_has_its_rollouts_sent_at_the_end(tracker
     Sending("mine", config, run_dir).send(last=True)
     assert tables(tracker)[-1] == ("rollouts", 3)
     assert tracker.given("finish") == [[RunState.FAILED]]
-
-
-def test_an_id_that_is_a_path_is_refused(tracker, config, tmp_path):
-    """Trackers make files of that name."""
-    run_dir = tmp_path / "copied"
-    run_dir.mkdir()
-    Journal.create(run_dir, "../../elsewhere", "", created_at=NOON).close()
-    with pytest.raises(JournalError, match="cannot name a run's folder"):
-        Sending("mine", config, run_dir).send(last=True)
-    assert tracker.calls == []
 
 
 def test_an_epoch_has_the_names_of_its_record_and_metrics():
@@ -146,18 +119,6 @@ def test_steps_are_numbered_through_the_run():
     steps = [{"loss": 0.5, "grad_norm": 1.0}, {"loss": 0.0, "grad_norm": 0.0}, {"loss": 0.25, "grad_norm": 2.0}]
     job = job_record(status=JobStatus.COMPLETED, steps=steps, metrics={"policy_step": 7.0})
     assert [(number, found["step/loss"]) for number, found in step_points(job)] == [(6, 0.5), (7, 0.25)]
-
-
-def test_steps_of_several_models_have_numbers_of_their_own(tracker, config, run_dir):
-    """Their backends count each for itself; no number comes twice, and a step that changed no weight has none."""
-    with Journal.open(run_dir) as journal:
-        for epoch in range(2):
-            steps = [{"plan/loss": 0.5, "plan/grad_norm": 1.0}, {"plan/grad_norm": 0.0}, {"work/grad_norm": 2.0}]
-            facts = {"steps": steps, "metrics": {"policy_step": 1.0 + epoch}, "epoch": epoch}
-            journal.record_job(job_record(f"job-{epoch}", JobStatus.COMPLETED, **facts))
-    Sending("mine", config, run_dir).send()
-    assert tracker.steps("step/plan/loss") == [1, 3]
-    assert tracker.steps("step/work/grad_norm") == [2, 4]
 
 
 def test_the_verdict_is_numbers_and_words():

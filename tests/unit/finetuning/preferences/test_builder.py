@@ -78,14 +78,6 @@ async def test_pairs_are_grouped_by_example():
     assert (found.run_id, first.reward, first.metadata["run_id"], first.metadata["epoch"]) == ("r", 1.0, "r", 3)
 
 
-async def test_the_reward_can_be_the_better_score():
-    """`reward_from_score_diff: false`."""
-    turn = (candidate(0.75, "a"), candidate(0.5, "b"))
-    for by_difference, reward in ((True, 0.25), (False, 0.75)):
-        found = await collected(Scripted(output(item("x", *turn)), reward_from_score_diff=by_difference))
-        assert found.trajectories[0][0].reward == reward
-
-
 async def test_metrics_count_everything():
     """What was found, and every cause of a skip, 0 included."""
     builder = Scripted(
@@ -143,23 +135,6 @@ async def test_the_record_of_a_rollout_says_what_became_of_it():
     assert builder.rollouts("another") == ()
 
 
-async def test_no_evaluator_is_needed():
-    """Without a reward function rollouts have no score, and pairs have theirs."""
-    builder = Scripted(output(item("x", *TURN)))
-    assert len((await collected(builder)).trajectories) == 1
-    assert builder.rollouts("r")[0].reward is None
-
-
-async def test_other_functions_can_be_left_out():
-    """`finetuning.target_functions` leaves out what the opponent's function pushed."""
-    own = [candidate(s, f"own {s}", function="player") for s in (0.0, 1.0)]
-    other = [candidate(s, f"other {s}", turn="t1", function="opponent") for s in (0.0, 1.0)]
-    whole = output(item("x", *own, *other))
-    assert len((await collected(Scripted(whole))).trajectories[0]) == 2
-    [[pair]] = (await collected(Scripted(whole), target_functions=["player"])).trajectories
-    assert pair.episode[0].chosen_response == "own 1.0"
-
-
 async def test_no_pair_is_an_error_with_the_causes():
     """The most frequent cause comes first and has the remedy."""
     ties = [candidate(0.5, text, turn=f"t{n}") for n in range(3) for text in ("a", "b")]
@@ -172,41 +147,3 @@ async def test_no_pair_is_an_error_with_the_causes():
         "  1 of 3 rollouts failed: 1 x the workflow raised an error: ValueError: boom\n"
         "  → A tie is no preference: let the scorer distinguish the candidates, or sample more of them."
     )
-
-
-@pytest.mark.parametrize(
-    ("whole", "options", "seen", "remedy"),
-    [
-        (
-            output(item("x", *(candidate(s, f"{s}", name="dpo_move") for s in (0, 1)))),
-            {"ttc_step_name": "dpo_moves"},
-            "no step is named 'dpo_moves' (ttc_step_name); TTC_END steps seen: dpo_move (2)",
-            "Set ttc_step_name to the name of your candidates. Did you mean 'dpo_move'?",
-        ),
-        (
-            output(item("x", step("LLM_END", name="gpt"))),
-            {},
-            "no step is named 'dpo_candidate_move' (ttc_step_name); TTC_END steps seen: none",
-            "Push each candidate as IntermediateStepPayload(event_type=TTC_END, name='dpo_candidate_move', ",
-        ),
-        (
-            output(item("x", step("CUSTOM_END"))),
-            {},
-            "1 x a step of that name is no TTC_END step; first: example x: CUSTOM_END",
-            "Push candidates as IntermediateStepType.TTC_END",
-        ),
-        (output(), {}, "0 candidates in 0 turns of 0 rollouts", "The dataset has no rows."),
-        (
-            output(item("x"), failed=["x"]),
-            {},
-            "1 of 1 rollouts failed: 1 x the workflow raised an error: ValueError: boom",
-            "`nat run` plays one input",
-        ),
-    ],
-    ids=["another name", "no steps", "another type", "no rows", "all failed"],
-)
-async def test_an_error_says_what_to_do(whole, options, seen, remedy):
-    """Whatever went wrong, the message has what was seen and one remedy."""
-    text = await failure(Scripted(whole, **options))
-    assert seen in text
-    assert remedy in text.partition("→")[2]

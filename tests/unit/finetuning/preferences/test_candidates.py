@@ -54,13 +54,6 @@ def test_verdicts_and_texts_of_numbers_are_scores(score, read):
     assert only(candidate(score)).score == read
 
 
-def test_data_may_be_of_the_base_class():
-    """Data that went through JSON has the fields of TTCEventData as extra ones."""
-    fields = {"turn_id": 7, "candidate_index": 1, "score": "0.5", "input": "p", "output": "r"}
-    one = only(step(data=StreamEventData(**fields)))
-    assert (one.turn_id, one.candidate_index, one.score, one.prompt, one.response) == ("7", 1, 0.5, "p", "r")
-
-
 @pytest.mark.parametrize(
     ("wrong", "cause", "seen"),
     [
@@ -129,12 +122,6 @@ def test_a_picture_in_a_prompt_is_not_dropped_silently():
     """A prompt is trained as text, so a part of another kind skips the candidate."""
     picture = [{"type": "image_url", "image_url": {"url": "x"}}]
     assert skip(candidate(1.0, prompt=[{"role": "user", "content": picture}])).cause is SkipCause.BAD_PROMPT
-
-
-@pytest.mark.parametrize("output", ["B2", {"role": "assistant", "content": "B2"}, ChatMessage(type="ai", content="B2")])
-def test_a_response_may_be_a_message(output):
-    """Its text is the response."""
-    assert only(candidate(1.0, output)).response == "B2"
 
 
 def test_the_own_answer_is_removed_from_the_prompt():

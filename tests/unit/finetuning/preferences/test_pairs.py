@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from nat.data_models.finetuning import DPOItem
 from nat.finetuning.preferences.candidates import CandidateStep
 from nat.finetuning.preferences.config import DPOTrajectoryBuilderConfig
-from nat.finetuning.preferences.pairs import pair_example, pair_turn, turns_of
+from nat.finetuning.preferences.pairs import pair_example, pair_turn
 from nat.finetuning.preferences.trajectories import trajectory_of
 from nat.preferences.skips import SkipCause
 
@@ -43,23 +43,11 @@ def test_a_tie_is_no_preference():
     assert paired(turn(1.0, 1.0), exhaustive_pairs=False) == ([], [SkipCause.TIE])
 
 
-def test_the_least_difference_is_enough():
-    """`min_score_diff` itself passes, up to rounding; less is counted."""
-    assert paired(turn(0.3, 0.2), min_score_diff=0.1) == ([(0, 1)], [])
-    assert paired(turn(0.3, 0.25), min_score_diff=0.1) == ([], [SkipCause.SCORE_DIFF])
-    assert paired(turn(0.3, 0.25), min_score_diff=0.1, exhaustive_pairs=False) == ([], [SkipCause.SCORE_DIFF])
-
-
 def test_equal_responses_make_no_pair():
     """A response that is better than itself would cancel in the loss; the best pair without it is taken."""
     twice = turn(1.0, 0.5, 0.0, responses=["a", "b", "a"])
     assert paired(twice) == ([(0, 1), (1, 2)], [SkipCause.EQUAL_RESPONSES])
     assert paired(twice, exhaustive_pairs=False) == ([(0, 1)], [])
-
-
-def test_different_prompts_are_not_compared():
-    """Answers to different prompts under one turn id are counted, not paired."""
-    assert paired(turn(1.0, 0.5, 0.0, prompts=["p", "q", "p"])) == ([(0, 2)], [SkipCause.DIFFERENT_PROMPTS] * 2)
 
 
 def test_the_largest_differences_of_a_turn_are_kept():
@@ -73,12 +61,6 @@ def test_a_limit_per_example_takes_from_every_turn():
     pairs, skipped = pair_example(turns, DPOTrajectoryBuilderConfig(max_pairs_per_example=2))
     assert [(p.turn_id, p.chosen_index, p.rejected_index) for p in pairs] == [("a", 0, 2), ("b", 0, 1)]
     assert [s.cause for s in skipped] == [SkipCause.EXAMPLE_CAP] * 2
-
-
-def test_turns_are_those_of_one_example():
-    """Two examples may use the same turn id; the order is that of the steps."""
-    a, b, c = (turn(1.0, example=example, turn_id=name)[0] for example, name in (("x", "t"), ("y", "t"), ("x", "u")))
-    assert turns_of([a, b, c, a]) == [[a, a], [b], [c]]
 
 
 @pytest.mark.parametrize(("by_difference", "reward"), [(True, 0.75), (False, 1.0)])

@@ -70,23 +70,6 @@ def test_the_target_model_is_a_yaml_key_or_a_model_name(name):
     assert chosen(["<workflow>"], name) == [MOVE]
 
 
-def test_an_unknown_function_is_the_cause():
-    """The cause distinguishes a wrong function name from a wrong model name."""
-    assert Target(["typo"]).select(SEEN).cause is LeftOutCause.NO_TARGET_FUNCTION
-    assert Target(["planner"], "tiny").select(SEEN).cause is LeftOutCause.NO_TARGET_MODEL
-    assert Target(["<workflow>"]).select([]).cause is LeftOutCause.NO_TARGET_FUNCTION
-
-
-def test_calls_without_logprobs_are_left_out_and_counted():
-    """If no other call is left, missing logprobs are the cause."""
-    silent = call([user("x")], "y", logprobs=None)
-    both = calls_of(steps(silent, MOVE))
-    some = Target(["<workflow>"]).select(both)
-    assert ([s.call for s in some.calls], some.without_logprobs, some.cause) == ([MOVE], 1, None)
-    none = Target(["<workflow>"]).select(both[:1])
-    assert (none.calls, none.cause) == ((), LeftOutCause.NO_LOGPROBS)
-
-
 def test_untrainable_calls_are_left_out_and_counted():
     """Greedy calls are no samples of the trained distribution; other calls, also with a temperature, are trained on."""
     greedy = call([user("g")], "g", untrainable_by=["temperature=0"])

@@ -3,23 +3,21 @@
 from uuid import uuid4
 
 import pytest
-from pydantic import ValidationError
 
 from fakes.llm_steps import assistant, call, steps, user
 from nat.builder.context import ContextState
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
-from nat.data_models.finetuning import RewardFunctionConfig, Trajectory, TrajectoryCollection
+from nat.data_models.finetuning import RewardFunctionConfig, Trajectory
 from nat.data_models.intermediate_step import (
     IntermediateStep,
     IntermediateStepPayload,
     IntermediateStepType,
     InvocationNode,
 )
-from nat.errors import EvaluationError, InvalidTrajectories
+from nat.errors import EvaluationError
 from nat.finetuning.trajectories.calls import Target, calls_of
 from nat.finetuning.trajectories.credit import Steps, credit_warnings, returns
 from nat.finetuning.trajectories.outcome import scored
-from nat.finetuning.trajectories.rows import training_groups
 
 
 def node(name, caller=None):
@@ -67,12 +65,6 @@ def test_concurrent_agents_earn_their_own_rewards():
         ended({"reward": 2.0}, "right", "flow"),
     ]
     assert earned(stream) == ([1.0, 2.0], 0)
-
-
-def test_only_trained_answers_earn_rewards():
-    """A reward of a judge's answer goes to the answer before it; one before all answers is lost."""
-    stream = [ended({"reward": 4.0}), *said("1"), *said("judge"), ended({"reward": 1.0}), *said("2")]
-    assert earned(stream, trained=[0, 2]) == ([1.0, 0.0], 1)
 
 
 def test_a_reward_may_be_for_an_earlier_step():
@@ -152,19 +144,6 @@ def test_shaped_rewards_follow_the_order_of_the_episode(credit, fields, shaped):
     assert [item.content for item in trajectory.answers] == ["a", "b", "x"]
     assert trajectory.shaped_rewards == shaped
     assert trajectory.reward == 10.0
-
-
-def test_shaped_rewards_of_other_builders_must_fit():
-    """Another number of shaped rewards than answers is an error."""
-    trajectory = outcome("per_step")[1].model_copy(update={"shaped_rewards": [1.0]})
-    with pytest.raises(InvalidTrajectories, match="1 shaped_rewards for 3 answers"):
-        training_groups(TrajectoryCollection(trajectories=[[trajectory]], run_id="r"))
-
-
-def test_gamma_needs_a_return():
-    """A discount without a sum of rewards would have no effect and is an error."""
-    with pytest.raises(ValidationError, match=r"gamma 0.9 has no effect with credit 'per_step'"):
-        config("per_step", gamma=0.9)
 
 
 def facts(**metadata):

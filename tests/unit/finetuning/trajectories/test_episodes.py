@@ -45,12 +45,6 @@ def test_an_answer_that_was_not_sampled_is_context():
     )
 
 
-def test_roles_of_other_frameworks_are_mapped():
-    """`developer` becomes `system`; an unknown role is kept as `other`."""
-    items = items_of(call([{"role": "developer", "content": "d"}, {"role": "critic", "content": "c"}], "a"))
-    assert [item.role for item in items[:2]] == [EpisodeItemRole.SYSTEM, EpisodeItemRole.OTHER]
-
-
 def test_answers_have_the_tools_of_their_request():
     """A chat template renders the tools, so rendering the conversation again needs them."""
     tools = [{"type": "function", "function": {"name": "add"}}]

@@ -1,7 +1,5 @@
 """The conversations of a rollout, also from random trees of calls, and why each of them began."""
 
-from random import Random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,27 +61,6 @@ def test_every_call_is_in_one_conversation(plan, exact, alike):
         for position, said in thread.sampled.items():
             assert thread.messages[:position] == said.call.messages
             assert thread.messages[position] == said.call.message
-
-
-@given(moves, st.booleans(), st.randoms())
-def test_there_are_as_many_conversations_as_leaves(plan, exact, random):
-    """The first of two branches continues and the second forks; the order of parallel branches changes nothing."""
-    made, parents = tree(plan, exact=exact, answer=lambda number: f"a{number}")
-    leaves = len(made) - len({parent for parent in parents if parent is not None})
-    assert len(threads_of(*made)) == leaves
-    assert len(threads_of(*interleaved(made, parents, random))) == leaves
-
-
-def interleaved(made, parents, random: Random):
-    """The same calls in another order in which each follows its own past."""
-    waiting, done, order = list(range(len(made))), set(), []
-    while waiting:
-        ready = [n for n in waiting if parents[n] is None or parents[n] in done]
-        chosen = random.choice(ready)
-        waiting.remove(chosen)
-        done.add(chosen)
-        order.append(made[chosen])
-    return order
 
 
 @given(moves, st.booleans())
@@ -170,15 +147,6 @@ def test_models_never_share_a_conversation():
     mine_again = recorded([user("1"), assistant("a"), assistant("b"), user("2")], "c")
     threads = threads_of(mine, theirs, mine_again)
     assert [(t.began, list(t.sampled)) for t in threads] == [(Beginning.FIRST, [1, 4]), (Beginning.OTHER_MODEL, [2])]
-
-
-def test_text_parts_equal_their_text():
-    """Frameworks send a string as one part; an image is no text."""
-    parts = {"role": "user", "content": [{"type": "text", "text": "1"}]}
-    picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
-    first = recorded([user("1")], "a", exact=False)
-    assert len(threads_of(first, recorded([parts, assistant("a"), user("2")], "b", exact=False))) == 1
-    assert len(threads_of(first, recorded([picture, assistant("a"), user("2")], "b", exact=False))) == 2
 
 
 def test_a_conversation_has_a_record():

@@ -97,13 +97,6 @@ FIRST = call([user("1")], "a", ids=([1], [2]))
 SECOND = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 2, 3], [4]))
 
 
-def test_recorded_rows_are_selected_by_their_model():
-    """Rows of a judge in the same rollout are not trained on."""
-    made = recorded(FIRST, call([user("good?")], "yes", ids=([7], [8]), llm_name="judge"))
-    assert [[row.token_ids for row in rows] for rows in sent(made, model="student")] == [[[1, 2]]]
-    assert [len(rows) for rows in sent(made)] == [2]
-
-
 def test_changes_of_a_plug_in_to_a_trajectory_count():
     """An answer that it marks as not sampled is not trained on; its shaped rewards are the returns."""
     made = recorded(FIRST, SECOND, shaped=[1.0, 2.0])
@@ -113,16 +106,6 @@ def test_changes_of_a_plug_in_to_a_trajectory_count():
     assert (row.num_sampled, [span.value for span in row.spans]) == (1, [5.0])
     copied = recorded(FIRST, SECOND, shaped=[1.0, 2.0]).model_copy(update={"shaped_rewards": [3.0, 4.0]})
     assert [span.value for span in sent(copied)[0][0].spans] == [3.0, 4.0]
-
-
-def test_changes_of_a_plug_in_within_an_answer_count():
-    """After an edit of tokens or log probabilities, rows are merged again."""
-    made = recorded(FIRST)
-    made.answers[0].metadata["token_ids"] = [9]
-    assert sent(made)[0][0].token_ids == [1, 9]
-    shifted = recorded(FIRST)
-    shifted.answers[0].logprobs[0] = -7.0
-    assert logprobs_of(sent(shifted)[0][0]) == [None, -7.0]
 
 
 def test_preference_pairs_are_no_conversations():
