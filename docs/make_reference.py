@@ -131,7 +131,7 @@ If the reward of a run stays flat, [`nat diagnose latest`](../../recipes/flat_re
 ## All messages
 
 `make docs` makes this list. Search it for the words on your screen. Each entry is a part of a message; `…` stands for
-the part that differs.
+the part that differs. A message that says all itself has none.
 
 """
 
