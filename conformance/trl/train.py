@@ -62,9 +62,8 @@ def equal_tokens(data: Dataset, trained: Dataset, name: str) -> int:
 def trained(model: str, file: Path) -> dict[str, object]:
     """A step on the messages of a file; the token ids in it are only compared."""
     form = file.stem
-    kind = {".jsonl": "json", ".parquet": "parquet"}[file.suffix]
     with tempfile.TemporaryDirectory() as output:
-        data = load_dataset(kind, data_files=str(file), cache_dir=f"{output}/cache")["train"]
+        data = load_dataset("json", data_files=str(file), cache_dir=f"{output}/cache")["train"]
         trainer = trainer_of(form, data.remove_columns(list(OURS[form])), model, output)
         before = {name: value.clone() for name, value in trainer.model.named_parameters()}
         equal = {name: equal_tokens(data, trainer.train_dataset, name) for name in OURS[form]}

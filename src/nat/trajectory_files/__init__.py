@@ -1,5 +1,5 @@
 """The rollouts of a run as files that other trainers read: TRL, verl, and whatever loads with `datasets`.
 
-`generations` reads the journal's records, `formats` makes the rows of a group, `write` writes them, and `export` puts
-the three together, one group of rollouts at a time.
+`generations` reads the journal's records, `formats` makes the rows of a group, and `export` writes them, one group of
+rollouts at a time.
 """

@@ -1,5 +1,6 @@
-"""Write the rollouts of a run as a file for other trainers, one group at a time."""
+"""Write the rollouts of a run as a file of JSON lines for other trainers, one group at a time."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -7,14 +8,16 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from nat.errors import NoTrajectories
+from nat.errors import NoTrajectories, StorageError
+from nat.files import replacing
 from nat.reports.rollouts import check_played
 from nat.runs.journal import Journal
 from nat.runs.records import Phase
-from nat.trajectory_files.formats import Form, RowOptions, columns_of, rows_of
+from nat.secrets import known_secrets
+from nat.trajectory_files.formats import Form, RowOptions, rows_of
 from nat.trajectory_files.generations import Group, LeftOut, group_of
-from nat.trajectory_files.write import check_target, row_writer
 
+_SUFFIX = ".jsonl"
 Played = tuple[Phase, int]
 """The rollouts of a training epoch or a validation, numbered as in the journal."""
 
@@ -59,16 +62,25 @@ def export_trajectories(
         StorageError: the file exists, or cannot be written under this name.
 
     """
-    check_target(path, force=force)
+    if path.suffix != _SUFFIX:
+        raise StorageError(
+            f"{path} ends with {path.suffix or 'no suffix'}; trajectories are written as {_SUFFIX}",
+            hint="give the file this suffix",
+        )
+    if path.is_dir():
+        raise StorageError(f"{path} is a folder", hint="give the name of a file in it")
+    if path.exists() and not force:
+        raise StorageError(f"{path} exists already", hint="give another name, or --force to replace it")
     for phase, epoch in chosen:
         check_played(journal, phase, epoch)
     left_out: Counter[LeftOut] = Counter()
     rows = groups = rollouts = 0
-    with row_writer(path, columns_of(options), force=force) as writer:
+    with replacing(path) as file:
         for group, failed, played in _groups(journal, chosen):
             made = rows_of(group, options)
             for row in made.rows:
-                writer.write(row)
+                line = json.dumps(known_secrets.redact_tree(row), ensure_ascii=False, allow_nan=False)
+                file.write(line.encode() + b"\n")
             left_out += failed + made.left_out
             rows, groups, rollouts = rows + len(made.rows), groups + bool(made.rows), rollouts + played
         counts = [LeftOutCount(what=what, count=count, why=why) for (what, why), count in left_out.most_common()]

@@ -18,7 +18,6 @@ from nat.preferences.skips import SkipCause
 from nat.trajectory_files.generations import Generation, Group, LeftOut, TextConversation, masked
 
 Form = Literal["grpo", "preference", "kto", "messages"]
-Kind = Literal["text", "messages", "number", "count", "flag", "counts", "numbers"]
 Row = dict[str, Any]
 
 NO_TOKENS = "its messages and its tokens do not match"
@@ -53,30 +52,12 @@ class Made:
         self.left_out[LeftOut(what, why)] += 1
 
 
-@dataclass(frozen=True)
-class Format:
-    """How the rows are made, and the columns that they have, in order; those of all formats come before."""
-
-    make: Callable[[Group, RowOptions], Made]
-    columns: Mapping[str, Kind]
-    token_columns: Mapping[str, Kind]
-
-
 def rows_of(group: Group, options: RowOptions) -> Made:
     """The rows of a group in the format of the options."""
-    made = FORMATS[options.form].make(group, options)
-    return Made([_common(group) | row for row in made.rows], made.left_out)
-
-
-def columns_of(options: RowOptions) -> dict[str, Kind]:
-    """The columns of a file, in order."""
-    form = FORMATS[options.form]
-    return {**_COMMON, **form.columns, **(form.token_columns if options.tokens else {})}
-
-
-def _common(group: Group) -> Row:
+    made = FORMATS[options.form](group, options)
     name = f"{group.phase}/{group.epoch}/{group.example_id}"
-    return {"group": name, "example_id": group.example_id, "epoch": group.epoch}
+    common = {"group": name, "example_id": group.example_id, "epoch": group.epoch}
+    return Made([common | row for row in made.rows], made.left_out)
 
 
 def _grpo(group: Group, options: RowOptions) -> Made:
@@ -149,7 +130,7 @@ def _kto(group: Group, options: RowOptions) -> Made:
             row = _completion(generation, conversation, place, place + 1) | {"label": label}
             if options.tokens:
                 tokens = _completion_tokens(conversation, turn, turn)
-                row |= {name: tokens[name] for name in FORMATS["kto"].token_columns}
+                row |= {name: tokens[name] for name in ("prompt_ids", "completion_ids", "logprobs")}
             made.rows.append(row)
     return made
 
@@ -219,39 +200,9 @@ def _completion_tokens(conversation: TextConversation, first: int, last: int) ->
     }
 
 
-_COMMON: Mapping[str, Kind] = {"group": "text", "example_id": "text", "epoch": "count"}
-_PROMPT_COMPLETION: Mapping[str, Kind] = {
-    "prompt": "messages",
-    "completion": "messages",
-    "tools": "text",
-    "reward": "number",
-}
-_COMPLETION_IDS: Mapping[str, Kind] = {"prompt_ids": "counts", "completion_ids": "counts", "logprobs": "numbers"}
-
-FORMATS: Mapping[Form, Format] = {
-    "grpo": Format(_grpo, {**_PROMPT_COMPLETION, "generation": "count"}, {**_COMPLETION_IDS, "env_mask": "counts"}),
-    "preference": Format(
-        _preference,
-        {
-            "prompt": "messages",
-            "chosen": "messages",
-            "rejected": "messages",
-            "tools": "text",
-            "score_chosen": "number",
-            "score_rejected": "number",
-        },
-        {
-            "prompt_ids": "counts",
-            "chosen_ids": "counts",
-            "rejected_ids": "counts",
-            "chosen_logprobs": "numbers",
-            "rejected_logprobs": "numbers",
-        },
-    ),
-    "kto": Format(_kto, {**_PROMPT_COMPLETION, "label": "flag"}, _COMPLETION_IDS),
-    "messages": Format(
-        _messages,
-        {"messages": "messages", "tools": "text", "reward": "number", "generation": "count"},
-        {"input_ids": "counts", "assistant_masks": "counts", "logprobs": "numbers"},
-    ),
+FORMATS: Mapping[Form, Callable[[Group, RowOptions], Made]] = {
+    "grpo": _grpo,
+    "preference": _preference,
+    "kto": _kto,
+    "messages": _messages,
 }

@@ -13,9 +13,8 @@ from nat.runs.journal import Journal, reading
 from nat.runs.records import Phase
 from nat.runs.rollouts import LeftOutCause
 from nat.secrets import known_secrets
-from nat.trajectory_files import write
 from nat.trajectory_files.export import export_trajectories
-from nat.trajectory_files.formats import FORMATS, RowOptions
+from nat.trajectory_files.formats import RowOptions
 
 
 @pytest.fixture
@@ -71,7 +70,7 @@ def test_no_rows_is_an_error(run_dir, tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("rows.csv", r"ends with \.csv; trajectories are written as \.jsonl or \.parquet"),
+        ("rows.csv", r"ends with \.csv; trajectories are written as \.jsonl"),
         ("rows", r"ends with no suffix"),
         ("there.jsonl", "exists already"),
         ("folder.jsonl", "is a folder"),
@@ -91,38 +90,6 @@ def test_force_replaces_a_file(run_dir, tmp_path):
     (tmp_path / "there.jsonl").write_text("mine")
     assert exported(run_dir, tmp_path / "there.jsonl", force=True).rows == 12
     assert len(lines(tmp_path / "there.jsonl")) == 12
-
-
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("tokens", [False, True])
-def test_parquet_has_the_same_rows(run_dir, tmp_path, form, tokens, monkeypatch):
-    """In several row groups; arguments of tool calls are JSON to Arrow, and keys without a value are null."""
-    parquet = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr(write, "_BATCH_CHARS", 500)
-    options = RowOptions(form, tokens=tokens)
-    exported(run_dir, tmp_path / "rows.jsonl", options=options)
-    exported(run_dir, tmp_path / "rows.parquet", options=options)
-    with parquet.ParquetFile(tmp_path / "rows.parquet") as file:
-        assert file.metadata.num_row_groups > 1
-        table = file.read()
-    assert [_plain(row) for row in table.to_pylist()] == [_plain(row) for row in lines(tmp_path / "rows.jsonl")]
-
-
-def _plain(value):
-    """Without nulls; the arguments of tool calls parsed."""
-    if isinstance(value, dict):
-        kept = {key: _plain(item) for key, item in value.items() if item is not None}
-        if isinstance(kept.get("arguments"), str):
-            kept["arguments"] = json.loads(kept["arguments"])
-        return kept
-    return [_plain(item) for item in value] if isinstance(value, list) else value
-
-
-def test_parquet_without_pyarrow(run_dir, tmp_path, monkeypatch):
-    """The error names the extra and the other format."""
-    monkeypatch.setattr(write, "missing_packages", list)
-    with pytest.raises(StorageError, match=r"(?s)pyarrow.*\[parquet\].*write \.jsonl"):
-        exported(run_dir, tmp_path / "rows.parquet")
 
 
 def test_secrets_are_not_written(tmp_path):
@@ -154,17 +121,15 @@ def test_groups_are_read_one_at_a_time(tmp_path):
     assert peak < 3_000_000
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
-def test_a_full_disk_leaves_the_old_file(run_dir, tmp_path, name):
+def test_a_full_disk_leaves_the_old_file(run_dir, tmp_path):
     """A write that fails raises the system's error; no half of a file gets the name."""
-    pytest.importorskip("pyarrow")
-    (tmp_path / name).write_text("old")
+    (tmp_path / "rows.jsonl").write_text("old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))
     try:
         with pytest.raises(OSError, match="too large"):
-            exported(run_dir, tmp_path / name, force=True)
+            exported(run_dir, tmp_path / "rows.jsonl", force=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert (tmp_path / name).read_text() == "old"
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [name]
+    assert (tmp_path / "rows.jsonl").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["rows.jsonl"]

@@ -97,7 +97,7 @@ def rollouts_command(
     output_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Write the rollouts of RUN into FILE, a .jsonl or .parquet file that other trainers read.
+    """Write the rollouts of RUN into FILE, JSON lines that other trainers read.
 
     RUN is a run's id or the beginning of one, `latest`, or a run's folder.
     """

@@ -108,7 +108,7 @@ def test_each_option_reaches_the_rows(tmp_path, arguments, count):
         (["x.jsonl", "--margin", "1"], "--margin has no effect on --as grpo"),
         (["x.jsonl", "--min_reward", "1"], "it is for --as kto and messages"),
         (["x.jsonl", "--tokens", "--validation", "1"], "held-out rollouts are recorded without"),
-        (["x.txt"], "trajectories are written as .jsonl or .parquet"),
+        (["x.txt"], "trajectories are written as .jsonl"),
         (["x.jsonl", "--epoch", "9"], "has no rollouts of epoch 9"),
     ],
 )
