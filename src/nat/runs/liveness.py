@@ -1,7 +1,6 @@
 """Whether a run's process still lives: it holds a lock on a file in the run's folder, which ends with the process."""
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -11,8 +10,6 @@ from nat.errors import JournalError
 from nat.runs.records import RunState
 
 LOCK_NAME = ".run.lock"
-_TRIES, _PAUSE = 5, 0.05
-"""Times, and seconds between them: who only looks whether a run is alive holds the lock for a moment."""
 
 
 class ShownState(StrEnum):
@@ -38,19 +35,14 @@ def marked_alive(run_dir: Path) -> Iterator[None]:
     import fcntl
 
     with (run_dir / LOCK_NAME).open("a+") as file:
-        for left in reversed(range(_TRIES)):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if left:
-                    time.sleep(_PAUSE)
-                    continue
-                file.seek(0)
-                raise JournalError(
-                    f"the run {run_dir.name} is going on, in process {file.readline().strip() or 'unknown'}",
-                    hint="wait for its end, or stop that process first",
-                ) from None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise JournalError(
+                f"the run {run_dir.name} is going on, in process {file.readline().strip() or 'unknown'}",
+                hint="wait for its end, or stop that process first",
+            ) from None
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()

@@ -1,33 +1,16 @@
-"""Read the configuration that a run recorded, whichever release wrote it. Pure."""
+"""Read the configuration that a run recorded. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
-_DEEPEST = 100
-"""Levels of nesting; YAML takes long for thousands of them."""
-
-
-class _RecordedLoader(yaml.SafeLoader):
-    """Refuses what `nat` never writes: deep nesting, and aliases, which can make a short text very large."""
-
-    _depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent) or self._depth == _DEEPEST:
-            raise yaml.YAMLError("an alias, or too deeply nested")
-        self._depth += 1
-        node: yaml.Node | None = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
-
 
 def config_of(text: str) -> dict[str, Any]:
-    """The resolved configuration; empty if it is not a mapping, or none that `nat` could have written."""
+    """The resolved configuration; empty if it is not a mapping."""
     try:
-        found = yaml.load(text, Loader=_RecordedLoader)  # noqa: S506 - a SafeLoader
-    except (yaml.YAMLError, ValueError):  # ValueError: a date that does not exist, a number of thousands of digits
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):  # ValueError: a date that does not exist
         return {}
     return found if isinstance(found, dict) else {}
 

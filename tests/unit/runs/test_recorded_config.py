@@ -1,4 +1,4 @@
-"""Configurations in journals, which may be damaged or another's."""
+"""Configurations in journals."""
 
 from nat.runs.recorded_config import config_of
 
