@@ -92,9 +92,7 @@ async def test_the_highest_held_out_score_wins_and_of_equal_ones_the_earliest(pr
     assert json.loads((result.run_dir / "summary.json").read_text())["best"]["checkpoint"] == "checkpoints/step_000001"
     printed = summary_text(result, Path("c.yml"))
     assert "Best" in printed
-    assert "the highest of 5 validations on the same examples, so probably too high; 0." in printed
-    assert result.summary.best_cross_validated is not None
-    assert result.summary.best_cross_validated <= 0.75
+    assert "the highest of 5 validations on the same examples, so probably too high" in printed
     assert (
         f"step_000001 (held-out score 0.750 after epoch 1); as a plain model: `nat runs export {result.run_dir}`"
         in printed
@@ -131,22 +129,15 @@ async def test_a_run_that_fails_names_the_best(project):
     assert told.texts[-1].endswith(f"nat diagnose {project.output_dir / run_dir.name}")
 
 
-@pytest.mark.parametrize("fails", [False, True])
-async def test_export_best_writes_it_as_a_model(project, fails):
-    """The best model is exported even if the run fails; its folder is in the error or in the summary, not in both."""
+async def test_export_best_writes_it_as_a_model(project):
+    """Its folder is in the summary."""
     project.finetuning["export_best"] = True
     told = Told()
-    if fails:
-        project.adapter.outcomes = [{}, {}, {"status": TrainingStatusEnum.FAILED, "message": "out of memory"}]
-        with pytest.raises(TrainingFailed):
-            await project.run(progress=told, **held_out(project))
-    else:
-        result = await project.run(progress=told, **held_out(project))
-        assert result.summary.best_model == "best_model"
-        assert not [text for text in told.texts if "best_model" in text]
-        told.texts.append(summary_text(result, Path("c.yml")))
+    result = await project.run(progress=told, **held_out(project))
+    assert result.summary.best_model == "best_model"
+    assert not [text for text in told.texts if "best_model" in text]
     folder = (project.output_dir / "latest").resolve() / "best_model"
-    assert "\n".join(told.texts).count(f"{folder} (held-out score 0.750 after epoch 1)") == 1
+    assert summary_text(result, Path("c.yml")).count(f"{folder} (held-out score 0.750 after epoch 1)") == 1
 
 
 async def test_an_adapter_without_checkpoints_is_reported(project):

@@ -13,13 +13,11 @@ import pytest
 from e2e.doc_pages import ROOT
 from fakes.processes import ended, started_as
 from nat.backend.output_folder import LOCK
-from nat.files import UNFINISHED
 from nat.reports.overview import overviews
 from nat.runs.journal import Journal
 from nat.runs.liveness import ShownState
 from nat.runs.preemption import EXIT_CODE
 from nat.runs.records import RunState
-from nat.wire.model_folder import is_export
 from nat.wire.training import JobStatus
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
@@ -166,27 +164,6 @@ def test_a_signal_ends_the_run_and_keeps_its_checkpoint(tmp_path, games, number,
     with Journal.open(run_dir, read_only=True) as journal:
         assert journal.info().state is state
         assert len(journal.epochs()) >= 2
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_exports_its_best_model(tmp_path, games):
-    """With `export_best`, Ctrl-C leaves a model that loads, or the command that makes one if time is short."""
-    output_dir = tmp_path / "runs"
-    run = started(output_dir, *games, "--validation_interval=1", "-o", "finetuning.export_best", "true")
-    shown = seen(run, "Best so far", "after epoch")
-    try:
-        run.send_signal(signal.SIGINT)
-        rest, _ = run.communicate(timeout=60)
-    finally:
-        run.kill()
-    assert run.returncode == 128 + signal.SIGINT, shown + rest
-    run_dir = (output_dir / "latest").resolve()
-    assert f"as a plain model: `nat runs export {run_dir}`" in rest
-    exported = run_dir / "best_model"
-    assert f"Best model: {exported}" in rest or "the best model was not exported within" in rest
-    # It may be whole in the moment when the time is over, before its process has ended.
-    assert is_export(exported) or (not exported.exists() and "was not exported within" in rest)
-    assert not list(run_dir.glob(f"{UNFINISHED}*"))
 
 
 @pytest.mark.slow

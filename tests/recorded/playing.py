@@ -21,9 +21,8 @@ from fakes.finetuning_project import blank_plot
 from fakes.openai_server import OpenAIServer
 from nat.cli.main import exit_code
 from nat.finetuning.events import Event
-from nat.finetuning.run_log import RunLog
+from nat.finetuning.run_log import RunLog, state_of
 from nat.finetuning.runtime import run_finetuning
-from nat.finetuning.training_state import state_of
 from nat.registry.catalog import pushed_catalog
 from recorded.agents import Kept, register
 from recorded.runs import RUNS, Recorded, usual

@@ -7,10 +7,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from nat.capture.library import httpx
 from nat.capture.request import is_call_route
 from nat.capture.response import ResponseFilter
-from nat.capture.sdk import SDKAsyncClient, SDKClient
+from nat.capture.sdk import SDKAsyncClient, SDKClient, httpx
 from nat.capture.tap import Attempt, Tap
 from nat.capture.waiting import sent, sent_blocking
 from nat.errors import describe_error

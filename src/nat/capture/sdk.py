@@ -1,11 +1,24 @@
 """Clients of the OpenAI SDK's library, for frameworks that call a model from any event loop."""
 
 import asyncio
-from typing import Any
+import importlib
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from nat.capture.library import httpx
+from openai import DefaultAsyncHttpxClient
+
 from nat.http.client import client_options
+
+# Newer versions of the SDK are built on httpx2, older ones on httpx; both have the same classes. The newer SDK accepts
+# a client of the other library too, but then each call costs a third more.
+if TYPE_CHECKING:
+    import httpx2 as httpx
+else:
+    _client = DefaultAsyncHttpxClient.__base__
+    httpx = importlib.import_module(_client.__module__.partition(".")[0])
+
+__all__ = ["SDKAsyncClient", "SDKClient", "httpx", "sdk_options"]
 
 _CONNECTIONS = httpx.Limits(max_connections=1000, max_keepalive_connections=200)
 """As many as a whole epoch may have in flight; httpx's own 100 would queue rollouts unseen."""
@@ -22,7 +35,9 @@ class SDKAsyncClient(httpx.AsyncClient):
     def __init__(self, **options: Any) -> None:
         self._options = sdk_options(**options)
         super().__init__(**self._options)
-        self._home = _running_loop()
+        self._home: asyncio.AbstractEventLoop | None = None
+        with suppress(RuntimeError):
+            self._home = asyncio.get_running_loop()
         self._others: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = WeakKeyDictionary()
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
@@ -62,10 +77,3 @@ class SDKClient(httpx.Client):
 def sdk_options(**options: Any) -> dict[str, Any]:
     """The options of a client for the SDK, which follows redirects as the SDK's own client does."""
     return client_options(limits=_CONNECTIONS, follow_redirects=True, **options)
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

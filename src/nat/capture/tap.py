@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from nat.capture.events import join_events
 from nat.capture.policy import CapturePolicy, RolloutCapture, current_capture, stable_seed
 from nat.capture.redirect import address_of, served_name
 from nat.capture.request import (
@@ -30,6 +29,7 @@ from nat.capture.response import (
     HiddenFields,
     UnreadableAnswer,
     error_text,
+    join_events,
     read_answer,
     read_completion,
 )

@@ -21,8 +21,8 @@ from typing import Any
 from tenacity import AsyncRetrying, RetryCallState, Retrying, wait_exponential, wait_random
 
 from nat.capture.deadline import current_deadline
-from nat.capture.library import httpx
 from nat.capture.response import error_text
+from nat.capture.sdk import httpx
 from nat.data_models.rollout_failure import one_line
 from nat.errors import BackendUnreachable, describe_error
 from nat.secrets import excerpt

@@ -1,11 +1,8 @@
 """The best weights of a run: keep their checkpoint, export them, and report their path."""
 
-import asyncio
 import logging
-from asyncio import CancelledError
 from pathlib import Path
 
-from nat.errors import describe_error
 from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, TrainerAdapter
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.summary import path_in_run
@@ -18,8 +15,6 @@ BEST_MODEL = "best_model"
 """Folder in the run's folder that the best model is exported to."""
 LAST_MODEL = "model"
 """Likewise, of the weights at the end of a run that has completed."""
-SECONDS_AFTER_INTERRUPT = 12.0
-"""Time to export it after Ctrl-C, for which a user waits; the message has the command that exports it."""
 
 
 async def keep_if_best(
@@ -52,26 +47,6 @@ async def export_best(adapter: TrainerAdapter, run: RunContext) -> Path | None:
     else:
         logger.info("Best model: %s (%s)", path, best)
     return path
-
-
-async def export_best_after(error: BaseException, adapter: TrainerAdapter, run: RunContext) -> None:
-    """Export the best weights of a run that failed or was interrupted; an interrupted one has only some seconds."""
-    if not isinstance(error, Exception | CancelledError):
-        return
-    interrupted = isinstance(error, CancelledError)
-    if interrupted and isinstance(adapter, CheckpointKeeper):
-        run.say(f"Exporting the best model, for at most {SECONDS_AFTER_INTERRUPT:g} s …")
-    try:
-        async with asyncio.timeout(SECONDS_AFTER_INTERRUPT if interrupted else None):
-            path = await export_best(adapter, run)
-    except TimeoutError:
-        run.warn(f"the best model was not exported within {SECONDS_AFTER_INTERRUPT:g} s")
-    except Exception as second:
-        logger.exception("the best model could not be exported")
-        error.add_note(f"the best model could not be exported: {describe_error(second)}")
-    else:
-        if path is not None:
-            run.say(f"Best model: {path} ({run.journal.best()})")
 
 
 def saved_results(run_dir: Path, trained_llm: str | None, best: BestEpoch | None) -> list[str]:

@@ -195,7 +195,11 @@ def _plan(plan: Plan, stage: Stage, **found: Any) -> FinetunePlan:
         validation_interval=given.validation_interval if given.validation_dataset else None,
         output_dir=finetuning.output_dir,
         config_text=plan.config_text,
-        judges=[name for name, each in config.eval.evaluators.items() if _calls_a_model(each)],
+        judges=[
+            name
+            for name, each in config.eval.evaluators.items()
+            if (any(ref.component_group is ComponentGroup.LLMS for ref in references_of(each)))
+        ],
         budget=finetuning.budget,
         **found,
     )
@@ -208,7 +212,3 @@ async def _forecast(plan: Plan, stage: Stage, adapter: TrainerAdapter) -> Traini
         return None
     chats = min(rollouts, plan.config.eval.general.max_concurrency)
     return await adapter.forecast(ForecastRequest(num_rollouts=rollouts, chats=chats))
-
-
-def _calls_a_model(evaluator: BaseModel) -> bool:
-    return any(ref.component_group is ComponentGroup.LLMS for ref in references_of(evaluator))

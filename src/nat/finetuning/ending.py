@@ -16,8 +16,7 @@ from nat.errors import (
 )
 from nat.finetuning.best_model import BEST_MODEL, saved_results
 from nat.finetuning.budget import budget_of
-from nat.finetuning.diagnosis.gather import findings_of
-from nat.finetuning.diagnosis.report import explanation
+from nat.finetuning.diagnosis.gather import explanation, findings_of
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.summary import compared, summarise

@@ -19,8 +19,7 @@ from nat.data_models.finetuning import (
 )
 from nat.data_models.llm_usage import price_of
 from nat.data_models.score import is_finite
-from nat.finetuning.metrics import PRICE, epoch_metrics
-from nat.finetuning.rollout_statistics import success_by_example
+from nat.finetuning.metrics import PRICE, epoch_metrics, success_by_example
 from nat.finetuning.trajectories.calls import token_logprobs
 from nat.finetuning.trajectories.groups import has_signal, rollout_key, statistics_of
 from nat.runs.records import EpochRecord, JobRecord, PurposeUsage, count_of, epoch_number

@@ -14,7 +14,7 @@ from nat.finetuning.events import EpochBegun
 from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
-from nat.finetuning.recorder import record_epoch, record_finished, record_rollouts, record_submitted
+from nat.finetuning.recording_trainer import record_epoch, record_finished, record_rollouts, record_submitted
 from nat.finetuning.run_context import RunContext, Stopwatch
 from nat.finetuning.trajectories.groups import records_of
 from nat.runs.records import JobRecord

@@ -143,7 +143,10 @@ def check_signal(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: 
     if len(recent) < config.epochs_without_signal or not all(_without_signal(e, compares) for e in recent):
         return
     # A run that has learned before explains nothing as a whole.
-    causes, of_recent = (_causes(each, config, compares) for each in (epochs, recent))
+    causes, of_recent = (
+        (diagnosis_of(Window(each, guards=config, compares=compares), ended=False).findings)
+        for each in (epochs, recent)
+    )
     likely = (causes or of_recent)[:2]
     if likely and likely[0].cause == too_hard.name and _may_be_luck(epochs, config, compares):
         return
@@ -167,10 +170,6 @@ def _may_be_luck(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: 
         return False
     without = list(takewhile(lambda epoch: _without_signal(epoch, compares), reversed(epochs)))
     return len(without) < _MOST_WITHOUT and sum(epoch.num_trajectories for epoch in without) < _ENOUGH_TO_TELL
-
-
-def _causes(epochs: Sequence[EpochRecord], config: GuardsConfig, compares: Compares) -> Sequence[Finding]:
-    return diagnosis_of(Window(epochs, guards=config, compares=compares), ended=False).findings
 
 
 def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:

@@ -24,8 +24,8 @@ from nat.files import remove_unfinished
 from nat.finetuning.events import Event, Observer, Said, StateChanged, Warned
 from nat.finetuning.run_log import RunLog
 from nat.rollout.keeping import Keeper
-from nat.runs.folder import create_run_folder, next_run_id, trajectories_folder, write_files
-from nat.runs.index import remember_run
+from nat.runs.find import remember_run
+from nat.runs.folder import create_run_folder, new_run_id, trajectories_folder, write_files
 from nat.runs.journal import Journal
 from nat.runs.liveness import marked_alive
 from nat.runs.log_file import log_kept
@@ -213,7 +213,7 @@ def open_run(
 
     """
     if resume is None:
-        run_dir = create_run_folder(config.output_dir, next_run_id(config.output_dir, now()))
+        run_dir = create_run_folder(config.output_dir, new_run_id(now()))
         remember_run(run_dir)  # before it can be killed: who goes on with it knows that it is theirs
     else:
         run_dir = resume

@@ -1,21 +1,104 @@
-"""The log of a run: the journal keeps each event, and then its observers hear of it."""
+"""The log of a run: the journal keeps each event, its state is a fold of them, and then the observers hear of it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from nat.data_models.finetuning import GuardsConfig
+from nat.finetuning.diagnosis.catalogue import kept
 from nat.finetuning.events import Event, Observer, RolloutsPlayed, StateChanged
-from nat.finetuning.training_state import state_to_go_on_from
+from nat.finetuning.sampling import sampling_notes
+from nat.finetuning.staleness import PolicyVersions
 from nat.runs.folder import append_metrics, files_due, write_files, write_rollouts
 from nat.runs.journal import Journal
 from nat.runs.records import (
     BestEpoch,
     EpochRecord,
     JobRecord,
+    Phase,
     RunState,
     RunSummary,
     TrainingPhase,
     ValidationRecord,
 )
+from nat.runs.rollouts import RolloutRecord
+from nat.wire.training import JobStatus
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """What a trainer knows of the phase that it trains; a run without phases is one."""
+
+    kept: Sequence[EpochRecord] = ()
+    """The epochs that guards and alarms read."""
+    held_out: Mapping[int, float | None] = field(default_factory=dict)
+    """The mean score of each validation, by the number of epochs before it."""
+    versions: PolicyVersions = field(default_factory=PolicyVersions)
+    curriculum: Mapping[str, Any] | None = None
+    """Its state after the last epoch; None without a curriculum."""
+    noted: frozenset[str] = frozenset()
+    """The notes about sampling that the rollouts of the run have given."""
+
+    def after(self, event: Event, guards: GuardsConfig) -> "TrainingState":
+        """The state after one more event."""
+        match event:
+            case TrainingPhase():
+                known = {epoch: score for epoch, score in self.held_out.items() if epoch >= event.first_epoch}
+                return TrainingState(held_out=known, noted=self.noted)
+            case RolloutsPlayed(phase=Phase.TRAIN, records=records):
+                noted = self.noted | sampling_notes(records).keys()
+                return replace(self, versions=self.versions_before(records), noted=noted)
+            case JobRecord(status=JobStatus.COMPLETED):
+                return replace(self, versions=self.versions.updated(event.policy_version))
+            case EpochRecord():
+                return replace(self, kept=kept([*self.kept, event], guards), curriculum=event.curriculum_state)
+            case ValidationRecord():
+                return replace(self, held_out={**self.held_out, event.epoch: event.avg_reward})
+        return self
+
+    def versions_before(self, records: Sequence[RolloutRecord]) -> PolicyVersions:
+        """The versions of the weights up to those that train these rollouts."""
+        return self.versions if self.kept else self.versions.beginning_with(records)
+
+
+def state_of(journal: Journal, guards: GuardsConfig) -> TrainingState:
+    """The state after all that a journal has."""
+    return _after(events_of(journal), guards)
+
+
+def state_to_go_on_from(journal: Journal, guards: GuardsConfig) -> TrainingState:
+    """The state after the finished epochs of a journal.
+
+    What the open epoch has done happens again: its finished rollouts are known, and so is its job.
+    """
+    done = journal.num_epochs()
+    events = events_of(journal)
+    return _after((e for e in events if not (isinstance(e, RolloutsPlayed | JobRecord) and e.epoch >= done)), guards)
+
+
+def _after(events: Iterable[Event], guards: GuardsConfig) -> TrainingState:
+    state = TrainingState()
+    for event in events:
+        state = state.after(event, guards)
+    return state
+
+
+def events_of(journal: Journal) -> Iterator[Event]:
+    """The events that a journal keeps, in the order of the run; those of rollouts have no texts and tokens."""
+    phases = {phase.first_epoch: phase for phase in journal.phases()}
+    validations = {record.epoch: record for record in journal.validations()}
+    epochs = {record.epoch: record for record in journal.each_epoch()}
+    jobs: dict[int, list[JobRecord]] = {}
+    for job in journal.jobs():
+        jobs.setdefault(job.epoch, []).append(job)
+    played = set(journal.played(Phase.TRAIN))
+    for epoch in sorted({*phases, *validations, *epochs, *jobs, *played}):
+        yield from filter(None, (validations.get(epoch), phases.get(epoch)))
+        if epoch in played:
+            yield RolloutsPlayed(Phase.TRAIN, epoch, list(journal.sampled(Phase.TRAIN, epoch)))
+        yield from jobs.get(epoch, ())
+        if epoch in epochs:
+            yield epochs[epoch]
 
 
 class RunLog:

@@ -20,13 +20,12 @@ from nat.data_models.finetuning import (
 )
 from nat.errors import BackendError, ConfigError, RunFailed
 from nat.finetuning import guards
-from nat.finetuning.best_model import LAST_MODEL, export_best, export_best_after
+from nat.finetuning.best_model import LAST_MODEL, export_best
 from nat.finetuning.budget import budget_of
 from nat.finetuning.diagnosis.catalogue import broken_by_update
 from nat.finetuning.diagnosis.gather import findings_of
 from nat.finetuning.ending import SECONDS_AFTER_INTERRUPT, end_after, judge_after, summarised
 from nat.finetuning.events import Observer, RunBegun, StepBegun
-from nat.finetuning.finished_epochs import seconds_of, statuses_of
 from nat.finetuning.foreign import run_foreign
 from nat.finetuning.health import check_health, dead_server
 from nat.finetuning.identity import check_resumed, identity_of
@@ -35,8 +34,7 @@ from nat.finetuning.interfaces.trainer_adapter import SendsAgain, TakesOver, Tra
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.plan import Plan, resolve
 from nat.finetuning.plan_rules import recipe_findings, recipe_warnings
-from nat.finetuning.recording_trainer import RecordingTrainer
-from nat.finetuning.rollout_traces import RolloutTraces
+from nat.finetuning.recording_trainer import RecordingTrainer, seconds_of, statuses_of
 from nat.finetuning.run_context import Plotter, RunContext, Stopwatch, in_run, open_run, utc_now
 from nat.finetuning.stage import Stage
 from nat.finetuning.summary import compared, path_in_run, summarise
@@ -44,7 +42,7 @@ from nat.finetuning.trackers import SECONDS_AT_END, Trackers
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.validation import no_verdict, validate
 from nat.finetuning.verdict import Comparison
-from nat.finetuning.workflow_sessions import open_sessions
+from nat.finetuning.workflow_sessions import RolloutTraces, open_sessions
 from nat.rollout.server_watch import watched_servers
 from nat.rollout.traces import Traces, opened_traces
 from nat.runs.find import newest_if_unfinished
@@ -229,7 +227,6 @@ async def build_components(finetuning: FinetuneConfig, builder: WorkflowBuilder)
 
 async def _run(plan: Plan, run: RunContext, watch: Stopwatch, traces: Traces, preemption: Preemption) -> RunResult:
     """Build once, train and export; summarise when everything is closed."""
-    exports_best = plan.finetuning.export_best
     run.append(StepBegun(LOADING))
     async with AsyncExitStack() as stack:
         builder = await stack.enter_async_context(plan.opened(run.journal.run_dir))
@@ -243,16 +240,13 @@ async def _run(plan: Plan, run: RunContext, watch: Stopwatch, traces: Traces, pr
             run.append(StepBegun("saving the results"))
             model = await components.adapter.export_model(LAST_MODEL)
             served = await components.adapter.served_model()
-            best = await export_best(components.adapter, run) if exports_best else None
+            best = await export_best(components.adapter, run) if plan.finetuning.export_best else None
             reason = None if plan.num_held_out is None else no_verdict(components.trainer)
         except BaseException as error:
             dead = None
             if not preemption.begun:
-                trainer, adapter = begun[-1].trainer, begun[-1].adapter
-                dead = await dead_server(error, plan.given, builder, adapter)
-                await judge_after(dead or error, trainer, run)
-                if exports_best:
-                    await export_best_after(error, adapter, run)
+                dead = await dead_server(error, plan.given, builder, begun[-1].adapter)
+                await judge_after(dead or error, begun[-1].trainer, run)
             await _clean_up_after(error, _trainers(stages))
             if dead is not None and dead is not error:
                 raise dead from error

@@ -9,12 +9,12 @@ from typing import Any
 from nat.data_models.finetuning import BudgetConfig
 from nat.errors import EvaluationError
 from nat.eval.failures import FAILURES_NAME
-from nat.finetuning.best_score import choice, cross_validated
 from nat.finetuning.budget import price
 from nat.finetuning.metrics import BROKEN_BY
 from nat.finetuning.verdict import Comparison, compare
 from nat.runs.records import (
     BestEpoch,
+    BestMeasure,
     EpochRecord,
     Finding,
     JobRecord,
@@ -106,7 +106,7 @@ def summarise(
     budget: BudgetConfig | None = None,
 ) -> RunSummary:
     """The record in `summary.json`; without a comparison, the fields about held-out examples are None."""
-    failures, unbiased = total_of(played, validations), cross_validated(validations)
+    failures = total_of(played, validations)
     return RunSummary(
         run_id=run_id,
         epochs=epochs,
@@ -126,7 +126,6 @@ def summarise(
         served_model=served_model,
         best=best,
         best_caveat=None if best is None else choice(best, validations, len(played)),
-        best_cross_validated=None if unbiased is None else unbiased.score,
         best_model=best_model,
         causes=list(causes),
         next_step=causes[0].remedy if causes else None,
@@ -144,3 +143,12 @@ def path_in_run(path: Path | None, run_dir: Path) -> str | None:
         if whole.is_relative_to(folder):
             return str(whole.relative_to(folder))
     return str(whole)
+
+
+def choice(best: BestEpoch, validations: Sequence[ValidationRecord], num_epochs: int) -> str | None:
+    """How much of the best score may be luck, in a sentence; None if nothing was chosen."""
+    if best.measure is BestMeasure.TRAINING:
+        return f"the highest of {num_epochs} epochs' mean rewards, so partly luck" if num_epochs > 1 else None
+    if len(validations) < 2:
+        return None
+    return f"the highest of {len(validations)} validations on the same examples, so probably too high"

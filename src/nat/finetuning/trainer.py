@@ -31,20 +31,28 @@ from nat.finetuning.curriculum import CurriculumState
 from nat.finetuning.diagnosis.catalogue import alarms, broken_by_update
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, reported_metrics, reported_usage, with_signal
 from nat.finetuning.events import EpochBegun, RolloutsBegun
-from nat.finetuning.finished_epochs import NOTHING_SUBMITTED, nothing_submitted, statuses_of
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.progress import append_epoch_metrics
-from nat.finetuning.recorder import record_epoch, record_finished, record_rollouts, record_submitted, warn_of
-from nat.finetuning.recording_trainer import RecordingTrainer
+from nat.finetuning.recording_trainer import (
+    NOTHING_SUBMITTED,
+    RecordingTrainer,
+    nothing_submitted,
+    record_epoch,
+    record_finished,
+    record_rollouts,
+    record_submitted,
+    statuses_of,
+    warn_of,
+)
 from nat.finetuning.run_context import Stopwatch
+from nat.finetuning.run_log import TrainingState
 from nat.finetuning.staleness import without_stale
-from nat.finetuning.training_state import TrainingState
 from nat.finetuning.trajectories.groups import records_of, statistics_of
 from nat.finetuning.validation import plateaued, validate
 from nat.rollout.session import in_pass
 from nat.runs.records import BestMeasure, EpochRecord, Finding, JobRecord, Phase, epoch_number
-from nat.runs.rollouts import RolloutRecord, tally
+from nat.runs.rollouts import tally
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +153,7 @@ class EpochTrainer(RecordingTrainer):
         try:
             played = await self._played_rollouts(epoch, run_id)
         except NoTrajectories:
-            record_rollouts(self.context, epoch, self._rollouts_of(run_id))
+            record_rollouts(self.context, epoch, self.trajectory_builder.rollouts(run_id))
             raise
         collected = played.trajectories
         known = played.records or records_of(collected)
@@ -267,10 +275,6 @@ class EpochTrainer(RecordingTrainer):
         text = "Collected %d trajectories in %d groups for epoch %d"
         logger.info(text, trajectories, len(groups), epoch_number(epoch))
         return CollectedRollouts(collected, builder.rollouts(run_id), watch.total)
-
-    def _rollouts_of(self, run_id: str) -> Sequence[RolloutRecord]:
-        """What was played for an epoch that gave no trajectories."""
-        return self.trajectory_builder.rollouts(run_id)
 
     async def _trained(self, ref: TrainingJobRef | None) -> TrainingJobStatus:
         """The final status of the epoch's job."""

@@ -8,8 +8,8 @@ from typing import Self
 from pydantic_core import to_json
 
 from nat.capture.http import CapturingAsyncClient
-from nat.capture.library import httpx
 from nat.capture.response import UnreadableAnswer, error_text, read_completion
+from nat.capture.sdk import httpx
 from nat.capture.tap import Tap
 from nat.capture.waiting import retry_after
 from nat.gateway.dialects import Body

@@ -9,9 +9,8 @@ from nat.data_models.finetuning import BudgetConfig
 from nat.data_models.rollout_failure import FailureCount
 from nat.errors import EvaluationError
 from nat.finetuning.best_model import best_text
-from nat.finetuning.best_score import choice, cross_validated
 from nat.finetuning.budget import budget_of
-from nat.finetuning.summary import compared
+from nat.finetuning.summary import choice, compared
 from nat.reports.cost import calls_rows
 from nat.reports.overview import RunOverview, overview, scores_text
 from nat.reports.text import labelled, printable, table
@@ -62,8 +61,6 @@ class RunReport(SparseRecord):
     best: BestEpoch | None = None
     best_caveat: str | None = None
     """How much of the best score may be luck."""
-    best_cross_validated: float | None = None
-    """Score of the weights that other examples choose; see `nat.finetuning.best_score`."""
     seconds: dict[str, float]
     """Seconds of the finished epochs and validations, by stage."""
     algorithm: str | None = None
@@ -75,7 +72,7 @@ class RunReport(SparseRecord):
 def run_report(journal: Journal) -> RunReport:
     """Read everything that the page shows."""
     run, epochs, validations, best = overview(journal), journal.epochs(), journal.validations(), journal.best()
-    jobs, summary, unbiased = journal.jobs(), journal.summary(), cross_validated(validations)
+    jobs, summary = journal.jobs(), journal.summary()
     left_out: Counter[str] = Counter()
     for epoch in epochs:
         left_out.update(epoch.left_out)
@@ -90,7 +87,6 @@ def run_report(journal: Journal) -> RunReport:
         left_out=dict(left_out.most_common()),
         best=best,
         best_caveat=None if best is None else choice(best, validations, len(epochs)),
-        best_cross_validated=None if unbiased is None else unbiased.score,
         seconds=_seconds(epochs, validations),
         algorithm=", then ".join(_algorithms(jobs)) or None,
         budget=budget_of(journal),

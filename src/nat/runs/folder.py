@@ -12,7 +12,7 @@ user's is never replaced: if one has the name of a link, the link is left out wi
 import json
 import logging
 import re
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,30 +40,12 @@ GUIDE_NAMES = (
 """The files that the toolkit's guides expect in `output_dir` itself, and the summary."""
 
 _SECOND = "%Y%m%d-%H%M%S"
-_RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def new_run_id(now: datetime) -> str:
     """A name that sorts by time, in steps of 1/65536 s."""
     return f"{now:{_SECOND}}-{now.microsecond * 0x10000 // 1_000_000:04x}"
-
-
-def next_run_id(output_dir: Path, now: datetime) -> str:
-    """The id of a run that begins now; it sorts behind those of all runs in `output_dir`, if the clock was set back."""
-    later = (_moment_after(path.name) for path in output_dir.glob("*"))
-    return new_run_id(max([now, *filter(None, later)]))
-
-
-def _moment_after(name: str) -> datetime | None:
-    """When the id after this one begins; None if it is no run's."""
-    if _RUN_ID.fullmatch(name) is None:
-        return None
-    try:
-        second = datetime.strptime(f"{name[:15]}+0000", f"{_SECOND}%z")
-        return second + timedelta(microseconds=-(-(int(name[16:], 16) + 1) * 1_000_000 // 0x10000))
-    except (ValueError, OverflowError):
-        return None
 
 
 def checked_name(name: str) -> str:

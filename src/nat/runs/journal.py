@@ -8,6 +8,7 @@ lose the last transactions when the power fails, and a training job that was sub
 would be trained twice; a commit costs one fsync, and there are a few of them in an epoch.
 """
 
+import errno
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,13 +16,13 @@ from datetime import datetime
 from itertools import chain, islice
 from pathlib import Path
 from random import Random
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from nat.data_models.rollout_failure import FirstFailure
 from nat.errors import JournalError, findings_of
-from nat.runs.journal_file import JournalFile
+from nat.files import storage_failure
 from nat.runs.packed_rows import pack_rows, unpack_rows
 from nat.runs.records import (
     BestEpoch,
@@ -65,6 +66,128 @@ CREATE TABLE kept (
 
 _PHASE = "phase/"
 """Names of the facts about phases begin with it."""
+_ERRNO = {"FULL": errno.ENOSPC, "IOERR": errno.EIO, "READONLY": errno.EACCES, "CANTOPEN": errno.EACCES}
+"""The system's error codes behind SQLite's."""
+_BUSY_SECONDS = 30.0
+"""How long a writer waits for another writer before it fails."""
+
+
+class JournalFile:
+    """The SQLite file: its queries and transactions; what is wrong with it is a `JournalError`."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self.connection = connection
+        self._identity = _identity(path)
+
+    @classmethod
+    def create(cls, path: Path) -> Self:
+        """Open an empty file, to write it in WAL mode."""
+        path.touch(mode=0o600)  # SQLite gives its other files the same mode
+        file = cls(path, _connect(path, "rwc"))
+        file.connection.execute("PRAGMA journal_mode=WAL")
+        return file
+
+    @classmethod
+    def open(cls, path: Path, *, read_only: bool) -> tuple[Self, int]:
+        """Open a file, and give the version of its schema.
+
+        Raises:
+            JournalError: it is damaged.
+
+        """
+        try:
+            connection = _connect(path, "ro" if read_only else "rw")
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # some of SQLite's messages quote the damage
+            raise JournalError(f"{path} cannot be read: {error}", hint="Restore the file from a copy.") from error
+        return cls(path, connection), version
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def select(self, query: str, *values: str | int) -> Iterator[Any]:
+        """The rows of a query.
+
+        Raises:
+            JournalError: they are damaged.
+
+        """
+        try:
+            for row in self.connection.execute(query, values):  # noqa: UP028 - `yield from` would close the cursor late
+                yield row
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # some of SQLite's messages quote the damage
+            raise JournalError(
+                f"{self.path} is damaged: {error}",
+                hint="restore the file from a copy; the other files of the folder were derived from it",
+            ) from error
+
+    @contextmanager
+    def transaction(self, *, synchronous: str = "FULL") -> Iterator[sqlite3.Connection]:
+        """Commit all writes of the block, or none of them if it fails.
+
+        Raises:
+            JournalError: the file is gone, or cannot be written.
+
+        """
+        self._check_in_place()
+        try:
+            self.connection.execute(f"PRAGMA synchronous={synchronous}")
+            self.connection.execute("BEGIN IMMEDIATE")
+            yield self.connection
+            self.connection.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            self._roll_back()
+            raise self._not_written(error) from error
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        if self.connection.in_transaction:  # SQLite ends some by itself, such as on a full disk
+            self.connection.execute("ROLLBACK")
+
+    def _check_in_place(self) -> None:
+        """SQLite would continue to write to a deleted file, and all of it would be lost."""
+        try:
+            here = _identity(self.path)
+        except FileNotFoundError:
+            here = None
+        if here != self._identity:
+            raise JournalError(
+                f"{self.path} was deleted, moved or replaced during the run",
+                hint="Do not change a run's folder before the run has ended. This run's results cannot be recorded.",
+            )
+
+    def _not_written(self, error: sqlite3.DatabaseError) -> JournalError:
+        code = error.sqlite_errorname.split("_")[1]  # SQLITE_IOERR_WRITE is an I/O error, too
+        failure = storage_failure(OSError(_ERRNO.get(code, 0), ""))
+        return JournalError(
+            f"{self.path} cannot be written: {error}",
+            hint=failure.hint if failure else "check whether another process has locked the file",
+        )
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Device and inode: the file's identity, whatever its name."""
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    if mode == "ro" and not _has_log(path):
+        uri += "&immutable=1"  # else SQLite would create its log and index, and leave them there
+    connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA trusted_schema=OFF")
+    return connection
+
+
+def _has_log(path: Path) -> bool:
+    """True if the write-ahead log has transactions: the run is going on, or was killed."""
+    log = path.with_name(f"{path.name}-wal")
+    return log.exists() and log.stat().st_size > 0
 
 
 class Journal:
@@ -300,14 +423,6 @@ class Journal:
             record = self._read(RolloutRecord, text)
             yield record if packed is None else record.model_copy(update={"rows": unpack_rows(packed)})
 
-    def trained_rollouts(self, epoch: int) -> Iterator[RolloutRecord]:
-        """Those that an epoch was trained on, in the order in which they were recorded."""
-        query = "SELECT example_id, generation FROM rollouts WHERE phase = ? AND epoch = ? ORDER BY rowid"
-        for example_id, generation in self._file.select(query, Phase.TRAIN.value, epoch):
-            record = next(self.rollouts(Phase.TRAIN, epoch, example_id, generation))
-            if record.left_out is None:
-                yield record
-
     def some_rollouts(self, phase: Phase, epoch: int, most: int) -> Iterator[RolloutRecord]:
         """Like `rollouts`; of an epoch that has more than `most`, about so many: all of some examples."""
         examples = self.examples(phase, epoch)
@@ -319,19 +434,6 @@ class Journal:
         drawn = Random(epoch).sample(range(len(examples)), number)
         own = (self.rollouts(phase, epoch, examples[place][0]) for place in sorted(drawn))
         yield from islice(chain.from_iterable(own), most)
-
-    def prompts(self, phase: Phase, epoch: int) -> Iterator[RolloutRecord]:
-        """The first rollout of each example, with nothing but its messages; in no order."""
-        rows = self._file.select(
-            "SELECT json_object('example_id', example_id, 'generation', generation, "
-            "'messages', json(coalesce(json_extract(record, '$.messages'), '[]'))) FROM ("
-            "SELECT example_id AS name, min(generation) AS first FROM rollouts WHERE phase = ?1 AND epoch = ?2 "
-            "GROUP BY name) CROSS JOIN rollouts "
-            "ON phase = ?1 AND epoch = ?2 AND example_id = name AND generation = first",
-            phase.value,
-            epoch,
-        )
-        return (self._read(RolloutRecord, text) for (text,) in rows)
 
     def examples(self, phase: Phase, epoch: int) -> list[tuple[str, int]]:
         """The examples of an epoch in the order of `rollouts`, each with its number of rollouts."""

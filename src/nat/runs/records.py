@@ -432,8 +432,6 @@ class RunSummary(SparseRecord):
     """The weights that scored highest, and their checkpoint."""
     best_caveat: str | None = None
     """How much of the best score may be luck, since it is the highest of several."""
-    best_cross_validated: float | None = None
-    """Mean held-out score of the weights that other examples choose, which is not too high by luck."""
     best_model: str | None = None
     """The folder of the best weights as a plain model, relative to the run's folder, if `finetuning.export_best` is
     set."""

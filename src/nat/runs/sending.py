@@ -144,17 +144,16 @@ def step_points(job: JobRecord, after: int = 0) -> list[tuple[int, dict[str, flo
 
     A job of several models has the steps of one after the other, under `<role>/<metric>`.
     """
-    steps = [step for step in job.steps if 0 not in (value for name, value in step.items() if _is_norm(name))]
+    steps = [
+        step
+        for step in job.steps
+        if 0 not in (value for name, value in step.items() if (name.rpartition("/")[2] == "grad_norm"))
+    ]
     first = max(after, count_of(job.metrics, "policy_step", len(steps)) - len(steps))
     return [
         (first + place, {f"step/{name}": value for name, value in _finite(step).items()})
         for place, step in enumerate(steps, start=1)
     ]
-
-
-def _is_norm(name: str) -> bool:
-    """Zero where a step changed no weight."""
-    return name.rpartition("/")[2] == "grad_norm"
 
 
 def validation_metrics(record: ValidationRecord) -> dict[str, float]:

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.openai_replies import Say, completion, events, tool_call
-from nat.capture.events import join_events
 from nat.capture.request import read_request
-from nat.capture.response import UnreadableAnswer, read_answer
+from nat.capture.response import UnreadableAnswer, join_events, read_answer
 
 arguments = st.dictionaries(st.text(max_size=4), st.text(max_size=9) | st.integers(), max_size=3)
 calls = st.lists(

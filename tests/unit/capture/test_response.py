@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from fakes.openai_replies import Say
 from fakes.openai_server import OpenAIServer
 from nat.capture.http import CapturingAsyncClient
-from nat.capture.library import httpx
 from nat.capture.policy import CapturePolicy, capturing
 from nat.capture.request import CallRequest, read_request
 from nat.capture.response import (
@@ -22,6 +21,7 @@ from nat.capture.response import (
     read_answer,
     read_completion,
 )
+from nat.capture.sdk import httpx
 from nat.capture.tap import Tap
 
 

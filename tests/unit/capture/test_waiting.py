@@ -15,7 +15,7 @@ from fakes.openai_server import OpenAIServer
 from fakes.processes import free_port, refused_port
 from nat.capture.deadline import deadline
 from nat.capture.http import CapturingAsyncClient
-from nat.capture.library import httpx
+from nat.capture.sdk import httpx
 from nat.capture.tap import Tap
 from nat.capture.waiting import retry_after, waited_for
 from nat.errors import BackendUnreachable

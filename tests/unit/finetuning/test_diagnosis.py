@@ -7,8 +7,7 @@ from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis import gather
 from nat.finetuning.diagnosis.catalogue import CONDITIONS, alarms, broken_by_update, diagnosis_of, explanation_of
 from nat.finetuning.diagnosis.conditions_of_updates import reach_of
-from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run, findings_of
-from nat.finetuning.diagnosis.report import diagnosis_text
+from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run, diagnosis_text, findings_of
 from nat.finetuning.diagnosis.window import Window
 from nat.finetuning.metrics import EPOCH, prefixed
 from nat.runs.journal import Journal

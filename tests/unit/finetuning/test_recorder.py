@@ -3,7 +3,7 @@
 from fakes.run_records import NOON, epoch_record
 from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis.catalogue import alarms
-from nat.finetuning.recorder import (
+from nat.finetuning.recording_trainer import (
     warn_of,
 )
 from nat.finetuning.run_context import RunContext

@@ -6,7 +6,7 @@ import pytest
 
 from fakes.run_records import epoch_record, rollout_record
 from nat.finetuning.diagnosis.window import Window
-from nat.finetuning.rollout_statistics import score_metrics
+from nat.finetuning.metrics import score_metrics
 
 
 def said(example, output, reward, **fields):
@@ -40,7 +40,6 @@ def test_length_is_compared_among_rollouts_with_equally_many_calls():
     longer = score_metrics([said("q", "", float(tokens), completion_tokens=tokens) for tokens in range(10)])
     assert "reward/length_correlation" not in tool
     assert longer["reward/length_correlation"] == pytest.approx(1.0)
-    assert [found[f"rollout/tokens_{how}"] for found in (tool, longer) for how in ("better", "worse")] == [80, 40, 7, 2]
 
 
 @pytest.mark.parametrize(

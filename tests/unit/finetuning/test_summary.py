@@ -2,8 +2,8 @@ from fakes.run_records import epoch_record, validation_record
 from nat.data_models.finetuning import BudgetConfig
 from nat.data_models.llm_usage import LLMUsage, PriceConfig
 from nat.data_models.rollout_failure import FailureCount
-from nat.finetuning.summary import compared, phase_verdicts, summarise
-from nat.runs.records import TrainingPhase, Verdict
+from nat.finetuning.summary import choice, compared, phase_verdicts, summarise
+from nat.runs.records import BestEpoch, BestMeasure, TrainingPhase, Verdict
 
 BEFORE = {str(i): 0.0 for i in range(10)}
 AFTER = {str(i): 1.0 for i in range(10)}
@@ -48,3 +48,13 @@ def test_a_phase_that_cannot_be_judged_says_why():
     (verdict,) = phase_verdicts([phase], validations, 1)
     assert verdict.sentence is not None
     assert "held-out" in verdict.sentence
+
+
+def test_how_much_of_the_best_score_may_be_luck():
+    """It is the highest of several validations; of one, nothing was chosen."""
+    best, validations = (
+        BestEpoch(epoch=1, score=0.9, measure=BestMeasure.HELD_OUT),
+        [validation_record(0), validation_record(1)],
+    )
+    assert choice(best, validations, 3) == "the highest of 2 validations on the same examples, so probably too high"
+    assert choice(best, validations[:1], 1) is None

@@ -2,8 +2,7 @@
 
 from fakes.run_records import NOON, epoch_record, job_record, rollout_record, validation_record
 from nat.finetuning.events import RolloutsPlayed
-from nat.finetuning.run_log import RunLog
-from nat.finetuning.training_state import TrainingState
+from nat.finetuning.run_log import RunLog, TrainingState
 from nat.runs.journal import Journal
 from nat.runs.records import Phase, TrainingPhase
 from nat.wire.training import JobStatus

@@ -6,8 +6,7 @@ import pytest
 
 from fakes.runs_on_disk import make_run
 from nat.errors import JournalError
-from nat.runs.find import find_run, known_runs, list_runs, newest_if_unfinished, newest_unfinished
-from nat.runs.index import remember_run
+from nat.runs.find import find_run, known_runs, list_runs, newest_if_unfinished, newest_unfinished, remember_run
 from nat.runs.journal import JOURNAL_NAME
 from nat.runs.liveness import marked_alive
 from nat.runs.records import RunState

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nat.runs.index import remember_run, started_runs
+from nat.runs.find import remember_run, started_runs
 from nat.runs.journal import JOURNAL_NAME
 
 

@@ -9,8 +9,7 @@ import click
 from nat.cli.commands.options import json_option, runs_root_option
 from nat.cli.steps import SLOW_SECONDS, shown_steps
 from nat.finetuning.diagnosis.catalogue import Diagnosis
-from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run
-from nat.finetuning.diagnosis.report import diagnosis_text
+from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run, diagnosis_text
 from nat.reports.text import printable
 from nat.runs.find import find_run
 from nat.runs.journal import reading

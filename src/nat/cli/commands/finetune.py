@@ -20,13 +20,12 @@ from nat.data_models.finetuning import FinetuneRunConfig, ServedModel
 from nat.errors import ConfigError, JournalError, findings_of
 from nat.eval.failures import remedy_of
 from nat.finetuning.best_model import LAST_MODEL, best_text
-from nat.finetuning.diagnosis.report import explanation
+from nat.finetuning.diagnosis.gather import explanation
 from nat.finetuning.dry_run import dry_run as make_plan
 from nat.finetuning.runtime import RunResult, run_finetuning
 from nat.reports.plan_page import plan_text
 from nat.reports.text import labelled, printable
-from nat.runs.find import find_run, newest_if_unfinished, newest_unfinished
-from nat.runs.index import started_here, started_in
+from nat.runs.find import find_run, newest_if_unfinished, newest_unfinished, started_here, started_in
 from nat.runs.journal import reading
 from nat.runs.plot import duration
 from nat.runs.preemption import DEFAULT_GRACE, Preemption

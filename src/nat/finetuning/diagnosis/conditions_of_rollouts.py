@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from nat.errors import did_you_mean
 from nat.finetuning.diagnosis.condition import Seen, condition
 from nat.finetuning.diagnosis.window import Window
-from nat.finetuning.rollout_statistics import LOST_CALLS
+from nat.finetuning.metrics import LOST_CALLS
 from nat.runs.rollouts import LeftOutCause
 from nat.wire.openai_responses import CallStatus
 from nat.wire.rewards import equal

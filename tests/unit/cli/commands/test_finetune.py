@@ -15,7 +15,7 @@ from nat.data_models.finetuning import ServedModel, TrainingStatusEnum
 from nat.data_models.rollout_failure import FailureCount
 from nat.finetuning.runtime import RunResult
 from nat.finetuning.verdict import Comparison, compare
-from nat.runs.index import started_here
+from nat.runs.find import started_here
 from nat.runs.journal import JOURNAL_NAME, Journal
 from nat.runs.liveness import marked_alive
 from nat.runs.records import Finding, Phase, RunState, RunSummary, ShortenedUpdates
