@@ -1,6 +1,5 @@
 """A run keeps its best weights, names them in its results and exports them on request."""
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from fakes.finetuning_project import AdapterConfig, Coin, FinetuningProject, RememberingAdapter
 from fakes.openai_server import OpenAIServer
 from nat.cli.commands.finetune import summary_text
-from nat.data_models.finetuning import TrainingJobRef, TrainingStatusEnum, TrajectoryCollection
+from nat.data_models.finetuning import TrainingStatusEnum
 from nat.errors import TrainingFailed
 from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint
 from nat.finetuning.progress import RunProgress
@@ -22,9 +21,6 @@ class KeepingAdapter(RememberingAdapter, CheckpointKeeper):
     def __init__(self, project: FinetuningProject) -> None:
         super().__init__(AdapterConfig())
         self.kept: list[int] = []
-        self.canceled_at: int | None = None
-        """Jobs before the run is interrupted."""
-        self.export_seconds = 0.0
         self._project = project
 
     async def keep_best(self) -> KeptCheckpoint:
@@ -32,15 +28,7 @@ class KeepingAdapter(RememberingAdapter, CheckpointKeeper):
         folder = (self._project.output_dir / "latest").resolve() / "checkpoints" / f"step_{self.kept[-1]:06d}"
         return KeptCheckpoint(name=f"tiny@{self.kept[-1]}", path=str(folder))
 
-    async def submit(self, trajectories: TrajectoryCollection) -> TrainingJobRef:
-        if len(self.submitted) == self.canceled_at:
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
-        return await super().submit(trajectories)
-
     async def export_best(self, name: str) -> Path | None:
-        await asyncio.sleep(self.export_seconds)
         return (self._project.output_dir / "latest").resolve() / name if self.kept else None
 
 

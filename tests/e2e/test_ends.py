@@ -58,7 +58,6 @@ class Interrupted(RememberingAdapter):
 
     def __init__(
         self,
-        project: FinetuningProject,
         *,
         after: str = "canceled",
         waiting: bool = True,
@@ -69,7 +68,6 @@ class Interrupted(RememberingAdapter):
         self._waiting = waiting
         self._cancel = cancel or _cancel
         self._canceled = False
-        self._project = project
 
     async def submit(self, trajectories: TrajectoryCollection) -> TrainingJobRef:
         if len(self.submitted) == LEARNED and not self._waiting:
@@ -121,7 +119,7 @@ def third_job(**outcome):
 
 def interrupted(**options):
     def prepare(project: LearningProject) -> None:
-        project.adapter = Interrupted(project, **options)
+        project.adapter = Interrupted(**options)
 
     return prepare
 
@@ -282,7 +280,7 @@ async def test_a_preempted_run_leaves_for_later_what_can_be_done_later(project, 
         drawn.append(run_dir)
         return await blank_plot(run_dir)
 
-    project.adapter = Interrupted(project, waiting=waiting, cancel=cancel)
+    project.adapter = Interrupted(waiting=waiting, cancel=cancel)
     project.finetuning["export_best"] = True
     given = project.given(**held_out(project))
     with pytest.raises(Preempted, match="interrupted by SIGTERM"):

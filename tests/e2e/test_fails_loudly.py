@@ -25,9 +25,9 @@ from nat.registry.decorators import register_evaluator
 from nat.runs.records import Phase, RunState
 
 
-async def failed_run(tmp_path, script=None, *, agent=None, error=NatError, prepare=None, server_type=OpenAIServer):
+async def failed_run(tmp_path, script=None, *, agent=None, error=NatError, prepare=None):
     """The error's text, and the project after the run."""
-    async with server_type(script or Coin()) as server:
+    async with OpenAIServer(script or Coin()) as server:
         project = FinetuningProject(tmp_path, server, **({"agent": agent} if agent else {}))
         project.finetuning["num_epochs"] = 12
         if prepare is not None:

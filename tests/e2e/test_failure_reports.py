@@ -41,10 +41,10 @@ def project_scored_by(tmp_path, server, score=None, **more):
         yield project
 
 
-async def failed_validation(tmp_path, *, reply=None, **more) -> str:
+async def failed_validation(tmp_path, score) -> str:
     """The error of a run in which all held-out examples fail."""
-    async with OpenAIServer(Coin() if reply is None else lambda _request: reply) as server:
-        with project_scored_by(tmp_path, server, **more) as project, pytest.raises(EvaluationError) as raised:
+    async with OpenAIServer(Coin()) as server:
+        with project_scored_by(tmp_path, server, score) as project, pytest.raises(EvaluationError) as raised:
             await project.run(validation_dataset=str(project.held_out))
     return str(raised.value)
 
@@ -63,7 +63,7 @@ async def failed_validation(tmp_path, *, reply=None, **more) -> str:
 )
 async def test_each_kind_of_missing_score_has_its_own_error(tmp_path, score, words):
     """The error of a failed validation says what the evaluator returned or raised, with a remedy."""
-    text = await failed_validation(tmp_path, score=score)
+    text = await failed_validation(tmp_path, score)
     assert "none of 8 held-out examples got a score: 8 x the evaluator gave no score" in text
     assert words in text
     assert "Fix the evaluator" in text
@@ -89,13 +89,13 @@ async def a_third_fails(question, ask):
     return await ask(question)
 
 
-async def run_output(tmp_path, capfd, *options, level="warning"):
+async def run_output(tmp_path, capfd):
     """What the command prints to stdout and stderr, and the run's folder."""
     async with OpenAIServer(Coin()) as server:
         with project_scored_by(tmp_path, server, agent=a_third_fails) as project:
-            arguments = ["--log-level", level, "finetune", "--config_file", str(project.given().config_file)]
+            arguments = ["--log-level", "warning", "finetune", "--config_file", str(project.given().config_file)]
             held_out = ("--validation_dataset", str(project.held_out))
-            assert await asyncio.to_thread(exit_code, [*arguments, *held_out, *options]) == 0
+            assert await asyncio.to_thread(exit_code, [*arguments, *held_out]) == 0
     out, err = capfd.readouterr()
     return out, err, (project.output_dir / "latest").resolve()
 

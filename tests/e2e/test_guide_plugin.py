@@ -68,8 +68,8 @@ class Student:
 
 
 @asynccontextmanager
-async def served(**options) -> AsyncIterator[tuple[FakeTrainingBackend, OpenAIServer]]:
-    async with FakeTrainingBackend(api_key=KEY, **options) as backend, OpenAIServer(Student(backend)) as llm:
+async def served() -> AsyncIterator[tuple[FakeTrainingBackend, OpenAIServer]]:
+    async with FakeTrainingBackend(api_key=KEY) as backend, OpenAIServer(Student(backend)) as llm:
         with installed_plugin():
             yield backend, llm
 

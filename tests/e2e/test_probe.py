@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fakes.finetuning_project import Agent, FinetuningProject, answer_at_once
+from fakes.finetuning_project import FinetuningProject
 from fakes.keys import KEY
 from fakes.running_server import running
 from fakes.tiny_model import make_tiny_model
@@ -60,9 +60,9 @@ async def site(worker) -> AsyncIterator[Site]:
 
 
 @contextmanager
-def project_with(tmp_path, site, score: Score, agent: Agent = answer_at_once, **llm):
+def project_with(tmp_path, site, score: Score, **llm):
     """A project whose six examples have different answers, and whose answers this function scores."""
-    project = FinetuningProject(tmp_path, site, agent)
+    project = FinetuningProject(tmp_path, site)
     project.config["llms"]["student"] |= {"api_key": KEY, "max_tokens": 440, **llm}
     project.config["eval"]["evaluators"]["match"] = {"_type": "test_score"}
     project.config["eval"]["general"]["max_concurrency"] = 32

@@ -9,14 +9,12 @@ from fakes.http_server import HttpServer, SeenRequest, write_json
 class FakeTrainingBackend(HttpServer):
     """GET /health, POST /jobs, GET /jobs/<n>; a job is completed at its second status request."""
 
-    def __init__(self, *, api_key: str, healthy: bool = True, failing_job: int | None = None) -> None:
+    def __init__(self, *, api_key: str) -> None:
         super().__init__()
         self.jobs: list[dict[str, Any]] = []
         self.completed = 0
         self._asked: dict[int, int] = {}
         self._api_key = api_key
-        self._healthy = healthy
-        self._failing_job = failing_job
 
     async def answer(self, request: SeenRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         known = request.headers.get("authorization") == f"Bearer {self._api_key}"
@@ -26,7 +24,7 @@ class FakeTrainingBackend(HttpServer):
 
     def _answer(self, request: SeenRequest) -> tuple[int, dict[str, Any]]:
         if request.path == "/health":
-            return (200, {"status": "healthy"}) if self._healthy else (503, {"status": "down"})
+            return 200, {"status": "healthy"}
         if request.method == "POST":
             self.jobs.append(request.body)
             return 200, {"job": len(self.jobs) - 1}
@@ -36,7 +34,5 @@ class FakeTrainingBackend(HttpServer):
         self._asked[job] = self._asked.get(job, 0) + 1
         if self._asked[job] == 1:
             return {"status": "running", "progress": 50}
-        if job == self._failing_job:
-            return {"status": "failed", "message": "out of memory on rank 3"}
         self.completed = max(self.completed, job + 1)
         return {"status": "completed", "progress": 100, "loss": 0.25}

@@ -10,13 +10,13 @@ from nat.finetuning.preferences.trajectories import trajectory_of
 from nat.preferences.skips import SkipCause
 
 
-def turn(*scores, turn_id="t", prompts=(), responses=(), example="e"):
+def turn(*scores, turn_id="t", responses=()):
     return [
         CandidateStep(
-            example_id=example,
+            example_id="e",
             turn_id=turn_id,
             candidate_index=number,
-            prompt=prompts[number] if prompts else "p",
+            prompt="p",
             response=responses[number] if responses else f"r{number}",
             score=score,
             raw_metadata={"n": number},
