@@ -27,12 +27,7 @@ ADAPTER = "adapter"
 
 
 def export_model(loaded: LoadedModel, target: Path) -> Path | None:
-    """Write model and tokenizer to `target`; with LoRA merged, and the adapter beside it, whose path is returned.
-
-    Raises:
-        ExportRefused: the target exists and is not an export.
-
-    """
+    """Write model and tokenizer to `target`; with LoRA merged, and the adapter beside it, whose path is returned."""
     with export_folder(target) as folder:
         if loaded.peft is None:
             write_model(loaded, folder)

@@ -48,12 +48,7 @@ class Forecaster:
         return self._engine.loaded
 
     def resolve(self, config: TrainingConfig) -> Resolved:
-        """The settings that an update of this model will use.
-
-        Raises:
-            AlgorithmError: the settings name no algorithm, or contradict it.
-
-        """
+        """The settings that an update of this model will use."""
         return self._resolve(config)
 
     def forecast(self, request: ForecastRequest) -> TrainingForecast:

@@ -28,12 +28,7 @@ _OTHER_CONVERTER = "export with `--format hf`, and use convert_hf_to_gguf.py of 
 
 
 def write_gguf(folder: Path, target: Path) -> None:
-    """Write the file, whole or not at all.
-
-    Raises:
-        ExportRefused: the model has what is not written here.
-
-    """
+    """Write the file, whole or not at all."""
     config = AutoConfig.from_pretrained(folder)
     _check(config)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=UNFINISHED) as place:

@@ -15,7 +15,7 @@ M the sum of the outputs.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -142,9 +142,10 @@ class LeanLayer:
     def _product(self, siblings: Siblings, x: Tensor) -> Tensor:
         if (product := self.merged.get(siblings) or self._adapted.get(siblings)) is not None:
             return product(x)
-        if _is_adapted(siblings):
-            base: Siblings = tuple(layer.base_layer for layer in siblings)
-            self._adapted[siblings] = AdaptedProduct(siblings, partial(self._product, base))
+        adapted = [layer for layer in siblings if type(layer) is Linear]
+        if len(adapted) == len(siblings):
+            base: Siblings = tuple(layer.base_layer for layer in adapted)
+            self._adapted[siblings] = AdaptedProduct(adapted, partial(self._product, base))
             return self._adapted[siblings](x)
         return siblings[0](x) if len(siblings) == 1 else torch.cat([each(x) for each in siblings], -1)
 
@@ -187,10 +188,6 @@ def _rotated(x_XTD: Tensor, cos_1TD: Tensor, sin_1TD: Tensor) -> Tensor:
     cos, sin = cos_1TD[..., :half], sin_1TD[..., :half]
     one, other = x_XTD[..., :half], x_XTD[..., half:]
     return torch.cat([one * cos - other * sin, other * cos + one * sin], -1)
-
-
-def _is_adapted(layers: tuple[nn.Module, ...]) -> TypeGuard[tuple[Linear, ...]]:
-    return all(type(layer) is Linear for layer in layers)
 
 
 def _low_rank(layers: Sequence[Linear]) -> _LowRank | None:

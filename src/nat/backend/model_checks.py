@@ -92,12 +92,7 @@ def check_forward(
 
 
 def check_row_by_row(model: PreTrainedModel, *, max_seq_length: int) -> None:
-    """Let transformers compute each row alone, by its fused attention if the model has that and it agrees.
-
-    Raises:
-        ModelNotSupported: neither that nor the written-out one gives the model's logits.
-
-    """
+    """Let transformers compute each row alone, by its fused attention if the model has that and it agrees."""
     try:
         check_forward(model, "sdpa", max_seq_length=max_seq_length)
     except (ModelNotSupported, ValueError) as error:  # transformers', if the class has none

@@ -238,12 +238,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def read_config(path: Path) -> PreTrainedConfig:
-    """The configuration of the folder's model, or of an adapter's base, without its weights.
-
-    Raises:
-        ModelNotSupported: it cannot be read, or transformers has no causal language model for it.
-
-    """
+    """The configuration of the folder's model, or of an adapter's base, without its weights."""
     with _reading(path):
         return _config_of(base_of(path) if is_adapter(path) else path)
 

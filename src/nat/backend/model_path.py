@@ -1,15 +1,12 @@
 """Which path a model takes, packed rows or the plain one, and how its sampler computes the layers on it."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from nat.backend.attention import FLASH_ATTENTION, PACKED_ATTENTION, HeadShape, PackedRows, packed_logits
@@ -27,25 +24,6 @@ from nat.backend.packed_linear import PackedLinears, exchanged
 from nat.errors import ModelNotSupported
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Widened:
-    """A model whose residual stream and logits are in float32, around layers in bfloat16.
-
-    In bfloat16 each layer would round the sum of all layers before it to eight bits, and the head every logit. Sampler
-    and learner group their products differently, so these roundings are most of what they differ by: 0.046 nats per
-    token in a real model, 0.023 without them. The layers' own products, which take the time, stay in bfloat16.
-    """
-
-    head: nn.Linear
-    _hooks: Sequence[RemovableHandle]
-
-    def undo(self) -> None:
-        """Compute everything in the model's precision again."""
-        for hook in self._hooks:
-            hook.remove()
-        vars(self.head).pop("forward", None)
 
 
 def path_of(model: PreTrainedModel, limit: int, plain_because: str | None) -> tuple[list[HeadShape], PlainPath | None]:
@@ -78,22 +56,39 @@ def sampler_linears(model: PreTrainedModel, plain: PlainPath | None) -> PackedLi
     """The linear layers as the sampler computes them; on the plain path transformers computes them as they are."""
     if plain is not None:
         return PackedLinears(nn.Module())
-    wide = widen(model)
-    return PackedLinears(model, None if wide is None else wide.head, lean(model))
+    return PackedLinears(model, widen(model), lean(model))
 
 
-def widen(model: PreTrainedModel) -> Widened | None:
-    """Keep sums and logits of a bfloat16 model on a CPU in float32; None if its layers cannot be fed so."""
-    wide = widened(model) if model.device.type == "cpu" and model.dtype == torch.bfloat16 else None
-    if wide is None:
+def widen(model: PreTrainedModel) -> nn.Linear | None:
+    """Keep sums and logits of a bfloat16 model on a CPU in float32; gives its head, None if its layers are not fed so.
+
+    In bfloat16 each layer would round the sum of all layers before it to eight bits, and the head every logit. Sampler
+    and learner group their products differently, so these roundings are most of what they differ by: 0.046 nats per
+    token in a real model, 0.023 without them. The layers' own products, which take the time, stay in bfloat16: the
+    norms in the layers give them that, and the last one, directly in the decoder, stays in float32.
+    """
+    decoder, head = model.get_decoder(), model.get_output_embeddings()  # type: ignore[no-untyped-call]  # no types there
+    embedding = model.get_input_embeddings()
+    norms = [each for each in model.modules() if _is(each, "RMSNorm")]
+    if model.device.type != "cpu" or model.dtype != torch.bfloat16 or not norms:
         return None
+    if not isinstance(head, nn.Linear) or not isinstance(embedding, nn.Module):
+        return None
+    last = [each for each in decoder.children() if _is(each, "RMSNorm")]
+    narrow = [each for each in norms if not any(each is other for other in last)]
+    rotary = [each for each in model.modules() if _is(each, "RotaryEmbedding")]
+    hooks = [embedding.register_forward_hook(_widen)]
+    hooks += [each.register_forward_hook(partial(_narrow, dtype=model.dtype)) for each in (*narrow, *rotary)]
+    vars(head)["forward"] = partial(_in_float32, head)
     try:
-        check_forward(model)
+        check_forward(model)  # whether its layers take only normed inputs is not known
     except (ModelNotSupported, RuntimeError) as error:  # torch's, if a product gets both precisions
         logger.info("sums and logits are in bfloat16: %s", error)
-        wide.undo()
+        for hook in hooks:
+            hook.remove()
+        vars(head).pop("forward")
         return None
-    return wide
+    return head
 
 
 @torch.no_grad()
@@ -109,26 +104,6 @@ def lean(model: PreTrainedModel) -> list[LeanLayer]:
         logger.info("the sampler computes the layers as transformers does: %s", error)
         return []
     return layers if difference <= tolerance_of(model) else []
-
-
-def widened(model: PreTrainedModel) -> Widened | None:
-    """Compute the sum of a model's layers, and its logits, in float32; None if it has no RMS norms or linear head.
-
-    The norms in the layers give their products bfloat16; the last one, directly in the decoder, stays in float32. That
-    a model's layers take only normed inputs is not known here: compare its logits, and `undo` what fails.
-    """
-    decoder, head = model.get_decoder(), model.get_output_embeddings()  # type: ignore[no-untyped-call]  # no types there
-    embedding = model.get_input_embeddings()
-    norms = [each for each in model.modules() if _is(each, "RMSNorm")]
-    if not norms or not isinstance(head, nn.Linear) or not isinstance(embedding, nn.Module):
-        return None
-    last = [each for each in decoder.children() if _is(each, "RMSNorm")]
-    narrow = [each for each in norms if not any(each is other for other in last)]
-    rotary = [each for each in model.modules() if _is(each, "RotaryEmbedding")]
-    hooks = [embedding.register_forward_hook(_widen)]
-    hooks += [each.register_forward_hook(partial(_narrow, dtype=model.dtype)) for each in (*narrow, *rotary)]
-    vars(head)["forward"] = partial(_in_float32, head)
-    return Widened(head, hooks)
 
 
 def _is(module: nn.Module, kind: str) -> bool:

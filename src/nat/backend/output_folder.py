@@ -18,8 +18,6 @@ from nat.files import storage_failure, write_text
 LOCK = ".lock"
 TEMPLATE_TIME = "template_time.txt"
 _LOOK_SECONDS = 0.1
-_SHOWN = 40
-"""Characters of a file that is wrong."""
 
 
 def template_time(folder: Path | None, *, resume: bool) -> str:
@@ -29,15 +27,7 @@ def template_time(folder: Path | None, *, resume: bool) -> str:
         return now
     if not (file := folder / TEMPLATE_TIME).is_file() or not resume:
         write_text(file, f"{now}\n")
-    kept = file.read_text(encoding="utf-8", errors="replace").strip()
-    try:
-        datetime.fromisoformat(kept)
-    except ValueError as error:
-        raise BackendError(
-            f"{file} has {kept[:_SHOWN]!r}; wanted is the time that the run's chat templates write, such as {now}",
-            hint="write the date of the run's first start; without the file, prompts get today's date from now on",
-        ) from error
-    return kept
+    return file.read_text().strip()
 
 
 @contextmanager

@@ -91,7 +91,8 @@ class PackedTree(Segmented):
         at = torch.from_numpy(np.concatenate([piece.path for piece in roots])).to(device)
         self._roots = PackedRows(self.token_ids_T[at], [len(piece.path) for piece in roots])
         self._root_tokens = at if branches else None
-        self._buckets = [_Bucket.of([branches[i] for i in alike], device) for alike in similar(map(_sizes, branches))]
+        sizes = [(len(piece.path) - piece.start, len(piece.path)) for piece in branches]
+        self._buckets = [_Bucket.of([branches[i] for i in alike], device) for alike in similar(sizes)]
 
     @cached_property
     def segments(self) -> Segments:
@@ -148,7 +149,3 @@ def _pieces(rows: Sequence[list[int]], arrays: Sequence[Ids]) -> Iterator[tuple[
         yield number, _Piece(shared, path)
         total += new
         previous = arrays[number]
-
-
-def _sizes(piece: _Piece) -> tuple[int, int]:
-    return len(piece.path) - piece.start, len(piece.path)

@@ -11,45 +11,36 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from nat.backend.algorithms import grpo
 from nat.backend.algorithms.advantages import Advantage
 from nat.backend.algorithms.algorithm import Aggregation, Algorithm, AlgorithmOptions, PolicyLoss, RatioLevel
 from nat.backend.algorithms.distill import DISTILL
 from nat.backend.algorithms.dpo import DPO, KTO
-from nat.backend.algorithms.grpo import (
-    CISPO,
-    DAPO,
-    DR_GRPO,
-    GRPO,
-    GSPO,
-    LITE_PPO,
-    REINFORCE_PP,
-    RLOO,
-    cispo,
-    clip,
-    constant,
-    seq_mean,
-    sequence,
-    token,
-    token_mean,
-)
 from nat.backend.algorithms.sft import RFT, SFT
 from nat.errors import AlgorithmError, describe_error, did_you_mean, findings_of, one_of
 from nat.wire.training import ResolvedTraining, TrainingConfig
 
 GROUP = "nat.algorithms"
 """Entry-point group; the value names an `Algorithm`."""
-BUILT_IN = (LITE_PPO, GRPO, DR_GRPO, DAPO, RLOO, REINFORCE_PP, GSPO, CISPO, DPO, KTO, RFT, SFT, DISTILL)
+BUILT_IN = (
+    *(grpo.LITE_PPO, grpo.GRPO, grpo.DR_GRPO, grpo.DAPO, grpo.RLOO, grpo.REINFORCE_PP, grpo.GSPO, grpo.CISPO),
+    *(DPO, KTO, RFT, SFT, DISTILL),
+)
 
 ADVANTAGES: Mapping[str, Advantage] = {
-    "grpo": GRPO.advantage,
-    "dr_grpo": DR_GRPO.advantage,
-    "rloo": RLOO.advantage,
-    "reinforce_pp": REINFORCE_PP.advantage,
+    "grpo": grpo.GRPO.advantage,
+    "dr_grpo": grpo.DR_GRPO.advantage,
+    "rloo": grpo.RLOO.advantage,
+    "reinforce_pp": grpo.REINFORCE_PP.advantage,
     "given": Advantage(compare=None),
 }
-RATIO_LEVELS: Mapping[str, RatioLevel] = {"token": token, "sequence": sequence}
-POLICY_LOSSES: Mapping[str, PolicyLoss] = {"clip": clip, "cispo": cispo}
-AGGREGATIONS: Mapping[str, Aggregation] = {"token_mean": token_mean, "seq_mean": seq_mean, "constant": constant}
+RATIO_LEVELS: Mapping[str, RatioLevel] = {"token": grpo.token, "sequence": grpo.sequence}
+POLICY_LOSSES: Mapping[str, PolicyLoss] = {"clip": grpo.clip, "cispo": grpo.cispo}
+AGGREGATIONS: Mapping[str, Aggregation] = {
+    "token_mean": grpo.token_mean,
+    "seq_mean": grpo.seq_mean,
+    "constant": grpo.constant,
+}
 FACTORS: Mapping[str, Mapping[str, Any]] = {
     "advantage": ADVANTAGES,
     "importance_sampling_level": RATIO_LEVELS,

@@ -10,13 +10,11 @@ import torch
 
 from nat.backend.inference.batch import StepBatch
 from nat.backend.inference.graphs import DecodeGraphs
-from nat.backend.inference.kv_budget import KvBudget
 from nat.backend.inference.kv_cache import SlotCache
 from nat.backend.inference.plain import PlainBatch, batch_of, slots_of
 from nat.backend.inference.prefix_cache import Node, PrefixCache
-from nat.backend.inference.prompt_scores import score
-from nat.backend.inference.sampler import Sampled, sample
-from nat.backend.inference.scheduler import Chunk, Scheduler
+from nat.backend.inference.sampler import Sampled, sample, score
+from nat.backend.inference.scheduler import Chunk, KvBudget, Scheduler
 from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.memory import free_bytes
 from nat.backend.model import LoadedModel
@@ -45,8 +43,6 @@ class EngineLimits:
     """Memory for the keys and values of running sequences; others wait, and are computed again if they had begun."""
     short_tokens: int | None = None
     """Prompts up to this length are copied to each sequence's own keys and values; None chooses by the model."""
-    graphs: bool = True
-    """Whether steps without prompts may be CUDA graphs, on a device that has them."""
 
     @classmethod
     def of(
@@ -99,7 +95,7 @@ class Engine:
             max_scored_tokens=max(1, MAX_LOGITS // loaded.vocab_size),
         )
         self._cache = slots_of(loaded, limits.max_num_seqs)
-        self._graphs = DecodeGraphs(loaded, limits.max_num_seqs) if limits.graphs else None
+        self._graphs = DecodeGraphs(loaded, limits.max_num_seqs)
         self._prefixes = PrefixCache(limits.prefix_cache_bytes)
         self._short = short
         """Longer prompts are computed into the prefix cache; decoding copies what they do not share to their slots."""
@@ -143,8 +139,7 @@ class Engine:
     def release(self) -> None:
         """Free the cache's memory while nothing runs; it grows again as needed."""
         assert not self._scheduler.running, "running sequences need the cache"
-        if self._graphs is not None:
-            self._graphs.clear()
+        self._graphs.clear()
         self._cache = slots_of(self.loaded, self._scheduler.max_num_seqs)
         self.forget()
 
@@ -179,7 +174,7 @@ class Engine:
         scored = [(running[chunk.slot], chunk) for chunk in prefill if running[chunk.slot].to_score]
         if scored:
             keep_K = torch.cat([keep_K, batch.outputs_of(chunk for _, chunk in scored)])
-        if self._graphs is not None and self._graphs.takes(batch, len(running)):
+        if self._graphs.takes(batch, len(running)):
             logits_KV = self._graphs.logits(batch)
         else:
             logits_KV = self.loaded.sampler_logits(batch, keep_K)

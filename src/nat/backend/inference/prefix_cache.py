@@ -184,7 +184,10 @@ class PrefixCache:
         node.used = next(self._clock)
         parent.children[int(node.tokens[0])] = node
         self.num_tokens += len(node.tokens)
-        while _mergeable(node):
+        # A parent that is only needed with it, and not larger, becomes one with it: so a token is copied few times.
+        while (above := node.parent) is not None and above.parent is not None and not above.users:
+            if len(above.children) > 1 or len(above.tokens) > len(node.tokens):
+                break
             node.absorb_parent()
         return node
 
@@ -225,14 +228,6 @@ def _ancestors(node: Node | None) -> Iterator[Node]:
     while node is not None:
         yield node
         node = node.parent
-
-
-def _mergeable(node: Node) -> bool:
-    """True if its parent is only needed together with it, and not larger, so that a token is copied few times."""
-    parent = node.parent
-    if parent is None or parent.parent is None or parent.users:
-        return False
-    return len(parent.children) == 1 and len(parent.tokens) <= len(node.tokens)
 
 
 def _part(layers: KeyValues, start: int, end: int) -> KeyValues:

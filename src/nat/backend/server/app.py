@@ -70,7 +70,7 @@ def create_app(
     for router in extra_routers:
         app.include_router(router)
     add_error_handlers(app, lambda error: ApiError("the backend failed: " + "; ".join(explained(error)), status=500))
-    app.add_exception_handler(BackendError, _on_backend_error)
+    app.add_exception_handler(BackendError, _answer_to)
     paths = OPENAI_PATHS if well_known_key else "/"
     app.add_middleware(Guard, check=KeyCheck(api_key, _KEY_HINT, paths=paths, basic=True))
     if well_known_key:
@@ -114,7 +114,7 @@ def inference_router(service: Service) -> APIRouter:
     return router
 
 
-async def _on_backend_error(_: Request, error: Exception) -> Response:
+async def _answer_to(_: Request, error: Exception) -> Response:
     assert isinstance(error, BackendError), "registered for BackendError"
     status = _STATUSES.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
     return error_response(ApiError(error.in_line, status=status))

@@ -31,12 +31,7 @@ def log_ignored(names: set[str], logged: set[str]) -> None:
 
 
 async def read_chat(http: Request, kind: type[M], *, ignored: set[str] | None = None) -> M:
-    """The checked body of a request to the model; unknown fields are errors, or logged once and kept in `ignored`.
-
-    Raises:
-        ApiError: 400 with the first findings.
-
-    """
+    """The checked body of a request to the model; unknown fields are errors, or logged once and kept in `ignored`."""
     body = await read_body(http.receive)
     unknown: set[str] | None = None if ignored is None else set()
     try:
@@ -49,12 +44,7 @@ async def read_chat(http: Request, kind: type[M], *, ignored: set[str] | None = 
 
 
 async def read(http: Request, kind: TypeAdapter[T]) -> T:
-    """The checked body of a command or a batch; a thread parses it, so that others are answered meanwhile.
-
-    Raises:
-        ApiError: 422 with the first findings.
-
-    """
+    """The checked body of a command or a batch; a thread parses it, so that others are answered meanwhile."""
     content = await read_body(http.receive)
     try:
         return await asyncio.to_thread(kind.validate_json, content)

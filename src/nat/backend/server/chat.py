@@ -126,7 +126,14 @@ class _ChatWriter:
             async for news in deltas:
                 if not opened:
                     opened = True
-                    yield self._opening(request)
+                    role = ResponseMessage(role="assistant", content="")
+                    choices = [
+                        ChatChoice(index=s.index, delta=role, logprobs=None, finish_reason=None)
+                        for s in request.sequences
+                    ]
+                    first = self._answer("chat.completion.chunk", request, choices)
+                    self._add_prompt(first)
+                    yield chunk_event(first)
                 self._keep([request.sequences[delta.index] for delta in news if delta.finish_reason])
                 yield b"".join(self._chunk(request, delta, readers[delta.index]) for delta in news)
         if self._body.stream_options.include_usage:
@@ -159,13 +166,6 @@ class _ChatWriter:
         self._add_lost(choice, reader)
         add_end(choice, sequence)
         return choice
-
-    def _opening(self, request: Request) -> bytes:
-        role = ResponseMessage(role="assistant", content="")
-        choices = [ChatChoice(index=s.index, delta=role, logprobs=None, finish_reason=None) for s in request.sequences]
-        chunk = self._answer("chat.completion.chunk", request, choices)
-        self._add_prompt(chunk)
-        return chunk_event(chunk)
 
     def _chunk(self, request: Request, delta: Delta, reader: AnswerReader) -> bytes:
         news = reader.push(delta.text)

@@ -74,12 +74,7 @@ class Agreement:
             logger.info("rounding to %s alone makes %s", str(self._policy.dtype).removeprefix("torch."), seen)
 
     def served(self, rows: Sequence[Row], moved: Moved, start: ByRow, config: TrainingConfig) -> dict[str, float]:
-        """Check on short rows that the sampler has the new weights; `start` has log probabilities of those before.
-
-        Raises:
-            UpdateRejected: it has not.
-
-        """
+        """Check on short rows that the sampler has the new weights; `start` has log probabilities of those before."""
         probe = self._probe.choose(moved.rows or rows)
         learned = of_tokens(probe, moved.rows, moved.logprobs) if moved.rows else self._score(probe, config)
         scored = self._probe.score(self._policy, probe)

@@ -8,7 +8,6 @@ Shapes: T input tokens of a row, K its sampled tokens.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, cycle, groupby, islice, pairwise, repeat
 from operator import attrgetter, itemgetter
 from typing import TypeVar
@@ -83,7 +82,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Batch:
-    """The rows that a job trains on, and the advantages of all groups."""
+    """The rows that a job trains on."""
 
     rows: list[Row]
     paired: bool
@@ -91,16 +90,10 @@ class Batch:
     pairs: list[Pair]
     pairs_left_out: int
     """Pairs of different rewards that part in no answer of the model."""
-    advantages: BatchAdvantages
     truncated_share: float
     """Share of the rollouts that reached their token limit."""
     share_without_advantage: float
     """Share of the rollouts without an answer that is better or worse than what it is compared with."""
-
-    @property
-    def group_ids(self) -> list[int]:
-        """The groups that carry loss."""
-        return sorted({row.group for row in self.rows})
 
 
 def make_batch(groups: Sequence[TrainingGroup], resolved: Resolved) -> Batch:
@@ -158,7 +151,6 @@ def make_batch(groups: Sequence[TrainingGroup], resolved: Resolved) -> Batch:
         paired=algorithm.pairs is not None,
         pairs=pairs,
         pairs_left_out=pairs_left_out,
-        advantages=advantages,
         truncated_share=sum(rollout.truncated for _, rollout, _ in rollouts) / len(rollouts),
         share_without_advantage=sum(not (any(own) or of_teacher) for _, _, own in rollouts) / len(rollouts),
     )
@@ -202,23 +194,27 @@ def _named(group: TrainingGroup, number: int) -> str:
     return f"rollout {number} of the group {excerpt(repr(group.id), 100)}"  # clients choose the id
 
 
-def _pairs(usable: Sequence[tuple[int, int, TrainingRollout]], rule: PairRule) -> tuple[list[Pair], int]:
+Members = Sequence[tuple[int, int, TrainingRollout]]
+"""Number, group and record of rollouts."""
+
+
+def _pairs(usable: Members, rule: PairRule) -> tuple[list[Pair], int]:
     found: list[Pair] = []
     left_out = 0
     for _, members in groupby(usable, key=itemgetter(1)):
         own = list(members)
-        pairs, refused, _ = rule.choose([rollout.reward for _, _, rollout in own], partial(_pair, own))
+
+        def part(better: int, worse: int, own: Members = own) -> Pair | SkipCause:
+            (number, group, rollout), (other, _, other_rollout) = own[better], own[worse]
+            parted = first_parting(_marked(rollout), _marked(other_rollout))
+            if isinstance(parted, SkipCause):
+                return parted
+            return Pair(group, (number, other), (parted.own, parted.other), parted.at)
+
+        pairs, refused, _ = rule.choose([rollout.reward for _, _, rollout in own], part)
         found += pairs
         left_out += len(refused)
     return found, left_out
-
-
-def _pair(own: Sequence[tuple[int, int, TrainingRollout]], better: int, worse: int) -> Pair | SkipCause:
-    (number, group, rollout), (other, _, other_rollout) = own[better], own[worse]
-    parted = first_parting(_marked(rollout), _marked(other_rollout))
-    if isinstance(parted, SkipCause):
-        return parted
-    return Pair(group, (number, other), (parted.own, parted.other), parted.at)
 
 
 def _marked(rollout: TrainingRollout) -> list[Marked]:

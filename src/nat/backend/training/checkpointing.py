@@ -33,7 +33,7 @@ class Checkpointing:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
-        self.layers = layers_of(model)
+        self.layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
     @cached_property
     def bytes_per_token(self) -> float:
@@ -75,11 +75,6 @@ class Checkpointing:
                 *(count, len(self.layers), tokens, needed / 1e9, free / 1e9),
             )
         return self.layers[:count]
-
-
-def layers_of(model: PreTrainedModel) -> list[nn.Module]:
-    """The model's decoder layers, as transformers marks them."""
-    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 @contextmanager

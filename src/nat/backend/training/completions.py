@@ -77,18 +77,14 @@ def completions_of(rows: Sequence[Row], pairs: Sequence[Pair], resolved: Resolve
 
 def _side(rows: Sequence[Row], pair: Pair, side: int, *, rest: bool) -> Iterator[RowPart]:
     first = rows[pair.rows[side]]
-    start, stop = _answer(first, pair.token)
+    # The last answer that begins before the first token that differs: it has it, or ends before it.
+    start, stop = [(start, stop) for start, stop in first.answers if first.positions[start] < pair.token][-1]
     if not rest:
         yield RowPart(first.index, start, stop)
         return
     yield RowPart(first.index, start, len(first.targets))
     for row in rows[pair.rows[side] + 1 :]:
         yield RowPart(row.index, 0, len(row.targets))
-
-
-def _answer(row: Row, token: int) -> tuple[int, int]:
-    """Which of the sampled tokens are the answer that has the token at this position, or that ends before it."""
-    return [(start, stop) for start, stop in row.answers if row.positions[start] < token][-1]
 
 
 def sequence_slopes(

@@ -152,12 +152,7 @@ class TrainingJobs(JobTable):
         return SavedJobs(newest=newest and newest.state.id, fallback=fallback and fallback.state.id)
 
     async def export(self, name: str) -> ExportedModel:
-        """Write the current weights to the exports folder, between two jobs.
-
-        Raises:
-            ExportRefused: something that is not an export has this name there.
-
-        """
+        """Write the current weights to the exports folder, between two jobs."""
         target = self._output_dir.resolve() / EXPORTS / name
 
         def write() -> ExportedModel:
@@ -185,12 +180,7 @@ class TrainingJobs(JobTable):
         return await asyncio.wrap_future(self._engine.run_exclusive(keep))
 
     async def begin_phase(self, config: TrainingConfig) -> ResolvedTraining:
-        """Train with these settings from here on, with nothing left of the algorithm before, between two jobs.
-
-        Raises:
-            AlgorithmError: the settings name no algorithm, or contradict it.
-
-        """
+        """Train with these settings from here on, with nothing left of the algorithm before, between two jobs."""
         resolved = self.learner.resolved(config)
 
         def begin() -> None:

@@ -27,14 +27,9 @@ from nat.backend.algorithms.registry import Resolved, resolve
 from nat.backend.memory import return_pages_if_short
 from nat.backend.model import LoadedModel
 from nat.backend.products import use_fastest_products
+from nat.backend.training import checks
 from nat.backend.training.agreement import Agreement, Moved
 from nat.backend.training.batch import Batch, Row, make_batch, sampled_tokens_per_rollout
-from nat.backend.training.checks import (
-    check_finite,
-    check_gradient,
-    check_sampler_logprobs,
-    check_weights_moved,
-)
 from nat.backend.training.completions import Completion, completions_of, mismatched, sequence_slopes
 from nat.backend.training.loss import AnchorTable, ByRow, joined, rollout_weights
 from nat.backend.training.metrics import TokenSums, batch_metrics, difference_metrics
@@ -46,7 +41,7 @@ from nat.backend.training.mismatch import (
     sampler_difference,
 )
 from nat.backend.training.optimizer import Change, MasterAdamW, learning_rate_at, usual_learning_rate
-from nat.backend.training.passes import Passes, StepShare, Task
+from nat.backend.training.passes import Passes, StepShare
 from nat.backend.training.reference import Reference
 from nat.errors import BatchRefused, UpdateRejected
 from nat.wire.training import TrainingConfig, TrainingGroup
@@ -180,24 +175,20 @@ class Learner:
         The loss is the sum over all tokens of the rows, each with the weight of its row. If a pass fails, or
         BatchRefused is raised as the loss is not finite, the gradient is as before.
         """
-        task = Task(dict.fromkeys((row.rollout for row in rows), 1.0), AnchorTable(), resolved)
+        weights = dict.fromkeys((row.rollout for row in rows), 1.0)
+        packed = self._passes.pack(rows, resolved.config)
         with self.optimizer.keeping_gradient(), torch.set_grad_enabled(gradient):
-            share = self._passes.gradient(self._passes.pack(rows, resolved.config), task, advance)
+            share = self._passes.gradient(packed, weights, AnchorTable(), resolved, advance=advance)
             if not isfinite(loss := float(share.loss)):
                 raise BatchRefused(f"the loss of the batch is {loss}", hint="send smaller advantages or weights")
         return loss, share.start
 
     def apply(self, config: TrainingConfig, learning_rate: float, *, max_norm: float) -> dict[str, float]:
-        """Take one step along the accumulated gradient, and drop it.
-
-        Raises:
-            UpdateRejected: a check failed; weights, optimizer state and step are as before.
-
-        """
+        """Take one step along the accumulated gradient, and drop it."""
         self.optimizer.configure(config)
         with self.all_or_nothing():
             norm = self.optimizer.clip(max_norm)
-            check_finite(norm)
+            checks.check_finite(norm)
             change = self._take_step(learning_rate, norm, must_move=norm > 0 and learning_rate > 0)
         return {"grad_norm": norm, "learning_rate": learning_rate, "update_ratio": change.norm / change.size}
 
@@ -232,7 +223,7 @@ class Learner:
         self.optimizer.configure(config)
         outcomes = [self._optimizer_step(step, update) for step in steps]
         sums = update.total.sums
-        check_gradient(
+        checks.check_gradient(
             update.steps_done,
             rows=len(rows),
             with_advantage=sums.with_advantage,
@@ -242,7 +233,7 @@ class Learner:
         names = dict.fromkeys(name for outcome in outcomes for name in outcome)
         means = {name: fmean(outcome[name] for outcome in outcomes if name in outcome) for name in names}
         unseen = isnan(means["update_ratio"])  # where a server has the weights
-        check_weights_moved(
+        checks.check_weights_moved(
             0.0 if unseen else means["update_ratio"],
             moved=unseen or means["update_ratio"] > 0 or self.step - self.first_step < config.warmup_steps,
             learning_rate=means["learning_rate"],
@@ -278,7 +269,7 @@ class Learner:
         if _needs_reference(resolved):
             update.anchors.reference = self._passes.scores(self.reference.model, packed)
         seen = sampler_difference(rows, update.anchors.start)
-        check_sampler_logprobs(seen, self._agreement.allowed(config.max_logprob_difference))
+        checks.check_sampler_logprobs(seen, self._agreement.allowed(config.max_logprob_difference))
         delivered = program(rows, update.anchors.start, update.anchors.reference, update.report)
         change = self.optimizer.replace(delivered.weights)
         if not change.moved:
@@ -307,12 +298,14 @@ class Learner:
         weights_R = rollout_weights(torch.tensor(list(tokens.values())), resolved)
         weights = dict(zip(tokens, weights_R.tolist(), strict=True))
         self.optimizer.zero_grad()
-        task = Task(weights, update.anchors, resolved, update.compared)
-        share = self._passes.gradient(self._passes.pack(rows, config), task, update.advance)
+        packed, compared = self._passes.pack(rows, config), update.compared
+        share = self._passes.gradient(
+            packed, weights, update.anchors, resolved, compared=compared, advance=update.advance
+        )
         update.total += share
         update.anchors.start |= share.start
         norm = self.optimizer.clip(config.max_grad_norm)
-        check_sampler_logprobs(
+        checks.check_sampler_logprobs(
             update.total.sums.sampler_difference, self._agreement.allowed(config.max_logprob_difference)
         )
         factor = resolved.algorithm.learning_rate_factor(len(tokens), resolved.options)
@@ -325,7 +318,7 @@ class Learner:
             "learning_rate": learning_rate,
             **of_sequences,
         }
-        check_finite(norm, over=f" over {sum(tokens.values())} tokens of {len(tokens)} rollouts")
+        checks.check_finite(norm, over=f" over {sum(tokens.values())} tokens of {len(tokens)} rollouts")
         if norm > 0:  # else AdamW would move the weights by its momentum alone
             outcome |= self._take_step(learning_rate, norm).metrics
             update.steps_done += 1
@@ -335,7 +328,7 @@ class Learner:
     def _take_step(self, learning_rate: float, norm: float, *, must_move: bool = True) -> Change:
         change = self.optimizer.step(learning_rate)
         moved = change.moved or not must_move
-        check_weights_moved(change.norm, moved=moved, learning_rate=learning_rate, grad_norm=norm)
+        checks.check_weights_moved(change.norm, moved=moved, learning_rate=learning_rate, grad_norm=norm)
         self.step += 1
         return change
 
@@ -393,12 +386,7 @@ def _needs_reference(resolved: Resolved) -> bool:
 
 
 def resolved_for(config: TrainingConfig, policy: LoadedModel) -> Resolved:
-    """Give the settings that an update of these weights uses.
-
-    Raises:
-        AlgorithmError: the settings name no algorithm, or contradict it.
-
-    """
+    """Give the settings that an update of these weights uses."""
     return resolve(config).with_learning_rate(_learning_rate_for(policy))
 
 

@@ -58,7 +58,13 @@ def token_scores(
 
     def score_chunk(hidden_CH: Tensor, targets_C: Tensor, temperatures_C: Tensor | None) -> TokenScores:
         logits_CV = after(inputs_embeds=hidden_CH.unsqueeze(0), use_cache=False).logits[0]
-        return _score(logits_CV, targets_C, temperatures_C)
+        wide = torch.promote_types(logits_CV.dtype, torch.float32)
+        if temperatures_C is not None:
+            logits_CV = logits_CV.to(wide) / temperatures_C.to(wide).unsqueeze(1)
+        logprobs_CV = torch.log_softmax(logits_CV, dim=-1, dtype=wide)
+        with torch.no_grad():
+            entropy_C = -(logprobs_CV.exp() * logprobs_CV).nansum(dim=-1)
+        return TokenScores(logprobs_CV.gather(1, targets_C.unsqueeze(1)).squeeze(1), entropy_C)
 
     chunk = max(1, (max_logits or MAX_LOGITS) // model.config.get_text_config().vocab_size)
     temperatures = repeat(None) if temperatures_K is None else torch.split(temperatures_K, chunk)
@@ -69,16 +75,6 @@ def token_scores(
         )
     ]
     return TokenScores(torch.cat([part.logprobs_K for part in parts]), torch.cat([part.entropy_K for part in parts]))
-
-
-def _score(logits_KV: Tensor, targets_K: Tensor, temperatures_K: Tensor | None) -> TokenScores:
-    wide = torch.promote_types(logits_KV.dtype, torch.float32)
-    if temperatures_K is not None:
-        logits_KV = logits_KV.to(wide) / temperatures_K.to(wide).unsqueeze(1)
-    logprobs_KV = torch.log_softmax(logits_KV, dim=-1, dtype=wide)
-    with torch.no_grad():
-        entropy_K = -(logprobs_KV.exp() * logprobs_KV).nansum(dim=-1)
-    return TokenScores(logprobs_KV.gather(1, targets_K.unsqueeze(1)).squeeze(1), entropy_K)
 
 
 @torch.no_grad()

@@ -107,7 +107,7 @@ def batch_metrics(batch: Batch) -> dict[str, float]:
     return {
         "truncated_fraction": batch.truncated_share,
         "zero_advantages": batch.share_without_advantage,
-        "trained_groups": len(batch.group_ids),
+        "trained_groups": len({row.group for row in batch.rows}),
         "trained_rollouts": len({row.rollout for row in batch.rows}),
         "trained_rows": len(batch.rows),
         "trained_tokens": sum(len(row.targets) for row in batch.rows),

@@ -44,13 +44,9 @@ def optimizer_steps(rows: Sequence[Row], config: TrainingConfig, step: int = 0) 
         if config.tokens_per_step is not None:
             steps += _steps_of_tokens(rows, config.tokens_per_step, random)
         else:
-            steps += _even_steps(rows, config.steps_per_batch or usual_steps(rows), random)
+            usual = usual_optimizer_steps(len({row.rollout for row in rows}))
+            steps += _even_steps(rows, config.steps_per_batch or usual, random)
     return steps
-
-
-def usual_steps(rows: Sequence[Row]) -> int:
-    """Optimizer steps of a pass over these rows, unless the user sets them."""
-    return usual_optimizer_steps(len({row.rollout for row in rows}))
 
 
 def _even_steps(rows: Sequence[Row], num_steps: int, random: Random) -> list[list[Row]]:

@@ -178,7 +178,11 @@ class MasterAdamW:
         return _distance(parameter, served), size, moved > 0
 
     def _adamw(self, name: str, master: Tensor, gradient: Tensor, learning_rate: float) -> None:
-        stored = self._moments.get(name) or _zeros(master)
+        stored = self._moments.get(name) or {
+            "step": master.new_zeros(()),
+            "exp_avg": torch.zeros_like(master),
+            "exp_avg_sq": torch.zeros_like(master),
+        }
         moments = {kind: tensor.to(master.device) for kind, tensor in stored.items()}
         adamw(
             [master],
@@ -318,10 +322,6 @@ def _round(master: Tensor, parameter: Tensor) -> None:
         spread = scratch[: len(bits)].copy_(numbers[: len(bits)]).add_(offset)
         spread.bitwise_right_shift_(_LOST).bitwise_and_(_BELOW).add_(bits).bitwise_and_(~_BELOW)
         target[start : start + most] = spread.view(torch.float32)
-
-
-def _zeros(like: Tensor) -> dict[str, Tensor]:
-    return {"step": like.new_zeros(()), "exp_avg": torch.zeros_like(like), "exp_avg_sq": torch.zeros_like(like)}
 
 
 def _part(tensor: Tensor) -> int:

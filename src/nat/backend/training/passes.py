@@ -26,18 +26,6 @@ Weights = Callable[[], AbstractContextManager[PreTrainedModel]]
 """Gives a model, whose weights are in place for the time of the block."""
 
 
-@dataclass(frozen=True)
-class Task:
-    """What the loss of an optimizer step needs besides its rows."""
-
-    weights: Mapping[int, float]
-    """Share of a token by its rollout."""
-    anchors: AnchorTable
-    resolved: Resolved
-    compared: str | None = None
-    """Version of the weights whose tokens are compared with the policy; None compares all."""
-
-
 @dataclass
 class StepShare:
     """What micro-batches gave, besides the gradient of the weights; sums over those of a step, or of all steps."""
@@ -81,12 +69,7 @@ class Passes:
         return pack(rows, config.micro_batch_tokens, self._enough_tokens, shares=self._policy.plain is None)
 
     def micro_batch(self, rows: Sequence[Row], weights: Mapping[int, float]) -> MicroBatch:
-        """Make a micro-batch; `weights` holds the share of a token by its rollout.
-
-        Raises:
-            UpdateRejected: the memory does not hold its activations.
-
-        """
+        """Make a micro-batch; `weights` holds the share of a token by its rollout."""
         batch = make_micro_batch(rows, weights, self._policy.device)
         self._checkpointing.check_room(self.num_tokens(batch))
         return batch
@@ -117,31 +100,39 @@ class Passes:
         return found
 
     def gradient(
-        self, micro_batches: Sequence[Sequence[Row]], task: Task, advance: Callable[[], None] = lambda: None
+        self,
+        micro_batches: Sequence[Sequence[Row]],
+        weights: Mapping[int, float],
+        anchors: AnchorTable,
+        resolved: Resolved,
+        *,
+        compared: str | None = None,
+        advance: Callable[[], None] = lambda: None,
     ) -> StepShare:
-        """Add the gradient of some micro-batches of an optimizer step to that of the weights."""
+        """Add the gradient of some micro-batches of an optimizer step to that of the weights.
+
+        `weights` holds the share of a token by its rollout; tokens of other weights than those of the version
+        `compared` are not compared with the policy.
+        """
         share = StepShare(TokenSums(self._policy.device))
         for rows in micro_batches:
-            self._add_gradient(self.micro_batch(rows, task.weights), task, share)
+            batch = self.micro_batch(rows, weights)
+            scores = self.forward(batch, resolved.config.gradient_checkpointing)
+            if not all(row.index in anchors.start for row in rows):
+                start = by_row(rows, scores.logprobs_K.detach())
+                share.start |= start
+                anchors.start |= start
+            loss, values = micro_batch_loss(scores, batch, anchors.of(rows), resolved)
+            if torch.is_grad_enabled():
+                scores.logprobs_K.register_hook(partial(_keep_gradient, share, rows))  # type: ignore[no-untyped-call]
+                loss.backward()  # type: ignore[no-untyped-call]  # torch declares it without types
+            compared_K = compared_tokens(rows, compared)
+            share.sums.add(values, None if compared_K is None else compared_K.to(self._policy.device))
+            share.loss += loss.detach()
+            share.policy += values.policy_loss
+            share.packed_tokens += self.num_tokens(batch)
             advance()
         return share
-
-    def _add_gradient(self, batch: MicroBatch, task: Task, share: StepShare) -> None:
-        rows, anchors = batch.rows, task.anchors
-        scores = self.forward(batch, task.resolved.config.gradient_checkpointing)
-        if not all(row.index in anchors.start for row in rows):
-            start = by_row(rows, scores.logprobs_K.detach())
-            share.start |= start
-            anchors.start |= start
-        loss, values = micro_batch_loss(scores, batch, anchors.of(rows), task.resolved)
-        if torch.is_grad_enabled():
-            scores.logprobs_K.register_hook(partial(_keep_gradient, share, rows))  # type: ignore[no-untyped-call]
-            loss.backward()  # type: ignore[no-untyped-call]  # torch declares it without types
-        compared_K = compared_tokens(rows, task.compared)
-        share.sums.add(values, None if compared_K is None else compared_K.to(self._policy.device))
-        share.loss += loss.detach()
-        share.policy += values.policy_loss
-        share.packed_tokens += self.num_tokens(batch)
 
     def score(self, rows: Sequence[Row], config: TrainingConfig) -> ByRow:
         """Score all sampled tokens of some rows under the policy."""

@@ -61,12 +61,7 @@ class ProgramUpdate:
         self._folder = output_dir.resolve() / PROGRAM_JOBS
 
     def __call__(self, rows: Sequence[Row], old: ByRow, reference: ByRow, report: Report) -> Delivered:
-        """Run the program on the rows and read its weights.
-
-        Raises:
-            UpdateRejected: it failed, or left something else than weights of this model.
-
-        """
+        """Run the program on the rows and read its weights."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for left in self._folder.iterdir():
             if left.is_dir():

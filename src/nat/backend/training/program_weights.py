@@ -73,14 +73,10 @@ def _check_equal_shapes(old: Mapping[str, Tensor], new: Mapping[str, Tensor]) ->
         raise _wrong(f"lacks {_some(missing)}")
     # A tied tensor may be there under both of its names; transformers writes it once.
     more = {name: new[name] for name in new.keys() - old.keys()}
-    if added := sorted(name for name, each in more.items() if not any(_equal(each, new[n]) for n in old)):
+    if added := sorted(name for name, each in more.items() if not any(torch.equal(each, new[n]) for n in old)):
         raise _wrong(f"has weights that the model does not have: {_some(added)}")
     if other := [f"{n} {tuple(new[n].shape)}, not {tuple(old[n].shape)}" for n in old if new[n].shape != old[n].shape]:
         raise _wrong(f"has other shapes: {_some(other)}")
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.equal(one, other)
 
 
 def _model_weights(loaded: LoadedModel, start: Path, output: Path) -> dict[str, Tensor]:

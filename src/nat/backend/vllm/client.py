@@ -71,12 +71,7 @@ class Control:
         return self.request("POST", path, json=body, params=query)
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """Send one request; the response may have any status.
-
-        Raises:
-            EngineFailed: vLLM does not answer.
-
-        """
+        """Send one request; the response may have any status."""
         try:
             return self._http.request(method, path, **options)
         except httpx.TimeoutException as error:
@@ -112,12 +107,7 @@ async def generate(http: httpx.AsyncClient, request: Generate, explain: Explain)
 
 
 async def stream(http: httpx.AsyncClient, request: Generate, explain: Explain) -> AsyncIterator[Generated]:
-    """The answer in parts; closing the iterator aborts the request.
-
-    Raises:
-        EngineFailed: vLLM refuses the request, fails or does not answer.
-
-    """
+    """The answer in parts; closing the iterator aborts the request."""
     try:
         async with http.stream("POST", GENERATE, content=_json(request), headers=_JSON) as response:
             if not response.is_success:

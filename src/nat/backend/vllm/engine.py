@@ -82,12 +82,7 @@ class VllmEngine:
         self._learner = ThreadPoolExecutor(1, "model", initializer=lambda: torch.set_num_threads(threads))
 
     def start(self) -> None:
-        """Start vLLM, check that it fits, and have it load the learner's weights.
-
-        Raises:
-            EngineFailed: it does not start, is of a wrong version, lacks a route, or computes something else.
-
-        """
+        """Start vLLM, check that it fits, and have it load the learner's weights."""
         self.server.watch(self._fail)
         self.server.start()
         beginning = self._learner.submit(self._begin)
@@ -125,12 +120,7 @@ class VllmEngine:
             self._settle()
 
     def score(self, loaded: LoadedModel, rows: Sequence[Row]) -> ByRow:
-        """Hand the learner's weights over, then have vLLM score rows by the path that answers requests.
-
-        Raises:
-            EngineFailed: vLLM did not take them over, or does not answer.
-
-        """
+        """Hand the learner's weights over, then have vLLM score rows by the path that answers requests."""
         del loaded  # the model that was handed over
         assert self.hand_over is not None, "an engine that trains hands weights over"
         self._await(self._hold())

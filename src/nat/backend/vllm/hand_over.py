@@ -65,12 +65,7 @@ class AdapterHandOver:
         self._unload(before)
 
     def undo(self) -> None:
-        """Answer with the weights before; the learner has them again.
-
-        Raises:
-            EngineFailed: vLLM has to be started again.
-
-        """
+        """Answer with the weights before; the learner has them again."""
         failed, self.model = self.model, self._kept
         self._unload(failed)
 
@@ -106,7 +101,7 @@ class WeightsHandOver:
         target.mkdir(parents=True)
         stamp = token_hex(8)
         try:
-            self.write(target)
+            self._loaded.model.save_pretrained(target)  # as the model that vLLM started with
             self._begun = True
             self._call(PAUSE, mode="wait")
             self._call(RPC, {"method": "reload_weights", "kwargs": {"weights_path": str(target.resolve())}})
@@ -117,10 +112,6 @@ class WeightsHandOver:
             self.served = self.served._replace(stamp=stamp)
         finally:
             shutil.rmtree(target, ignore_errors=True)
-
-    def write(self, folder: Path) -> None:
-        """Write the learner's weights in the format of the model that vLLM started with."""
-        self._loaded.model.save_pretrained(folder)
 
     def keep(self) -> None:
         """They are the only ones."""

@@ -39,12 +39,7 @@ _SHORT_BYTES = 70
 
 @contextmanager
 def vllm_engine(options: ServeOptions, loaded: LoadedModel, *, version: str) -> Iterator[VllmEngine]:
-    """Lend the engine, which is not started yet, and remove its folders at the end; it is closed by then.
-
-    Raises:
-        EngineNotStarted: vLLM cannot serve this model or adapter.
-
-    """
+    """Lend the engine, which is not started yet, and remove its folders at the end; it is closed by then."""
     logging.getLogger("httpx").setLevel(logging.WARNING)  # at INFO it logs every request
     place = Path(tempfile.gettempdir())
     short = len(os.fsencode(place)) <= _SHORT_BYTES

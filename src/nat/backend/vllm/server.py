@@ -126,12 +126,7 @@ class OwnServer:
         self._on_end: Callable[[EngineFailed], None] = lambda _: None
 
     def start(self) -> None:
-        """Wait until it answers.
-
-        Raises:
-            EngineFailed: it does not start, or not in time.
-
-        """
+        """Wait until it answers."""
         if sys.platform != "linux":
             raise EngineNotStarted(
                 "the backend starts a vLLM on Linux only", hint="start it yourself, and set vllm_url"

@@ -179,7 +179,9 @@ def _tags(shown: _Shown) -> _Found:
         raise ValueError("no tags")
     around = alike(around, number)
     tag = pattern(key.strip(), {}) + r"(?P<key>[^<>\"\s]{1,128}?)" + pattern(around.rstrip(), _WILD)
-    tag += _value(around + close, shown.source) + pattern(close.strip(), {_AGAIN: "(?P=key)"})
+    value = r"(?:<!\[CDATA\[)?(?P<value>.*?)(?:\]\]>)?" if "CDATA" in shown.source else "(?P<value>.*?)"
+    # A line break around a value is layout if the template writes one.
+    tag += (rf"\n?{value}\n?" if "\n" in around + close else value) + pattern(close.strip(), {_AGAIN: "(?P=key)"})
     end = found.end() + len(close.replace(_AGAIN, KEYS[2]))
     opened, middle, closes, rest = _named(shown, found.start(), found.end(1), end)
     mark = pattern(opened.strip(), _WILD) + _NAME + pattern(middle.removesuffix(key).rstrip(), _WILD)
@@ -199,12 +201,6 @@ def _named(shown: _Shown, at: int, start: int, end: int) -> tuple[str, str, dict
     if not opened.strip() and not middle.strip():
         raise ValueError("nothing marks a call")
     return opened, middle, closes, rest
-
-
-def _value(around: str, source: str) -> str:
-    """A pattern for an argument's value; a line break around it is layout if the template writes one."""
-    value = r"(?:<!\[CDATA\[)?(?P<value>.*?)(?:\]\]>)?" if "CDATA" in source else "(?P<value>.*?)"
-    return rf"\n?{value}\n?" if "\n" in around else value
 
 
 def _python(shown: _Shown) -> _Found:

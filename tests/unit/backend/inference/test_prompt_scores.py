@@ -8,7 +8,7 @@ from fakes.tiny_fixtures import mostly_slow
 from fakes.tiny_model import CONFIGS
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.inference.engine import Engine, EngineLimits
-from nat.backend.inference.prompt_scores import scores
+from nat.backend.inference.sampler import scores
 from nat.backend.model_loader import load_model
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nat.backend.training.batch import Row
-from nat.backend.training.micro_batch import optimizer_steps, usual_steps
+from nat.backend.training.micro_batch import optimizer_steps
 from nat.wire.training import TrainingConfig
 
 
@@ -49,4 +49,5 @@ def test_steps_are_filled_with_whole_rollouts(rollouts, limit):
 @pytest.mark.parametrize(("rollouts", "steps"), [(1, 1), (31, 1), (64, 2), (130, 4), (10_000, 16)])
 def test_the_usual_number_of_steps_follows_the_rollouts(rollouts, steps):
     """One optimizer step for each 32 rollouts, at most 16."""
-    assert usual_steps([row(index, 3, group=index) for index in range(rollouts)]) == steps
+    rows = [row(index, 3, group=index) for index in range(rollouts)]
+    assert len(optimizer_steps(rows, TrainingConfig(num_iterations=1))) == steps
