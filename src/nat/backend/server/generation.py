@@ -34,21 +34,22 @@ class _Feed:
 
 async def complete(engine: SamplingEngine, sequences: list[Sequence], http: HttpRequest, *, model: str) -> Request:
     """Wait until all sequences are finished; closing the connection cancels the request."""
+    answer = asyncio.ensure_future(answered(engine, sequences, model=model))
+    await cancel_on_disconnect(http.receive, answer)
+    return answer.result()
+
+
+async def answered(engine: SamplingEngine, sequences: list[Sequence], *, model: str) -> Request:
+    """Wait until all sequences are finished, whoever is connected; canceling the task cancels the request."""
     feed = _Feed()
     request = Request(sequences, feed, model=model)
-
-    async def answered() -> None:
-        engine.submit(request)
-        try:
-            if isinstance(error := await feed.queue.get(), ApiError):
-                raise error
-        finally:
-            if not request.finished:
-                engine.cancel(request)
-
-    answer = asyncio.ensure_future(answered())
-    await cancel_on_disconnect(http.receive, answer)
-    answer.result()
+    engine.submit(request)
+    try:
+        if isinstance(error := await feed.queue.get(), ApiError):
+            raise error
+    finally:
+        if not request.finished:
+            engine.cancel(request)
     return request
 
 
