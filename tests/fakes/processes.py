@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -65,16 +64,6 @@ def refused_port() -> Iterator[int]:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]
-
-
-def await_file(path: Path, process: subprocess.Popen[str] | None = None) -> str:
-    """Wait for a file that a process writes; if that ends instead, raise with its output."""
-    deadline = time.monotonic() + DEADLINE
-    while not path.exists():
-        assert time.monotonic() < deadline, path
-        assert process is None or process.poll() is None, process.communicate(timeout=DEADLINE)[1]
-        time.sleep(0.01)
-    return path.read_text()
 
 
 def ended(pid: int) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from nat.wire.training import Span, TrainingGroup, TrainingRow
+from nat.wire.training import Span, TrainingRow
 
 
 def row_of(
@@ -42,11 +42,6 @@ def answer_row(prompt: Sequence[int], answer: Sequence[int], logprobs: Sequence[
     start, stop = len(prompt), len(prompt) + len(answer)
     span = Span(start=start, stop=stop, logprobs=None if logprobs is None else list(logprobs))
     return TrainingRow(token_ids=[*prompt, *answer], spans=[span])
-
-
-def spans_of(groups: Sequence[TrainingGroup]) -> list[Span]:
-    """All spans of the groups."""
-    return [span for group in groups for rollout in group.rollouts for row in rollout.rows for span in row.spans]
 
 
 def logprobs_of(row: TrainingRow) -> list[float | None]:

@@ -5,8 +5,6 @@ import torch
 
 from fakes.training_batches import sampled_groups
 from nat.backend.algorithms.registry import resolve
-from nat.backend.attention import PackedRows, packed_logits
-from nat.backend.export import export_model
 from nat.backend.lora import LoraSettings
 from nat.backend.memory import chosen_device
 from nat.backend.model_loader import load_model
@@ -37,19 +35,6 @@ def test_sampler_and_learner_agree_in_bfloat16(tiny_dir, make_learner, device, o
     assert metrics["logprob_diff_mean"] < 0.05
     assert metrics["served_diff_mean"] < 0.05
     assert any((p != before[name]).any() for name, p in loaded.trainable_parameters().items())
-
-
-@pytest.mark.parametrize("lora", [None, LoraSettings(4)])
-def test_an_exported_model_computes_what_was_served(tiny_dir, tmp_path, make_learner, device, lora):
-    """The exported folder, loaded on the CPU, gives the trained logits; an adapter is merged."""
-    loaded = load_model(tiny_dir("qwen2"), device=device, dtype="float32", lora=lora)
-    make_learner(loaded).update(sampled_groups(loaded), resolve(TrainingConfig(learning_rate=1e-2)))
-    export_model(loaded, tmp_path / "model")
-    again = load_model(tmp_path / "model", device="cpu")
-    rows = [[1, 2, 3, 4, 5], [6, 7]]
-    with torch.no_grad():
-        served = packed_logits(loaded.model, PackedRows.of(rows, device=device)).cpu()
-        torch.testing.assert_close(packed_logits(again.model, PackedRows.of(rows)), served, atol=1e-4, rtol=1e-4)
 
 
 def test_a_device_that_is_not_here_is_named(monkeypatch):

@@ -12,11 +12,10 @@ from gguf.quants import dequantize
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from fakes.gguf_files import make_gguf
-from fakes.tiny_model import EOS, START, make_tiny_model, tiny_tokenizer
+from fakes.tiny_model import EOS, START, tiny_tokenizer
 from nat.backend.gguf_reading import convert
 from nat.backend.gguf_writing import write_gguf
 from nat.backend.model_loader import load_model
-from nat.errors import ExportRefused
 
 TOKENS = torch.tensor([[5, 6, 7, 8, 100, 200, 33]])
 TEXT = f"{START}user\na  12 b 3\n\n 45x don't 3.14 é <tool_call>{{}}</tool_call>{EOS}"
@@ -57,14 +56,6 @@ def test_the_scaled_positions_of_llama_3_come_back(tmp_path, factor):
     found = json.loads((tmp_path / "back" / "config.json").read_text())["rope_parameters"]
     assert found == rope
     torch.testing.assert_close(logprobs(tmp_path / "back"), logprobs(tmp_path / "model"), atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize("kind", ["gpt2", "mistral"])
-def test_only_models_that_llama_cpp_computes_alike_are_written(tmp_path, kind):
-    """The error names llama.cpp's own converter, which knows many more."""
-    with pytest.raises(ExportRefused, match=rf"not for {kind}\n.*convert_hf_to_gguf\.py"):
-        write_gguf(make_tiny_model(tmp_path / "model", kind), tmp_path / "tiny.gguf")
-    assert not (tmp_path / "tiny.gguf").exists()
 
 
 @pytest.mark.slow

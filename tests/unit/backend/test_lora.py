@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
@@ -12,7 +11,6 @@ from nat.backend.lora import Adapters, LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.errors import BackendError
 from nat.wire.training import TrainingConfig
 
 CONFIG = TrainingConfig(learning_rate=1e-2, max_logprob_difference=100)
@@ -67,16 +65,3 @@ def test_an_adapter_comes_back_from_its_folder_beside_others(base, tmp_path):
     assert torch.equal(logits(adapters, again), logits(adapters, second))
     adapters.remove(again)
     assert not torch.equal(logits(adapters, first), logits(adapters, second))
-
-
-def test_an_adapter_of_another_base_is_refused(tiny_dir, tmp_path, caplog):
-    """The error names the folder and the base, the log both bases; nothing of the adapter is loaded."""
-    other = Adapters(load_model(make_tiny_model(tmp_path / "other", hidden=64), device="cpu"))
-    write_adapter(other.create(LoraSettings(2), seed=0).loaded, tmp_path / "adapter")
-    adapters = Adapters(load_model(tiny_dir("qwen2"), device="cpu"))
-    with pytest.raises(BackendError, match="does not fit"):
-        adapters.load(tmp_path / "adapter")
-    assert "was trained on" in caplog.text
-    with pytest.raises(BackendError, match="no readable LoRA adapter"):
-        adapters.load(tmp_path)
-    assert not any("lora" in name for name, _ in adapters.base.model.named_parameters())

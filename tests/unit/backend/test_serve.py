@@ -2,11 +2,9 @@
 
 import json
 import os
-import resource
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -18,7 +16,6 @@ from fakes.training_batches import random_groups
 from nat.backend.output_folder import LOCK, claimed
 from nat.backend.protocol import Endpoint
 from nat.backend.serve import open_training, serve
-from nat.backend.server.app import create_app
 from nat.errors import BackendError
 from nat.wire.serving import ServeOptions
 from nat.wire.training import ExportedModel, JobState, TrainingConfig, TrainingJob
@@ -47,28 +44,6 @@ def start(source) -> Iterator[Callable[..., tuple[subprocess.Popen, httpx.Client
             return process, http
 
         yield start_one
-
-
-@asynccontextmanager
-async def opened(source, **options) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the backend with these options, in this process and without a port."""
-    with open_training(ServeOptions(model=source, **options), Endpoint({}, "key")) as protocol:
-        app = create_app(protocol.engine, api_key="key", extra_routers=protocol.routers)
-        headers = {"Authorization": "Bearer key"}
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://backend", headers=headers) as client:
-            yield client
-
-
-@contextmanager
-def small_files_only() -> Iterator[None]:
-    """No file can grow beyond 50 kB, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def end(process, sign):
@@ -124,26 +99,6 @@ def test_trains_exports_and_resumes(tmp_path, source, loaded, start):
         assert again == state
         assert http.get("/health").json()["policy_version"] == "me@1"
     assert end(process, None) == 0
-
-
-@pytest.mark.slow
-async def test_a_full_disk_has_its_own_remedy(source, loaded, tmp_path):
-    """A checkpoint that cannot be written fails the next job, and an export its request, with a remedy for disks."""
-    job = TrainingJob(id="job-1", groups=random_groups(loaded), config=TrainingConfig(learning_rate=1e-3))
-    async with opened(source, output_dir=tmp_path) as http:
-        with small_files_only():
-            for number in (1, 2):
-                text = job.model_copy(update={"id": f"job-{number}"}).model_dump_json()
-                await http.post("/v1/training/jobs", content=text)
-                answer = await http.get(f"/v1/training/jobs/job-{number}", params={"wait": 60})
-            refused = await http.post("/v1/training/export", json={"name": "out"})
-    state = JobState.model_validate_json(answer.content)
-    assert state.status == "failed"
-    assert "File too large" in state.failure.message
-    assert "ulimit -f" in state.failure.hint
-    assert "micro_batch_tokens" not in state.failure.hint
-    assert refused.status_code == 500
-    assert "ulimit -f" in refused.text
 
 
 @pytest.mark.usefixtures("forked_processes")

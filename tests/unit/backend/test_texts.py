@@ -43,16 +43,6 @@ def test_all_answers_of_a_conversation_are_in_one_row():
     assert [span.logprobs for span in row.spans] == [None, None]
 
 
-def test_calls_of_tools_are_learned():
-    """A call in an answer is rendered as the template writes it, with the tools in the prompt."""
-    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
-    tool = {"type": "function", "function": {"name": "add", "parameters": {}}}
-    messages = [TALK[1], {"role": "assistant", "content": None, "tool_calls": [call]}]
-    [row] = rows_of(Conversation(messages=messages, tools=[tool], answers=[1])).rows
-    assert shown(row).startswith("<|im_start|>tools\n")
-    assert '[<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call><|im_end|>]' in shown(row)
-
-
 def test_a_template_that_rewrites_the_prompt_is_named():
     """Where a prompt is another text once it is answered, its tokens are not those that the answer followed."""
     tokenizer = ChatTokenizer(tiny_tokenizer())

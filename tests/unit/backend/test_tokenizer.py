@@ -1,8 +1,6 @@
 """Messages and tools as chat templates see them."""
 
-from datetime import datetime
 from inspect import signature
-from time import sleep
 
 import pytest
 from hypothesis import given
@@ -94,20 +92,6 @@ def test_configured_variables_reach_every_rendering():
     assert tokenizer.render_text(USER).endswith("False calm")
     assert tokenizer.render_text(USER, template_arguments={"thinks": True}).endswith("True calm")
     assert tokenizer.render_text(USER, for_answer=False).endswith("False calm")
-
-
-def test_time_stands_still_in_templates():
-    """A prompt has the same tokens on both sides of midnight."""
-    hf = tiny_tokenizer()
-    hf.chat_template = "{% for m in messages %}{% endfor %}{{ strftime_now('%d %b %Y %H:%M') }}"
-    tokenizer = ChatTokenizer(hf, options=ChatOptions(now="2026-07-09T23:59:59"))
-    assert tokenizer.render_text(USER) == "09 Jul 2026 23:59"
-    usual = ChatTokenizer(hf)
-    hf.chat_template = hf.chat_template.replace("%M", "%M:%S")
-    first = usual.render_text(USER)
-    while datetime.now().strftime("%d %b %Y %H:%M:%S") == first:  # noqa: DTZ005 - templates write the local date
-        sleep(0.05)
-    assert usual.render_text(USER) == first
 
 
 DECLARED = {

@@ -1,40 +1,10 @@
 """The registry finds algorithms and their defaults; the user's settings override them."""
 
 import pytest
-import torch
 
-from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import FACTORS, resolve
-from nat.backend.model_loader import load_model
-from nat.backend.training.learner import Learner
-from nat.backend.training.reference import Reference
 from nat.errors import AlgorithmError
 from nat.wire.training import TrainingConfig
-
-PLUGIN = """
-from dataclasses import replace
-
-from pydantic import Field
-
-from nat.backend.algorithms.algorithm import AlgorithmOptions, PolicyTerm
-from nat.backend.algorithms.grpo import GRPO
-
-
-class Options(AlgorithmOptions):
-    sharpness: float = Field(default=1.0, gt=0)
-
-
-def soft(tokens):
-    gate = (tokens.options.sharpness * tokens.log_ratio_K).tanh()
-    nowhere = gate < -1
-    return PolicyTerm(gate * tokens.advantages_K, clipped_low_K=nowhere, clipped_high_K=nowhere)
-
-
-SOFT = replace(
-    GRPO, name="soft", summary="A soft gate.", paper="none", policy_loss=soft, options=Options,
-    defaults={"max_grad_norm": 0.5},
-)
-"""
 
 
 def settings_of(**config):
@@ -125,24 +95,3 @@ def test_options_of_an_algorithm_are_checked():
         resolve(TrainingConfig(algorithm="art", options={"tau": 1}))
     with pytest.raises(AlgorithmError, match=r"training\.options\.kimi_k2_tau: expected a number of at least 0"):
         resolve(TrainingConfig(algorithm="art", options={"kimi_k2_tau": -1}))
-
-
-@pytest.mark.slow
-def test_a_plugin_trains(tmp_path, tiny_dir, install):
-    """An installed package adds a loss with options of its own; it changes the weights and is reported."""
-    install("soft-loss", PLUGIN, soft="SOFT")
-    config = TrainingConfig(algorithm="soft", options={"sharpness": 2}, learning_rate=1e-3)
-    report = resolve(config).report()
-    assert (report.algorithm, report.settings["policy_loss"], report.settings["advantage"]) == ("soft", "soft", "grpo")
-    assert (report.settings["options"], report.settings["max_grad_norm"]) == ({"sharpness": 2.0}, 0.5)
-    loaded = load_model(tiny_dir("qwen2"), device="cpu")
-    before = {name: p.detach().clone() for name, p in loaded.trainable_parameters().items()}
-    metrics = Learner(loaded, Reference(loaded, lambda: loaded.model)).update(random_groups(loaded), resolve(config))
-    assert metrics["optimizer_steps"] == 1
-    assert any(not torch.equal(before[name], p) for name, p in loaded.trainable_parameters().items())
-
-
-def test_a_users_factor_replaces_that_of_a_plugin(install):
-    """`policy_loss: clip` uses the clipped objective in place of the plug-in's loss."""
-    install("soft-loss", PLUGIN, soft="SOFT")
-    assert settings_of(algorithm="soft", policy_loss="clip")["policy_loss"] == "clip"

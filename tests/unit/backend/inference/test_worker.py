@@ -61,13 +61,6 @@ def pool(loaded):
 
 
 @pytest.fixture
-def two(pool):
-    worker = Worker(pool.one, pool)
-    yield worker
-    worker.close()
-
-
-@pytest.fixture
 def worker(loaded):
     worker = Worker(Engine(loaded, policy_version="m@0", limits=EngineLimits(2)))
     yield worker
@@ -156,22 +149,3 @@ def test_closing_answers_everyone(loaded):
     assert isinstance(request.listener.error, BackendError)
     with pytest.raises(BackendError, match="shutting down"):
         worker.submit(ask())
-
-
-def test_waiting_requests_follow_a_name_that_changes_its_weights(two, pool):
-    """A running request keeps its engine; waiting requests look up the name again."""
-    begun, queued = ask(count=2, max_tokens=60, model="moving"), ask(model="moving")
-    two.submit(begun)
-    assert begun.listener.started.wait(DEADLINE)
-    two.submit(queued)
-    waiting = ask(model="moving")
-
-    def update():
-        two.submit(waiting)
-        pool.meaning["moving"] = pool.other
-
-    two.run_exclusive(update).result(DEADLINE)
-    for request in (queued, waiting):
-        assert request.listener.done.wait(DEADLINE)
-    assert (begun.policy_version, waiting.policy_version) == ("one", "other")
-    assert queued.finished

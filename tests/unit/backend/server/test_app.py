@@ -105,14 +105,6 @@ async def test_web_pages_cannot_use_a_well_known_key(connect, worker, path):
             assert ("evil.example" in answer.text) == well_known_key
 
 
-async def test_reused_prompt_tokens_are_reported(client):
-    """Reused prompt tokens are reported as OpenAI's `cached_tokens`, which is absent for none."""
-    body = {"model": "tiny", "messages": [{"role": "user", "content": "told once " * 5}], "max_tokens": 2}
-    first, second = [(await client.post("/v1/chat/completions", json=body)).json()["usage"] for _ in range(2)]
-    assert "prompt_tokens_details" not in first
-    assert second["prompt_tokens_details"] == {"cached_tokens": second["prompt_tokens"] - 1}
-
-
 async def test_a_backend_that_only_serves_checks_settings_of_training(connect, worker):
     """Settings are resolved without an output folder, for runs that are planned; jobs are refused."""
     async with connect(worker, extra_routers=[training_router(None, Forecaster(OPTIONS, worker))]) as client:

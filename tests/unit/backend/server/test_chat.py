@@ -268,10 +268,3 @@ async def test_a_disconnected_client_frees_the_model(worker):
         await asyncio.wrap_future(worker.run_exclusive(lambda: None))
     assert sent[0]["status"] == 499
     assert worker.engine.requests == []
-
-
-async def test_a_request_cannot_bring_its_own_template(client):
-    """A template is a program that the server runs, so only the model's own is used."""
-    error = await refused(client, chat_template_kwargs={"chat_template": "{% for i in range(99999) %}{% endfor %}"})
-    assert error["param"] == "chat_template_kwargs"
-    assert "chat_template: not a variable" in error["message"]

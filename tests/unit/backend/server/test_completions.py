@@ -1,6 +1,5 @@
 import pytest
 
-from fakes.scripted_worker import ScriptedWorker
 from fakes.sse import chunks_of
 
 
@@ -79,14 +78,3 @@ async def test_scores_that_cannot_be_given_are_refused(client, fields, message):
     answer = await client.post("/v1/completions", json={"model": "tiny", "prompt": "x", "max_tokens": 1} | fields)
     assert answer.status_code == 400
     assert message in answer.json()["error"]["message"]
-
-
-async def test_an_engine_without_scores_says_so(connect, loaded):
-    """With vLLM as the engine of this server, prompts are scored by vLLM's own server only."""
-    worker = ScriptedWorker(loaded, "x")
-    worker.scores_prompts = False
-    async with connect(worker) as client:
-        body = {"model": "scripted", "prompt": "x", "max_tokens": 1, "prompt_logprobs": 0}
-        answer = await client.post("/v1/completions", json=body)
-    assert answer.status_code == 400
-    assert "ask a vLLM server itself" in answer.json()["error"]["message"]

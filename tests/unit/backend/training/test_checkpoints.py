@@ -1,7 +1,6 @@
 """Checkpoints are complete, resuming is exact, and exports load without our code."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
 from nat.backend.checkpoint_folder import TrainedJob, write_manifest
-from nat.backend.export import export_model, main
+from nat.backend.export import export_model
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.training.checkpoints import Checkpoints, restore
@@ -221,22 +220,3 @@ def test_export_replaces_nothing_else(tmp_path, source):
     assert names == {"step_000001", "latest", "mine", "backend.log", "link", "dangling"}
     assert (tmp_path / "step_000001" / "optimizer.safetensors").is_file()
     assert (tmp_path / "backend.log").read_text() == "log"
-
-
-def test_only_the_files_of_a_checkpoint_are_exported(tmp_path, source, capsys):
-    """A link in a checkpoint from elsewhere would copy a private file into the export; reading a FIFO never ends."""
-    saved(tmp_path, source)
-    link, pipe = (tmp_path / name for name in ("step_000001", "step_000002"))
-    (tmp_path / "private").write_text("key")
-    (link / "templates").mkdir()
-    (link / "templates" / "notes.txt").symlink_to(tmp_path / "private")
-    (pipe / "state.json").unlink()
-    os.mkfifo(pipe / "state.json")
-    for folder, seen in ((link, "templates/notes.txt is a link"), (pipe, "state.json is neither a file nor a folder")):
-        assert main([str(folder), str(tmp_path / "plain"), "hf"]) == 1
-        assert seen in capsys.readouterr().err
-        assert not (tmp_path / "plain").exists()
-    (link / "templates" / "notes.txt").unlink()
-    (link / "templates" / "tools.jinja").write_text("{{ messages }}")
-    assert main([str(link), str(tmp_path / "plain"), "hf"]) == 0
-    assert (tmp_path / "plain" / "templates" / "tools.jinja").read_text() == "{{ messages }}"

@@ -79,6 +79,18 @@ def test_rollouts_are_compared_where_they_part(learner):
         assert all(part.start == 2 for each in completions for part in each.parts)
 
 
+def test_of_several_rows_those_from_the_parting_on_are_compared(learner):
+    """Rows before the one where two rollouts part teach nothing; `rest` compares every row after it, `turn` none."""
+    before, after = (training_row(learner._policy, [1, 2, 3], [2]), training_row(learner._policy, [7, 8, 9], [1, 2]))
+    group = sampled_pair(learner._policy)
+    rollouts = [each.model_copy(update={"rows": [before, *each.rows, after]}) for each in group.rollouts]
+    for completion, rows in (("rest", [(1, 2), (4, 5)]), ("turn", [(1,), (4,)])):
+        resolved = resolve(TrainingConfig(algorithm="dpo", options={"completion": completion}))
+        batch = make_batch([group.model_copy(update={"rollouts": rollouts})], resolved)
+        found = completions_of(batch.rows, batch.pairs, resolved)
+        assert [tuple(part.row for part in each.parts) for each in found] == rows
+
+
 def test_adapters_are_the_policy_and_the_model_without_them_the_reference(models):
     """With LoRA the reference is the model with its adapter off: at the start the loss is log 2."""
     loaded = load_model(models[0], device="cpu", lora=LoraSettings(rank=4))

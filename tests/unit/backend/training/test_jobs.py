@@ -17,8 +17,7 @@ from nat.backend.inference.worker import Worker
 from nat.backend.server.app import create_app
 from nat.backend.server.training import training_router
 from nat.backend.training.checkpoints import Checkpoints
-from nat.backend.training.jobs import MAX_WAITING_JOBS, TrainingJobs
-from nat.errors import TooManyJobs
+from nat.backend.training.jobs import TrainingJobs
 from nat.wire.serving import ServeOptions
 from nat.wire.training import JobState, JobStatus, SavedJobs, TrainingConfig, TrainingJob
 
@@ -147,28 +146,6 @@ async def test_cancel_stops_what_runs_and_what_waits(http, learner, job):
     assert learner.updates == 1
     again = await http.post("/v1/training/jobs/job/cancel")
     assert JobState.model_validate_json(again.content).status is JobStatus.CANCELED
-
-
-async def test_only_so_many_jobs_and_tokens_wait(http, jobs, learner, job, monkeypatch):
-    """A job beyond the limit may be sent again later; a canceled one makes room at once, also while another trains."""
-    await post(http, job)
-    await asyncio.to_thread(learner.begun.wait, 30)
-    waiting = [job.model_copy(update={"id": f"job-{number}"}) for number in range(MAX_WAITING_JOBS)]
-    assert [(await post(http, each)).status_code for each in waiting] == [200] * MAX_WAITING_JOBS
-    more = job.model_copy(update={"id": "more"})
-    refused = await post(http, more)
-    assert refused.status_code == 429
-    assert f"at most {MAX_WAITING_JOBS} jobs" in refused.json()["error"]["message"]
-    assert (await post(http, waiting[0])).status_code == 200
-    await http.post("/v1/training/jobs/job-3/cancel")
-    with monkeypatch.context() as patched:
-        patched.setattr("nat.backend.training.jobs.MAX_WAITING_TOKENS", 9)
-        with pytest.raises(TooManyJobs, match="of together 9 tokens"):
-            jobs.submit(job.model_copy(update={"id": "too much"}))
-    assert (await post(http, more)).status_code == 200
-    learner.go.set()
-    assert (await final(http, "more")).status is JobStatus.COMPLETED
-    assert learner.updates == 1 + MAX_WAITING_JOBS
 
 
 async def test_a_crash_is_a_failed_job(http, learner, job):
