@@ -147,32 +147,24 @@ def _explained(name: str, revision: str | None, error: Exception) -> ModelUnavai
     from huggingface_hub import constants, errors
 
     hub, get = constants.ENDPOINT, f"hf download {name}" + (f" --revision {revision}" if revision else "")
-    folder, meant = "if you mean a folder, correct its path, which starts at the current one; else ", _meant(Path(name))
+    log_in, meant = "run `hf auth login` or set HF_TOKEN", _meant(Path(name))
     if meant:
-        return ModelUnavailable(f"there is no folder {name} here ({Path.cwd()}){meant}", hint=f"{folder}run `{get}`")
-    folder = "" if "/" in name else folder
+        return ModelUnavailable(f"there is no folder {name} here ({Path.cwd()}){meant}", hint=f"or run `{get}`")
+    here, folder = (
+        f"neither a folder here ({Path.cwd()})",
+        "" if "/" in name else "; if you mean a folder, correct its path",
+    )
     if isinstance(error, errors.GatedRepoError):
-        return ModelUnavailable(
-            f"{name} is gated: its owner has to grant you access",
-            hint=f"ask for it on {hub}/{name}, then run `hf auth login` or set HF_TOKEN",
-        )
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return ModelUnavailable(
-            f"{name} is neither a folder here ({Path.cwd()}) nor a model that {hub} shows",
-            hint=f"{folder}check the name; for a private model, run `hf auth login` or set HF_TOKEN",
-        )
-    if isinstance(error, errors.RevisionNotFoundError):
-        return ModelUnavailable(
-            f"{name} has no revision '{revision}' on {hub}", hint="give a branch, a tag or a commit of the model"
-        )
-    if isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):
+        seen, hint = "is gated: its owner has to grant you access", f"ask for it on {hub}/{name}, then {log_in}"
+    elif isinstance(error, errors.RepositoryNotFoundError):
+        seen, hint = f"is {here} nor a model that {hub} shows", f"check the name; for a private model, {log_in}"
+    elif isinstance(error, errors.RevisionNotFoundError):
+        seen, hint = f"has no revision '{revision}' on {hub}", "give a branch, a tag or a commit of the model"
+    elif isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):
         cause = f": {describe_error(error.__cause__)}" if error.__cause__ else ""
         why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{hub} does not answer{cause}"
-        return ModelUnavailable(
-            f"{name} is neither a folder here ({Path.cwd()}) nor complete in the cache {constants.HF_HUB_CACHE}; {why}",
-            hint=f"{folder}run `{get}` where there is a network, and copy the cache; HF_ENDPOINT names a mirror",
-        )
-    return ModelUnavailable(
-        f"{name} cannot be downloaded from {hub}: {describe_error(error)}",
-        hint=f"try `{get}`, which goes on with what is there",
-    )
+        seen = f"is {here} nor complete in the cache {constants.HF_HUB_CACHE}; {why}"
+        hint = f"run `{get}` where there is a network, and copy the cache; HF_ENDPOINT names a mirror"
+    else:
+        seen, hint = f"cannot be downloaded from {hub}: {describe_error(error)}", f"try `{get}`"
+    return ModelUnavailable(f"{name} {seen}", hint=f"{hint}{folder}")
