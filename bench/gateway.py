@@ -115,8 +115,8 @@ async def _gateway(url: str, *, exact: bool) -> AsyncIterator[tuple[str, str]]:
     from nat.gateway.access import Keyring, RolloutAccess
     from nat.gateway.app import GatewayApp
     from nat.http.server import listening
+    from nat.plugins.llms.client import open_upstream
     from nat.plugins.llms.openai import OpenAIModelConfig
-    from nat.plugins.llms.upstream import open_upstream
 
     config = OpenAIModelConfig(model_name="stub", base_url=url)
     keyring, steps = Keyring(), list[Any]()

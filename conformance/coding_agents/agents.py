@@ -10,7 +10,7 @@ from typing import Any, cast
 from e2e.doc_pages import ROOT, Page
 from nat.config.load import parse_config
 from nat.config.sources import parse_yaml
-from nat.plugins.command.config import CommandConfig
+from nat.plugins.command import CommandConfig
 
 PAGE = Page(ROOT / "docs" / "agents" / "coding_agents.md")
 

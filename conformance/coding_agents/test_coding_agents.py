@@ -22,7 +22,7 @@ from nat.capture.policy import CapturePolicy
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.data_models.llm_call import LLMCall
-from nat.plugins.command.config import COMMAND_STEP, CommandRecord
+from nat.plugins.command import COMMAND_STEP, CommandRecord
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.rollout.rollout import Rollout, run_rollout
 from nat.wire.openai_requests import ChatCompletionRequest

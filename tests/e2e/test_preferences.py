@@ -13,12 +13,10 @@ from fakes.openai_server import OpenAIServer, Say
 from nat.config.load import parse_config
 from nat.config.sources import read_tree
 from nat.data_models.finetuning import FinetuneRunConfig
-from nat.errors import NoPreferencePairs
 from nat.finetuning.runtime import run_finetuning
 from nat.registry.catalog import pushed_catalog
 from nat.registry.decorators import register_trainer, register_trainer_adapter
 from nat.runs.journal import Journal
-from nat.runs.records import Phase
 
 CONFIG = Path(dpo_tic_tac_toe.__file__).with_name("config.yml")
 PLAYER, OPPONENT = "trained_ttc_move_selector", "random_ttc_move_selector"
@@ -135,26 +133,3 @@ async def test_the_opponents_moves_can_be_left_out(game, server):
     own = {"game0": "X", "game1": "O", "game2": "X", "game3": "O"}
     assert game.pairs
     assert all(t.metadata["chosen_raw_metadata"]["player"] == own[t.metadata["id"]] for t in game.pairs)
-
-
-async def test_a_verdict_needs_an_evaluator_only(game, server):
-    """With a reward function and held-out examples, the run ends with a verdict as any other."""
-    game.finetuning["reward_function"] = {"name": "game_outcome"}
-    result = await game.run(validation_dataset="held_out.json")
-    assert result.comparison is not None
-    assert {trajectory.reward for trajectory in game.pairs} - {0.0, 0.5, 1.0}, "pairs keep their own rewards"
-    with Journal.open(result.run_dir) as journal:
-        records = list(journal.rollouts(Phase.TRAIN, 0))
-    assert [record.example_id for record in records] == ["game0", "game1", "game2", "game3"]
-    assert all(record.reward is not None and record.models["training_llm"] > 0 for record in records)
-
-
-async def test_failed_games_are_counted(game, server):
-    """A function that fails in all games ends the run with its error, not with 'no pairs'."""
-    game.tree["functions"]["trained_choose_move"]["max_retries"] = 0
-    game.tree["ttc_strategies"]["trained_move_searcher"]["num_candidates"] = 90
-    with pytest.raises(NoPreferencePairs, match=r"4 of 4 rollouts failed(.|\n)*no valid move"):
-        await game.run()
-    assert "no valid move" in (game.run_dir / "failures.txt").read_text(), "the error's remedy names this file"
-    [progress] = game.run_dir.glob("dpo_trajectory_builder_*.jsonl")
-    assert json.loads(progress.read_text())["failed_rollouts"] == 4

@@ -9,6 +9,8 @@ from nat.wire.extras import install_hint, missing_packages
 
 WRAPPER_TYPE = "gateway"
 """Wrapper type with which `get_llm` gives the LLM's `Upstream`."""
+KEY_FIELD = "nat_rollout_key"
+"""The field of a request to a service that is always up, with the key for the calls that it causes."""
 
 
 def check_installed(workflow: str) -> None:

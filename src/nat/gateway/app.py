@@ -23,8 +23,6 @@ ROUTES = {
 }
 MODELS = "/v1/models"
 HEALTH = "/health"
-KEY_FIELD = "nat_rollout_key"
-"""The field of a request to a service that is always up, with the key for the calls that it causes."""
 _KEY_HEADER = b"x-payload-nat-rollout-key"
 """The toolkit's `nat serve` sends unknown fields of its requests along in such headers of its calls to models."""
 _NO_ROLLOUT = "this key belongs to no open rollout: the key is wrong, or its rollout is over"

@@ -37,18 +37,6 @@ MAX_FINDINGS = 5
 """Number of broken rows that an error lists; the others are counted."""
 
 
-_JSON_PROBLEMS = {
-    "Expecting property name": "expected a key in double quotes, or no comma before }",
-    "Expecting ',' delimiter": "expected a comma, or the closing bracket",
-    "Expecting ':' delimiter": "expected a colon after the key",
-    "Expecting value": "expected a value; a text needs double quotes",
-    "Unterminated string": "a text without its closing quote",
-    "Extra data": "expected the end after the first value",
-    "Illegal trailing comma": "a comma after the last item",
-}
-"""Words for the messages of Python's parser, by their beginning."""
-
-
 def read_text(path: Path) -> str:
     """The file's text without its byte order mark; line ends are unchanged."""
     if not path.is_file():
@@ -93,18 +81,6 @@ def _refuse(text: str) -> None:
     raise ValueError(f"{text} is not JSON; write null or leave the key out")
 
 
-def describe(error: ValueError) -> str:
-    """The error behind its line, with the column where the JSON is invalid."""
-    if isinstance(error, json.JSONDecodeError):
-        return f", column {error.colno}: not JSON: {json_problem(error)}"
-    return f": {error}"
-
-
-def json_problem(error: json.JSONDecodeError) -> str:
-    """What was expected, for people who do not know Python's parser."""
-    return next((words for beginning, words in _JSON_PROBLEMS.items() if error.msg.startswith(beginning)), error.msg)
-
-
 def type_name(value: object) -> str:
     """The JSON type of a parsed value."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
@@ -120,7 +96,7 @@ def read_json(path: Path) -> list[dict[str, Any]]:
         # To a JSON parser, the second line of JSON lines is extra data.
         hint = "If each line is an object, it is `_type: jsonl`." if error.msg == "Extra data" else None
         place = f"line {error.lineno}, column {error.colno}"
-        raise DatasetError(f"{path}, {place}: not JSON: {json_problem(error)}", hint=hint) from error
+        raise DatasetError(f"{path}, {place}: not JSON: {error.msg}", hint=hint) from error
     except ValueError as error:
         raise DatasetError(f"{path}: {error}") from error
     if not isinstance(value, list):
@@ -143,7 +119,10 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         try:
             value = parse_json(line)
         except ValueError as error:
-            findings.append(f"line {number}{describe(error)}")
+            at = (
+                f", column {error.colno}: not JSON: {error.msg}" if isinstance(error, JSONDecodeError) else f": {error}"
+            )
+            findings.append(f"line {number}{at}")
             continue
         if isinstance(value, dict):
             rows.append(value)

@@ -2,7 +2,7 @@
 
 # ruff: noqa: F401 - imported for what they register
 import nat.experimental.test_time_compute.selection
-import nat.plugins.command.register
+import nat.plugins.command
 import nat.plugins.customizer.register
 import nat.plugins.datasets
 import nat.plugins.evaluators.llm_judge
@@ -16,12 +16,8 @@ import nat.plugins.local.command
 import nat.plugins.local.llm
 import nat.plugins.offline.builder
 import nat.plugins.openpipe.register
-import nat.plugins.service.register
+import nat.plugins.service
 import nat.plugins.team
 import nat.plugins.telemetry
 import nat.plugins.tinker.register
-import nat.plugins.trackers.comet
-import nat.plugins.trackers.mlflow
-import nat.plugins.trackers.tensorboard
-import nat.plugins.trackers.trackio
-import nat.plugins.trackers.wandb
+import nat.plugins.trackers

@@ -13,9 +13,8 @@ from nat.errors import NatError
 from nat.http.client import async_client, bearer, blocking_client
 from nat.http.errors import ApiError
 from nat.http.service import ServiceClient
-from nat.plugins.llms.client import open_client, open_sync_client
+from nat.plugins.llms.client import open_client, open_sync_client, open_upstream
 from nat.plugins.llms.openai import OpenAIModelConfig
-from nat.plugins.llms.upstream import open_upstream
 
 PATH, MESSAGES = "/chat/completions", [{"role": "user", "content": "a secret"}]
 BODY = {"model": "m", "messages": MESSAGES}

@@ -131,13 +131,6 @@ def test_metrics_are_named_by_role_and_joined():
     assert (found["one/trained_tokens"], found["other/kl"]) == (4, 5)
 
 
-async def test_a_checkpoint_of_each_model_is_kept():
-    """The record names all of them."""
-    kept = await team(Member("one"), Member("other")).keep_best()
-    assert kept.name == "one@1, other@1"
-    assert [kept.path, *kept.others] == [f"/runs/llms/{name}/checkpoints/step_000001" for name in ("one", "other")]
-
-
 def forecast(gigabytes: int) -> TrainingForecast:
     size = gigabytes * 10**9
     memory = [Memory(title="all weights, float32", parts={"weights": size}, total=size)]
@@ -177,9 +170,3 @@ def test_roles_name_adapters_and_metrics(roles):
     """A name that would hide other metrics is refused."""
     with pytest.raises(ValueError, match="roles"):
         TeamTrainerAdapterConfig.model_validate({"roles": roles})
-
-
-def test_two_roles_cannot_share_an_adapter():
-    """Else its job would be submitted twice."""
-    with pytest.raises(ValueError, match="'a' trains several"):
-        TeamTrainerAdapterConfig.model_validate({"roles": {"x": {"adapter": "a"}, "y": {"adapter": "a"}}})

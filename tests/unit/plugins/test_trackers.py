@@ -6,12 +6,10 @@ import re
 import pytest
 from conformance.environments import PROJECT
 
-from nat.config.load import dump_resolved, parse_config
+from nat.config.load import parse_config
 from nat.data_models.component_ref import ComponentGroup
 from nat.errors import ConfigError
-from nat.plugins.trackers.mlflow import accepted_name
-from nat.plugins.trackers.tensorboard import TensorBoardConfig
-from nat.plugins.trackers.wandb import WandbConfig
+from nat.plugins.trackers import accepted_name
 from nat.registry.catalog import current_catalog
 from nat.registry.discovery import discover_components
 
@@ -33,21 +31,6 @@ async def test_each_type_has_an_extra_of_its_name(name):
     assert set(config.packages) <= extra
     async with component.build_fn(config, None) as opened:
         assert callable(opened)
-
-
-def test_trackers_are_named_in_the_yaml():
-    """Several at once, also of one type."""
-    found = tracked(
-        {"a": {"_type": "wandb", "project": "games"}, "b": {"_type": "wandb"}, "c": {"_type": "tensorboard"}}
-    )
-    assert found == {"a": WandbConfig(project="games"), "b": WandbConfig(), "c": TensorBoardConfig()}
-
-
-def test_the_resolved_configuration_has_only_trackers_that_are_set():
-    """So that a run without them records what it did before."""
-    with_one = dump_resolved(parse_config({"finetuning": {"trackers": {"board": {"_type": "tensorboard"}}}}))
-    assert "_type: tensorboard" in with_one
-    assert "trackers" not in dump_resolved(parse_config({}))
 
 
 @pytest.mark.parametrize(
@@ -74,9 +57,3 @@ def test_mlflow_gets_names_that_it_accepts(odd):
     assert posixpath.normpath(found) == found
     assert not found.startswith(("/", ".."))
     assert found != accepted_name(f"{odd}.")
-
-
-def test_mlflow_gets_other_names_as_they_are():
-    """Those of all metrics of the project, and of evaluators in any script."""
-    for name in ("train/grad_norm", "reward/beside_ü b:1", "llms.student.model"):
-        assert accepted_name(name) == name

@@ -9,9 +9,8 @@ from smolagents import OpenAIModel, Tool, local_python_executor
 from smolagents.models import REMOVE_PARAMETER
 
 from nat.builder.threads import ContextThreadPool
-from nat.builder.tool import ToolFunction
+from nat.builder.tool import ToolFunction, inlined
 from nat.data_models.llm import LLMFrameworkEnum
-from nat.plugins.frameworks.smolagents_inputs import inputs_of
 from nat.plugins.llms.client import open_sync_client
 from nat.plugins.llms.openai import OpenAIModelConfig
 
@@ -40,7 +39,7 @@ class FunctionTool(Tool):
     def __init__(self, tool: ToolFunction) -> None:
         self.name = tool.name
         self.description = tool.description
-        self.inputs = inputs_of(tool.parameters)
+        self.inputs = _inputs_of(tool.parameters)
         self._tool = tool
         super().__init__()
 
@@ -53,3 +52,14 @@ class FunctionTool(Tool):
 def as_tool(tool: ToolFunction) -> Tool:
     """A tool for `ToolCallingAgent(tools=[…])` and `CodeAgent(tools=[…])`."""
     return FunctionTool(tool)
+
+
+def _inputs_of(parameters: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The properties of a JSON schema without references; optional ones are `nullable`."""
+    whole = inlined(parameters)
+    required = whole.get("required", ())
+    inputs = {}
+    for name, schema in whole.get("properties", {}).items():
+        entry = {"type": "any", "description": schema.get("title", name), **schema}
+        inputs[name] = entry if name in required else {**entry, "nullable": True}
+    return inputs

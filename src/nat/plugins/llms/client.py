@@ -1,7 +1,7 @@
 """OpenAI SDK clients that record every call, and the parts that clients of other frameworks share with them."""
 
 import os
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from openai import AsyncOpenAI, OpenAI
 
@@ -12,6 +12,9 @@ from nat.data_models.intermediate_step import IntermediateStepPayload
 from nat.data_models.llm import LLMFrameworkEnum
 from nat.errors import ConfigError
 from nat.plugins.llms.openai import OpenAIModelConfig
+
+if TYPE_CHECKING:
+    from nat.gateway.upstream import Upstream
 
 
 class ModelNameMixin:
@@ -81,6 +84,22 @@ def recorded_http(config: OpenAIModelConfig, tap: Tap) -> CapturingAsyncClient:
 def recorded_sync_http(config: OpenAIModelConfig, tap: Tap) -> CapturingClient:
     """A blocking HTTP client for the LLM's server; the caller closes it."""
     return CapturingClient(tap, verify=config.verify_ssl)
+
+
+def open_upstream(config: OpenAIModelConfig, *, llm_name: str | None) -> "Upstream":
+    """The gateway's connection to the LLM's server, which needs the extra `serve`; the caller closes it."""
+    from nat.gateway.upstream import Upstream
+
+    return Upstream(
+        open_tap(config, llm_name=llm_name, framework=None),
+        base_url=config.server_url,
+        api_key=api_key(config, llm_name=llm_name),
+        model_name=config.model_name,
+        timeout=config.timeout,
+        verify_ssl=config.verify_ssl,
+        max_retries=config.max_retries,
+        max_tokens=config.max_tokens or config.max_completion_tokens,
+    )
 
 
 def push_step(payload: IntermediateStepPayload) -> None:

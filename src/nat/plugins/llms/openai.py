@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import socket
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
@@ -22,11 +21,7 @@ from nat.wire.hosts import is_loopback
 
 logger = logging.getLogger(__name__)
 
-ATTEMPTS = 3
-"""A server that restarts refuses connections for a moment."""
-_BETWEEN_SECONDS = 1.0
 _CONNECT_SECONDS = 5.0
-_PORTS = {"http": 80, "https": 443}
 
 _REQUEST_FIELDS = (
     "temperature",
@@ -169,39 +164,31 @@ def provider_of(config: OpenAIModelConfig) -> OpenAIProviderInfo:
 register_llm_provider(config_type=OpenAIModelConfig)(from_config(provider_of))
 
 
-async def check_listening(url: str, *, option: str, between: float = _BETWEEN_SECONDS) -> None:
+async def check_listening(url: str, *, option: str) -> None:
     """Raise BackendUnreachable, naming the option, if no server listens.
 
     It runs once, before an agent's client retries for a minute. A slow server, or one that still loads its model,
     accepts the connection. A server behind a proxy is not tried.
     """
     parts = urlsplit(url)
-    if parts.hostname is None or parts.scheme not in _PORTS or _has_proxy(parts.scheme, parts.hostname):
+    host, port = parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    if host is None or port is None:
         return
-    port = parts.port or _PORTS[parts.scheme]
-    for attempt in range(1, ATTEMPTS + 1):
+    if not (is_loopback(host) or proxy_bypass(host) or getproxies().keys().isdisjoint((parts.scheme, "all"))):
+        return
+    for pause in (1.0, 1.0, None):  # a server that restarts refuses connections for a moment
         try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
-                _, writer = await asyncio.open_connection(parts.hostname, port)
+            connection = await asyncio.to_thread(socket.create_connection, (host, port), _CONNECT_SECONDS)
         except TimeoutError:
-            logger.warning(
-                "%s: %s:%d accepted no connection within %g s", option, parts.hostname, port, _CONNECT_SECONDS
-            )
+            logger.warning("%s: %s:%d accepted no connection within %g s", option, host, port, _CONNECT_SECONDS)
             return
         except OSError as error:
-            if attempt == ATTEMPTS or isinstance(error, socket.gaierror):
+            if pause is None or isinstance(error, socket.gaierror):
                 raise BackendUnreachable(
-                    f"{option}: no server answers at {parts.scheme}://{parts.hostname}:{port}: {describe_error(error)}",
+                    f"{option}: no server answers at {parts.scheme}://{host}:{port}: {describe_error(error)}",
                     hint="start the server of that LLM, or correct its address",
                 ) from error
-            await asyncio.sleep(between)
+            await asyncio.sleep(pause)
         else:
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
+            connection.close()
             return
-
-
-def _has_proxy(scheme: str, host: str) -> bool:
-    """Whether the environment names a proxy for this host; none is used for loopback."""
-    return not (is_loopback(host) or proxy_bypass(host) or getproxies().keys().isdisjoint((scheme, "all")))

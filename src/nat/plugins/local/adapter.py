@@ -44,7 +44,6 @@ from nat.plugins.local.llm import LocalModelConfig, LocalProviderInfo
 from nat.plugins.local.process import BackendProcess
 from nat.plugins.local.texts import has_texts, tokenized_groups
 from nat.registry.decorators import from_config, register_trainer, register_trainer_adapter, register_trajectory_builder
-from nat.runs.records import BestEpoch
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.training import (
     JobState,
@@ -120,7 +119,6 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver, SendsAgai
         self._backend = backend
         self._teacher = teacher
         self._training: ResolvedTraining | None = None
-        """The last job and its rows, until they were compared."""
 
     async def take_over(self, previous: TrainerAdapter) -> None:
         """Begin anew with these settings, on the weights of another adapter of the same LLM."""
@@ -190,7 +188,7 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver, SendsAgai
             groups=groups,
             config=config,
             **self._more_of_job(),
-            **stale(self.run_config.max_staleness),
+            **({"stale": True} if self.run_config.max_staleness else {}),  # a default is not sent
         )
         if self._batches is not None and trajectories.job_id is not None:
             await asyncio.to_thread(self._batches.keep, job, await self._client.saved())
@@ -261,7 +259,9 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver, SendsAgai
                 hint="raise `timeout` of the trainer adapter, or train on fewer rollouts per epoch",
             ) from None
         except asyncio.CancelledError:
-            await self._cancel(ref)
+            with suppress(BackendError, TimeoutError):  # a backend that does not answer is stopped soon anyway
+                async with asyncio.timeout(_CANCEL_SECONDS):
+                    await self._client.cancel(str(ref.job_id))
             raise
 
     async def export_model(self, name: str) -> Path:
@@ -287,23 +287,21 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver, SendsAgai
         """
         run = current_run()
         best = None if run is None else run.journal.best()
-        if run is None or best is None or (kept := self._kept(best, run.journal.run_dir)) is None:
+        if run is None or best is None:
             return None
         folder = self._folder or run.journal.run_dir
+        found = (run.journal.run_dir / each for each in (best.checkpoint, *best.others) if each is not None)
+        own = [each for each in found if each.resolve().is_relative_to(folder.resolve())]
+        if not own:  # a journal of others may name a private model
+            return None
         try:
-            return await self._write_best(kept, folder / name)
+            return await self._write_best(own[0], folder / name)
         except asyncio.CancelledError:  # the process was killed while it wrote
             remove_unfinished(folder)
             raise
 
     async def _write_best(self, kept: Path, target: Path) -> Path | None:
         return await export_checkpoint(kept, target)
-
-    def _kept(self, best: BestEpoch, run_dir: Path) -> Path | None:
-        """The checkpoint of this model, inside its own folder: a journal of others may name a private model."""
-        own = (self._folder or run_dir).resolve()
-        kept = (run_dir / folder for folder in (best.checkpoint, *best.others) if folder is not None)
-        return next((folder for folder in kept if folder.resolve().is_relative_to(own)), None)
 
     def log_progress(self, ref: TrainingJobRef, metrics: dict[str, Any], output_dir: str | None = None) -> None:
         """Append the job's metrics to `trainer_adapter_<run_id>.jsonl`."""
@@ -316,12 +314,6 @@ class LocalTrainerAdapter(TrainerAdapter, CheckpointKeeper, TakesOver, SendsAgai
             self._backend.check()
             raise
 
-    async def _cancel(self, ref: TrainingJobRef) -> None:
-        """Cancel the job; a backend that does not answer is stopped soon anyway."""
-        with suppress(BackendError, TimeoutError):
-            async with asyncio.timeout(_CANCEL_SECONDS):
-                await self._client.cancel(str(ref.job_id))
-
 
 def with_backend(make: Callable[..., A]) -> Callable[[Any, Builder], AsyncGenerator[A, None]]:
     """The build function of an adapter that trains in the process that serves the model."""
@@ -332,7 +324,15 @@ def with_backend(make: Callable[..., A]) -> Callable[[Any, Builder], AsyncGenera
         async with BackendClient(backend.base_url, backend.api_key) as client, AsyncExitStack() as stack:
             teacher = None
             if config.teacher is not None:
-                teacher = await stack.enter_async_context(await _teacher(config.teacher, builder))
+                from nat.plugins.local.teacher import Teacher
+
+                served = (await builder.get_llm_provider(config.teacher)).config
+                if not isinstance(served, OpenAIModelConfig) or served.server_url is None:
+                    raise ConfigError(
+                        [f"trainer adapter: teacher '{config.teacher}' is no server of yours that could score prompts"],
+                        hint="name an LLM of the type local, or of the type openai with the base_url of a vLLM server",
+                    )
+                teacher = await stack.enter_async_context(Teacher(served, llm_name=config.teacher))
             yield make(config, client=client, backend=backend, teacher=teacher, folder=provider.folder)
 
     return build
@@ -356,23 +356,6 @@ async def trained_provider(config: LocalTrainerAdapterConfig, builder: Builder) 
             hint=f"name an LLM of the type {of_type}, or use the adapter of the server that holds the model",
         )
     return provider
-
-
-async def _teacher(name: str, builder: Builder) -> "Teacher":
-    from nat.plugins.local.teacher import Teacher
-
-    config = (await builder.get_llm_provider(name)).config
-    if not isinstance(config, OpenAIModelConfig) or config.server_url is None:
-        raise ConfigError(
-            [f"trainer adapter: teacher '{name}' is no server of yours that could score prompts"],
-            hint="name an LLM of the type local, or of the type openai with the base_url of a vLLM server",
-        )
-    return Teacher(config, llm_name=name)
-
-
-def stale(max_staleness: int) -> dict[str, Any]:
-    """The field of a job with answers of earlier weights; a default is not sent, so that the job stays the same."""
-    return {"stale": True} if max_staleness else {}
 
 
 def _check_correction(training: ResolvedTraining, max_staleness: int) -> None:

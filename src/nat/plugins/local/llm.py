@@ -148,8 +148,19 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
         return f"{self.model} on the embedded backend" + (", sampled by vLLM" if self.engine == "vllm" else "")
 
     def options(self, output_dir: Path | None, environment: Mapping[str, str]) -> ServeOptions:
-        """The options of the backend process; without an output directory it only serves."""
-        return serve_options(self, output_dir, environment)
+        """The options of the backend process; without an output directory it only serves.
+
+        The environment has the key of a server at `vllm_url`, unless the block does.
+        """
+        common = self.model_dump(include=set(BackendOptions.model_fields), exclude_defaults=True)
+        own = {"model": self.model, "served_model_name": self.served_name, "port": 0}
+        if output_dir is not None:
+            own |= {"output_dir": output_dir, "resume": (output_dir / CHECKPOINTS).is_dir()}
+        if self.starts_vllm:
+            own |= {"vllm_startup_timeout": self.startup_timeout}
+        if self.lora is not None:
+            own |= {"lora_rank": self.lora.rank, "lora_alpha": self.lora.alpha, "load_in_4bit": self.loads_in_4bit}
+        return ServeOptions.model_validate(environment_keys(common, environment) | common | own)
 
 
 class LocalProviderInfo(LLMProviderInfo):
@@ -163,22 +174,6 @@ class LocalProviderInfo(LLMProviderInfo):
 
     def check(self) -> None:
         self.backend.check()
-
-
-def serve_options(config: LocalModelConfig, output_dir: Path | None, environment: Mapping[str, str]) -> ServeOptions:
-    """The options of the backend process; without an output directory it only serves.
-
-    The environment has the key of a server at `vllm_url`, unless the block does.
-    """
-    common = config.model_dump(include=set(BackendOptions.model_fields), exclude_defaults=True)
-    own = {"model": config.model, "served_model_name": config.served_name, "port": 0}
-    if output_dir is not None:
-        own |= {"output_dir": output_dir, "resume": (output_dir / CHECKPOINTS).is_dir()}
-    if config.starts_vllm:
-        own |= {"vllm_startup_timeout": config.startup_timeout}
-    if config.lora is not None:
-        own |= {"lora_rank": config.lora.rank, "lora_alpha": config.lora.alpha, "load_in_4bit": config.loads_in_4bit}
-    return ServeOptions.model_validate(environment_keys(common, environment) | common | own)
 
 
 @register_llm_provider(config_type=LocalModelConfig)

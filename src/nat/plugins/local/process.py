@@ -43,14 +43,6 @@ class BackendProcess:
     def alive(self) -> bool:
         return self._process.returncode is None
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    async def ended(self) -> int:
-        """Wait for the end of the process; returns its exit code."""
-        return await self._process.wait()
-
     def check(self) -> None:
         """Raise BackendUnreachable if the process has ended, with its own reason or else the tail of the log."""
         if not self.alive:
@@ -100,7 +92,10 @@ async def running_backend(
     with known_child(process.pid):
         try:
             own = options.model_copy(update={"api_key": SecretStr(api_key), "exit_with_parent": True})
-            await _send(process, handover(own, known_secrets.values()))
+            assert process.stdin is not None, "a pipe"
+            process.stdin.write(handover(own, known_secrets.values()))
+            with suppress(ConnectionError):  # it has ended already, which its log explains
+                await process.stdin.drain()
             port = await _ready_port(process, log_path, startup_timeout)
             backend = BackendProcess(process, port=port, api_key=api_key, log_path=log_path)
             logger.info("Backend ready at %s (log: %s)", backend.base_url, log_path)
@@ -131,13 +126,6 @@ async def _stopped(process: asyncio.subprocess.Process) -> bool:
             process.kill()
             await process.wait()
     return True
-
-
-async def _send(process: asyncio.subprocess.Process, line: bytes) -> None:
-    assert process.stdin is not None
-    process.stdin.write(line)
-    with suppress(ConnectionError):  # it has ended already, which its log explains
-        await process.stdin.drain()
 
 
 async def _ready_port(process: asyncio.subprocess.Process, log_path: Path, timeout_s: float) -> int:
@@ -177,25 +165,19 @@ def _died(process: asyncio.subprocess.Process, log_path: Path, last_line: bytes 
     event = _event(last_line)
     if event.get("event") == FAILED:
         return BackendUnreachable(f"{ended}: {event['message']}", hint=f"{event['hint'] or ''}")
-    return BackendUnreachable(
-        f"{ended}; the end of {log_path}:\n{log_tail(log_path)}",
-        hint=_remedy(code),
-    )
-
-
-def _remedy(returncode: int | None) -> str:
-    """The remedy for an exit code."""
-    if returncode is None or returncode >= 0:
-        return "fix what the log reports"
-    if -returncode == signal.SIGKILL:
-        return (
+    if code is None or code >= 0:
+        hint = "fix what the log reports"
+    elif -code == signal.SIGKILL:
+        hint = (
             "the system has killed it, usually because the machine ran out of memory: lower micro_batch_tokens, "
             "max_seq_length, max_num_seqs, kv_cache_mb or prefix_cache_mb, or train with lora"
         )
-    name = signal.Signals(-returncode).name
-    if -returncode in _STOPS:
-        return f"a signal from outside has stopped it ({name}); start again"
-    return f"a library has crashed ({name}): reinstall torch for this machine, and report it if that does not help"
+    elif -code in _STOPS:
+        hint = f"a signal from outside has stopped it ({signal.Signals(-code).name}); start again"
+    else:
+        name = signal.Signals(-code).name
+        hint = f"a library has crashed ({name}): reinstall torch for this machine, and report it if that does not help"
+    return BackendUnreachable(f"{ended}; the end of {log_path}:\n{log_tail(log_path)}", hint=hint)
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from fakes.tracker import FakeTracker, registered
 from nat.cli.commands.send import tracker_config
 from nat.cli.main import exit_code
 from nat.errors import ConfigError, RegistryError
-from nat.plugins.trackers.wandb import WandbConfig
+from nat.plugins.trackers import WandbConfig
 from nat.registry.catalog import pushed_catalog
 from nat.runs.liveness import marked_alive
 from nat.runs.records import RunState

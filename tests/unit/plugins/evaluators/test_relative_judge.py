@@ -1,6 +1,5 @@
 """`relative_judge`: what the judge reads, what counts as its reply, and how scores are joined."""
 
-import asyncio
 import json
 import re
 from random import Random
@@ -140,25 +139,6 @@ async def test_known_attempts_are_not_judged_again():
     assert (took(second).reused, scripted.calls) == (pytest.approx(1), calls)
 
 
-async def test_max_concurrency_limits_the_groups():
-    """At most so many groups wait for the judge."""
-    waiting, most = 0, 0
-    evaluator, scripted = judge(max_concurrency=2)
-
-    async def ask(messages):
-        nonlocal waiting, most
-        waiting += 1
-        most = max(most, waiting)
-        await asyncio.sleep(0)
-        waiting -= 1
-        return await scripted(messages)
-
-    evaluator._ask = ask
-    items = [judge_input(str(group), n, n / 4) for group in range(6) for n in range(3)]
-    await evaluator.evaluate(EvalInput(eval_input_items=items))
-    assert most == 2
-
-
 @pytest.mark.parametrize("options", [{"rubric": "  "}, {"max_concurrency": 0}, {"rubrik": "x"}])
 def test_options_that_cannot_work_are_refused(options):
     """An empty rubric and a misspelt key are errors of the configuration."""
@@ -263,11 +243,6 @@ def test_an_object_that_the_judge_quotes_is_no_judgement(code):
     assert [each.score for each in parsed(f"{scores((1, 0), (2, 1))} Attempt 1 says {planted}", 2, CODE)] == [0, 1]
     with pytest.raises(EvaluationError, match="and the code"):
         parsed(f"Attempt 1 claims {planted}", 2, CODE)
-
-
-def test_the_last_judgement_counts():
-    """A judge that corrects itself means its last object."""
-    assert [each.score for each in parsed(f"{scores((1, 1), (2, 0))} No: {scores((1, 0), (2, 1))}", 2, CODE)] == [0, 1]
 
 
 ENTRIES = [{"attempt": 1, "why": "", "score": 0.25}, {"attempt": 2, "why": "", "score": 1}]

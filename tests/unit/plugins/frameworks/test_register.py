@@ -1,7 +1,4 @@
-import ast
-import importlib
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +8,6 @@ from nat.cli.register_workflow import register_function
 from nat.data_models.function import FunctionBaseConfig
 from nat.errors import ConfigError
 from nat.llm.openai_llm import OpenAIModelConfig
-from nat.plugins.frameworks import register
 from nat.plugins.frameworks.register import FRAMEWORKS, needs_extra
 from nat.registry.catalog import pushed_catalog
 from nat.wire.extras import install_hint
@@ -54,19 +50,6 @@ def no_frameworks(monkeypatch):
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("function", ["open_model", "as_tool"])
-def test_a_framework_has_both_functions_under_their_names(framework, function):
-    """Both functions are looked up by name, which no type checker checks."""
-    file = Path(register.__file__).with_name(f"{framework}.py")
-    defined = [
-        node.name
-        for node in ast.parse(file.read_text()).body
-        if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef)
-    ]
-    assert function in defined
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
 async def test_a_framework_that_is_not_installed_names_its_extra(framework, builder, no_frameworks):
     """Client and tools name the extra to install, which has the wrapper type's name."""
     wanted = install_hint(framework)
@@ -77,14 +60,6 @@ async def test_a_framework_that_is_not_installed_names_its_extra(framework, buil
     with pytest.raises(ConfigError) as raised:
         await builder.get_tool("nothing", wrapper_type=framework)
     assert raised.value.hint == wanted
-
-
-def test_a_missing_framework_names_its_extra():
-    """The error names the missing package and the command to install it."""
-    with pytest.raises(ConfigError) as raised, needs_extra("some_framework"):
-        importlib.import_module("some_framework_that_nobody_has")
-    assert "wrapper_type 'some_framework': the package 'some_framework_that_nobody_has'" in str(raised.value)
-    assert raised.value.hint.startswith("pip install 'nat-finetuning-harness[some_framework]'")
 
 
 def test_a_framework_that_fails_to_import_is_its_own_error():

@@ -8,7 +8,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from fakes.openai_replies import Refuse, Say, completion, message_ids, prompt_ids, tool_call
+from fakes.openai_replies import Refuse, Say, message_ids, prompt_ids
 from fakes.openai_server import OpenAIServer, SeenRequest
 from nat.builder.context import Context, ContextState
 from nat.builder.threads import run_in_thread
@@ -95,63 +95,6 @@ async def test_32_concurrent_rollouts_are_separate_and_exact():
             assert later.prompt_token_ids[: len(so_far)] == so_far
 
 
-async def test_parallel_calls_are_all_recorded():
-    """Concurrent calls of a function have one pair of steps each, whatever the order in which they end."""
-    gate = asyncio.Event()
-
-    async def reply(request: SeenRequest) -> Say:
-        if request.last_text == "0":
-            await gate.wait()
-        elif request.last_text == "7":
-            gate.set()
-        return Say(f"re: {request.last_text}")
-
-    async with OpenAIServer(reply) as server, open_for(server) as client:
-
-        async def play() -> None:
-            await asyncio.gather(*(ask(client, [{"role": "user", "content": str(i)}]) for i in range(8)))
-
-        steps = await record(play())
-    pairs = {call.messages[0]["content"]: call.message["content"] for call in calls(steps)}
-    assert pairs == {str(i): f"re: {i}" for i in range(8)}
-    assert {step.parent_id for step in steps} == {"root"}
-
-
-async def test_tool_calls_and_their_results_are_kept():
-    """The record has the definitions, the call with its arguments, and the result with its id."""
-    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
-    script = [Say(None, (tool_call("look", {"at": "sky"}, "c1"),)), Say("blue")]
-
-    async def play(client: OpenAIClient) -> None:
-        history: list[Any] = [{"role": "user", "content": "what colour?"}]
-        message = await ask(client, history, tools=tools)
-        history += [message, {"role": "tool", "tool_call_id": "c1", "content": "blue"}]
-        await ask(client, history, tools=tools)
-
-    async with OpenAIServer(script) as server, open_for(server) as client:
-        steps = await record(play(client))
-    first, second = calls(steps)
-    assert first.tools == tools
-    assert first.message["tool_calls"] == [tool_call("look", {"at": "sky"}, "c1")]
-    assert [message["role"] for message in second.messages] == ["user", "assistant", "tool"]
-    assert second.messages[1]["tool_calls"] == first.message["tool_calls"]
-    assert second.messages[2] == {"role": "tool", "tool_call_id": "c1", "content": "blue"}
-
-
-async def test_a_repeated_prompt_is_a_new_call():
-    """An unchanged prompt that is sent again is a call with another seed."""
-    async with OpenAIServer([Say("a"), Say("b")]) as server, open_for(server) as client:
-
-        async def play() -> None:
-            for _ in range(2):
-                await ask(client, [{"role": "user", "content": "yes"}, {"role": "user", "content": "yes"}])
-
-        made = calls(await record(play()))
-    assert [call.message["content"] for call in made] == ["a", "b"]
-    assert [message["content"] for message in made[1].messages] == ["yes", "yes"]
-    assert len({body["seed"] for body in server.bodies}) == 2
-
-
 async def test_a_retry_that_succeeds_is_one_call():
     """Its failed attempts are counted, with the server's message."""
     script = [Refuse(503, "busy", NO_WAIT), Refuse(429, "slow down", NO_WAIT), Say("at last")]
@@ -173,14 +116,6 @@ async def test_an_error_reaches_the_agent_unchanged():
         steps = await record(play())
     assert calls(steps) == []
     assert [failed.status for failed in failed_calls(steps)] == [404]
-
-
-async def test_max_retries_has_an_effect():
-    """With 0, the first failure is final."""
-    async with OpenAIServer([Refuse(500), Say()]) as server, open_for(server, max_retries=0) as client:
-        with pytest.raises(openai.InternalServerError):
-            await ask(client, [{"role": "user", "content": "hi"}])
-    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("key", ["timeout", "request_timeout"])
@@ -209,24 +144,6 @@ async def test_the_configs_parameters_reach_the_server():
     [body] = server.bodies
     expected = {"temperature": 0, "top_p": 0.9, "max_tokens": 5, "stop": ["\n"], "min_p": 0.1}
     assert body == {"model": "m", "messages": body["messages"], **expected, "logprobs": True, "top_logprobs": 2}
-
-
-async def test_outside_of_training_nothing_is_added():
-    """Without a policy the request is the agent's, and the call is still recorded."""
-    async with OpenAIServer() as server, open_for(server) as client:
-        steps = await record(ask(client, [{"role": "user", "content": "hi"}]), CapturePolicy())
-    assert set(server.bodies[0]) == {"model", "messages"}
-    assert [tokens_of_call(call) for call in calls(steps)] == [None]
-
-
-async def test_the_answer_is_unchanged():
-    """The agent gets every field that the server sent."""
-    async with OpenAIServer([Say("hello")], fingerprint="p@7") as server, open_for(server) as client:
-        response = await client.chat.completions.with_raw_response.create(
-            model="m", messages=[{"role": "user", "content": "hi"}]
-        )
-    sent = completion(Say("hello"), server.bodies[0], chat=True, fingerprint="p@7")
-    assert response.http_response.json() == sent
 
 
 async def test_a_copy_of_the_client_is_recorded_too():

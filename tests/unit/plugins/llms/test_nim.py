@@ -31,14 +31,6 @@ async def test_a_request_has_the_defaults_and_the_key_of_the_host(monkeypatch):
     assert [(b["model"], b["max_tokens"], b["temperature"]) for b in server.bodies] == [("meta/llama", 300, 0.5)]
 
 
-async def test_a_container_needs_no_key(monkeypatch):
-    """A server with its own URL, such as a NIM container, needs no key."""
-    monkeypatch.delenv("NVIDIA_API_KEY", raising=False)
-    async with OpenAIServer() as server:
-        await asked(block(base_url=server.base_url, max_tokens=7))
-    assert server.bodies[0]["max_tokens"] == 7
-
-
 async def test_the_api_needs_a_key(monkeypatch):
     """Without a URL and a key, the error names the variable of this host."""
     for name in ("NVIDIA_API_KEY", "NVIDIA_BASE_URL"):
@@ -47,13 +39,6 @@ async def test_the_api_needs_a_key(monkeypatch):
         ConfigError, match=r"llms\.judge\.api_key: NVIDIA's API requires a key(.|\n)*set NVIDIA_API_KEY"
     ):
         await asked(block())
-
-
-def test_it_is_served_at_the_api(monkeypatch):
-    """Without a URL, requests go to NVIDIA's API."""
-    monkeypatch.delenv("NVIDIA_BASE_URL", raising=False)
-    endpoint = NIMModelConfig(model_name="m").openai_endpoint
-    assert endpoint.base_url == "https://integrate.api.nvidia.com/v1"
 
 
 def test_the_newer_name_of_the_limit_replaces_the_default():

@@ -7,17 +7,9 @@ from pydantic import ValidationError
 from fakes.processes import free_port, refused_port
 from fakes.proxy import RecordingProxy
 from nat.config import parse_config
-from nat.data_models.llm import LLMBaseConfig
 from nat.errors import BackendUnreachable, ConfigError
 from nat.llm.openai_llm import OpenAIModelConfig
-from nat.plugins.llms import openai
 from nat.plugins.llms.openai import OpenAIProviderInfo, check_listening
-
-
-def test_the_public_path_is_the_same_class():
-    """The guide's import path and the plug-in's give one class."""
-    assert OpenAIModelConfig is openai.OpenAIModelConfig
-    assert OpenAIModelConfig.static_type() == "openai"
 
 
 def test_the_model_has_two_names():
@@ -28,25 +20,10 @@ def test_the_model_has_two_names():
         assert config.model_dump(by_alias=True)["model"] == "m"
 
 
-def test_its_endpoint_has_model_server_and_defaults():
-    """A config of another API has no endpoint."""
-    config = OpenAIModelConfig(model_name="m", base_url="http://here/v1", temperature=0.5)
-    endpoint = config.openai_endpoint
-    assert (endpoint.model, endpoint.base_url, endpoint.defaults["temperature"]) == ("m", "http://here/v1", 0.5)
-    assert LLMBaseConfig().openai_endpoint is None
-
-
 def test_the_key_is_never_shown():
     """The key is neither printed nor dumped."""
     config = OpenAIModelConfig(model_name="m", api_key="sk-secret")
     assert "sk-secret" not in repr(config) + config.model_dump_json()
-
-
-@pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_p": 2}, {"max_tokens": 0}, {"temprature": 1}])
-def test_wrong_values_and_unknown_keys_are_errors(wrong):
-    """A wrong value or an unknown key is refused."""
-    with pytest.raises(ValidationError):
-        OpenAIModelConfig.model_validate({"model": "m", **wrong})
 
 
 def test_fields_for_requests():
@@ -60,32 +37,24 @@ def test_fields_for_requests():
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("max_completion_tokens", 9),
-        ("frequency_penalty", 0.5),
-        ("presence_penalty", -0.5),
-        ("logit_bias", {"50256": -100}),
-        ("response_format", {"type": "json_object"}),
-        ("reasoning_effort", "low"),
-        ("verbosity", "low"),
-        ("parallel_tool_calls", False),
-        ("service_tier", "flex"),
-        ("store", False),
-        ("metadata", {"team": "a"}),
-        ("user", "u-1"),
-    ],
-)
-def test_the_block_accepts_the_apis_fields(name, value):
-    """Each field is the default for requests that lack it."""
-    config = OpenAIModelConfig.model_validate({"_type": "openai", "model": "m", name: value})
-    assert config.request_defaults[name] == value
-
-
-def test_retries_have_two_names():
-    """`num_retries` is the wider toolkit's name for `max_retries`."""
-    assert OpenAIModelConfig.model_validate({"model": "m", "num_retries": 3}).max_retries == 3
+def test_the_apis_fields_are_defaults_of_requests():
+    """Each field of the block fills in what a request lacks."""
+    fields = {
+        "max_completion_tokens": 9,
+        "frequency_penalty": 0.5,
+        "presence_penalty": -0.5,
+        "logit_bias": {"50256": -100},
+        "response_format": {"type": "json_object"},
+        "reasoning_effort": "low",
+        "verbosity": "low",
+        "parallel_tool_calls": False,
+        "service_tier": "flex",
+        "store": False,
+        "metadata": {"team": "a"},
+        "user": "u-1",
+    }
+    config = OpenAIModelConfig.model_validate({"_type": "openai", "model": "m", **fields})
+    assert fields.items() <= config.request_defaults.items()
 
 
 def test_two_names_of_one_limit_exclude_each_other():
@@ -107,15 +76,9 @@ OPTION = "llms.student.base_url"
 async def test_a_refused_connection_is_an_error():
     """The error names option and address without the rest of the URL."""
     with refused_port() as port, pytest.raises(BackendUnreachable) as error:
-        await check_listening(f"http://me:secret@127.0.0.1:{port}/v1?key=secret", option=OPTION, between=0)
+        await check_listening(f"http://me:secret@127.0.0.1:{port}/v1?key=secret", option=OPTION)
     assert f"{OPTION}: no server answers at http://127.0.0.1:{port}: " in str(error.value)
     assert "secret" not in str(error.value)
-
-
-async def test_an_unknown_host_is_not_retried():
-    """A name that cannot be resolved is an error at once."""
-    with pytest.raises(BackendUnreachable, match=r"nobody\.invalid:80"):
-        await check_listening("http://nobody.invalid/v1", option=OPTION, between=1000)
 
 
 async def test_a_restarting_server_is_waited_for():
@@ -126,7 +89,7 @@ async def test_a_restarting_server_is_waited_for():
         asked.set()
         writer.close()
 
-    checked = asyncio.create_task(check_listening(f"http://127.0.0.1:{port}", option=OPTION, between=1))
+    checked = asyncio.create_task(check_listening(f"http://127.0.0.1:{port}", option=OPTION))
     await asyncio.sleep(0.1)
     assert not checked.done()
     async with await asyncio.start_server(listens, "127.0.0.1", port):

@@ -6,14 +6,11 @@ from openai import APIConnectionError
 from fakes.http_server import self_signed
 from fakes.openai_replies import Say
 from fakes.openai_server import OpenAIServer
-from nat.builder.threads import run_in_thread
-from nat.capture.tap import Tap
 from nat.errors import ConfigError
 from nat.http.errors import ApiError
-from nat.plugins.llms.client import open_client, open_sync_client
+from nat.plugins.llms.client import open_client, open_upstream
 from nat.plugins.llms.nim import NIMModelConfig
 from nat.plugins.llms.openai import OpenAIModelConfig
-from nat.plugins.llms.upstream import open_upstream
 from nat.plugins.local.teacher import Teacher
 
 HI = [{"role": "user", "content": "hi"}]
@@ -55,19 +52,6 @@ async def test_verify_ssl_false_accepts_any_certificate():
             assert (await upstream.complete("/chat/completions", {"messages": HI}))["object"] == "chat.completion"
         async with Teacher(config, llm_name="a") as teacher:
             assert [model.id async for model in await teacher._client.models.list()] == ["fake"]
-
-
-async def test_blocking_clients_obey_verify_ssl_too():
-    """So do those of frameworks that block."""
-    async with TlsServer(lambda _: Say("yes")) as server:
-
-        def ask(config):
-            with open_sync_client(config, llm_name="a") as client:
-                return client.chat.completions.create(model="m", messages=HI).choices[0].message.content
-
-        assert await run_in_thread(ask, config_for(server, verify_ssl=False)) == "yes"
-        with pytest.raises(APIConnectionError):
-            await run_in_thread(ask, config_for(server))
 
 
 async def sent(model: str, thinking: bool | None, messages, **fields):
@@ -119,25 +103,9 @@ async def test_by_default_the_server_decides(model):
     assert "chat_template_kwargs" not in body
 
 
-async def test_a_completion_has_no_template():
-    """Only chats get the variables."""
-    async with OpenAIServer() as server, open_client(config_for(server, thinking=True), llm_name="a") as client:
-        await client.completions.create(model="m", prompt="x")
-        assert "chat_template_kwargs" not in server.bodies[0]
-
-
 def test_openai_itself_has_no_such_switch(monkeypatch):
     """OpenAI refuses unknown fields, so the error names the key and what to set instead."""
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     config = OpenAIModelConfig(model_name="gpt-5", api_key="k", thinking=True)
     with pytest.raises(ConfigError, match=r"llms\.agent\.thinking: OpenAI has no such switch\n.*reasoning_effort"):
         open_client(config, llm_name="agent")
-
-
-def test_a_recorded_prompt_has_the_text():
-    """Training sees the conversation that the model saw."""
-    steps = []
-    tap = Tap(steps.append, system_text="/think")
-    attempt = tap.open("/v1/chat/completions", b'{"model": "m", "messages": [{"role": "user", "content": "hi"}]}')
-    attempt.answered(b'{"choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}}]}', events=False)
-    assert steps[-1].metadata.llm_call.messages[0] == {"role": "system", "content": "/think"}

@@ -66,12 +66,6 @@ async def test_the_backend_decides_what_is_compared(training, compares):
     assert adapter.recipe.compares == compares
 
 
-async def test_only_the_users_settings_are_sent():
-    """A setting is sent even if it equals the default; the algorithm sets the rest."""
-    _, body = await initialized(algorithm="gspo", epsilon=0.2)
-    assert body == b'{"algorithm":"gspo","epsilon":0.2}'
-
-
 async def test_an_unknown_algorithm_is_an_error_before_the_first_rollout():
     """The error is the backend's: it lists the algorithms and suggests the nearest."""
     with pytest.raises(BackendError, match=r"'rlo' is unknown; there are .*lite_ppo.*Did you mean 'rloo'"):
@@ -120,26 +114,12 @@ async def jobs_of(*names, max_staleness=0):
     return jobs
 
 
-@pytest.mark.parametrize("max_staleness", [0, 1])
-async def test_a_job_says_whether_answers_may_be_of_earlier_weights(max_staleness):
-    """Only then are tokens of other weights not compared."""
-    jobs = await jobs_of(None, max_staleness=max_staleness)
-    assert [job.stale for job in jobs] == [bool(max_staleness)]
-
-
 async def test_a_job_has_the_name_that_its_trainer_gave():
     """Then the backend trains what is submitted again only once; what has no name is a job of its own each time."""
     named, again, one, other = await jobs_of("r-000001", "r-000001", None, None)
     assert named == again
     assert named.id == "r-000001"
     assert one.id != other.id
-
-
-@pytest.mark.parametrize(("algorithm", "needed"), [("lite_ppo", True), ("sft", False), ("dpo", False), ("rft", False)])
-async def test_policy_gradients_need_what_the_model_sampled(algorithm, needed):
-    """A phase with a file is refused before the first one if its algorithm cannot train texts."""
-    adapter, _ = await initialized(algorithm=algorithm)
-    assert adapter.recipe.only_samples is needed
 
 
 async def test_an_adapter_that_takes_over_tells_the_backend_its_settings():

@@ -30,14 +30,6 @@ async def test_submit_sends_the_job_with_the_key() -> None:
         assert (await backend.submit(JOB)).status is JobStatus.PENDING
 
 
-async def test_an_error_answer_is_quoted() -> None:
-    """The error quotes the backend's answer."""
-    transport = httpx.MockTransport(lambda _: httpx.Response(422, text="groups.0: empty"))
-    async with client(transport) as backend:
-        with pytest.raises(BackendError, match=r"422: groups\.0: empty"):
-            await backend.submit(JOB)
-
-
 async def test_a_wrong_setting_is_explained_in_the_backends_words() -> None:
     """Its message is for the user as it is; the route and the status add nothing."""
     error = {"error": {"message": "training.algorithm: 'rlo' is unknown", "type": "x"}, "detail": "same"}
@@ -59,13 +51,6 @@ async def test_no_answer_is_unreachable() -> None:
         assert not await backend.healthy()
 
 
-@pytest.mark.parametrize(("status", "healthy"), [(200, True), (401, False), (500, False)])
-async def test_health_needs_a_200(status: int, *, healthy: bool) -> None:
-    """An error status is not healthy."""
-    async with client(httpx.MockTransport(lambda _: httpx.Response(status))) as backend:
-        assert await backend.healthy() is healthy
-
-
 @pytest.mark.parametrize("body", [b"<html>It works!</html>", b'{"status": "fine"}', b"", b"\xff", b"[1e400]"])
 @pytest.mark.parametrize("call", ["submit", "job", "cancel", "export", "keep_best"])
 async def test_an_invalid_answer_is_an_error_of_the_backend(call: str, body: bytes) -> None:
@@ -73,15 +58,3 @@ async def test_an_invalid_answer_is_an_error_of_the_backend(call: str, body: byt
     async with client(httpx.MockTransport(lambda _: httpx.Response(200, content=body))) as backend:
         with pytest.raises(BackendError, match=r"the answer to .* is not a (JobState|ExportedModel|SavedCheckpoint) "):
             await getattr(backend, call)(*{"submit": [JOB], "keep_best": []}.get(call, ["job-1"]))
-
-
-async def test_a_surrogate_in_a_groups_id_can_be_sent() -> None:
-    """UTF-8 cannot encode it; the id occurs in messages only."""
-    odd = JOB.model_copy(update={"groups": [JOB.groups[0].model_copy(update={"id": "a\ud83d"})]})
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        assert TrainingJob.model_validate_json(request.content).groups[0].id == "a\\ud83d"
-        return httpx.Response(202, json={"id": "job-1", "status": "pending"})
-
-    async with client(httpx.MockTransport(answer)) as backend:
-        await backend.submit(odd)

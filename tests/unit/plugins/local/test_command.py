@@ -44,9 +44,3 @@ async def test_epochs_do_not_overlap():
     """`max_staleness` is refused."""
     with pytest.raises(ConfigError, match=r"max_staleness: 1, but a program trains while nothing is played"):
         await initialized("anything", max_staleness=1)
-
-
-def test_a_program_has_no_teacher():
-    """A teacher is refused as the other settings are."""
-    with pytest.raises(ValueError, match="teacher"):
-        CommandTrainerAdapterConfig(llm="student", command="x", teacher="big")

@@ -1,13 +1,8 @@
 """An exported model is moved into the run's folder and replaces nothing but an earlier export."""
 
-import json
-
 import pytest
-import torch
-from safetensors.torch import save_file
 
 from nat.errors import BackendError, ExportRefused
-from nat.files import remove_unfinished
 from nat.plugins.local.export import export_checkpoint, move_export
 from nat.wire.model_folder import MANIFEST, Manifest
 
@@ -25,25 +20,6 @@ def test_the_newest_export_is_the_runs_model(tmp_path):
     for text in ("first", "second"):
         assert move_export(exported(tmp_path, text)) == tmp_path / "model"
     assert (tmp_path / "model" / "weights").read_text() == "second"
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-
-
-def test_an_export_that_was_being_replaced_is_no_obstacle(tmp_path, monkeypatch):
-    """A run that is killed while the earlier export is deleted goes on."""
-    move_export(exported(tmp_path, "first"))
-    (tmp_path / "model" / "more").write_text("of it")
-    folder = exported(tmp_path, "second")
-
-    def killed(path):
-        (path / MANIFEST).unlink()
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("shutil.rmtree", killed)
-        with pytest.raises(KeyboardInterrupt):
-            move_export(folder)
-    assert (move_export(folder) / "weights").read_text() == "second"
-    remove_unfinished(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
@@ -65,16 +41,7 @@ def test_other_files_are_not_replaced(tmp_path, kind):
     assert target.is_symlink() or target.exists()
 
 
-async def test_the_whole_error_of_the_process_is_shown(tmp_path):
-    """Also where it quotes an error of a library, whose class has `Error: ` after it."""
-    folder, base = tmp_path / "step_000001", tmp_path / "base"
-    for each in (folder, base):
-        each.mkdir()
-    (base / "config.json").write_text("{}")
-    (folder / "state.json").write_text('{"step": 1, "lora": true, "jobs": []}')
-    config = {"peft_type": "LORA", "base_model_name_or_path": str(base)}
-    (folder / "adapter_config.json").write_text(json.dumps(config))
-    for name in ("optimizer", "adapter_model"):
-        save_file({"weight": torch.zeros(1)}, folder / f"{name}.safetensors")
-    with pytest.raises(BackendError, match=rf"^the model in {base} cannot be loaded: \w+Error: "):
-        await export_checkpoint(folder, tmp_path / "exported")
+async def test_the_error_of_the_process_is_shown(tmp_path):
+    """It says what is wrong with the checkpoint."""
+    with pytest.raises(BackendError, match=r"^the checkpoint .* is damaged: "):
+        await export_checkpoint(tmp_path, tmp_path / "exported")

@@ -8,21 +8,14 @@ from pydantic import ValidationError
 from fakes.tiny_model import make_tiny_model
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.errors import BackendError, ConfigError, ModelUnavailable
-from nat.plugins.local.llm import LocalModelConfig, serve_options
+from nat.plugins.local.llm import LocalModelConfig
 from nat.registry.discovery import discover_components
 from nat.wire.serving import handover, received
 
 
 def options_of(**given):
     """What the backend's process reads for this configuration."""
-    return received(handover(serve_options(LocalModelConfig(model=Path("m"), **given), Path("out"), {})))
-
-
-def test_the_embedded_engine_is_the_default():
-    """Its options are passed, and none of vLLM's."""
-    options = options_of(prefix_cache_mb=7, max_num_seqs=5)
-    assert (options.engine, options.prefix_cache_mb, options.max_num_seqs) == ("embedded", 7, 5)
-    assert options.vllm_command is None
+    return received(handover(LocalModelConfig(model=Path("m"), **given).options(Path("out"), {})))
 
 
 def test_vllms_options_reach_the_backend():
@@ -39,31 +32,18 @@ def test_vllms_options_reach_the_backend():
     assert options.vllm_args == "--gpu-memory-utilization 0.4 --seed 3"
 
 
-def test_a_server_at_a_url_is_not_started():
-    """No option of its start is passed."""
-    options = options_of(engine="vllm", vllm_url="http://127.0.0.1:8000")
-    assert options.vllm_url == "http://127.0.0.1:8000"
-    assert {"vllm_startup_timeout", "max_num_seqs"}.isdisjoint(options.model_fields_set)
-
-
 def test_a_server_at_a_url_may_need_a_key():
     """The option wins over the variable, which is for a server at a URL only."""
     environment = {"VLLM_API_KEY": "of-the-variable"}
 
     def key(**given):
         config = LocalModelConfig(model=Path("m"), engine="vllm", **given)
-        found = received(handover(serve_options(config, None, environment))).vllm_api_key
+        found = received(handover(config.options(None, environment))).vllm_api_key
         return found and found.get_secret_value()
 
     assert key(vllm_url="http://127.0.0.1:8000", vllm_api_key="of-the-yaml") == "of-the-yaml"
     assert key(vllm_url="http://127.0.0.1:8000") == "of-the-variable"
     assert key() is None
-
-
-def test_a_login_in_a_url_is_refused():
-    """The key has an option of its own."""
-    with pytest.raises(ValidationError, match="leave it out, and set vllm_api_key"):
-        LocalModelConfig(model=Path("m"), engine="vllm", vllm_url="http://me:secret@127.0.0.1:8000")
 
 
 @pytest.mark.parametrize(
@@ -94,13 +74,6 @@ def test_four_bits_are_refused_with_vllm():
         LocalModelConfig(model=Path("m"), engine="vllm", lora={"load_in_4bit": True})
 
 
-@pytest.mark.parametrize("given", [{}, {"engine": "vllm"}, {"engine": "vllm", "vllm_url": "http://127.0.0.1:1"}])
-def test_a_resolved_block_is_valid(given):
-    """`config.resolved.yaml` has every key; those without effect have their defaults."""
-    block = LocalModelConfig(model=Path("m"), **given)
-    assert LocalModelConfig.model_validate(block.model_dump()) == block
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -120,12 +93,6 @@ def test_vllms_options_are_checked_before_anything_starts(given, message):
 
 
 FORMAT = {"start_anchor": "\n", "fields": {"content": {"content": "text"}}}
-
-
-def test_words_of_the_model_reach_the_backend():
-    """Variables of the chat template and the format of answers, as the YAML has them."""
-    options = options_of(chat_template_kwargs={"enable_thinking": False}, response_template=FORMAT)
-    assert (options.chat_template_kwargs, options.response_template) == ({"enable_thinking": False}, FORMAT)
 
 
 @pytest.mark.parametrize(

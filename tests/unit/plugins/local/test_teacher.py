@@ -6,7 +6,6 @@ import pytest
 import torch
 from fastapi import FastAPI
 from pydantic import SecretStr
-from starlette.responses import Response
 from tokenizers import AddedToken
 
 from fakes.keys import KEY
@@ -19,7 +18,7 @@ from nat.backend.inference.worker import Worker
 from nat.backend.model_loader import load_model
 from nat.backend.server.app import create_app
 from nat.data_models.llm_usage import LLMUsage
-from nat.errors import BackendError, BackendUnreachable, ConfigError
+from nat.errors import BackendError, ConfigError
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.local.client import BackendClient
 from nat.plugins.local.teacher import Teacher
@@ -153,30 +152,3 @@ async def test_a_server_without_scores_is_named(loaded):
     async with served(app) as url, teacher_at(url) as teacher:
         with pytest.raises(BackendError, match="the answer has no prompt_logprobs for 2 tokens"):
             await teacher.scored([group_of(answer_row([1], [2], [-1.0]))])
-
-
-async def test_a_server_that_is_not_there_is_named():
-    """The message has the LLM's key and the address."""
-    async with served(FastAPI()) as url:
-        pass
-    async with teacher_at(url) as teacher:
-        with pytest.raises(BackendUnreachable, match=rf"llms\.big: the teacher's server at {url}"):
-            await teacher.check(None, 4)
-
-
-async def test_a_failed_request_is_sent_again(loaded):
-    """The client retries, as for any other LLM."""
-    worker = Worker(Engine(loaded, policy_version="tiny@0"))
-    app, failures = create_app(worker, api_key=KEY), [503, 503]
-
-    @app.middleware("http")
-    async def fail(request, call_next):
-        return Response(status_code=failures.pop()) if failures else await call_next(request)
-
-    async with served(app) as url:
-        config = OpenAIModelConfig(base_url=f"{url}/v1", api_key=SecretStr(KEY), model_name="tiny", max_retries=2)
-        async with Teacher(config, llm_name="big") as teacher:
-            scored = await teacher.scored([group_of(answer_row([1], [2, 3], [-1.0] * 2))])
-    worker.close()
-    assert not failures
-    assert scored.metrics["teacher_calls"] == 1

@@ -5,7 +5,6 @@ import math
 
 import pytest
 
-from nat.errors import DatasetError
 from nat.finetuning.trajectories.texts import TextTrajectory
 from nat.plugins.offline.builder import read_examples
 from nat.plugins.offline.rows import kind_of, trajectory_of
@@ -102,9 +101,3 @@ def test_answers_with_rewards_are_grouped_by_their_prompt(tmp_path):
     assert [len(group) for group in read_examples(path).values()] == [2, 1]
     path.write_text("\n".join(json.dumps({"prompt": "a", "completion": "c"}) for _ in range(3)))
     assert len(read_examples(path)) == 3
-
-
-def test_a_suffix_names_the_format(tmp_path):
-    """Another one is an error that lists them."""
-    with pytest.raises(DatasetError, match=r"its suffix names none of the formats \.jsonl, \.json, \.csv, \.parquet"):
-        read_examples(tmp_path / "rows.txt")

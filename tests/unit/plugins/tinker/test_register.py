@@ -37,12 +37,6 @@ def test_the_options_reach_the_backend(tmp_path):
     assert options_of(api_key="tml-of-the-yaml").tinker_api_key.get_secret_value() == "tml-of-the-yaml"
 
 
-def test_a_folder_with_checkpoints_is_resumed(tmp_path):
-    """As with the embedded backend."""
-    (tmp_path / "checkpoints").mkdir()
-    assert options_of(tmp_path).resume
-
-
 @pytest.mark.parametrize(
     ("given", "named"),
     [
@@ -117,12 +111,6 @@ async def test_an_adapter_trains_its_own_type_of_llm(adapter, block, says, provi
     """The error names both types."""
     with pytest.raises(ConfigError, match=says):
         await provided(adapter, block)
-
-
-async def test_a_type_of_a_plugin_that_is_a_local_llm_is_trained(provided):
-    """It inherits the usual adapter."""
-    block = OfAPlugin(model="m")
-    assert (await provided(LocalTrainerAdapterConfig, block)).block is block
 
 
 async def test_a_server_that_does_not_listen_is_an_error_at_once():

@@ -1,7 +1,7 @@
-"""Run a program on one example: folder, environment, key, process, answer.
+"""The workflow `command`: a program runs once per example, in a new folder, with the gateway as its model server.
 
 The folder of a rollout has `work`, the program's working folder; `home`, so that the user's settings have no effect;
-`tmp`; and the files `stdin`, `stdout` and `stderr`.
+`tmp`; and the files `stdin`, `stdout` and `stderr`. The evaluator `command_reward` reads the number that it wrote.
 """
 
 import asyncio
@@ -10,22 +10,35 @@ import re
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import BaseModel, Field, field_validator
+
+from nat.builder.builder import Builder, EvalBuilder
 from nat.builder.context import Context
+from nat.builder.function_info import FunctionInfo
 from nat.capture.deadline import deadline
+from nat.data_models.component_ref import LLMRef
+from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
+from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, StreamEventData
-from nat.errors import CommandFailed
-from nat.gateway.access import Keyring, RolloutAccess
-from nat.gateway.upstream import Upstream
-from nat.plugins.command.config import COMMAND_STEP, CommandConfig, CommandRecord
+from nat.data_models.llm import USUAL_CONCURRENCY
+from nat.errors import CommandFailed, ConfigError, EvaluationError
+from nat.gateway import WRAPPER_TYPE, check_installed
+from nat.plugins.evaluators.scores import Score, register_score
+from nat.registry.decorators import register_function
 from nat.secrets import excerpt, redact
 from nat.supervisor import SUPERVISED
 from nat.wire.json import text_or_json, without_surrogates
 
+if TYPE_CHECKING:
+    from nat.gateway.access import Keyring
+    from nat.gateway.upstream import Upstream
+
+KEPT_FOLDERS = "folders"
 MAX_READ_BYTES = 32 * 2**20
 """Limit for one file of a program."""
 _TAIL_BYTES = 2000
@@ -34,6 +47,65 @@ _SUPERVISOR_SECONDS = 20.0
 """Longer than the supervisor ever takes."""
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
 """Of the harness's environment, which has keys that an agent must not see."""
+COMMAND_STEP = "command"
+"""Name of the step that records a run of the program."""
+_MODEL_SERVER = {"OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"}
+
+
+class CommandConfig(FunctionBaseConfig, name="command"):
+    """Runs an unmodified program for each example; URL and key of the model are in its environment."""
+
+    most_at_a_time = USUAL_CONCURRENCY
+    llm: LLMRef
+    """The model that answers, for every model name in the program's requests."""
+    command: list[str] | str = Field(min_length=1)
+    """The program and its arguments, or one command line for the shell."""
+    folder: Path | None = None
+    """A folder to copy for each example, as the program's working folder; default: an empty one."""
+    input: Literal["stdin", "argument", "file"] = "stdin"
+    """How the program gets its input; `argument` appends it as the last one (`$1` for the shell)."""
+    input_file: str = "input.txt"
+    """Path of the input with `input: file`, in the working folder."""
+    output: Literal["stdout", "file"] = "stdout"
+    """Where the program writes its answer."""
+    output_file: str = "output.txt"
+    """Path of the answer with `output: file`, in the working folder."""
+    reward_file: str | None = None
+    """Path of a file with one number that the program writes, for the evaluator `command_reward`."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Further environment variables. By default the program gets only PATH, the locale, and the URL and key of the
+    model."""
+    timeout: float = Field(default=300.0, gt=0)
+    """Seconds until the program and its child processes are ended, and the rollout fails."""
+    keep_folder: bool = False
+    """Keep the working folder, stdout and stderr with the run's other files."""
+
+    @field_validator("input_file", "output_file", "reward_file")
+    @classmethod
+    def _stays_inside(cls, path: str | None) -> str | None:
+        if path is not None and (path in ("", ".") or path.startswith("/") or ".." in PurePosixPath(path).parts):
+            raise ValueError(f"{path!r} has to be a path below the working folder")
+        return path
+
+    @field_validator("env")
+    @classmethod
+    def _keeps_model_variables(cls, env: dict[str, str]) -> dict[str, str]:
+        if reserved := sorted(_MODEL_SERVER & env.keys()):
+            raise ValueError(
+                f"{', '.join(reserved)}: reserved, because each rollout gets its own URL and key of the model"
+            )
+        return env
+
+
+class CommandRecord(BaseModel):
+    """The output of the step that records a run."""
+
+    exit_code: int | None
+    """None if the program was ended after its time limit."""
+    reward: float | None = None
+    """The number in the reward file."""
+    folder: str | None = None
+    """Path of the kept folder."""
 
 
 class MissingOutput(ValueError):
@@ -44,7 +116,7 @@ class CommandWorkflow:
     """A program with a gateway as its model server."""
 
     def __init__(
-        self, config: CommandConfig, upstream: Upstream, keyring: Keyring, *, url: str, kept_in: Path | None
+        self, config: CommandConfig, upstream: "Upstream", keyring: "Keyring", *, url: str, kept_in: Path | None
     ) -> None:
         """`url` is the gateway's, without `/v1`; `kept_in` is where folders are kept, if `keep_folder` is set."""
         self._config = config
@@ -78,6 +150,8 @@ class CommandWorkflow:
         return answer
 
     async def _play(self, text: str, root: Path) -> int:
+        from nat.gateway.access import RolloutAccess
+
         config = self._config
         (root / "stdin").write_text(text if config.input == "stdin" else "", encoding="utf-8")
         if config.input == "file":
@@ -219,3 +293,51 @@ def _stderr_text(root: Path) -> str:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
         text = file.read().decode(errors="replace").strip()
     return f"the end of its stderr: {text}" if text else "its stderr is empty"
+
+
+@register_function(config_type=CommandConfig)
+async def command(config: CommandConfig, builder: Builder) -> AsyncGenerator[FunctionInfo, None]:
+    """Listen on a free port of this machine, and run the program for each input.
+
+    Raises:
+        ConfigError: the program or the folder is not there, which would fail in every rollout.
+
+    """
+    findings = []
+    if isinstance(config.command, list) and "/" not in config.command[0] and shutil.which(config.command[0]) is None:
+        findings.append(f"workflow.command: there is no program {config.command[0]!r} on the PATH")
+    if config.folder is not None and not config.folder.is_dir():
+        findings.append(f"workflow.folder: {config.folder} is not a folder (paths start at the current one)")
+    if findings:
+        raise ConfigError(findings)
+    check_installed("command")
+    from nat.gateway.access import Keyring
+    from nat.gateway.app import GatewayApp
+    from nat.http.server import listening
+
+    beside = builder.run_dir  # without a run, folders are kept beside the reports
+    if beside is None:
+        beside = builder.get_output_dir() if isinstance(builder, EvalBuilder) else Path()
+    upstream = await builder.get_llm(config.llm, wrapper_type=WRAPPER_TYPE)
+    keyring = Keyring()
+    async with listening(GatewayApp(keyring)) as url:
+        workflow = CommandWorkflow(config, upstream, keyring, url=url, kept_in=beside / KEPT_FOLDERS)
+        yield FunctionInfo.from_fn(workflow.run, description="Runs a program that calls the model over HTTP")
+
+
+class CommandRewardConfig(EvaluatorBaseConfig, name="command_reward"):
+    """The score is the number in the `reward_file` of a `command`."""
+
+
+@register_score(CommandRewardConfig, "The reward that the program wrote")
+def command_reward(item: EvalInputItem, _: CommandRewardConfig) -> Score:
+    """Raises an error if the program wrote no number; 0 would be a guess."""
+    records = [
+        CommandRecord.model_validate(step.data.output)
+        for step in item.trajectory
+        if step.event_type is IntermediateStepType.CUSTOM_END and step.name == COMMAND_STEP and step.data is not None
+    ]
+    rewards = [record.reward for record in records if record.reward is not None]
+    if not rewards:
+        raise EvaluationError("no program wrote a reward: is the workflow a `command` with a `reward_file`?")
+    return rewards[-1], {"rewards": rewards}

@@ -1,26 +1,53 @@
-"""Send one example to the service: a chat request, the key of its rollout, an answer."""
+"""The workflow `service`: an agent's own server gets a request per example, with the gateway as its model server."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Annotated, Any
+import socket
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import httpx
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 
+from nat.builder.builder import Builder
+from nat.builder.function_info import FunctionInfo
 from nat.capture.deadline import deadline
 from nat.capture.response import error_text
-from nat.errors import BackendUnreachable, ServiceFailed, describe_error
-from nat.gateway.access import Keyring, RolloutAccess
-from nat.gateway.app import KEY_FIELD
-from nat.gateway.upstream import Upstream
+from nat.data_models.component_ref import LLMRef
+from nat.data_models.function import FunctionBaseConfig
+from nat.data_models.llm import USUAL_CONCURRENCY
+from nat.errors import BackendUnreachable, ConfigError, ServiceFailed, describe_error
+from nat.gateway import KEY_FIELD, WRAPPER_TYPE, check_installed
 from nat.http.client import async_client, bearer
+from nat.registry.decorators import register_function
 from nat.secrets import excerpt
 from nat.wire.json import text_or_json, without_surrogates
 
+if TYPE_CHECKING:
+    from nat.gateway.access import Keyring
+    from nat.gateway.upstream import Upstream
+
+GATEWAY_HOST = "127.0.0.1"
 _CONNECT_SECONDS = 10.0
 _CONNECTIONS = httpx.Limits(max_connections=None, keepalive_expiry=2.0)
 """As many as rollouts run at once; idle ones are closed before servers close them."""
 _EXCERPT_CHARS = 500
+
+
+class ServiceConfig(FunctionBaseConfig, name="service"):
+    """Sends each example to an unmodified agent's server, which calls the model at the gateway's port."""
+
+    most_at_a_time = USUAL_CONCURRENCY
+    llm: LLMRef
+    """The model that answers, for every model name in the service's requests."""
+    url: str = Field(pattern=r"^https?://\S+$")
+    """The service's route for OpenAI's chat requests, such as `http://localhost:8100/v1/chat/completions`."""
+    api_key: SecretStr | None = None
+    """Key of the service, sent as a bearer token."""
+    gateway_port: int = Field(default=8010, ge=1, le=65535)
+    """Port of this machine where the gateway listens: the base URL of the service's model is
+    `http://127.0.0.1:8010/v1`."""
+    timeout: float = Field(default=300.0, gt=0)
+    """Seconds until a request is cancelled, and the rollout fails."""
 
 
 class _Message(BaseModel):
@@ -37,35 +64,19 @@ class _ChatAnswer(BaseModel):
     choices: Annotated[list[_Choice], Field(min_length=1)]
 
 
-def open_client(api_key: SecretStr | None) -> httpx.AsyncClient:
-    """A client of the service."""
-    return async_client(
-        headers=bearer(None if api_key is None else api_key.get_secret_value()),
-        limits=_CONNECTIONS,
-        timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),
-    )
-
-
 class ServiceWorkflow:
     """A service with a gateway as its model server."""
 
     def __init__(
-        self,
-        http: httpx.AsyncClient,
-        url: str,
-        upstreams: Mapping[str, Upstream],
-        keyring: Keyring,
-        *,
-        gateway: str,
-        timeout: float,
+        self, config: ServiceConfig, http: httpx.AsyncClient, upstream: "Upstream", keyring: "Keyring", *, gateway: str
     ) -> None:
-        """`gateway` is the gateway's URL without `/v1`; `timeout` is in seconds, for one example."""
+        """`gateway` is the gateway's URL without `/v1`."""
         self._http = http
-        self._url = url
-        self._upstreams = upstreams
+        self._url = config.url
+        self._timeout = config.timeout
+        self._upstreams = {str(config.llm): upstream}
         self._keyring = keyring
         self._base_url = f"{gateway}/v1"
-        self._timeout = timeout
 
     async def check(self) -> None:
         """Raise BackendUnreachable unless a server answers at the service's URL, whatever its answer is."""
@@ -85,6 +96,8 @@ class ServiceWorkflow:
             ServiceFailed: there is none, or it was given without a call to the model.
 
         """
+        from nat.gateway.access import RolloutAccess
+
         try:
             async with deadline(self._timeout):
                 access = RolloutAccess(self._upstreams)  # its calls move the deadline
@@ -126,3 +139,35 @@ class ServiceWorkflow:
             f"no call came for this request: the service calls its model at {self._base_url}, with the request's "
             f"`{KEY_FIELD}` as its key (docs/agents/programs.md)"
         )
+
+
+@register_function(config_type=ServiceConfig)
+async def service(config: ServiceConfig, builder: Builder) -> AsyncGenerator[FunctionInfo, None]:
+    """Listen on the gateway's port, check that the service is there, and send it each input."""
+    check_installed("service")
+    from nat.gateway.access import Keyring
+    from nat.gateway.app import GatewayApp
+    from nat.http.server import bound_socket, listening
+
+    def listener() -> socket.socket:
+        try:
+            return bound_socket(GATEWAY_HOST, config.gateway_port)
+        except OSError as error:
+            raise ConfigError(
+                [f"workflow.gateway_port: cannot listen on port {config.gateway_port}: {error.strerror or error}"],
+                hint="stop the other program, or choose another port, also in the base URL of the service's model",
+            ) from error
+
+    upstream = await builder.get_llm(config.llm, wrapper_type=WRAPPER_TYPE)
+    keyring = Keyring()
+    async with (
+        async_client(
+            headers=bearer(None if config.api_key is None else config.api_key.get_secret_value()),
+            limits=_CONNECTIONS,
+            timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),
+        ) as http,
+        listening(GatewayApp(keyring), listener()) as gateway,
+    ):
+        workflow = ServiceWorkflow(config, http, upstream, keyring, gateway=gateway)
+        await workflow.check()
+        yield FunctionInfo.from_fn(workflow.run, description="Sends each input to a server that calls the model")

@@ -1,1 +1,0 @@
-"""Trackers, one file each. Their packages are optional, and imported when a run begins."""
