@@ -5,7 +5,6 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nat.plugins.evaluators.exact_match import ExactMatchConfig
 from nat.plugins.evaluators.json_path_score import JsonPathScoreConfig
 from nat.plugins.evaluators.numeric_closeness import NumericClosenessConfig
 
@@ -21,6 +20,7 @@ from nat.eval.dataset import (
     repetitions,
 )
 from nat.plugins.evaluators.llm_judge import LLMJudgeConfig
+from nat.plugins.evaluators.scores import ExactMatchConfig
 
 
 def config(**fields) -> DatasetBaseConfig:
