@@ -4,14 +4,11 @@ A command's module is imported when the command runs, so that `nat --help` is qu
 """
 
 import logging
-import os
 import signal
 import sys
-from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import entry_points, version
 from io import TextIOWrapper
-from itertools import pairwise
 
 import click
 
@@ -110,8 +107,6 @@ def cli(log_level: str) -> None:
 
 def run_cli() -> None:
     """Run the command line; a `NatError` becomes text and exit code 1, a signal exit code 128 plus its number or 75."""
-    if command_of(sys.argv) == "finetune" and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(EXIT_GOES_ON))  # until the command handles it: nothing began
     from nat.secrets import keep_files_private, redact_output
 
     keep_files_private()
@@ -123,12 +118,6 @@ def run_cli() -> None:
 
         exit_within(_LAST_SECONDS_OF_GRACE if code == EXIT_GOES_ON else _LAST_SECONDS, code)
     sys.exit(code)
-
-
-def command_of(argv: Sequence[str]) -> str | None:
-    """The command's name, before anything is parsed; `argv` begins with the program."""
-    words = (word for before, word in pairwise(argv) if before != "--log-level" and not word.startswith("-"))
-    return next(words, None)
 
 
 def _prepare_output() -> None:

@@ -12,15 +12,15 @@ from nat.errors import JournalError
 from nat.finetuning.diagnosis.gather import guards_of
 from nat.reports.charts import Chart, histogram_chart, reward_chart
 from nat.reports.conversation import ShownConversation, conversations, outcome_text, reasoning_text, remarks
-from nat.reports.cost import calls_rows
 from nat.reports.judged import JudgedNumber, judged_numbers
 from nat.reports.overview import RunOverview, overview
-from nat.reports.run_page import RunReport, run_report, time_rows
+from nat.reports.rollouts import played_name
+from nat.reports.run_page import RunReport, calls_rows, run_report, time_rows
 from nat.reports.tokens import Token, row_tokens, tokenizer_of
 from nat.runs.journal import Journal
 from nat.runs.outcomes import GroupOutcomes, groups_of, histogram, rewards_of
 from nat.runs.recorded_config import config_of
-from nat.runs.records import Phase, ValidationRecord, after_epoch, epoch_number
+from nat.runs.records import Phase, ValidationRecord, epoch_number
 from nat.runs.rollouts import Outcome, RolloutRecord
 
 GROUPS_ON_PAGE = 50
@@ -169,8 +169,9 @@ class EpochView:
 
 
 def epoch_title(phase: Phase, epoch: int) -> str:
-    """What was played, for people."""
-    return f"Epoch {epoch_number(epoch)}" if phase is Phase.TRAIN else f"Held-out examples {after_epoch(epoch)}"
+    """What was played, as a heading."""
+    name = played_name(phase, epoch)
+    return name[0].upper() + name[1:]
 
 
 def epoch_view(journal: Journal, links: Links, phase: Phase, epoch: int, number: int) -> EpochView:

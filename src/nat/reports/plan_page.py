@@ -12,7 +12,7 @@ Row = tuple[str, str]
 
 def plan_text(plan: FinetunePlan) -> str:
     """The plan on a page."""
-    rows = [*_phases(plan), *_verdict(plan)] if plan.phases else [*_what(plan), *_work(plan), *_verdict(plan)]
+    rows = list(_rows(plan))
     if plan.finished_epochs is not None:
         rows.insert(0, ("Goes on", f"after {plan.finished_epochs} finished epochs; what follows is the whole run"))
     rows.append(("Output", str(plan.output_dir)))
@@ -20,34 +20,21 @@ def plan_text(plan: FinetunePlan) -> str:
     return f"{labelled(rows)}\n\nNothing was trained. `--json` adds the resolved configuration."
 
 
-def _phases(plan: FinetunePlan) -> Iterator[Row]:
-    """What the phases have in common, and each by itself."""
-    yield from _model(plan)
-    for own in plan.phases:
-        yield "Phase", f"{own.phase}"
-        yield from _parts(own)
-        yield from _update(own)
-        yield from _work(own)
-
-
-def _what(plan: FinetunePlan) -> Iterator[Row]:
-    yield from _parts(plan)
-    yield from _model(plan)
-    yield from _update(plan)
-
-
-def _work(plan: FinetunePlan) -> list[Row]:
-    return [*_amounts(plan), *_memory(plan)]
-
-
-def _parts(plan: FinetunePlan) -> Iterator[Row]:
-    yield "Parts", f"{plan.trajectory_builder} → {plan.trainer_adapter}, run by {plan.trainer}"
-
-
-def _model(plan: FinetunePlan) -> Iterator[Row]:
+def _rows(plan: FinetunePlan) -> Iterator[Row]:
+    """What the phases have in common, and each by itself; or the whole of a run without phases."""
+    if not plan.phases:
+        yield "Parts", f"{plan.trajectory_builder} → {plan.trainer_adapter}, run by {plan.trainer}"
     yield from (("LLM", f"{name}: {where}") for name, where in plan.llms.items())
     yield "Trained on", f"calls made in {', '.join(plan.target_functions)}, to {plan.target_model or 'any model'}"
     yield "Reward", plan.reward or "computed by the builder"
+    for own in plan.phases or [plan]:
+        if plan.phases:
+            yield "Phase", f"{own.phase}"
+            yield "Parts", f"{own.trajectory_builder} → {own.trainer_adapter}, run by {own.trainer}"
+        yield from _update(own)
+        yield from _amounts(own)
+        yield from _memory(own)
+    yield from _verdict(plan)
 
 
 def _update(plan: FinetunePlan) -> Iterator[Row]:

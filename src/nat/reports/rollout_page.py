@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from nat.reports.conversation import ShownTurn, conversations, number_text, outcome_text, reasoning_text
-from nat.reports.rollouts import trained_tokens
+from nat.reports.rollouts import played_name, trained_tokens
 from nat.reports.text import indented, one_line, printable, table
-from nat.runs.records import Phase, after_epoch, epoch_number
+from nat.runs.records import Phase
 from nat.runs.rollouts import Outcome, RolloutRecord
 from nat.wire.training import TrainingRow
 
@@ -34,14 +34,11 @@ class PlayedRollouts:
 
     @property
     def title(self) -> str:
-        where = (
-            f"epoch {epoch_number(self.epoch)}" if self.phase is Phase.TRAIN else f"held-out {after_epoch(self.epoch)}"
-        )
         rewards = [each.reward for each in self.outcomes if each.reward is not None]
         missing = len(self.outcomes) - len(rewards)
         mean = f", mean reward {sum(rewards) / len(rewards):.3f}" if rewards else ""
         failed = f", {missing} without a reward (--failed {missing} shows them)" if missing else ""
-        return f"run {self.run_id}, {where}: {len(self.outcomes)} rollouts{mean}{failed}"
+        return f"run {self.run_id}, {played_name(self.phase, self.epoch)}: {len(self.outcomes)} rollouts{mean}{failed}"
 
 
 def rollouts_page(played: PlayedRollouts, *, whole: bool, row_text: RowText | None = None) -> str:

@@ -28,6 +28,11 @@ class RolloutChoice:
         return bool(self.worst or self.best or self.failed or self.examples)
 
 
+def played_name(phase: Phase, epoch: int) -> str:
+    """What was played, for people."""
+    return f"epoch {epoch_number(epoch)}" if phase is Phase.TRAIN else f"held-out examples {after_epoch(epoch)}"
+
+
 def whole(journal: Journal, phase: Phase, epoch: int, outcomes: Iterable[Outcome]) -> Iterator[RolloutRecord]:
     """The records of these rollouts, one at a time."""
     for each in outcomes:
@@ -39,11 +44,11 @@ def check_played(journal: Journal, phase: Phase, epoch: int) -> None:
     train, held_out = journal.played(Phase.TRAIN), journal.played(Phase.VALIDATION)
     if epoch in (train if phase is Phase.TRAIN else held_out):
         return
-    what = f"epoch {epoch_number(epoch)}" if phase is Phase.TRAIN else f"held-out examples {after_epoch(epoch)}"
     there = [f"epochs {epoch_number(train[0])} to {epoch_number(train[-1])}"] if train else []
     there += [f"held-out examples {', '.join(map(after_epoch, held_out))}"] if held_out else []
     raise JournalError(
-        f"the journal of {journal.run_dir} has no rollouts of {what}; it has {' and '.join(there) or 'none at all'}",
+        f"the journal of {journal.run_dir} has no rollouts of {played_name(phase, epoch)}; "
+        f"it has {' and '.join(there) or 'none at all'}",
         hint="--epoch N is an epoch as the progress counts them, from 1; --validation N the held-out examples after "
         "epoch N, 0 before training",
     )

@@ -6,12 +6,12 @@ from itertools import groupby
 from math import fsum
 
 from nat.data_models.finetuning import BudgetConfig
+from nat.data_models.llm_usage import Purpose, added
 from nat.data_models.rollout_failure import FailureCount
 from nat.errors import EvaluationError
 from nat.finetuning.best_model import best_text
-from nat.finetuning.budget import budget_of
+from nat.finetuning.budget import budget_of, price
 from nat.finetuning.summary import choice, compared
-from nat.reports.cost import calls_rows
 from nat.reports.overview import RunOverview, overview, scores_text
 from nat.reports.text import labelled, printable, table
 from nat.runs.journal import Journal
@@ -42,6 +42,15 @@ _ROWS = 12
 """Epochs in the table, spread over the run."""
 _SHARE = 0.005
 """Stages with a smaller share of the time are left out."""
+
+
+_PURPOSES: Sequence[tuple[Purpose, str]] = (
+    ("rollout", "rollouts"),
+    ("judge", "evaluators"),
+    ("teacher", "the teacher"),
+    ("training", "the server's updates"),
+    ("checks", "their checks"),
+)
 
 
 class RunReport(SparseRecord):
@@ -187,6 +196,25 @@ def _left_out(report: RunReport) -> list[tuple[str, str]]:
     failures = {each.cause for each in report.failures}
     texts = [f"{count} x {cause}" for cause, count in report.left_out.items() if cause not in failures]
     return [("" if place else "Left out", text) for place, text in enumerate(texts)]
+
+
+def calls_rows(
+    epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord], budget: BudgetConfig | None
+) -> list[tuple[str, str]]:
+    """Calls and tokens by purpose and LLM, each with its price, and what they cost together."""
+    texts = []
+    for where, records in (("training", epochs), ("held-out", validations)):
+        for purpose, who in _PURPOSES:
+            for name, used in added(each.usage.get(purpose, {}) for each in records).items():
+                tokens = f"{used.prompt_tokens:,.0f} + {used.completion_tokens:,.0f} tokens"
+                known = budget is not None and budget.prices.get(name)
+                cost = f", {known.of(used, purpose):.4g}" if known else ""
+                texts.append(f"{where}, {who}: {used.calls:,.0f} of {name}, {tokens}{cost}")
+    rows = [("" if place else "Calls", text) for place, text in enumerate(texts)]
+    if budget is not None:
+        limit = "" if budget.limit is None else f" of {budget.limit:.4g}"
+        rows.append(("Cost", f"{price([*epochs, *validations], budget.prices):.4g}{limit}"))
+    return rows
 
 
 def time_rows(report: RunReport) -> list[tuple[str, str]]:

@@ -2,14 +2,12 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 
-import click
 import pytest
 
-from nat.cli.main import LazyGroup, command_of, exit_code
+from nat.cli.main import exit_code
 
 
 def test_an_error_is_its_text_and_exit_code_1(tmp_path, capsys):
@@ -56,21 +54,6 @@ def test_an_override_with_an_equals_sign_is_an_error(arguments, capsys):
     assert "`-o finetuning.num_epochs 3`" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "command"),
-    [
-        (["finetune", "--resume"], "finetune"),
-        (["--log-level", "info", "finetune"], "finetune"),
-        (["--log-level=info", "finetune"], "finetune"),
-        (["run", "--input", "finetune"], "run"),
-        (["--help"], None),
-    ],
-)
-def test_the_command_is_known_before_anything_is_parsed(arguments, command):
-    """Only SIGTERM of `nat finetune` says that it goes on; a word that another command is given changes nothing."""
-    assert command_of(["nat", *arguments]) == command
-
-
 def test_interrupt_is_exit_code_130(monkeypatch, capsys):
     """Ctrl-C gives 130, the shells' exit code for SIGINT."""
 
@@ -80,24 +63,6 @@ def test_interrupt_is_exit_code_130(monkeypatch, capsys):
     monkeypatch.setattr("nat.cli.main.cli.main", interrupted)
     assert exit_code(["info"]) == 130
     assert "Interrupted" in capsys.readouterr().err
-
-
-def test_version_names_the_program():
-    """`nat --version` needs no other library."""
-    shown = subprocess.run(
-        [sys.executable, "-c", "from nat.cli.main import run_cli; run_cli()", "--version"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert shown.stdout.startswith("nat, version ")
-
-
-def test_a_plugin_command_of_another_type_is_an_error():
-    """The error names the entry point of a plug-in that is no command."""
-    group = LazyGroup(name="nat", commands_by_target={"odd": ("os:sep", "not a command")})
-    with pytest.raises(click.ClickException, match=r"os:sep is not a click command but str"):
-        group.get_command(click.Context(group), "odd")
 
 
 def test_log_level_has_an_effect(tmp_path, capsys):
@@ -183,11 +148,3 @@ def test_prints_and_log_lines_come_in_order_through_a_pipe():
     )
     numbers = re.findall(r"\b([1-6]) (?:printed|logged|on stderr|written)", shown.stdout)
     assert numbers == ["1", "2", "3", "4", "5", "6"]
-
-
-@pytest.mark.parametrize(("command", "code"), [("finetune", 75), ("eval", -signal.SIGTERM)])
-def test_a_signal_before_the_command_has_begun(command, code):
-    """A run that SIGTERM ends while modules are imported goes on later, as one that it ends at any other time."""
-    program = f"import os, sys; from nat.cli import main; sys.argv = ['nat', {command!r}]; "
-    program += "main.exit_code = lambda _: os.kill(os.getpid(), 15); main.run_cli()"
-    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == code

@@ -55,11 +55,6 @@ def test_functions_in_a_circle(calls):
         parse_config(functions(**calls))
 
 
-def test_a_diamond_is_no_circle():
-    """Two functions may need the same third one."""
-    assert parse_config(functions(a=["b", "c"], b=["d"], c=["d"], d=[])).functions["d"].calls == []
-
-
 def test_a_reference_to_an_unsupported_component_is_an_error():
     """A plug-in may declare a reference of the wider toolkit; a YAML that uses it gets an error at its place."""
     tree = {"functions": {"a": {"_type": "node", "retriever": "wiki"}}}

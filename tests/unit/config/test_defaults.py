@@ -2,15 +2,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nat.config import dump_resolved, parse_config
+from nat.config import parse_config
 from nat.config.defaults import NAMES, missing_components, with_defaults
 from nat.config.sources import parse_yaml
 from nat.data_models.common import TypedBaseModel
-from nat.data_models.config import Config
-from nat.data_models.finetuning import FinetuneConfig, TrainerAdapterConfig
 from nat.errors import ConfigError
-from nat.registry.catalog import current_catalog, pushed_catalog
-from nat.registry.decorators import from_config, register_trainer_adapter
+from nat.registry.catalog import current_catalog
 
 LOCAL = {"_type": "local", "model": "some_model"}
 OPENAI = {"_type": "openai", "model_name": "gpt"}
@@ -103,16 +100,6 @@ def test_phases_that_name_nothing_share_what_follows():
     assert (play.trajectory_builder, play.trainer_adapter, play.trainer) == ("rollouts_2", "weights", "trainer")
 
 
-def test_what_is_shown_is_the_long_form():
-    """What a YAML says and what follows, without defaults of keys; it loads as the same configuration."""
-    options = {"run_configuration": {"validation_interval": 3}}
-    config = parse_config(short(options))
-    tree = parse_yaml(dump_resolved(config, only_given=True))
-    assert parse_config(tree) == config
-    long = parse_yaml(LONG)
-    assert {key: tree[key] for key in long} == long | {"finetuning": long["finetuning"] | options}
-
-
 @pytest.mark.parametrize(
     ("finetuning", "sections", "said"),
     [
@@ -142,28 +129,6 @@ def test_what_does_not_follow_is_one_message(finetuning, sections, said):
     config = parse_config(short(finetuning, **sections))
     (message,) = missing_components(config)
     assert said in message
-
-
-def test_an_adapter_without_usual_parts():
-    """A plug-in's adapter may declare none; then its builder and its trainer must be written."""
-
-    class PlainAdapterConfig(TrainerAdapterConfig, name="plain_adapter"):
-        pass
-
-    with pushed_catalog():
-        register_trainer_adapter(config_type=PlainAdapterConfig)(from_config(lambda config: config))
-        config = parse_config(short(trainer_adapters={"mine": {"_type": "plain_adapter"}}))
-    builder, trainer = missing_components(config)
-    assert builder.startswith("finetuning.trajectory_builder: not set, and none goes with trainer_adapters.mine.")
-    assert "define trainers: {trainer: {_type: …}}" in trainer
-
-
-def test_a_configuration_of_code_lacks_what_it_does_not_name():
-    """Nothing follows for a Config that code has built; each part that it lacks is told."""
-    parsed = parse_config(parse_yaml(LONG))
-    config = parsed.model_copy(update={"finetuning": FinetuneConfig(enabled=True)})
-    assert [message.partition(":")[0] for message in missing_components(config)] == [f"finetuning.{p}" for p in NAMES]
-    assert missing_components(Config()) == []
 
 
 def test_a_file_that_does_not_train_gets_nothing():

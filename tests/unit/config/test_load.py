@@ -10,7 +10,6 @@ from nat.data_models.component_ref import EvaluatorRef, TrainerRef
 from nat.data_models.function import FunctionBaseConfig
 from nat.errors import ConfigError
 from nat.registry.catalog import pushed_catalog
-from nat.runs.recorded_config import config_of
 
 ENVIRON = {"TRAINING_API_KEY": "sk-very-secret"}
 
@@ -127,36 +126,6 @@ def test_keys_without_effect_are_reported(caplog):
     assert caplog.messages == ["general.use_uvloop has no effect here", "general.telemetry has no effect here"]
 
 
-@pytest.mark.parametrize(
-    ("sections", "message"),
-    [
-        ({"llms": [1]}, "llms: expected a mapping from names to components"),
-        ({"llms": {"my_model": 3}}, "llms.my_model: expected a mapping with the key _type, got 3"),
-        ({"finetuning": 3}, "finetuning: expected a mapping (keys: budget, curriculum_learning, "),
-        ({"workflow": "x"}, "workflow: expected a mapping with the key _type"),
-    ],
-)
-def test_a_section_must_be_a_mapping(sections, message):
-    """The error shows the value of a section that is no mapping."""
-    assert any(finding.startswith(message) for finding in findings_of(changed(**sections)))
-
-
-def test_names_may_look_like_numbers():
-    """A name that YAML reads as a number is a name."""
-    config = parse_config(
-        parse_yaml("llms: {7: {_type: openai, model_name: x}}\nworkflow: {_type: my_agent_workflow, llm: '7'}")
-    )
-    assert list(config.llms) == ["7"]
-
-
-def test_reward_function_must_be_an_evaluator():
-    """A wrong reward name is an error at loading, not after the first epoch."""
-    found = findings_of(GUIDE_YAML, ("finetuning.reward_function.name", "my_rewrad"))
-    [finding] = found
-    assert finding.startswith("finetuning.reward_function.name: 'my_rewrad' is not under eval.evaluators.")
-    assert "Did you mean 'my_reward'?" in finding
-
-
 def test_the_resolved_config_has_no_secrets_and_loads_again():
     """The config that a run saves has every value but the secrets, and is valid YAML."""
     config = parse_config(
@@ -170,18 +139,6 @@ def test_the_resolved_config_has_no_secrets_and_loads_again():
     again = parse_config(parse_yaml(text), environ={})
     assert again.finetuning == config.finetuning
     assert again.trajectory_builders == config.trajectory_builders
-
-
-def test_anchors_of_the_file_are_spelled_out_in_the_resolved_config():
-    """A recorded configuration has no aliases, which its readers refuse."""
-    config = parse_config(
-        parse_yaml(
-            "llms:\n  a: &a {_type: openai, model_name: small, api_key: none, stop: &words [x, y]}\n"
-            "  b: {<<: *a, model_name: large, stop: *words}\n"
-        ),
-        environ={},
-    )
-    assert config_of(dump_resolved(config))["llms"]["b"]["stop"] == ["x", "y"]
 
 
 def test_an_empty_file_is_an_error(tmp_path):
@@ -204,10 +161,3 @@ def test_named_files_are_imported_before_components_are_looked_up(tmp_path):
     assert [finding.split(": ")[0] for finding in found] == ["imports.0", "workflow._type"]
     [found] = findings_of(changed(workflow={"_type": "of_agent"}))
     assert "name its Python file under `imports`" in found
-
-
-def test_imports_are_a_list():
-    """A single name is refused with what was seen."""
-    assert findings_of(changed(imports="agent.py")) == [
-        "imports: expected a list of Python files and modules, got 'agent.py'"
-    ]

@@ -1,7 +1,7 @@
 import pytest
 
 from nat.config.load import parse_config
-from nat.config.secrets import environment_secrets, filled_secrets, is_plain_name, is_secret_key, redacted, secrets_in
+from nat.config.secrets import environment_secrets, filled_secrets, is_secret_key, redacted, secrets_in
 from nat.secrets import REDACTED, redact
 
 SECRET_KEYS = (
@@ -79,17 +79,6 @@ def test_secret_variables(name, value, path, secret):
     assert list(filled_secrets(name, value, path)) == ([value] if secret else [])
 
 
-def test_the_last_word_of_a_name_decides():
-    """A name is secret if its last word is."""
-    assert is_plain_name("MODEL_DIR")
-    assert not is_plain_name("DIRECTIONS")
-
-
-def test_unused_secrets_of_the_environment_count():
-    """A key in the environment is a secret even if nothing reads it."""
-    assert list(environment_secrets({"HF_TOKEN": "hf_1", "HOME": "/root"})) == ["hf_1"]
-
-
 def test_logins_of_the_environment_count():
     """A URL's password is a secret whatever its variable is called; a user's name alone is not."""
     environ = {"DATABASE_URL": "postgres://me:pass%2Fword-1@db/x", "REMOTE": "ssh://someone@host"}
@@ -119,13 +108,3 @@ def test_texts_under_secret_names_are_stars_at_any_depth():
     """A count of tokens stays readable."""
     tree = {"a": [{"api_key": "x"}], "b": {"hf_token": {"inner": ["y"]}}, "max_tokens": 256}
     assert redacted(tree) == {"a": [{"api_key": REDACTED}], "b": {"hf_token": {"inner": [REDACTED]}}, "max_tokens": 256}
-
-
-def test_logins_in_urls_are_stars():
-    """Stars replace the login in a URL; its host stays."""
-    assert redacted({"base_url": "https://me:pw@host:80/v1"}) == {"base_url": f"https://{REDACTED}@host:80/v1"}
-
-
-def test_null_stays_null():
-    """An unset key is shown as unset."""
-    assert redacted({"api_key": None, "token": ""}) == {"api_key": None, "token": ""}

@@ -1,15 +1,9 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nat.config.findings import Findings
-from nat.config.sources import apply_overrides, deep_merge, expand_variables, parse_yaml, read_tree
+from nat.config.sources import apply_overrides, expand_variables, read_tree
 from nat.errors import ConfigError
 from nat.secrets import REDACTED, redact
-
-TREES = st.recursive(
-    st.integers() | st.none(), lambda s: st.dictionaries(st.sampled_from("abc"), s, max_size=3), max_leaves=8
-).filter(lambda v: isinstance(v, dict))
 
 
 def test_base_files_are_merged_recursively(tmp_path):
@@ -62,46 +56,6 @@ def test_unusable_files(tmp_path, text, message):
         read_tree(tmp_path / "top.yml")
 
 
-def test_a_missing_file_names_the_working_directory(tmp_path):
-    """The error names the working directory, which is usually the cause."""
-    with pytest.raises(ConfigError, match=r"(?s)does not exist.*paths start at"):
-        read_tree(tmp_path / "none.yml")
-
-
-def test_a_key_that_is_no_text_is_an_error(tmp_path):
-    """YAML allows lists as keys, a configuration does not."""
-    (tmp_path / "top.yml").write_text("? [a, b]\n: 1\n")
-    with pytest.raises(ConfigError, match="not valid YAML"):
-        read_tree(tmp_path / "top.yml")
-
-
-def test_json_is_yaml(tmp_path):
-    """A JSON file loads as YAML."""
-    (tmp_path / "c.json").write_text('{"a": {"b": [1, 2.5, null]}}')
-    assert read_tree(tmp_path / "c.json") == {"a": {"b": [1, 2.5, None]}}
-
-
-@pytest.mark.parametrize("text", ["1e-6", "-1E+3", "2.5e-4", ".5e1", "1_0e2"])
-def test_exponents_are_numbers(text):
-    """`learning_rate: 1e-6` is a number even without a schema."""
-    assert isinstance(parse_yaml(text), float)
-
-
-def test_merge_keys_may_override():
-    """`<<` with a key beside it is no duplicate."""
-    assert parse_yaml("d: &d {a: 1}\nx: {<<: *d, a: 2}\n")["x"] == {"a": 2}
-
-
-@given(TREES, TREES)
-def test_merge_keeps_every_key(base, override):
-    """The merged mapping has the keys of both; a scalar of the override always wins."""
-    merged = deep_merge(base, override)
-    assert set(merged) == set(base) | set(override)
-    for key, value in override.items():
-        if not isinstance(value, dict):
-            assert merged[key] == value
-
-
 def override(tree, *overrides):
     findings = Findings()
     result = apply_overrides(tree, overrides, findings)
@@ -118,24 +72,9 @@ def test_the_value_is_yaml(text, value):
     assert override({"a": {"b": 0}}, ("a.b", text)) == {"a": {"b": value}}
 
 
-def test_lists_are_indexed():
-    """A number in the path is a list index."""
-    assert override({"a": [{"b": 1}, {"b": 2}]}, ("a.1.b", "3")) == {"a": [{"b": 1}, {"b": 3}]}
-
-
 def test_a_plus_appends_to_a_list():
     """Also to one that is missing; what is appended may be inside of it."""
     assert override({"a": [1]}, ("a.+", "2"), ("a.+", "x"), ("b.+.c", "3")) == {"a": [1, 2, "x"], "b": [{"c": 3}]}
-
-
-def test_missing_mappings_are_created():
-    """An override can set a section that the file lacks."""
-    assert override({}, ("a.b.c", "1")) == {"a": {"b": {"c": 1}}}
-
-
-def test_later_overrides_win():
-    """Overrides are applied in order."""
-    assert override({}, ("a", "1"), ("a", "2")) == {"a": 2}
 
 
 @pytest.mark.parametrize(
@@ -191,11 +130,6 @@ def test_variables(text, expected):
 def test_a_value_never_changes_the_structure():
     """A variable that looks like YAML structure is text, so a password may contain a colon."""
     assert fill({"a": "${STRUCTURE}"}) == {"a": "a: {b: 1}"}
-
-
-def test_leading_zeros_are_text():
-    """An id such as "0042" is not the octal number 34."""
-    assert fill("${ZEROS}") == "0042"
 
 
 def test_unset_variables_are_findings_with_path():

@@ -151,15 +151,6 @@ async def test_a_run_that_was_killed_says_so_and_shows_what_it_has(tmp_path):
     assert "every 2s" not in text
 
 
-async def test_a_run_that_was_preempted_says_by_what(tmp_path):
-    """Its process has recorded why it ended."""
-    run_dir = make_run(tmp_path, "run-1", state=RunState.INTERRUPTED, message="interrupted by SIGTERM")
-    text = await page(tmp_path, f"/runs/{slug_of(run_dir)}")
-    assert '<span class="state interrupted">interrupted</span>' in text
-    assert "interrupted by SIGTERM" in text
-    assert "without recording why" not in text
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -198,11 +189,6 @@ async def test_an_unreadable_run_does_not_hide_the_others(run_dir):
     text = await page(run_dir.parent, "/")
     assert "run-1" in text
     assert "cannot be read" in text
-
-
-async def test_without_runs_the_list_says_how_to_start(tmp_path):
-    """An empty folder is no error."""
-    assert "There are none yet" in await page(tmp_path, "/")
 
 
 async def test_no_text_of_a_rollout_takes_effect(run_dir, here):

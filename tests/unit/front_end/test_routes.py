@@ -12,7 +12,6 @@ from fakes.scripted_workflow import ScriptedWorkflow
 from fakes.served_workflow import serving, url_of
 from nat.builder.builder import Builder
 from nat.builder.context import Context
-from nat.builder.threads import run_in_thread
 from nat.capture.policy import ReplacedSampling, current_capture
 from nat.data_models.api_server import ChatResponse, ChatResponseChunk
 from nat.data_models.intermediate_step import IntermediateStepPayload
@@ -149,23 +148,6 @@ async def test_a_workflow_that_streams(tmp_path):
     assert "only streams" in whole.json()["detail"]
 
 
-async def test_a_workflow_that_never_waits_streams_too(tmp_path):
-    """Its first piece arrives before it has made its last one, and others are answered meanwhile."""
-    made = []
-
-    async def pieces(question: str) -> AsyncGenerator[str, None]:
-        for number in range(5000):
-            made.append(number)
-            yield question
-
-    scripted = ScriptedWorkflow(tmp_path, shout, [])
-    scripted.function = pieces
-    async with serving(scripted) as client, client.stream("POST", "/generate/stream", json="a") as streamed:
-        await anext(streamed.aiter_raw())
-        assert (await client.get("/health")).status_code == 200
-        assert len(made) < 5000
-
-
 async def test_closing_the_connection_cancels_the_workflow(tmp_path):
     """Closing the connection cancels the request, whole or streamed."""
     for route in ("/generate", "/generate/stream", "/generate/full", "/v1/chat/completions"):
@@ -226,33 +208,6 @@ async def test_health_and_description(tmp_path):
     ]
     body = description["paths"]["/generate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert [list(choice["properties"]) for choice in body["anyOf"]] == [["question"], ["input_message"]]
-
-
-async def test_an_unknown_path_is_reported(tmp_path):
-    """The error has the common shape."""
-    async with serving(ScriptedWorkflow(tmp_path, shout, [])) as client:
-        answer = await client.get("/generate")
-    assert answer.status_code == 405
-    assert answer.json()["error"]["message"] == "GET /generate: Method Not Allowed"
-
-
-async def test_steps_of_threads_keep_their_order(tmp_path):
-    """Steps of a blocking function in a thread keep their order; the result is the last line."""
-
-    async def blocks(question):
-        def push():
-            for number in range(50):
-                payload = IntermediateStepPayload(event_type="CUSTOM_START", name=f"{number}")
-                Context.get().intermediate_step_manager.push_intermediate_step(payload)
-
-        await run_in_thread(push)
-        return question
-
-    async with serving(ScriptedWorkflow(tmp_path, blocks, [])) as client:
-        answer = await client.post("/generate/full", json="x")
-    names = [step["name"] for step in lines(answer.text, "intermediate_data: ") if step["type"] == "CUSTOM_START"]
-    assert names == [f"{number}" for number in range(50)]
-    assert answer.text.splitlines()[-2] == 'data: {"value":"x"}'
 
 
 MESSAGES = [
@@ -370,19 +325,3 @@ async def test_a_chat_answer_and_its_chunks_reach_the_client_as_they_are(tmp_pat
         "second!",
     )
     assert chunk_text(ChatResponseChunk.from_string("sec")) == "sec"
-
-
-async def test_a_text_that_does_not_fit_the_workflow_is_the_clients_error(tmp_path):
-    """422, before the workflow runs."""
-
-    async def double(number: int) -> int:
-        return 2 * number
-
-    scripted = ScriptedWorkflow(tmp_path, shout, [])
-    scripted.function = double
-    async with serving(scripted) as client:
-        fits = await client.post("/chat", json={"messages": [{"role": "user", "content": "21"}]})
-        answer = await client.post("/chat", json={"messages": [{"role": "user", "content": "many"}]})
-    assert fits.json()["choices"][0]["message"]["content"] == "42"
-    assert answer.status_code == 422
-    assert "'many' (str) cannot be converted to int" in answer.json()["error"]["message"]

@@ -4,11 +4,8 @@ from nat.cli.register_workflow import (
     register_function,
     register_llm_client,
     register_llm_provider,
-    register_tool_wrapper,
-    register_trainer,
 )
 from nat.data_models.component_ref import ComponentGroup
-from nat.data_models.finetuning import TrainerConfig
 from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import RegistryError
@@ -24,10 +21,6 @@ class ModelConfig(LLMBaseConfig, name="a_model"):
 
 
 class FineModelConfig(ModelConfig, name="a_finer_model"):
-    pass
-
-
-class NamelessConfig(FunctionBaseConfig):
     pass
 
 
@@ -53,16 +46,6 @@ async def test_the_decorated_function_is_a_context_manager():
     assert current_catalog().component(ComponentGroup.FUNCTIONS, "thing").build_fn is thing
 
 
-def test_framework_wrappers_are_recorded():
-    """A function may declare the frameworks that it uses."""
-
-    @register_function(config_type=ThingConfig, framework_wrappers=["langchain"])
-    async def thing(config, builder):
-        yield config
-
-    assert current_catalog().component(ComponentGroup.FUNCTIONS, "thing").framework_wrappers == ("langchain",)
-
-
 def test_the_same_config_twice_raises():
     """One config class has one build function."""
 
@@ -72,26 +55,6 @@ def test_the_same_config_twice_raises():
     register_function(config_type=ThingConfig)(build)
     with pytest.raises(RegistryError, match="already registered"):
         register_function(config_type=ThingConfig)(build)
-
-
-def test_a_config_of_another_kind_is_refused():
-    """A trainer cannot be registered with the config of a function."""
-
-    async def build(config, builder):
-        yield config
-
-    with pytest.raises(RegistryError, match=f"is not a {TrainerConfig.__name__}"):
-        register_trainer(config_type=ThingConfig)(build)
-
-
-def test_a_config_without_name_is_refused():
-    """A config without a name could not be used in a YAML."""
-
-    async def build(config, builder):
-        yield config
-
-    with pytest.raises(RegistryError, match="has no type name"):
-        register_function(config_type=NamelessConfig)(build)
 
 
 def test_a_plain_coroutine_is_refused():
@@ -127,16 +90,6 @@ def test_a_missing_client_lists_the_wrapper_types():
 
     with pytest.raises(RegistryError, match=r"(?s)openai.*register a client for 'crewai'"):
         current_catalog().llm_client(ModelConfig, "crewai")
-
-
-def test_tool_wrappers_are_plain_functions():
-    """A tool wrapper gets name, function and builder, and needs no teardown."""
-
-    @register_tool_wrapper(wrapper_type="mine")
-    def wrap(name, fn, builder):
-        return name
-
-    assert current_catalog().tool_wrappers.get("mine") is wrap
 
 
 def test_a_pushed_catalog_is_forgotten():

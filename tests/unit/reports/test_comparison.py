@@ -3,7 +3,7 @@
 import copy
 
 from fakes.runs_on_disk import CONFIG, make_run
-from nat.reports.comparison import compare_runs, comparison_page, config_differences
+from nat.reports.comparison import compare_runs, comparison_page
 from nat.runs.journal import reading
 from nat.runs.records import RunState, Verdict
 
@@ -39,15 +39,6 @@ def test_an_empty_setting_is_not_a_missing_one(tmp_path):
     assert "note  (not set)\n" in page + "\n"
     page = comparison_page(compared(make_run(tmp_path, "c", config=CONFIG | {"note": "x"}), tmp_path / "b"))
     assert "(not set)" not in page
-
-
-def test_a_run_equals_itself(tmp_path):
-    """No difference is shown, and no setting differs."""
-    folder = make_run(tmp_path, "a")
-    result = compared(folder, folder)
-    assert result.held_out is not None
-    assert result.held_out.comparison.verdict is Verdict.NOT_SHOWN
-    assert "The settings are the same." in comparison_page(result)
 
 
 def test_other_examples_are_not_compared(tmp_path):
@@ -90,14 +81,6 @@ def test_runs_without_results_can_be_compared(tmp_path):
     assert early.warnings == ["the last held-out scores of A are those before training"]
     both = compared(make_run(tmp_path, "e", solved=(2,)), make_run(tmp_path, "f", solved=(2,)))
     assert both.warnings == ["the last held-out scores of A and B are those before training"]
-
-
-def test_flattened_keys():
-    """Lists of plain values are one value; what one run does not have is None; overrides show in their keys."""
-    a = {"x": {"y": 1, "z": [1, 2]}, "tools": [{"name": "t"}], "e": {}}
-    b = {"x": {"y": 1.0, "z": [1, 3]}, "tools": [{"name": "u"}], "finetuning": {"run_configuration": {"override": [1]}}}
-    found = [(each.key, each.a, each.b) for each in config_differences(a, b)]
-    assert found == [("x.y", "1", "1.0"), ("x.z", "[1, 2]", "[1, 3]"), ("tools.0.name", "t", "u"), ("e", "{}", None)]
 
 
 def test_phases_are_named_with_their_epochs(tmp_path):

@@ -5,9 +5,8 @@ import pytest
 from fakes.runs_on_disk import CONFIG, make_run
 from nat.reports.overview import list_page, overviews, trained_model
 from nat.runs.find import list_runs
-from nat.runs.folder import LATEST
 from nat.runs.journal import JOURNAL_NAME
-from nat.runs.liveness import ShownState, marked_alive, shown_state
+from nat.runs.liveness import ShownState, marked_alive
 from nat.runs.records import RunState
 
 
@@ -28,13 +27,6 @@ def test_a_killed_run_is_told_from_a_running_one(tmp_path):
     with marked_alive(folder):
         assert overviews([folder])[0].state is ShownState.RUNNING
     assert overviews([folder])[0].state is ShownState.INTERRUPTED
-
-
-@pytest.mark.parametrize("state", [RunState.COMPLETED, RunState.FAILED, RunState.CANCELED, RunState.INTERRUPTED])
-@pytest.mark.parametrize("alive", [True, False])
-def test_a_final_state_needs_no_process(state, alive):
-    """Whether a process lives says nothing about a run that has ended."""
-    assert shown_state(state, alive=alive) == state.value
 
 
 def test_an_unreadable_run_does_not_hide_the_others(tmp_path):
@@ -72,28 +64,3 @@ def test_no_runs(tmp_path):
 def test_the_trained_model(config, model):
     """The trainer adapter's LLM, the target, or the only one; never a guess among several."""
     assert trained_model(config) == model
-
-
-def test_the_link_is_not_a_run(tmp_path):
-    """`latest` points at a run that is listed already."""
-    make_run(tmp_path, "run-1")
-    (tmp_path / LATEST).symlink_to("run-1")
-    assert len(list_runs(tmp_path)) == 1
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"llms": 5},
-        {"llms": [1]},
-        {"llms": {"a": {"model": ["x"], "revision": {}}}},
-        {"trainer_adapters": {"w": {"llm": {}}}, "finetuning": {"trainer_adapter": ["w"], "target_model": {}}},
-        {"finetuning": {"num_epochs": float("nan")}},
-        5,
-    ],
-)
-def test_any_configuration_can_be_listed(tmp_path, config):
-    """A run that another program made does not hide the others."""
-    make_run(tmp_path, "run-1")
-    make_run(tmp_path, "run-2", config=config)
-    assert len(list_page(overviews(list_runs(tmp_path)), tmp_path).splitlines()) == 3

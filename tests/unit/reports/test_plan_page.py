@@ -78,13 +78,3 @@ def test_what_the_held_out_examples_can_show():
     few = lines(num_held_out=5, smallest_improvement=None, smallest_with_changes=None)
     assert "Can show nothing: a verdict takes at least 6 held-out examples" in few
     assert "Held-out none (no verdict without a validation dataset)" in lines(num_held_out=None)
-
-
-def test_what_is_not_known():
-    """A backend elsewhere tells no memory, and a builder of one's own no number of rollouts."""
-    found = lines(forecast=None, rollouts_per_epoch=None)
-    assert "Rollouts chosen by the builder" in found
-    assert any(line.startswith("Memory not known") for line in found)
-    assert "Memory not known: the model's configuration lacks the sizes of its layers" in lines(
-        forecast=forecast_with(memory=[])
-    )

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from nat.cli import event_loop
-from nat.cli.commands.options import Seconds, optional_config_file, rollout_options, trust_option
+from nat.cli.commands.options import optional_config_file, rollout_options, trust_option
 from nat.cli.progress import console_progress
 from nat.cli.steps import StepProgress, shown_steps
 from nat.config.load import load_config
@@ -71,7 +71,7 @@ _TIMES = "\N{MULTIPLICATION SIGN}"
 @trust_option
 @click.option(
     "--grace",
-    type=Seconds(),
+    type=click.FloatRange(min=0, min_open=True),
     default=DEFAULT_GRACE,
     show_default=True,
     help="Seconds from SIGTERM to the end of the process; give the service manager a few more.",

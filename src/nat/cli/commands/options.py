@@ -1,7 +1,6 @@
 """Options that several commands share, and the checks of those that a pydantic model describes."""
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
@@ -17,35 +16,6 @@ from nat.config.sources import APPEND
 from nat.errors import ConfigError, findings_of
 from nat.eval.result_path import WHOLE, compile_path
 from nat.secrets import known_secrets
-
-
-class Amount(click.FloatRange):
-    """A number of at least 0; NaN would pass every comparison with the bound."""
-
-    name = "number"
-
-    def __init__(self) -> None:
-        super().__init__(min=0)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Refuse what is no number from 0 on."""
-        number = float(super().convert(value, param, ctx))
-        if math.isnan(number):
-            self.fail(f"expected a number of at least 0, got {value!r}", param, ctx)
-        return number
-
-
-class Seconds(Amount):
-    """A number of seconds above 0, with or without the unit behind it."""
-
-    name = "seconds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Refuse what is no duration."""
-        seconds = super().convert(value.removesuffix("s") if isinstance(value, str) else value, param, ctx)
-        if not 0 < seconds < math.inf:
-            self.fail(f"expected seconds above 0, got {value!r}", param, ctx)
-        return seconds
 
 
 def dotted_key(text: str) -> str:
@@ -73,45 +43,9 @@ def json_path(_context: click.Context, _option: click.Parameter, text: str) -> s
     return text
 
 
-class _ConfigFile(click.Option):
-    """The required file; without its option it is an argument, and no command takes those."""
-
-    def handle_parse_result(
-        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
-    ) -> tuple[Any, list[str]]:
-        try:
-            return super().handle_parse_result(ctx, opts, args)
-        except click.MissingParameter as error:
-            if not args:
-                raise
-            raise click.UsageError(f"Missing option '--config_file'. Write `--config_file {args[0]}`.", ctx) from error
-
-
-class _UnlessResumed(_ConfigFile):
-    """An option that is required unless a run goes on, which knows its own."""
-
-    def handle_parse_result(
-        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
-    ) -> tuple[Any, list[str]]:
-        required, self.required = self.required, "resume" not in opts
-        try:
-            return super().handle_parse_result(ctx, opts, args)
-        finally:
-            self.required = required
-
-
-_config_file = partial(
-    click.option,
-    "--config_file",
-    cls=_ConfigFile,
-    required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The YAML that describes the workflow.",
-)
-config_file_option = _config_file()
-optional_config_file = _config_file(
-    cls=_UnlessResumed, help="The YAML that describes the workflow; a run that goes on knows its own."
-)
+_config_file = partial(click.option, "--config_file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+config_file_option = _config_file(required=True, help="The YAML that describes the workflow.")
+optional_config_file = _config_file(help="The YAML that describes the workflow; a run that goes on knows its own.")
 
 _dataset_option = click.option(
     "--dataset", help="A file that replaces the configured dataset; its suffix decides the format."

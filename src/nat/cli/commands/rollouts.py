@@ -10,7 +10,7 @@ from typing import get_args
 import click
 from click.core import ParameterSource
 
-from nat.cli.commands.options import Amount, json_option, runs_root_option
+from nat.cli.commands.options import json_option, runs_root_option
 from nat.cli.steps import SLOW_SECONDS, shown_steps
 from nat.preferences.pairs import Pairing, PairRule
 from nat.runs.find import find_run
@@ -56,7 +56,7 @@ _OF_A_FORM: Mapping[str, tuple[Form, ...]] = {
 )
 @click.option(
     "--margin",
-    type=Amount(),
+    type=click.FloatRange(min=0),
     default=0.0,
     show_default=True,
     help="preference: the least difference in reward of a pair.",

@@ -170,28 +170,6 @@ async def test_a_yaml_that_is_gone_is_asked_for(project, capsys):
     assert f"go to {Path.cwd()}, where it was started, or give --config_file" in told
 
 
-async def test_a_dry_run_of_a_run_that_goes_on(project, capsys):
-    """It has the number of finished epochs, refuses what the run would refuse, and changes nothing."""
-    project.adapter.outcomes = FAILS_IN_EPOCH_2
-    assert await nat(project) == 1
-    run_dir = (project.output_dir / "latest").resolve()
-    before = (run_dir / "journal.sqlite").read_bytes()
-    assert await nat(project, "--resume", "--dry_run") == 0
-    assert "Goes on " in capsys.readouterr().out
-    assert await nat(project, "--resume", "--dry_run", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["finished_epochs"] == 1
-    project.config["finetuning"]["seed"] = 7
-    assert await nat(project, "--resume", "--dry_run") == 1
-    assert "finetuning.seed: 0, now 7" in capsys.readouterr().err
-    assert (run_dir / "journal.sqlite").read_bytes() == before
-
-
-def test_a_run_begins_with_a_yaml(capsys):
-    """Only a run that goes on knows its own."""
-    assert exit_code(["finetune"]) == 2
-    assert "Missing option '--config_file'" in capsys.readouterr().err
-
-
 async def test_dry_run_shows_the_plan_and_trains_nothing(project, capsys):
     """The plan has the run's numbers on a page, without the YAML; nothing is written and no model is called."""
     assert await nat(project, "--validation_dataset", str(project.held_out), "--dry_run") == 0
@@ -203,26 +181,6 @@ async def test_dry_run_shows_the_plan_and_trains_nothing(project, capsys):
     assert "num_generations" not in shown
     assert not project.output_dir.exists()
     assert not project.adapter.submitted
-
-
-async def test_dry_run_as_json(project, capsys):
-    """`--dry_run --json` prints the plan as a record, with the resolved YAML."""
-    assert await nat(project, "--dry_run", "--json") == 0
-    plan = json.loads(capsys.readouterr().out)
-    assert plan["num_examples"] == 4
-    assert "num_generations: 2" in plan["config_text"]
-
-
-async def test_override_has_an_effect(project):
-    """`-o` changes the value in the YAML."""
-    assert await nat(project, "-o", "finetuning.num_epochs", "1") == 0
-    assert len(project.adapter.submitted) == 1
-
-
-async def test_dataset_has_an_effect(project):
-    """`--dataset` replaces the training examples."""
-    assert await nat(project, "--dataset", str(project.write_rows("two.json", 2))) == 0
-    assert [len(collection.trajectories) for collection in project.adapter.submitted] == [2, 2]
 
 
 async def test_validation_interval_has_an_effect(project):
@@ -299,11 +257,6 @@ def test_the_two_likeliest_causes_follow_the_verdict():
     assert "nat diagnose runs/r\n\nTrained  1 epoch" in text
 
 
-def test_the_training_is_summarised_in_a_line():
-    """Epochs, duration and tokens are formatted for people."""
-    assert "1 epoch in 1 min 1 s, on 59,792 sampled tokens" in shown()
-
-
 def test_a_model_on_a_server_comes_with_its_overrides():
     """Without the overrides, the YAML would use the base model."""
     served = ServedModel(
@@ -312,31 +265,6 @@ def test_a_model_on_a_server_comes_with_its_overrides():
     assert str(served) == "my_run@20 at http://localhost:8000/v1"
     expected = "nat run --config_file=finetune.yml -o llms.a.model_name my_run --input '…'"
     assert served_command(served, Path("finetune.yml")) == expected
-
-
-def test_broken_prefixes_are_shown_by_cause_if_there_are_any():
-    """A run without broken prefixes does not mention them."""
-    assert "Broken prefixes" not in shown()
-    text = shown(broken_by={"template_rewrites": 5, "answer_edited": 2})
-    assert "7 calls did not continue the tokens of earlier answers (template_rewrites 5, answer_edited 2)" in text
-
-
-def test_shortened_updates_have_a_line_if_there_are_any():
-    """How many of the updates, and how much of their way was kept."""
-    found = ShortenedUpdates(updates=3, of=24, mean_share=0.25)
-    line = next(line for line in shown(shortened=found).splitlines() if line.startswith("Shortened"))
-    assert line.endswith("3 of 24 updates, to keep within max_kl; share kept 0.25 on average")
-    assert "Shortened" not in shown()
-
-
-def test_prefix_sharing_is_shown_if_the_backend_reports_it():
-    """The row shows the factor of saved computation and its maximum."""
-    assert "Prefix sharing" not in shown()
-    text = shown(row_tokens=3000, packed_tokens=1200, unique_tokens=1000)
-    assert (
-        "Prefix sharing  2.50\N{MULTIPLICATION SIGN} as many tokens without it (at best 3.00\N{MULTIPLICATION SIGN})"
-        in text
-    )
 
 
 def test_failures_are_counted_by_cause_with_an_error_a_remedy_and_the_tracebacks():
@@ -377,19 +305,6 @@ async def test_the_yaml_of_a_run_of_others_is_shown_first(project, of_others, ca
     assert started_here(of_others)
 
 
-async def test_a_service_without_a_home_goes_on(project, tmp_path, monkeypatch):
-    """As in a container that starts again: the options of the YAML are those of the command line, too."""
-    own = {"validation_dataset": str(project.held_out), "validation_interval": 2}
-    project.config["finetuning"]["run_configuration"] = own
-    project.adapter.outcomes = FAILS_IN_EPOCH_2
-    assert await nat(project) == 1
-    project.adapter.outcomes = ()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "a new container"))
-    assert await nat(project, "--resume=auto") == 0
-    with project.journal() as journal:
-        assert (journal.num_epochs(), journal.info().state) == (2, RunState.COMPLETED)
-
-
 async def test_with_its_own_yaml_a_run_of_others_goes_on(project, of_others):
     """What is given on the command line needs no word of the folder, as in a container that has no home."""
     assert not started_here(of_others)
@@ -404,3 +319,20 @@ async def test_options_that_are_none_end_in_words(project, of_others, recorded, 
         connection.execute("UPDATE facts SET record = json_set(record, '$.config_text', ?) WHERE name = 'info'", [text])
     assert await asyncio.to_thread(exit_code, ["finetune", "--resume", str(of_others), "--trust"]) == 1
     assert "has not recorded the options that it began with" in capsys.readouterr().err
+
+
+def test_what_few_runs_have_has_a_line_where_there_is_some():
+    """Updates that max_kl shortened, calls that broke a prefix, and what sharing prefixes saved."""
+    assert not {"Shortened", "Broken prefixes", "Prefix sharing"} & {
+        line.split("  ")[0] for line in shown().splitlines()
+    }
+    text = shown(
+        shortened=ShortenedUpdates(updates=3, of=24, mean_share=0.25),
+        broken_by={"template_rewrites": 5, "answer_edited": 2},
+        row_tokens=3000,
+        packed_tokens=1200,
+        unique_tokens=1000,
+    )
+    assert "3 of 24 updates, to keep within max_kl; share kept 0.25 on average" in text
+    assert "7 calls did not continue the tokens of earlier answers (template_rewrites 5, answer_edited 2)" in text
+    assert "2.50\N{MULTIPLICATION SIGN} as many tokens without it" in text

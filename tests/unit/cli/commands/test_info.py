@@ -26,23 +26,10 @@ def test_components_with_their_fields(run):
     assert "llms: openai  (nat/openai, nat.plugins.llms.openai)" in output
 
 
-def test_types_choose_sections(run):
-    """`-t` shows only the named sections."""
-    output = run("-t", "trainers", "-t", "trainer_adapters").stdout
-    assert "my_trainer_adapter" in output
-    assert "llms:" not in output
-
-
 @pytest.mark.parametrize(("theirs", "section"), SECTIONS.items())
 def test_the_toolkits_names_of_types_choose_sections(run, theirs, section):
     """`-t evaluator` shows what `-t eval.evaluators` does, in any case."""
     assert run("-t", theirs.upper()).stdout == run("-t", str(section)).stdout
-
-
-def test_the_number_of_results_is_limited(run):
-    """`-n 1` shows the first match only, also in JSON."""
-    assert len(json.loads(run("-t", "evaluator", "-n", "1", "--json").stdout)) == 1
-    assert len(json.loads(run("-t", "evaluator", "-n", "-1", "--json").stdout)) > 1
 
 
 def test_results_are_written_to_a_file(run, tmp_path):

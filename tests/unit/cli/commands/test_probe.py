@@ -10,8 +10,6 @@ from fakes.finetuning_project import FinetuningProject
 from fakes.runs_on_disk import EVIL
 from fakes.served_workflow import serving_file, url_of
 from nat.cli.main import exit_code
-from nat.errors import BackendUnreachable
-from nat.finetuning.interfaces.trainer_adapter import Recipe
 from nat.finetuning.probe import share_interval
 
 
@@ -40,20 +38,6 @@ async def test_the_page(project, capsys):
     ):
         assert line in shown
     assert not project.adapter.submitted
-
-
-async def test_rollouts_that_cannot_be_trained_on(project, capsys):
-    """The whole page is printed, with causes and a remedy; then the error repeats it."""
-
-    async def silent(question, ask):
-        return "right"
-
-    project.agent = silent
-    assert await nat(project) == 1
-    out, err = capsys.readouterr()
-    assert "8 x no LLM call came from a target function" in out
-    assert out.rstrip().splitlines()[-1].startswith("Next: Take every client from builder.get_llm")
-    assert "has no signal" in err
 
 
 async def test_answers_without_a_difference(project, capsys):
@@ -116,38 +100,6 @@ async def test_a_workflow_that_runs_elsewhere(project, capsys):
     async with serving_file(project.given().config_file) as client:
         there = await report(project, capsys, "--endpoint", url_of(client), "--endpoint_timeout", "30")
     assert (here["num_rollouts"], here["left_out"]) == (there["num_rollouts"], there["left_out"]) == (8, {})
-
-
-async def test_an_algorithm_that_compares_across_groups(project, capsys):
-    """Groups of equal rewards are then no lack of signal."""
-    answers = {"q0": "right", "q1": "wrong", "q2": "right", "q3": "wrong"}
-
-    async def fixed(question, ask):
-        await ask(question)
-        return answers[question]
-
-    project.agent, project.adapter.recipe = fixed, Recipe(compares="batch")
-    assert (await report(project, capsys))["has_signal"]
-    project.adapter.recipe = Recipe()
-    assert await nat(project) == 1
-
-
-@pytest.mark.parametrize("fault", ["dead", "unhealthy", "not enabled"])
-async def test_what_would_end_a_run_ends_a_probe(project, capsys, fault):
-    """The error is that of a run."""
-
-    async def broken(question, ask):
-        raise ConnectionError
-
-    if fault == "dead":
-        project.agent = broken
-        project.server_error = BackendUnreachable("the backend has ended with code 9", hint="see its log")
-    project.adapter.healthy = fault != "unhealthy"
-    project.finetuning["enabled"] = fault != "not enabled"
-    assert await nat(project) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert {"dead": "code 9", "unhealthy": "unhealthy", "not enabled": "finetuning.enabled"}[fault] in err
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import pytest
 
 from fakes.runs_on_disk import make_run
 from nat.cli.main import exit_code
-from nat.runs.journal import Journal
-from nat.runs.records import TrainingPhase
 
 
 @pytest.fixture
@@ -47,17 +45,6 @@ def test_each_page_has_its_json(root, capsys, arguments):
     assert text.isascii()
     assert isinstance(json.loads(text), dict)
     assert files_of(root) == before
-
-
-def test_phases_that_cannot_be_are_an_error_of_the_journal(root, capsys):
-    """A later phase that begins before the first one is named as damage, whatever reads it."""
-    run = make_run(root, "20260314-140000-cccc", phases=["a", "b", "b"])
-    with Journal.open(run) as journal:
-        journal.record_phase(TrainingPhase(name="a", first_epoch=0, num_epochs=1))
-        journal._put("facts", "phase/00000000", TrainingPhase(name="a", first_epoch=5, num_epochs=1))
-    assert exit_code(["runs", "show", run.name, "--output_dir", str(root)]) == 1
-    assert "is damaged" in capsys.readouterr().err
-    assert exit_code(["runs", "list", "--output_dir", str(root)]) == 0
 
 
 def test_rollouts_are_chosen_by_options(root, capsys):

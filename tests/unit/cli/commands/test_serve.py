@@ -12,7 +12,7 @@ from fakes.served_workflow import serving, url_of
 from nat.cli.commands import serve as serve_module
 from nat.cli.commands.eval import eval_command
 from nat.cli.commands.serve import serve_command
-from nat.errors import BackendUnreachable, ConfigError, EvaluationError, WorkflowError
+from nat.errors import BackendUnreachable, ConfigError
 from nat.front_end.options import FrontEndOptions
 from nat.front_end.serve import serve
 
@@ -57,15 +57,6 @@ def test_a_taken_port_is_an_error_at_once(tmp_path):
     assert scripted.built == 0
 
 
-def test_a_missing_workflow_is_an_error(tmp_path):
-    """Without a workflow there is nothing to serve."""
-    scripted = ScriptedWorkflow(tmp_path, shout, ROWS)
-    del scripted.config["workflow"]
-    result = invoked(scripted, serve_command, "--port", "0")
-    assert isinstance(result.exception, WorkflowError)
-    assert "there is no workflow" in str(result.exception)
-
-
 def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
     """The server's packages are optional; the error names the extra that installs them."""
     monkeypatch.setattr(serve_module, "_NEEDED", ("fastapi", "no_such_package"))
@@ -107,19 +98,6 @@ async def test_an_evaluation_of_a_served_workflow(tmp_path):
     assert (record["rollouts"], record["failed"]) == (2, 0)
     assert record["evaluators"][0]["average_score"] == 0.5
     assert scripted.built == 1
-
-
-async def test_remote_failures_fail_items_of_the_evaluation(tmp_path):
-    """Failures have their cause and never a score of 0."""
-
-    async def fails(question):
-        raise KeyError("board")
-
-    scripted = ScriptedWorkflow(tmp_path, fails, ROWS)
-    async with serving(scripted) as client:
-        result = await _evaluated(scripted, url_of(client))
-    assert isinstance(result.exception, EvaluationError)
-    assert "RemoteFailure: KeyError: 'board'" in str(result.exception)
 
 
 async def test_a_remote_rollout_has_a_time_limit(tmp_path):

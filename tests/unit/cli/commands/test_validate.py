@@ -80,16 +80,3 @@ def test_the_long_form_is_shown(run_short):
     assert tree["trajectory_builders"] == {"rollouts": {"_type": "local_traj_builder", "num_generations": 4}}
     assert tree["finetuning"]["trainer_adapter"] == "weights"
     assert json.loads(run_short("--show", "--json").stdout)["configuration"]["trainers"] == tree["trainers"]
-
-
-def test_secrets_are_not_shown(run):
-    """The printed file has stars in their place."""
-    assert "sk-secret" not in run("--show").stdout
-    assert "api_key: '**" in run("--show").stdout
-
-
-def test_what_does_not_follow_is_an_error(run_short):
-    """A file that is enabled to train, and cannot, is not valid."""
-    wrong = run_short("-o", "llms.student", "{_type: openai, model_name: gpt}")
-    assert wrong.exit_code == 1
-    assert "finetuning.trainer_adapter: not set" in wrong.stderr

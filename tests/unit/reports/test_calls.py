@@ -3,7 +3,7 @@
 from fakes.run_records import epoch_record, validation_record
 from nat.data_models.finetuning import BudgetConfig
 from nat.data_models.llm_usage import LLMUsage, PriceConfig
-from nat.reports.cost import calls_rows
+from nat.reports.run_page import calls_rows
 
 USED = {"student": LLMUsage(calls=1500, prompt_tokens=40_000, completion_tokens=2_000)}
 JUDGED = {"judge": LLMUsage(calls=10, prompt_tokens=1_000_000)}
@@ -36,9 +36,3 @@ def test_an_update_on_a_server_of_others_has_its_row():
         ("Calls", "training, the server's updates: 2 of remote, 5,000 + 0 tokens, 5"),
         ("Cost", "5"),
     ]
-
-
-def test_a_run_without_prices_has_no_cost():
-    """Runs of earlier releases have no calls either."""
-    assert [name for name, _ in calls_rows(EPOCHS, [], None)] == ["Calls", "", ""]
-    assert calls_rows([epoch_record()], [], None) == []
