@@ -5,8 +5,6 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nat.plugins.evaluators.json_path_score import JsonPathScoreConfig
-from nat.plugins.evaluators.numeric_closeness import NumericClosenessConfig
 
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem, EvaluatorBaseConfig
@@ -20,7 +18,7 @@ from nat.eval.dataset import (
     repetitions,
 )
 from nat.plugins.evaluators.llm_judge import LLMJudgeConfig
-from nat.plugins.evaluators.scores import ExactMatchConfig
+from nat.plugins.evaluators.scores import ExactMatchConfig, JsonPathScoreConfig, NumericClosenessConfig
 
 
 def config(**fields) -> DatasetBaseConfig:
