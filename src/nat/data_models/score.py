@@ -1,4 +1,4 @@
-"""Check that scores can be averaged and trained on, and average them. Pure."""
+"""Check that scores can be averaged and trained on, and average them, with 95 % intervals. Pure."""
 
 import math
 import sys
@@ -11,6 +11,8 @@ from nat.secrets import redact
 from nat.wire.rewards import LARGEST
 
 _SHOWN_CHARS = 60
+_Z_95 = 1.959964
+"""Two-sided 95 % quantile of the normal distribution."""
 
 
 def is_score(value: object) -> bool:
@@ -44,6 +46,27 @@ def is_finite(value: object) -> TypeGuard[float]:
 def mean(values: Sequence[float]) -> float:
     """The mean of at least one value, limited to their range, which rounding could leave."""
     return min(max(fmean(values), min(values)), max(values))
+
+
+def mean_interval(scores: Sequence[float]) -> tuple[float, float, float]:
+    """Lower end, mean and upper end of the interval, by the normal approximation; at least one score.
+
+    All three lie within the scores' own range. The interval is for one point of a curve; the verdict on a run compares
+    the same examples before and after (`nat.finetuning.verdict`).
+    """
+    middle = mean(scores)
+    if len(scores) == 1:
+        return middle, middle, middle
+    reach = _Z_95 * math.hypot(*(score - middle for score in scores)) / math.sqrt(len(scores) * (len(scores) - 1))
+    return max(min(scores), middle - reach), middle, min(max(scores), middle + reach)
+
+
+def share_interval(count: int, total: int) -> tuple[float, float]:
+    """The interval of a share that was seen `count` times in `total` (Wilson, 1927)."""
+    share, z2 = count / total, _Z_95**2
+    middle = (share + z2 / (2 * total)) / (1 + z2 / total)
+    half = _Z_95 / (1 + z2 / total) * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _shown(value: object) -> str:

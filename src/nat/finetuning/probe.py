@@ -4,13 +4,13 @@ import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from math import sqrt
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig
 from nat.data_models.rollout_failure import FailureCount
+from nat.data_models.score import share_interval
 from nat.errors import ANY_FAILURE, ConfigError, RunFailed, describe_error
 from nat.finetuning import guards
 from nat.finetuning.diagnosis.catalogue import BEFORE_UPDATES, diagnosis_of
@@ -44,8 +44,6 @@ _WORDING = {
     "failures.txt": f"the file of `{_FILE}`",
 }
 """A probe has no folder."""
-_CONFIDENCE = 1.96
-"""Standard deviations of a 95 % interval."""
 
 
 class ProbeReport(BaseModel):
@@ -244,14 +242,6 @@ def _epoch(played: PlayedEpoch, seconds: float) -> EpochRecord:
     """The rollouts as the first epoch of a run, none of whose groups is left out."""
     stages = {"rollout": seconds}
     return epoch_record(played, timestamp=utc_now(), curriculum=None, seconds=seconds, stages=stages, job={})
-
-
-def share_interval(count: int, total: int) -> tuple[float, float]:
-    """The 95 % interval of a share that was seen `count` times in `total` (Wilson, 1927)."""
-    share, z2 = count / total, _CONFIDENCE**2
-    middle = (share + z2 / (2 * total)) / (1 + z2 / total)
-    half = _CONFIDENCE / (1 + z2 / total) * sqrt(share * (1 - share) / total + z2 / (4 * total**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _next_step(findings: Sequence[Finding], plan: Plan) -> str:

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
-from nat.data_models.score import is_score
+from nat.data_models.score import is_score, mean_interval
 from nat.runs.outcomes import Bin
-from nat.runs.plot import mean_interval
 from nat.runs.records import (
     EpochRecord,
     ValidationRecord,

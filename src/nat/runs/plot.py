@@ -7,11 +7,10 @@ do not apply.
 
 import sys
 from collections.abc import Sequence
-from math import hypot, sqrt
 from pathlib import Path
 
 from nat.builder.child_processes import run_module
-from nat.data_models.score import mean
+from nat.data_models.score import mean_interval
 from nat.errors import NatError, describe_error
 from nat.files import replacing
 from nat.runs.journal import Journal
@@ -19,9 +18,6 @@ from nat.runs.records import EpochRecord, RunSummary, ValidationRecord, epoch_nu
 from nat.secrets import keep_files_private
 
 PLOT_NAME = "reward_plot.png"
-
-Z_95 = 1.959964
-"""Two-sided 95 % quantile of the normal distribution."""
 
 _TRAIN, _HELD_OUT = "#3b7dd8", "#e8590c"
 
@@ -78,19 +74,6 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def mean_interval(scores: Sequence[float]) -> tuple[float, float, float]:
-    """Lower end, mean and upper end of the mean's 95 % interval, by the normal approximation; at least one score.
-
-    All three lie within the scores' own range. The interval is for one point of the curve; the verdict on a run
-    compares the same examples before and after (`nat.finetuning.verdict`).
-    """
-    middle = mean(scores)
-    if len(scores) == 1:
-        return middle, middle, middle
-    reach = Z_95 * hypot(*(score - middle for score in scores)) / sqrt(len(scores) * (len(scores) - 1))
-    return max(min(scores), middle - reach), middle, min(max(scores), middle + reach)
 
 
 async def draw_run(run_dir: Path) -> str | None:

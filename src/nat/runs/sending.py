@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nat.data_models.component_ref import ComponentGroup
+from nat.data_models.score import mean_interval
 from nat.data_models.tracker import TrackerConfig
 from nat.registry.catalog import current_catalog
 from nat.runs.folder import checked_name
 from nat.runs.journal import Journal, reading
-from nat.runs.plot import mean_interval
 from nat.runs.recorded_config import config_of
 from nat.runs.records import EpochRecord, JobRecord, Phase, RunSummary, ValidationRecord, count_of
 from nat.runs.rollouts import RolloutRecord

@@ -7,8 +7,9 @@ import pytest
 from pytest import approx  # noqa: PT013 - reads as a word
 
 from fakes.run_records import NOON, epoch_record, epoch_records, validation_record
+from nat.data_models.score import mean_interval
 from nat.runs.journal import Journal
-from nat.runs.plot import PLOT_NAME, draw, draw_run, mean_interval
+from nat.runs.plot import PLOT_NAME, draw, draw_run
 from nat.runs.records import RunSummary, Verdict
 
 SUMMARY = RunSummary(

@@ -10,7 +10,7 @@ from fakes.finetuning_project import FinetuningProject
 from fakes.runs_on_disk import EVIL
 from fakes.served_workflow import serving_file, url_of
 from nat.cli.main import exit_code
-from nat.finetuning.probe import share_interval
+from nat.data_models.score import share_interval
 
 
 async def nat(project: FinetuningProject, *arguments: str) -> int:
