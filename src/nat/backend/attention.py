@@ -79,7 +79,6 @@ class PackedBatch(Protocol):
         self, layer: int, query_HTD: Tensor, key_GTD: Tensor, value_GTD: Tensor, *, scale: float | None, window: Window
     ) -> Tensor:
         """Attention output [T, H, D]."""
-        ...
 
 
 @runtime_checkable
@@ -88,7 +87,6 @@ class RowByRow(Protocol):
 
     def row_by_row(self, decoder: nn.Module) -> Tensor:
         """Hidden states of all tokens; the decoder computes each sequence alone, with transformers' own attention."""
-        ...
 
 
 def packed_attention(

@@ -12,14 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nat.errors import BackendError, CheckpointDamaged, findings_of
-from nat.wire.model_folder import (
-    MANIFEST,
-    REMOTE_WEIGHTS,
-    STATE,
-    FileSum,
-    Manifest,
-    read_manifest,
-)
+from nat.wire.model_folder import MANIFEST, REMOTE_WEIGHTS, STATE, FileSum, Manifest, read_manifest
 from nat.wire.training import JobState
 
 OPTIMIZER = "optimizer.safetensors"

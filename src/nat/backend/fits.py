@@ -26,12 +26,7 @@ _SHARE = 0.95
 
 
 def fit_report(
-    folder: Path,
-    *,
-    name: str,
-    revision: str | None = None,
-    gpu: int | None = None,
-    max_seq_length: int | None = None,
+    folder: Path, *, name: str, revision: str | None = None, gpu: int | None = None, max_seq_length: int | None = None
 ) -> FitReport:
     """The report for this machine, or for a GPU with so many bytes."""
     report = FitReport(model=name, revision=revision)

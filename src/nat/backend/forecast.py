@@ -41,15 +41,12 @@ class Forecaster:
         self._options = options
         self._sampler = sampler
         self._engine = engine
-        self._resolve = resolve or partial(resolved_for, policy=engine.loaded)
+        self.resolve = resolve or partial(resolved_for, policy=engine.loaded)
+        """Gives the settings that an update of this model will use."""
 
     @property
     def loaded(self) -> LoadedModel:
         return self._engine.loaded
-
-    def resolve(self, config: TrainingConfig) -> Resolved:
-        """The settings that an update of this model will use."""
-        return self._resolve(config)
 
     def forecast(self, request: ForecastRequest) -> TrainingForecast:
         """The settings of an update, and its memory."""

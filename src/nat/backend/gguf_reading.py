@@ -107,11 +107,7 @@ def exact_dtype(weights: Collection[torch.Tensor]) -> torch.dtype:
 def _config(gguf: _Metadata, alone: Path) -> PreTrainedConfig:
     config: PreTrainedConfig = AutoConfig.from_pretrained(alone.parent, gguf_file=alone.name)
     size = gguf[f"{gguf.architecture}.attention.key_length"]
-    if size is not None and gguf.architecture in {
-        "llama",
-        "qwen2",
-        "qwen3",
-    }:  # transformers leaves it out
+    if size is not None and gguf.architecture in {"llama", "qwen2", "qwen3"}:  # transformers leaves it out
         config.head_dim = int(size)
     if ROPE_FACTORS in gguf.tensors:
         wanted = torch.tensor(gguf.tensors[ROPE_FACTORS].data)

@@ -37,12 +37,7 @@ class PackedLinears:
     Weights that change in place are not noticed: call `forget`. Those that are exchanged as a whole are.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        wide: nn.Module | None = None,
-        lean: Sequence[LeanLayer] = (),
-    ) -> None:
+    def __init__(self, model: nn.Module, wide: nn.Module | None = None, lean: Sequence[LeanLayer] = ()) -> None:
         """Does nothing on other devices than a CPU, and for other precisions than float32 and bfloat16.
 
         The layer `wide` computes in float32, whatever its weights are in. While the weights are in use, each `lean`

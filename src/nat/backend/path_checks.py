@@ -17,14 +17,7 @@ from nat.backend.decoder_parts import decoder
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.plain import cache_of, forward
 from nat.backend.model import Continues, LoadedModel
-from nat.backend.model_checks import (
-    OTHER_KIND,
-    Windows,
-    failing_as,
-    probe_rows,
-    relative_difference,
-    tolerance_of,
-)
+from nat.backend.model_checks import OTHER_KIND, Windows, failing_as, probe_rows, relative_difference, tolerance_of
 from nat.backend.model_loader import load_model
 from nat.backend.packed_linear import PackedLinears
 from nat.backend.training.batch import Row

@@ -124,10 +124,7 @@ def write_model(
 
 
 def write_chat_model(
-    directory: Path,
-    tokenizer: Any,
-    conversation: Callable[[random.Random], str],
-    schedule: Schedule,
+    directory: Path, tokenizer: Any, conversation: Callable[[random.Random], str], schedule: Schedule
 ) -> None:
     """Make a Llama, train it on what the assistant says in random conversations, and write it with its tokenizer."""
 

@@ -25,50 +25,38 @@ class SamplingEngine(Protocol):
     @property
     def loaded(self) -> LoadedModel:
         """The model with the weights with which the backend started: its tokenizer, context and vocabulary."""
-        ...
 
     @property
     def scores_prompts(self) -> bool:
         """True if it obeys `prompt_logprobs` of a sequence's parameters."""
-        ...
 
     @property
     def policy_version(self) -> str:
         """`name@step` of the weights that answer requests without a name."""
-        ...
 
     def names(self) -> list[str]:
         """All served names; the first means the weights with which the backend started."""
-        ...
 
     def knows(self, name: str) -> bool:
         """True if a request may use this name."""
-        ...
 
     def submit(self, request: Request) -> None:
         """Queue a request, whose listener gets the answer; its prompts and new tokens fit the model."""
-        ...
 
     def cancel(self, request: Request) -> None:
         """Drop a request whose client has disconnected; its listener gets no more events."""
-        ...
 
     def run_exclusive(self, function: Callable[[], T]) -> Future[T]:
         """Run `function` on the thread that owns the learner's model; first come, first served."""
-        ...
 
     def updating(self) -> AbstractContextManager[None]:
         """Around an update, inside `run_exclusive`; what `serve` did not confirm is served no longer afterwards."""
-        ...
 
     def serve(self, version: str) -> None:
         """Answer with the learner's weights, under this version; inside `updating`, after the update's checks."""
-        ...
 
     def watch(self, on_failure: Callable[[BackendError], None]) -> None:
         """Have `on_failure` called once if the engine cannot answer any more; from another thread."""
-        ...
 
     def close(self) -> None:
         """Fail what is unfinished, and end the engine."""
-        ...

@@ -16,11 +16,7 @@ _SHOWN = 40
 
 
 def tokenized(
-    conversation: Conversation,
-    tokenizer: ChatTokenizer,
-    *,
-    stops: Collection[int],
-    longest: int,
+    conversation: Conversation, tokenizer: ChatTokenizer, *, stops: Collection[int], longest: int
 ) -> TokenizedConversation:
     """The conversation's rows; `stops` are the tokens that end an answer, and no row may be longer than `longest`."""
     try:

@@ -100,11 +100,7 @@ class BatchAdvantages:
 
 
 def batch_advantages(
-    groups: Sequence[Returns],
-    advantage: Advantage,
-    *,
-    normalize: bool,
-    given: Sequence[Sequence[float]] = (),
+    groups: Sequence[Returns], advantage: Advantage, *, normalize: bool, given: Sequence[Sequence[float]] = ()
 ) -> BatchAdvantages:
     """Give each return its advantage; `given` holds one for each return if rollouts carry their advantages.
 

@@ -88,12 +88,7 @@ DAPO = replace(
     summary="GRPO with a mean over all tokens; truncated rollouts carry no loss.",
     paper="arXiv 2503.14476",
     aggregation=token_mean,
-    defaults={
-        "normalize_advantages": False,
-        "epsilon": 0.2,
-        "epsilon_high": 0.28,
-        "mask_truncated_completions": True,
-    },
+    defaults={"normalize_advantages": False, "epsilon": 0.2, "epsilon_high": 0.28, "mask_truncated_completions": True},
 )
 
 LITE_PPO = replace(

@@ -147,15 +147,12 @@ class Listener(Protocol):
 
     def on_deltas(self, deltas: list[Delta]) -> None:
         """New tokens; only for streaming requests, and before `on_finished`."""
-        ...
 
     def on_finished(self) -> None:
         """All sequences have a finish reason and no longer change."""
-        ...
 
     def on_failed(self, error: BaseException) -> None:
         """The request failed; no event follows."""
-        ...
 
 
 @dataclass(eq=False)

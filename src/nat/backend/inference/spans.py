@@ -167,13 +167,7 @@ def _average(out: Tensor, log_sum: Tensor) -> Tensor:
 
 
 def _attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale: float | None,
-    *,
-    mask: Tensor | None = None,
-    causal: bool = False,
+    query: Tensor, key: Tensor, value: Tensor, scale: float | None, *, mask: Tensor | None = None, causal: bool = False
 ) -> tuple[Tensor, Tensor]:
     """The operator behind `scaled_dot_product_attention`, which also gives the logarithm of the sum in float32."""
     out, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(  # noqa: SLF001 - no public name

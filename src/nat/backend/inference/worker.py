@@ -98,8 +98,6 @@ class Worker:
         self._exclusive: deque[_Task[Any]] = deque()
         self._admit_waiting = False
         """True after an update that requests waited for, until one step was made."""
-        self._withdrawn: list[Request] | None = None
-        """Requests that wait for the end of an update; None while the weights may not change."""
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
         self._thread.start()
@@ -204,14 +202,13 @@ class Worker:
 
     def _update(self, task: _Task[Any]) -> None:
         # Until its end, what has not begun is held back, and the caches' memory is the update's.
-        self._withdrawn = []
+        waiting = list[Request]()
         for engine in self.pool.engines():
-            self._withdrawn += engine.withdraw()
+            waiting += engine.withdraw()
             engine.release()
         torch.set_num_threads(self._threads)
         task.run()
-        waiting, self._withdrawn = self._withdrawn, None
-        for request in waiting or ():
+        for request in waiting:
             self._send(request)
         self._admit_waiting = bool(waiting)
 

@@ -21,12 +21,7 @@ class LogprobWriter:
             ranked = [(self._read(other), value) for other, value in top[i]] if top else []
             others = [Alternative.model_construct(token=o.text, logprob=v, bytes=o.data) for o, v in ranked]
             content.append(
-                TokenLogprob.model_construct(
-                    token=token.text,
-                    logprob=logprob,
-                    bytes=token.data,
-                    top_logprobs=others,
-                )
+                TokenLogprob.model_construct(token=token.text, logprob=logprob, bytes=token.data, top_logprobs=others)
             )
         return ChatLogprobs.model_construct(content=content, refusal=None)
 

@@ -34,12 +34,7 @@ from nat.backend.training.completions import Completion, completions_of, mismatc
 from nat.backend.training.loss import AnchorTable, ByRow, joined, rollout_weights
 from nat.backend.training.metrics import TokenSums, batch_metrics, difference_metrics
 from nat.backend.training.micro_batch import optimizer_steps
-from nat.backend.training.mismatch import (
-    Probe,
-    drawn_rows,
-    policy_shift,
-    sampler_difference,
-)
+from nat.backend.training.mismatch import Probe, drawn_rows, policy_shift, sampler_difference
 from nat.backend.training.optimizer import Change, MasterAdamW, learning_rate_at, usual_learning_rate
 from nat.backend.training.passes import Passes, StepShare
 from nat.backend.training.reference import Reference

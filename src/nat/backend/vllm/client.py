@@ -139,8 +139,7 @@ def refused(response: httpx.Response) -> EngineFailed:
     """The error of a response that is not a success."""
     called = f"{response.request.method} {response.request.url.path}"
     return EngineFailed(
-        f"vLLM answered {called} with {response.status_code}: {excerpt(response.text, _SHOWN_CHARS)}",
-        hint=LOOK,
+        f"vLLM answered {called} with {response.status_code}: {excerpt(response.text, _SHOWN_CHARS)}", hint=LOOK
     )
 
 

@@ -45,14 +45,7 @@ class VllmEngine:
 
     scores_prompts = False
 
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        server: VllmServer,
-        make_hand_over: Make,
-        *,
-        version: str,
-    ) -> None:
+    def __init__(self, loaded: LoadedModel, server: VllmServer, make_hand_over: Make, *, version: str) -> None:
         """Start nothing yet; `start` follows once the learner's weights are those to serve."""
         self.loaded = loaded
         self.server = server

@@ -120,8 +120,7 @@ def _check_weights(choice: VllmChoice, served: Served) -> None:
 
 def _unfinished(sequence: Sequence) -> EngineFailed:
     return EngineFailed(
-        f"vLLM's answer ended after {len(sequence.token_ids)} tokens without a finish reason",
-        hint=LOOK,
+        f"vLLM's answer ended after {len(sequence.token_ids)} tokens without a finish reason", hint=LOOK
     )
 
 

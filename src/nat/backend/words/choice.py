@@ -30,15 +30,13 @@ PRECEDING = {
             *("<|start|>assistant", "<|end|>", "<|return|>"),
         ),
         thinking=("<|channel|>analysis<|message|>", "<|end|>"),
-    ),
+    )
 }
 """By a text in their chat template or a special token; these models write calls otherwise than the template does."""
 
 FOLLOWING = {
     "<|tool_call_start|>": Format.of(
-        "LFM2",
-        {"open": "<|tool_call_start|>", "close": "<|tool_call_end|>", "content": "text"},
-        hidden=["<|im_end|>"],
+        "LFM2", {"open": "<|tool_call_start|>", "close": "<|tool_call_end|>", "content": "text"}, hidden=["<|im_end|>"]
     ),
     "respond only with <|tool_call|> followed by a JSON list": Format.of(
         "Granite 3",
