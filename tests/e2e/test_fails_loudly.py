@@ -103,10 +103,14 @@ async def test_an_evaluator_that_hangs(tmp_path):
 
 
 async def test_equal_rewards_epoch_after_epoch(tmp_path):
-    """Three epochs with equal rewards in every group end the run; nothing was submitted."""
-    text, project = await failed_run(tmp_path, lambda _request: Say("wrong"), error=NoLearningSignal)
+    """So many epochs with equal rewards in every group as the guard allows end the run; nothing was submitted."""
+
+    def prepare(project):
+        project.finetuning["guards"] = {"epochs_without_signal": 3}
+
+    text, project = await failed_run(tmp_path, lambda _request: Say("wrong"), error=NoLearningSignal, prepare=prepare)
     assert "rewards from 0 to 0" in text
-    assert "Sample at temperature 1" in text
+    assert "the evaluator that finetuning.reward_function names" in text
     assert project.adapter.submitted == []
     with project.journal() as journal:
         assert len(journal.epochs()) == 3
@@ -155,23 +159,14 @@ async def test_a_reward_collapse(tmp_path):
     assert "the mean reward fell from" in text
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        "the gradient is exactly zero",
-        "the gradient is not finite",
-        "the update changed no weight",
-        "sampler and learner disagree on the log probabilities",
-    ],
-)
-async def test_a_failed_job(tmp_path, message):
+async def test_a_failed_job(tmp_path):
     """The error quotes the backend's reason for a failed job, and the run ends."""
 
     def prepare(project):
-        project.adapter.outcomes = [{}, {"status": "failed", "message": message}]
+        project.adapter.outcomes = [{}, {"status": "failed", "message": "the gradient is not finite"}]
 
     text, project = await failed_run(tmp_path, error=TrainingFailed, prepare=prepare)
-    assert message in text
+    assert "the gradient is not finite" in text
     assert len(project.adapter.submitted) == 2
     with project.journal() as journal:
         assert [job.status for job in journal.jobs()] == ["completed", "failed"]

@@ -111,23 +111,6 @@ def jsonl(rows: list[Tree]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def imitates(name: str, num_epochs: int) -> Tree:
-    """A phase that imitates the file `rows.jsonl`, in a run with the components of `IMITATION`."""
-    return {"name": name, "num_epochs": num_epochs, "trajectory_builder": "file", "trainer_adapter": "imitate"}
-
-
-IMITATION: Mapping[str, Any] = {
-    "trajectory_builders.file": {"_type": "dataset_traj_builder", "file_path": "rows.jsonl"},
-    "trainer_adapters.imitate": {
-        "_type": "local_trainer_adapter",
-        "llm": "student",
-        "training": {"algorithm": "sft", "steps_per_batch": 2},
-    },
-    "finetuning.num_epochs": None,
-}
-"""What a run with such phases has besides the usual; the phases have the numbers of epochs."""
-
-
 _RIGHT = f"{COLOURS[0]} {DONE}"
 _ASKED = {f"{CLASSES[n % 4]} {NOISE[n]}": f"{COLOURS[1 + n % 3]} {DONE}" for n in range(8)}
 """Questions to the word model, each with a wrong answer."""
