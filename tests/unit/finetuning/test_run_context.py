@@ -1,11 +1,9 @@
 from dataclasses import replace
-from datetime import timedelta
 
-from fakes.run_records import NOON, epoch_record
+from fakes.run_records import epoch_record
 from nat.data_models.finetuning import FinetuneConfig
 from nat.files import UNFINISHED
 from nat.finetuning.run_context import open_run
-from nat.runs.find import newest_if_unfinished
 from nat.runs.records import TrainingPhase
 
 
@@ -43,16 +41,3 @@ def test_a_run_goes_on_with_whole_files(tmp_path):
     with open_run(FinetuneConfig(output_dir=tmp_path), "{}", resume=run_dir):
         assert not any(file.exists() for file in left)
         assert len((run_dir / "training_metrics.jsonl").read_text().splitlines()) == 1
-
-
-def test_the_newest_run_is_the_one_that_began_last(tmp_path):
-    """Also after the clock was set back: `--resume=auto` goes on with that one."""
-    (tmp_path / "99999999-999999-ffff").mkdir()  # is none of ours
-    ids = []
-    for hours in (0, 1, 2):
-        at = NOON - timedelta(hours=hours)
-        with open_run(FinetuneConfig(output_dir=tmp_path), "{}", now=lambda at=at: at) as run:
-            ids.append(run.run_id)
-            assert run.journal.info().created_at == at
-    assert ids == sorted(set(ids))
-    assert newest_if_unfinished(tmp_path) == tmp_path / ids[-1]
