@@ -50,27 +50,16 @@ class CallTimes:
     ended: float
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedCall:
-    """The data for the two steps of one choice."""
-
-    call: LLMCall
-    choice: Choice
-    usage: dict[str, Any]
-    """The server's token counts; empty for all choices but the first, since they count the whole request."""
-    times: CallTimes
-    framework: LLMFrameworkEnum | None
-
-
-def call_steps(recorded: RecordedCall) -> tuple[IntermediateStepPayload, IntermediateStepPayload]:
-    """LLM_START and LLM_END of one choice."""
-    call, times = recorded.call, recorded.times
+def call_steps(
+    call: LLMCall, choice: Choice, usage: dict[str, Any], times: CallTimes, framework: LLMFrameworkEnum | None
+) -> tuple[IntermediateStepPayload, IntermediateStepPayload]:
+    """LLM_START and LLM_END of one choice; `usage` has the server's token counts, which are of the whole request."""
     span = str(uuid.uuid4())
     tools = call.tools or []
     start = IntermediateStepPayload(
         event_type=IntermediateStepType.LLM_START,
         event_timestamp=times.started,
-        framework=recorded.framework,
+        framework=framework,
         name=call.model,
         data=StreamEventData(input=call.messages),
         metadata=TraceMetadata(chat_inputs=call.messages, tools_schema=tools),
@@ -80,15 +69,15 @@ def call_steps(recorded: RecordedCall) -> tuple[IntermediateStepPayload, Interme
         event_type=IntermediateStepType.LLM_END,
         event_timestamp=times.ended,
         span_event_timestamp=times.started,
-        framework=recorded.framework,
+        framework=framework,
         name=call.model,
         data=StreamEventData(
             input=call.messages[-1].get("content") if call.messages else None,
             output=call.message["content"] or "",
-            payload=recorded.choice.raw,
+            payload=choice.raw,
         ),
         metadata=TraceMetadata(chat_inputs=call.messages, tools_schema=tools, llm_call=call),
-        usage_info=_usage_info(recorded.usage),
+        usage_info=_usage_info(usage),
         UUID=span,
     )
     return start, end

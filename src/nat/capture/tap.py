@@ -33,7 +33,7 @@ from nat.capture.response import (
     read_answer,
     read_completion,
 )
-from nat.capture.steps import CallTimes, FailedCall, RecordedCall, call_steps, failure_steps
+from nat.capture.steps import CallTimes, FailedCall, call_steps, failure_steps
 from nat.data_models.intermediate_step import IntermediateStepPayload
 from nat.data_models.llm import LLMFrameworkEnum
 from nat.data_models.llm_call import LLMCall
@@ -209,7 +209,7 @@ class Attempt:
         usage, steps = answer.usage, list[IntermediateStepPayload]()
         for choice in answer.choices:
             call = self._record(choice, conversations[choice.conversation], tools, answer.policy_version)
-            steps += call_steps(RecordedCall(call, choice, usage, times, self._tap.framework))
+            steps += call_steps(call, choice, usage, times, self._tap.framework)
             usage = {}
         return steps
 

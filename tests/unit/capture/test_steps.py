@@ -8,7 +8,6 @@ from nat.capture.steps import (
     FAILED_CALL,
     CallTimes,
     FailedCall,
-    RecordedCall,
     call_steps,
     failed_calls,
     failure_steps,
@@ -51,7 +50,7 @@ def test_the_end_of_a_call_has_its_token_counts(usage, counts):
     assert asked is not None
     [choice] = read_answer({"choices": [{"message": {"content": "a"}}]}, asked).choices
     call = LLMCall(model="m", messages=[], message=choice.message)
-    _, end = call_steps(RecordedCall(call, choice, usage, CallTimes(1.0, 2.0), None))
+    _, end = call_steps(call, choice, usage, CallTimes(1.0, 2.0), None)
     assert end.usage_info is not None
     assert end.usage_info.token_usage == TokenUsageBaseModel(**counts)
     assert end.usage_info.num_llm_calls == 1
