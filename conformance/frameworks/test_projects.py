@@ -11,7 +11,7 @@ from conformance.environments import outside, python_of
 from conformance.frameworks.driver import OFFLINE
 
 from fakes.project_model import project_model
-from nat.project.frameworks import FRAMEWORKS
+from nat.project.new_project import FRAMEWORKS
 
 ENVIRONMENTS = {"command": "openai", "langgraph": "langchain"}
 """Those that have no environment of their own."""

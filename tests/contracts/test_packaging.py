@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conformance.environments import PROJECT, check, name_of, names, requirements_in
 
-from nat.project.frameworks import FRAMEWORKS
+from nat.project.new_project import FRAMEWORKS
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "nat"

@@ -22,8 +22,6 @@ EXIT_GOES_ON = 75
 """EX_TEMPFAIL: SIGTERM ended a run, which goes on with `--resume`."""
 _LAST_SECONDS = 5.0
 """Time for running threads to delay the exit of an interrupted command."""
-_LAST_SECONDS_OF_GRACE = 1.0
-"""Likewise, if the command has only some seconds."""
 _OVERRIDE = {"-o", "--override"}
 
 _COMMANDS = {
@@ -116,7 +114,7 @@ def run_cli() -> None:
     if code > EXIT_SIGNAL or code == EXIT_GOES_ON:
         from nat.cli.event_loop import exit_within
 
-        exit_within(_LAST_SECONDS_OF_GRACE if code == EXIT_GOES_ON else _LAST_SECONDS, code)
+        exit_within(1.0 if code == EXIT_GOES_ON else _LAST_SECONDS, code)  # of a grace little is left
     sys.exit(code)
 
 

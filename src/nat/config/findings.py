@@ -57,9 +57,11 @@ class Findings:
     def _add_wrong(
         self, here: KeyPath, details: Sequence[ErrorDetails], model: type[BaseModel], location: KeyPath
     ) -> None:
-        kind, field = details[0]["type"], _field_at(model, location)
+        keys = [part for part in location if isinstance(part, str)]
+        owner, kind = _owner(model, keys), details[0]["type"]
+        field = None if owner is None or not keys else _field(owner, keys[-1])
         if kind == "extra_forbidden":
-            self.add_unknown_key(here, _known_keys_at(model, location))
+            self.add_unknown_key(here, set() if owner is None else known_keys(owner))
         elif kind == "missing":
             self.add(here, f"this key is required{_meaning(field)}")
         else:
@@ -83,32 +85,19 @@ def known_keys(model: type[BaseModel]) -> set[str]:
     return {key for name, field in model.model_fields.items() for key in (field.serialization_alias or name, name)}
 
 
-def _known_keys_at(model: type[BaseModel], location: KeyPath) -> set[str]:
-    """The keys of the model that contains `location`; empty if it is not inside a model."""
+def _owner(model: type[BaseModel], keys: Sequence[str]) -> type[BaseModel] | None:
+    """The model that has the last of the keys; None if it is not inside a model."""
     parent: type[BaseModel] | None = model
-    for part in location[:-1]:
-        if isinstance(part, str):
-            parent = _child_model(parent, part) if parent is not None else None
-    return known_keys(parent) if parent is not None else set()
-
-
-def _field_at(model: type[BaseModel] | None, location: KeyPath) -> FieldInfo | None:
-    """The field of a key; None if it is not inside a model, or not one of its keys."""
-    keys = [part for part in location if isinstance(part, str)]
-    for part in keys[:-1]:
-        model = _child_model(model, part) if model is not None else None
-    return None if model is None or not keys else _field(model, keys[-1])
+    for key in keys[:-1]:
+        field = None if parent is None else _field(parent, key)
+        parent = None if field is None else next(_models(field.annotation), None)
+    return parent
 
 
 def _field(model: type[BaseModel], key: str | int) -> FieldInfo | None:
     fields = model.model_fields
     of_alias = (field for field in fields.values() if key in (field.serialization_alias, field.alias))
     return fields.get(str(key)) or next(of_alias, None)
-
-
-def _child_model(model: type[BaseModel], key: str | int) -> type[BaseModel] | None:
-    field = _field(model, key)
-    return next(_models(field.annotation), None) if field is not None else None
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

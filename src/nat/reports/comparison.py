@@ -158,8 +158,9 @@ def comparison_page(compared: RunsComparison) -> str:
     if (pair := compared.held_out) is not None:
         when = f"(A {after_epoch(pair.epoch_a)}, B {after_epoch(pair.epoch_b)})"
         parts.append(f"Held-out {when}\n{pair.sentence}")
-    if curves := _curves(compared):
-        parts.append(f"Mean reward in training, on one scale\n{curves}")
+    rewards = {"A": compared.rewards_a, "B": compared.rewards_b}
+    if curves := [(name, f"{own[0]:.3f} → {own[-1]:.3f}") for name, own in rewards.items() if own]:
+        parts.append(f"Mean reward in training\n{labelled(curves)}")
     if compared.differences:
         rows = [
             [one_line(_NOT_SET if cell is None else cell, _CELL) for cell in (d.key, d.a, d.b)]
@@ -169,12 +170,3 @@ def comparison_page(compared: RunsComparison) -> str:
     else:
         parts.append("The settings are the same.")
     return printable("\n\n".join(parts))
-
-
-def _curves(compared: RunsComparison) -> str:
-    rows = [
-        (name, f"{rewards[0]:.3f} → {rewards[-1]:.3f}")
-        for name, rewards in (("A", compared.rewards_a), ("B", compared.rewards_b))
-        if rewards
-    ]
-    return labelled(rows) if rows else ""

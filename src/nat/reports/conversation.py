@@ -1,7 +1,7 @@
 """A rollout as a conversation: its turns, what was trained of them, and the outcome in words. Pure."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -10,7 +10,6 @@ from nat.reports.rollouts import trained_tokens
 from nat.reports.text import one_line
 from nat.runs.records import Phase
 from nat.runs.rollouts import Beginning, ConversationRecord, RolloutRecord
-from nat.wire.training import Span
 
 _CELL = 60
 
@@ -62,8 +61,14 @@ def conversations(record: RolloutRecord, phase: Phase) -> list[ShownConversation
     for number, (conversation, messages) in enumerate(record.threads(), 1):
         several = len(record.conversations) > 1
         title = f"conversation {number} of {len(record.conversations)}{_beginning(conversation)}" if several else ""
-        notes = {answer.message: _note(verb, record.span_of(answer)) for answer in conversation.answers}
-        found.append(ShownConversation(title, _turns(messages, conversation.shared, notes)))
+        spans = {answer.message: record.span_of(answer) for answer in conversation.answers}
+        notes = {place: f"{verb}{'' if own is None else f', {own.size} tokens'}" for place, own in spans.items()}
+        turns = [
+            _turn(message, notes.get(place, ""))
+            for place, message in enumerate(messages)
+            if place >= conversation.shared or place in notes
+        ]
+        found.append(ShownConversation(title, turns))
     return found
 
 
@@ -95,19 +100,6 @@ def reasoning_text(record: RolloutRecord) -> str | None:
 def number_text(value: float | None) -> str:
     """A reward; empty if there is none."""
     return "" if value is None else f"{value:.3f}"
-
-
-def _note(verb: str, span: Span | None) -> str:
-    return f"{verb}{'' if span is None else f', {span.size} tokens'}"
-
-
-def _turns(messages: Sequence[dict[str, Any]], shared: int, notes: Mapping[int, str]) -> list[ShownTurn]:
-    """Its messages, without those that it shares with an earlier conversation, if they were not sampled in it."""
-    return [
-        _turn(message, notes.get(place, ""))
-        for place, message in enumerate(messages)
-        if place >= shared or place in notes
-    ]
 
 
 def _beginning(conversation: ConversationRecord) -> str:

@@ -12,7 +12,7 @@ from nat.reports.text import one_line, printable, table
 from nat.runs.journal import Journal, reading
 from nat.runs.liveness import ShownState, is_alive, shown_state
 from nat.runs.recorded_config import config_of, finetuning_value, value_at
-from nat.runs.records import PhaseVerdict, SparseRecord, ValidationRecord, Verdict
+from nat.runs.records import PhaseVerdict, SparseRecord, Verdict
 
 _MODEL_WIDTH = 40
 
@@ -46,22 +46,23 @@ class RunOverview(SparseRecord):
 
 def overviews(folders: Sequence[Path]) -> list[RunOverview]:
     """The runs in the same order; one that cannot be read does not hide the others."""
-    return [_overview_or_problem(folder) for folder in folders]
-
-
-def _overview_or_problem(folder: Path) -> RunOverview:
-    try:
-        with reading(folder) as journal:
-            return overview(journal)
-    except JournalError as error:
-        return RunOverview(run_id=folder.name, folder=folder, state=ShownState.UNREADABLE, problem=error.in_line)
+    found = []
+    for folder in folders:
+        try:
+            with reading(folder) as journal:
+                found.append(overview(journal))
+        except JournalError as error:
+            state = ShownState.UNREADABLE
+            found.append(RunOverview(run_id=folder.name, folder=folder, state=state, problem=error.in_line))
+    return found
 
 
 def overview(journal: Journal) -> RunOverview:
     """The facts of one run."""
     info, summary, validations = journal.info(), journal.summary(), journal.validations()
     config, epochs = config_of(info.config_text), journal.num_epochs()
-    before, after = _held_out(validations)
+    before = validations[0].avg_reward if validations and validations[0].epoch == 0 else None
+    after = validations[-1].avg_reward if validations and validations[-1].epoch > 0 else None
     return RunOverview(
         run_id=info.run_id,
         folder=journal.run_dir,
@@ -77,12 +78,6 @@ def overview(journal: Journal) -> RunOverview:
         after=summary.after if summary and summary.verdict else after,
         model=trained_model(config),
     )
-
-
-def _held_out(validations: Sequence[ValidationRecord]) -> tuple[float | None, float | None]:
-    before = validations[0].avg_reward if validations and validations[0].epoch == 0 else None
-    after = validations[-1].avg_reward if validations and validations[-1].epoch > 0 else None
-    return before, after
 
 
 def trained_llms(config: dict[str, Any]) -> dict[str, dict[str, Any]]:

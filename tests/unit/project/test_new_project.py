@@ -6,8 +6,15 @@ import yaml
 
 from nat.config import parse_config
 from nat.errors import ProjectRefused
-from nat.project.frameworks import FRAMEWORKS
-from nat.project.new_project import check_model_can_be_made, folder_for, write_project
+from nat.project.new_project import (
+    FRAMEWORKS,
+    SHARED,
+    TEMPLATES,
+    check_model_can_be_made,
+    folder_for,
+    framework_named,
+    write_project,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -121,3 +128,16 @@ def test_missing_packages_are_named_before_anything_is_written():
     assert "crewai" in raised.value.message
     assert "pip install" in str(raised.value.hint)
     assert "--no_model" in str(raised.value.hint)
+
+
+def test_every_framework_has_a_template():
+    """The folders of `templates/` are the frameworks, and what all of them share."""
+    folders = {path.name for path in TEMPLATES.iterdir() if path.is_dir()} - {"__pycache__"}
+    assert folders == {*FRAMEWORKS, SHARED.name}
+
+
+def test_the_name_of_an_extra_is_understood():
+    """A framework may be written as its extra; an unknown one suggests the nearest."""
+    assert framework_named("Llama-Index") == "llama_index"
+    with pytest.raises(ProjectRefused, match="Did you mean 'langgraph'"):
+        framework_named("langraph")

@@ -8,8 +8,15 @@ import click
 from nat.cli import event_loop
 from nat.cli.steps import shown_steps
 from nat.errors import one_of
-from nat.project.frameworks import FRAMEWORKS, framework_named
-from nat.project.new_project import check_model_can_be_made, extras_of, folder_for, model_named, write_project
+from nat.project.new_project import (
+    FRAMEWORKS,
+    check_model_can_be_made,
+    extras_of,
+    folder_for,
+    framework_named,
+    model_named,
+    write_project,
+)
 from nat.wire.extras import install_hint, missing_of_extra
 
 

@@ -79,7 +79,12 @@ def show_command(
 ) -> None:
     """Show a run, or with --epoch or --validation its rollouts."""
     choice = RolloutChoice(worst=worst, best=best, failed=failed, examples=examples)
-    _check_choice(epoch, validation, wants_rollouts=choice.any or tokens)
+    if epoch is not None and validation is not None:
+        raise click.UsageError("--epoch and --validation name different rollouts; give one of them.")
+    if epoch is None and validation is None and (choice.any or tokens):
+        raise click.UsageError(
+            "--worst, --best, --failed, --example and --tokens are about the rollouts of --epoch N or --validation N."
+        )
     if tokens and not (choice.any or as_json):
         raise click.UsageError("--tokens needs the rollouts to show: --worst, --best, --failed or --example.")
     with reading(find_run(run, output_dir)) as journal:
@@ -96,15 +101,6 @@ def show_command(
             else rollouts_page(rollouts, whole=choice.any, row_text=text)
         )
     click.echo(page)
-
-
-def _check_choice(epoch: int | None, validation: int | None, *, wants_rollouts: bool) -> None:
-    if epoch is not None and validation is not None:
-        raise click.UsageError("--epoch and --validation name different rollouts; give one of them.")
-    if epoch is None and validation is None and wants_rollouts:
-        raise click.UsageError(
-            "--worst, --best, --failed, --example and --tokens are about the rollouts of --epoch N or --validation N."
-        )
 
 
 def _rollouts(journal: Journal, epoch: int | None, validation: int | None, choice: RolloutChoice) -> PlayedRollouts:
