@@ -7,7 +7,7 @@ Dump with `by_alias=True, exclude_none=True`. Those of the second protocol, whic
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from nat.wire.json import Several
 from nat.wire.numbers import Amount, Logprob, PositiveAmount
@@ -36,6 +36,10 @@ class ArtRecord(BaseModel):
         return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
 
 
+Passed = Annotated[dict[str, Any], AfterValidator(lambda args: {k: v for k, v in args.items() if v is not None})]
+"""Arguments that are passed on to the server as they are."""
+
+
 class InitArgs(ArtRecord):
     """Options of loading the model; further keys are passed on to the server."""
 
@@ -43,17 +47,6 @@ class InitArgs(ArtRecord):
 
     max_seq_length: int | None = Field(default=None, ge=1)
     """Longest prompt plus answer in tokens."""
-
-
-class EngineArgs(ArtRecord):
-    """vLLM's engine arguments; further keys are passed on to the server."""
-
-    model_config = ConfigDict(extra="allow")
-
-    gpu_memory_utilization: float | None = Field(default=None, ge=0, le=1)
-    """Share of the GPU's memory that the server may use."""
-    tensor_parallel_size: int | None = Field(default=None, ge=1)
-    """GPUs that share the model."""
 
 
 class PeftArgs(ArtRecord):
@@ -91,20 +84,14 @@ class TrainerArgs(OptimizerArgs):
     """Weight of the KL term, for training requests without one."""
 
 
-class TorchtuneArgs(ArtRecord):
-    """How servers up to 0.5.7 train all weights with torchtune; all keys are passed on."""
-
-    model_config = ConfigDict(extra="allow")
-
-
 class InternalModelConfig(ArtRecord):
     """The settings that the client requests of the server for this model."""
 
     init_args: InitArgs | None = None
-    engine_args: EngineArgs | None = None
+    engine_args: Passed | None = None
     peft_args: PeftArgs | None = None
     trainer_args: TrainerArgs | None = None
-    torchtune_args: TorchtuneArgs | None = None
+    torchtune_args: Passed | None = None
 
     @property
     def max_seq_length(self) -> int | None:
@@ -236,8 +223,6 @@ class ArtDevTrainConfig(ArtRecord):
 
     advantage_balance: float = Field(default=0.0, ge=-1, le=1)
     """Above 0, shrink negative advantages by this share; below 0, positive ones."""
-    allow_training_without_logprobs: bool = False
-    """Train on assistant messages without log probabilities (servers from 0.5.9 on)."""
     epsilon: Amount | None = None
     """Lower clip range."""
     epsilon_high: Amount | None = None
@@ -248,18 +233,12 @@ class ArtDevTrainConfig(ArtRecord):
     """Subtracts tau · log(π/π_old) from each token's advantage."""
     kl_penalty_coef: Amount | None = None
     """Weight of a KL penalty in the advantages."""
-    kl_ref_adapter_path: str | None = None
-    """Folder of the KL penalty's reference adapter on the server; by default the base model."""
-    logprob_calculation_chunk_size: int | None = Field(default=None, ge=1)
-    """Tokens per chunk of log probabilities; affects memory only."""
     mask_prob_ratio: bool = False
     """Drop the gradient of tokens whose ratio is outside the clip range."""
     max_negative_advantage_importance_sampling_weight: PositiveAmount | None = None
     """Cap of the ratio where the advantage is negative."""
     num_trajectories_learning_rate_multiplier_power: float = Field(default=0.0, ge=-10, le=10)
     """Multiply the learning rate by the number of trajectories to this power."""
-    plot_tensors: bool = False
-    """Let the server plot the packed sequences."""
     ppo: bool | None = None
     """PPO's clipped objective; else a clipped, detached weight on log π (CISPO)."""
     precalculate_logprobs: bool = False

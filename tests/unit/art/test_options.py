@@ -42,8 +42,3 @@ def test_the_two_ports_must_differ():
     with pytest.raises(ValidationError, match="choose two"):
         options(port=8000, inference_port=8000)
     assert options(port=0, inference_port=0).ports == {"port": 0, "inference_port": 0}
-
-
-def test_resume_is_the_default():
-    """`resume` is allowed with or without a folder."""
-    assert options(port=1, inference_port=2, resume=True).resume

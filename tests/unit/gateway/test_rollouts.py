@@ -1,6 +1,5 @@
 """`nat gateway serve`: the gateway's key opens, reads and closes rollouts."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,11 +15,8 @@ from nat.capture.interning import Interner
 from nat.config.load import load_config
 from nat.data_models.intermediate_step import IntermediateStepType
 from nat.errors import ConfigError
-from nat.gateway.access import Keyring
 from nat.gateway.options import GatewayOptions
-from nat.gateway.rollouts import RolloutRequest, Rollouts
 from nat.gateway.serve import running_gateway
-from nat.http.errors import ApiError
 from nat.rollout.step_lines import decoded
 from nat.wire.rollout import STEP
 
@@ -88,13 +84,6 @@ async def test_the_same_seed_samples_the_same(tmp_path):
     assert none is None
 
 
-async def test_tokens_are_optional(tmp_path):
-    """Without log probabilities and token ids, the server gets no extra fields."""
-    async with gateway(tmp_path) as (server, admin):
-        await ask(await opened(admin, logprobs=False, token_ids=False))
-    assert {"logprobs", "return_token_ids"}.isdisjoint(server.bodies[0])
-
-
 @pytest.mark.parametrize(("options", "served"), [({}, "tiny"), ({"llm": "judge"}, "large")])
 async def test_the_model_is_the_yamls(tmp_path, options, served):
     """A model name that is a key of `llms` selects that LLM; any other selects `--llm`, or the first."""
@@ -144,19 +133,6 @@ async def test_ids_are_unique_while_they_are_open(tmp_path):
         await admin.delete("/rollouts/a")
         await opened(admin, id="a")
         assert (await admin.delete("/rollouts")).status_code == 405
-
-
-async def test_a_rollout_is_closed_once():
-    """Of two requests that close it at once, one gets its steps and the other a 404."""
-    keyring = Keyring()
-    rollouts = Rollouts(keyring, {})
-    opened = await rollouts.open(RolloutRequest(id="one"), url="http://localhost")
-    access = keyring.find(opened.key.encode())
-    assert access is not None
-    access.start(asyncio.sleep(60))
-    lines, refusal = await asyncio.gather(rollouts.close("one"), rollouts.close("one"), return_exceptions=True)
-    assert (lines, rollouts.ids) == (b"", [])
-    assert isinstance(refusal, ApiError)
 
 
 @pytest.mark.parametrize(("llms", "options", "told"), [({}, {}, "has no LLM"), (None, {"llm": "studnt"}, "student")])

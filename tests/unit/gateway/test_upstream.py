@@ -69,31 +69,6 @@ async def test_an_invalid_length_is_refused(route, field, asked):
     assert gate.server.bodies == []
 
 
-@pytest.mark.parametrize(("route", "field"), LENGTHS)
-async def test_a_null_length_counts_as_absent(route, field):
-    """The LLM's own length replaces a null."""
-    async with gateway([Say()], max_tokens=100) as gate, gate.rollout() as rollout:
-        assert (await post(rollout, route, **{field: None})).status_code == 200
-    assert gate.server.bodies[0]["max_tokens"] == 100
-
-
-async def test_without_a_limit_the_agents_length_is_passed_on():
-    """Without a configured length, the agent and the server decide."""
-    async with (
-        gateway([Say()]) as gate,
-        gate.rollout() as rollout,
-        AsyncAnthropic(base_url=rollout.url, api_key=rollout.key) as client,
-    ):
-        await client.messages.create(model="m", max_tokens=16_000, messages=HELLO)
-    assert gate.server.bodies[0]["max_tokens"] == 16_000
-
-
-BODIES = {
-    "/v1/chat/completions": {"messages": HELLO},
-    "/v1/completions": {"prompt": "hello"},
-    "/v1/responses": {"input": "hello"},
-    "/v1/messages": {"messages": HELLO, "max_tokens": 9},
-}
 GREEDY = {"temperature": 0, "top_p": 0.9, "top_k": 5}
 
 
@@ -101,13 +76,13 @@ async def recorded(route, policy=EXACT, **fields):
     """The recorded call of an agent, and the server's request."""
     async with gateway([Say()]) as gate, gate.rollout(policy) as rollout:
         async with httpx.AsyncClient(headers={"Authorization": f"Bearer {rollout.key}"}) as client:
-            body = {"model": "m", **BODIES[route], **fields}
+            body = {"model": "m", "max_tokens": 9, **ROUTES[route], **fields}
             assert (await client.post(f"{rollout.url}{route}", json=body)).status_code == 200
         (call,), (sent,) = rollout.calls, gate.server.bodies
     return call, sent
 
 
-@pytest.mark.parametrize("route", BODIES)
+@pytest.mark.parametrize("route", ROUTES)
 async def test_an_agents_sampling_is_recorded(route):
     """The record has its temperature and all fields that change the distribution."""
     greedy, _ = await recorded(route, **GREEDY)
@@ -116,7 +91,7 @@ async def test_an_agents_sampling_is_recorded(route):
     assert (cold.temperature, cold.untrainable_by) == (0.5, [])
 
 
-@pytest.mark.parametrize("route", BODIES)
+@pytest.mark.parametrize("route", ROUTES)
 async def test_an_agents_sampling_is_replaced_in_training(route):
     """In every dialect, the request samples from the model's own distribution."""
     call, sent = await recorded(route, replace(EXACT, replaced=ReplacedSampling(0.8, "student")), **GREEDY)

@@ -1,11 +1,10 @@
 """Bodies of requests: read whole, parsed, and limited."""
 
 import httpx
-import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 
-from nat.http.asgi import BodyLimit, model_named, parse_json
+from nat.http.asgi import BodyLimit
 from nat.http.errors import ApiError
 from nat.http.starlette import add_error_handlers
 
@@ -31,12 +30,3 @@ async def test_a_body_over_the_limit_is_refused():
         for content in (b" " * 101, in_pieces(11)):
             answer = await client.post("/", content=content)
             assert (answer.status_code, "100 bytes" in answer.json()["error"]["message"]) == (413, True)
-
-
-def test_what_is_no_json_and_no_name_is_refused():
-    """With what the client sent."""
-    with pytest.raises(ApiError, match="not JSON"):
-        parse_json(b"{")
-    with pytest.raises(ApiError, match="wanted a name, got 5"):
-        model_named({"model": 5})
-    assert (model_named({"model": "m"}), model_named({})) == ("m", None)

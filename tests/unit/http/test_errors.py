@@ -1,7 +1,7 @@
 """All servers share one form of error."""
 
 import pytest
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError
 
 from nat.http.errors import ApiError, first_of, from_validation
 from nat.secrets import REDACTED, new_key
@@ -50,28 +50,3 @@ def test_findings_become_one_message():
     assert (error.status, error.param) == (422, "n")
     assert error.message.startswith("n: expected a whole number; model: this key is required")
     assert first_of([str(number) for number in range(12)]).endswith("9; and 2 more")
-
-
-def test_the_message_of_our_own_validator_stands_alone():
-    """Pydantic's `Value error, ` in front of it tells a user nothing."""
-
-    class Request(BaseModel):
-        @model_validator(mode="after")
-        def _refuse(self):
-            raise ValueError("set one of the two")
-
-    with pytest.raises(ValidationError) as found:
-        Request()
-    assert from_validation(found.value).message == "set one of the two"
-
-
-def test_thousands_of_errors_are_only_counted():
-    """A list of them would take a kilobyte each, for a message that names ten."""
-
-    class Request(BaseModel):
-        model_config = ConfigDict(extra="forbid")
-
-    with pytest.raises(ValidationError) as found:
-        Request.model_validate({f"key{number}": 1 for number in range(1001)})
-    error = from_validation(found.value)
-    assert (error.message, error.param) == ("1001 errors in Request, too many to list", None)

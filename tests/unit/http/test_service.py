@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from nat.errors import BackendError, BackendUnreachable
+from nat.errors import BackendError
 from nat.http.service import Json, ServiceClient, ServiceRefused, is_passing
 
 
@@ -51,13 +51,6 @@ async def test_an_empty_token_sends_no_header():
     await other.send("GET", "/x")
     assert "authorization" not in seen[0].headers
     assert seen_too[0].headers["authorization"] == "Bearer t"
-
-
-async def test_a_refused_connection_is_named():
-    """The error has the address and what to check."""
-    one, _ = client([httpx.ConnectError("refused")])
-    with pytest.raises(BackendUnreachable, match="the service did not answer GET http://service/x"):
-        await one.send("GET", "/x", retries=0)
 
 
 @pytest.mark.parametrize("text", ["<html>", "[]"])

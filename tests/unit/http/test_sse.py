@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import to_json
 
-from nat.http.sse import DONE, EventReader, event, event_data
+from nat.http.sse import DONE, EventReader, event
 
 OBJECTS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=20), min_size=1, max_size=3)
 
@@ -22,20 +22,8 @@ def test_events_are_read_as_written(written, data):
     assert (read, reader.done) == (written, True)
 
 
-def test_nothing_is_read_after_the_end():
-    """`[DONE]` is the last event of OpenAI's streams."""
-    reader = EventReader()
-    assert reader.feed(DONE + event(b'{"late": 1}')) == []
-    assert reader.done
-
-
 @pytest.mark.parametrize("data", [b"[1]", b"{", b"null"])
 def test_an_event_is_an_object(data):
     """Anything but an object is an error of the server that sent it."""
     with pytest.raises(ValueError, match=r"."):
         EventReader().feed(event(data))
-
-
-def test_other_lines_have_no_data():
-    """Comments, names and empty lines are skipped."""
-    assert [event_data(line) for line in (b": ping", b"event: x", b"", b"data:{}\r")] == [None, None, None, b"{}"]

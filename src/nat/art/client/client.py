@@ -5,6 +5,7 @@ Works with every server from 0.4 on: where a version lacks a route, the older on
 
 import json
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import urlsplit, urlunsplit
@@ -90,7 +91,11 @@ class ArtClient(ServiceClient):
         timeout = httpx.Timeout(_LOAD_SECONDS, connect=_CONNECT_SECONDS)
         response = await self.send("POST", "/_prepare_backend_for_training", json=body, timeout=timeout)
         url, key = self.parsed(tuple[str, str], response, wanted="the URL and the key of its inference")
-        return Inference(self._reachable(url), key, _serving(response))
+        try:
+            serving = Serving.model_validate_json(response.headers.get(SERVING_HEADER, ""))
+        except ValidationError:
+            serving = None  # it is ART's own
+        return Inference(self._reachable(url), key, serving)
 
     async def step(self, model: Json) -> int:
         """How often the model was trained."""
@@ -129,19 +134,15 @@ class ArtClient(ServiceClient):
 
     async def _broken(self, job_id: str | None, error: httpx.TransportError) -> TrainingFailed:
         """The reason for a broken stream, from the server or else from the connection."""
-        state = None if job_id is None else await self._job(job_id)
-        if state is not None and state.failure is not None:
-            return TrainingFailed(state.failure.message, hint=state.failure.hint)
+        with suppress(BackendError):  # an error of this request would hide the broken stream
+            if job_id is not None:
+                state = await self.read(JobState, "GET", f"/jobs/{job_id}", wanted="a job")
+                if state.failure is not None:
+                    return TrainingFailed(state.failure.message, hint=state.failure.hint)
         return TrainingFailed(
             f"the server at {self.base_url} broke the stream off: {describe_error(error)}",
             hint="the reason is in the server's log; ART's own servers do not send it over HTTP",
         )
-
-    async def _job(self, job_id: str) -> JobState | None:
-        try:
-            return await self.read(JobState, "GET", f"/jobs/{job_id}", wanted="a job")
-        except BackendError:
-            return None  # an error of this request would hide the broken stream
 
     def _reachable(self, url: str) -> str:
         """The URL for this client: if the server listens on all addresses, with the configured host."""
@@ -151,13 +152,6 @@ class ArtClient(ServiceClient):
         host = urlsplit(self.base_url).netloc.rpartition(":")[0]
         netloc = host if parts.port is None else f"{host}:{parts.port}"
         return urlunsplit(parts._replace(netloc=netloc)).rstrip("/")
-
-
-def _serving(response: httpx.Response) -> Serving | None:
-    try:
-        return Serving.model_validate_json(response.headers.get(SERVING_HEADER, ""))
-    except ValidationError:
-        return None
 
 
 def _metrics(line: str) -> Json:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from nat.art.wire import ArtDevTrainConfig, ArtTrainConfig, EngineArgs, InitArgs, OptimizerArgs, PeftArgs, TorchtuneArgs
+from nat.art.wire import ArtDevTrainConfig, ArtTrainConfig, InitArgs, OptimizerArgs, Passed, PeftArgs
 from nat.data_models.common import ComparableSecretStr
 from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilderConfig
@@ -54,11 +54,11 @@ class ARTBackendConfig(BaseModel):
     """Before each update, have the server delete all checkpoints but the newest."""
     init_args: InitArgs | None = None
     """How the server loads the model; further keys are passed on."""
-    engine_args: EngineArgs | None = None
-    """Arguments of vLLM's engine; further keys are passed on."""
+    engine_args: Passed | None = None
+    """Arguments of vLLM's engine, such as `tensor_parallel_size`; all keys are passed on."""
     peft_args: PeftArgs | None = None
     """The trained adapter; further keys are passed on."""
-    torchtune_args: TorchtuneArgs | None = None
+    torchtune_args: Passed | None = None
     """How servers up to 0.5.7 train all weights with torchtune; all keys are passed on."""
     server_config: ARTServerConfig | None = None
     """The inference server that ART starts."""

@@ -1,22 +1,38 @@
 """One run's model on an ART server: registered, served, trained, and sampled by the workflow's LLMs."""
 
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json
 
 from nat.art.client.client import ArtClient, Inference
 from nat.art.client.config import ARTBackendConfig, ARTTrainingConfig
-from nat.art.client.job import Report
-from nat.art.client.requests import art_model, model_body, prepare_body, train_body
-from nat.art.client.routing import check_base_model, notice, sampling_warnings, served_as, trained_llms
-from nat.art.wire import ArtTrajectoryGroup
+from nat.art.wire import (
+    ArtDevTrainConfig,
+    ArtModel,
+    ArtTrainConfig,
+    ArtTrainRequest,
+    ArtTrajectoryGroup,
+    InternalModelConfig,
+    OptimizerArgs,
+    Serving,
+    TrainerArgs,
+)
 from nat.capture.redirect import Redirects, address_of
 from nat.data_models.finetuning import ServedModel
 from nat.data_models.llm import ModelEndpoint
-from nat.errors import BackendError
+from nat.errors import BackendError, BackendUnreachable, ConfigError
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.run_context import current_run
+from nat.finetuning.sampling import REPLACE, block_finding
+from nat.wire.json import without_surrogates
 
 logger = logging.getLogger(__name__)
+
+_SENT: dict[str, Any] = {"by_alias": True, "exclude_none": True, "exclude_unset": True}
+"""Unset fields are left out, since ART's servers fail on nulls."""
 
 
 class ArtSession:
@@ -34,7 +50,7 @@ class ArtSession:
         self._backend = backend
         self._training = training
         self._model = art_model(backend, training)
-        self._body = model_body(self._model)
+        self._body = self._model.model_dump(mode="json", **_SENT)
         self._client = client
         self._llms = llms
         self._redirects = redirects
@@ -74,7 +90,10 @@ class ArtSession:
         await self._client.check_health()
         await self._client.check_trains()
         await self._client.register(self._body)
-        self._connected = await self._client.prepare(prepare_body(self._model, self._backend))
+        body = {"model": self._body}
+        if (config := self._backend.server_config) is not None:
+            body["config"] = config.model_dump(mode="json", **_SENT)
+        self._connected = await self._client.prepare(body)
         self.warnings = []
         if (serving := self._inference.serving) is not None:
             check_base_model(serving, self._backend)
@@ -86,7 +105,11 @@ class ArtSession:
         await self._ask_for_newest()
         for key, llm in self._trained.items():
             if llm.model != self._served:
-                _tell(notice(key, llm, self._served))
+                name = self._served
+                text = f"llms.{key} names {llm.model}; during the run, its requests use {name}, the trained model"
+                logger.info("%s", text)
+                if (run := current_run()) is not None:
+                    run.say(text)
         self.warnings += [] if sampling_replaced else sampling_warnings(self._trained)
 
     async def check(self) -> None:
@@ -95,7 +118,7 @@ class ArtSession:
         if self._connected is not None:
             await self._served_name()
 
-    async def train(self, groups: Sequence[ArtTrajectoryGroup], report: Report) -> str:
+    async def train(self, groups: Sequence[ArtTrajectoryGroup], report: Callable[[dict[str, Any]], None]) -> str:
         """Make one update; returns the name of the new weights, which are then served."""
         if self._backend.delete_old_checkpoints:
             await self._delete_old_checkpoints()
@@ -142,9 +165,114 @@ class ArtSession:
             logger.warning("Old checkpoints could not be deleted: %s", error)
 
 
-def _tell(text: str) -> None:
-    """Log a text, and show it where the run is watched live."""
-    logger.info("%s", text)
-    run = current_run()
-    if run is not None:
-        run.say(text)
+def art_model(backend: ARTBackendConfig, training: ARTTrainingConfig) -> ArtModel:
+    """The model to register; learning rate and beta are in each training request instead."""
+    optimizer = training.model_dump(include=set(OptimizerArgs.model_fields), exclude_none=True)
+    blocks = {
+        "init_args": backend.init_args,
+        "engine_args": backend.engine_args,
+        "peft_args": backend.peft_args,
+        "trainer_args": TrainerArgs(**optimizer) if optimizer else None,
+        "torchtune_args": backend.torchtune_args,
+    }
+    requested = {name: value for name, value in blocks.items() if value is not None}
+    model = ArtModel(name=backend.name, project=backend.project, trainable=True, base_model=backend.base_model)
+    return model.model_copy(update={"internal_config": InternalModelConfig(**requested)}) if requested else model
+
+
+def train_body(model: ArtModel, groups: Sequence[ArtTrajectoryGroup], training: ARTTrainingConfig) -> bytes:
+    """POST /_train_model; `dev_config` has only the options that the YAML sets."""
+    own = set(ArtTrainConfig.model_fields)
+    options = ArtDevTrainConfig.model_fields.keys() - own
+    request = ArtTrainRequest(
+        model=model,
+        trajectory_groups=list(groups),
+        config=ArtTrainConfig(**training.model_dump(include=own, exclude_none=True)),
+        dev_config=ArtDevTrainConfig(**training.model_dump(include=options, exclude_unset=True, exclude_none=True)),
+        verbose=False,
+    )
+    try:
+        return request.model_dump_json(**_SENT).encode()
+    except PydanticSerializationError:
+        return to_json(without_surrogates(request.model_dump(**_SENT)))
+
+
+def trained_llms(
+    llms: Mapping[str, ModelEndpoint], backend: ARTBackendConfig, *, inference_url: str, target: str | None
+) -> dict[str, ModelEndpoint]:
+    """The LLMs whose requests get the trained model.
+
+    They ask the server for the run's name or for the base model. If one asks for the run's name, the base model's name
+    means the base model, so that a judge can use it.
+
+    Raises:
+        ConfigError: there is none, or `finetuning.target_model` is another LLM.
+
+    """
+    server = address_of(inference_url)
+    here = {key: llm for key, llm in llms.items() if llm.base_url and address_of(llm.base_url) == server}
+    by_name = {k: llm for k, llm in here.items() if llm.model.partition("@")[0] == backend.name}
+    trained = by_name or {key: llm for key, llm in here.items() if llm.model == backend.base_model}
+    if not trained:
+        findings = [
+            f"llms.{key}: requests {llm.model} from {llm.base_url or 'OpenAI'}, which is not the trained model"
+            for key, llm in llms.items()
+        ]
+        raise ConfigError(
+            findings or ["llms: empty, so nothing uses the trained model"],
+            hint=f"let the LLM of your workflow have `base_url: {inference_url}` and `model_name: {backend.name}` "
+            f"(or {backend.base_model}); there the ART server samples the weights that it trains",
+        )
+    if target in llms.keys() - trained.keys():
+        raise ConfigError(
+            [f"finetuning.target_model: '{target}' does not use the trained model; {', '.join(trained)} does"],
+            hint="name the trained LLM, or leave `target_model` out",
+        )
+    return trained
+
+
+def check_base_model(serving: Serving, backend: ARTBackendConfig) -> None:
+    """Raise ConfigError if the server has another base model than the one to train, whatever the LLM asks for."""
+    if serving.base_model not in (backend.base_model, backend.base_model.rpartition("/")[2]):
+        seen = f"'{backend.base_model}', but the ART server at {backend.base_url} has {serving.base_model!r} alone"
+        raise ConfigError(
+            [f"trainer adapter: backend.base_model is {seen}"],
+            hint=f"set `base_model: {serving.base_model}`, or start the server with `nat backend serve` and --model "
+            f"{backend.base_model} (or its folder and --served_model_name)",
+        )
+
+
+def served_as(names: Sequence[str], backend: ARTBackendConfig, *, inference_url: str) -> str:
+    """The name to ask for: the run's own, or its newest step on servers that serve no plain name (0.5.10 to 0.5.17).
+
+    Raises:
+        BackendUnreachable: the server answers to neither.
+
+    """
+    if backend.name in names:
+        return backend.name
+    steps = [int(found[1]) for name in names if (found := re.fullmatch(rf"{re.escape(backend.name)}@(\d+)", name))]
+    if not steps:
+        raise BackendUnreachable(
+            f"the server at {inference_url} does not serve '{backend.name}'; it serves {', '.join(names) or 'nothing'}",
+            hint="check that the inference port belongs to the ART server of `ip` and `port`",
+        )
+    return f"{backend.name}@{max(steps)}"
+
+
+def sampling_warnings(llms: Mapping[str, ModelEndpoint]) -> list[str]:
+    """Warn of temperatures other than 1, which ART's own server trains as if they were 1.
+
+    Raises:
+        ConfigError: neither server can train on what an LLM samples.
+
+    """
+    findings = [block_finding(key, llm.sampling) for key, llm in llms.items() if not llm.sampling.trainable]
+    if findings:
+        raise ConfigError(findings)
+    return [
+        f"llms.{key} samples with temperature {llm.sampling.temperature:g}. `nat backend serve` trains that as it "
+        f"is sampled; ART's own server trains it as if it were sampled at 1. Set `temperature: 1` or `{REPLACE}`."
+        for key, llm in llms.items()
+        if llm.sampling.temperature != 1
+    ]

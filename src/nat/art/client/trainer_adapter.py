@@ -2,16 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 from uuid import uuid4
 
 from nat.art.client.client import ArtClient
 from nat.art.client.config import ARTTrainerAdapterConfig, ARTTrainingConfig
-from nat.art.client.job import ArtJob, Report
 from nat.art.client.session import ArtSession
 from nat.art.client.trajectories import art_groups
+from nat.art.wire import NEW_STEPS, STEPS, TRAINED_GROUPS, TRAINED_TOKENS
 from nat.builder.builder import Builder
 from nat.capture.redirect import Redirects, redirecting
 from nat.data_models.finetuning import (
@@ -22,18 +23,104 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.data_models.llm import ModelEndpoint
-from nat.errors import BackendError, ConfigError
+from nat.data_models.score import is_finite
+from nat.errors import BackendError, ConfigError, NatError, describe_error
 from nat.finetuning.interfaces.lifecycle import check_ready
 from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, KeptCheckpoint, TrainerAdapter
 from nat.finetuning.progress import append_progress
 from nat.finetuning.run_context import current_run
 from nat.registry.decorators import register_trainer_adapter
+from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
 
 BACKEND_NAME = "openpipe-art"
 KEPT_JOBS = 100
 """Ended jobs whose status is kept."""
+Report = Callable[[dict[str, Any]], None]
+"""Receives the metrics of a gradient step."""
+Work = Callable[[Report], Coroutine[Any, Any, str | None]]
+"""Trains and returns the name of the new weights."""
+_TRAINED = {"trained_groups": TRAINED_GROUPS, "trained_tokens": TRAINED_TOKENS}
+"""Metrics that every backend reports, and their names on an ART server."""
+
+
+class ArtJob:
+    """Runs `work` at once; never raises."""
+
+    def __init__(self, ref: TrainingJobRef, work: Work, *, seconds: float, done: str | None = None) -> None:
+        """`done` says how a job without gradient steps has trained; by default it has not."""
+        self.ref = ref
+        self._without_steps = done
+        self._lines: list[dict[str, float]] = []
+        self._seconds = seconds
+        self._final: TrainingJobStatus | None = None
+        self.task = asyncio.create_task(self._run(work), name=f"training of {ref.run_id}")
+
+    @property
+    def status(self) -> TrainingJobStatus:
+        """The current status; of a job that has ended, the final one."""
+        if self._final is not None:
+            return self._final
+        if self.task.done():  # it was canceled before it began
+            return self._make_status(JobStatus.CANCELED, "Training was canceled.")
+        planned = max((line[name] for line in self._lines for name in (STEPS, NEW_STEPS) if name in line), default=0.0)
+        progress = min(100.0, 100.0 * len(self._lines) / planned) if planned else 0.0
+        return self._make_status(JobStatus.RUNNING, "Training is in progress.", progress=progress)
+
+    async def end(self) -> TrainingJobStatus:
+        """Wait for the end; canceling the wait does not cancel the job."""
+        await asyncio.wait([self.task])
+        return self.status
+
+    async def cancel(self) -> TrainingJobStatus:
+        """Close the stream, which tells the server to stop."""
+        self.task.cancel()
+        return await self.end()
+
+    async def _run(self, work: Work) -> None:
+        try:
+            async with asyncio.timeout(self._seconds):
+                version = await work(self._add)
+        except asyncio.CancelledError:
+            self._final = self._make_status(JobStatus.CANCELED, "Training was canceled.")
+            raise
+        except TimeoutError:
+            text = f"it was not done within {self._seconds:.0f} s (`timeout` of the trainer adapter)"
+            self._final = self._make_status(JobStatus.FAILED, f"Training failed with error: {text}")
+        except Exception as error:  # noqa: BLE001 - the boundary of one job: its failure becomes its status
+            reason = str(error) if isinstance(error, NatError) else describe_error(error)
+            self._final = self._make_status(JobStatus.FAILED, f"Training failed with error: {reason}")
+        else:
+            self._final = self._done(version)
+
+    def _add(self, line: dict[str, Any]) -> None:
+        """Keep the finite numbers of a gradient step; servers send NaN for a metric that they do not have."""
+        self._lines.append({name: float(v) for name, v in line.items() if is_finite(v)})
+
+    def _done(self, version: str | None) -> TrainingJobStatus:
+        steps = sum(bool(line.get(STEPS, line.get(NEW_STEPS, 1))) for line in self._lines)
+        text = self._without_steps or "Training completed successfully."
+        metrics = mean_metrics(self._lines)
+        trained = {name: metrics[theirs] for name, theirs in _TRAINED.items() if theirs in metrics}
+        if not (steps or self._without_steps):
+            text += " The server found nothing to train on and made no gradient step."
+            trained = dict.fromkeys(_TRAINED, 0.0)
+        return self._make_status(
+            JobStatus.COMPLETED, text, progress=100.0, policy_version=version, metrics=metrics | trained
+        )
+
+    def _make_status(
+        self, status: JobStatus, message: str, *, progress: float | None = None, **facts: Any
+    ) -> TrainingJobStatus:
+        metrics = {"metrics": mean_metrics(self._lines)}
+        return self.ref.reported(status, progress=progress, message=message, **(metrics | facts))
+
+
+def mean_metrics(lines: list[dict[str, float]]) -> dict[str, float]:
+    """Each metric's mean over the gradient steps that have it."""
+    names = dict.fromkeys(name for line in lines for name in line)
+    return {name: fmean(line[name] for line in lines if name in line) for name in names}
 
 
 class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
@@ -110,13 +197,15 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         """
         check_ready(self, self.run_config)
         run_id = trajectories.run_id
-        if any(job.active for job in self._jobs.values() if job.ref.run_id == run_id):
+        if any(job.ref.run_id == run_id and not job.task.done() for job in self._jobs.values()):
             raise ValueError(f"Training of {run_id} is already in progress.")
         groups, left_out = art_groups(trajectories, trained=self._session.trained_names)
         for reason in left_out:
             logger.warning("A trajectory is left out: %s", reason)
         job_id, now = trajectories.job_id or f"{run_id}-{uuid4().hex[:8]}", await self._session.version()
-        before = _begun_with(job_id) or now
+        # An ART server knows no jobs, and trains one twice: the journal has the weights with which the run began it.
+        begun = None if (run := current_run()) is None else run.journal.job(job_id)
+        before = (begun and begun.began_with) or now
         ref = TrainingJobRef(run_id=run_id, backend=BACKEND_NAME, metadata={"job_id": job_id, "began_with": before})
 
         async def work(report: Report) -> str:
@@ -131,7 +220,7 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
             logger.warning("%s was trained before the run ended: the server has %s, not %s", job_id, now, before)
             job = ArtJob(ref, known, seconds=self._config.timeout, done=f"Trained from {before} before the run ended.")
         self._jobs[job_id] = job
-        for old in [key for key, job in self._jobs.items() if not job.active][:-KEPT_JOBS]:
+        for old in [key for key, job in self._jobs.items() if job.task.done()][:-KEPT_JOBS]:
             del self._jobs[old]
         return ref
 
@@ -183,12 +272,6 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
         if not found:
             raise ValueError(f"No training job found with run_id {ref.run_id}")
         return found[-1]
-
-
-def _begun_with(job_id: str) -> str | None:
-    """The weights with which the run began this job, if it did: an ART server knows no jobs, and trains one twice."""
-    job = None if (run := current_run()) is None else run.journal.job(job_id)
-    return None if job is None else job.began_with
 
 
 def _check_correction(training: ARTTrainingConfig, max_staleness: int) -> None:

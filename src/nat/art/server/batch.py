@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nat.art.server.advantages import WeightedAdvantage, balanced, group_advantages, weighted
+from nat.art.server.algorithm import ART
 from nat.art.server.served_answers import ServedAnswers
-from nat.art.server.training_config import training_config
 from nat.art.server.trajectories import HistoryReader, TrajectoryRows, sampled_tokens
 from nat.art.wire import (
     TRAINED_GROUPS,
@@ -24,6 +24,8 @@ from nat.art.wire import (
     ArtTrainConfig,
     ArtTrajectoryGroup,
     InternalModelConfig,
+    OptimizerArgs,
+    TrainerArgs,
 )
 from nat.backend.model import LoadedModel
 from nat.errors import BatchRefused
@@ -35,6 +37,20 @@ PACKING_UNIT = 2048
 """The length of packed sequences is that of the longest row, rounded up to a multiple of this."""
 MAX_SEQ_LENGTH = 32768
 """Longest packed sequence for clients that send no `init_args.max_seq_length`; ART's default."""
+OFF_POLICY_LIMIT = 10.0
+"""Mean |Δ log p| above which answers cannot have come from this model. ART's clients may train on answers of much older
+weights, which have drifted by a few nats per token; those of another model or tokenizer differ by more than this."""
+NAT_LEARNING_RATE = 5e-5
+"""NAT's plug-in always sends this, whatever its configuration; the real values are in the model's trainer_args."""
+_OTHER_REFERENCE = "the reference of the KL penalty is the base model; leave the option out"
+_REFUSED = {
+    "allow_training_without_logprobs": "only what the model sampled is trained on; send answers with their logprobs",
+    "kl_penalty_reference_step": _OTHER_REFERENCE,
+    "kl_penalty_step_lag": _OTHER_REFERENCE,
+    "kl_ref_adapter_path": _OTHER_REFERENCE,
+    "plot_tensors": "there are no packed tensors to plot; leave the option out",
+}
+"""Options of ART's that would silently change nothing, and what to do instead."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +106,8 @@ def make_art_batch(
     """
     _check_answers(groups)
     requested = internal.max_seq_length
-    fits = _longest_row(requested, dev, loaded)
+    limits = (loaded.max_seq_length, requested, dev.packed_sequence_length)
+    fits = min(limit for limit in limits if limit is not None)
     reader = HistoryReader(loaded.tokenizer, loaded.vocab_size, served)
     read = [
         trajectory
@@ -105,7 +122,10 @@ def make_art_batch(
     kept = [trajectory for trajectory in read if trajectory.rows]
     _check_sampling(untrainable, any_left=bool(kept))
     training_groups = _grouped(kept, weighted([t.advantage for t in kept], [t.trained_tokens for t in kept]))
-    length = dev.packed_sequence_length or _packed_length(kept, requested or MAX_SEQ_LENGTH)
+    # The model's context does not limit a packed sequence: each row in it begins at position 0.
+    longest = max((len(row.token_ids) for t in kept for row in t.rows), default=1)
+    packed = min(math.ceil(longest / PACKING_UNIT) * PACKING_UNIT, requested or MAX_SEQ_LENGTH)
+    length = dev.packed_sequence_length or packed
     return ArtBatch(
         groups=training_groups,
         config=training_config(
@@ -154,12 +174,6 @@ def _check_sampling(untrainable: Counter[str], *, any_left: bool) -> None:
     logger.warning("%d answers of the batch are left out of the loss: %s", untrainable.total(), seen)
 
 
-def _longest_row(requested: int | None, dev: ArtDevTrainConfig, loaded: LoadedModel) -> int:
-    """A row must fit into the model, the length that the client requests, and a packed sequence."""
-    limits = (loaded.max_seq_length, requested, dev.packed_sequence_length)
-    return min(limit for limit in limits if limit is not None)
-
-
 def _with_signal(
     number: int, group: ArtTrajectoryGroup, reader: HistoryReader, max_length: int, dev: ArtDevTrainConfig
 ) -> Iterator[_Trajectory]:
@@ -181,7 +195,57 @@ def _grouped(kept: Sequence[_Trajectory], signals: Sequence[WeightedAdvantage]) 
     return [TrainingGroup(id=str(number), rollouts=own) for number, own in rollouts.items()]
 
 
-def _packed_length(kept: Sequence[_Trajectory], max_length: int) -> int:
-    """The model's context does not limit it: each row in a packed sequence begins at position 0."""
-    longest = max((len(row.token_ids) for t in kept for row in t.rows), default=1)
-    return min(math.ceil(longest / PACKING_UNIT) * PACKING_UNIT, max_length)
+def training_config(
+    config: ArtTrainConfig, dev: ArtDevTrainConfig, trainer: TrainerArgs | None, *, tokens_per_step: int
+) -> TrainingConfig:
+    """Translate a call's options.
+
+    Raises:
+        BatchRefused: an option is set that this server does not support.
+
+    """
+    for name, remedy in _REFUSED.items():
+        if (value := getattr(dev, name, None)) is not None and value is not False:
+            raise BatchRefused(f"dev_config.{name} is {value!r}, which has no effect here", hint=remedy)
+    if dev.truncated_importance_sampling is not None and not dev.precalculate_logprobs:
+        raise BatchRefused(
+            f"dev_config.truncated_importance_sampling is {dev.truncated_importance_sampling}, without effect here",
+            hint="it corrects π_old for the sampler, and without precalculate_logprobs π_old is the sampler; set both",
+        )
+    low, high = (0.2, None) if dev.ppo else (ART.defaults["epsilon"], ART.defaults["epsilon_high"])
+    epsilon = low if dev.epsilon is None else dev.epsilon
+    epsilon_high = high if dev.epsilon_high is None else dev.epsilon_high
+    learning_rate, beta = config.learning_rate, config.beta
+    if trainer is not None and learning_rate == NAT_LEARNING_RATE and not beta and not config.kl_penalty_coef:
+        learning_rate, beta = trainer.learning_rate or learning_rate, trainer.beta or 0.0
+    level = dev.importance_sampling_level
+    averaged = level not in {"token", "sequence"}
+    return TrainingConfig.model_validate(
+        {
+            "algorithm": ART.name,
+            "options": {
+                "ppo": bool(dev.ppo),
+                "importance_sampling_level": level if averaged else None,
+                "mask_prob_ratio": dev.mask_prob_ratio,
+                "max_negative_advantage_importance_sampling_weight": (
+                    dev.max_negative_advantage_importance_sampling_weight
+                ),
+                "kimi_k2_tau": dev.kimi_k2_tau or 0.0,
+                "num_trajectories_learning_rate_multiplier_power": dev.num_trajectories_learning_rate_multiplier_power,
+            },
+            "learning_rate": learning_rate,
+            "importance_sampling_level": "token" if averaged else level,
+            "old_logprobs": "learner" if dev.precalculate_logprobs else "sampler",
+            "epsilon": epsilon,
+            "epsilon_high": epsilon if epsilon_high is None else epsilon_high,
+            "beta": beta,
+            "kl_penalty_coef": config.kl_penalty_coef or dev.kl_penalty_coef or 0.0,
+            "importance_sampling_cap": dev.truncated_importance_sampling,
+            "tokens_per_step": tokens_per_step,
+            "warmup_steps": 0,
+            "max_kl": None,
+            "max_logprob_difference": OFF_POLICY_LIMIT,
+            "max_served_difference": TrainingConfig().max_logprob_difference,
+            **(trainer.model_dump(include=set(OptimizerArgs.model_fields), exclude_none=True) if trainer else {}),
+        }
+    )

@@ -9,30 +9,92 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 from nat.art.options import ArtServeOptions
 from nat.art.server.batch import ArtBatch
-from nat.art.server.model_options import lora_of, notes_on
-from nat.art.server.prepared_model import PreparedModel
 from nat.art.server.store import ModelKey, ModelReference, Store, artifact, key_of, parse, version
 from nat.art.server.training_call import TrainingCall
-from nat.art.wire import ArtModel, InternalModelConfig, Serving
+from nat.art.wire import ArtModel, InternalModelConfig, PeftArgs, Serving
+from nat.backend.algorithms.registry import resolve
+from nat.backend.checkpoint_folder import TrainedJob
 from nat.backend.inference.engine import Engine
 from nat.backend.inference.worker import Worker
-from nat.backend.lora import LoraSettings
+from nat.backend.lora import Adapter, LoraSettings
 from nat.backend.model import LoadedModel
 from nat.backend.models import Models
 from nat.backend.training.checkpoints import Checkpoints, resume
-from nat.backend.training.job_table import JobTable
+from nat.backend.training.job_table import Job, JobTable
+from nat.backend.training.learner import Learner, OnStep, Report
 from nat.errors import ModelBusy, ModelNotPrepared, ModelNotServed, NameRefused, TooManyModels
 from nat.files import remove_folder
+from nat.secrets import excerpt
 from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
 
 MAX_BASE_NAMES = 100
 """Names that clients have for the base model; the oldest are dropped."""
+_KNOWN = {
+    "init_args": {"max_seq_length"},
+    "engine_args": set[str](),
+    "peft_args": {"r", "lora_alpha"},
+    "torchtune_args": set[str](),
+}
+"""The settings of each block that have an effect here; those of `trainer_args` all do."""
+
+
+@dataclass(eq=False)
+class PreparedModel:
+    """A model that can be trained and sampled, for the model thread.
+
+    `step` counts its training calls; the learner counts optimizer steps.
+    """
+
+    key: ModelKey
+    adapter: Adapter
+    learner: Learner
+    engine: Engine
+    checkpoints: Checkpoints
+    step: int
+    entity: str | None = None
+    """Part of the names that ART's serverless client has for its weights; None without such a client."""
+    job: Job | None = None
+    """The newest training call."""
+
+    @property
+    def busy(self) -> bool:
+        """True while a training call waits or runs."""
+        return self.job is not None and not self.job.state.status.final
+
+    def has(self, step: int) -> bool:
+        """True if the weights after `step` training calls can be served."""
+        return step == self.step or self.checkpoints.find(step) is not None
+
+    def train(self, batch: ArtBatch, job: Job, *, report: Report, on_step: OnStep) -> JobState:
+        """Train, save, and only then serve; after a failure weights, optimizer and step are as before.
+
+        A batch without signal trains nothing, but counts as a training call: it has a step, a checkpoint and one line
+        of metrics.
+        """
+        optimizer_step, number = self.learner.step, self.step + 1
+        try:
+            with self.learner.all_or_nothing():
+                metrics = {}
+                if batch.groups:
+                    metrics = self.learner.update(batch.groups, resolve(batch.config), report=report, on_step=on_step)
+                else:
+                    on_step({"num_gradient_steps": 0.0})
+                done = job.completed(metrics, version(self.key.name, number))
+                self.checkpoints.save(self.adapter.loaded, self.learner, TrainedJob(state=done), number=number)
+        except BaseException:
+            self.checkpoints.delete([number])
+            raise
+        self.step = number
+        self.engine.policy_version = version(self.key.name, number)
+        logger.info("%s is at step %d, %d optimizer steps later", self.key, number, self.learner.step - optimizer_step)
+        return done
 
 
 class ArtModels(Models):
@@ -221,8 +283,8 @@ class ArtModels(Models):
             logger.warning("%s: %s", key, note)
         checkpoints = self._store.checkpoints(key)
         found = checkpoints.open()
-        lora = lora_of(requested, LoraSettings(self._options.lora_rank, self._options.lora_alpha))
-        adapters = self._adapters
+        peft, adapters = requested.peft_args or PeftArgs(), self._adapters
+        lora = LoraSettings(peft.r or self._options.lora_rank, peft.lora_alpha or self._options.lora_alpha)
         adapter = adapters.create(lora, seed=self._options.seed) if found is None else adapters.load(found.path)
         try:
             learner = self.new_learner(adapter.loaded)
@@ -277,6 +339,20 @@ class ArtModels(Models):
                 f"{key} has no checkpoint of step {step} (any more)", hint="GET /v1/models lists all names"
             )
         return self.kept_engine(checkpoint.path, version(key.name, step))
+
+
+def notes_on(requested: InternalModelConfig, *, limit: int) -> list[str]:
+    """What has no effect on a server of one model of `limit` tokens, such as shares of a GPU; in whole sentences."""
+    longest, blocks = requested.max_seq_length, requested.model_dump(exclude_none=True, include=set(_KNOWN))
+    notes = []
+    if longest is not None and longest > limit:
+        notes.append(f"init_args.max_seq_length is {longest}; this model has {limit} tokens.")
+    names = [
+        f"{block}.{name}" for block, known in _KNOWN.items() for name in blocks.get(block, {}) if name not in known
+    ]
+    if names:
+        notes.append(f"These have no effect on this server: {excerpt(', '.join(names), 1000)}.")
+    return notes
 
 
 def _check_idle(model: PreparedModel) -> None:

@@ -6,24 +6,28 @@ same name again finds it.
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, BeforeValidator, TypeAdapter
+from pydantic import BeforeValidator, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from nat.art.server import history
-from nat.art.server.submissions import Submissions
-from nat.art.server.training_call import JobEvents, ServerlessEvent
-from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtRecord, ArtTrainConfig, ArtTrajectoryGroup, Label
-from nat.backend.server.bodies import json_answer, read
+from nat.art.server.submissions import Submissions, history, metrics_of
+from nat.art.server.training_call import TrainingCall, call_metrics
+from nat.art.wire import STEPS, ArtDevTrainConfig, ArtModel, ArtRecord, ArtTrainConfig, ArtTrajectoryGroup, Label
+from nat.backend.failures import explained
+from nat.backend.server.bodies import read
+from nat.errors import NatError
 from nat.http.errors import ApiError
 from nat.wire.json import Several
 from nat.wire.numbers import PositiveAmount
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "/v1/preview"
 MAX_JOBS = 1000
@@ -43,43 +47,17 @@ class ServerlessModelRequest(ArtRecord):
     return_existing: bool = False
 
 
-class ServerlessModel(BaseModel):
-    """A model as the client keeps it; its entity is part of the name that samples from it."""
-
-    id: str
-    entity: str
-    project: str
-    name: str
-    base_model: str
-    run_id: str | None = None
-
-
 class ServerlessLogRequest(ArtRecord):
     """POST /v1/preview/models/{id}/log."""
 
     trajectory_groups: Several[ArtTrajectoryGroup]
-    split: str = "val"
-
-
-class ServerlessCheckpoint(BaseModel):
-    """A step of a model, with its metrics from the history."""
-
-    id: str
-    step: int
-    metrics: dict[str, float]
+    split: Label = "val"
 
 
 class ServerlessDeleteRequest(ArtRecord):
     """DELETE /v1/preview/models/{id}/checkpoints."""
 
     steps: Several[int]
-
-
-class ServerlessDeleteAnswer(BaseModel):
-    """The result of a deletion; steps that do not exist, and the newest, count as not found."""
-
-    deleted_count: int
-    not_found_steps: Several[int]
 
 
 class ServerlessExperimentalConfig(ArtDevTrainConfig):
@@ -99,17 +77,11 @@ class ServerlessTrainRequest(ArtRecord):
     )
 
 
-class ServerlessJob(BaseModel):
-    """A training job that has begun."""
-
-    id: str
-
-
 _CREATE = TypeAdapter(ServerlessModelRequest)
 _LOG = TypeAdapter(ServerlessLogRequest)
 _DELETE = TypeAdapter(ServerlessDeleteRequest)
 _TRAIN = TypeAdapter(ServerlessTrainRequest)
-Item = TypeVar("Item", ServerlessCheckpoint, ServerlessEvent)
+Json = dict[str, Any]
 
 
 def serverless_router(submissions: Submissions, *, base_model: str) -> APIRouter:
@@ -127,6 +99,32 @@ def serverless_router(submissions: Submissions, *, base_model: str) -> APIRouter
     ):
         router.add_route(PREFIX + path, handler, methods=[method])
     return router
+
+
+class JobEvents:
+    """The events of one call for clients that poll, oldest first; the first has the number of steps."""
+
+    def __init__(self) -> None:
+        self.events: list[Json] = []
+
+    async def follow(self, call: TrainingCall) -> None:
+        """Turn each step into an event, and the end of the call into a last one."""
+        try:
+            async for metrics in call_metrics(call):
+                if not self.events:
+                    self._add("training_started", num_sequences=metrics[STEPS])
+                if metrics[STEPS]:
+                    self._add("gradient_step", **metrics)
+        except NatError as error:
+            self._add("training_failed", error_message=str(error))
+        except Exception as error:  # the boundary of a job: the client gets every failure as an event
+            logger.exception("job %s failed", call.job_id)
+            self._add("training_failed", error_message="; ".join(explained(error)))
+        else:
+            self._add("training_ended")
+
+    def _add(self, kind: str, **data: float | str) -> None:
+        self.events.append({"id": str(len(self.events) + 1), "type": kind, "data": data})
 
 
 class _ServerlessRoutes:
@@ -151,15 +149,9 @@ class _ServerlessRoutes:
         self._models.register(model)
         await self._models.prepare(model)
         self._known[model_id] = model
-        return json_answer(
-            ServerlessModel(
-                id=model_id,
-                entity=model.entity or ENTITY,
-                project=model.project,
-                name=model.name,
-                base_model=request.base_model or self._base_model,
-            )
-        )
+        named = {"entity": model.entity, "project": model.project, "name": model.name}
+        base_model = request.base_model or self._base_model
+        return JSONResponse({"id": model_id, **named, "base_model": base_model, "run_id": None})
 
     async def delete(self, http: Request) -> Response:
         model_id = http.path_params["model_id"]
@@ -176,9 +168,9 @@ class _ServerlessRoutes:
     async def checkpoints(self, http: Request) -> Response:
         model_id = http.path_params["model_id"]
         model = self._model(model_id)
-        rows = history.read(self._models.folder(model))
+        rows = history(self._models.folder(model))
         found = [
-            ServerlessCheckpoint(id=f"{model_id}-{step}", step=step, metrics=history.metrics_of(rows, step))
+            {"id": f"{model_id}-{step}", "step": step, "metrics": metrics_of(rows, step)}
             for step in self._models.steps(model)
         ]
         return _page(http, found if http.query_params.get("order", "desc") == "asc" else found[::-1])
@@ -187,9 +179,7 @@ class _ServerlessRoutes:
         model = self._model(http.path_params["model_id"])
         unwanted = set((await read(http, _DELETE)).steps)
         gone = await self._models.delete(model, set(self._models.steps(model)) - unwanted)
-        return json_answer(
-            ServerlessDeleteAnswer(deleted_count=len(gone), not_found_steps=sorted(unwanted.difference(gone)))
-        )
+        return JSONResponse({"deleted_count": len(gone), "not_found_steps": sorted(unwanted.difference(gone))})
 
     async def train(self, http: Request) -> Response:
         request = await read(http, _TRAIN)
@@ -203,7 +193,7 @@ class _ServerlessRoutes:
         task = asyncio.create_task(events.follow(call))
         self._followers.add(task)  # a task without a reference may be collected
         task.add_done_callback(self._followers.discard)
-        return json_answer(ServerlessJob(id=call.job_id))
+        return JSONResponse({"id": call.job_id})
 
     async def events(self, http: Request) -> Response:
         job_id = http.path_params["job_id"]
@@ -221,17 +211,17 @@ class _ServerlessRoutes:
         return self._known[model_id]
 
 
-def _page(http: Request, items: Sequence[Item]) -> Response:
+def _page(http: Request, items: Sequence[Json]) -> Response:
     """The items after the one with the id `after`, at most `limit`, as a page of OpenAI's cursor pagination."""
     after, limit = http.query_params.get("after"), http.query_params.get("limit", "100")
     if _COUNT.fullmatch(limit) is None:
         raise ApiError(
             f"limit is {limit!r}; it must be a number from 1 on, with at most 9 digits", status=422, param="limit"
         )
-    ids = [item.id for item in items]
+    ids = [item["id"] for item in items]
     if after is not None and after not in ids:
         raise ApiError(f"after is {after!r}, which is not one of the ids here", status=422, param="after")
     rest = items[0 if after is None else ids.index(after) + 1 :]
     page = rest[: int(limit)]
-    content = {"data": [item.model_dump() for item in page], "has_more": len(rest) > len(page)}
+    content = {"data": page, "has_more": len(rest) > len(page)}
     return Response(json.dumps(content), media_type="application/json")  # metrics of clients may be NaN

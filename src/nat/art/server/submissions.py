@@ -1,13 +1,19 @@
-"""Check and start the training calls of both of ART's protocols."""
+"""Check and start the training calls of both of ART's protocols, and keep the averages of rollouts.
+
+A model's folder has them in `history.jsonl`, a line for each call; clients keep the rollouts themselves.
+"""
 
 import asyncio
+import json
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import TypeVar
 
-from nat.art.server import history
 from nat.art.server.batch import make_art_batch
 from nat.art.server.models import ArtModels
 from nat.art.server.served_answers import ServedAnswers
@@ -17,12 +23,10 @@ from nat.backend.server.bodies import log_ignored
 
 logger = logging.getLogger(__name__)
 
-TRAIN = "train"
-"""The split of rollouts that are trained on."""
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
+HISTORY = "history.jsonl"
+T = TypeVar("T")
+Row = Mapping[str, object]
+"""A line of the history: `step`, `recorded_at`, and metrics named `split/metric`."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +35,10 @@ class Submissions:
 
     models: ArtModels
     served: ServedAnswers
-    now: Callable[[], datetime] = _now
     ignored: set[str] = field(default_factory=set)
 
     async def start(
-        self,
-        model: ArtModel,
-        groups: Sequence[ArtTrajectoryGroup],
-        config: ArtTrainConfig,
-        dev: ArtDevTrainConfig,
+        self, model: ArtModel, groups: Sequence[ArtTrajectoryGroup], config: ArtTrainConfig, dev: ArtDevTrainConfig
     ) -> TrainingCall:
         """Check the batch, begin, and record the rollouts.
 
@@ -62,7 +61,7 @@ class Submissions:
         step = self.models.step(model)
         call = self.models.train(model, batch)
         try:
-            await self._record(model, groups, split=TRAIN, step=step)
+            await self._record(model, groups, split="train", step=step)
         except BaseException:
             call.cancel()
             raise
@@ -73,8 +72,10 @@ class Submissions:
         await self._record(model, groups, split=split, step=self.models.step(model))
 
     async def _record(self, model: ArtModel, groups: Sequence[ArtTrajectoryGroup], *, split: str, step: int) -> None:
-        folder = self.models.folder(model)
-        means = await asyncio.to_thread(history.record, folder, groups, split=split, step=step, recorded_at=self.now())
+        means = averages(groups)
+        metrics = {f"{split}/{name}": value for name, value in means.items()}
+        row = {"step": step, "recorded_at": datetime.now(UTC).isoformat(), **metrics}
+        await asyncio.to_thread(_append, self.models.folder(model) / HISTORY, json.dumps(row))
         logger.info(
             "%s/%s, step %d, %s: %d rollouts in %d groups, mean reward %.4f, %.0f%% raised",
             model.project,
@@ -86,3 +87,52 @@ class Submissions:
             means.get("reward", math.nan),
             100 * means.get("exception_rate", 0.0),
         )
+
+
+def history(folder: Path) -> list[Row]:
+    """All lines of a model's history, except one that a crash left half written."""
+    rows: list[Row] = []
+    path = folder / HISTORY
+    for line in path.read_text().splitlines() if path.is_file() else ():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows
+
+
+def averages(groups: Sequence[ArtTrajectoryGroup]) -> dict[str, float]:
+    """Means over all rollouts; `reward_std_dev` is the mean over groups, `exception_rate` the share that raised."""
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    raised = sum(len(group.exceptions) for group in groups)
+    means = _means(entry for t in trajectories for entry in {**t.metrics, "reward": t.reward}.items())
+    if spreads := [pstdev([t.reward for t in group.trajectories]) for group in groups if group.trajectories]:
+        means["reward_std_dev"] = fmean(spreads)
+    if trajectories or raised:
+        means["exception_rate"] = raised / (len(trajectories) + raised)
+    return means
+
+
+def metrics_of(rows: Iterable[Row], step: int) -> dict[str, float]:
+    """The mean of each metric over the rows of one step."""
+    entries = (entry for row in rows if row.get("step") == step for entry in row.items())
+    return _means((name, value) for name, value in entries if isinstance(value, int | float) and name != "step")
+
+
+def _means(entries: Iterable[tuple[T, float]]) -> dict[T, float]:
+    """The mean of all values of a name."""
+    found: dict[T, list[float]] = {}
+    for name, value in entries:
+        found.setdefault(name, []).append(float(value))
+    return {name: fmean(values) for name, values in found.items()}
+
+
+def _append(path: Path, line: str) -> None:
+    """Append a whole line; if a crash cut the last one short, begin a new line first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        size = file.seek(0, 2)
+        torn = size > 0 and (file.seek(size - 1), file.read(1))[1] != b"\n"
+        file.write((b"\n" if torn else b"") + line.encode() + b"\n")

@@ -1,4 +1,4 @@
-"""A running training call, and the two forms in which clients read its gradient steps: a stream, or a list of events.
+"""A running training call, and the stream in which clients read its gradient steps.
 
 The stream has one JSON object per gradient step. Clients look for no error inside of it, so none is written there: a
 body that ends without its last chunk is how they learn of a failure. The first header goes out before training begins.
@@ -9,17 +9,14 @@ import json
 import logging
 import math
 from collections.abc import AsyncIterator, Mapping
-from typing import Literal
 
-from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from nat.art.server.batch import ArtBatch
 from nat.art.wire import JOB_ID_HEADER, NEW_STEPS, STEPS
-from nat.backend.failures import explained
 from nat.backend.training.job_table import Job
-from nat.errors import NatError, TrainingFailed, UpdateCanceled
+from nat.errors import TrainingFailed, UpdateCanceled
 from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
@@ -54,15 +51,15 @@ class TrainingCall:
         self.facts = batch.facts
         self._loop = asyncio.get_running_loop()
         self._steps: asyncio.Queue[dict[str, float] | None] = asyncio.Queue()
-        job.finished.add_done_callback(lambda _: self._put(None))
+        job.finished.add_done_callback(lambda _: self.on_step(None))
 
     @property
     def job_id(self) -> str:
         return self._job.state.id
 
-    def on_step(self, metrics: dict[str, float]) -> None:
-        """Take metrics from the model thread."""
-        self._put(metrics)
+    def on_step(self, metrics: dict[str, float] | None) -> None:
+        """Take metrics from the model thread; None is the end."""
+        self._loop.call_soon_threadsafe(self._steps.put_nowait, metrics)
 
     def cancel(self) -> None:
         """Stop at the next micro-batch, unless the call has ended."""
@@ -85,9 +82,6 @@ class TrainingCall:
         if state.failure is not None:
             raise TrainingFailed(state.failure.message, hint=state.failure.hint or None)
 
-    def _put(self, metrics: dict[str, float] | None) -> None:
-        self._loop.call_soon_threadsafe(self._steps.put_nowait, metrics)
-
 
 def stream_metrics(
     step_metrics: Mapping[str, float], facts: Mapping[str, float], num_gradient_steps: int
@@ -103,7 +97,7 @@ def stream_metrics(
     return {name: float(value) for name, value in line.items() if math.isfinite(value)}
 
 
-async def metrics_of(call: TrainingCall) -> AsyncIterator[dict[str, float]]:
+async def call_metrics(call: TrainingCall) -> AsyncIterator[dict[str, float]]:
     """Each gradient step in the names that clients of all versions know."""
     async for step in call:
         yield stream_metrics(step, call.facts, int(step[STEPS]))
@@ -113,7 +107,8 @@ class TrainingStream(StreamingResponse):
     """Streams a call's metrics, without a Content-Type as ART's servers do; cancels the call if the client goes."""
 
     def __init__(self, call: TrainingCall) -> None:
-        super().__init__(_lines(call), headers={JOB_ID_HEADER: call.job_id})
+        lines = (json.dumps(metrics, allow_nan=False) + "\n" async for metrics in call_metrics(call))
+        super().__init__(lines, headers={JOB_ID_HEADER: call.job_id})
         self._call = call
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,43 +119,3 @@ class TrainingStream(StreamingResponse):
             logger.warning("the answer to training call %s is cut off, so that its client notices", self._call.job_id)
         finally:
             self._call.cancel()
-
-
-async def _lines(call: TrainingCall) -> AsyncIterator[bytes]:
-    async for metrics in metrics_of(call):
-        yield json.dumps(metrics, allow_nan=False).encode() + b"\n"
-
-
-class ServerlessEvent(BaseModel):
-    """One event of a job; ids count up from 1."""
-
-    id: str
-    type: Literal["training_started", "gradient_step", "training_ended", "training_failed"]
-    data: dict[str, float | str]
-
-
-class JobEvents:
-    """The events of one call for clients that poll, oldest first; the first one has the number of steps."""
-
-    def __init__(self) -> None:
-        self.events: list[ServerlessEvent] = []
-
-    async def follow(self, call: TrainingCall) -> None:
-        """Turn each step into an event, and the end of the call into a last one."""
-        try:
-            async for metrics in metrics_of(call):
-                if not self.events:
-                    self._add("training_started", num_sequences=metrics[STEPS])
-                if metrics[STEPS]:
-                    self._add("gradient_step", **metrics)
-        except NatError as error:
-            self._add("training_failed", error_message=str(error))
-        except Exception as error:  # the boundary of a job: the client gets every failure as an event
-            logger.exception("job %s failed", call.job_id)
-            self._add("training_failed", error_message="; ".join(explained(error)))
-        else:
-            self._add("training_ended")
-
-    def _add(self, kind: str, **data: float | str) -> None:
-        event = {"id": str(len(self.events) + 1), "type": kind, "data": data}
-        self.events.append(ServerlessEvent.model_validate(event))

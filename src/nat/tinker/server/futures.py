@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from nat.backend.failures import explained
-from nat.errors import BackendError, TooManyJobs
+from nat.errors import BackendError
 from nat.http.errors import ApiError
 
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 20.0
 """A poll ends after this with `try_again`; the official client gives up a connection after 45 seconds."""
-MAX_PENDING, MAX_PENDING_VALUES = 4096, 2**25
-"""Requests that wait, and the numbers in them and in their answers."""
-MAX_KEPT, MAX_KEPT_VALUES = 20_000, 2**26
-"""Requests that have ended and can be read again, and the numbers in them; the oldest are forgotten first."""
+MAX_KEPT_VALUES, ENTRY_VALUES = 2**26, 2**12
+"""Numbers in the requests that have ended and can be read again, and what each weighs beside its own; the oldest are
+forgotten first."""
 
 
 @dataclass(frozen=True)
@@ -33,37 +32,25 @@ class Futures:
 
     def __init__(self) -> None:
         self._known: dict[str, asyncio.Task[Result]] = {}
-        self._waiting: dict[str, int] = {}
         self._ended: dict[str, int] = {}
-        self._values = {"waiting": 0, "ended": 0}
+        self._values = 0
 
     def begin(self, request_id: str, work: Callable[[], Coroutine[Any, Any, Result]], *, values: int = 1) -> None:
-        """Run a request, unless it was sent before; it goes on whether or not its client polls.
-
-        Raises:
-            TooManyJobs: too many wait; clients then send theirs again.
-
-        """
+        """Run a request of so many numbers, unless it was sent before; it goes on whether or not its client polls."""
         if request_id in self._known:
             return
-        count, total = len(self._waiting), self._values["waiting"]
-        if count >= MAX_PENDING or (count and total + values > MAX_PENDING_VALUES):
-            raise TooManyJobs(f"{count} requests of {total} values wait", hint="send it again later")
-        self._waiting[request_id] = values
-        self._values["waiting"] += values
         task = self._known[request_id] = asyncio.create_task(work())
-        task.add_done_callback(lambda task: self._end(request_id, task))
+        task.add_done_callback(lambda task: self._end(request_id, task, values))
 
-    def _end(self, request_id: str, task: asyncio.Task[Result]) -> None:
-        """Keep a result that its client may ask for again, and forget the oldest beyond the limits."""
+    def _end(self, request_id: str, task: asyncio.Task[Result], values: int) -> None:
+        """Keep a result that its client may ask for again, and forget the oldest beyond the limit."""
         if not task.cancelled() and not isinstance(error := task.exception(), ApiError | BackendError | None):
             logger.error("a request of a client failed", exc_info=error)
-        self._ended[request_id] = values = self._waiting.pop(request_id)
-        self._values["waiting"] -= values
-        self._values["ended"] += values
-        while len(self._ended) > MAX_KEPT or self._values["ended"] > MAX_KEPT_VALUES:
+        self._ended[request_id] = values + ENTRY_VALUES
+        self._values += self._ended[request_id]
+        while self._values > MAX_KEPT_VALUES:
             oldest = next(iter(self._ended))
-            self._values["ended"] -= self._ended.pop(oldest)
+            self._values -= self._ended.pop(oldest)
             del self._known[oldest]
 
     async def poll(self, request_id: str, seconds: float = POLL_SECONDS) -> Result:

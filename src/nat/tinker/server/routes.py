@@ -33,8 +33,6 @@ from nat.tinker.server.sampling import sample_result, sequences_of
 from nat.wire.extras import install_hint, missing_packages
 
 PREFIX = "/api/v1"
-MAX_SESSIONS = 10_000
-"""Sessions whose signs of life are known; the one that was silent longest is forgotten."""
 _BASE = "base"
 _NOTICE = "adapters of this server are on attention and MLP layers: train_unembed has no effect"
 B = TypeVar("B", bound=wire.Body)
@@ -118,7 +116,8 @@ class _Routes:
 
     def create_model(self, body: wire.NewModel) -> Answer:
         self._models.check_base(body.base_model)
-        model_id = self._new_model(body.session_id, body.model_seq_id)
+        self._hear(body.session_id)
+        model_id = f"{body.session_id}:train:{body.model_seq_id}"
         rank, seed = (None, None) if (lora := body.lora_config) is None else (lora.rank, lora.seed)
         done = {"type": "create_model", "model_id": model_id}
         return self._promise((model_id, 0), lambda: _then(self._models.create(model_id, rank, seed), done))
@@ -169,8 +168,10 @@ class _Routes:
         if body.base_model is not None:
             self._models.check_base(body.base_model)
         self._models.folder(source)
-        model_id = body.model_id or self._new_model(body.session_id or "", body.model_seq_id)
-        if not new:
+        model_id = body.model_id or f"{body.session_id}:train:{body.model_seq_id}"
+        if body.session_id is not None:
+            self._hear(body.session_id)
+        else:
             self._models.model(model_id)
         done = {"type": "load_weights", "path": body.path, "model_id": model_id}
         load = self._models.load
@@ -269,15 +270,7 @@ class _Routes:
         return {"request_id": request_id}
 
     def _hear(self, session: str) -> None:
-        heard = self._models.heard
-        heard.pop(session, None)
-        heard[session] = time.monotonic()
-        if len(heard) > MAX_SESSIONS:
-            del heard[next(iter(heard))]
-
-    def _new_model(self, session: str, number: int) -> str:
-        self._hear(session)
-        return f"{session}:train:{number}"
+        self._models.heard[session] = time.monotonic()
 
     def _sampled(self, path: str | None, base: str | None) -> WeightsPath | None:
         """The weights to sample from, None for the base; both must be here."""

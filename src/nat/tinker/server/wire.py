@@ -4,13 +4,12 @@ Unknown fields are errors, because a setting without effect would falsify an exp
 `tinker_public.proto` in the official client; a map is a repeated pair of key and value, as protobuf encodes it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.unknown_fields import UnknownFieldSet
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -22,11 +21,8 @@ from nat.wire.sampling import MAX_TEMPERATURE
 from nat.wire.training import FILE_NAME
 
 PROTOBUF = "application/x-protobuf"
-_DELIMITED = 2
-"""The kind of a field whose length comes before it."""
 Session = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
-_NAME_CHARS = 1000
-Name = Annotated[str, Field(max_length=_NAME_CHARS)]
+Name = Annotated[str, Field(max_length=1000)]
 """Of a model, weights, a loss or a request, which answers repeat."""
 Number = Annotated[int, Field(ge=0, lt=2**53)]
 """Of a request, which its key repeats."""
@@ -54,13 +50,6 @@ _FIELDS = {
     "loss_fn_config:5:[Number] forward_only:6:bool loss_fn_config_v2:7:[Config]",
 }
 _DTYPES = {1: "<f4", 2: "<i8", 3: "<i4"}
-_KINDS = {
-    name: {int(number): kind for _, number, kind in (field.split(":") for field in fields.split())}
-    for name, fields in _FIELDS.items()
-}
-"""Of the fields of each message, by their numbers."""
-_MOST_FIELDS = 2**20
-"""Fields of a batch, with those of its messages; a row has about thirty."""
 
 
 def _messages() -> Mapping[str, Any]:
@@ -312,22 +301,17 @@ def batch_of_json(body: bytes, *, forward_only: bool) -> Batch:
         inputs = {
             name: _vector(np.array(own.data, "<f8"), own.shape, name) for name, own in datum.loss_fn_inputs.items()
         }
-        data.append(Datum(_token_ids(ids), inputs))
+        try:
+            data.append(Datum(np.array(ids, "<i8"), inputs))
+        except OverflowError as error:
+            raise ApiError(f"model_input has a token id of more than 64 bits: {error}", status=422) from error
     return Batch(found.model_id, found.seq_id or 0, data, sent.loss_fn, sent.loss_fn_config or {}, forward_only)
-
-
-def _token_ids(ids: Sequence[int]) -> NDArray[np.int64]:
-    try:
-        return np.array(ids, "<i8")
-    except OverflowError as error:
-        raise ApiError(f"model_input has a token id of more than 64 bits: {error}", status=422) from error
 
 
 def batch_of_protobuf(body: bytes) -> Batch:
     """Read a batch as clients from 0.25 send it; ApiError if it is none."""
     found = MESSAGES["ForwardBackwardRequest"]()
     try:
-        _check_fields(body)
         found.ParseFromString(body)
         data = []
         for datum in found.data:
@@ -341,60 +325,13 @@ def batch_of_protobuf(body: bytes) -> Batch:
         raise
     except Exception as error:  # protobuf has another class of errors for each of its implementations
         raise ApiError(f"the body is no batch of Tinker's protobuf: {error!r}", status=422) from error
-    if unknown := sorted({field.field_number for each in _parts(found) for field in UnknownFieldSet(each)}):
-        raise ApiError(f"the request has fields that this server does not know, of the numbers {unknown}", status=422)
-    names = (found.model_id, found.loss_fn, *(each.key for datum in found.data for each in datum.loss_fn_inputs))
-    if any(len(name) > _NAME_CHARS for name in names):
-        raise ApiError(f"a name of more than {_NAME_CHARS} characters", status=422)
+    size = found.ByteSize()
+    found.DiscardUnknownFields()
+    if found.ByteSize() != size:
+        raise ApiError("the request has fields that this server does not know; use a client up to 0.38", status=422)
     config: dict[str, float | str] = {each.key: each.value for each in found.loss_fn_config}
     config |= {each.key: each.value.text or each.value.number for each in found.loss_fn_config_v2}
     return Batch(found.model_id, found.seq_id, data, found.loss_fn, config, found.forward_only)
-
-
-def _check_fields(body: bytes) -> None:
-    """Refuse too many fields before they are parsed: an empty message takes two bytes here, and a hundred there."""
-    count, left = 0, [("ForwardBackwardRequest", 0, len(body))]
-    while left:
-        message, at, end = left.pop()
-        while at < end:
-            key, at = _varint(body, at)
-            kind, size, count = _KINDS[message].get(key >> 3, ""), {1: 8, 5: 4}.get(key & 7, 0), count + 1
-            if key & 7 == _DELIMITED:
-                size, at = _varint(body, at)
-                if (one := kind.strip("[]")) in _KINDS:
-                    left.append((one, at, at + size))
-                elif kind == "[int64]":
-                    count += size
-            elif key & 7 == 0:
-                _, at = _varint(body, at)
-            at += size
-            if count > _MOST_FIELDS:
-                raise ApiError(f"the batch has more than {_MOST_FIELDS} fields", status=413)
-
-
-def _varint(body: bytes, at: int) -> tuple[int, int]:
-    """The number that begins there, and the place after it."""
-    value = 0
-    for place in range(10):
-        byte = body[at + place]
-        value |= (byte & 127) << 7 * place
-        if byte < 2**7:
-            return value, at + place + 1
-    raise ValueError("a number of more than 64 bits")
-
-
-def _parts(batch: Any) -> Iterator[Any]:
-    """The messages of a batch, all the way down."""
-    yield batch
-    yield from batch.loss_fn_config
-    for pair in batch.loss_fn_config_v2:
-        yield from (pair, pair.value)
-    for datum in batch.data:
-        yield datum
-        for chunk in datum.model_input:
-            yield from (chunk, chunk.encoded_text)
-        for pair in datum.loss_fn_inputs:
-            yield from (pair, pair.value)
 
 
 def _vector(values: NDArray[Any], shape: Sequence[int] | None, name: str) -> NDArray[Any]:

@@ -85,43 +85,6 @@ async def test_health_is_a_good_status_only(status):
             await art.check_health()
 
 
-async def test_no_answer_names_the_address():
-    """Without a server, the error names the address that was tried and how to start one."""
-    async with FakeArtServer() as server:
-        url = server.base_url
-    async with ArtClient(url, "k") as art:
-        with pytest.raises(BackendUnreachable, match=rf"Failed to connect to ART backend\. GET {url}/healthcheck"):
-            await art.check_health()
-
-
-async def test_a_timeout_is_no_answer():
-    """A timeout is reported as an unreachable server; the error names it, since httpx gives no text."""
-
-    def stuck(request: httpx.Request) -> httpx.Response:
-        raise httpx.ReadTimeout("", request=request)
-
-    async with ArtClient("http://art", "k", transport=httpx.MockTransport(stuck)) as art:
-        with pytest.raises(BackendUnreachable, match="POST http://art/register: ReadTimeout\n"):
-            await art.register(MODEL)
-
-
-@pytest.mark.parametrize("path", ["/register", "/_prepare_backend_for_training", "/_get_step"])
-async def test_a_refusal_is_quoted(path):
-    """The server's own words are in the error, whatever shape they have."""
-    refusals = {path: (422, {"detail": "no such base model"})}
-    async with FakeArtServer(refusals=refusals) as server, client(server) as art:
-        with pytest.raises(BackendError, match=rf"{path} with 422: no such base model"):
-            await {"/register": art.register, "/_get_step": art.step}.get(path, art.prepare)(MODEL)
-
-
-async def test_another_kind_of_server_is_recognised():
-    """If something else listens on that port, the error quotes its answer."""
-    refusals = {"/_prepare_backend_for_training": (200, {"hello": "world"})}
-    async with FakeArtServer(refusals=refusals) as server, client(server) as art:
-        with pytest.raises(BackendError, match=r"is not the URL and the key .*: '\{.hello"):
-            await art.prepare({"model": MODEL})
-
-
 async def test_each_gradient_step_is_reported_at_once():
     """The metrics arrive line by line; a NaN is read, and a stream without a line is a good one."""
     steps = [{"loss": 0.5, "num_gradient_steps": 2}, {"loss": 0.25, "num_gradient_steps": 2}]
@@ -148,14 +111,6 @@ async def test_the_reason_of_a_broken_stream_is_fetched():
         with pytest.raises(TrainingFailed, match="out of memory\n  → lower max_seq_length"):
             await trained(server)
     assert server.paths[-1] == "/jobs/7"
-
-
-async def test_a_missing_reason_hides_nothing():
-    """If the server is gone, the error reports the broken stream."""
-    refusals = {"/jobs/7": (500, "gone")}
-    async with FakeArtServer(breaks_after=1, failure=FAILURE, refusals=refusals) as server:
-        with pytest.raises(TrainingFailed, match="broke the stream off"):
-            await trained(server)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ import logging
 import re
 
 from fakes.finetuning_project import AdapterConfig, BuilderConfig, RememberingAdapter
-from nat.art.client.config import ARTTrainerConfig, ARTTrajectoryBuilderConfig
-from nat.art.client.trainer import ARTTrainer, ARTTrajectoryBuilder
+from nat.art.client.config import ARTTrainerConfig
+from nat.art.client.trainer import ARTTrainer
 from nat.data_models.finetuning import FinetuneConfig
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder
 
@@ -19,16 +19,3 @@ async def test_a_run_has_an_id_as_arts_users_know_it(tmp_path, caplog):
     assert "Initializing OpenPipe ART Runner" in caplog.text
     assert f"OpenPipe ART Runner initialized with run ID: {trainer.run_id}" in caplog.text
     await trainer.cleanup()
-
-
-def test_two_runs_have_two_ids():
-    """Two runs have different ids, so their jobs cannot be confused."""
-    assert ARTTrainer(ARTTrainerConfig()).run_id != ARTTrainer(ARTTrainerConfig()).run_id
-
-
-def test_the_builder_is_the_generic_one():
-    """The ART trainer works with the generic trajectory builder."""
-    builder = ARTTrajectoryBuilder(ARTTrajectoryBuilderConfig(num_generations=4))
-    assert isinstance(builder, EvalTrajectoryBuilder)
-    assert builder.num_generations == 4
-    assert builder.evaluation_runs == {}

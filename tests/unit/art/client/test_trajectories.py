@@ -3,7 +3,6 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from openai.types.chat.chat_completion import ChoiceLogprobs
 
 from fakes.llm_steps import assistant, call, steps, system, user
 from nat.art.client.trajectories import art_groups, art_trajectory
@@ -52,14 +51,6 @@ def test_a_sampled_answer_is_a_choice_with_its_ids():
     assert choice.logprobs is not None
     assert choice.logprobs.content is not None
     assert [(t.token, t.logprob) for t in choice.logprobs.content] == [("token_id:3", -0.5), ("token_id:4", -0.5)]
-
-
-@pytest.mark.parametrize("reason", [None, "abort"])
-def test_a_reason_that_art_does_not_know_is_a_stop(reason):
-    """A finish reason that ART does not know is sent as `stop`; the answer is still trained on."""
-    choice = converted(played(call([user("u")], "a", ids=([1], [2]), finish_reason=reason))).messages_and_choices[1]
-    assert isinstance(choice, ArtChoice)
-    assert choice.finish_reason == "stop"
 
 
 @given(st.lists(st.tuples(st.integers(0, 200_000), st.floats(-50, 0)), min_size=1, max_size=20))
@@ -140,24 +131,11 @@ def test_tokens_without_ids_are_sent_unchanged():
     ]
 
 
-def test_log_probabilities_of_the_sdk_are_understood():
-    """Log probabilities may also be the SDK's object, as other trajectory builders keep it."""
-    logprobs = ChoiceLogprobs.model_validate({"content": [{"token": "t", "logprob": -1.0, "top_logprobs": []}]})
-    items = [EpisodeItem(role="user", content="u"), EpisodeItem(role="assistant", content="t", logprobs=logprobs)]
-    assert isinstance(converted(Trajectory(episode=items, reward=1.0)).messages_and_choices[1], ArtChoice)
-
-
 @pytest.mark.parametrize("logprobs", [[-0.1, -0.2], {"content": [{"logprob": -0.1}]}, {}, [float("nan")], "?"])
 def test_an_answer_without_tokens_is_context(logprobs):
     """An answer with log probabilities but no tokens is context."""
     items = [EpisodeItem(role="user", content="u"), EpisodeItem(role="assistant", content="a", logprobs=logprobs)]
     assert art_trajectory(Trajectory(episode=items, reward=1.0)) is None
-
-
-def test_messages_of_the_environment_are_the_users():
-    """Messages of the environment are sent as the user's, because chat templates have no such role."""
-    art = converted(spoken("system", "environment", "assistant"))
-    assert art.messages_and_choices[1] == {"role": "user", "content": "environment"}
 
 
 def test_parts_of_a_message_stay_parts():
@@ -180,22 +158,10 @@ def test_an_empty_episode_is_refused():
         art_trajectory(Trajectory(episode=[], reward=1.0, metadata={"id": "007", "generation": 1}))
 
 
-def test_a_conversation_begins_with_user_or_system():
-    """Another first role is a ValueError with the guide's words, which plug-ins catch."""
-    with pytest.raises(ValueError, match="The first message in the trajectory must be from 'user' or 'system'"):
-        art_trajectory(spoken("assistant", "user"))
-
-
 def test_two_answers_in_a_row_are_refused():
     """Two consecutive answers are an error that names them, because a chat template would join them."""
     with pytest.raises(ValueError, match=r"Consecutive assistant messages .* messages 2 and 3"):
         art_trajectory(spoken("user", "assistant", "assistant"))
-
-
-def test_answers_on_both_sides_of_a_border_are_not_in_a_row():
-    """Consecutive answers of different conversations are allowed."""
-    one, other = call([user("A")], "a", ids=([1], [2])), call([user("B")], "b", ids=([3], [4]))
-    assert len(converted(played(one, other)).additional_histories) == 1
 
 
 def collection(*groups: list[Trajectory]) -> TrajectoryCollection:

@@ -1,7 +1,7 @@
 """ART's advantages and weights match the numbers of ART 0.5.18 and its invariances."""
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nat.art.server.advantages import WeightedAdvantage, balanced, group_advantages, weighted
@@ -36,17 +36,6 @@ def test_equal_rewards_are_no_signal(equal, scale):
     assert group_advantages(equal, scale=scale) == [None] * len(equal)
 
 
-def test_small_differences_are_signal():
-    """The tolerance is relative to the rewards, so very small rewards still differ."""
-    assert None not in group_advantages([1e-12, 2e-12], scale=True)
-
-
-@given(rewards, st.booleans())
-def test_advantages_of_a_group_sum_to_zero(group, scale):
-    """Advantages of a group sum to zero."""
-    assert sum(a or 0.0 for a in group_advantages(group, scale=scale)) == pytest.approx(0, abs=1e-9)
-
-
 @given(batches)
 def test_means_over_trained_tokens_are_one(batch):
     """The mean weight is 1, the mean of |advantage| · weight is 1, and every trajectory weighs the same."""
@@ -58,15 +47,6 @@ def test_means_over_trained_tokens_are_one(batch):
     assert [s.weight * n for s, n in zip(found, tokens, strict=True)] == pytest.approx(
         [total / len(batch)] * len(batch)
     )
-
-
-@given(batches, st.floats(0.01, 100))
-def test_the_scale_of_the_rewards_is_forgotten(batch, factor):
-    """Rewards in other units give the same update."""
-    advantages, tokens = zip(*batch, strict=True)
-    one = weighted(advantages, tokens)
-    other = weighted([a * factor for a in advantages], tokens)
-    assert [s.advantage for s in one] == pytest.approx([s.advantage for s in other])
 
 
 @pytest.mark.parametrize(
@@ -82,16 +62,3 @@ def test_the_scale_of_the_rewards_is_forgotten(batch, factor):
 def test_the_balance_favours_one_side(balance, expected):
     """A balance of +0.5 halves negative advantages, -0.5 positive ones; +1 and -1 drop them."""
     assert balanced([2.0, -2.0, None], balance) == expected
-
-
-def test_an_empty_batch_has_no_shares():
-    """An empty batch has no advantages and no weights."""
-    assert weighted([], []) == []
-
-
-@given(rewards)
-def test_scaling_keeps_the_order(group):
-    """Dividing by the spread keeps every sign."""
-    plain, scaled = (group_advantages(group, scale=scale) for scale in (False, True))
-    assume(any(plain))
-    assert [a is None or a > 0 for a in plain] == [a is None or a > 0 for a in scaled]

@@ -4,13 +4,10 @@ Two trajectories of 5 and 4 trained tokens with advantages of +1 and -1 and weig
 those with respect to the new log probabilities.
 """
 
-import math
-
 import pytest
 import torch
-from pydantic import ValidationError
 
-from nat.art.server.algorithm import ART, ArtOptions, art_loss, averaged
+from nat.art.server.algorithm import ArtOptions, art_loss
 from nat.backend.algorithms.algorithm import PolicyTokens
 from nat.backend.algorithms.registry import resolve
 from nat.backend.training.batch import Row
@@ -180,24 +177,10 @@ def test_golden_truncated_importance_sampling():
 def test_golden_kl_penalty():
     """Tokens that are less likely than under the reference gain advantage, the others lose as much."""
     penalty = 0.3 * kl_penalty(tensor(OLD), tensor(REFERENCE))
-    assert penalty.sum().item() == near(0.0)
     assert loss_of({**CISPO, **BYPASS}, moved=[0.0] * 9, penalty=penalty) == (
         near(0.1464),
         near([-0.092, -0.095, -0.104, -0.089, -0.128, 0.12375, 0.135, 0.10875, 0.1425]),
     )
-
-
-def test_the_ratio_uses_the_chosen_denominator():
-    """`sampler`: π/μ and no other correction; `learner`: π/π_old, times the truncated π_old/μ."""
-    bypass, _ = loss_of({**CISPO, **BYPASS, "importance_sampling_cap": 0.1}, sampler=SAMPLER)
-    assert bypass == near(loss_of({**CISPO, **BYPASS}, old=SAMPLER, moved=sum_of(OLD, MOVED, SAMPLER))[0])
-    decoupled, _ = loss_of(CISPO, sampler=SAMPLER)
-    assert decoupled == near(loss_of({**CISPO, **BYPASS})[0])
-
-
-def sum_of(old, moved, sampler):
-    """How far the same new log probabilities are from the sampler's."""
-    return [a + b - c for a, b, c in zip(old, moved, sampler, strict=True)]
 
 
 def tokens(log_ratio, advantages, *, logprobs=None, low=0.2, high=0.28, **options):
@@ -213,72 +196,6 @@ def tokens(log_ratio, advantages, *, logprobs=None, low=0.2, high=0.28, **option
         epsilon_high=high,
         options=ArtOptions(**options),
     )
-
-
-def test_the_defaults_are_those_of_art():
-    """The defaults are CISPO with weights from 0 to 5, unscaled advantages, ART's AdamW, a constant learning rate."""
-    config = resolve(TrainingConfig(algorithm="art")).config
-    assert (config.epsilon, config.epsilon_high, config.normalize_advantages) == (1.0, 4.0, False)
-    assert (config.old_logprobs, config.importance_sampling_cap) == ("sampler", None)
-    assert (config.adam_beta1, config.adam_beta2, config.weight_decay, config.max_grad_norm) == (0.9, 0.99, 0.1, 0.1)
-    assert ART.learning_rate_factor(16, ArtOptions()) == 1.0
-
-
-def test_the_learning_rate_follows_the_number_of_trajectories():
-    """A power of 1/2 multiplies it by 4 for a step of 16 trajectories."""
-    assert ART.learning_rate_factor(16, ArtOptions(num_trajectories_learning_rate_multiplier_power=0.5)) == 4.0
-
-
-def test_a_cap_below_one_is_allowed():
-    """A cap below 1 reduces the weight of negative advantages; a cap of 0 would drop them and is an error."""
-    allowed = ArtOptions(max_negative_advantage_importance_sampling_weight=0.5)
-    assert allowed.max_negative_advantage_importance_sampling_weight == 0.5
-    with pytest.raises(ValidationError, match="greater than 0"):
-        ArtOptions(max_negative_advantage_importance_sampling_weight=0)
-
-
-def test_averaged_ratios():
-    """Ratios of 4 and 1 with a row ratio of 2 average to 3 and 3/2; their geometric means are √8 and √2."""
-    log_ratio = tensor([math.log(4), 0.0])
-    average = averaged(tokens(log_ratio, log_ratio, importance_sampling_level="average")).exp()
-    assert average.tolist() == pytest.approx([3.0, 1.5])
-    geometric = averaged(tokens(log_ratio, log_ratio, importance_sampling_level="geometric_average")).exp()
-    assert geometric.tolist() == pytest.approx([8**0.5, 2**0.5])
-
-
-@pytest.mark.parametrize("level", [None, *AVERAGES])
-def test_absurd_ratios_stay_finite(level):
-    """A log ratio of 1000 is clamped to 20 before exp; without averaging, the backend clamps it."""
-    log_ratio = averaged(tokens(tensor([1000.0]), tensor([1.0]), importance_sampling_level=level))
-    assert log_ratio.tolist() == [20.0]
-
-
-def test_cispo_holds_the_weight_in_the_range():
-    """The CISPO weight is clip(r, 0.8, 1.28) at every token, whatever the sign of its advantage."""
-    logprobs = tensor([-1.0, -1.0, -1.0]).requires_grad_()
-    log_ratio = logprobs - logprobs.detach() + tensor([2.0, 0.5, 1.0]).log()
-    art_loss(tokens(log_ratio, tensor([1.0, 1.0, -2.0]), logprobs=logprobs)).objective_K.sum().backward()
-    assert logprobs.grad.tolist() == pytest.approx([1.28, 0.8, -2.0])
-
-
-@pytest.mark.parametrize("ppo", [False, True])
-def test_masked_tokens_are_out_of_the_objective(ppo):
-    """A token outside the range adds neither value nor gradient with either loss; the metrics count it."""
-    log_ratio = tensor([2.0, 0.5, 1.0]).log().requires_grad_()
-    term = art_loss(tokens(log_ratio, tensor([1.0, -1.0, -2.0]), mask_prob_ratio=True, ppo=ppo))
-    term.objective_K.sum().backward()
-    assert term.objective_K[:2].tolist() == log_ratio.grad[:2].tolist() == [0.0, 0.0]
-    assert log_ratio.grad[2] == pytest.approx(-2.0)
-    ends = (term.clipped_low_K.tolist(), term.clipped_high_K.tolist())
-    assert ends == ([False, True, False], [True, False, False])
-
-
-def test_the_negative_cap_leaves_positive_advantages_alone():
-    """With a negative advantage a ratio of 2 counts as 1.5 and a ratio of 1 as 1; zero is not negative."""
-    log_ratio, advantages = tensor([2.0, 2.0, 1.0, 2.0, 2.0]).log(), tensor([1.0, -1.0, -1.0, 0.0, 0.5])
-    options = {"max_negative_advantage_importance_sampling_weight": 1.5, "ppo": True}
-    objective = art_loss(tokens(log_ratio, advantages, high=9.0, **options)).objective_K
-    assert objective.tolist() == pytest.approx([2.0, -1.5, -1.0, 0.0, 1.0])
 
 
 def test_the_ends_of_the_range_are_masked_and_not_clipped():
@@ -303,18 +220,3 @@ def test_clipped_tokens_are_counted(ppo, low, high):
     """With `ppo`, tokens that lose their gradient count; with `cispo`, both ends do, whatever the advantage."""
     found = art_loss(tokens(tensor([2.0, 0.5, 2.0, 0.5]).log(), tensor([1.0, -1.0, -1.0, 1.0]), ppo=ppo))
     assert [end.tolist() for end in found[1:]] == [low, high]
-
-
-def test_a_token_without_advantage_loses_no_gradient_to_the_clip():
-    """A zero advantage has no gradient to lose; a small positive one is not clipped at the low end."""
-    _, low, high = art_loss(tokens(tensor([0.5, 2.0, 0.5]).log(), tensor([0.0, 0.0, 0.5]), ppo=True))
-    assert low.tolist() == high.tolist() == [False, False, False]
-
-
-@pytest.mark.parametrize("power", [-10.001, 10.001, math.inf])
-def test_the_power_of_the_number_of_trajectories_is_bounded(power):
-    """It is at most 10 in size, so that the learning rate stays a number."""
-    for bound in (-10, 10):
-        ArtOptions(num_trajectories_learning_rate_multiplier_power=bound)
-    with pytest.raises(ValidationError, match="num_trajectories_learning_rate_multiplier_power"):
-        ArtOptions(num_trajectories_learning_rate_multiplier_power=power)

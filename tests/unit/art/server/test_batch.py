@@ -66,15 +66,6 @@ def test_golden_batch(loaded):
     }
 
 
-@pytest.mark.parametrize("rewards", [[0.1, 0.1, 0.1], [0.7, 0.7, 0.7], [0.3, 0.1 + 0.2], [1.0]])
-def test_equal_rewards_are_no_batch(loaded, rewards):
-    """Differences within rounding are not scaled up to a signal; the metrics count what the client sent."""
-    batch = made(loaded, answers(*rewards))
-    assert batch.groups == []
-    assert batch.facts["data/step_num_trajectories"] == len(rewards)
-    assert batch.facts["data/step_trainer_tokens"] == batch.facts["data/step_num_groups_trainable"] == 0
-
-
 def test_exceptions_count_as_trajectories(loaded):
     """ART counts rollouts that raised; a batch of such rollouts has no signal but is no error."""
     failed = ArtTrajectoryGroup(exceptions=[{"type": "E", "message": "m", "traceback": ""}])
@@ -91,27 +82,12 @@ def test_conversations_of_a_trajectory_weigh_together(loaded):
     assert (first.weight, second.weight) == (pytest.approx(3 / 4), pytest.approx(3 / 2))
 
 
-def test_the_balance_leaves_one_side_out(loaded):
-    """With a balance of 1.0 only trajectories better than their group are trained on."""
-    batch = made(loaded, answers(1.0, 0.0), dev={"advantage_balance": 1.0})
-    assert [r.reward for r in batch.groups[0].rollouts] == [1.0]
-    batch = made(loaded, answers(1.0, 0.0), dev={"advantage_balance": 0.5})
-    assert [r.advantage for r in batch.groups[0].rollouts] == pytest.approx([4 / 3, -2 / 3])
-
-
 def test_no_log_probabilities_at_all_are_an_error(loaded):
     """A batch without log probabilities is an error: the client sent messages in place of choices."""
     plain = [trajectory(r, user("a"), {"role": "assistant", "content": "b"}) for r in (0, 1)]
     with pytest.raises(BatchRefused, match=r"none of 2 trajectories .* 4 messages, 0 of them answers") as error:
         made(loaded, group(*plain))
     assert "choice" in error.value.hint
-
-
-def test_a_trajectory_without_log_probabilities_is_only_compared_with(loaded):
-    """Its reward counts in its group, but none of its tokens are trained on."""
-    silent = trajectory(0.0, user("a"), {"role": "assistant", "content": "b"})
-    batch = made(loaded, group(trajectory(1.0, user("a"), choice([7])), silent))
-    assert [r.reward for r in batch.groups[0].rollouts] == [1.0]
 
 
 def test_an_error_names_its_trajectory(loaded):
@@ -156,13 +132,6 @@ def test_too_long_rows_are_left_out_counted_and_logged(loaded, caplog):
     assert made(loaded, answers(1.0, 0.0, tokens=200), dev={"packed_sequence_length": 64}).groups == []
 
 
-def test_the_optimizer_of_the_model_is_taken(loaded):
-    """Rate and beta of a NAT user's YAML are in the registered model's trainer_args."""
-    internal = {"trainer_args": {"learning_rate": 1e-4, "beta": 0.1, "max_grad_norm": 3.0}, "init_args": None}
-    config = made(loaded, answers(1.0, 0.0), config={"learning_rate": 5e-5}, internal=internal).config
-    assert (config.learning_rate, config.beta, config.max_grad_norm) == (1e-4, 0.1, 3.0)
-
-
 @pytest.mark.parametrize(
     "dev",
     [
@@ -190,20 +159,6 @@ def test_rewarded_answers_become_likelier(make_learner, loaded, dev):
     assert all(float((after[row.index] - before[row.index]).sum()) * row.advantages[0] > 0 for row in rows)
     assert metrics["logprob_diff_mean"] < 1e-5
     assert [step["num_gradient_steps"] for step in seen] == [1]
-
-
-def test_every_packed_sequence_is_reported(make_learner, loaded):
-    """The learner reports one step for each packed sequence."""
-    fresh = load_model(loaded.path, device="cpu")
-    served = ServedAnswers()
-    groups = [
-        group(*(trajectory(r, user("go"), answered(fresh, served, t)) for r, t in ((1.0, "left"), (0.0, "up"))))
-        for _ in range(3)
-    ]
-    batch = made(fresh, *groups, config={"learning_rate": 1e-4}, dev={"packed_sequence_length": 60}, served=served)
-    seen = []
-    make_learner(fresh).update(batch.groups, resolve(batch.config), on_step=seen.append)
-    assert [step["num_gradient_steps"] for step in seen] == [2, 2]
 
 
 def answered(loaded, served, text):

@@ -35,12 +35,6 @@ fuzzed = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 """All examples of a test share one client."""
 
 
-@pytest.fixture
-def buckets():
-    """No buckets, so nothing is copied."""
-    return []
-
-
 def test_all_routes_that_take_a_body_are_tried(routers):
     """The fuzz test covers every route with a body, new ones included."""
     routes = [route for router in routers for route in router.routes if route.methods & {"POST", "DELETE"}]

@@ -1,7 +1,5 @@
 """Several clients' models on one base are served side by side, trained, saved, restored and deleted."""
 
-import asyncio
-import json
 import threading
 
 import pytest
@@ -11,17 +9,14 @@ from fakes.art_batches import DEADLINE, PROMPT, answer, art_batch, ask, collect,
 from fakes.damage import flip_a_bit
 from fakes.listeners import one, run
 from nat.art.options import ArtServeOptions
-from nat.art.server.models import MAX_BASE_NAMES, ArtModels
+from nat.art.server.models import ArtModels
 from nat.art.wire import ArtModel, InternalModelConfig
 from nat.backend.export import merged
 from nat.backend.inference.engine import Engine
-from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.errors import (
-    BackendError,
     CheckpointDamaged,
     ModelBusy,
-    ModelNotPrepared,
     ModelNotServed,
     ModelNotSupported,
     TooManyModels,
@@ -148,41 +143,6 @@ async def test_a_training_call_reports_each_step_and_ends_when_the_weights_are_s
     assert models.job("other") is None
 
 
-async def test_the_folder_has_the_layout_of_art_and_peft(models, tmp_path):
-    """From the first preparation on, `checkpoints/0000` and its successors are peft adapters with a tokenizer."""
-    await models.prepare(B)
-    await collect(models.train(B, silent_batch()))
-    assert models.folder(B) == tmp_path / "out" / "p" / "models" / "b"
-    for number in ("0000", "0001"):
-        folder = models.folder(B) / "checkpoints" / number
-        config = json.loads((folder / "adapter_config.json").read_text())
-        assert (config["r"], config["lora_alpha"], config["peft_type"]) == (2, 8, "LORA")
-        assert {"adapter_model.safetensors", "tokenizer.json", "optimizer.safetensors", "state.json"} <= {
-            path.name for path in folder.iterdir()
-        }
-
-
-async def test_trained_models_are_served_after_a_restart(start):
-    """All steps on disk keep their names; preparing the model continues its training."""
-    models = start()
-    await models.prepare(A)
-    await collect(models.train(A, art_batch(models.base)))
-    before = [await answer(ask(models.worker, name)) for name in ("a", "a@0")]
-    models.close()
-    models = start()
-    assert models.names() == ["base", "a", "a@0", "a@1"]
-    assert models.knows("a@1")
-    assert not models.knows("a@2")
-    after = [await answer(ask(models.worker, name)) for name in ("a", "a@0")]
-    assert [found.version for found in after] == ["a@1", "a@0"]
-    assert all(map(alike, after, before))
-    with pytest.raises(ModelNotPrepared):
-        models.train(A, art_batch(models.base))
-    await models.prepare(A)
-    await collect(models.train(A, art_batch(models.base)))
-    assert (await answer(ask(models.worker, "a"))).version == "a@2"
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 async def test_training_across_a_restart_is_exact(start, tmp_path, dtype):
     """One call, a new process and another call give the weights and optimizer state of two calls in a row."""
@@ -282,17 +242,6 @@ async def test_a_canceled_call_changes_nothing(models, trained):
     await nothing_changed(models, trained)
 
 
-async def test_a_waiting_call_can_be_canceled(models, trained):
-    """A waiting call ends at once, before the model thread is free."""
-    gate = Gate(models)
-    call = models.train(A, art_batch(models.base))
-    call.cancel()
-    with pytest.raises(UpdateCanceled):
-        await collect(call)
-    gate.open()
-    await nothing_changed(models, trained)
-
-
 async def test_one_call_for_a_model_at_a_time(models):
     """A second call for the same model is refused; a call for another model waits its turn."""
     for model in (A, B):
@@ -309,14 +258,6 @@ async def test_one_call_for_a_model_at_a_time(models):
     assert (models.step(A), models.step(B)) == (1, 1)
 
 
-async def test_a_model_without_preparation_cannot_be_trained(models):
-    """The error names the missing step; reading its step or checkpoints is no error."""
-    models.register(A)
-    with pytest.raises(ModelNotPrepared, match="p/a"):
-        models.train(A, silent_batch())
-    assert (models.step(A), models.steps(A), await models.delete(A, [])) == (0, [], [])
-
-
 async def test_at_most_two_old_weights_stay_loaded(models):
     """The least recently used weights are unloaded, and loaded from their checkpoints when requested."""
     await models.prepare(A)
@@ -331,17 +272,6 @@ async def test_at_most_two_old_weights_stay_loaded(models):
         layers = [name for name, _ in models.base.model.named_parameters() if "layers.0" in name]
         assert len([name for name in layers if "q_proj.lora_A" in name]) <= 3
     assert [folder.name for folder in models._kept] == ["0002", "0000"]
-
-
-async def test_requested_weights_are_not_unloaded(models):
-    """Weights that a waiting request needs stay loaded."""
-    await models.prepare(A)
-    for _ in range(4):
-        await collect(models.train(A, silent_batch()))
-    gate = Gate(models)
-    requests = [ask(models.worker, f"a@{step}") for step in range(4)]
-    gate.open()
-    assert [(await answer(request)).version for request in requests] == ["a@0", "a@1", "a@2", "a@3"]
 
 
 async def test_deleting_keeps_the_newest_and_the_requested_steps(models):
@@ -376,16 +306,6 @@ async def test_a_removed_model_is_gone_with_its_files(models):
     await models.remove(ArtModel(project="p", name="never-prepared"))
 
 
-async def test_a_model_is_removed_once(models):
-    """Several clients may delete the same model at the same time; each finds it gone."""
-    await models.prepare(A)
-    await asyncio.gather(*(models.remove(A) for _ in range(4)))
-    assert models.names() == ["base"]
-    assert not models.folder(A).exists()
-    await models.prepare(A)
-    assert models.names() == ["base", "a", "a@0"]
-
-
 async def test_listed_names_are_served(models):
     """The server lists the base, registered ids, models, versions, and references with an entity."""
     entity = ArtModel(project="q", name="c", entity="e", base_model="Qwen/Qwen2.5-0.5B")
@@ -410,15 +330,6 @@ async def test_the_plain_name_means_the_model_that_was_prepared_last(models, cap
     assert (await answer(ask(models.worker, "wandb-artifact:///e/p/m"))).version == "m@1"
     await models.prepare(mine)
     assert (await answer(ask(models.worker, "m"))).version == "m@1"
-
-
-async def test_preparing_again_is_free(models):
-    """A second preparation does not wait for the model thread, which may be busy for minutes."""
-    await models.prepare(A)
-    gate = Gate(models)
-    await models.prepare(A)
-    assert models.step(A) == 0
-    gate.open()
 
 
 async def test_models_that_are_not_trained_have_no_weights(models, tmp_path):
@@ -453,46 +364,6 @@ async def test_settings_without_effect_are_named(models, caplog):
     assert caplog.text.count("engine_args.gpu_memory_utilization") == 1
     assert caplog.text.count("max_seq_length is 1000000; this model has 512 tokens") == 1
     assert caplog.text.count("requests the base model 'Qwen/Qwen2.5-0.5B'; here it is base") == 1
-
-
-async def test_what_has_no_effect_is_told_to_the_client(models):
-    """A prepared model's notes name the base model and the idle settings, each time that they are asked for."""
-    requested = {"init_args": {"max_seq_length": 600}, "engine_args": {"tensor_parallel_size": 2}}
-    serving = models.serving(ArtModel(project="p", name="a", internal_config=requested))
-    assert serving.base_model == "base"
-    assert serving.notes == [
-        "init_args.max_seq_length is 600; this model has 512 tokens.",
-        "These have no effect on this server: engine_args.tensor_parallel_size.",
-    ]
-    assert models.serving(ArtModel(project="p", name="a")).notes == []
-
-
-async def test_a_checkpoint_keeps_its_rank(start, caplog):
-    """Preparing with another rank keeps the trained rank, and the log reports it."""
-    models = start()
-    await models.prepare(A)
-    models.close()
-    models = start(lora_rank=16)
-    await models.prepare(A)
-    assert prepared(models, A).adapter.settings == LoraSettings(4, 16)
-    assert "p/a keeps the adapter of its checkpoint" in caplog.text
-
-
-async def test_a_checkpoint_that_does_not_fit_is_refused(start, tmp_path):
-    """The error names the folder; nothing in it is changed or served, and other models are served."""
-    models = start()
-    await models.prepare(A)
-    models.close()
-    weights_file = models.folder(A) / "checkpoints" / "0000" / "adapter_model.safetensors"
-    weights_file.write_bytes(b"torn")
-    models = start()
-    (weights_file.parent / "optimizer.safetensors").unlink()
-    with pytest.raises(BackendError, match=r"0000: adapter_model.safetensors has 4 of .*; optimizer.safetensors is m"):
-        await models.prepare(A)
-    assert models.names() == ["base"]
-    assert weights_file.read_bytes() == b"torn"
-    await models.prepare(B)
-    assert (await answer(ask(models.worker, "b"))).version == "b@0"
 
 
 async def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(start, caplog):
@@ -532,19 +403,3 @@ async def test_the_number_of_models_is_bounded(start):
     await models.prepare(A)
     await models.remove(A)
     await models.prepare(B)
-
-
-async def test_the_name_of_a_base_writes_no_lines_of_the_log(models, caplog):
-    """Clients choose it, and it need not be a folder's name."""
-    models.register(ArtModel(project="p", name="a", base_model="x\n2026 ERROR \x1b[31m"))
-    [line] = caplog.messages
-    assert line.isprintable()
-
-
-async def test_the_base_has_a_bounded_number_of_names(models):
-    """Each client may register one name; the server's own name stays."""
-    for n in range(2 * MAX_BASE_NAMES):
-        models.register(ArtModel(project="p", name="a", base_model=f"base-{n}"))
-    names = models.names()
-    assert len(names) == MAX_BASE_NAMES
-    assert {"base", f"base-{2 * MAX_BASE_NAMES - 1}"} <= set(names)

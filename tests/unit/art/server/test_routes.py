@@ -1,7 +1,4 @@
-import asyncio
 import json
-import threading
-from dataclasses import replace
 
 import pytest
 
@@ -98,15 +95,6 @@ async def test_an_incomplete_body_is_refused(client, models, path):
     assert (models.registered, models.calls) == ([], [])
 
 
-@pytest.mark.parametrize("field", ["config", "dev_config", "trajectory_groups"])
-async def test_a_training_call_needs_all_its_fields(client, field):
-    """As in ART's own server, a missing configuration is an error."""
-    await prepared(client)
-    body = ART.train()
-    del body[field]
-    assert field in (await post(client, "/_train_model", body, status=422))["detail"]
-
-
 @pytest.mark.parametrize("path", CONTROL)
 async def test_names_that_cannot_be_folders_are_refused(client, path):
     """Names become paths, so the error says which names are allowed."""
@@ -130,13 +118,6 @@ async def test_a_value_that_no_server_can_use_names_its_field(client, path, plac
     body = {**CONTROL[path], part: {**CONTROL[path].get(part, {}), field: value}}
     await post(client, "/_prepare_backend_for_training", ART.prepare())
     assert f"{part}.{field}" in (await post(client, path, body, status=422))["error"]["message"]
-
-
-async def test_unknown_routes_and_methods_have_a_detail(client):
-    """Unknown routes and methods have a `detail`, which ART's clients show."""
-    for method, path, status in (("POST", "/_nowhere", 404), ("GET", "/register", 405)):
-        answer = await client.request(method, path)
-        assert (answer.status_code, "detail" in answer.json()) == (status, True)
 
 
 async def test_the_metrics_stream_has_no_content_type_and_names_its_job(client, models):
@@ -167,22 +148,6 @@ async def test_untrainable_calls_are_refused_before_the_first_byte(client, model
         "kl_ref_adapter_path" in (await post(client, "/_train_model", ART.train(dev_config=dev), status=400))["detail"]
     )
     assert models.calls == []
-
-
-async def test_a_second_call_for_a_model_is_refused_while_one_runs(wire, models):
-    """A second call gets a 409; calls for other models and other control routes still work."""
-    await prepared(wire)
-    async with wire.stream("POST", "/_train_model", json=ART.train()) as first:
-        told = await post(wire, "/_train_model", ART.train(), status=409)
-        assert "being trained" in told["detail"]
-        assert await post(wire, "/_get_step", ART.model()) == 0
-        await prepared(wire, ArtClient(name="other"))
-        for path in ("/register", "/_delete_checkpoint_files"):
-            await post(wire, path, CONTROL[path])
-        assert (await wire.get("/healthcheck")).status_code == 200
-        models.go.set()
-        await first.aread()
-    assert await post(wire, "/_get_step", ART.model()) == 1
 
 
 async def test_prepare_answers_with_the_servers_port_and_key(client, caplog):
@@ -219,39 +184,8 @@ async def test_rollouts_are_kept_with_the_step_that_made_them(client, models, tm
     folder = tmp_path / "demo/models/agent-001"
     rows = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     assert [(row["step"], row.get("train/reward")) for row in rows] == [(0, 0.5)]
-    assert (folder / "trajectories/train/0000.jsonl").is_file()
     line = "demo/agent-001, step 0, train: 2 rollouts in 1 groups, mean reward 0.5000, 0% raised"
     assert line in caplog.messages
-
-
-class WaitingTokenizer:
-    """Renders no chat until `go` is set."""
-
-    def __init__(self, tokenizer):
-        self._tokenizer = tokenizer
-        self.begun, self.go = threading.Event(), threading.Event()
-
-    def __getattr__(self, name):
-        return getattr(self._tokenizer, name)
-
-    def render_chat(self, *given, **options):
-        self.begun.set()
-        assert self.go.wait(60), "the loop is not free"
-        return self._tokenizer.render_chat(*given, **options)
-
-
-async def test_the_event_loop_is_free_while_a_batch_is_read(client, models):
-    """A batch is tokenised in a thread, so the loop answers other requests meanwhile."""
-    tokenizer = WaitingTokenizer(models.base.tokenizer)
-    models.base = replace(models.base, tokenizer=tokenizer)
-    models.go.set()
-    await prepared(client)
-    training = asyncio.create_task(client.post("/_train_model", json=ART.train()))
-    await asyncio.to_thread(tokenizer.begun.wait, 60)
-    assert await post(client, "/_get_step", ART.model()) == 0
-    assert not training.done()
-    tokenizer.go.set()
-    assert (await training).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
-import socket
-
 import pytest
 
 from nat.art.options import ArtServeOptions
 from nat.art.server.serve import greeting
 from nat.backend.serve import claimed, serve
-from nat.errors import BackendError, ConfigError
+from nat.errors import BackendError
 
 
 @pytest.fixture
@@ -19,18 +17,6 @@ def test_a_second_server_on_the_same_folder_is_refused(options, tmp_path):
     with claimed(tmp_path / "art"), pytest.raises(BackendError, match="in use by another server") as error:
         serve(ArtServeOptions(**options))
     assert "--output_dir" in error.value.hint
-
-
-def test_a_taken_port_is_reported_with_its_option(options):
-    """The error names the option of the port that is taken."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        for name in ("port", "inference_port"):
-            with pytest.raises(ConfigError, match=f"--{name} {port}") as error:
-                serve(ArtServeOptions(**(options | {name: port})))
-            assert f"--{name}" in error.value.hint
 
 
 @pytest.mark.parametrize(

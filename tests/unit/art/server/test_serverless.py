@@ -31,13 +31,6 @@ def job(model_id, **changes):
     return {"model_id": model_id, "trajectory_groups": ART.groups(), "experimental_config": EXPERIMENTAL} | changes
 
 
-async def test_the_limit_of_a_page_is_a_short_number(client):
-    """The limit has few digits, since Python refuses to parse very long numbers."""
-    model_id = await created(client)
-    for limit in ("0", "-1", "x", "9" * 5000):
-        await ask(client, "GET", f"/models/{model_id}/checkpoints", status=422, limit=limit)
-
-
 async def all_events(client, job_id):
     """Follow the pages to the end of the job as the client does, by cursor and `has_more`."""
     events = []
@@ -117,12 +110,17 @@ async def test_events_come_as_they_happen_and_can_be_read_again(client, models):
 
 
 async def test_checkpoints_have_the_logged_metrics(client, models):
-    """Each step has the metrics of the history, so the client finds the best one."""
+    """Each step has the means of its calls, so the client finds the best one; a rollout that raised has no reward."""
     model_id = await created(client)
     body = {"model_id": model_id, "trajectory_groups": ART.groups(1.0, 0.5), "split": "val"}
     assert await ask(client, "POST", f"/models/{model_id}/log", body) is None
+    [path] = models.output_dir.rglob("history.jsonl")
+    path.write_text(path.read_text() + '{"step": 0, "val/rew')  # a crash in the middle of a write
+    raised = {"trajectories": [ART.trajectory(0.25)], "exceptions": [{"type": "E", "message": "m", "traceback": ""}]}
+    await ask(client, "POST", f"/models/{model_id}/log", {**body, "trajectory_groups": [raised]})
     (point,) = (await ask(client, "GET", f"/models/{model_id}/checkpoints", order="asc"))["data"]
-    assert (point["step"], point["metrics"]["val/reward"]) == (0, 0.75)
+    assert point["step"] == 0
+    assert point["metrics"].items() >= {"val/reward": 0.5, "val/exception_rate": 0.25, "val/ok": 1.0}.items()
 
 
 async def test_a_model_is_found_again_by_its_name(client):
@@ -160,13 +158,7 @@ async def test_a_model_can_be_deleted(client, models):
     await ask(client, "DELETE", path, status=404)
 
 
-async def test_two_clients_may_delete_a_model_at_the_same_time(client):
-    """Both are told that it is gone."""
-    path = f"/models/{await created(client)}"
-    assert await asyncio.gather(*(ask(client, "DELETE", path) for _ in range(2))) == [None, None]
-
-
-@pytest.mark.parametrize("query", [{"limit": "0"}, {"limit": "x"}, {"after": "nobody"}])
+@pytest.mark.parametrize("query", [{"limit": "9" * 5000}, {"limit": "0"}, {"limit": "x"}, {"after": "nobody"}])
 async def test_invalid_pages_are_refused(client, query):
     """The error names the parameter."""
     path = f"/models/{await created(client)}/checkpoints"

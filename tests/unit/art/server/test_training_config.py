@@ -1,11 +1,9 @@
 """The options of a training call as the learner's configuration; test_learner shows that each has an effect."""
 
-import logging
-
 import pytest
 
+from nat.art.server.batch import training_config
 from nat.art.server.serverless import ServerlessExperimentalConfig
-from nat.art.server.training_config import check_supported, training_config
 from nat.art.wire import ArtDevTrainConfig, ArtTrainConfig, TrainerArgs
 from nat.backend.algorithms.registry import resolve
 from nat.errors import BatchRefused
@@ -47,14 +45,6 @@ def test_the_defaults_are_those_of_art():
         "max_served_difference": 0.05,
     }
     assert made().items() >= expected.items()
-
-
-@pytest.mark.parametrize(("dev", "expected"), [({}, False), ({"ppo": False}, False), ({"ppo": True}, True)])
-def test_ppo_is_chosen_by_the_client(dev, expected):
-    """The default is CISPO, as on the servers of 0.5.17."""
-    config = ArtTrainConfig.model_validate({"learning_rate": 1e-5})
-    chosen = training_config(config, ArtDevTrainConfig.model_validate(dev), None, tokens_per_step=2048)
-    assert chosen.options["ppo"] == expected
 
 
 def test_the_serverless_client_gets_the_newest_loss():
@@ -147,10 +137,3 @@ def test_an_option_without_effect_is_refused(option):
         made(dev=option)
     assert error.value.hint
     made(dev={name: None if not isinstance(value, bool) else False})
-
-
-def test_a_memory_option_is_logged(caplog):
-    """The option changes no result; the log mentions it."""
-    caplog.set_level(logging.INFO)
-    check_supported(ArtDevTrainConfig(logprob_calculation_chunk_size=512))
-    assert "logprob_calculation_chunk_size" in caplog.text

@@ -42,13 +42,6 @@ def test_one_answer_is_one_row():
     assert (found.answers, found.retokenized) == (1, 1)
 
 
-def test_messages_after_the_last_answer_are_cut():
-    """Messages after the last answer cannot change the loss."""
-    items = [user("go"), said(TOKENIZER, "here")]
-    with_tail = read(trajectory(1, *items, user("thanks"), {"role": "assistant", "content": "bye"}))
-    assert with_tail.rows == read(trajectory(1, *items)).rows
-
-
 def test_continued_turns_are_one_row():
     """A prompt that begins with all tokens before it continues the row, the template's separators included."""
     found = read(trajectory(1, user("a"), said(TOKENIZER, "b"), user("c"), said(TOKENIZER, "d")))
@@ -121,15 +114,6 @@ def test_tool_messages_keep_their_role_and_calls_their_arguments():
     assert "<|im_start|>tool\n2<|im_end|>" in last
 
 
-def test_a_served_prompt_survives_relabelled_messages():
-    """NAT's plug-in relabels tool results as the assistant's; the row still has the served prompt."""
-    sent = [user("1+1"), {"role": "tool", "tool_call_id": "1", "content": "2"}]
-    answer, served = said(TOKENIZER, "two"), ServedAnswers()
-    served.remember(TOKENIZER.render_chat(sent), [*TOKENIZER.encode("two"), TOKENIZER.eos_token_id], [-1.0] * 4)
-    (row,) = read(trajectory(1, sent[0], {"role": "assistant", "content": "2"}, answer), served).rows
-    assert "<|im_start|>tool\n2<|im_end|>" in text(row.token_ids)
-
-
 def test_additional_histories_belong_to_the_trajectory():
     """Each conversation gives its own rows; all belong to one trajectory."""
     found = read(
@@ -142,12 +126,6 @@ def test_additional_histories_belong_to_the_trajectory():
     )
     assert [text(sampled(row)) for row in found.rows] == ["b<|im_end|>", "y<|im_end|>"]
     assert found.answers == 2
-
-
-def test_an_answer_at_its_limit_is_truncated():
-    """An answer with `finish_reason` `length` is truncated."""
-    assert read(trajectory(1, user("a"), choice([1], finish_reason="length"))).truncated
-    assert not read(trajectory(1, user("a"), choice([1]))).truncated
 
 
 @given(st.lists(st.integers(0, 264), min_size=1, max_size=6))
@@ -176,12 +154,6 @@ def test_messages_that_cannot_be_rendered_are_refused_with_their_place():
     history = {"messages_and_choices": [picture, choice([1])]}
     with pytest.raises(BatchRefused, match=r"t\.additional_histories\.0\.messages_and_choices\.1.*image_url"):
         read(trajectory(1, additional_histories=[history]))
-
-
-def test_a_message_needs_a_role():
-    """Without a role a template would render a message that the model has never seen."""
-    with pytest.raises(BatchRefused, match=r"t\.messages_and_choices\.0 .*'content'"):
-        read(trajectory(1, {"content": "who?"}, choice([1])))
 
 
 def test_a_served_answer_is_trained_at_its_temperature():

@@ -1,9 +1,8 @@
 import json
 
-import anthropic
 import pytest
 
-from fakes.chat_chunks import chunks, completion, uncut
+from fakes.chat_chunks import completion, uncut
 from fakes.dialect_server import DialectServer
 from nat.gateway.dialects import DialectMemory, messages
 from nat.gateway.dialects.answer_parts import chat_call
@@ -107,14 +106,6 @@ def test_answers_never_share_an_id():
     assert (first, second) == ("msg_chatcmpl-1", "msg_chatcmpl-1-2")
 
 
-def test_the_first_chunk_is_answered_at_once():
-    """The events of a chunk are sent before the next chunk comes."""
-    stream = messages.stream({**ASK, "stream": True}, DialectMemory())
-    first, second, *_ = chunks(completion(HI))
-    assert stream.push(first).startswith(b"event: message_start\n")
-    assert b'"text_delta","text":"hi"' in stream.push(second)
-
-
 def test_the_events_of_a_stream_are_in_order():
     """Each block begins after the end of the one before it."""
     calls = [chat_call("a", "look", '{"at": 1}'), chat_call("b", "look", "{}")]
@@ -155,10 +146,3 @@ def test_errors_have_the_vendors_types(status, seen, kind):
         seen,
         {"type": "error", "error": {"type": kind, "message": "why"}},
     )
-
-
-def test_the_sdk_reads_the_refusal():
-    """The official client raises its own class for the status and shows what to do."""
-    client = DialectServer(messages).anthropic()
-    with pytest.raises(anthropic.BadRequestError, match="messages: the last one must not"):
-        client.messages.create(model="x", max_tokens=1, messages=[])

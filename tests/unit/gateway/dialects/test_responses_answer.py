@@ -81,13 +81,6 @@ def test_a_call_into_a_namespace_names_it():
     assert (item["namespace"], item["name"]) == ("sky", "look")
 
 
-def test_a_call_of_no_tool_keeps_its_name():
-    """The agent decides about invented tools."""
-    calling = {"role": "assistant", "content": None, "tool_calls": [chat_call("a", "fly", "{}")]}
-    (item,) = answer(calling, asked={**ASK, "tools": [PATCH]})["output"]
-    assert (item["type"], item["name"]) == ("function_call", "fly")
-
-
 def test_a_conversation_continues_from_a_response():
     """Earlier turns are sent again with the exact sampled answers, without their instructions."""
     first = {**HI, "reasoning": "hm", "tool_calls": [chat_call("a", "look", '{ "at":1 }')]}
@@ -120,14 +113,6 @@ def test_an_item_is_referred_to_by_its_id():
     (item,) = client.responses.create(**ASK).output
     client.responses.create(model="x", input=[{"type": "item_reference", "id": item.id}])
     assert server.chats[1]["messages"] == [HI]
-
-
-def test_the_first_chunk_is_answered_at_once():
-    """The events of a chunk are sent before the next chunk comes."""
-    stream = responses.stream({**ASK, "stream": True}, DialectMemory())
-    first, second, *_ = chunks(completion(HI))
-    assert stream.push(first).startswith(b"event: response.created\n")
-    assert b'"delta":"hi"' in stream.push(second)
 
 
 def test_the_events_of_a_stream_are_in_order():

@@ -109,14 +109,6 @@ def test_the_items_of_one_answer_are_one_message():
     ]
 
 
-def test_two_answers_stay_two_messages():
-    """A second text, or thinking after a text, begins another answer."""
-    thinking = {"type": "reasoning", "id": "rs", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
-    first, second, third = messages(said("assistant", "A"), said("assistant", "B"), thinking, said("assistant", "C"))
-    assert [first["content"], second["content"], third["content"]] == ["A", "B", "C"]
-    assert third["reasoning_content"] == "hm"
-
-
 def test_a_text_between_calls_and_results_belongs_to_the_calls():
     """In a chat, results must follow their calls directly."""
     (answer,) = messages(called("a"), said("assistant", "looking"))

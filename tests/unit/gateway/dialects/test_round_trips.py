@@ -95,21 +95,6 @@ def test_the_events_of_responses_are_the_whole_answer(message, cut, reason, seal
     assert items == expected.output
 
 
-@LENIENT
-@given(message=answers(), cut=cuts())
-def test_the_official_accumulator_agrees(message, cut):
-    """The texts and arguments that the client adds up from deltas are those of the whole response."""
-    client = DialectServer(responses, [completion(message)], cut=cut).openai()
-    grown = {}
-    with client.responses.stream(model="m", input="hi") as stream:
-        for event in stream:
-            if event.type in ("response.output_text.delta", "response.function_call_arguments.delta"):
-                grown[event.output_index] = event.snapshot
-    wanted = [message["content"]] if message["content"] else []
-    wanted += [call["function"]["arguments"] for call in message.get("tool_calls", ())]
-    assert list(grown.values()) == wanted
-
-
 @pytest.mark.parametrize("dialect", [messages, responses])
 def test_an_answer_without_a_word_ends_too(dialect):
     """If the model samples no text, the client still gets a complete answer."""

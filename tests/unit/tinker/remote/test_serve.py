@@ -127,16 +127,6 @@ async def test_an_export_and_a_checkpoint_name_the_weights_on_the_server(start, 
         assert logprobs(await answer(http)) == pytest.approx(wanted, abs=1e-5)
 
 
-async def test_a_backend_that_trains_nothing_serves_the_base(start, remote_options):
-    """It also resolves settings, so that `--dry_run` checks them."""
-    with backend(remote_options(output_dir=None), start()) as (http, _):
-        assert len(logprobs(await answer(http))) > 0
-        found = await http.post("/v1/training/resolve", json={"algorithm": "grpo"})
-        assert found.json()["settings"]["old_logprobs"] == "sampler"
-        refused = await http.post("/v1/training/resolve", json={"beta": 0.1})
-        assert "a Tinker server computes no KL divergence" in refused.text
-
-
 async def test_an_archive_becomes_an_adapter_that_peft_loads_whole(start, remote_options, groups):
     """Its modules are read from its weights; merged into the local base, it gives the served log probabilities."""
     service = start(archives=True)
@@ -169,18 +159,6 @@ async def test_an_archive_of_all_weights_becomes_a_model(start, remote_options, 
     assert loaded.tokenizer.hf.chat_template
     with pytest.raises(BackendError, match="has all weights and no LoRA adapter"):
         export_checkpoint(Path(kept), target, "peft")
-
-
-async def test_a_failed_update_is_followed_by_answers_of_the_reopened_weights(start, remote_options, groups):
-    """What sampled from a model that was given back may be gone with it."""
-    service = start(all_weights=True)
-    with backend(remote_options(lora_rank=0), service) as (http, jobs):
-        trained(jobs, groups, "job-1")
-        before, sampler = await answer(http), jobs._engine._sampler
-        service.client.fails.add("optim_step")
-        assert trained(jobs, groups, "job-2").status == "failed"
-        assert jobs._engine._sampler is not sampler
-        assert logprobs(await answer(http)) == pytest.approx(logprobs(before), abs=1e-5)
 
 
 def packed(**files):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fakes.tinker_service import TYPES, FakeTinker, done
+from fakes.tinker_service import TYPES, FakeTinker
 from nat.errors import EngineFailed
 from nat.tinker.remote.service import Datum, Trained, connect
 
@@ -54,14 +54,6 @@ def test_errors_of_the_client_become_ours(start):
         adapter.step(learning_rate=1e-3)
 
 
-def test_a_server_without_the_norm_of_the_gradient_is_refused(start, monkeypatch):
-    """Its normalisation could not be measured; the error has the metrics that it reports."""
-    adapter = Trained(start(), rank=4).begin()
-    monkeypatch.setattr(adapter._client, "optim_step", lambda _: done(SimpleNamespace(metrics={"loss": 1.0})))
-    with pytest.raises(EngineFailed, match=r"no norm of the gradient: optim_step has the metrics \['loss'\]"):
-        adapter.step(learning_rate=1e-3)
-
-
 @pytest.mark.parametrize("rank", [4, 0])
 def test_a_state_is_reopened_with_or_without_its_optimizer(start, rank):
     """Weights are the same, an adapter's or all; those of the base are others."""
@@ -81,25 +73,6 @@ def test_a_state_is_reopened_with_or_without_its_optimizer(start, rank):
     assert fresh.sampler().score([5, 6, 7]) == pytest.approx(trained, abs=1e-5)
     assert service.base().score([5, 6, 7]) != pytest.approx(trained, abs=1e-3)
     assert isinstance(service.client, FakeTinker)
-
-
-def test_all_weights_are_refused_where_a_server_trains_adapters_only(start):
-    """The error has the server's answer, and says what to set."""
-    with pytest.raises(EngineFailed, match=r"opening all weights, as rank 0: .*trains adapters only") as caught:
-        Trained(start(), rank=0).begin()
-    assert "lora: {rank: 16}" in caught.value.hint
-
-
-def test_a_client_with_all_weights_keeps_others_out_until_it_closes(start):
-    """A server trains all weights of one model; adapters go on beside it."""
-    service = start(all_weights=True)
-    first = Trained(service, rank=0).begin()
-    assert Trained(service, rank=4).begin().state
-    with pytest.raises(EngineFailed, match="holds all weights of one model") as caught:
-        Trained(service, rank=0).begin()
-    assert "try again later" in caught.value.hint
-    first.close()
-    assert Trained(service, rank=0).begin().state
 
 
 @pytest.mark.parametrize("again", ["resume", "begin"])

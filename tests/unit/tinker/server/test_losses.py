@@ -134,21 +134,6 @@ def test_gradients_of_several_calls_add_up(learner):
     assert all(torch.allclose(found[name], expected[name], atol=1e-5) for name in expected)
 
 
-def test_a_pass_that_fails_leaves_the_gradient_as_it_was(learner):
-    """What earlier calls have accumulated stays."""
-    rows, loss = rows_of(batch_of("ppo", learner), learner._policy), resolved("ppo", {})
-    learner.accumulate(rows[:1], loss)
-    before = {name: p.grad.clone() for name, p in learner._policy.trainable_parameters().items()}
-
-    def stop():
-        raise RuntimeError("stop")
-
-    with pytest.raises(RuntimeError, match="stop"):
-        learner.accumulate(rows, loss, advance=stop)
-    after = gradient(learner)
-    assert all(torch.equal(after[name], before[name]) for name in before)
-
-
 @pytest.mark.parametrize(
     ("name", "config", "finding"),
     [

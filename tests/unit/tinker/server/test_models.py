@@ -90,15 +90,6 @@ async def test_all_weights_go_on_from_a_saved_state(clients):
     assert found[2:] == pytest.approx(found[:2], abs=1e-5)
 
 
-async def test_all_weights_are_trained_only_where_the_server_was_started_so(client):
-    """They take memory that its owner may not have; the refusal names the option."""
-    await client.model()
-    new = {"session_id": client.session, "model_seq_id": 1, "base_model": "tiny", "lora_config": {"rank": 0}}
-    refused = await client.done("/create_model", new)
-    assert "start it with --all_weights" in refused["error"]
-    assert refused["category"] == "user"
-
-
 @pytest.mark.parametrize("rank", [4, 0])
 @pytest.mark.parametrize("kind", ["", "sampler_weights/", "weights/"])
 async def test_saved_weights_can_be_downloaded_and_deleted(clients, kind, rank):
@@ -123,9 +114,3 @@ async def test_saved_weights_can_be_downloaded_and_deleted(clients, kind, rank):
     ]
     assert {each.status_code for each in refused} <= {400, 404}
     assert (await client.done(save, {"model_id": model, "path": "w"}))["path"] == str(path)
-
-
-def test_paths_name_weights_of_this_server_only():
-    """A path goes through its text and back."""
-    text = f"tinker://{'a' * 32}:train:3/sampler_weights/step-1"
-    assert str(WeightsPath.parse(text)) == text

@@ -5,7 +5,6 @@ import torch
 
 from fakes.keys import KEY
 from fakes.tinker_client import RL, TOKENS, Client, datum, loss, sample
-from nat.tinker.server import routes
 
 
 async def test_a_client_trains_saves_and_resumes_after_a_restart(clients):
@@ -128,44 +127,6 @@ async def test_a_request_that_is_sent_again_runs_once(client):
     await client.train(model, [datum(TOKENS)], "cross_entropy", seq=3)
     again = (await client.step(model, learning_rate=0.0))["metrics"]["grad_norm"]
     assert once == pytest.approx(again, rel=0.05)
-
-
-async def test_weights_are_loaded_without_a_number_of_the_request(client):
-    """Each such request is one of its own; the answer is never that of the model's creation."""
-    model = await client.model()
-    before = await loss(client, model)
-    state = (await client.done("/save_weights", {"model_id": model, "path": "s"}))["path"]
-    for _ in range(2):
-        await client.train(model, [datum(TOKENS)], "cross_entropy")
-        await client.step(model, learning_rate=0.1)
-        assert await loss(client, model) < before
-        done = await client.done("/load_weights", {"model_id": model, "path": state, "optimizer": True})
-        assert (done["type"], done["path"]) == ("load_weights", state)
-        assert await loss(client, model) == before
-
-
-async def test_what_a_client_repeats_or_begins_is_bounded(client, monkeypatch):
-    """Names, numbers and stop strings have a longest form; sessions give way to newer ones."""
-    monkeypatch.setattr(routes, "MAX_SESSIONS", 3)
-    model, long = await client.model(), "x" * 100_000
-    prompt = {"chunks": [{"tokens": [5]}]}
-    for path, body, place in (
-        ("/get_info", {"model_id": long}, "model_id"),
-        ("/optim_step", {"model_id": model, "seq_id": 10**400}, "seq_id"),
-        ("/create_model", {"session_id": client.session, "model_seq_id": 1, "base_model": long}, "base_model"),
-        ("/weights_info", {"tinker_path": long}, "tinker_path"),
-        ("/load_weights", {"model_id": model, "path": long, "optimizer": False}, "path"),
-        ("/retrieve_future", {"request_id": long}, "request_id"),
-        ("/asample", {"sampling_session_id": long, "prompt": prompt, "num_samples": 256}, "sampling_session_id"),
-        ("/asample", {"base_model": "tiny", "prompt": prompt, "sampling_params": {"stop": [long]}}, "stop"),
-    ):
-        answer = await client.post(path, body)
-        assert answer.status_code in {400, 422}, (path, answer.status_code)
-        assert place in answer.text, path
-        assert len(answer.text) < 3000
-    for _ in range(5):
-        await client.ok("/create_session", {})
-    assert len(client.models.heard) == 3
 
 
 async def test_what_has_no_effect_is_refused_by_its_name(client):

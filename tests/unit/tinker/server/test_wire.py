@@ -46,7 +46,7 @@ async def test_bodies_are_bounded_and_their_shapes_checked(client):
         (b"\xff\xff", headers, "no batch of Tinker's protobuf"),
         (two, headers, "the shape [5, 1]"),
         (image, headers, "no text"),
-        (protobuf(model, [], "ppo") + b"\xa0\x06\x01", headers, "of the numbers [100]"),
+        (protobuf(model, [], "ppo") + b"\xa0\x06\x01", headers, "fields that this server does not know"),
         (b"{}", {}, "forward_backward_input"),
         (b"{}", {"content-encoding": "br"}, "content-encoding 'br'"),
     ):
@@ -121,54 +121,26 @@ async def test_where_tokens_came_from_changes_nothing(client):
     assert "metrics" in await client.result(sent.json()["request_id"])
 
 
-async def test_a_protobuf_batch_has_exactly_its_fields(client):
-    """Unknown fields are refused at every depth, and so are long names."""
-    model = await client.model()
-    unknown = b"\xa0\x06\x01"
-
-    def changed(change):
-        request = MESSAGES["ForwardBackwardRequest"].FromString(
-            protobuf(model, [datum(TOKENS)], "cross_entropy", clip_low=0.5)
-        )
-        request.loss_fn_config_v2.add(key="b").value.number = 1.0
-        change(request)
-        return request.SerializeToString()
-
-    for change, finding in (
-        (lambda request: request.loss_fn_config[0].MergeFromString(unknown), "[100]"),
-        (lambda request: request.loss_fn_config_v2[0].MergeFromString(unknown), "[100]"),
-        (lambda request: request.loss_fn_config_v2[0].value.MergeFromString(unknown), "[100]"),
-        (lambda request: request.data[0].MergeFromString(unknown), "[100]"),
-        (lambda request: request.data[0].model_input[0].MergeFromString(unknown), "[100]"),
-        (lambda request: request.data[0].model_input[0].encoded_text.MergeFromString(unknown), "[100]"),
-        (lambda request: request.data[0].loss_fn_inputs[0].MergeFromString(unknown), "[100]"),
-        (lambda request: request.data[0].loss_fn_inputs[0].value.MergeFromString(unknown), "[100]"),
-        (lambda request: setattr(request, "model_id", LONG), "a name of more than"),
-        (lambda request: setattr(request, "loss_fn", LONG), "a name of more than"),
-        (lambda request: setattr(request.data[0].loss_fn_inputs[0], "key", LONG), "a name of more than"),
-    ):
-        answer = await client.post("/forward_backward", content=changed(change), headers={"content-type": PROTOBUF})
-        assert answer.status_code == 422, answer.text
-        assert finding in answer.text
-        assert len(answer.text) < 2000
-
-
-def of_shape(size):
-    request = MESSAGES["ForwardBackwardRequest"]()
-    request.data.add().loss_fn_inputs.add().value.shape[:] = [0] * size
-    return request.SerializeToString()
-
-
 @pytest.mark.parametrize(
-    "body",
-    [b"\x1a\x00" * 2**20, (b"\x1a\x04" + b"\x0a\x00" * 2) * 2**19, b"\x38\x01" * 2**20, of_shape(2**20)],
-    ids=["rows", "chunks", "unknown fields", "a shape"],
+    "part",
+    [
+        lambda request: request.loss_fn_config[0],
+        lambda request: request.loss_fn_config_v2[0].value,
+        lambda request: request.data[0],
+        lambda request: request.data[0].model_input[0].encoded_text,
+        lambda request: request.data[0].loss_fn_inputs[0].value,
+    ],
 )
-async def test_a_protobuf_batch_has_so_many_fields(client, body):
-    """An empty message takes two bytes here, and a hundred once it is parsed."""
-    answer = await client.post("/forward_backward", content=body + b"\x20\x01", headers={"content-type": PROTOBUF})
-    assert answer.status_code == 413, answer.text
-    assert "more than 1048576 fields" in answer.text
+async def test_a_protobuf_batch_has_exactly_its_fields(client, part):
+    """Unknown fields are refused at every depth."""
+    body = protobuf(await client.model(), [datum(TOKENS)], "cross_entropy", clip_low=0.5)
+    request = MESSAGES["ForwardBackwardRequest"].FromString(body)
+    request.loss_fn_config_v2.add(key="b").value.number = 1.0
+    part(request).MergeFromString(b"\xa0\x06\x01")
+    headers = {"content-type": PROTOBUF}
+    answer = await client.post("/forward_backward", content=request.SerializeToString(), headers=headers)
+    assert answer.status_code == 422, answer.text
+    assert "does not know" in answer.text
 
 
 @pytest.mark.parametrize("body", [b"\xff" * 999, b"\x1a", b"\x1a\xff\xff\xff\x7f", b"\x0b" * 9, b"\x1a" * 9, b"\x09"])
