@@ -18,7 +18,7 @@ class ArtServeOptions(AdapterServeOptions):
     """Serve ART's clients: one base model, on which each client trains adapters of its own."""
 
     switch: ClassVar[str] = "inference_port"
-    opener: ClassVar[str] = "nat.art.server.serve:open_art"
+    opener: ClassVar[str] = "nat.art.server.routes:open_art"
     well_known_key: ClassVar[str | None] = API_KEY
 
     inference_port: int = Field(ge=0, le=65535)

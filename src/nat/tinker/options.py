@@ -19,7 +19,7 @@ class TinkerServeOptions(AdapterServeOptions):
     """Serve Tinker's clients: one base model, on which each client trains adapters of its own, or one all weights."""
 
     switch: ClassVar[str] = "protocol"
-    opener: ClassVar[str] = "nat.tinker.server.serve:open_tinker"
+    opener: ClassVar[str] = "nat.tinker.server.routes:open_tinker"
     key_prefix: ClassVar[str] = KEY_PREFIX
 
     protocol: Literal["tinker"]

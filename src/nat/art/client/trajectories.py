@@ -135,20 +135,17 @@ def _where(trajectory: Trajectory) -> str:
 def _histories(items: Sequence[EpisodeItem], trained: Collection[str] | None) -> list[ArtHistory]:
     """The conversation, once for each set of tools that its answers were sampled with; empty without a choice."""
     choices = {at: choice for at, item in enumerate(items) if (choice := _choice(item, trained)) is not None}
+    tools_of = {at: (items[at].metadata or {}).get("tools") for at in choices}
     sets: list[Any] = []
-    for at in choices:
-        if (tools := _tools(items[at])) not in sets:
+    for tools in tools_of.values():
+        if tools not in sets:
             sets.append(tools)
     histories = []
     for tools in sets:
-        own = {at: choice for at, choice in choices.items() if _tools(items[at]) == tools}
+        own = {at: choice for at, choice in choices.items() if tools_of[at] == tools}
         messages = [own.get(at) or _message(item) for at, item in enumerate(items[: max(own) + 1])]
         histories.append(ArtHistory(messages_and_choices=messages, **({"tools": tools} if tools else {})))
     return histories
-
-
-def _tools(item: EpisodeItem) -> Any:
-    return (item.metadata or {}).get("tools")
 
 
 def _choice(item: EpisodeItem, trained: Collection[str] | None) -> ArtChoice | None:
@@ -184,13 +181,14 @@ def _tokens(logprobs: Any, token_ids: Sequence[int] | None) -> list[ArtTokenLogp
     else:
         return None
     return [
-        ArtTokenLogprob(token=name, logprob=number, top_logprobs=[], **_bytes(entry))
+        ArtTokenLogprob(
+            token=name,
+            logprob=number,
+            top_logprobs=[],
+            **({"bytes": entry["bytes"]} if entry.get("bytes") is not None else {}),
+        )
         for name, number, entry in zip(names, numbers, entries, strict=True)
     ]
-
-
-def _bytes(entry: dict[str, Any]) -> dict[str, Any]:
-    return {"bytes": entry["bytes"]} if entry.get("bytes") is not None else {}
 
 
 def _message(item: EpisodeItem) -> Message:
@@ -200,9 +198,5 @@ def _message(item: EpisodeItem) -> Message:
     kept = {name: facts[name] for name in _KEPT if facts.get(name)}
     calls_alone = not content and not kept.keys().isdisjoint({"tool_calls", "function_call"})
     text = {} if calls_alone else {"content": content}
-    return {"role": _role(item.role), **text, **kept}
-
-
-def _role(role: EpisodeItemRole) -> str:
-    """A role that chat templates know; messages of the environment are the user's."""
-    return "user" if role in {EpisodeItemRole.ENVIRONMENT, EpisodeItemRole.OTHER} else str(role)
+    of_user = item.role in {EpisodeItemRole.ENVIRONMENT, EpisodeItemRole.OTHER}  # chat templates know no such role
+    return {"role": "user" if of_user else str(item.role), **text, **kept}

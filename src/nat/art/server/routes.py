@@ -1,14 +1,24 @@
-"""The routes of `art run` that clients of 0.5.17 use, the guide's plug-in among them, and `GET /jobs/{id}`."""
+"""Open the server for ART's clients: one base model, their adapters, and one application on two ports.
+
+Its routes are those of `art run` that clients of 0.5.17 use, the guide's plug-in among them, and `GET /jobs/{id}`.
+"""
 
 import json
 import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from socket import gethostname
 
 from fastapi import APIRouter
 from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from nat.art.options import API_KEY, ArtServeOptions
+from nat.art.server.models import ArtModels
+from nat.art.server.served_answers import ServedAnswers
+from nat.art.server.serverless import serverless_router
 from nat.art.server.submissions import Submissions
 from nat.art.server.training_call import TrainingStream
 from nat.art.wire import (
@@ -19,8 +29,11 @@ from nat.art.wire import (
     ArtTrainRequest,
     BareModel,
 )
+from nat.backend.models import load_base
+from nat.backend.protocol import Endpoint, Opened
 from nat.backend.server.bodies import json_answer, read
 from nat.http.errors import ApiError
+from nat.wire.hosts import is_everywhere
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +42,45 @@ _PREPARE = TypeAdapter(ArtPrepareRequest)
 _TRAIN = TypeAdapter(ArtTrainRequest)
 _DELETE = TypeAdapter(ArtDeleteRequest)
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:\d+)?")
+
+
+@contextmanager
+def open_art(options: ArtServeOptions, endpoint: Endpoint) -> Iterator[Opened]:
+    """Load the base model; clients' adapters are made or restored on request."""
+    models = ArtModels(load_base(options), options)
+    try:
+        served = ServedAnswers()
+        submissions = Submissions(models, served)
+        inference_port = endpoint.ports["inference_port"]
+        yield Opened(
+            models.worker,
+            [
+                control_router(submissions, inference_port=inference_port, api_key=endpoint.api_key, host=options.host),
+                serverless_router(submissions, base_model=options.name),
+            ],
+            answers=served,
+            greeting=greeting(options, **endpoint.ports, hostname=gethostname()),
+        )
+    finally:
+        models.close()
+
+
+def greeting(options: ArtServeOptions, *, port: int, inference_port: int, hostname: str) -> str:
+    """How to connect to the server; if it listens on all addresses, by its machine's name."""
+    host = hostname if is_everywhere(options.host) else options.host
+    control, inference = (inference_url("", host, number) for number in (port, inference_port))
+    control = control.removesuffix("/v1")
+    if options.key_is_well_known:
+        client, key = control, f"key: {API_KEY}"
+    else:
+        client, key = control.replace("://", "://art:KEY@"), "KEY is the key that you chose"
+    return (
+        f"Serving {options.name} for OpenPipe ART's clients ({key})\n"
+        f"  train through   {control}\n"
+        f"  sample through  {inference}\n"
+        f"  checkpoints in  {options.output_dir}/<project>/models/<name>/checkpoints\n"
+        f'Next: art.Backend(base_url="{client}"), or `nat finetune` with an openpipe_art_trainer_adapter.'
+    )
 
 
 def control_router(submissions: Submissions, *, inference_port: int, api_key: str, host: str) -> APIRouter:
@@ -86,7 +138,9 @@ class _ArtRoutes:
     async def prepare(self, http: Request) -> Response:
         request = await read(http, _PREPARE)
         await self._models.prepare(request.model)
-        self._warn_of_other_server(request)
+        for name, ours in (("port", self._inference_port), ("api_key", self._api_key)):
+            if request.config.server_args.get(name) not in (None, ours):  # of an inference server; this one has its own
+                logger.warning("%s requests another %s; it gets this server's own", request.model.name, name)
         serving = self._models.serving(request.model).model_dump(mode="json")
         return JSONResponse(
             [inference_url(http.headers.get("host", ""), self._host, self._inference_port), self._api_key],
@@ -111,10 +165,3 @@ class _ArtRoutes:
         if state is None:
             raise ApiError(f"no job {job_id!r} ran here", status=404, param="job_id")
         return json_answer(state)
-
-    def _warn_of_other_server(self, request: ArtPrepareRequest) -> None:
-        """The client may request a port and a key of the inference server; this one has its own already."""
-        wanted = request.config.server_args
-        for name, ours in (("port", self._inference_port), ("api_key", self._api_key)):
-            if wanted.get(name) not in (None, ours):
-                logger.warning("%s requests another %s; it gets this server's own", request.model.name, name)

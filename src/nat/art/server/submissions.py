@@ -48,7 +48,8 @@ class Submissions:
             ModelNotPrepared: the model has no weights yet.
 
         """
-        log_ignored({*(config.model_extra or ()), *(dev.model_extra or ())}, self.ignored)
+        extra = {**(config.model_extra or {}), **(dev.model_extra or {})}
+        log_ignored({name for name, value in extra.items() if value is not False}, self.ignored)
         batch = await asyncio.to_thread(
             make_art_batch,
             groups,

@@ -1,4 +1,4 @@
-"""The routes of Tinker's protocol, for clients from 0.20 (JSON) to 0.38 (protobuf)."""
+"""Open the server for Tinker's clients from 0.20 (JSON) to 0.38 (protobuf): one base model, and their adapters."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,15 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from torch import Tensor
 
+from nat.backend.models import load_base
+from nat.backend.protocol import Endpoint, Opened
 from nat.backend.server.bodies import read
 from nat.backend.server.generation import answered
 from nat.backend.training.batch import Row
+from nat.files import remove_unfinished
 from nat.http.asgi import MAX_BODY_BYTES
 from nat.http.errors import ApiError
+from nat.tinker.options import TinkerServeOptions
 from nat.tinker.server import wire
 from nat.tinker.server.futures import Futures, Result
 from nat.tinker.server.losses import resolved, rows_of
@@ -37,6 +41,23 @@ _BASE = "base"
 _NOTICE = "adapters of this server are on attention and MLP layers: train_unembed has no effect"
 B = TypeVar("B", bound=wire.Body)
 Answer = dict[str, Any]
+
+
+@contextmanager
+def open_tinker(options: TinkerServeOptions, endpoint: Endpoint) -> Iterator[Opened]:
+    """Load the base model; clients' adapters are made or loaded on request."""
+    for folder in options.output_dir.glob("*/*/*weights"):
+        remove_unfinished(folder)
+    models = TinkerModels(load_base(options), options)
+    url = f"http://{options.host}:{endpoint.ports['port']}"
+    greeting = (
+        f"Serving {models.name} for Tinker's clients; saved weights are in {options.output_dir}.\n"
+        f'Next: TINKER_BASE_URL={url} TINKER_API_KEY=KEY, then create_lora_training_client("{models.name}").'
+    )
+    try:
+        yield Opened(models.worker, [tinker_router(models)], greeting=greeting)
+    finally:
+        models.worker.close()
 
 
 def tinker_router(models: TinkerModels) -> APIRouter:

@@ -1,7 +1,7 @@
 import pytest
 
 from nat.art.options import ArtServeOptions
-from nat.art.server.serve import greeting
+from nat.art.server.routes import greeting
 from nat.backend.serve import claimed, serve
 from nat.errors import BackendError
 

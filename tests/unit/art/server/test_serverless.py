@@ -78,7 +78,7 @@ async def test_options_of_newer_clients_are_ignored_and_logged_once(client, mode
         job_id = (await ask(client, "POST", "/training-jobs", body))["id"]
         assert (await all_events(client, job_id))[-1]["type"] == "training_ended"
     (line,) = [record.getMessage() for record in caplog.records if "ignores" in record.getMessage()]
-    names = "'kl_penalty_source', 'loss_fn', 'normalize_advantages', 'scale_learning_rate_by_reward_std_dev'"
+    names = "'kl_penalty_source', 'logprob_calculation_chunk_size', 'loss_fn', 'normalize_advantages'"
     assert line.endswith(names)
 
 

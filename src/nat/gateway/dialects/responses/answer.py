@@ -5,8 +5,7 @@ from typing import Any
 
 from nat.gateway.dialects import Body, DialectMemory, parse_arguments
 from nat.gateway.dialects.answer_parts import AnswerParts, Began, Ended, Grew, Part, Step, named_event, read_whole
-from nat.gateway.dialects.responses.history import store
-from nat.gateway.dialects.responses.tools import Tool, tools_of
+from nat.gateway.dialects.responses.tools import Tool, store, tools_of
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _ECHOED: Body = {

@@ -16,8 +16,14 @@ from nat.gateway.dialects.content import (
     texts_at,
     unknown_type,
 )
-from nat.gateway.dialects.responses.history import earlier_turns, input_items, referred_item
-from nat.gateway.dialects.responses.tools import chat_name, tool_fields, tools_of
+from nat.gateway.dialects.responses.tools import (
+    chat_name,
+    earlier_turns,
+    input_items,
+    referred_item,
+    tool_fields,
+    tools_of,
+)
 from nat.secrets import excerpt
 from nat.wire.json import parse_json
 

@@ -1,11 +1,10 @@
-"""The tools of a request, and their names in a chat. Pure."""
+"""The items and tools of a request, and the earlier responses of its rollout, which it may continue by id. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nat.gateway.dialects import Body, DialectMemory, Untranslatable
+from nat.gateway.dialects import Body, DialectMemory, Turn, Untranslatable
 from nat.gateway.dialects.content import function_tool, listed, named_choice, object_at, text_at, unknown_type
-from nat.gateway.dialects.responses.history import earlier_turns, input_items
 
 _RUN_BY_THE_VENDOR = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp", "tool_search")
 _KINDS = ("function", "custom", "namespace")
@@ -93,3 +92,44 @@ def _named(choice: Body, tools: dict[str, Tool]) -> str:
     if name not in tools:
         raise Untranslatable(f"tool_choice: {name!r} is none of the request's tools")
     return name
+
+
+def input_items(body: Body) -> list[Body]:
+    """The items of a request; a text is the user's message."""
+    given = body.get("input")
+    if given is None:
+        return []
+    if isinstance(given, str):
+        return [{"type": "message", "role": "user", "content": given}]
+    return listed(given, "input")
+
+
+def store(memory: DialectMemory, response: Body, request: Body, message: Body) -> None:
+    """Keep a response and its items, unless the request has `store: false`."""
+    if request.get("store") is False:
+        return
+    memory.turns[response["id"]] = Turn(request.get("previous_response_id"), input_items(request), message)
+    memory.items.update({item["id"]: item for item in response["output"]})
+
+
+def earlier_turns(memory: DialectMemory, body: Body) -> list[Turn]:
+    """The turns that a request continues, oldest first."""
+    turns: list[Turn] = []
+    name = body.get("previous_response_id")
+    while name is not None:
+        turn = memory.turns.get(text_at(name, "previous_response_id"))
+        if turn is None:
+            raise Untranslatable(
+                f"previous_response_id: {name!r} is not a stored response of this rollout; send the whole input"
+            )
+        turns.append(turn)
+        name = turn.previous
+    return turns[::-1]
+
+
+def referred_item(memory: DialectMemory, item_id: object, place: str) -> Body:
+    """The item of an earlier response."""
+    item = memory.items.get(str(item_id))
+    if item is None:
+        raise Untranslatable(f"{place}: {item_id!r} is not a stored item of this rollout; send the item itself")
+    return item
