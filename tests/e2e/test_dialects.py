@@ -82,22 +82,6 @@ async def test_responses_are_streamed_piece_by_piece():
     assert texts == ["hell", "o wo", "rld"]
 
 
-async def test_images_and_stop_texts_reach_the_model():
-    """Images of both dialects become image parts of the chat; stop sequences become its stop texts."""
-    source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
-    async with gateway([Say(), Say()]) as gate, gate.rollout() as rollout:
-        async with AsyncAnthropic(base_url=rollout.url, api_key=rollout.key) as client:
-            content = [{"type": "image", "source": source}, {"type": "text", "text": "what?"}]
-            ask = [{"role": "user", "content": content}]
-            await client.messages.create(model="m", max_tokens=9, messages=ask, stop_sequences=["END"])
-        async with AsyncOpenAI(base_url=rollout.base_url, api_key=rollout.key) as client:
-            content = [{"type": "input_image", "image_url": PIXEL}, {"type": "input_text", "text": "what?"}]
-            await client.responses.create(model="m", input=[{"role": "user", "content": content}])
-    parts = [{"type": "image_url", "image_url": {"url": PIXEL}}, {"type": "text", "text": "what?"}]
-    assert [body["messages"] for body in gate.server.bodies] == [[{"role": "user", "content": parts}]] * 2
-    assert gate.server.bodies[0]["stop"] == ["END"]
-
-
 async def test_errors_have_the_dialects_shape():
     """Each SDK raises its own class for an error of the model server, with the remedy in the text."""
     async with gateway([Refuse(400, "too long"), Refuse(503, "busy"), Refuse(400, "too long")]) as gate:

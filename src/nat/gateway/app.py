@@ -35,7 +35,8 @@ class GatewayApp:
         self._keyring = keyring
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sender, dialect = Sender(send), _dialect(scope["path"])
+        sender, path = Sender(send), scope["path"]
+        dialect: Dialect = next((route.dialect for known, route in ROUTES.items() if path.startswith(known)), chat)
         try:
             await self._answer(scope, receive, sender)
         except ClientDisconnected:
@@ -54,7 +55,9 @@ class GatewayApp:
         if (method, path) == ("GET", HEALTH):
             await sender.json(200, {"status": "healthy"})
             return
-        access = self._access(scope)
+        access = self._keyring.find(header(scope, _KEY_HEADER) or key_of(scope))
+        if access is None:
+            raise ApiError(_NO_ROLLOUT, status=401)
         if method == "GET" and (path == MODELS or path.startswith(f"{MODELS}/")):
             await sender.json(200, _models(access, path))
         elif path in ROUTES and method == "POST":
@@ -63,18 +66,14 @@ class GatewayApp:
             status = HTTPStatus.METHOD_NOT_ALLOWED if path in ROUTES else HTTPStatus.NOT_FOUND
             raise ApiError(f"{method} {path}: {status.phrase}; there are POST {', '.join(ROUTES)}", status=status)
 
-    def _access(self, scope: Scope) -> RolloutAccess:
-        access = self._keyring.find(header(scope, _KEY_HEADER) or key_of(scope))
-        if access is None:
-            raise ApiError(_NO_ROLLOUT, status=401)
-        return access
-
     async def _call(self, access: RolloutAccess, path: str, scope: Scope, receive: Receive, sender: Sender) -> None:
         body = await read_body(receive)
         if access.closed:  # ended while the body was read
             raise ApiError(_NO_ROLLOUT, status=401)
         access.used = True
-        request = _parsed(body)
+        request = parse_json(body)
+        if not isinstance(request, dict):
+            raise ApiError(f"the body is not a JSON object: {excerpt(repr(body), 100)}")
         model = model_named(request)
         digest, retry = fingerprint(path, body), header(scope, RETRY_HEADER).lstrip(b"0") != b""
         sent = access.answers.again(digest, retry=retry)
@@ -109,15 +108,3 @@ def key_of(scope: Scope) -> bytes:
     """The key from the header of OpenAI's or of Anthropic's clients."""
     token = bearer_token(scope)
     return header(scope, b"x-api-key") if token is None else token
-
-
-def _parsed(body: bytes) -> dict[str, Any]:
-    request = parse_json(body)
-    if not isinstance(request, dict):
-        raise ApiError(f"the body is not a JSON object: {excerpt(repr(body), 100)}")
-    return request
-
-
-def _dialect(path: str) -> Dialect:
-    """The dialect in which a path reports errors."""
-    return next((route.dialect for known, route in ROUTES.items() if path.startswith(known)), chat)

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from contextvars import Context, copy_context
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -44,23 +44,11 @@ class RolloutRequest(BaseModel):
     """Record the ids of prompt and answer."""
 
 
-class RolloutOpened(BaseModel):
-    """The response: the URLs and the key for calls to the model."""
-
-    id: str
-    key: str
-    base_url: str
-    """Base URL for OpenAI's clients."""
-    anthropic_base_url: str
-    """Base URL for Anthropic's clients, which add `/v1` themselves."""
-
-
-class _Open:
+class _Open(NamedTuple):
     """One open rollout."""
 
-    def __init__(self) -> None:
-        self.steps: list[IntermediateStep] = []
-        self.stack = AsyncExitStack()
+    steps: list[IntermediateStep]
+    stack: AsyncExitStack
 
 
 class Rollouts:
@@ -75,15 +63,16 @@ class Rollouts:
     def ids(self) -> list[str]:
         return list(self._open)
 
-    async def open(self, request: RolloutRequest, *, url: str) -> RolloutOpened:
-        """Open a new rollout; ApiError if one with this id is open."""
+    async def open(self, request: RolloutRequest, *, url: str) -> dict[str, str]:
+        """Open a new rollout, and say by which URLs and key to call the model; ApiError if one with this id is open."""
         name = request.id or uuid.uuid4().hex
         if name in self._open:
             raise ApiError(f"the rollout {name!r} is open already", status=409)
-        opened = self._open[name] = _Open()
+        opened = self._open[name] = _Open([], AsyncExitStack())
         context = _inside(name, request, opened.steps)
         key = await opened.stack.enter_async_context(self._keyring.opened(RolloutAccess(self._upstreams, context)))
-        return RolloutOpened(id=name, key=key, base_url=f"{url}/v1", anthropic_base_url=url)
+        # Anthropic's clients add `/v1` themselves.
+        return {"id": name, "key": key, "base_url": f"{url}/v1", "anthropic_base_url": url}
 
     def lines(self, name: str) -> bytes:
         """The steps so far, in the format of `nat serve`."""
@@ -132,7 +121,10 @@ class RolloutRoutes:
         method, name = scope["method"], scope["path"].removeprefix(ROLLOUTS).removeprefix("/")
         match method, name:
             case "POST", "":
-                request = _parsed(await read_body(receive))
+                try:
+                    request = RolloutRequest.model_validate_json(await read_body(receive) or b"{}")
+                except ValidationError as error:
+                    raise from_validation(error) from error
                 url = f"{scope['scheme']}://{header(scope, b'host').decode('latin-1')}"
                 await sender.json(201, await self._rollouts.open(request, url=url))
             case "GET", "":
@@ -143,13 +135,6 @@ class RolloutRoutes:
                 await sender.whole(200, await self._rollouts.close(name), EVENT_STREAM)
             case _:
                 raise ApiError(f"{method} {scope['path']}: rollouts are opened with POST {ROLLOUTS}", status=405)
-
-
-def _parsed(body: bytes) -> RolloutRequest:
-    try:
-        return RolloutRequest.model_validate_json(body or b"{}")
-    except ValidationError as error:
-        raise from_validation(error) from error
 
 
 def _inside(name: str, request: RolloutRequest, steps: list[IntermediateStep]) -> Context:

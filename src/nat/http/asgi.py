@@ -95,21 +95,19 @@ class Sender:
         self._send = send
         self.begun = False
 
-    async def whole(
-        self, status: int, content: bytes, content_type: str = JSON, extra: tuple[tuple[bytes, bytes], ...] = ()
-    ) -> None:
-        """Status, headers and body at once; `extra` are further headers."""
+    async def whole(self, status: int, content: bytes, content_type: str = JSON) -> None:
+        """Status, headers and body at once."""
         self.begun = True
         length = (b"content-length", str(len(content)).encode())
-        head = [(b"content-type", content_type.encode()), length, *extra]
+        head = [(b"content-type", content_type.encode()), length]
         await self._send({"type": "http.response.start", "status": status, "headers": head})
         await self._send({"type": "http.response.body", "body": content})
 
     async def json(self, status: int, body: object) -> None:
         await self.whole(status, to_json(body))
 
-    async def error(self, error: ApiError, extra: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-        await self.whole(error.status, error.json(), extra=extra)
+    async def error(self, error: ApiError) -> None:
+        await self.whole(error.status, error.json())
 
     async def begin(self, content_type: str) -> None:
         """The head of a response that comes in pieces."""

@@ -1,7 +1,6 @@
 """YAML settings of the ART components; `requests` makes request bodies of them."""
 
 from ipaddress import ip_address
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -18,19 +17,6 @@ class ARTTrajectoryBuilderConfig(EvalTrajectoryBuilderConfig, name="openpipe_art
 
 class ARTTrainerConfig(TrainerConfig, name="openpipe_art_trainer"):
     """Trains epoch after epoch; its settings are under `finetuning`."""
-
-
-class ARTServerConfig(BaseModel):
-    """Settings of the inference server that ART starts; further keys are passed on to it."""
-
-    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
-
-    log_file: str | None = None
-    """File, on the server, for the inference server's log."""
-    server_args: dict[str, Any] | None = None
-    """Options of the inference server, such as `port`, `api_key` or `tool_call_parser`."""
-    engine_args: dict[str, Any] | None = None
-    """Options of its engine; `backend.engine_args` belongs to the model."""
 
 
 class ARTBackendConfig(BaseModel):
@@ -60,8 +46,9 @@ class ARTBackendConfig(BaseModel):
     """The trained adapter; further keys are passed on."""
     torchtune_args: Passed | None = None
     """How servers up to 0.5.7 train all weights with torchtune; all keys are passed on."""
-    server_config: ARTServerConfig | None = None
-    """The inference server that ART starts."""
+    server_config: Passed | None = None
+    """The inference server that ART starts, such as `{log_file: vllm.log, server_args: {port: 8000}}`; all keys are
+    passed on to it."""
 
     @field_validator("ip")
     @classmethod

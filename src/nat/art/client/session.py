@@ -92,7 +92,7 @@ class ArtSession:
         await self._client.register(self._body)
         body = {"model": self._body}
         if (config := self._backend.server_config) is not None:
-            body["config"] = config.model_dump(mode="json", **_SENT)
+            body["config"] = config
         self._connected = await self._client.prepare(body)
         self.warnings = []
         if (serving := self._inference.serving) is not None:

@@ -38,7 +38,8 @@ def group_advantages(rewards: Sequence[float], *, scale: bool) -> list[float | N
 
 def balanced(advantages: Sequence[float | None], balance: float) -> list[float | None]:
     """Shrink negative advantages for a balance above 0, positive ones for one below 0; ±1 drops that side."""
-    return [None if a is None or (factor := _factor(a, balance)) == 0 else a * factor for a in advantages]
+    of_negative, of_positive = 1 - max(balance, 0.0), 1 + min(balance, 0.0)
+    return [None if a is None else a * (of_negative if a < 0 else of_positive) or None for a in advantages]
 
 
 def weighted(advantages: Sequence[float], tokens: Sequence[int]) -> list[WeightedAdvantage]:
@@ -49,7 +50,3 @@ def weighted(advantages: Sequence[float], tokens: Sequence[int]) -> list[Weighte
     size = fsum(map(abs, advantages)) / len(advantages)
     mean_tokens = sum(tokens) / len(tokens)
     return [WeightedAdvantage(a / size, mean_tokens / count) for a, count in zip(advantages, tokens, strict=True)]
-
-
-def _factor(advantage: float, balance: float) -> float:
-    return 1 - max(balance, 0.0) if advantage < 0 else 1 + min(balance, 0.0)

@@ -8,6 +8,7 @@ and the answer is counted as retokenized. All other messages are context, whatev
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from nat.art.server.served_answers import ServedAnswers
@@ -59,7 +60,11 @@ class HistoryReader:
             rows=merge(call for call, _ in found),
             answers=len(found),
             retokenized=sum(not known for _, known in found),
-            truncated=any(_is_truncated(item) for h in trajectory.histories for item in h.messages_and_choices),
+            truncated=any(
+                isinstance(item, ArtChoice) and item.finish_reason == "length"
+                for history in trajectory.histories
+                for item in history.messages_and_choices
+            ),
             untrainable=untrainable,
         )
 
@@ -83,12 +88,15 @@ class HistoryReader:
                     untrainable[", ".join(sampling.untrainable_by)] += 1
             message = item.message if isinstance(item, ArtChoice) else item
             if not isinstance(message.get("role"), str):
-                raise BatchRefused(f"{where}.{index} is neither an answer nor a message with a role: {_keys(message)}")
+                keys = f"its keys are {', '.join(map(repr, message))}" if message else "it is empty"
+                raise BatchRefused(f"{where}.{index} is neither an answer nor a message with a role: {keys}")
             messages.append(message)
 
     def _token(self, token: ArtTokenLogprob, where: str) -> int:
-        token_id = _id_in(token.token)
-        if token_id is None:
+        number = token.token.removeprefix(TOKEN_ID)
+        if number != token.token and number.isascii() and number.isdigit():
+            token_id: int | None = int(number)
+        else:
             token_id = self.tokenizer.token_id(token.token, token.bytes)
         if token_id is None or not 0 <= token_id < self.vocab_size:
             raise BatchRefused(
@@ -115,23 +123,10 @@ def sampled_tokens(choice: ArtChoice) -> list[ArtTokenLogprob]:
     return (choice.logprobs.content if choice.logprobs is not None else None) or []
 
 
-def _keys(message: dict[str, Any]) -> str:
-    return f"its keys are {', '.join(map(repr, message))}" if message else "it is empty"
-
-
-def _is_truncated(item: ArtChoice | dict[str, Any]) -> bool:
-    return isinstance(item, ArtChoice) and item.finish_reason == "length"
-
-
-def _id_in(token: str) -> int | None:
-    number = token.removeprefix(TOKEN_ID)
-    return int(number) if number != token and number.isascii() and number.isdigit() else None
-
-
 def _nearest(prompts: Sequence[Sequence[int]], rendered: Sequence[int]) -> Sequence[int]:
     """The served prompt with the longest common prefix with the rendered messages; these if none was served."""
-    return max(prompts, key=lambda prompt: (_common_prefix(prompt, rendered), -len(prompt)), default=rendered)
 
+    def in_common(prompt: Sequence[int]) -> int:
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(prompt, rendered, strict=False)))
 
-def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return max(prompts, key=lambda prompt: (in_common(prompt), -len(prompt)), default=rendered)

@@ -2,7 +2,6 @@
 
 from nat.art.client.config import (
     ARTBackendConfig,
-    ARTServerConfig,
     ARTTrainerAdapterConfig,
     ARTTrainerConfig,
     ARTTrainingConfig,
@@ -11,7 +10,6 @@ from nat.art.client.config import (
 
 __all__ = [
     "ARTBackendConfig",
-    "ARTServerConfig",
     "ARTTrainerAdapterConfig",
     "ARTTrainerConfig",
     "ARTTrainingConfig",

@@ -62,7 +62,14 @@ class TinkerLearner:
     def resolved(self, config: TrainingConfig) -> Resolved:
         """Give the settings that an update uses; AlgorithmError if the server would not do what one says."""
         rate = usual_learning_rate(self._policy.width, lora=self.trained.rank > 0)
-        return settings(config, rate, self.server, self._supports)
+
+        def supported(loss: NamedLoss) -> bool:
+            """Try the loss at its first use only, since a trial takes one of the server's places for adapters."""
+            if loss.name not in self._supported:
+                self._supported[loss.name] = supports(self.trained, *loss, self._policy.vocab_size)
+            return self._supported[loss.name]
+
+        return settings(config, rate, self.server, supported)
 
     def begin_phase(self, resolved: Resolved) -> None:
         """Go on with a new optimizer and schedule; settings that compare with the weights of now are refused."""
@@ -212,12 +219,6 @@ class TinkerLearner:
         data += [empty] * (self.server.filled(len(data)) - len(data))
         found = self.trained.forward_backward(data, *loss, gradient=gradient)[: len(rows)]
         return {row.index: at_targets(row, logprobs) for row, logprobs in zip(rows, found, strict=True)}
-
-    def _supports(self, loss: NamedLoss) -> bool:
-        """Try the loss at its first use only, since a trial takes one of the server's places for adapters."""
-        if loss.name not in self._supported:
-            self._supported[loss.name] = supports(self.trained, *loss, self._policy.vocab_size)
-        return self._supported[loss.name]
 
 
 def at_targets(row: Row, logprobs: Sequence[float]) -> Tensor:

@@ -234,14 +234,11 @@ class TinkerModels(Models):
         return [self.name, *map(str, self.saved())]
 
     def engine(self, name: str) -> Engine:
-        return self._engine if (folder := self._folder_of(name)) is None else self.kept_engine(folder, name)
-
-    def _folder_of(self, name: str) -> Path | None:
         if name.startswith("tinker://"):
-            return self.folder(WeightsPath.parse(name))
+            return self.kept_engine(self.folder(WeightsPath.parse(name)), name)
         if name:
             self.check_base(name)
-        return None
+        return self._engine
 
     def _remove(self, folder: Path) -> None:
         self.forget_folders(folder)

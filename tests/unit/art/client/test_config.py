@@ -4,34 +4,9 @@ from pydantic import ValidationError
 from nat.art.client.config import (
     ARTBackendConfig,
     ARTTrainerAdapterConfig,
-    ARTTrainingConfig,
-    ARTTrajectoryBuilderConfig,
 )
 
 WHERE = {"ip": "localhost", "port": 7623}
-
-
-def test_omitted_fields_have_the_documented_defaults():
-    """Only the address is required."""
-    config = ARTTrainerAdapterConfig(backend=WHERE)
-    backend = config.backend
-    assert (backend.name, backend.project, backend.base_model) == (
-        "trainer_run",
-        "trainer_project",
-        "Qwen/Qwen2.5-7B-Instruct",
-    )
-    assert backend.api_key.get_secret_value() == "default"
-    assert (backend.delete_old_checkpoints, backend.init_args, backend.engine_args) == (False, None, None)
-    assert (backend.peft_args, backend.server_config, config.training) == (None, None, None)
-    assert (ARTTrainingConfig().learning_rate, ARTTrainingConfig().beta) == (5e-5, 0.0)
-    assert ARTTrajectoryBuilderConfig().num_generations == 2
-
-
-@pytest.mark.parametrize("missing", ["ip", "port"])
-def test_the_address_is_required(missing):
-    """The address has no default."""
-    with pytest.raises(ValidationError, match=rf"backend\.{missing}"):
-        ARTTrainerAdapterConfig(backend={key: value for key, value in WHERE.items() if key != missing})
 
 
 @pytest.mark.parametrize("block", ["backend", "training"])

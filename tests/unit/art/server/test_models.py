@@ -332,16 +332,6 @@ async def test_the_plain_name_means_the_model_that_was_prepared_last(models, cap
     assert (await answer(ask(models.worker, "m"))).version == "m@1"
 
 
-async def test_models_that_are_not_trained_have_no_weights(models, tmp_path):
-    """Models that are not trainable are registered for their trajectories only."""
-    judge = ArtModel(project="p", name="judge", base_model="gpt-4", trainable=False)
-    models.register(judge)
-    await models.prepare(judge)
-    assert models.names() == ["base"]
-    assert not (tmp_path / "out").exists()
-    assert models.step(judge) == 0
-
-
 @pytest.mark.parametrize("name", ["base", "../a", "a@1"])
 async def test_bad_names_are_refused_before_anything_happens(models, tmp_path, name):
     """Names that cannot be folders, or would hide the base model, are refused."""

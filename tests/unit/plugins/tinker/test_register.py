@@ -76,10 +76,6 @@ def test_the_tokens_of_an_update_are_recorded_as_usage():
     assert reported_usage(adapter._status(ref, JobState(id="1", status=JobStatus.FAILED))) == {}
 
 
-class OfAPlugin(LocalModelConfig, name="local_of_a_plugin"):
-    """Served by the same backend, under a type of its own."""
-
-
 @pytest.fixture
 def provided(monkeypatch):
     """Gives what an adapter finds as its LLM."""
