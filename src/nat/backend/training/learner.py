@@ -297,7 +297,8 @@ class Learner:
         share = self._passes.gradient(
             packed, weights, update.anchors, resolved, compared=compared, advance=update.advance
         )
-        update.total += share
+        update.total.sums += share.sums
+        update.total.packed_tokens += share.packed_tokens
         update.anchors.start |= share.start
         norm = self.optimizer.clip(config.max_grad_norm)
         checks.check_sampler_logprobs(

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -36,20 +34,7 @@ class StepShare:
     """Without the KL term."""
     start: ByRow = field(default_factory=dict)
     """Log probabilities at the start of the update, of rows that were scored for the first time."""
-    gradients: ByRow = field(default_factory=dict)
-    """Of the loss, at the log probability of each token."""
     packed_tokens: int = 0
-
-    def __iadd__(self, other: Self) -> Self:
-        """Add what other micro-batches gave."""
-        self.sums += other.sums
-        self.loss += other.loss
-        self.policy += other.policy
-        self.start |= other.start
-        for index, part in other.gradients.items():
-            self.gradients[index] = self.gradients[index] + part if index in self.gradients else part
-        self.packed_tokens += other.packed_tokens
-        return self
 
 
 class Passes:
@@ -124,7 +109,6 @@ class Passes:
                 anchors.start |= start
             loss, values = micro_batch_loss(scores, batch, anchors.of(rows), resolved)
             if torch.is_grad_enabled():
-                scores.logprobs_K.register_hook(partial(_keep_gradient, share, rows))  # type: ignore[no-untyped-call]
                 loss.backward()  # type: ignore[no-untyped-call]  # torch declares it without types
             compared_K = compared_tokens(rows, compared)
             share.sums.add(values, None if compared_K is None else compared_K.to(self._policy.device))
@@ -137,7 +121,3 @@ class Passes:
     def score(self, rows: Sequence[Row], config: TrainingConfig) -> ByRow:
         """Score all sampled tokens of some rows under the policy."""
         return self.scores(self.policy, self.pack(rows, config))
-
-
-def _keep_gradient(share: StepShare, rows: Sequence[Row], gradient_K: Tensor) -> None:
-    share.gradients |= by_row(rows, gradient_K.detach())
