@@ -35,7 +35,6 @@ def head(model: PreTrainedModel, **replaced: nn.Module) -> nn.Module:
 
 
 def _decoder_name(model: PreTrainedModel) -> str:
-    """The name that transformers gives it, or that of most models where there is no such part, as in Llama 4."""
     named = str(model.base_model_prefix)
     return named if named in dict(model.named_children()) else "model"
 

@@ -118,7 +118,6 @@ def load_model(
 
 
 def _in_four_bits(device: torch.device, dtype: torch.dtype) -> BitsAndBytesConfig:
-    """How transformers loads linear layers as NF4, by bitsandbytes, whose kernels are for CUDA."""
     if device.type != "cuda":
         raise ModelNotSupported(
             f"load_in_4bit: the model is on {device}, and bitsandbytes computes with four bits on CUDA",

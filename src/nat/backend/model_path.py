@@ -107,7 +107,6 @@ def lean(model: PreTrainedModel) -> list[LeanLayer]:
 
 
 def _is(module: nn.Module, kind: str) -> bool:
-    """Whether transformers calls the module so; each model has a class of its own for each kind."""
     return type(module).__name__.endswith(kind)
 
 

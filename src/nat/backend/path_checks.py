@@ -107,7 +107,6 @@ def _checked(loaded: LoadedModel) -> LoadedModel:
 
 @torch.no_grad()
 def _cache_bytes(loaded: LoadedModel, continues: Continues) -> tuple[int, int]:
-    """Bytes of a token in the model's cache, at least one, and of the state that it has besides."""
     sizes = []
     for length in _MEASURED:
         ids_1L = torch.zeros(1, length, dtype=torch.long, device=loaded.device)

@@ -25,7 +25,6 @@ from nat.backend.forecast import Forecaster, check_capacity
 from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
-from nat.backend.model import LoadedModel
 from nat.backend.model_loader import load_model
 from nat.backend.output_folder import claimed, template_time
 from nat.backend.path_checks import load_checked_model, notices_of
@@ -126,7 +125,20 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
         found = resumed(checkpoints, options)
         remove_unfinished(options.output_dir / EXPORTS)
     check_capacity(options)
-    loaded = _load(options, found)
+    full = found.path if found is not None and not found.state.lora else None  # an adapter is restored afterwards
+    keeps_time = options.output_dir if writes_time(options.model) else None
+    now = template_time(keeps_time, resume=options.resume)
+    loaded = load_checked_model(
+        full or options.model,
+        dtype=options.dtype,
+        device=options.device,
+        lora=None if options.lora_rank is None else LoraSettings(options.lora_rank, options.lora_alpha),
+        load_in_4bit=options.load_in_4bit,
+        max_seq_length=options.max_seq_length,
+        seed=options.seed,
+        verified=full is not None,
+        chats=ChatOptions(options.chat_template_kwargs, options.response_template, now),
+    )
     notices = [*([] if checkpoints is None else checkpoints.notices), *notices_of(loaded)]
     for notice in notices if options.exit_with_parent else ():
         event = {"event": NOTICE, "message": f"{options.name}: {notice}"}
@@ -175,25 +187,6 @@ def resumed(checkpoints: Checkpoints, options: ServeOptions) -> Checkpoint | Non
     if found is not None:
         logger.info("resuming from %s", found.path)
     return found
-
-
-def _load(options: ServeOptions, found: Checkpoint | None) -> LoadedModel:
-    resumed = found.path if found is not None and not found.state.lora else None
-    return load_checked_model(
-        resumed or options.model,
-        dtype=options.dtype,
-        device=options.device,
-        lora=None if options.lora_rank is None else LoraSettings(options.lora_rank, options.lora_alpha),
-        load_in_4bit=options.load_in_4bit,
-        max_seq_length=options.max_seq_length,
-        seed=options.seed,
-        verified=resumed is not None,
-        chats=ChatOptions(
-            options.chat_template_kwargs,
-            options.response_template,
-            template_time(options.output_dir if writes_time(options.model) else None, resume=options.resume),
-        ),
-    )
 
 
 def _jobs(

@@ -305,7 +305,6 @@ def _respelt(messages: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]
 
 
 def _with_short_ids(message: dict[str, Any]) -> dict[str, Any]:
-    """The message with ids of calls as Mistral's templates want them: nine letters and digits."""
     calls = {"tool_calls": [{**call, "id": _short(call.get("id"))} for call in message.get("tool_calls") or ()]}
     answered = {"tool_call_id": _short(message.get("tool_call_id"))}
     return message | {key: new for key, new in (calls | answered).items() if key in message}

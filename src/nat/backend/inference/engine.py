@@ -210,7 +210,6 @@ class Engine:
             sequence.num_reused = found
 
     def _store(self, sequence: Sequence, chunk: Chunk, batch: StepBatch | PlainBatch) -> None:
-        """Count the tokens of a chunk as cached; where they are not in a slot, the prefix cache takes them over."""
         sequence.num_cached = chunk.end
         if chunk.slot in batch.computed:
             assert chunk.node is not None, "tokens without a node are in a slot"

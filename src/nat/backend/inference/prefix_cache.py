@@ -231,7 +231,6 @@ def _ancestors(node: Node | None) -> Iterator[Node]:
 
 
 def _part(layers: KeyValues, start: int, end: int) -> KeyValues:
-    """Copy some of the tokens, so that the memory of the others can be freed."""
     return {
         layer: (keys[:, start:end].clone(), values[:, start:end].clone()) for layer, (keys, values) in layers.items()
     }

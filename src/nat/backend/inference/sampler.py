@@ -99,7 +99,6 @@ def _weights(logits_BV: Tensor, largest_B1: Tensor, scales_B1: Tensor | float) -
 
 
 def _draw(weights_BKS: Tensor, sums_BK: Tensor, sequences: list[Sequence]) -> Tensor:
-    """Token ids [B, 1] by inverse transform sampling: first the block, then the token in it; sums are in float64."""
     seeds = np.array([s.params.seed for s in sequences], dtype=np.uint64)
     steps = np.array([len(s.token_ids) for s in sequences], dtype=np.uint64)
     fractions_B1 = torch.from_numpy(uniforms(seeds, steps)).to(sums_BK.device).unsqueeze(-1)

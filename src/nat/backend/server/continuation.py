@@ -178,7 +178,6 @@ class Continuations:
                 self._take(next(iter(self._turns)))
 
     def _continued(self, chat: Chat, at: int, text: str, session: str) -> list[int] | BrokenPrefix | None:
-        """Ids of the text, exact up to the answer at this index; else why not; None if it was not served here."""
         context, said = chat.contexts[at], chat.content_keys[at]
         with self._lock:
             turns = self._usable(chat, at, session)

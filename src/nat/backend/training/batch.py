@@ -276,7 +276,6 @@ def _rollout_rows(
 
 
 def _of_tokens(spans: Sequence[Span], values: Sequence[T], usual: T) -> list[T] | None:
-    """The value of each token; None if all are the usual one."""
     if all(value == usual for value in values):
         return None
     return [value for span, value in zip(spans, values, strict=True) for _ in range(span.size)]

@@ -185,7 +185,6 @@ def _logits(
 
 
 def _place(targets_K: Tensor, start: int, block_KB: Tensor) -> tuple[Tensor, Tensor]:
-    """Whether each target is in the block, and its column there (any, if it is not)."""
     last = block_KB.shape[1] - 1
     at_K1 = (targets_K - start).unsqueeze(1)
     return (at_K1 >= 0) & (at_K1 <= last), at_K1.clamp(0, last)

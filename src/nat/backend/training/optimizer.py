@@ -266,7 +266,6 @@ class MasterAdamW:
         return tensor.to(self._copies, copy=True)
 
     def _place_of_copies(self) -> torch.device:
-        """The GPU of the weights if it has room for copies of all, else host memory, which is slow to reach from it."""
         device = next(iter(self._parameters.values())).device
         free = None if device == _HOST else free_bytes(device)
         copies = _COPIED * _WIDE_BYTES * sum(parameter.numel() for parameter in self._parameters.values())

@@ -156,7 +156,6 @@ def run_program(
 def _running(
     arguments: Sequence[str], variables: Mapping[str, str], output: Path, log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run it inside the block; whatever is left of it is ended."""
     with log.open("wb") as stderr:
         process = subprocess.Popen(
             [*SUPERVISED, os.devnull, str(output), *arguments],

@@ -80,7 +80,6 @@ def _check_equal_shapes(old: Mapping[str, Tensor], new: Mapping[str, Tensor]) ->
 
 
 def _model_weights(loaded: LoadedModel, start: Path, output: Path) -> dict[str, Tensor]:
-    """Load the new weights as the model is loaded, with the configuration and the tokenizer that were handed out."""
     for file in start.glob("*.safetensors*"):
         file.unlink()
     for file in output.glob("*.safetensors*"):

@@ -150,7 +150,6 @@ class VllmEngine:
         self._loop.close()
 
     def _begin(self) -> None:
-        """On the model thread: check the server, hand over the weights, compare both models."""
         self._served = Served(check_server(self._control, context=self.loaded.max_seq_length))
         self.hand_over = self._make_hand_over(self._control, self._served.model)
         if self.hand_over is not None:
@@ -164,7 +163,6 @@ class VllmEngine:
             await asyncio.wait(self._begun)
 
     def _settle(self) -> None:
-        """Restore what no `serve` has confirmed, then let requests in."""
         try:
             if self._pending:
                 self._restore()

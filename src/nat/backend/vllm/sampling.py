@@ -75,7 +75,6 @@ class Caller:
         raise _unfinished(sequence)
 
     def _add(self, sequence: Sequence, generated: Generated, served: Served) -> int:
-        """Add new tokens to a sequence; returns how many it took, and sets the finish reason after the last one."""
         sequence.num_reused = generated.num_reused or sequence.num_reused
         if not generated.choices:
             return 0

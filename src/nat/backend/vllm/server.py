@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -203,8 +204,10 @@ class OwnServer:
                 if code.done():
                     self.stop()
                     raise self._ended(code.result(), starting=True)
-                with suppress(httpx.TransportError):  # it does not listen yet, or is busy loading
-                    if http.get(HEALTH, timeout=_HEALTH_SECONDS).is_success:
+                with socket.socket(socket.AF_UNIX) as unix:  # the client would leave one open where nobody listens
+                    listens = unix.connect_ex(str(self._socket)) == 0
+                with suppress(httpx.TransportError):  # it is busy loading
+                    if listens and http.get(HEALTH, timeout=_HEALTH_SECONDS).is_success:
                         return
                 time.sleep(_POLL_SECONDS)
         self.stop()
@@ -246,7 +249,6 @@ VllmServer = ServerAtUrl | OwnServer
 
 
 def _wait(process: subprocess.Popen[bytes], code: Future[int]) -> None:
-    """Wait for the supervisor's report, which is missing if it was killed."""
     assert process.stdout is not None, "a pipe"
     with process.stdout:
         kind, _, number = process.stdout.read().partition(b" ")

@@ -78,7 +78,6 @@ def calls_in(body: str, field: ResponseTemplateField, captures: dict[str, str], 
 
 
 def _parsed(body: str, field: ResponseTemplateField, captures: dict[str, str]) -> Any:
-    """What the content parser makes of a region; in JSON of a family's own kind Python's words count as well."""
     try:
         return process_field(body, field, captures)
     except ValueError:
@@ -150,7 +149,6 @@ def _items(value: Any) -> Sequence[Any]:
 
 
 def _typed(value: Any, types: list[str]) -> Any:
-    """Text as the first type that fits it; text that fits none stays text."""
     if not isinstance(value, str):
         return value
     readings = _readings(value.strip()) if types else []

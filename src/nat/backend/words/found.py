@@ -190,7 +190,6 @@ def _tags(shown: _Shown) -> _Found:
 
 
 def _named(shown: _Shown, at: int, start: int, end: int) -> tuple[str, str, dict[str, Any], list[str]]:
-    """What opens a call, stands after its name, closes it, and is no content, for a name and the arguments after it."""
     middle, between = shown.one[at + len(FIRST) : start], ""
     if shown.two:
         second = shown.two.index(KEYS[0], end) - shown.one.index(KEYS[0], start) + start
@@ -225,7 +224,6 @@ def _around(before: str, between: str, after: str) -> tuple[str, dict[str, Any],
 
 
 def _ends(after: str, begins: list[str], rest: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """The first text or mark after a call closes it, or the one with which the next begins."""
     marks = marks_in(after)
     lead = after.partition(marks[0])[0].strip() if marks else after.strip()
     closes = [*begins, *([lead] if lead else marks[:1])]

@@ -207,7 +207,6 @@ class AnswerReader:
         self._piece.content += text
 
     def _skip_hidden(self, opened: ResponseTemplateField | None) -> None:
-        """Pass over marks that the parser has dropped, for which it reports no event."""
         while self._hidden is not None and (found := self._hidden.match(self._unread)) and found.group():
             if opened is not None:
                 other = opened.open_re.match(self._unread)
