@@ -134,7 +134,7 @@ def share_of_even(url: str) -> float:
 
 @pytest.mark.parametrize(
     ("served_name", "sampling"),
-    [("tiny", None), ("talking", {"temperature": 0.8})],
+    [("tiny", None), pytest.param("talking", {"temperature": 0.8}, marks=pytest.mark.slow)],
     ids=["asks for the base model", "asks for the trained one, sampled colder in training"],
 )
 def test_the_agent_behind_the_url_gets_better(tmp_path, start, ports, served_name, sampling):

@@ -117,7 +117,11 @@ async def test_healthy_examples(tmp_path, site, capsys):
 
 @pytest.mark.parametrize(
     ("score", "cause"),
-    [(wrong, "too_hard"), (not_another, "too_easy"), (steady, "constant_score")],
+    [
+        (wrong, "too_hard"),
+        pytest.param(not_another, "too_easy", marks=pytest.mark.slow),
+        pytest.param(steady, "constant_score", marks=pytest.mark.slow),
+    ],
     ids=["too hard", "too easy", "constant"],
 )
 async def test_each_situation_is_told_from_the_others(tmp_path, site, capsys, score, cause):
@@ -138,6 +142,7 @@ async def test_truncation(tmp_path, site, capsys):
     assert "max_tokens" in report["findings"][0]["remedy"]
 
 
+@pytest.mark.slow
 async def test_the_rollouts_are_those_of_the_first_epoch(tmp_path, site, capsys):
     """A run plays the same answers, with the same seeds and rewards."""
     file = tmp_path / "probe.json"
