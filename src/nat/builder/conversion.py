@@ -87,16 +87,11 @@ def _coerce(value: Any, to_type: Any) -> Any:
             return str(value)
         return TypeAdapter(to_type).validate_python(value)
     except ValidationError as error:
-        why = "; ".join(map(str, findings_of(error)[:3]))
-        raise TypeError(f"{_seen(value)} cannot be converted to {type_name(to_type)}: {why}") from None
-    except PydanticUserError as error:  # a type that pydantic knows no rules for
-        raise TypeError(
-            f"{_seen(value)} cannot be converted to {type_name(to_type)}, and no converter is registered"
-        ) from error
-
-
-def _seen(value: Any) -> str:
-    return f"{excerpt(repr(value), 120)} ({type(value).__name__})"
+        why = f": {'; '.join(map(str, findings_of(error)[:3]))}"
+    except PydanticUserError:  # a type that pydantic knows no rules for
+        why = ", and no converter is registered"
+    seen = f"{excerpt(repr(value), 120)} ({type(value).__name__})"
+    raise TypeError(f"{seen} cannot be converted to {type_name(to_type)}{why}")
 
 
 GLOBAL_CONVERTER = TypeConverter()
@@ -115,18 +110,10 @@ for each in (ChatResponse, ChatResponseChunk):
 class GlobalTypeConverter:
     """The process-wide converter."""
 
+    register_converter = GLOBAL_CONVERTER.add_converter
+    convert = GLOBAL_CONVERTER.convert
+    try_convert = GLOBAL_CONVERTER.try_convert
+
     @staticmethod
     def get() -> TypeConverter:
         return GLOBAL_CONVERTER
-
-    @staticmethod
-    def register_converter(converter: Converter) -> None:
-        GLOBAL_CONVERTER.add_converter(converter)
-
-    @staticmethod
-    def convert(value: Any, to_type: Any) -> Any:
-        return GLOBAL_CONVERTER.convert(value, to_type)
-
-    @staticmethod
-    def try_convert(value: Any, to_type: Any) -> Any:
-        return GLOBAL_CONVERTER.try_convert(value, to_type)

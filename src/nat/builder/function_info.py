@@ -15,8 +15,6 @@ from nat.errors import WorkflowError
 
 AnyFn = Callable[..., Any]
 
-_STREAMS = (AsyncGenerator, AsyncIterator, AsyncIterable)
-
 
 class Kind(Enum):
     """How a function must be called."""
@@ -42,86 +40,57 @@ class Signature:
         """True if the function takes the fields of `schema` instead of one value."""
         return len(self.parameters) != 1
 
+    def arguments(self, value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What to call the function with for one value."""
+        return ((), {name: getattr(value, name) for name in self.parameters}) if self.packed else ((value,), {})
+
 
 def read_signature(fn: AnyFn) -> Signature:
     """The signature of a function, bound method, partial or callable object; WorkflowError if it is not annotated."""
-    name = _name(fn)
-    hints = _hints(fn, name)
+    inner = fn
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    name = inner.__name__ if inspect.isroutine(inner) else type(inner).__name__
+    call = inner if inspect.isroutine(inner) else type(inner).__call__
+    try:
+        hints = get_type_hints(call, include_extras=True)
+    except NameError as error:
+        raise WorkflowError(f"{name}(): an annotation cannot be resolved: {error}") from error
     parameters = inspect.signature(fn).parameters
-    for parameter in parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise WorkflowError(f"{name}(): *args and **kwargs have no schema", hint="name and annotate each argument")
-    missing = [p for p in [*parameters, "return"] if p not in hints]
-    if missing:
+    if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters.values()):
+        raise WorkflowError(f"{name}(): *args and **kwargs have no schema", hint="name and annotate each argument")
+    if missing := [each for each in [*parameters, "return"] if each not in hints]:
         raise WorkflowError(f"{name}(): no annotation on {', '.join(missing)}", hint="annotate arguments and return")
     fields: dict[str, Any] = {
         p.name: (hints[p.name], ... if p.default is inspect.Parameter.empty else p.default) for p in parameters.values()
     }
     input_type: Any = hints[next(iter(fields))] if len(fields) == 1 else None
-    if isinstance(input_type, type) and get_origin(input_type) is None and issubclass(input_type, BaseModel):
-        schema = input_type
+    schema = input_type if _is_model(input_type) else create_model(f"{_camel(name)}Input", **fields)
+    output = hints["return"]
+    bare = output
+    while get_origin(bare) is Annotated:
+        bare = get_args(bare)[0]
+    promises_stream = get_origin(bare) in (AsyncGenerator, AsyncIterator, AsyncIterable)
+    if inspect.isasyncgenfunction(call) or (promises_stream and not inspect.iscoroutinefunction(call)):
+        kind, output = Kind.STREAM, get_args(bare)[0] if promises_stream else output
     else:
-        schema = create_model(f"{_camel(name)}Input", **fields)
-    kind = _kind(fn, hints["return"])
-    output = _item_type(hints["return"]) if kind is Kind.STREAM else hints["return"]
+        kind = Kind.COROUTINE if inspect.iscoroutinefunction(call) else Kind.SYNC
     return Signature(kind, name, tuple(fields), schema if input_type is None else input_type, schema, output)
 
 
-def schema_of(output_type: Any, name: str) -> type[BaseModel] | None:
+def _schema_of(output_type: Any, name: str) -> type[BaseModel] | None:
     """A model for an output type: the type itself, or one with the single field `value`; None for no output."""
     if output_type in (None, type(None)):
         return None
-    if isinstance(output_type, type) and get_origin(output_type) is None and issubclass(output_type, BaseModel):
-        return output_type
+    if _is_model(output_type):
+        model: type[BaseModel] = output_type
+        return model
     fields: dict[str, Any] = {"value": (output_type, ...)}
     return create_model(f"{_camel(name)}Output", **fields)
 
 
-def _name(fn: AnyFn) -> str:
-    inner = _unwrapped(fn)
-    return inner.__name__ if inspect.isroutine(inner) else type(inner).__name__
-
-
-def _unwrapped(fn: AnyFn) -> AnyFn:
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    return fn
-
-
-def _called(fn: AnyFn) -> AnyFn:
-    """The function behind a partial or a callable object."""
-    inner = _unwrapped(fn)
-    call: AnyFn = inner if inspect.isroutine(inner) else type(inner).__call__
-    return call
-
-
-def _hints(fn: AnyFn, name: str) -> dict[str, Any]:
-    try:
-        return get_type_hints(_called(fn), include_extras=True)
-    except NameError as error:
-        raise WorkflowError(f"{name}(): an annotation cannot be resolved: {error}") from error
-
-
-def _kind(fn: AnyFn, returned: Any) -> Kind:
-    call = _called(fn)
-    if inspect.isasyncgenfunction(call):
-        return Kind.STREAM
-    if inspect.iscoroutinefunction(call):
-        return Kind.COROUTINE
-    # A plain function whose annotation promises a stream makes one when it is called.
-    return Kind.STREAM if get_origin(_bare(returned)) in _STREAMS else Kind.SYNC
-
-
-def _item_type(annotation: Any) -> Any:
-    bare = _bare(annotation)
-    return get_args(bare)[0] if get_origin(bare) in _STREAMS else annotation
-
-
-def _bare(annotation: Any) -> Any:
-    """The annotation without `Annotated`."""
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    return annotation
+def _is_model(wanted: Any) -> bool:
+    return isinstance(wanted, type) and get_origin(wanted) is None and issubclass(wanted, BaseModel)
 
 
 def _camel(name: str) -> str:
@@ -184,56 +153,46 @@ class FunctionInfo:
         converters: Sequence[Converter] | None = None,
     ) -> "FunctionInfo":
         """Create an info from parts; a missing single or stream function is derived from the other if possible."""
-        given = single_fn if single_fn is not None else stream_fn
-        if given is None:
+        read_single = None if single_fn is None else read_signature(single_fn)
+        read_stream = None if stream_fn is None else read_signature(stream_fn)
+        signature = read_single or read_stream
+        if signature is None:
             raise WorkflowError("a FunctionInfo needs single_fn or stream_fn")
-        if single_fn is not None and stream_fn is not None:
-            _same_input(read_signature(single_fn), read_signature(stream_fn))
-        signature = read_signature(given)
-        single = None if single_fn is None else _single(single_fn, read_signature(single_fn))
-        stream = None if stream_fn is None else _stream(stream_fn, read_signature(stream_fn))
-        single_type = None if single_fn is None else read_signature(single_fn).output_type
-        stream_type = single_type if stream_fn is None else read_signature(stream_fn).output_type
-        if stream is None and single is not None:
+        if read_single is not None and read_stream is not None:
+            _check_same_input(read_single, read_stream)
+        single = None if single_fn is None or read_single is None else _single(single_fn, read_single)
+        stream = None if stream_fn is None or read_stream is None else _stream(stream_fn, read_stream)
+        single_type = None if read_single is None else read_single.output_type
+        stream_type = single_type if read_stream is None else read_stream.output_type
+        if single is not None and stream is None:
             stream = _stream_of(single, single_to_stream_fn)
-        elif single is None and stream is not None and stream_to_single_fn is not None:
+        elif stream is not None and single is None and stream_to_single_fn is not None:
             single = _single_of(stream, stream_to_single_fn)
             single_type = inspect.get_annotations(stream_to_single_fn, eval_str=True).get("return", Any)
+        input_type = signature.input_type
+        if input_schema is not None and signature.packed:
+            input_type = input_schema
+            if unknown := set(signature.parameters) ^ set(input_schema.model_fields):
+                wanted = f"its arguments and the fields of {input_schema.__name__}"
+                raise WorkflowError(f"{signature.name}(): {wanted} differ in {sorted(unknown)}")
         return FunctionInfo(
             single_fn=single,
             stream_fn=stream,
-            input_type=_input_type(signature, input_schema),
+            input_type=input_type,
             input_schema=input_schema or signature.schema,
             single_output_type=single_type,
-            single_output_schema=single_output_schema or schema_of(single_type, signature.name),
+            single_output_schema=single_output_schema or _schema_of(single_type, signature.name),
             stream_output_type=stream_type,
-            stream_output_schema=stream_output_schema or schema_of(stream_type, signature.name),
+            stream_output_schema=stream_output_schema or _schema_of(stream_type, signature.name),
             description=description,
             converters=tuple(converters or ()),
             parameters=signature.parameters,
         )
 
 
-def _input_type(signature: Signature, input_schema: type[BaseModel] | None) -> Any:
-    if input_schema is None or not signature.packed:
-        return signature.input_type
-    unknown = set(signature.parameters) ^ set(input_schema.model_fields)
-    if unknown:
-        raise WorkflowError(
-            f"{signature.name}(): its arguments and the fields of {input_schema.__name__} differ in {sorted(unknown)}"
-        )
-    return input_schema
-
-
-def _same_input(single: Signature, stream: Signature) -> None:
+def _check_same_input(single: Signature, stream: Signature) -> None:
     if single.parameters != stream.parameters or (not single.packed and single.input_type != stream.input_type):
         raise WorkflowError(f"{single.name}() and {stream.name}() take different inputs; single and stream must agree")
-
-
-def _unpack(signature: Signature, value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if not signature.packed:
-        return (value,), {}
-    return (), {name: getattr(value, name) for name in signature.parameters}
 
 
 def _single(fn: AnyFn, signature: Signature) -> SingleFn:
@@ -241,7 +200,7 @@ def _single(fn: AnyFn, signature: Signature) -> SingleFn:
         raise WorkflowError(f"{signature.name}() is an async generator; give it as stream_fn")
 
     async def single(value: Any) -> Any:
-        args, kwargs = _unpack(signature, value)
+        args, kwargs = signature.arguments(value)
         if signature.kind is Kind.COROUTINE:
             return await fn(*args, **kwargs)
         result = await run_in_thread(fn, *args, **kwargs)
@@ -255,7 +214,7 @@ def _stream(fn: AnyFn, signature: Signature) -> StreamFn:
         raise WorkflowError(f"{signature.name}() is not an async generator; give it as single_fn")
 
     async def stream(value: Any) -> AsyncGenerator[Any, None]:
-        args, kwargs = _unpack(signature, value)
+        args, kwargs = signature.arguments(value)
         async for chunk in fn(*args, **kwargs):
             yield chunk
 

@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from copy import copy
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from nat.builder.builder import Builder, EvalBuilder, current_builder
 from nat.builder.components import Components, as_function
 from nat.builder.evaluator import EvaluatorInfo
 from nat.builder.function import Function
@@ -28,9 +28,14 @@ from nat.data_models.ttc_strategy import TTCStrategyBaseConfig
 from nat.errors import ANY_FAILURE, WorkflowError, describe_error
 from nat.registry.catalog import Catalog, current_catalog
 
+_current: ContextVar["WorkflowBuilder | None"] = ContextVar("nat_builder", default=None)
 
-class WorkflowBuilder(EvalBuilder):
-    """The components of one configuration; an async context manager that closes everything it opened."""
+
+class WorkflowBuilder:
+    """The components of one configuration; an async context manager that closes everything it opened.
+
+    An unknown name raises WorkflowError.
+    """
 
     def __init__(
         self,
@@ -43,9 +48,16 @@ class WorkflowBuilder(EvalBuilder):
         self._components = Components(registry or current_catalog(), self._stack)
         self._eval_general = eval_general or EvalGeneralConfig()
         self._run_dir = run_dir
-        self._outer: Builder | None = None
+        self._outer: WorkflowBuilder | None = None
         self._llms_in_use: set[str] = set()
         self._llm_name: str | None = None
+
+    @staticmethod
+    def current() -> "WorkflowBuilder":
+        """The builder of the running workflow."""
+        if (builder := _current.get()) is None:
+            raise WorkflowError("Builder not set in context", hint="call this inside `async with WorkflowBuilder…`")
+        return builder
 
     @classmethod
     @asynccontextmanager
@@ -70,8 +82,8 @@ class WorkflowBuilder(EvalBuilder):
             yield builder
 
     async def __aenter__(self) -> Self:
-        self._outer = current_builder.get()
-        current_builder.set(self)
+        self._outer = _current.get()
+        _current.set(self)
         return self
 
     async def __aexit__(
@@ -82,7 +94,7 @@ class WorkflowBuilder(EvalBuilder):
         The error is not thrown into the build functions, so that their teardown after the `yield` runs. An error of a
         teardown becomes a note of the first error.
         """
-        current_builder.set(self._outer)
+        _current.set(self._outer)
         try:
             await self._stack.aclose()
         except ANY_FAILURE as failure:
@@ -97,14 +109,17 @@ class WorkflowBuilder(EvalBuilder):
 
     @property
     def run_dir(self) -> Path | None:
+        """The folder of the current run, None if no files are kept."""
         return self._run_dir
 
     @property
     def llm_name(self) -> str | None:
+        """The LLM's key in the YAML, for the build functions of LLM providers and clients; None for others."""
         return self._llm_name
 
     @property
     def trained_llms(self) -> set[str]:
+        """The keys of the LLMs that trainer adapters refer to and train."""
         group = ComponentGroup.TRAINER_ADAPTERS
         adapters = {
             name: self._components.config(group, name, TypedBaseModel) for name in self._components.names(group)
@@ -113,6 +128,7 @@ class WorkflowBuilder(EvalBuilder):
 
     @property
     def llm_names(self) -> list[str]:
+        """The keys of `llms`, in the order of the YAML."""
         return self._components.names(ComponentGroup.LLMS)
 
     # ---- functions
@@ -168,6 +184,7 @@ class WorkflowBuilder(EvalBuilder):
         return provider
 
     async def get_llm(self, llm_name: str, wrapper_type: str) -> Any:
+        """A new client of a framework for an LLM; the builder closes it."""
         provider = await self.get_llm_provider(llm_name)
         self._llms_in_use.add(str(llm_name))
         client = self._components.catalog.llm_client(type(provider.config), str(wrapper_type))
@@ -193,6 +210,7 @@ class WorkflowBuilder(EvalBuilder):
         return self._components.config(ComponentGroup.LLMS, llm_name, LLMBaseConfig)
 
     async def get_tool(self, fn_name: str, wrapper_type: str) -> Any:
+        """A function as a framework's tool object."""
         wrap = self._components.catalog.tool_wrappers.get(str(wrapper_type))
         return wrap(fn_name, await self.get_function(fn_name), self)
 
@@ -273,6 +291,7 @@ class WorkflowBuilder(EvalBuilder):
         self._components.add(ComponentGroup.TTC_STRATEGIES, name, config)
 
     async def get_ttc_strategy(self, strategy_name: str, pipeline_type: Any, stage_type: Any) -> Any:
+        """A strategy of this stage that supports this pipeline."""
         strategy = await self._components.instance(ComponentGroup.TTC_STRATEGIES, strategy_name, self)
         if strategy.stage_type() != stage_type:
             raise WorkflowError(

@@ -1,18 +1,31 @@
 """smolagents: its OpenAI model on a recorded blocking client, and functions as its tools."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Any
+from contextvars import copy_context
+from typing import Any, ParamSpec, TypeVar
 
 from pydantic_core import to_jsonable_python
 from smolagents import OpenAIModel, Tool, local_python_executor
 from smolagents.models import REMOVE_PARAMETER
 
-from nat.builder.threads import ContextThreadPool
 from nat.builder.tool import ToolFunction, inlined
 from nat.data_models.llm import LLMFrameworkEnum
 from nat.plugins.llms.client import open_sync_client
 from nat.plugins.llms.openai import OpenAIModelConfig
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ContextThreadPool(ThreadPoolExecutor):
+    """Each call gets a copy of the context that it was submitted in."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """The pool's `submit`."""
+        context = copy_context()
+        return super().submit(lambda: context.run(fn, *args, **kwargs))
 
 
 @asynccontextmanager
