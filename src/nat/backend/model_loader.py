@@ -42,7 +42,6 @@ from nat.wire.extras import missing_packages
 from nat.wire.model_folder import (
     ADAPTER_CONFIG,
     MODEL_CONFIG,
-    check_kinds,
     hub_model,
     indexed_files,
     is_adapter,
@@ -232,7 +231,6 @@ def _reading(path: Path) -> Iterator[None]:
             hint="give the directory of config.json, the safetensors and the tokenizer",
         )
     with failing_as(f"the model in {path} cannot be loaded", _COPY_AGAIN):
-        check_kinds(path)
         yield
 
 

@@ -22,7 +22,7 @@ from nat.backend.words.formats import REASONING, FormatRefused
 from nat.backend.words.samples import TOOLS
 from nat.errors import ModelNotSupported, describe_error
 from nat.wire.json import parse_json, without_surrogates
-from nat.wire.template_options import NO_VARIABLE, RESERVED
+from nat.wire.serving import NO_VARIABLE, RESERVED
 
 REPLACEMENT = "\ufffd"
 """What a decoder returns for bytes that are not (yet) a whole character."""

@@ -6,12 +6,11 @@ training.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from nat.data_models.evaluator import ComparisonFacts, EvalInputItem, EvalOutput, EvalOutputItem
 from nat.eval.scoring import average, unscored
-from nat.rollout.session import PassComparison, ScoreItems, current_pass, in_pass
+from nat.rollout.session import ScoreItems, current_pass
 from nat.wire.rewards import equal
 
 AS_GOOD = 0.5
@@ -21,23 +20,15 @@ FirstAnswers = dict[str, list[EvalInputItem]]
 """Held-out answers from before training, by evaluator."""
 
 
-@contextmanager
-def comparing(comparison: PassComparison | None) -> Iterator[None]:
-    """Evaluations and tasks that begin inside the block score their answers in this comparison."""
-    with in_pass(comparison=comparison):
-        yield
-
-
 async def compared(evaluator: str, items: list[EvalInputItem], score: ScoreItems) -> EvalOutput:
     """The scores of a pass by an evaluator that compares generations, in the current comparison."""
     comparison = current_pass().comparison
     output = await (score(items) if comparison is None else comparison.score(evaluator, items, score))
-    marked = [_marked(item) for item in output.eval_output_items]
+    marked = [
+        item if item.comparison else item.model_copy(update={"comparison": ComparisonFacts()})
+        for item in output.eval_output_items
+    ]
     return output.model_copy(update={"eval_output_items": marked})
-
-
-def _marked(item: EvalOutputItem) -> EvalOutputItem:
-    return item if item.comparison else item.model_copy(update={"comparison": ComparisonFacts()})
 
 
 class SidePasses:

@@ -1,17 +1,18 @@
 """Find the dataset of an evaluation, and read it with the loader of its type."""
 
 import logging
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from nat.builder.builder import Builder
 from nat.builder.dataset_loader import DatasetLoaderInfo
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.dataset_handler import EvalDatasetCustomConfig, EvalDatasetFileConfig
 from nat.data_models.evaluate import DatasetBaseConfig
-from nat.data_models.evaluator import EvalInputItem
+from nat.data_models.evaluator import EvalInput, EvalInputItem
 from nat.errors import ANY_FAILURE, DatasetError, NatError, describe_error
-from nat.eval.dataset import eval_items
-from nat.eval.table import rows_of
+from nat.eval.dataset import Row, eval_items
 from nat.registry.catalog import current_catalog
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,50 @@ async def load_items(config: DatasetBaseConfig, builder: Builder) -> list[EvalIn
         ) from error
 
 
+@runtime_checkable
+class DataFrame(Protocol):
+    """What is needed of a pandas DataFrame; pandas itself is not imported."""
+
+    def astype(self, dtype: Any) -> Any: ...
+
+    def notna(self) -> Any: ...
+
+    def where(self, condition: Any, other: Any) -> Any: ...
+
+    def to_dict(self, orient: Any) -> Any: ...
+
+
+def rows_of(loaded: Any, config: DatasetBaseConfig, *, source: str) -> Sequence[Row]:
+    """What a loader returned, as rows; an empty cell of a DataFrame is None, and numbers are Python's."""
+    if isinstance(loaded, EvalInput):
+        keys = config.structure
+        loaded = [
+            {
+                **(item.full_dataset_entry if isinstance(item.full_dataset_entry, Mapping) else {}),
+                config.id_key: item.id,
+                keys.question_key: item.input_obj,
+                keys.answer_key: item.expected_output_obj,
+                keys.expected_trajectory_key: item.expected_trajectory,
+            }
+            for item in loaded.eval_input_items
+        ]
+    elif isinstance(loaded, DataFrame):
+        loaded = loaded.astype(object).where(loaded.notna(), None).to_dict("records")
+    if not isinstance(loaded, Iterable) or isinstance(loaded, str | bytes | Mapping):
+        raise DatasetError(
+            f"{source}: the dataset loader returned {type(loaded).__name__}",
+            hint="return a list of rows, each a mapping from column to value, a DataFrame or an EvalInput",
+        )
+    rows = list(loaded)
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, Mapping):
+            raise DatasetError(
+                f"{source}: row {number} of the dataset loader is {type(row).__name__}",
+                hint="let each row be a mapping from column to value",
+            )
+    return rows
+
+
 def select_dataset(configured: DatasetBaseConfig | None, file: str | None) -> DatasetBaseConfig:
     """The configured dataset; or `file` with the configured keys, in the format of its suffix."""
     if file is None:
@@ -75,13 +120,9 @@ def select_dataset(configured: DatasetBaseConfig | None, file: str | None) -> Da
     config_type = _type_of(Path(file), configured)
     if configured is not None and type(configured) is config_type:
         return configured.model_copy(update={"file_path": file})
-    kept = {} if configured is None else {name: getattr(configured, name) for name in _shared_keys(configured)}
-    return config_type(file_path=file, **kept)
-
-
-def _shared_keys(configured: DatasetBaseConfig) -> set[str]:
-    """Keys that are set in the YAML and apply to every format."""
-    return configured.model_fields_set & set(DatasetBaseConfig.model_fields) - {"type", "file_path"}
+    given = set() if configured is None else configured.model_fields_set
+    shared = given & set(DatasetBaseConfig.model_fields) - {"type", "file_path"}  # apply to every format
+    return config_type(file_path=file, **{name: getattr(configured, name) for name in shared})
 
 
 def _type_of(file: Path, configured: DatasetBaseConfig | None) -> type[DatasetBaseConfig]:

@@ -31,12 +31,8 @@ class EvalResultItem:
     """By evaluator; one that has no number for this example is left out."""
     reasoning: dict[str, Any]
     total_tokens: int | None = None
-    llm_latency: float | None = None
-    """Always None here."""
     runtime: float | None = None
     """Seconds."""
-    root_span_id: int | None = None
-    """Always None here, where no spans are exported."""
 
 
 @dataclass
@@ -49,8 +45,6 @@ class EvalResult:
     evaluation_outputs: list[tuple[str, EvalOutput]] = field(default_factory=list)
     workflow_output_json: str | None = None
     """The text of `workflow_output.json`, if it was written."""
-    atif_workflow_output_json: str | None = None
-    """Always None here."""
     run_config: Any = None
     effective_config: Any = None
     output_dir: Path | None = None

@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nat.builder.builder import EvalBuilder
@@ -22,15 +21,7 @@ from nat.eval.dataset_source import items_of, select_dataset
 from nat.eval.eval_callbacks import EvalCallbackManager, build_eval_result
 from nat.eval.report import check_writable, write_reports
 from nat.eval.result_path import WHOLE, JsonPath, answer_of, compile_path
-from nat.eval.scoring import (
-    average,
-    canceled_from_outside,
-    keep_scores,
-    scores_kept,
-    scoring_limit,
-    unscored,
-    validate_output,
-)
+from nat.eval.scoring import Scoring, average, canceled_from_outside, unscored, validate_output
 from nat.eval.usage_stats import usage_of
 from nat.rollout.keeping import Keeper, PassKeeper
 from nat.rollout.rollout import Rollout
@@ -42,12 +33,6 @@ __all__ = ["EvaluationRun", "EvaluationRunConfig", "EvaluationRunOutput"]
 logger = logging.getLogger(__name__)
 
 _KEEPS_NOTHING = Keeper(known={}, keep=lambda *_: None)
-
-
-def chosen_examples(ids: Sequence[str]) -> Collection[str]:
-    """Of the ids of a dataset's examples, those that an evaluation in this context plays."""
-    choose = current_pass().choose
-    return set(ids) if choose is None else set(choose(ids))
 
 
 class EvaluationRun:
@@ -73,20 +58,15 @@ class EvaluationRun:
             EvaluationError: `result_json_path` is no JSON path, or a name cannot be a file name.
 
         """
-        async with self._session(session_manager) as session:
-            return await self._evaluate(session, job_id)
-
-    def _session(self, given: WorkflowSession | None) -> AbstractAsyncContextManager[WorkflowSession]:
         config = self.config
-        session = given or current_session(config.config_file, config.override, config.endpoint)
+        session = session_manager or current_session(config.config_file, config.override, config.endpoint)
         if session is not None:
-            return nullcontext(session)
-        return opened_session(
-            config.config_file,
-            config.override,
-            endpoint=config.endpoint,
-            endpoint_timeout=config.endpoint_timeout,
-        )
+            return await self._evaluate(session, job_id)
+        limit = config.endpoint_timeout
+        async with opened_session(
+            config.config_file, config.override, endpoint=config.endpoint, endpoint_timeout=limit
+        ) as session:
+            return await self._evaluate(session, job_id)
 
     async def _evaluate(self, session: WorkflowSession, job_id: str | None) -> EvaluationRunOutput:
         pass_index = session.begin_pass()  # before anything is awaited, so that passes count in the order they start
@@ -98,8 +78,10 @@ class EvaluationRun:
         known = await items_of(dataset, session.builder, session.known_items)
         items = repeat_items(known, self.config.reps)
         check_expected_answers(items, dataset, session.config.eval.evaluators)
-        chosen = chosen_examples([str(item.id) for item in items])
-        items = [item.model_copy(deep=True) for item in items if str(item.id) in chosen]
+        chosen = [str(item.id) for item in items]
+        if (choose := current_pass().choose) is not None:
+            chosen = list(choose(chosen))
+        items = [item.model_copy(deep=True) for item in items if str(item.id) in set(chosen)]
         callbacks = await self._callbacks(session.builder)
         await _announce(callbacks, session.config, dataset, items, job_id)
         session.announce(len(items))
@@ -180,10 +162,8 @@ async def _conclude(
 
 def _answer_path(text: str) -> JsonPath | None:
     """The parsed path; None for the whole output."""
-    if text == WHOLE:
-        return None
     try:
-        return compile_path(text)
+        return None if text == WHOLE else compile_path(text)
     except ValueError as error:
         raise EvaluationError(f"result_json_path: {error}", hint="For example `$.answer`.") from error
 
@@ -280,8 +260,11 @@ async def score_items(
         known = keeper.scores(name, given, together=together)
         open_examples = {item.example for item in given if str(item.id) not in known}
         rest = [item for item in given if str(item.id) not in known or (together and item.example in open_examples)]
-        with scores_kept(lambda scores: keeper.keep_scores(name, scores, together=together)):
-            output = await _scored(name, evaluator, rest, config)
+        scoring = Scoring(config.scoring_timeout, len(rest), config.max_concurrency)
+        scoring.keep = lambda scores: keeper.keep_scores(name, scores, together=together)
+        output = await _scored(name, evaluator, rest, scoring)
+        if scoring.failed_to_keep is not None:
+            raise scoring.failed_to_keep
         if not known:
             return output
         scores = known | {str(item.id): item for item in output.eval_output_items}
@@ -291,28 +274,22 @@ async def score_items(
     return await (compared(name, items, score) if together else score(items))
 
 
-async def _scored(
-    name: str, evaluator: EvaluatorInfo, items: list[EvalInputItem], config: EvalGeneralConfig
-) -> EvalOutput:
+async def _scored(name: str, evaluator: EvaluatorInfo, items: list[EvalInputItem], scoring: Scoring) -> EvalOutput:
     if not items:
         return EvalOutput(average_score=None, eval_output_items=[])
-    limit = None
     try:
-        async with scoring_limit(config, len(items)) as limit:
+        async with scoring.limited():
             output: object = await evaluator.evaluate_fn(EvalInput(eval_input_items=items))
     except (*ANY_FAILURE, asyncio.CancelledError) as error:  # user code: if it fails, its items have no score
         if canceled_from_outside():
             raise
-        if limit is not None and limit.expired:
-            failed = [limit.late(item) for item in items]
-        else:
-            logger.debug("evaluator '%s' failed", name, exc_info=error)
-            failed = [unscored(item.id, error) for item in items]
-        keep_scores(failed)
+        logger.debug("evaluator '%s' failed", name, exc_info=error)
+        failed = [scoring.late(item) if scoring.expired else unscored(item.id, error) for item in items]
+        scoring.found(failed)
         return EvalOutput(average_score=None, eval_output_items=failed)
     if not isinstance(output, EvalOutput):
         wrong = f"the evaluator returned {excerpt(repr(output), 80)}, not an EvalOutput"
         return EvalOutput(average_score=None, eval_output_items=[unscored(item.id, wrong) for item in items])
     valid = validate_output(output, items)
-    keep_scores(valid.eval_output_items)
+    scoring.found(valid.eval_output_items)
     return valid

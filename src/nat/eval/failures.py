@@ -1,9 +1,8 @@
 """Count failed rollouts by cause, list the first failure of each kind in `failures.txt`, and suggest a remedy. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
-from nat.data_models.evaluator import EvalOutputItem
 from nat.data_models.rollout_failure import (
     CALLS_FAILED,
     NO_SCORE,
@@ -29,45 +28,32 @@ def failures_text(failures: Sequence[FirstFailure]) -> str:
     """The text of the file; empty if nothing failed."""
     if not failures:
         return ""
-    head = "The first failure of each kind.\n"
-    return "\n".join([head, *(_section(failure) for failure in failures)])
+    sections = ["The first failure of each kind.\n"]
+    for each in failures:
+        what = each.traceback or f"{each.error or 'no error text was recorded'}\n"
+        sections.append(f"==== {each.cause}; {each.rollout}\n\n{what}")
+    return "\n".join(sections)
 
 
 def counts_of(output: EvaluationRunOutput) -> list[FailureCount]:
     """Failed rollouts and missing scores of an evaluation, counted by cause."""
-    unscored = [(_no_score_by(name, item), item.error) for name, item in _unscored(output)]
-    return counted([*((failure.cause, str(failure)) for failure in output.failures), *unscored])
+    return counted([(each.cause, each.error) for each in _failures(output)])
 
 
 def failures_of(output: EvaluationRunOutput) -> list[FirstFailure]:
     """Failed rollouts and missing scores of an evaluation, one of each kind, with its traceback."""
-    raised = (
-        FirstFailure(rollout=f"item {f.item_id}", cause=f.cause, error=str(f), traceback=f.traceback)
-        for f in output.failures
-    )
-    unscored = (
-        FirstFailure(rollout=f"item {i.id}", cause=_no_score_by(name, i), error=i.error, traceback=i.traceback)
-        for name, i in _unscored(output)
-    )
-    return first_of_each([*raised, *unscored])
+    return first_of_each(_failures(output))
 
 
-def _no_score_by(evaluator: str, item: EvalOutputItem) -> str:
-    return f"{item.cause} ({evaluator})"
-
-
-def _unscored(output: EvaluationRunOutput) -> list[tuple[str, EvalOutputItem]]:
-    return [
-        (name, item)
-        for name, result in output.evaluation_results
-        for item in result.eval_output_items
-        if item.score is None
-    ]
-
-
-def _section(failure: FirstFailure) -> str:
-    what = failure.traceback or f"{failure.error or 'no error text was recorded'}\n"
-    return f"==== {failure.cause}; {failure.rollout}\n\n{what}"
+def _failures(output: EvaluationRunOutput) -> Iterator[FirstFailure]:
+    for each in output.failures:
+        error = str(each)
+        yield FirstFailure(rollout=f"item {each.item_id}", cause=each.cause, error=error, traceback=each.traceback)
+    for name, result in output.evaluation_results:
+        for item in result.eval_output_items:
+            if item.score is None:
+                cause = f"{item.cause} ({name})"
+                yield FirstFailure(rollout=f"item {item.id}", cause=cause, error=item.error, traceback=item.traceback)
 
 
 _WORKFLOW = "Fix the workflow: the traceback is in failures.txt, and `nat run` plays one input."

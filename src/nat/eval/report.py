@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from nat.config.load import dump_resolved
 from nat.data_models.config import Config
-from nat.data_models.evaluate import DatasetBaseConfig, EvalDatasetStructureConfig
+from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput
 from nat.data_models.evaluator import EvalInputItem, EvalOutput
 from nat.data_models.intermediate_step import IntermediateStepType
@@ -43,17 +43,17 @@ def workflow_rows(
     for item in items:
         failure = errors.get(str(item.id))
         answer = {names.generated_answer_key: item.output_obj} if failure is None else {"error": str(failure)}
+        question = {
+            names.question_key: item.input_obj,
+            names.answer_key: item.expected_output_obj,
+            names.expected_trajectory_key: item.expected_trajectory,
+        }
         yield {
             dataset.id_key: item.id,
-            **_question(item, names),
+            **(item.full_dataset_entry if names.disable else question),  # the row itself may have been the question
             **answer,
             names.trajectory_key: [step for step in item.trajectory if step.event_type in _REPORTED_STEPS],
         }
-
-
-def evaluator_file(name: str) -> str:
-    """The file name of an evaluator's scores; EvaluationError if its name cannot be part of one."""
-    return f"{safe_name(name)}_output.json"
 
 
 def safe_name(name: str) -> str:
@@ -97,17 +97,6 @@ def remove_reports(folder: Path) -> None:
             path.unlink()
 
 
-def _question(item: EvalInputItem, names: EvalDatasetStructureConfig) -> dict[str, Any]:
-    """The row itself if it was the question, else the columns that the structure names."""
-    if names.disable:
-        return dict(item.full_dataset_entry)
-    return {
-        names.question_key: item.input_obj,
-        names.answer_key: item.expected_output_obj,
-        names.expected_trajectory_key: item.expected_trajectory,
-    }
-
-
 def write_reports(
     output: EvaluationRunOutput,
     run: EvaluationRunConfig,
@@ -118,9 +107,21 @@ def write_reports(
     """Write all reports, and return the output with their paths; `job_id` names a sub-folder."""
     general = config.eval.general
     folder = general.report_dir if job_id is None else general.report_dir / safe_name(job_id)
-    names = {name: evaluator_file(name) for name, _ in output.evaluation_results}
+    names = {name: f"{safe_name(name)}_output.json" for name, _ in output.evaluation_results}
     if general.output is not None and general.output.cleanup:
         remove_reports(folder)
+    failures = folder / FAILURES_NAME
+    failures.unlink(missing_ok=True)
+    if text := redact(failures_text(failures_of(output))):
+        write_bytes(failures, text.encode(errors="backslashreplace"))
+    metadata = {
+        "config_file": str(run.config_file) if isinstance(run.config_file, Path) else None,
+        "dataset": str(dataset.file_path),
+        "result_json_path": run.result_json_path,
+        "reps": run.reps,
+        "overridden": [key for key, _ in run.override],  # a value may be a secret
+        "timestamp": datetime.now(UTC).isoformat(),
+    }
     rows = workflow_rows(output.eval_input.eval_input_items, output.failures, dataset)
     return output.model_copy(
         update={
@@ -128,29 +129,11 @@ def write_reports(
             "evaluator_output_files": [
                 write_json(folder / names[name], scores(result)) for name, result in output.evaluation_results
             ],
-            "failures_file": _write_failures(folder / FAILURES_NAME, failures_text(failures_of(output))),
+            "failures_file": failures if text else None,
             "config_effective_file": write_bytes(folder / CONFIG_EFFECTIVE, dump_resolved(config).encode()),
-            "config_metadata_file": write_json(folder / CONFIG_METADATA, _metadata(run, dataset)),
+            "config_metadata_file": write_json(folder / CONFIG_METADATA, metadata),
         }
     )
-
-
-def _write_failures(path: Path, text: str) -> Path | None:
-    """Write the file; if nothing failed, delete an earlier one and return None."""
-    path.unlink(missing_ok=True)
-    return write_bytes(path, redact(text).encode(errors="backslashreplace")) if text else None
-
-
-def _metadata(run: EvaluationRunConfig, dataset: DatasetBaseConfig) -> dict[str, object]:
-    """The options of the evaluation. Only the keys of overrides are included, since a value may be a secret."""
-    return {
-        "config_file": str(run.config_file) if isinstance(run.config_file, Path) else None,
-        "dataset": str(dataset.file_path),
-        "result_json_path": run.result_json_path,
-        "reps": run.reps,
-        "overridden": [key for key, _ in run.override],
-        "timestamp": datetime.now(UTC).isoformat(),
-    }
 
 
 def check_writable(folder: Path, option: str) -> None:

@@ -1,7 +1,6 @@
 """Find the answer in the output of a workflow."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -13,16 +12,8 @@ WHOLE = "$"
 """The path of the whole output."""
 
 
-class JsonMatch(Protocol):
-    """One match of a path."""
-
-    value: Any
-
-
-class JsonPath(Protocol):
-    """A parsed JSON path; `str` gives its text."""
-
-    def find(self, value: Any, /) -> Sequence[JsonMatch]: ...
+JsonPath = Any
+"""A parsed JSON path of `jsonpath_ng`, which has no types; `str` gives its text."""
 
 
 def compile_path(path: str) -> JsonPath:
@@ -31,10 +22,9 @@ def compile_path(path: str) -> JsonPath:
     from jsonpath_ng.parser import parse
 
     try:
-        compiled: JsonPath = parse(path)
+        return parse(path)
     except JSONPathError as error:
         raise ValueError(f"'{path}' is not a JSON path: {error}") from error
-    return compiled
 
 
 def value_at(path: JsonPath, output: Any) -> Any:

@@ -2,14 +2,13 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from numbers import Real
 
 from nat.capture.deadline import Deadline, deadline
-from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.score import is_score, mean, score_problem
 from nat.errors import ANY_FAILURE, NatError, describe_error, traceback_of
@@ -39,11 +38,10 @@ def validate_output(output: EvalOutput, given: Sequence[EvalInputItem]) -> EvalO
         by_id.setdefault(str(item.id), []).append(item)
     items = [_one(item.id, by_id.pop(str(item.id), [])) for item in given]
     items += [unscored(item_id, f"the evaluator scored '{item_id}', which it was not given") for item_id in by_id]
-    computed = average(items)
-    return EvalOutput(
-        average_score=output.average_score if computed is None and _no_numbers(items) else computed,
-        eval_output_items=items,
-    )
+    mean_score = average(items)
+    if mean_score is None and items and all(item.error is None for item in items):  # an evaluator's own records
+        mean_score = output.average_score
+    return EvalOutput(average_score=mean_score, eval_output_items=items)
 
 
 def _one(item_id: object, found: list[EvalOutputItem]) -> EvalOutputItem:
@@ -59,67 +57,70 @@ def _one(item_id: object, found: list[EvalOutputItem]) -> EvalOutputItem:
     return item.model_copy(update={"score": None, "error": item.error or score_problem(item.score)})
 
 
-def _no_numbers(items: Sequence[EvalOutputItem]) -> bool:
-    """True if every item has a score, but none is a number (an evaluator's own records)."""
-    return bool(items) and all(item.error is None for item in items)
-
-
-SCORING_TIMEOUT = "eval.general.scoring_timeout"
-
-
-def whole_time(per_answer: float | None, answers: int, at_a_time: int) -> float | None:
-    """Seconds for so many answers."""
-    return None if per_answer is None else per_answer * math.ceil(answers / at_a_time)
-
-
-@dataclass(frozen=True)
-class ScoringTime:
-    """The time limit of one evaluator for `answers`."""
+@dataclass
+class Scoring:
+    """One evaluator at work on some answers: its time limit, and where its scores are kept."""
 
     per_answer: float | None
+    """Seconds for one score."""
     answers: int
     at_a_time: int
-    _whole: Deadline
+    keep: Callable[[Sequence[EvalOutputItem]], None] = lambda _: None
+    """Gets each score once, as soon as it is known, so that a run that is killed does not ask again."""
+    failed_to_keep: NatError | None = None
+    """The first error of `keep`; after it, nothing more is scored."""
+    _kept: set[str] = field(default_factory=set)
+    _whole: Deadline | None = None
+
+    @asynccontextmanager
+    async def limited(self) -> AsyncIterator[None]:
+        """Make this the scoring of the block, which is cancelled with TimeoutError when its time is over."""
+        token = _current.set(self)
+        try:
+            async with deadline(self._seconds) as self._whole:
+                yield
+        finally:
+            _current.reset(token)
 
     @property
-    def whole(self) -> float | None:
-        """Seconds for all answers, if `at_a_time` of them are scored in parallel."""
-        return whole_time(self.per_answer, self.answers, self.at_a_time)
+    def _seconds(self) -> float | None:
+        """For all answers, if `at_a_time` of them are scored in parallel."""
+        return None if self.per_answer is None else self.per_answer * math.ceil(self.answers / self.at_a_time)
 
     @property
     def expired(self) -> bool:
-        return self._whole.expired
+        return self._whole is not None and self._whole.expired
 
     def each(self) -> float | None:
         """Seconds for one score; the caller applies them to each score, so the limit for all is removed."""
-        self._whole.lift()
+        if self._whole is not None:
+            self._whole.lift()
         return self.per_answer
 
     def late(self, item: EvalInputItem) -> EvalOutputItem:
         """The item without a score for an answer, after the limit for all expired."""
-        why = f"the evaluator did not end within {self.whole:g} s: {self.answers} answers, {self.at_a_time} at a time"
-        return timed_out(item, f"{why} ({SCORING_TIMEOUT}: {self.per_answer:g})")
+        why = (
+            f"the evaluator did not end within {self._seconds:g} s: {self.answers} answers, {self.at_a_time} at a time"
+        )
+        return _timed_out(item, f"{why} ({_TIMEOUT}: {self.per_answer:g})")
 
-
-_current: ContextVar[ScoringTime | None] = ContextVar("nat_scoring_time", default=None)
-
-
-@asynccontextmanager
-async def scoring_limit(config: EvalGeneralConfig, answers: int) -> AsyncIterator[ScoringTime]:
-    """Cancel the block with TimeoutError when its time is over."""
-    whole = whole_time(config.scoring_timeout, answers, config.max_concurrency)
-    async with deadline(whole) as timer:
-        limit = ScoringTime(config.scoring_timeout, answers, config.max_concurrency, timer)
-        token = _current.set(limit)
+    def found(self, scores: Sequence[EvalOutputItem]) -> None:
+        """Keep what is not kept yet. An error is not raised here, where it would be one of the evaluator."""
+        new = [score for score in scores if str(score.id) not in self._kept]
+        self._kept.update(str(score.id) for score in new)
         try:
-            yield limit
-        finally:
-            _current.reset(token)
+            self.keep(new)
+        except NatError as error:
+            self.failed_to_keep = self.failed_to_keep or error
 
 
-def current_scoring_time() -> ScoringTime | None:
-    """The limit of the running evaluator, None outside of one."""
-    return _current.get()
+_TIMEOUT = "eval.general.scoring_timeout"
+_current: ContextVar[Scoring | None] = ContextVar("nat_scoring", default=None)
+
+
+def current_scoring() -> Scoring:
+    """The scoring of the running evaluator; outside of one, a scoring without a limit."""
+    return _current.get() or Scoring(per_answer=None, answers=0, at_a_time=1)
 
 
 def canceled_from_outside() -> bool:
@@ -128,60 +129,13 @@ def canceled_from_outside() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-KeepScores = Callable[[Sequence[EvalOutputItem]], None]
-
-
-@dataclass
-class _Kept:
-    """The scores of an evaluator, each kept once."""
-
-    keep: KeepScores
-    seen: set[str] = field(default_factory=set)
-    error: NatError | None = None
-    """Why the first one could not be kept that could not."""
-
-    def add(self, scores: Sequence[EvalOutputItem]) -> None:
-        new = [score for score in scores if str(score.id) not in self.seen]
-        self.seen.update(str(score.id) for score in new)
-        try:
-            self.keep(new)
-        except NatError as error:
-            self.error = self.error or error
-
-
-_kept: ContextVar[_Kept | None] = ContextVar("nat_kept_scores", default=None)
-
-
-@contextmanager
-def scores_kept(keep: KeepScores) -> Iterator[None]:
-    """Inside the block, `keep` gets each score of an evaluator once, as soon as it is known.
-
-    An error of `keep` is raised at the end of the block: inside of it, it would be one of the evaluator. Until then,
-    nothing more is scored.
-    """
-    kept = _Kept(keep)
-    token = _kept.set(kept)
-    try:
-        yield
-    finally:
-        _kept.reset(token)
-    if kept.error is not None:
-        raise kept.error
-
-
-def keep_scores(scores: Sequence[EvalOutputItem]) -> None:
-    """Keep scores that are known before their evaluator ends, so that a run that is killed does not ask again."""
-    if (kept := _kept.get()) is not None:
-        kept.add(scores)
-
-
 async def scored_within(
     seconds: float | None, items: Sequence[EvalInputItem], score: Callable[[], Awaitable[Sequence[EvalOutputItem]]]
 ) -> Sequence[EvalOutputItem]:
     """What `score` returns; if it fails or takes longer, each item without a score and with the reason."""
-    if (kept := _kept.get()) is not None and kept.error is not None:
-        return [unscored(item.id, kept.error) for item in items]
-    timer = None
+    scoring, timer = current_scoring(), None
+    if scoring.failed_to_keep is not None:
+        return [unscored(item.id, scoring.failed_to_keep) for item in items]
     try:
         async with deadline(seconds) as timer:
             scores = await score()
@@ -189,12 +143,11 @@ async def scored_within(
         if canceled_from_outside():
             raise
         if timer is not None and timer.expired:
-            return [timed_out(item, f"no score within {seconds:g} s ({SCORING_TIMEOUT})") for item in items]
+            return [_timed_out(item, f"no score within {seconds:g} s ({_TIMEOUT})") for item in items]
         return [unscored(item.id, error) for item in items]
-    keep_scores(scores)
+    scoring.found(scores)
     return scores
 
 
-def timed_out(item: EvalInputItem, error: str) -> EvalOutputItem:
-    """An item without a score because of a time limit."""
+def _timed_out(item: EvalInputItem, error: str) -> EvalOutputItem:
     return unscored(item.id, error).model_copy(update={"timed_out": True})

@@ -76,16 +76,8 @@ def is_adapter(folder: Path) -> bool:
 def base_folder(folder: Path) -> Path:
     """The folder itself; for an adapter that of its base model, which may be a name on the Hub instead."""
     if is_adapter(folder):
-        folder = Path(from_json((folder / ADAPTER_CONFIG).read_bytes())["base_model_name_or_path"])
-    check_kinds(folder)
+        return Path(from_json((folder / ADAPTER_CONFIG).read_bytes())["base_model_name_or_path"])
     return folder
-
-
-def check_kinds(folder: Path) -> None:
-    """Raise ValueError for a FIFO or a device in the folder, also behind a link: reading it would not end."""
-    for path in folder.rglob("*"):
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise ValueError(f"{path.relative_to(folder)} is neither a file nor a folder")
 
 
 def num_parameters(folder: Path) -> int | None:
@@ -93,8 +85,13 @@ def num_parameters(folder: Path) -> int | None:
     folder = base_folder(folder)
     index, whole = folder / WEIGHTS_INDEX, folder / WEIGHTS
     if index.is_file():
-        return sum(map(_num_values, indexed_files(index)))
-    return _num_values(whole) if whole.is_file() else None
+        files = indexed_files(index)
+    elif whole.is_file():
+        files = {whole}
+    else:
+        return None
+    shapes = (entry["shape"] for file in files for entry in tensor_entries(file)[0].values())
+    return sum(int(math.prod(shape)) for shape in shapes)
 
 
 def indexed_files(index: Path) -> set[Path]:
@@ -113,12 +110,6 @@ def _check_names(listing: Path, names: Iterable[str], ending: str = "") -> None:
         inside = not Path(name).is_absolute() and any(map((folder / name).resolve().is_relative_to, places))
         if not (inside and name.endswith(ending)):
             raise ValueError(f"{listing.name} names {name!r}; wanted is a file '*{ending}' of its folder")
-
-
-def _num_values(path: Path) -> int:
-    """Values of all tensors in a safetensors file."""
-    header, _ = tensor_entries(path)
-    return sum(math.prod(entry["shape"]) for entry in header.values())
 
 
 def tensor_entries(path: Path) -> tuple[dict[str, Any], int]:
@@ -153,10 +144,8 @@ class Manifest(WireModel):
 def read_manifest(folder: Path) -> Manifest | None:
     """Read the folder's manifest, None if it has none; ValueError if it cannot be read or names files of elsewhere."""
     path = folder / MANIFEST
-    if not path.exists():
+    if not path.is_file():
         return None
-    if not path.is_file():  # reading a FIFO would not end
-        raise ValueError(f"{MANIFEST} is no file")
     try:
         manifest = Manifest.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:

@@ -12,6 +12,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -19,7 +20,6 @@ from pydantic import (
 
 from nat.wire.json import Several
 from nat.wire.sampling import FORCED, MAX_TEMPERATURE, MIN_TEMPERATURE, NEUTRAL
-from nat.wire.template_options import TemplateVariables
 
 SESSION_HEADER = "nat-session"
 """Header with the session: if several sessions have the same answer text, a chat continues its own tokens."""
@@ -48,8 +48,6 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
 }
 
 
-_MOST_KEYS = 100
-"""Most keys of one object; more would only make the error's list of unknown fields long."""
 LONGEST_STOP = 1000
 
 
@@ -65,11 +63,7 @@ class ApiModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, data: object) -> object:
-        if not isinstance(data, dict):
-            return data
-        if len(data) > _MOST_KEYS:
-            raise ValueError(f"{len(data)} fields; at most {_MOST_KEYS}")
-        return {k: v for k, v in data.items() if v is not None}
+        return {k: v for k, v in data.items() if v is not None} if isinstance(data, dict) else data
 
 
 class StreamOptions(ApiModel):
@@ -203,7 +197,7 @@ class ChatCompletionRequest(SamplingRequest):
     """`required` and named tools would need guided decoding, which this server does not do."""
     parallel_tool_calls: bool = True
     """False keeps only the first call of an answer."""
-    chat_template_kwargs: TemplateVariables = {}
+    chat_template_kwargs: dict[str, JsonValue] = {}
     """Variables for the model's own chat template, such as Qwen3's `enable_thinking`; no arguments of the renderer."""
 
     @model_validator(mode="after")

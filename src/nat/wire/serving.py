@@ -5,15 +5,18 @@ import logging
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     SecretStr,
     field_validator,
     model_validator,
@@ -21,7 +24,7 @@ from pydantic import (
 
 from nat.secrets import known_secrets
 from nat.wire.hosts import HOST_LIST, check_public_host
-from nat.wire.template_options import ConfiguredVariables, ResponseTemplate
+from nat.wire.json import parse_json
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +92,35 @@ def check_device(name: str) -> str:
     return name
 
 
+RESERVED = frozenset(
+    (
+        *("add_generation_prompt", "chat_template", "continue_final_message", "conversation", "conversations"),
+        *("documents", "kwargs", "max_length", "messages", "padding", "return_assistant_tokens_mask", "return_dict"),
+        *("return_tensors", "sanitize_control_tokens", "self", "strftime_now", "tokenize", "tokenizer_kwargs", "tools"),
+        *("truncation", "bos_token", "eos_token", "pad_token", "unk_token"),
+    )
+)
+"""Names that are no variables of a template: arguments of its renderer, and what the tokenizer gives."""
+NO_VARIABLE = "not a variable of a chat template but an argument of its renderer"
+
+
+def _unreserved(variables: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if reserved := sorted(RESERVED & variables.keys()):
+        raise ValueError(f"{', '.join(reserved)}: {NO_VARIABLE}")
+    return variables
+
+
+def _mapping(value: object) -> object:
+    """A mapping as it is; a text is its JSON, as on a command line, or names a file that has it."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_json(value if value.lstrip().startswith("{") else Path(value).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(f"expected a mapping, its JSON, or the path of a JSON file; {value[:80]!r}: {why}") from error
+
+
 class Health(BaseModel):
     """The backend's answer to `GET /health`."""
 
@@ -136,10 +168,10 @@ class BackendOptions(BaseModel):
     """Memory in MB of the prefix cache, per model, for earlier prompts and answers; default: 1/16 of what is free."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads per operation; default: one for each core, and one to sample from a small model."""
-    chat_template_kwargs: ConfiguredVariables = {}
+    chat_template_kwargs: Annotated[dict[str, JsonValue], AfterValidator(_unreserved), BeforeValidator(_mapping)] = {}
     """Variables of the model's chat template for everything that does not set them, such as `enable_thinking: false` of
     Qwen3."""
-    response_template: ResponseTemplate | None = None
+    response_template: Annotated[dict[str, Any], BeforeValidator(_mapping)] | None = None
     """How the model writes thinking and tool calls, as a `response_template` of transformers or the path of a JSON file
     with one; default: the tokenizer's, else found in the chat template."""
     seed: int = 0
@@ -235,23 +267,14 @@ class AdapterServeOptions(ServeOptions):
                 f"engine {self.engine}: {self.switch} serves several models that this process trains and samples; "
                 "leave it out"
             )
-        if idle := sorted(self.model_fields_set.intersection({"save_every", "keep_last"})):
-            raise ValueError(
-                f"{', '.join(idle)}: no effect with {self.switch}, whose clients say what to save and what to delete; "
-                "leave it out"
-            )
         return self
 
 
-_ADDRESS = r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#:\[\]\x00-\x1f]+)(:\d{1,5})?(/[^\s?#\x00-\x1f]*)?"
-_OF_STARTED = {"tensor_parallel", "vllm_command", "vllm_args", "vllm_startup_timeout"}
-"""Options of a vLLM that a backend starts."""
-OF_VLLM = _OF_STARTED | {"vllm_url", "vllm_api_key"}
-"""Options that have no effect on the embedded engine."""
+_OF_VLLM = {"tensor_parallel", "vllm_command", "vllm_args", "vllm_startup_timeout", "vllm_url", "vllm_api_key"}
 
 
 def check_engine(options: BackendOptions, *, load_in_4bit: bool) -> None:
-    """Refuse options that the engine does not use or cannot have, and a URL with a login.
+    """Refuse vLLM's options without vLLM, four bits with it, and a URL with a login.
 
     A resolved configuration has the defaults of all options; these are accepted.
 
@@ -260,23 +283,15 @@ def check_engine(options: BackendOptions, *, load_in_4bit: bool) -> None:
 
     """
     if options.engine == "embedded":
-        chosen, unused = "engine embedded", OF_VLLM
-    elif options.vllm_url is None:
-        chosen, unused = "engine vllm without vllm_url", {"kv_cache_mb", "prefix_cache_mb", "vllm_api_key"}
-    else:
-        chosen = "vllm_url, where the server has its own settings"
-        unused = _OF_STARTED | {"kv_cache_mb", "prefix_cache_mb", "max_num_seqs"}
-    if idle := sorted(unused & options.model_dump(exclude_defaults=True).keys()):
-        raise ValueError(f"{', '.join(idle)}: no effect with {chosen}; leave it out")
-    if options.vllm_url is not None and "@" in options.vllm_url:
-        raise ValueError("vllm_url has a login; leave it out, and set vllm_api_key")
-    if options.vllm_url is not None and re.fullmatch(_ADDRESS, options.vllm_url) is None:
-        raise ValueError(f"vllm_url: expected http://HOST:PORT or https://HOST/PATH, got {options.vllm_url!r}")
-    if load_in_4bit and options.engine != "embedded":
+        if idle := sorted(_OF_VLLM & options.model_dump(exclude_defaults=True).keys()):
+            raise ValueError(f"{', '.join(idle)}: no effect with engine embedded; leave it out")
+    elif load_in_4bit:
         raise ValueError(
             "load_in_4bit: vLLM would sample from the base weights before they are rounded to four bits, and disagree "
             "with the learner; use engine embedded, or leave it out"
         )
+    if options.vllm_url is not None and "@" in options.vllm_url:
+        raise ValueError("vllm_url has a login; leave it out, and set vllm_api_key")
 
 
 def handover(options: ServeOptions, secrets: Iterable[str] = ()) -> bytes:
@@ -309,35 +324,18 @@ def environment_keys(given: Collection[str], environment: Mapping[str, str]) -> 
 
 def protocols() -> list[type[ServeOptions]]:
     """The options of every installed protocol, in the order of their names; one that cannot be imported is logged."""
-    points = sorted(entry_points(group=PROTOCOLS), key=lambda point: point.name)
-    return [protocol for point in points if (protocol := _imported(point)) is not None]
-
-
-def _imported(point: EntryPoint) -> type[ServeOptions] | None:
-    try:
-        found: object = point.load()
-    except Exception as error:  # noqa: BLE001 - a plug-in that fails must not stop the backend
-        found = error
-    if isinstance(found, type) and issubclass(found, ServeOptions):
-        return found
-    logger.warning("skipped the protocol '%s': %s is %r, not a class of ServeOptions", point.name, point.value, found)
-    return None
+    found: list[type[ServeOptions]] = []
+    for point in sorted(entry_points(group=PROTOCOLS), key=lambda point: point.name):
+        try:
+            protocol = point.load()
+            assert issubclass(protocol, ServeOptions), "wanted is a class of ServeOptions"
+        except Exception as error:  # noqa: BLE001 - a plug-in that fails must not stop the backend
+            logger.warning("skipped the protocol '%s': %s: %r", point.name, point.value, error)
+        else:
+            found.append(protocol)
+    return found
 
 
 def options_class(given: Collection[str]) -> type[ServeOptions]:
-    """The class that checks these options: that of the protocol that one of them chooses, or `ServeOptions`.
-
-    Raises:
-        ValueError: an option of a protocol is given without the one that chooses the protocol, or two choose one each.
-
-    """
-    installed = protocols()
-    if len(switches := [protocol.switch for protocol in installed if protocol.switch in given]) > 1:
-        raise ValueError(f"{' and '.join(switches)}: a server has one protocol; leave all but one out")
-    chosen = next((protocol for protocol in installed if protocol.switch in given), ServeOptions)
-    for protocol in installed:
-        own = protocol.model_fields.keys() - chosen.model_fields.keys() - {protocol.switch}
-        if idle := sorted(own.intersection(given)):
-            owners = [each.switch for each in installed if each.model_fields.keys() >= set(idle)]
-            raise ValueError(f"{', '.join(idle)}: no effect without {' or '.join(owners)}; leave it out")
-    return chosen
+    """The class that checks these options: that of the protocol that one of them chooses, or `ServeOptions`."""
+    return next((protocol for protocol in protocols() if protocol.switch in given), ServeOptions)

@@ -30,13 +30,6 @@ def test_the_well_known_key_is_for_loopback(host):
         options(port=1, inference_port=2, host="192.0.2.1")
 
 
-@pytest.mark.parametrize("name", ["save_every", "keep_last"])
-def test_options_without_effect_are_refused(name):
-    """Each training call is a checkpoint, and clients choose what to delete."""
-    with pytest.raises(ValidationError, match=f"{name}: no effect"):
-        options(port=1, inference_port=2, **{name: 3})
-
-
 def test_the_two_ports_must_differ():
     """Equal ports are refused, except 0, which picks free ones."""
     with pytest.raises(ValidationError, match="choose two"):

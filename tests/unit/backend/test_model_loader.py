@@ -150,14 +150,6 @@ HOSTILE = {
         lambda f: index_of(f, "../outside.safetensors"),
         r"cannot be loaded: ValueError: model.safetensors.index.json names '../outside.safetensors'",
     ),
-    "a FIFO in place of weights": (
-        lambda f: (
-            index_of(f, "part.safetensors"),
-            (f / "part.safetensors").unlink(),
-            os.mkfifo(f / "part.safetensors"),
-        ),
-        r"the model in .* cannot be loaded: ValueError: part.safetensors is neither a file nor a folder",
-    ),
     "a manifest with files of another folder": (
         lambda f: (f / "manifest.json").write_text(
             json.dumps({"kind": "export", "files": {"../x.safetensors": {"bytes": 1, "sha256": "0" * 64}}})

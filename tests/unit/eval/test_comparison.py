@@ -3,7 +3,8 @@ import asyncio
 import pytest
 
 from nat.data_models.evaluator import ComparisonFacts, EvalInputItem, EvalOutput, EvalOutputItem
-from nat.eval.comparison import AgainstFirst, SidePasses, compared, comparing
+from nat.eval.comparison import AgainstFirst, SidePasses, compared
+from nat.rollout.session import in_pass
 
 
 def items(answers):
@@ -37,7 +38,7 @@ def scores(output):
 async def test_passes_side_by_side_are_scored_in_one_call():
     """Each pass gets the scores of its own answers; a failed rollout is in no group."""
     score = Ranks()
-    with comparing(SidePasses(3)):
+    with in_pass(comparison=SidePasses(3)):
         outputs = await asyncio.gather(
             compared("judge", items({"a": 3, "b": 1}), score),
             compared("judge", items({"b": 2}), score),
@@ -51,7 +52,7 @@ async def test_passes_side_by_side_are_scored_in_one_call():
 async def test_evaluators_do_not_wait_for_each_other():
     """Two evaluators that compare have a round each."""
     score = Ranks()
-    with comparing(SidePasses(2)):
+    with in_pass(comparison=SidePasses(2)):
         await asyncio.gather(*(compared(name, items({"a": 1}), score) for name in ("x", "y") for _ in range(2)))
     assert len(score.calls) == 2
 
@@ -64,7 +65,7 @@ async def test_a_canceled_scoring_ends_the_other_passes():
         started.set()
         await asyncio.Event().wait()
 
-    with comparing(SidePasses(2)):
+    with in_pass(comparison=SidePasses(2)):
         tasks = [asyncio.create_task(compared("judge", items({"a": 1}), endless)) for _ in range(2)]
     await started.wait()
     tasks[1].cancel()
@@ -75,11 +76,11 @@ async def test_a_canceled_scoring_ends_the_other_passes():
 async def test_held_out_answers_are_compared_with_those_from_before_training():
     """The first validation defines the middle and asks nobody; later ones count wins, ties and losses against it."""
     score, first = Ranks(), {}
-    with comparing(AgainstFirst(first, before_training=True)):
+    with in_pass(comparison=AgainstFirst(first, before_training=True)):
         before = await compared("judge", items({"a": 2, "b": 2, "c": 2}), score)
     assert (scores(before), score.calls) == ({"a": 0.5, "b": 0.5, "c": 0.5}, [])
     for _ in range(2):
-        with comparing(AgainstFirst(first, before_training=False)):
+        with in_pass(comparison=AgainstFirst(first, before_training=False)):
             after = await compared("judge", items({"a": 3, "b": 1, "c": 2}), score)
         assert scores(after) == {"a": 1, "b": 0, "c": 0.5}
     assert after.eval_output_items[0].comparison.reused == 2
@@ -89,14 +90,14 @@ async def test_held_out_answers_are_compared_with_those_from_before_training():
 async def test_an_answer_without_one_from_before_has_no_score():
     """A rollout that failed before training, or whose comparison failed, is left out and not scored."""
     score, first = Ranks(), {}
-    with comparing(AgainstFirst(first, before_training=True)):
+    with in_pass(comparison=AgainstFirst(first, before_training=True)):
         await compared("judge", items({"a": 2}), score)
 
     async def failing(given):
         unscored = [EvalOutputItem(id=item.id, score=None, reasoning=None, error="down") for item in given]
         return EvalOutput(average_score=None, eval_output_items=unscored)
 
-    with comparing(AgainstFirst(first, before_training=False)):
+    with in_pass(comparison=AgainstFirst(first, before_training=False)):
         [known, new] = (await compared("judge", items({"a": 2, "b": 3}), failing)).eval_output_items
     assert (known.id, known.score, known.error) == ("a", None, "down")
     assert (new.id, new.score) == ("b", None)

@@ -17,7 +17,7 @@ from nat.data_models.intermediate_step import (
 )
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ConfigError, EvaluationError
-from nat.eval.report import check_writable, evaluator_file, remove_reports, scores, workflow_rows, write_json
+from nat.eval.report import check_writable, remove_reports, safe_name, scores, workflow_rows, write_json
 
 KEYS = DatasetBaseConfig(id_key="id", structure=EvalDatasetStructureConfig())
 
@@ -113,7 +113,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path):
 def test_an_invalid_file_name_is_refused(name: str):
     """An evaluator's name becomes a path, so it must be one component."""
     with pytest.raises(EvaluationError, match="cannot name a report file"):
-        evaluator_file(name)
+        safe_name(name)
 
 
 def test_only_reports_are_removed(tmp_path: Path):

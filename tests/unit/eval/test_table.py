@@ -9,7 +9,7 @@ from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInput, EvalInputItem
 from nat.errors import DatasetError
 from nat.eval.dataset import eval_items
-from nat.eval.table import rows_of
+from nat.eval.dataset_source import rows_of
 
 CONFIG = DatasetBaseConfig(file_path="data.hub", structure={"question_key": "q", "answer_key": "a"}, id_key="n")
 

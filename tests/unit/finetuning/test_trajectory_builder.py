@@ -7,8 +7,8 @@ from nat.data_models.evaluate_runtime import EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.finetuning import FinetuneConfig, RewardFunctionConfig
 from nat.data_models.rollout_failure import RolloutFailure
-from nat.eval.evaluate import chosen_examples
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
+from nat.rollout.session import current_pass
 from nat.runs.rollouts import LeftOutCause
 
 
@@ -186,7 +186,8 @@ class Plays(EvalTrajectoryBuilder):
         self.played = []
 
     async def run_eval(self):
-        chosen = sorted(chosen_examples([f"e{n}" for n in range(6)]))
+        examples = [f"e{n}" for n in range(6)]
+        chosen = sorted(examples if current_pass().choose is None else current_pass().choose(examples))
         self.played.append(chosen)
         generation = sum(chosen == other for other in self.played) - 1
         return output([item(example) for example in chosen], {e: self.score(e, generation) for e in chosen})

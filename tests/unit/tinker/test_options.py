@@ -24,13 +24,12 @@ def test_the_defaults_fit_the_official_clients():
     ("fields", "finding"),
     [
         ({"api_key": "key"}, "begin with 'tml-'"),
-        ({"keep_last": 3}, "keep_last: no effect with protocol"),
         ({"all_weights": True, "load_in_4bit": True}, "all_weights: those of four bits cannot be trained"),
         ({"engine": "vllm"}, "engine vllm: protocol serves several models"),
         ({"host": "0.0.0.0"}, "key"),
     ],
 )
 def test_what_does_not_fit_is_refused(fields, finding):
-    """A key that no client accepts, options without effect, and a public address without a key."""
+    """A key that no client accepts, and a public address without a key."""
     with pytest.raises(ValidationError, match=finding):
         options(**fields)

@@ -1,7 +1,6 @@
 """Folders of models, read without torch."""
 
 import json
-import os
 
 import pytest
 from transformers import AutoModelForCausalLM
@@ -66,14 +65,6 @@ def test_weights_in_other_files_are_not_counted(tmp_path):
     assert num_parameters(tmp_path) is None
 
 
-def test_a_manifest_is_a_file(tmp_path):
-    """A model's folder comes from anywhere; reading a FIFO of that name would not end."""
-    os.mkfifo(tmp_path / MANIFEST)
-    with pytest.raises(ValueError, match="is no file"):
-        read_manifest(tmp_path)
-    assert read_manifest(tmp_path / MANIFEST) is None
-
-
 @pytest.mark.parametrize("name", ["../private", "/etc/passwd", "sub/../../private"])
 def test_a_manifest_names_files_of_its_folder(tmp_path, name):
     """Sizes and checksums of a stranger's manifest would tell about other files of this machine."""
@@ -81,18 +72,6 @@ def test_a_manifest_names_files_of_its_folder(tmp_path, name):
     (tmp_path / MANIFEST).write_text(json.dumps({"kind": "export", "files": files}))
     with pytest.raises(ValueError, match="wanted is a file"):
         read_manifest(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["config.json", WEIGHTS_INDEX, "model.safetensors", "part.safetensors"])
-def test_no_weights_are_counted_beside_a_fifo(tmp_path, name):
-    """Reading a FIFO in place of a file would not end, in the base of an adapter, too."""
-    base = make_tiny_model(tmp_path / "base")
-    (base / name).unlink(missing_ok=True)
-    os.mkfifo(base / name)
-    (tmp_path / ADAPTER_CONFIG).write_text(json.dumps({"base_model_name_or_path": str(base)}))
-    for folder in (base, tmp_path):
-        with pytest.raises(ValueError, match=f"{name} is neither a file nor a folder"):
-            num_parameters(folder)
 
 
 @pytest.mark.parametrize("content", ["[" * 10_000, "9" * 5000, '{"weight_map": {"w": ' + "9" * 5000 + "}}"])

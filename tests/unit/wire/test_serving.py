@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,6 @@ def options(**fields):
     return ServeOptions(model=Path("model"), **fields)
 
 
-def test_a_server_of_one_model_has_no_well_known_key():
-    """Only clients of other protocols need a well-known key."""
-    assert not options().key_is_well_known
-
-
 def test_resume_needs_a_folder():
     """Resuming reads the checkpoints in the folder."""
     with pytest.raises(ValidationError, match="resume needs output_dir"):
@@ -27,19 +23,6 @@ def test_an_option_chooses_the_protocol():
     """A protocol's option selects the class that checks the options; without it, the backend's own does."""
     assert options_class({"model", "inference_port", "max_models"}) is ArtServeOptions
     assert options_class({"model", "port"}) is ServeOptions
-
-
-@pytest.mark.parametrize("name", ["max_models"])
-def test_options_of_a_protocol_need_its_switch(name):
-    """Without the protocol's option, its other options have no effect; the error names it."""
-    with pytest.raises(ValueError, match=f"{name}: no effect without inference_port"):
-        options_class({"model", name})
-
-
-def test_a_server_has_one_protocol():
-    """Options that choose one each are an error that names both, not an unknown key."""
-    with pytest.raises(ValueError, match="inference_port and protocol: a server has one protocol"):
-        options_class({"model", "inference_port", "protocol"})
 
 
 def test_a_handover_has_the_options_with_their_keys():
@@ -58,13 +41,23 @@ def test_what_is_no_device_is_refused(name):
         options(device=name)
 
 
-@pytest.mark.parametrize("name", ["auto", "cpu", "cuda", "cuda:0", "cuda:15"])
-def test_devices_have_torchs_names(name):
-    """A number chooses one of several GPUs."""
-    assert options(device=name).device == name
+def test_a_mapping_may_be_json_or_a_file(tmp_path):
+    """All three mean the same, so the recorded configuration has the mapping."""
+    file, mapping = tmp_path / "format.json", {"fields": {"content": {}}}
+    file.write_text(json.dumps(mapping))
+    for given in (mapping, json.dumps(mapping), str(file)):
+        assert options(response_template=given).response_template == mapping
 
 
-def test_an_option_of_two_protocols_names_both():
-    """Either of their switches gives it its effect."""
-    with pytest.raises(ValueError, match=r"max_models: no effect without inference_port or protocol; leave it out"):
-        options_class({"model", "max_models"})
+@pytest.mark.parametrize("given", ["{nonsense", "no/such/file.json", "[1]", 3])
+def test_anything_else_is_refused(given):
+    """The error has what was given and what was wanted."""
+    with pytest.raises(ValidationError, match=r"expected a mapping|valid dictionary"):
+        options(chat_template_kwargs=given)
+
+
+@pytest.mark.parametrize("name", ["chat_template", "messages", "strftime_now", "eos_token"])
+def test_arguments_of_the_renderer_are_no_variables(name):
+    """A configuration names them before anything is loaded."""
+    with pytest.raises(ValidationError, match=f"{name}: not a variable of a chat template"):
+        options(chat_template_kwargs={name: "x", "thinking": True})

@@ -4,7 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
-from nat.eval.scoring import average, current_scoring_time, scored_within, unscored
+from nat.eval.scoring import average, current_scoring, scored_within, unscored
 from nat.secrets import excerpt
 
 
@@ -23,8 +23,7 @@ class BaseEvaluator(ABC):
 
     async def evaluate(self, eval_input: EvalInput) -> EvalOutput:
         """The scores of all items, in their order."""
-        limit = current_scoring_time()
-        seconds = None if limit is None else limit.each()
+        seconds = current_scoring().each()
         async with asyncio.TaskGroup() as tasks:
             scored = [
                 tasks.create_task(self._bounded(item, seconds), name=f"{self.tqdm_desc} {item.id}")

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
-from nat.eval.scoring import average, current_scoring_time, scored_within
+from nat.eval.scoring import average, current_scoring, scored_within
 
 
 class GroupEvaluator(ABC):
@@ -24,8 +24,7 @@ class GroupEvaluator(ABC):
 
     async def evaluate(self, eval_input: EvalInput) -> EvalOutput:
         """The scores of all items; a group has the time limit of as many scores as it has items."""
-        limit = current_scoring_time()
-        seconds = None if limit is None else limit.each()
+        seconds = current_scoring().each()
         groups: dict[str, list[EvalInputItem]] = {}
         for item in eval_input.eval_input_items:
             groups.setdefault(item.example, []).append(item)

@@ -5,10 +5,9 @@ import sys
 
 import pytest
 
-from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutputItem
 from nat.eval.evaluator.base_evaluator import BaseEvaluator
-from nat.eval.scoring import scoring_limit
+from nat.eval.scoring import Scoring
 
 
 class Lengths(BaseEvaluator):
@@ -69,7 +68,7 @@ async def test_an_item_that_hangs_fails_alone():
             await asyncio.sleep(1000 if item.output_obj is None else 0.4)
             return EvalOutputItem(id=item.id, score=1, reasoning=None)
 
-    async with scoring_limit(EvalGeneralConfig(scoring_timeout=1, max_concurrency=8), 4):
+    async with Scoring(per_answer=1, answers=4, at_a_time=8).limited():
         result = await Hangs(max_concurrency=1).evaluate(inputs("a", None, "b", "c"))
     assert [item.score for item in result.eval_output_items] == [1, None, 1, 1]
     assert result.eval_output_items[1].error == "no score within 1 s (eval.general.scoring_timeout)"
@@ -83,7 +82,7 @@ async def test_a_timeout_of_the_evaluators_own_is_its_error():
         async def evaluate_item(self, item):
             raise TimeoutError("the judge is busy")
 
-    async with scoring_limit(EvalGeneralConfig(), 1):
+    async with Scoring(per_answer=300, answers=1, at_a_time=8).limited():
         result = await Impatient().evaluate(inputs("a"))
     assert result.eval_output_items[0].error == "TimeoutError: the judge is busy"
     assert not result.eval_output_items[0].timed_out

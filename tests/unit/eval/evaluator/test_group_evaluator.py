@@ -1,10 +1,9 @@
 import asyncio
 
-from nat.data_models.evaluate import EvalGeneralConfig
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutputItem
 from nat.eval.dataset import repeat_items
 from nat.eval.evaluator.group_evaluator import GroupEvaluator
-from nat.eval.scoring import scoring_limit
+from nat.eval.scoring import Scoring
 
 
 class Sizes(GroupEvaluator):
@@ -37,7 +36,7 @@ async def test_the_repetitions_of_an_example_are_a_group():
 async def test_a_group_that_fails_or_is_late_fails_alone():
     """Its items have no score and say why; its time is that of as many scores as it has items."""
     given = [*repeat_items(rows("bad", "slow", "good"), 2)]
-    async with scoring_limit(EvalGeneralConfig(scoring_timeout=0.5), len(given)):
+    async with Scoring(per_answer=0.5, answers=len(given), at_a_time=8).limited():
         output = await Sizes().evaluate(EvalInput(eval_input_items=given))
     assert by_id(output) == {
         **dict.fromkeys(["bad_rep0", "bad_rep1"], "ValueError: cannot compare"),

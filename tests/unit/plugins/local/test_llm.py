@@ -50,9 +50,7 @@ def test_a_server_at_a_url_may_need_a_key():
     "given",
     [
         {"vllm_args": "--x"},
-        {"engine": "vllm", "prefix_cache_mb": 1},
         {"vllm_url": "http://127.0.0.1:1"},
-        {"engine": "vllm", "vllm_api_key": "k"},
     ],
 )
 def test_options_without_effect_are_refused(given):
