@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
-from typing import Any, get_origin
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -41,10 +41,6 @@ class Function(ABC):
         return self.info.input_type
 
     @property
-    def input_class(self) -> type:
-        return _class_of(self.info.input_type)
-
-    @property
     def input_schema(self) -> type[BaseModel]:
         return self.info.input_schema
 
@@ -53,24 +49,8 @@ class Function(ABC):
         return self.info.single_output_type
 
     @property
-    def single_output_class(self) -> type:
-        return _class_of(self.info.single_output_type)
-
-    @property
-    def single_output_schema(self) -> type[BaseModel] | None:
-        return self.info.single_output_schema
-
-    @property
     def streaming_output_type(self) -> Any:
         return self.info.stream_output_type
-
-    @property
-    def streaming_output_class(self) -> type:
-        return _class_of(self.info.stream_output_type)
-
-    @property
-    def streaming_output_schema(self) -> type[BaseModel] | None:
-        return self.info.stream_output_schema
 
     @property
     def has_single_output(self) -> bool:
@@ -171,10 +151,3 @@ class LambdaFunction(Function):
             raise WorkflowError(f"the function '{self.instance_name}' does not stream", hint="call ainvoke")
         async for chunk in self.info.stream_fn(value):
             yield chunk
-
-
-def _class_of(wanted: Any) -> type:
-    origin = get_origin(wanted)
-    if isinstance(origin, type):
-        return origin
-    return wanted if isinstance(wanted, type) else object

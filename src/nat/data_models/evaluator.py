@@ -1,6 +1,6 @@
 """Input and output of an evaluator."""
 
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -136,18 +136,3 @@ class EvalOutput(BaseModel):
 
     average_score: Any
     eval_output_items: list[EvalOutputItem]
-
-
-class EvalOutputItemLike(Protocol):
-    """The fields of a scored item that reports read."""
-
-    id: Any
-    score: Any
-    reasoning: Any
-
-
-class EvalOutputLike(Protocol):
-    """The fields of an evaluator's output that reports read."""
-
-    average_score: Any
-    eval_output_items: list[Any]

@@ -328,11 +328,13 @@ def protocols() -> list[type[ServeOptions]]:
     for point in sorted(entry_points(group=PROTOCOLS), key=lambda point: point.name):
         try:
             protocol = point.load()
-            assert issubclass(protocol, ServeOptions), "wanted is a class of ServeOptions"
         except Exception as error:  # noqa: BLE001 - a plug-in that fails must not stop the backend
-            logger.warning("skipped the protocol '%s': %s: %r", point.name, point.value, error)
-        else:
+            protocol = error
+        if isinstance(protocol, type) and issubclass(protocol, ServeOptions):
             found.append(protocol)
+        else:
+            wanted = "not a class of ServeOptions"
+            logger.warning("skipped the protocol '%s': %s is %r, %s", point.name, point.value, protocol, wanted)
     return found
 
 

@@ -34,13 +34,6 @@ async def test_a_module_gets_no_secret_and_returns_its_exit_code(module, monkeyp
     assert await run_module(module("")) == (0, "")
 
 
-async def test_a_long_line_is_told_whole(module):
-    """A line of JSON may be longer than asyncio reads by default."""
-    lines: list[str] = []
-    assert await run_module(module("print('x' * 2**20)\nprint('end')"), on_line=lines.append) == (0, "")
-    assert [len(line) for line in lines] == [2**20, 3]
-
-
 async def test_files_of_the_working_folder_shadow_no_library(tmp_path, monkeypatch):
     """A user's `random.py` beside the configuration is not imported by our processes."""
     (tmp_path / "random.py").write_text(SHADOW)

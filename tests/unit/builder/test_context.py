@@ -2,8 +2,7 @@ import asyncio
 
 import pytest
 
-from nat.builder.context import Context, ContextState, RuntimeTypeEnum
-from nat.builder.threads import run_in_thread
+from nat.builder.context import Context, ContextState
 from nat.data_models.intermediate_step import IntermediateStepPayload
 
 
@@ -19,24 +18,6 @@ def test_start_and_end_through_different_contexts_match():
         assert manager.get_outstanding_step_count() == 1
         Context.get().intermediate_step_manager.push_intermediate_step(custom("CUSTOM_END", UUID="u"))
         assert manager.get_outstanding_step_count() == 0
-
-
-def test_custom_steps_carry_values():
-    """A workflow may push steps of its own with a `value` in the metadata."""
-    steps = []
-    with ContextState().active() as context:
-        context.intermediate_step_manager.subscribe(steps.append)
-        context.intermediate_step_manager.push_intermediate_step(custom("CUSTOM_START", metadata={"value": 0.5}))
-    assert steps[0].metadata == {"value": 0.5}
-
-
-def test_an_end_without_start_is_kept():
-    """A TTC_END without a start is kept, because it has the score of a candidate."""
-    steps = []
-    with ContextState().active() as context, context.push_active_function("f", input_data=None):
-        context.intermediate_step_manager.subscribe(steps.append)
-        context.intermediate_step_manager.push_intermediate_step(custom("TTC_END"))
-    assert steps[0].function_ancestry.function_name == "f"
 
 
 async def test_an_end_has_the_function_of_its_start():
@@ -87,22 +68,6 @@ async def test_parallel_branches_are_siblings():
     assert {s.function_ancestry.parent_name for s in starts} == {"parent"}
 
 
-async def test_threads_see_the_rollout():
-    """A blocking function in a thread pushes into the stream of its own rollout."""
-    steps = []
-    with ContextState().active() as context:
-        context.intermediate_step_manager.subscribe(steps.append)
-        push = lambda: Context.get().intermediate_step_manager.push_intermediate_step(custom("CUSTOM_START"))  # noqa: E731
-        await run_in_thread(push)
-    assert len(steps) == 1
-
-
-def test_only_payloads_can_be_pushed():
-    """A dict in place of a step is an error."""
-    with ContextState().active() as context, pytest.raises(TypeError, match="got dict"):
-        context.intermediate_step_manager.push_intermediate_step({"event_type": "LLM_START"})
-
-
 def test_subscriptions_end():
     """After unsubscribing or completion nothing arrives; the end is reported once."""
     steps, told = [], []
@@ -120,18 +85,6 @@ def test_subscriptions_end():
         manager.complete(failure)
     assert steps == []
     assert told == ["done", failure]
-
-
-def test_attributes_of_the_rollout():
-    """Values that the rollout sets can be read inside it and are gone outside."""
-    state = ContextState(input_message="q", metadata={"a": 1}, runtime_type=RuntimeTypeEnum.EVALUATE, rollout_seed=7)
-    with state.active() as context:
-        assert Context.get().input_message == "q"
-        assert Context.get().metadata == {"a": 1}
-        assert context.is_evaluating
-        assert Context.get().rollout_seed == 7
-        assert Context.get().active_span_id == "root"
-    assert Context.get().rollout_seed is None
 
 
 def test_a_reward_is_a_step_of_the_function_that_gives_it():

@@ -76,15 +76,6 @@ async def test_none_passes():
     assert await function(maybe).ainvoke(None) == "None"
 
 
-async def test_registered_converters_come_before_coercion():
-    """A converter of the function itself wins over pydantic's conversion."""
-
-    def to_question(text: str) -> Question:
-        return Question(text=text, limit=1)
-
-    assert await function(ask, converters=[to_question]).ainvoke("plain") == "plain"
-
-
 @pytest.mark.parametrize(("to_type", "expected"), [(None, 8), (str, "8"), (float, 8.0)])
 async def test_the_answer_is_converted_on_request(to_type, expected):
     """`to_type` is the type that the caller gets."""
@@ -132,28 +123,3 @@ async def test_each_call_is_a_span():
         ("FUNCTION_END", "fails", "fails"),
     ]
     assert (steps[1].data.input, steps[1].data.output, steps[3].data.output) == (1, 2, None)
-
-
-async def test_nested_calls_know_their_caller():
-    """The ancestry of an inner call names the outer one."""
-    inner = function(double)
-
-    async def outer(value: int) -> int:
-        return await inner.ainvoke(value)
-
-    steps = []
-    with ContextState().active() as context:
-        context.intermediate_step_manager.subscribe(steps.append)
-        await function(outer).ainvoke(1)
-    node = steps[1].function_ancestry
-    assert (node.function_name, node.parent_name) == ("double", "outer")
-    assert steps[1].parent_id == steps[0].UUID
-
-
-def test_a_function_has_the_facts_of_a_tool():
-    """Tools are made from the function's name, description and schema."""
-    described = function(ask, description="Asks")
-    assert (described.description, described.input_schema, described.input_class) == ("Asks", Question, Question)
-    assert (described.single_output_type, described.single_output_class) == (str, str)
-    assert list(described.single_output_schema.model_fields) == ["value"]
-    assert described.try_convert("x", int) == "x"

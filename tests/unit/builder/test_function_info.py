@@ -1,12 +1,10 @@
-import asyncio
 import threading
 from collections.abc import AsyncGenerator
 from contextvars import ContextVar
-from functools import partial
 from typing import Annotated
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from nat.builder.function_info import FunctionInfo
 from nat.errors import WorkflowError
@@ -37,14 +35,6 @@ def blocking(value: int) -> str:
     return f"{threading.current_thread().name} {variable.get()} {value}"
 
 
-class Callable:
-    async def __call__(self, value: int) -> int:
-        return value + 1
-
-    async def method(self, value: int) -> int:
-        return value + 2
-
-
 async def test_a_coroutine_function():
     """Types, schema and description come from the function."""
     info = FunctionInfo.from_fn(double)
@@ -52,22 +42,6 @@ async def test_a_coroutine_function():
     assert list(info.input_schema.model_fields) == ["value"]
     assert await info.single_fn(4) == 8
     assert [chunk async for chunk in info.stream_fn(4)] == [8]
-
-
-async def test_several_arguments_are_packed():
-    """Two arguments become one generated schema, with their defaults."""
-    info = FunctionInfo.from_fn(join)
-    assert info.input_type is info.input_schema
-    assert await info.single_fn(info.input_schema(left="a")) == "a!"
-
-
-async def test_a_model_is_its_own_schema():
-    """The schema of a function that takes a model is that model."""
-
-    async def ask(question: Question) -> str:
-        return question.text
-
-    assert FunctionInfo.from_fn(ask).input_schema is Question
 
 
 async def test_an_async_generator_only_streams():
@@ -89,30 +63,12 @@ async def test_chunks_can_be_joined():
     assert info.single_output_type is str
 
 
-async def test_an_answer_can_be_split():
-    """`single_to_stream_fn` splits one answer into chunks."""
-    info = FunctionInfo.create(single_fn=join, single_to_stream_fn=letters)
-    assert [chunk async for chunk in info.stream_fn(info.input_schema(left="a"))] == ["a", "!"]
-
-
 async def test_a_plain_function_runs_in_a_thread_with_the_context():
     """Blocking code does not block other rollouts, and sees its own context variables."""
     variable.set("inside")
     name, seen, value = (await FunctionInfo.from_fn(blocking).single_fn(3)).split()
     assert name != threading.current_thread().name
     assert (seen, value) == ("inside", "3")
-
-
-async def test_plain_functions_run_concurrently():
-    """As many blocking calls run concurrently as there are rollouts, on any number of cores."""
-    barrier = threading.Barrier(40, timeout=20)
-
-    def meet(value: int) -> int:
-        barrier.wait()
-        return value
-
-    single = FunctionInfo.from_fn(meet).single_fn
-    assert await asyncio.gather(*(single(i) for i in range(40))) == list(range(40))
 
 
 async def test_an_exception_in_a_thread_is_raised_where_it_is_awaited():
@@ -128,18 +84,6 @@ async def test_an_exception_in_a_thread_is_raised_where_it_is_awaited():
         await single(0)
 
 
-@pytest.mark.parametrize(
-    ("fn", "expected"), [(Callable(), 5), (Callable().method, 6), (partial(double), 8), (lambda: None, None)]
-)
-async def test_all_kinds_of_callables(fn, expected):
-    """Objects, methods and partials work like functions; a lambda has no annotations and is refused."""
-    if expected is None:
-        with pytest.raises(WorkflowError, match="no annotation on return"):
-            FunctionInfo.from_fn(fn)
-    else:
-        assert await FunctionInfo.from_fn(fn).single_fn(4) == expected
-
-
 def test_missing_annotations_are_named():
     """The error names the arguments that lack an annotation."""
 
@@ -148,27 +92,6 @@ def test_missing_annotations_are_named():
 
     with pytest.raises(WorkflowError, match=r"bare\(\): no annotation on a, return"):
         FunctionInfo.from_fn(bare)
-
-
-def test_open_argument_lists_are_refused():
-    """`*args` and `**kwargs` are refused, because a model could not fill them in."""
-
-    async def many(*args: int) -> int:
-        return sum(args)
-
-    with pytest.raises(WorkflowError, match="have no schema"):
-        FunctionInfo.from_fn(many)
-
-
-def test_field_metadata_reaches_the_schema():
-    """The descriptions of arguments are in the schema that a model sees."""
-
-    async def tool(city: Annotated[str, Field(description="Where")], days: int = 1) -> str:
-        return city
-
-    schema = FunctionInfo.from_fn(tool, description="Weather").input_schema
-    assert schema.model_fields["city"].description == "Where"
-    assert schema.model_fields["days"].default == 1
 
 
 async def test_a_schema_can_be_given():

@@ -1,12 +1,9 @@
-import asyncio
-
 import pytest
 from openai import AsyncOpenAI
 from pydantic import Field
 
 from fakes.guide_components import GUIDE_YAML, register_guide_components
 from nat.builder.builder import Builder
-from nat.builder.context import ContextState
 from nat.builder.function_info import FunctionInfo
 from nat.builder.llm import LLMProviderInfo
 from nat.builder.workflow_builder import WorkflowBuilder
@@ -15,7 +12,6 @@ from nat.config.sources import parse_yaml
 from nat.data_models.component_ref import FunctionRef, LLMRef, UntrainedLLMRef
 from nat.data_models.finetuning import TrainerAdapterConfig
 from nat.data_models.function import FunctionBaseConfig
-from nat.data_models.invocation_node import WORKFLOW_COMPONENT_NAME
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import RegistryError, WorkflowError
 from nat.registry.catalog import pushed_catalog
@@ -104,37 +100,6 @@ async def test_components_open_in_order_of_need_and_close_in_reverse(log):
     ]
 
 
-async def test_each_function_is_built_once(log):
-    """Two callers get the same instance."""
-    tree = config(
-        functions={n: {"_type": "node", "calls": ["d"]} for n in "abc"} | {"d": {"_type": "node"}},
-        workflow={"_type": "node", "calls": ["a", "b", "c", "d"]},
-    )
-    async with WorkflowBuilder.from_config(tree) as builder:
-        first, second = await asyncio.gather(builder.get_function("d"), builder.get_function("d"))
-        assert first is second
-    assert log.count("open [] None") == 1
-
-
-async def test_nested_functions_run_and_leave_their_ancestry():
-    """The workflow is the function `<workflow>`, and WORKFLOW steps are outside of it."""
-    tree = config(functions={"a": {"_type": "node"}}, workflow={"_type": "node", "calls": ["a"]})
-    steps = []
-    async with WorkflowBuilder.from_config(tree) as builder:
-        workflow = await builder.build()
-        with ContextState().active() as context:
-            context.intermediate_step_manager.subscribe(steps.append)
-            assert await workflow.ainvoke("2", to_type=str) == "4"
-    assert [(s.event_type, s.function_ancestry.function_name) for s in steps] == [
-        ("WORKFLOW_START", "root"),
-        ("FUNCTION_START", WORKFLOW_COMPONENT_NAME),
-        ("FUNCTION_START", "a"),
-        ("FUNCTION_END", "a"),
-        ("FUNCTION_END", WORKFLOW_COMPONENT_NAME),
-        ("WORKFLOW_END", "root"),
-    ]
-
-
 async def test_the_guides_components_are_built(log):
     """Builder, adapter and trainer are built once on request, and the trainer is bound to the other two."""
     tree = parse_config(parse_yaml(GUIDE_YAML), environ={"TRAINING_API_KEY": "k"})
@@ -148,14 +113,6 @@ async def test_the_guides_components_are_built(log):
         assert builder.get_max_concurrency() == 8
         assert str(builder.get_output_dir()) == ".tmp/finetuning/eval"
     assert log == ["trainer", "trainer_adapter", "trajectory_builder", "workflow", "evaluator"]
-
-
-async def test_unrequested_trainers_are_not_built(log):
-    """Running a workflow starts no training backend."""
-    tree = parse_config(parse_yaml(GUIDE_YAML), environ={"TRAINING_API_KEY": "k"})
-    async with WorkflowBuilder.from_config(tree):
-        pass
-    assert "trainer_adapter" not in log
 
 
 async def test_a_failure_closes_open_components(log):
@@ -282,21 +239,6 @@ async def test_the_current_builder_can_be_found(tmp_path):
         assert builder.run_dir == tmp_path
     with pytest.raises(WorkflowError):
         Builder.current()
-
-
-async def test_a_name_is_used_once():
-    """A second component of the same name would replace the first."""
-    async with WorkflowBuilder() as builder:
-        await builder.add_function("a", NodeConfig())
-        with pytest.raises(WorkflowError, match="'a' is already under functions"):
-            await builder.add_function("a", NodeConfig())
-
-
-async def test_the_names_of_the_llms_can_be_listed():
-    """A component can list the LLMs to find those that use its server."""
-    llm = {"_type": "openai", "model_name": "m"}
-    async with WorkflowBuilder.from_config(config(llms={"b": llm, "a": llm})) as builder:
-        assert builder.llm_names == ["b", "a"]
 
 
 class TrainingConfig(TrainerAdapterConfig, name="training"):

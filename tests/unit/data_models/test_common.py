@@ -11,10 +11,6 @@ class Parent(TypedBaseModel, name="parent"):
     size: int = 1
 
 
-class Child(Parent):
-    """A subclass without a name of its own."""
-
-
 class Open(TypedBaseModel, name="open"):
     model_config = ConfigDict(extra="allow")
 
@@ -23,17 +19,6 @@ def test_the_name_keyword_sets_the_type():
     """The class keyword `name=` is the `_type` of the YAML; the full type includes the package."""
     assert Parent.static_type() == "parent"
     assert Parent.static_full_type() == f"{__name__.partition('.')[0]}/parent"
-
-
-def test_a_class_without_name_inherits_it():
-    """A subclass without `name=` has its parent's type."""
-    assert Child.static_type() == "parent"
-
-
-def test_the_base_has_no_type():
-    """The base class cannot be named in a YAML."""
-    assert TypedBaseModel.static_type() is None
-    assert TypedBaseModel.static_full_type() is None
 
 
 def test_a_dump_can_be_loaded_again():
@@ -48,22 +33,6 @@ def test_unknown_keys_are_errors_unless_the_class_allows_them():
     with pytest.raises(ValidationError, match="siez"):
         Parent.model_validate({"siez": 2})
     assert Open.model_validate({"logprobs": True}).model_extra == {"logprobs": True}
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [({"_type": "a"}, "a"), ({"type": "b"}, "b"), ({}, None), ({"_type": 3}, None), (Parent(), "parent"), (3, None)],
-)
-def test_discriminator(value, expected):
-    """`_type` and `type` are read from mappings, the static type from configs, None from anything else."""
-    assert TypedBaseModel.discriminator(value) == expected
-
-
-def test_configs_can_be_changed_by_their_owner():
-    """The guide's interfaces assign to fields of their config, so configs are mutable."""
-    config = Parent()
-    config.size = 7
-    assert config.size == 7
 
 
 def test_secrets_are_unwrapped():

@@ -17,12 +17,6 @@ def test_failures_are_counted_by_cause_with_the_most_frequent_error():
     assert list(map(str, counted(failures))) == ["3 x raised, e.g. KeyError: 'a'", "1 x slow: T"]
 
 
-def test_an_error_is_one_line():
-    """Line breaks and long texts are shortened, because they would break a table."""
-    assert one_line("ConfigError: 2 errors:\n  - a\n  - b") == "ConfigError: 2 errors: - a - b"
-    assert len(one_line("x" * 10_000)) < 500
-
-
 @pytest.mark.parametrize("shorten", [one_line, lambda text: traceback_of(RuntimeError(text))])
 def test_a_shortened_error_contains_no_part_of_a_secret(shorten):
     """Secrets are redacted before the text is cut, since a partial key would not be recognised."""

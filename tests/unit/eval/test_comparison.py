@@ -49,30 +49,6 @@ async def test_passes_side_by_side_are_scored_in_one_call():
     assert score.calls == [["a_rep0", "b_rep0", "b_rep1", "b_rep2", "a_rep2"]]
 
 
-async def test_evaluators_do_not_wait_for_each_other():
-    """Two evaluators that compare have a round each."""
-    score = Ranks()
-    with in_pass(comparison=SidePasses(2)):
-        await asyncio.gather(*(compared(name, items({"a": 1}), score) for name in ("x", "y") for _ in range(2)))
-    assert len(score.calls) == 2
-
-
-async def test_a_canceled_scoring_ends_the_other_passes():
-    """The pass that scores for all is canceled: nobody waits for ever."""
-    started = asyncio.Event()
-
-    async def endless(given):
-        started.set()
-        await asyncio.Event().wait()
-
-    with in_pass(comparison=SidePasses(2)):
-        tasks = [asyncio.create_task(compared("judge", items({"a": 1}), endless)) for _ in range(2)]
-    await started.wait()
-    tasks[1].cancel()
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(result) for result in results] == [asyncio.CancelledError] * 2
-
-
 async def test_held_out_answers_are_compared_with_those_from_before_training():
     """The first validation defines the middle and asks nobody; later ones count wins, ties and losses against it."""
     score, first = Ranks(), {}

@@ -7,11 +7,9 @@ import pytest
 
 from fakes.scripted_workflow import ScriptedWorkflow
 from nat.config.load import load_config
-from nat.errors import RegistryError
-from nat.eval.eval_callbacks import EvalCallbackManager, EvalResult
+from nat.eval.eval_callbacks import EvalResult
 from nat.eval.evaluate import EvaluationRun, EvaluationRunConfig
-from nat.plugin_api import EvaluatorBaseConfig, TelemetryExporterBaseConfig, register_eval_callback
-from nat.registry.catalog import pushed_catalog
+from nat.plugin_api import TelemetryExporterBaseConfig, register_eval_callback
 
 ROWS = [{"id": "a", "question": "0042", "answer": "0042"}, {"id": "b", "question": "bad", "answer": "8"}]
 
@@ -125,16 +123,6 @@ async def test_passes_without_reports_call_no_callback(tmp_path: Path):
     assert notebook.told == []
 
 
-async def test_a_manager_replaces_the_yaml(tmp_path: Path):
-    """Code may give its own callbacks."""
-    notebook = Notebook()
-    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
-    with scripted.registered():
-        config = EvaluationRunConfig(config_file=scripted.config_file, write_output=False)
-        await EvaluationRun(config, EvalCallbackManager([notebook])).run_and_evaluate()
-    assert notebook.named("complete")[0].output_dir is None
-
-
 def test_other_exporters_have_no_effect(tmp_path: Path, caplog):
     """An exporter without a callback is dropped with a warning that names it."""
     scripted = with_tracing(
@@ -145,13 +133,3 @@ def test_other_exporters_have_no_effect(tmp_path: Path, caplog):
         config = load_config(scripted.config_file)
     assert list(config.general.telemetry.tracing) == ["mine"]
     assert "general.telemetry.tracing.theirs has no effect here" in caplog.text
-
-
-def test_the_config_must_be_that_of_an_exporter():
-    """The error names the class to derive from."""
-
-    class Wrong(EvaluatorBaseConfig, name="wrong"):
-        pass
-
-    with pushed_catalog(), pytest.raises(RegistryError, match="Wrong is not a TelemetryExporterBaseConfig"):
-        register_eval_callback(config_type=Wrong)(lambda _config: None)

@@ -87,22 +87,6 @@ async def test_a_failed_rollout_is_listed_and_reaches_no_evaluator(tmp_path: Pat
     assert ids(output) == ["a", "b"]
 
 
-async def test_if_all_rollouts_fail_no_evaluator_is_called(tmp_path: Path):
-    """Without a successful rollout there is nothing to score and no average."""
-
-    async def fails(question):
-        raise RuntimeError("no")
-
-    async def evaluate(eval_input):
-        raise AssertionError("called")
-
-    output = await evaluated(ScriptedWorkflow(tmp_path, fails, ROWS, evaluate))
-    assert len(output.failures) == 2
-    assert [(result.average_score, result.eval_output_items) for _, result in output.evaluation_results] == [
-        (None, [])
-    ] * 2
-
-
 async def test_item_timeout_limits_each_rollout(tmp_path: Path):
     """`eval.general.item_timeout` ends a slow item; others are not affected."""
 
@@ -181,18 +165,6 @@ async def test_result_json_path_finds_the_answer(tmp_path: Path):
     assert "result_json_path 'answer.text': nothing at this path" in output.failures[0].message.replace("$.", "")
 
 
-async def test_an_invalid_result_path_is_refused(tmp_path: Path):
-    """The error comes before any rollout."""
-    with pytest.raises(EvaluationError, match="result_json_path: '\\$\\[' is not a JSON path"):
-        await evaluated(ScriptedWorkflow(tmp_path, echo, ROWS), result_json_path="$[")
-
-
-async def test_reps_run_each_row_several_times(tmp_path: Path):
-    """Each repetition is an item whose id has its number."""
-    output = await evaluated(ScriptedWorkflow(tmp_path, echo, ROWS), reps=2)
-    assert scores(output) == {"a_rep0": 1.0, "a_rep1": 1.0, "b_rep0": 0.0, "b_rep1": 0.0}
-
-
 async def test_dataset_replaces_the_configured_file_and_keeps_its_keys(tmp_path: Path):
     """The suffix sets the format; keys and filter of the YAML apply to the new file."""
     scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
@@ -208,25 +180,6 @@ async def test_dataset_replaces_the_configured_file_and_keeps_its_keys(tmp_path:
     assert scores(await evaluated(scripted, dataset=str(tmp_path / "lines.JSONL"))) == {"x": 1.0}
 
 
-async def test_a_dataset_of_unknown_suffix_is_read_as_configured(tmp_path: Path):
-    """Without a format in the YAML, the error lists the formats."""
-    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
-    (tmp_path / "rows.txt").write_text('[{"question": "1", "answer": "1"}]')
-    assert scores(await evaluated(scripted, dataset=str(tmp_path / "rows.txt"))) == {"1": 1.0}
-    del scripted.general["dataset"]
-    with pytest.raises(DatasetError, match=r"its suffix '\.txt'[\s\S]*csv, json, jsonl, parquet, xls"):
-        await evaluated(scripted, dataset=str(tmp_path / "rows.txt"))
-    with pytest.raises(DatasetError, match="there is no dataset"):
-        await evaluated(scripted)
-
-
-async def test_overrides_change_the_configuration(tmp_path: Path):
-    """The workflow is built from the overridden config."""
-    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
-    await evaluated(scripted, override=(("workflow.tone", "loud"),))
-    assert scripted.tones == ["loud"]
-
-
 async def test_reports_are_written(tmp_path: Path):
     """Reports have the rows with their answers, each evaluator's scores, the resolved config and the run's options."""
     scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
@@ -240,14 +193,6 @@ async def test_reports_are_written(tmp_path: Path):
     assert json.loads(output.config_metadata_file.read_text())["overridden"] == ["workflow.tone"]
 
 
-async def test_write_output_false_writes_nothing(tmp_path: Path):
-    """A pass inside a finetuning run writes no reports, because the journal has everything."""
-    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
-    output = await evaluated(scripted, write_output=False)
-    assert not scripted.reports.exists()
-    assert output.workflow_output_file is None
-
-
 async def test_job_id_separates_the_reports_of_jobs(tmp_path: Path):
     """Each job has its own folder; a job id cannot lead out of it."""
     scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
@@ -255,18 +200,6 @@ async def test_job_id_separates_the_reports_of_jobs(tmp_path: Path):
     assert output.workflow_output_file == scripted.reports / "job-1" / "workflow_output.json"
     with pytest.raises(EvaluationError, match="cannot name"):
         await evaluated(scripted, job_id="../job")
-
-
-async def test_cleanup_removes_earlier_reports_on_request(tmp_path: Path):
-    """Old files stay unless `eval.general.output.cleanup` is set."""
-    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
-    scripted.reports.mkdir()
-    (scripted.reports / "old_output.json").write_text("{}")
-    await evaluated(scripted)
-    assert (scripted.reports / "old_output.json").exists()
-    scripted.general["output"] = {"cleanup": True}
-    await evaluated(scripted)
-    assert not (scripted.reports / "old_output.json").exists()
 
 
 async def test_the_workflow_is_built_once_for_all_passes_of_a_session(tmp_path: Path):
@@ -345,18 +278,6 @@ async def test_cancellation_leaves_no_task_behind(tmp_path: Path):
         await task
     assert asyncio.all_tasks() == before
     assert scripted.closed == 1
-
-
-async def test_configuration_errors_are_raised_unwrapped(tmp_path: Path):
-    """A ConfigError is not wrapped into an exception group."""
-    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
-    del scripted.config["workflow"]
-    with pytest.raises(NatError, match="there is no workflow"):
-        await evaluated(scripted)
-    scripted.write_rows("data.json", [])
-    scripted.config["workflow"] = {"_type": "scripted"}
-    with pytest.raises(DatasetError, match="has no rows"):
-        await evaluated(scripted)
 
 
 async def test_a_dataset_format_of_a_plug_in(tmp_path: Path):
@@ -463,20 +384,3 @@ async def test_a_function_reads_the_dataset(tmp_path: Path, monkeypatch):
     scripted.general["dataset"] = {**dataset, "function": "no_such_module.read"}
     with pytest.raises(NatError, match="there is no module 'no_such_module'"):
         await evaluated(scripted)
-
-
-async def test_a_loader_of_another_type_is_an_error(tmp_path: Path):
-    """The error tells the plug-in's author what was expected."""
-
-    class WrongConfig(DatasetBaseConfig, name="wrong"):
-        """Yields rows instead of a loader."""
-
-    async def wrong(config, builder):
-        yield [{"question": "q"}]
-
-    scripted = ScriptedWorkflow(tmp_path, echo, ROWS)
-    scripted.general["dataset"] = {"_type": "wrong", "file_path": "x"}
-    with scripted.registered():
-        register_dataset_loader(config_type=WrongConfig)(wrong)
-        with pytest.raises(DatasetError, match="yielded list, where a DatasetLoaderInfo was expected"):
-            await EvaluationRun(EvaluationRunConfig(config_file=scripted.config_file)).run_and_evaluate()

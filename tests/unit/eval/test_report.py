@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nat.data_models.evaluate import DatasetBaseConfig, EvalDatasetStructureConfig
-from nat.data_models.evaluator import EvalInputItem, EvalOutput, EvalOutputItem
+from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.intermediate_step import (
     IntermediateStep,
     IntermediateStepPayload,
@@ -17,7 +17,7 @@ from nat.data_models.intermediate_step import (
 )
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ConfigError, EvaluationError
-from nat.eval.report import check_writable, remove_reports, safe_name, scores, workflow_rows, write_json
+from nat.eval.report import check_writable, remove_reports, safe_name, workflow_rows, write_json
 
 KEYS = DatasetBaseConfig(id_key="id", structure=EvalDatasetStructureConfig())
 
@@ -66,28 +66,6 @@ def test_steps_that_end_a_call_are_reported():
     assert [s.event_type for s in row["intermediate_steps"]] == ["LLM_END", "TOOL_END"]
 
 
-def test_a_whole_row_question_is_reported_as_its_columns():
-    """With `structure.disable` the question is the row itself."""
-    keys = DatasetBaseConfig(id_key="id", structure=EvalDatasetStructureConfig(disable=True))
-    [row] = workflow_rows([item(full_dataset_entry={"id": "a", "board": "x"})], [], keys)
-    assert row == {"id": "a", "board": "x", "generated_answer": "42", "intermediate_steps": []}
-
-
-def test_scores_count_unscored_items():
-    """Fields of an evaluator's own records are written, and unscored items are counted."""
-
-    class Detailed(EvalOutputItem):
-        detail: str
-
-    items = [
-        Detailed(id="a", score=1, reasoning=None, detail="d"),
-        EvalOutputItem(id="b", score=None, reasoning=None, error="e"),
-    ]
-    written = scores(EvalOutput(average_score=1.0, eval_output_items=items))
-    assert written["unscored"] == 1
-    assert written["eval_output_items"] == items
-
-
 def test_files_are_json_whatever_the_values_are(tmp_path: Path):
     """Other objects and NaN become text, and unicode stays readable."""
     path = write_json(
@@ -99,14 +77,6 @@ def test_files_are_json_whatever_the_values_are(tmp_path: Path):
     assert value["n"] == "NaN"
     assert "中" in path.read_text("utf-8")
     assert value["s"]["payload"]["data"]["output"] == ["1j"]
-
-
-def test_a_file_is_replaced_as_a_whole(tmp_path: Path):
-    """No other file stays behind."""
-    write_json(tmp_path / "a.json", [1] * 1000)
-    write_json(tmp_path / "a.json", [2])
-    assert json.loads((tmp_path / "a.json").read_text()) == [2]
-    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
 @pytest.mark.parametrize("name", ["../evil", "a/b", ".hidden", "", "a" * 200])

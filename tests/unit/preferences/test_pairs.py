@@ -28,21 +28,6 @@ def test_a_limit_uses_many_answers():
     assert len({index for pair in pairs_of([1, 1, 1, 1, 0, 0], 0.0, "all", 4) for index in pair}) == 6
 
 
-def test_the_margin_is_the_least_difference():
-    """A difference of exactly the margin suffices, also after rounding; equal scores never do."""
-    assert pairs_of([0.3, 0.2, 0.25], 0.1) == [(0, 1)]
-    assert pairs_of([1.0, 1.0]) == []
-    assert pairs_of([0.0, 5e-13]) == [(1, 0)]
-    assert pairs_of([1.0, 1.0 + 5e-10]) == []
-
-
-def test_best_against_worst():
-    """One pair, of the first answers with the highest and the lowest score; none if all are equal."""
-    assert pairs_of([0.0, 1.0, 0.5, 1.0, 0.0], 0.0, "best_worst") == [(1, 0)]
-    assert pairs_of([0.5, 0.5], 0.0, "best_worst") == []
-    assert pairs_of([], 0.0, "best_worst") == []
-
-
 def test_what_is_no_pair_takes_no_place_in_the_limit():
     """The next widest difference comes in its place; each cause is named, and `compare` is not asked in vain."""
     asked = []

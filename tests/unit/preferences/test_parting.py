@@ -1,8 +1,6 @@
 """Where two generations of one example part."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fakes.training_rows import row_of
 from nat.preferences.parting import first_parting, marked_messages, marked_tokens, parting
@@ -49,31 +47,6 @@ def test_rows_in_different_states_are_not_compared(a, b):
     assert parting(b, a) is None
 
 
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.lists(st.integers(0, 3), min_size=1, max_size=6))
-def test_two_answers_to_one_prompt(a, b):
-    """They part unless they are equal, after their common beginning."""
-    found = parting(row([9], tuple(a)), row([9], tuple(b)))
-    if a == b:
-        assert found is None
-    else:
-        assert found is not None
-        assert a[: found - 1] == b[: found - 1]
-        assert a[found - 1 : found] != b[found - 1 : found]
-
-
-def test_an_answer_may_end_where_the_other_goes_on():
-    """So tokens are compared; a message is a whole answer, and one that is missing is none."""
-    longer, shorter = [row([1], (3, 4))], [row([1], (3,))]
-    assert first_parting(longer, shorter) == (0, 0, 2)
-    assert first_parting(longer, shorter, whole=True) is SkipCause.DIFFERENT_PROMPTS
-
-
-def test_the_order_of_a_messages_keys_says_nothing():
-    """Frameworks write the role first or last."""
-    message = {"role": "user", "content": "hello"}
-    assert marked_messages([message], []) == marked_messages([dict(reversed(message.items()))], [])
-
-
 def test_the_first_rows_that_part_are_found():
     """Conversations that saw different prompts are passed over."""
     a = [row([1], (2,), [3], (4,)), row([5], (6,))]
@@ -92,19 +65,6 @@ def test_what_both_have_is_not_compared():
 
 def said(role, content, **more):
     return {"role": role, "content": content, **more}
-
-
-def test_a_streamed_call_is_the_same_call():
-    """Only in a stream does a tool call have an index; its name and arguments are compared."""
-
-    def calling(arguments, **more):
-        call = {"id": "x", "type": "function", "function": {"name": "add", "arguments": arguments}}
-        return [said("user", "2 + 2?"), said("assistant", None, tool_calls=[call | more])]
-
-    calls = calling("{}"), calling("{}", index=0), calling('{"a": 2}', index=0)
-    whole, streamed, other = (marked_messages(messages, [1]) for messages in calls)
-    assert whole == streamed
-    assert parting(whole, other, whole=True) == 1
 
 
 def test_messages_part_at_an_answer():
@@ -130,11 +90,3 @@ def test_messages_part_at_an_answer():
     assert part(called[0], [1, 3], other, [1, 3]) is None
     assert part(called[0], [3], [question, said("assistant", "shown before")], []) is None
     assert part(called[0][:2], [1], [*called[1][:2], said("assistant", "and")], [1, 2]) is None
-
-
-def test_tools_belong_to_the_prompt():
-    """Answers to the same messages are not compared if their requests offered other tools."""
-    messages = [said("user", "2 + 2?"), said("assistant", "4")], [said("user", "2 + 2?"), said("assistant", "5")]
-    a, b = (marked_messages(each, [1], tools="[1]") for each in messages)
-    assert parting(a, b, whole=True) == 1
-    assert parting(a, marked_messages(messages[1], [1]), whole=True) is None

@@ -1,11 +1,6 @@
 from nat.wire.extras import install_hint, missing_of_extra
 
 
-def test_an_extra_that_is_installed_lacks_nothing():
-    """`make` installs the backend's extra."""
-    assert missing_of_extra("local") == []
-
-
 def test_the_missing_distributions_of_an_extra_are_named():
     """Whatever markers and extras the requirements have: no agent framework is in .venv."""
     assert missing_of_extra("crewai") == ["crewai"]

@@ -30,24 +30,12 @@ def test_a_prompt_that_differs_in_one_token_begins_a_row():
     assert [row.token_ids for row in rows] == [[1, 2, 3], [1, 2, 9, 4, 5]]
 
 
-def test_interleaved_conversations_continue_their_rows():
-    """Each call continues its own row, not the latest."""
-    rows = merge([tokens([1], [2]), tokens([7], [8]), tokens([1, 2, 3], [4]), tokens([7, 8, 9], [10])])
-    assert [row.token_ids for row in rows] == [[1, 2, 3, 4], [7, 8, 9, 10]]
-
-
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_call_continues_the_longest_row_that_it_can(order):
     """If one answer is the start of another answer to the same prompt, the next call continues the longer one."""
     answers = [tokens([1], [2]), tokens([1], [2, 3])]
     rows = merge([*(answers[number] for number in order), tokens([1, 2, 3, 4], [5])])
     assert sorted(row.token_ids for row in rows) == [[1, 2], [1, 2, 3, 4, 5]]
-
-
-def test_a_prompt_may_be_any_sequence():
-    """A tuple continues a row as a list does."""
-    (row,) = merge([tokens((1, 2), (3,)), tokens((1, 2, 3, 4), (5,))])
-    assert row.token_ids == [1, 2, 3, 4, 5]
 
 
 def test_each_answer_keeps_its_return():
@@ -63,33 +51,11 @@ def test_each_answer_keeps_its_return():
     assert plain.spans[0].value is None
 
 
-def test_models_never_share_a_row():
-    """The same ids of two models are not one sequence."""
-    assert len(merge([tokens([1], [2], "a"), tokens([1, 2], [3], "b")])) == 2
-
-
-def test_a_call_without_sampled_tokens_makes_no_row():
-    """An empty answer has nothing to train on."""
-    assert merge([tokens([1, 2], [])]) == []
-
-
 @given(st.lists(st.tuples(Tokens, Tokens), max_size=6))
 def test_every_sampled_token_is_trained_on_exactly_once(calls):
     """Merging neither loses nor adds sampled tokens, however prompts overlap."""
     rows = merge([tokens(prompt, sampled) for prompt, sampled in calls])
     assert sum(row.num_sampled for row in rows) == sum(len(sampled) for _, sampled in calls)
-
-
-@given(st.lists(st.tuples(Tokens, Tokens), min_size=1, max_size=5))
-def test_an_unbroken_conversation_is_one_row(turns):
-    """If each prompt begins with everything before it, one row has all tokens in order."""
-    history, calls = [], []
-    for new, sampled in turns:
-        history = history + new
-        calls.append(tokens(history, sampled))
-        history = history + sampled
-    (row,) = merge(calls)
-    assert row.token_ids == history
 
 
 def test_each_answer_keeps_its_temperature():
@@ -101,13 +67,6 @@ def test_each_answer_keeps_its_temperature():
     ]
     (row,) = merge(calls)
     assert [(span.start, span.stop, span.temperature) for span in row.spans] == [(1, 3, 1.0), (4, 5, 0.5), (5, 7, 0.5)]
-
-
-def test_temperatures_are_within_the_supported_range():
-    """Zero has no distribution, and log probabilities at a tiny one overflow."""
-    for temperature in (0.0, 1e-4):
-        with pytest.raises(ValidationError):
-            Span(start=1, stop=2, logprobs=[-1.0], temperature=temperature)
 
 
 def test_each_token_of_a_span_has_a_log_probability():
@@ -129,11 +88,3 @@ def test_each_answer_keeps_the_weights_that_sampled_it():
     assert [(span.size, span.policy_version) for span in row.spans] == [(2, "m@0"), (1, "m@0"), (1, "m@1")]
     (unknown,) = merge([tokens([1], [2])])
     assert unknown.spans[0].policy_version is None
-
-
-def test_an_answer_without_a_version_keeps_the_versions_of_others():
-    """A row in which one answer names no weights still says which weights sampled the other."""
-    (row,) = merge(
-        [CallTokens("m", [1], [2], [-1.0], policy_version="m@0"), CallTokens("m", [1, 2, 3], [4, 5], [-1.0, -1.0])]
-    )
-    assert [(span.size, span.policy_version) for span in row.spans] == [(1, "m@0"), (2, None)]

@@ -70,8 +70,3 @@ def test_replaced_sampling_is_trainable(fields, named):
     forced = named.split("=")[0] in FORCED
     assert found.temperature == 0.8
     assert found.untrainable_by == ((named,) if forced else ())
-
-
-def test_replacing_adds_no_field():
-    """A server may not know fields that the agent did not set."""
-    assert replaced({"top_p": 0.9, "top_k": -1}, 1.0) == {"temperature": 1.0, "top_p": 1}

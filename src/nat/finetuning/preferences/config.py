@@ -1,16 +1,8 @@
 """The configuration of the builder of preference pairs."""
 
-import logging
-from typing import Any
-
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from nat.data_models.finetuning import TrajectoryBuilderConfig
-
-logger = logging.getLogger(__name__)
-
-_FORMER_NAME = "custom_step_name"
-_NAME = "ttc_step_name"
 
 
 class DPOTrajectoryBuilderConfig(TrajectoryBuilderConfig, name="dpo_traj_builder"):
@@ -35,18 +27,3 @@ class DPOTrajectoryBuilderConfig(TrajectoryBuilderConfig, name="dpo_traj_builder
 
     def rollouts_of(self, num_examples: int) -> int:
         return num_examples
-
-    @model_validator(mode="before")
-    @classmethod
-    def _former_name(cls, data: Any) -> Any:
-        """Read the former name of `ttc_step_name`, which examples of the toolkit still have."""
-        if not isinstance(data, dict) or _FORMER_NAME not in data:
-            return data
-        rest = {key: value for key, value in data.items() if key != _FORMER_NAME}
-        if rest.get(_NAME, data[_FORMER_NAME]) != data[_FORMER_NAME]:
-            raise ValueError(
-                f"{_FORMER_NAME} is the former name of {_NAME}, and the two differ: {data[_FORMER_NAME]!r} and "
-                f"{rest[_NAME]!r}; remove {_FORMER_NAME}"
-            )
-        logger.warning("%s is the former name of %s and is read as that; rename it", _FORMER_NAME, _NAME)
-        return {**rest, _NAME: data[_FORMER_NAME]}

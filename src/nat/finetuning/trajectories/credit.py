@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
-from typing import Any
 
 from nat.data_models.evaluator import EvalOutputItem
 from nat.data_models.finetuning import RewardFunctionConfig, Trajectory
@@ -25,14 +24,8 @@ from nat.data_models.score import score_problem
 from nat.errors import EvaluationError
 from nat.finetuning.trajectories.calls import SeenCall
 
-
-@dataclass(frozen=True)
-class StepReward:
-    """The reward of one step."""
-
-    value: float
-    at: int
-    """Index of the step in the rollout."""
+StepReward = tuple[float, int]
+"""The reward of one step, and the step's index in the rollout."""
 
 
 @dataclass(frozen=True)
@@ -56,44 +49,33 @@ class Steps:
     """All calls of the rollout, trained on or not."""
 
     def from_workflow(self) -> Iterator[StepReward]:
-        """The step rewards that the workflow gave.
-
-        Raises:
-            EvaluationError: one is no number, or its step is unknown.
-
-        """
+        """The step rewards that the workflow gave; EvaluationError if one is no number, or its step is unknown."""
         for at, step in enumerate(self.steps):
-            metadata = _metadata(step) if step.payload.event_state is IntermediateStepState.END else {}
-            if REWARD in metadata:
+            metadata = step.metadata or {}
+            if isinstance(metadata, TraceMetadata):
+                metadata = metadata.model_extra or {}
+            if REWARD in metadata and step.payload.event_state is IntermediateStepState.END:
                 named = metadata.get(REWARDED_STEP)
-                yield StepReward(_number(metadata[REWARD]), at if named is None else self._place(named))
+                yield _number(metadata[REWARD]), at if named is None else self._place(named)
 
     def from_evaluator(self, rewards: Mapping[int | str, float]) -> Iterator[StepReward]:
-        """The step rewards that an evaluator gave, by number of a call or by a step's UUID.
-
-        Raises:
-            EvaluationError: one is no number, or its step or call is unknown.
-
-        """
+        """The step rewards that an evaluator gave, by number of a call or by a step's UUID; errors as above."""
         for name, value in rewards.items():
-            yield StepReward(_number(value), self._place(name))
+            yield _number(value), self._place(name)
 
     def credit(self, rewards: Sequence[StepReward], trained: Sequence[SeenCall]) -> tuple[list[float], int]:
         """The sum of each trained answer's rewards, and the number of rewards without an answer to credit."""
         lineages = [self._lineage(call.at) for call in trained]
         earned, uncredited = [0.0] * len(trained), 0
-        for reward in rewards:
-            before = [number for number, call in enumerate(trained) if call.at <= reward.at]
+        for value, at in rewards:
+            before = [number for number, call in enumerate(trained) if call.at <= at]
             if not before:
                 uncredited += 1
                 continue
             inside = (
-                number
-                for function in self._lineage(reward.at)
-                for number in reversed(before)
-                if function in lineages[number]
+                number for function in self._lineage(at) for number in reversed(before) if function in lineages[number]
             )
-            earned[next(inside, before[-1])] += reward.value
+            earned[next(inside, before[-1])] += value
         return earned, uncredited
 
     def _place(self, name: int | str) -> int:
@@ -177,11 +159,6 @@ def returns(rewards: Sequence[float], config: RewardFunctionConfig) -> list[floa
         following = reward + config.gamma * following
         found.append(following)
     return found[::-1]
-
-
-def _metadata(step: IntermediateStep) -> Mapping[str, Any]:
-    metadata = step.metadata
-    return (metadata.model_extra or {}) if isinstance(metadata, TraceMetadata) else (metadata or {})
 
 
 def _number(value: object) -> float:

@@ -8,9 +8,8 @@ from nat.capture.steps import failed_calls
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
 from nat.data_models.finetuning import RewardFunctionConfig, Trajectory
-from nat.data_models.llm_call import LLMCall
 from nat.data_models.llm_usage import usage_of_steps
-from nat.data_models.rollout_failure import RolloutFailure
+from nat.data_models.rollout_failure import NO_SCORE, RolloutFailure
 from nat.data_models.score import is_score, score_problem
 from nat.errors import EvaluationError
 from nat.finetuning.trajectories.calls import SeenCall, Selection, Target, calls_of
@@ -22,7 +21,6 @@ from nat.runs.rollouts import LeftOutCause, RolloutRecord
 from nat.wire.training import TrainingRow
 
 _FAILURES = {"raised": LeftOutCause.FAILED, "timeout": LeftOutCause.TIMED_OUT}
-NOT_SCORED = "the evaluator gave no score"
 
 
 def failed(
@@ -45,8 +43,8 @@ def unscored_by(
 ) -> RolloutRecord:
     """The record of a rollout without a usable score; with the evaluator's error, if it gave one."""
     if score is None:
-        return unscored(item, generation, NOT_SCORED, target)
-    error = score.error or score_problem(score.score) or NOT_SCORED
+        return unscored(item, generation, NO_SCORE, target)
+    error = score.error or score_problem(score.score) or NO_SCORE
     cause = {"left_out": LeftOutCause(score.cause), "error": error, "traceback": score.traceback}
     return recorded(item, generation, target, **cause)
 
@@ -96,7 +94,9 @@ def scored(
     shaped_rewards = None
     if credited is not None:
         details |= {"step_rewards": credited.num_steps, "uncredited_rewards": credited.uncredited}
-        earned, by_call = _by_call(chosen.calls, credited.rewards), _by_call(chosen.calls, credited.returns)
+        places = [call.at for call in chosen.calls]
+        earned = dict(zip(places, credited.rewards, strict=True))
+        by_call = dict(zip(places, credited.returns, strict=True))
         shaped_rewards = [by_call[call.at] for thread in threads for call in thread.sampled.values()]
     named = {"id": record.example_id, "generation": generation, "reasoning": score.reasoning, "rows": len(merged)}
     trajectory = RecordedTrajectory(
@@ -150,6 +150,11 @@ def _record(
     offered = [thread.tools for thread in threads]
     tools = [each for place, each in enumerate(offered) if each and each not in offered[:place]]
     names = [name for s in seen for name in {s.call.llm_name, s.call.model, s.call.requested_model} if name]
+    lost = [
+        "cut_off" if (s.call.lost_call, s.call.finish_reason) == ("unclosed", "length") else s.call.lost_call
+        for s in chosen
+        if s.call.lost_call
+    ]  # one that the token limit cut off is no other mistake
     return RolloutRecord(
         example_id=str(item.id),
         generation=generation,
@@ -164,16 +169,11 @@ def _record(
         conversations=[thread.record(rows, tools) for thread in threads],
         tools=tools,
         truncated=any(s.call.finish_reason == "length" for s in chosen),
-        lost_calls=dict(Counter(_lost(s.call) for s in chosen if s.call.lost_call)),
+        lost_calls=dict(Counter(lost)),
         policy_versions=dict(Counter(s.call.policy_version for s in chosen if s.call.policy_version is not None)),
         rows=list(rows),
         **facts,
     )
-
-
-def _lost(call: LLMCall) -> str:
-    """Why an answer's tool call was not read; one that the token limit cut off is no other mistake."""
-    return "cut_off" if (call.lost_call, call.finish_reason) == ("unclosed", "length") else str(call.lost_call)
 
 
 def _sampled(chosen: Selection) -> dict[str, dict[str, dict[str, int]]]:
@@ -190,11 +190,6 @@ def _by_function(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
     for (function, how), count in Counter(pairs).items():
         found.setdefault(function, {})[how] = count
     return found
-
-
-def _by_call(calls: Sequence[SeenCall], values: Sequence[float]) -> dict[int, float]:
-    """The values by the index of the call's LLM_END."""
-    return {call.at: value for call, value in zip(calls, values, strict=True)}
 
 
 def _details(record: RolloutRecord, chosen: Selection) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Items are scored concurrently, and one that fails affects no other."""
 
 import asyncio
-import sys
 
 import pytest
 
@@ -35,18 +34,6 @@ def inputs(*answers) -> EvalInput:
     )
 
 
-async def test_sys_exit_is_an_item_without_score():
-    """A SystemExit in an evaluator fails one item."""
-
-    class Quits(Lengths):
-        async def evaluate_item(self, item):
-            return sys.exit("no judge") if item.output_obj is None else await super().evaluate_item(item)
-
-    result = await Quits().evaluate(inputs("abc", None))
-    assert [item.score for item in result.eval_output_items] == [3, None]
-    assert result.eval_output_items[1].error == "SystemExit: no judge"
-
-
 @pytest.mark.parametrize("wrong", [None, 1.0, {"id": "0", "score": 1.0}])
 async def test_a_result_that_is_no_item_is_named(wrong):
     """Evaluators often return a plain number or nothing; the error names the value."""
@@ -73,19 +60,6 @@ async def test_an_item_that_hangs_fails_alone():
     assert [item.score for item in result.eval_output_items] == [1, None, 1, 1]
     assert result.eval_output_items[1].error == "no score within 1 s (eval.general.scoring_timeout)"
     assert [item.timed_out for item in result.eval_output_items] == [False, True, False, False]
-
-
-async def test_a_timeout_of_the_evaluators_own_is_its_error():
-    """Only the configured limit counts as a timeout."""
-
-    class Impatient(Lengths):
-        async def evaluate_item(self, item):
-            raise TimeoutError("the judge is busy")
-
-    async with Scoring(per_answer=300, answers=1, at_a_time=8).limited():
-        result = await Impatient().evaluate(inputs("a"))
-    assert result.eval_output_items[0].error == "TimeoutError: the judge is busy"
-    assert not result.eval_output_items[0].timed_out
 
 
 async def test_an_unrequested_cancellation_is_an_items_error():
@@ -115,31 +89,3 @@ async def test_concurrency_is_bounded():
     evaluator = Lengths(max_concurrency=3)
     await evaluator.evaluate(inputs(*"abcdefghij"))
     assert evaluator.most == 3
-
-
-async def test_tasks_have_the_description_as_name():
-    """`tqdm_desc` names the tasks, which identifies a stuck evaluator."""
-    result = await Lengths(tqdm_desc="Measuring").evaluate(inputs("a"))
-    assert result.eval_output_items[0].reasoning == "Measuring 0"
-
-
-async def test_cancellation_ends_all_items():
-    """After a cancellation no scoring continues."""
-    ended = set()
-    begun = asyncio.Semaphore(0)
-
-    class Endless(BaseEvaluator):
-        async def evaluate_item(self, item):
-            begun.release()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.add(item.id)
-
-    task = asyncio.create_task(Endless().evaluate(inputs("a", "b")))
-    await begun.acquire()
-    await begun.acquire()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert ended == {"0", "1"}

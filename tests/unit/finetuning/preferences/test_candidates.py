@@ -48,12 +48,6 @@ def test_candidates_without_an_index_are_numbered_by_turn():
     assert [(c.turn_id, c.candidate_index) for c in whole.candidates] == [("t0", 0), ("t0", 1), ("t1", 0)]
 
 
-@pytest.mark.parametrize(("score", "read"), [(True, 1.0), (False, 0.0), ("0.25", 0.25), (3, 3.0)])
-def test_verdicts_and_texts_of_numbers_are_scores(score, read):
-    """A boolean is 1 or 0, and the text of a number is the number: as TTCEventData reads them."""
-    assert only(candidate(score)).score == read
-
-
 @pytest.mark.parametrize(
     ("wrong", "cause", "seen"),
     [
@@ -82,15 +76,6 @@ def test_what_cannot_be_read_is_skipped_with_its_place(wrong, cause, seen):
     assert seen in one.where
 
 
-def test_candidates_of_other_functions_can_be_left_out():
-    """`target_functions` keeps the opponent's candidates out."""
-    own, other = candidate(1.0, "own", function="player"), candidate(1.0, "other", function="opponent")
-    whole = found(own, other, functions=["player"])
-    assert [c.response for c in whole.candidates] == ["own"]
-    assert [(s.cause, s.where) for s in whole.skipped] == [(SkipCause.NOT_TARGET, "example e1: opponent")]
-    assert len(found(own, other, functions=["<workflow>"]).candidates) == 2
-
-
 def test_prompts_of_messages_are_kept():
     """OpenAI's and LangChain's shapes are read, system prompts and text parts included."""
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
@@ -116,12 +101,6 @@ def test_tool_calls_stay_in_the_prompt():
         {"role": "assistant", "content": "", "tool_calls": [call]},
         answered,
     ]
-
-
-def test_a_picture_in_a_prompt_is_not_dropped_silently():
-    """A prompt is trained as text, so a part of another kind skips the candidate."""
-    picture = [{"type": "image_url", "image_url": {"url": "x"}}]
-    assert skip(candidate(1.0, prompt=[{"role": "user", "content": picture}])).cause is SkipCause.BAD_PROMPT
 
 
 def test_the_own_answer_is_removed_from_the_prompt():

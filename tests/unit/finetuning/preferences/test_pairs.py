@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nat.data_models.finetuning import DPOItem
 from nat.finetuning.preferences.candidates import CandidateStep
@@ -31,28 +29,11 @@ def paired(candidates, **options):
     return [(p.chosen_index, p.rejected_index) for p in pairs], [s.cause for s in skipped]
 
 
-def test_the_best_can_be_paired_with_the_worst_only():
-    """Without exhaustive pairs a turn gives one."""
-    assert paired(turn(0.5, 1.0, 0.0), exhaustive_pairs=False) == ([(1, 2)], [])
-
-
-def test_a_tie_is_no_preference():
-    """Equal scores make no pair at the default of 0, up to rounding."""
-    assert paired(turn(0.3, 0.1 + 0.2)) == ([], [SkipCause.TIE])
-    assert paired(turn(1.0, 1.0, 0.0)) == ([(0, 2), (1, 2)], [SkipCause.TIE])
-    assert paired(turn(1.0, 1.0), exhaustive_pairs=False) == ([], [SkipCause.TIE])
-
-
 def test_equal_responses_make_no_pair():
     """A response that is better than itself would cancel in the loss; the best pair without it is taken."""
     twice = turn(1.0, 0.5, 0.0, responses=["a", "b", "a"])
     assert paired(twice) == ([(0, 1), (1, 2)], [SkipCause.EQUAL_RESPONSES])
     assert paired(twice, exhaustive_pairs=False) == ([(0, 1)], [])
-
-
-def test_the_largest_differences_of_a_turn_are_kept():
-    """`max_pairs_per_turn` counts what it drops."""
-    assert paired(turn(0.5, 1.0, 0.0), max_pairs_per_turn=1) == ([(1, 2)], [SkipCause.TURN_CAP] * 2)
 
 
 def test_a_limit_per_example_takes_from_every_turn():
@@ -85,21 +66,3 @@ def test_a_trajectory_has_the_pair_and_its_facts(by_difference, reward):
         "rejected_raw_metadata": {"n": 0},
         "num_candidates": 2,
     }
-
-
-SCORES = st.lists(st.integers(0, 4).map(lambda n: n / 4), min_size=2, max_size=6)
-
-
-@given(scores=SCORES, least=st.sampled_from([0.0, 0.25, 0.5]), exhaustive=st.booleans())
-def test_pairs_hold_for_all_scores(scores, least, exhaustive):
-    """The chosen score is higher by at least the limit, the order is by difference, and nothing is lost uncounted."""
-    config = DPOTrajectoryBuilderConfig(min_score_diff=least, exhaustive_pairs=exhaustive)
-    pairs, skipped = pair_turn(turn(*scores), config)
-    differences = [pair.score_diff for pair in pairs]
-    assert differences == sorted(differences, reverse=True)
-    assert all(difference > 0 and difference >= least for difference in differences)
-    if exhaustive:
-        assert len(pairs) + len(skipped) == len(scores) * (len(scores) - 1) / 2
-    else:
-        assert len(pairs) + len(skipped) == 1
-        assert differences == [max(scores) - min(scores)] * len(pairs)

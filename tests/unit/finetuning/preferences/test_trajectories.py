@@ -8,7 +8,7 @@ import pytest
 from fakes.preference_pairs import collection, pair
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, OpenAIMessage, Trajectory
 from nat.errors import InvalidTrajectories, NoLearningSignal
-from nat.finetuning.preferences.trajectories import check_any_left, dpo_items, scores_of, without_problems
+from nat.finetuning.preferences.trajectories import check_any_left, dpo_items, without_problems
 from nat.preferences.skips import SkipCause
 
 
@@ -62,11 +62,3 @@ def test_an_answer_that_the_workflow_recorded_with_the_prompt_is_no_part_of_it(e
 
     assert prompt(f"good{end}") == prompt(f"bad{end}") == [question]
     assert len(prompt(f"else{end}")) == 2
-
-
-@pytest.mark.parametrize(
-    ("scores", "expected"), [((3.0, 2.0), (3.0, 2.0)), (None, (1.0, 0.0)), ((0.0, 5.0), (1.0, 0.0))]
-)
-def test_the_builder_says_which_answer_is_better(scores, expected):
-    """Without scores that agree with it, the better one has 1 and the worse one 0."""
-    assert scores_of(pair("a", scores=scores)) == expected

@@ -1,6 +1,6 @@
 import pytest
 
-from fakes.llm_steps import call, steps, system, user
+from fakes.llm_steps import call, steps, user
 from nat.data_models.intermediate_step import (
     IntermediateStep,
     IntermediateStepPayload,
@@ -17,13 +17,6 @@ def test_captured_calls_come_in_order_with_their_function():
     first, second = call([user("a")], "b"), call([user("c")], "d")
     seen = calls_of([*steps(first, function="planner"), *steps(second)])
     assert [(s.call, s.function) for s in seen] == [(first, "planner"), (second, "<workflow>")]
-
-
-def test_calls_survive_a_dump_of_their_steps():
-    """Steps that went through JSON hold dicts, from which the call is read."""
-    made = call([system("s"), user("u")], "a", ids=([1, 2], [3]))
-    dumped = [IntermediateStep.model_validate(step.model_dump(mode="json")) for step in steps(made)]
-    assert calls_of(dumped)[0].call == made
 
 
 def test_steps_of_the_workflow_have_no_token_ids():
@@ -52,16 +45,6 @@ SEEN = calls_of([*steps(PLAN, function="planner"), *steps(MOVE)])
 
 def chosen(functions, model=None):
     return [s.call for s in Target(functions, model).select(SEEN).calls]
-
-
-def test_the_workflow_as_target_selects_all_calls():
-    """`<workflow>`, the default, includes calls of nested functions."""
-    assert chosen(["<workflow>"]) == [PLAN, MOVE]
-
-
-def test_a_named_function_selects_its_own_calls():
-    """Calls of functions that it calls are left out."""
-    assert chosen(["planner"]) == [PLAN]
 
 
 @pytest.mark.parametrize("name", ["student", "tiny"])

@@ -16,7 +16,7 @@ from nat.data_models.intermediate_step import (
 )
 from nat.errors import EvaluationError
 from nat.finetuning.trajectories.calls import Target, calls_of
-from nat.finetuning.trajectories.credit import Steps, credit_warnings, returns
+from nat.finetuning.trajectories.credit import Steps, credit_warnings
 from nat.finetuning.trajectories.outcome import scored
 
 
@@ -101,15 +101,6 @@ SECOND = call([user("1"), assistant("a"), user("2")], "b", ids=([1, 2, 3], [4, 5
 
 def config(credit, **fields):
     return RewardFunctionConfig(name="match", credit=credit, **fields)
-
-
-@pytest.mark.parametrize(
-    ("credit", "gamma", "expected"),
-    [("per_step", 1.0, [1, 0, 2]), ("return_to_go", 1.0, [3, 2, 2]), ("return_to_go", 0.5, [1.5, 1, 2])],
-)
-def test_returns_by_hand(credit, gamma, expected):
-    """Rewards 1, 0, 2 are used alone, summed from each step on, or discounted by half per step."""
-    assert returns([1.0, 0.0, 2.0], config(credit, gamma=gamma)) == expected
 
 
 def outcome(credit, *, reward=10.0, step_rewards=None, gamma=1.0):

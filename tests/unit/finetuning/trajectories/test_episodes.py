@@ -43,10 +43,3 @@ def test_an_answer_that_was_not_sampled_is_context():
         {},
         {"sampled": False},
     )
-
-
-def test_answers_have_the_tools_of_their_request():
-    """A chat template renders the tools, so rendering the conversation again needs them."""
-    tools = [{"type": "function", "function": {"name": "add"}}]
-    items = items_of(call([user("2+2")], ASKED, tools=tools))
-    assert (items[1].metadata or {})["tools"] == tools

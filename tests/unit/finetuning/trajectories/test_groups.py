@@ -1,22 +1,9 @@
 from nat.data_models.finetuning import DPOItem, Trajectory
-from nat.finetuning.trajectories.groups import has_signal, reward_spread, statistics_of
+from nat.finetuning.trajectories.groups import has_signal, reward_spread
 
 
 def group(*values):
     return [Trajectory(episode=[], reward=value) for value in values]
-
-
-def test_an_empty_collection_has_no_statistics():
-    """No reward is not a reward of zero."""
-    assert statistics_of([[], []]) is None
-    assert reward_spread([]) == 0.0
-
-
-def test_statistics_are_over_trajectories():
-    """A larger group weighs more, because statistics are over trajectories."""
-    found = statistics_of([group(1.0), group(0.0, 0.0, 0.0)])
-    assert found is not None
-    assert (found.mean, found.min, found.max) == (0.25, 0.0, 1.0)
 
 
 def test_groups_that_differ_by_rounding_carry_no_signal():

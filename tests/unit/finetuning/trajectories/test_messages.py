@@ -50,19 +50,6 @@ def tree(plan, *, exact, answer):
     return made, parents
 
 
-@given(moves, st.booleans(), st.booleans())
-def test_every_call_is_in_one_conversation(plan, exact, alike):
-    """Each conversation is a chain; equal answers are neither dropped nor merged."""
-    made, _ = tree(plan, exact=exact, answer=lambda number: "a" if alike else f"a{number}")
-    seen = calls_of(steps(*made))
-    threads = conversations(seen)
-    assert sorted(s.at for thread in threads for s in thread.sampled.values()) == [s.at for s in seen]
-    for thread in threads:
-        for position, said in thread.sampled.items():
-            assert thread.messages[:position] == said.call.messages
-            assert thread.messages[position] == said.call.message
-
-
 @given(moves, st.booleans())
 def test_a_conversation_is_a_row(plan, alike):
     """With exact tokens, a conversation is a row in the journal and for the backend."""
@@ -147,29 +134,6 @@ def test_models_never_share_a_conversation():
     mine_again = recorded([user("1"), assistant("a"), assistant("b"), user("2")], "c")
     threads = threads_of(mine, theirs, mine_again)
     assert [(t.began, list(t.sampled)) for t in threads] == [(Beginning.FIRST, [1, 4]), (Beginning.OTHER_MODEL, [2])]
-
-
-def test_a_conversation_has_a_record():
-    """The record has its beginning, its length and the places of its sampled answers."""
-    record = threads_of(recorded([user("1")], "a"), recorded([user("1")], "b"))[1].record({}, [])
-    assert record.model_dump(mode="json", exclude_defaults=True) == {
-        "began": "retry",
-        "parent": 0,
-        "shared": 1,
-        "messages": 2,
-        "answers": [{"message": 1}],
-    }
-
-
-def contents(*calls):
-    return [[m["content"] for m in t.messages] for t in conversations(calls_of(steps(*calls)))]
-
-
-def test_invalid_arguments_are_text():
-    """A model may sample arguments of any depth and with any number."""
-    for arguments in ("[" * 100_000, '{"a": 1' + "0" * 5000 + "}"):
-        message = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": arguments}}]}
-        assert arguments in str(essence(message))
 
 
 def test_empty_fields_do_not_make_messages_different():

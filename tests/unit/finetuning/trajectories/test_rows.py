@@ -43,21 +43,6 @@ def test_training_groups_have_the_collections_examples_and_rewards():
     assert groups[0].rollouts[0].rows[0].token_ids == [1, 2]
 
 
-def test_each_answer_is_submitted_with_its_temperature():
-    """Calls and episodes give the same temperature, that of the log probabilities."""
-    first = call([user("1")], "x", ids=([1], [2]), temperature=0.5, logprobs_temperature=0.5)
-    second = call([user("1"), assistant("x"), user("2")], "y", ids=([1, 2, 3], [4, 5]))
-    raw = call([user("3")], "z", ids=([6], [7]), temperature=0.5)
-    for rows in (
-        [merged.row for merged in ConversationGraph(calls_of(steps(first, second, raw))).rows],
-        training_groups(TrajectoryCollection(trajectories=[[trajectory("a", 1.0, first, second, raw)]], run_id="r"))[0]
-        .rollouts[0]
-        .rows,
-    ):
-        found = [[(span.size, span.temperature) for span in row.spans] for row in rows]
-        assert found == [[(1, 0.5), (2, 1.0)], [(1, 1.0)]]
-
-
 def test_trajectories_without_ids_are_left_out():
     """Text is never tokenised again; a collection without any ids is an error."""
     exact = trajectory("a", 1.0, call([user("1")], "x", ids=([1], [2])))

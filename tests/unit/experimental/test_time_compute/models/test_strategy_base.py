@@ -2,7 +2,6 @@ import pytest
 
 from nat.experimental.test_time_compute.models.stage_enums import PipelineTypeEnum, StageTypeEnum
 from nat.experimental.test_time_compute.models.strategy_base import StrategyBase
-from nat.experimental.test_time_compute.models.ttc_item import TTCItem
 
 
 def test_a_pipeline_that_is_not_supported_is_refused():
@@ -22,15 +21,3 @@ def test_a_pipeline_that_is_not_supported_is_refused():
 
     with pytest.raises(ValueError, match=r"does not support pipelines of the type tool_use\n.*: custom"):
         Picky(None).set_pipeline_type(PipelineTypeEnum.TOOL_USE)
-
-
-def test_enums_print_their_values():
-    """Messages and YAML show the value, not the member."""
-    assert (str(PipelineTypeEnum.TOOL_USE), f"{StageTypeEnum.CUSTOM}") == ("tool_use", "custom")
-
-
-def test_an_item_takes_further_fields():
-    """Strategies may put fields of their own on a candidate; all known ones are None at first."""
-    item = TTCItem(own=1)
-    assert item.own == 1
-    assert set(item.model_dump().values()) == {None, 1}
