@@ -1,7 +1,8 @@
 """A run of the whole workflow: one input, one output, between WORKFLOW_START and WORKFLOW_END."""
 
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from nat.builder.context import Context
@@ -18,35 +19,30 @@ class Workflow:
 
     async def ainvoke(self, value: Any, to_type: Any = None) -> Any:
         """The output for one input, converted to `to_type` if given."""
-        span, result = _begin(value), None
-        try:
-            result = await self.function.ainvoke(value, to_type=to_type)
-        finally:
-            _end(span, value, result)
-        return result
+        with _run(value) as end:
+            end.output = await self.function.ainvoke(value, to_type=to_type)
+        return end.output
 
     async def astream(self, value: Any) -> AsyncGenerator[Any, None]:
         """The output for one input, in chunks."""
-        span, chunks = _begin(value), []
-        try:
+        with _run(value) as end:
+            end.output = []
             async for chunk in self.function.astream(value):
-                chunks.append(chunk)
+                end.output.append(chunk)
                 yield chunk
-        finally:
-            _end(span, value, chunks)
 
 
-def _begin(value: Any) -> str:
-    """Push WORKFLOW_START and return the id of its span."""
-    span = str(uuid.uuid4())
-    _push(IntermediateStepType.WORKFLOW_START, span, StreamEventData(input=value))
-    return span
-
-
-def _end(span: str, value: Any, output: Any) -> None:
-    _push(IntermediateStepType.WORKFLOW_END, span, StreamEventData(input=value, output=output))
-
-
-def _push(event: IntermediateStepType, span: str, data: StreamEventData) -> None:
-    payload = IntermediateStepPayload(event_type=event, data=data, UUID=span, name=WORKFLOW_COMPONENT_NAME)
-    Context.get().intermediate_step_manager.push_intermediate_step(payload)
+@contextmanager
+def _run(value: Any) -> Iterator[StreamEventData]:
+    """Push WORKFLOW_START, and WORKFLOW_END with the output that the block has set."""
+    push, end = (
+        Context.get().intermediate_step_manager.push_intermediate_step,
+        StreamEventData(input=value, output=None),
+    )
+    span = {"UUID": str(uuid.uuid4()), "name": WORKFLOW_COMPONENT_NAME}
+    start = StreamEventData(input=value)
+    push(IntermediateStepPayload(event_type=IntermediateStepType.WORKFLOW_START, data=start, **span))
+    try:
+        yield end
+    finally:
+        push(IntermediateStepPayload(event_type=IntermediateStepType.WORKFLOW_END, data=end, **span))

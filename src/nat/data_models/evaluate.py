@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
 
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.evaluator import EvaluatorBaseConfig
-from nat.data_models.ray_rollouts import RayRollouts
 
 
 class EvalModel(BaseModel):
@@ -69,6 +68,18 @@ class EvalOutputConfig(EvalModel):
     """Replaces `eval.general.output_dir`."""
     cleanup: bool = False
     """First delete the reports of an earlier evaluation."""
+
+
+class RayRollouts(EvalModel):
+    """Play rollouts in processes of a Ray cluster."""
+
+    ray: str = "auto"
+    """Address of the cluster, such as `10.0.0.1:6379`; `auto`: the one that `RAY_ADDRESS` names or that runs on this
+    machine, or else one that lives as long as the run."""
+    workers: int = Field(ge=1)
+    """Processes, each with a workflow of its own; together they play `eval.general.max_concurrency` rollouts."""
+    resources_per_worker: dict[str, float] = {"CPU": 1.0}
+    """What Ray reserves for a process, by Ray's names."""
 
 
 class EvalGeneralConfig(EvalModel):

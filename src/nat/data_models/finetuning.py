@@ -16,8 +16,8 @@ from pydantic import (
 
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import EvaluatorRef, TrainerAdapterRef, TrainerRef, TrajectoryBuilderRef
+from nat.data_models.evaluate import RayRollouts
 from nat.data_models.llm_usage import PriceConfig
-from nat.data_models.ray_rollouts import RayRollouts
 from nat.data_models.tracker import TrackerConfig, TrackerName
 from nat.secrets import excerpt
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE

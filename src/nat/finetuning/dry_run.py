@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model
 
 from nat.config.components import references_of
 from nat.data_models.component_ref import ComponentGroup
+from nat.data_models.evaluate import RayRollouts
 from nat.data_models.finetuning import BudgetConfig, FinetuneRunConfig
-from nat.data_models.ray_rollouts import RayRollouts
 from nat.errors import ConfigError
 from nat.finetuning.events import Observer, StepBegun
 from nat.finetuning.health import check_health

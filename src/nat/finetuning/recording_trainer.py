@@ -20,7 +20,7 @@ from nat.data_models.finetuning import (
 from nat.finetuning.epoch import PlayedEpoch, finished_job, submitted_job
 from nat.finetuning.events import RolloutsPlayed
 from nat.finetuning.interfaces.finetuning_runner import Trainer
-from nat.finetuning.interfaces.lifecycle import check_ready
+from nat.finetuning.interfaces.trainer_adapter import check_ready
 from nat.finetuning.run_context import RunContext, current_run, open_run
 from nat.finetuning.sampling import sampling_notes
 from nat.runs.folder import doublings

@@ -31,7 +31,7 @@ from nat.finetuning.curriculum import CurriculumState
 from nat.finetuning.diagnosis.catalogue import alarms, broken_by_update
 from nat.finetuning.epoch import PlayedEpoch, epoch_record, marked, reported_metrics, reported_usage, with_signal
 from nat.finetuning.events import EpochBegun, RolloutsBegun
-from nat.finetuning.interfaces.lifecycle import check_ready
+from nat.finetuning.interfaces.trainer_adapter import check_ready
 from nat.finetuning.interfaces.trajectory_builder import abandoned_on_error
 from nat.finetuning.progress import append_epoch_metrics
 from nat.finetuning.recording_trainer import (

@@ -27,8 +27,8 @@ from urllib.parse import urlsplit
 from nat.builder.builder import Builder
 from nat.capture.policy import CapturePolicy
 from nat.data_models.config import Config
+from nat.data_models.evaluate import RayRollouts
 from nat.data_models.evaluator import EvalInputItem
-from nat.data_models.ray_rollouts import RayRollouts
 from nat.data_models.rollout_failure import RolloutFailure
 from nat.errors import ANY_FAILURE, ConfigError, WorkflowError, describe_error, first_error
 from nat.registry.discovery import discover_components

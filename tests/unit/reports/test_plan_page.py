@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from fakes.finetuning_project import forecast_with
+from nat.data_models.evaluate import RayRollouts
 from nat.data_models.finetuning import BudgetConfig
 from nat.data_models.llm_usage import PriceConfig
-from nat.data_models.ray_rollouts import RayRollouts
 from nat.finetuning.dry_run import FinetunePlan
 from nat.reports.plan_page import plan_text
 

@@ -12,8 +12,7 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.finetuning.interfaces.held_out import play_held_out
-from nat.finetuning.interfaces.lifecycle import check_ready
-from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter
+from nat.finetuning.interfaces.trainer_adapter import TrainerAdapter, check_ready
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 
 _BIND = "bind_components(trajectory_builder, trainer_adapter)"

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
@@ -17,6 +17,8 @@ from nat.data_models.finetuning import (
 )
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
 from nat.wire.training import Compares
+
+T = TypeVar("T")
 
 
 class Recipe(BaseModel):
@@ -157,3 +159,10 @@ class TrainsElsewhere(Protocol):
         before the last one.
         """
         ...
+
+
+def check_ready(component: object, ready: T | None, *, first: str = "initialize(run_config)") -> T:
+    """Give `ready`; RuntimeError unless it has been set, which the method `first` does."""
+    if ready is None:
+        raise RuntimeError(f"{type(component).__name__} is not initialized: await {first} first")
+    return ready

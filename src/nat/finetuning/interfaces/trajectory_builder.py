@@ -12,7 +12,7 @@ from nat.data_models.finetuning import FinetuneConfig, TrajectoryBuilderConfig, 
 from nat.data_models.score import score_problem
 from nat.errors import ANY_FAILURE, ConfigError, EvaluationError
 from nat.eval.evaluate import EvaluationRun
-from nat.finetuning.interfaces.lifecycle import check_ready
+from nat.finetuning.interfaces.trainer_adapter import check_ready
 from nat.runs.journal import Journal
 from nat.runs.rollouts import RolloutRecord
 

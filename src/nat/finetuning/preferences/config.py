@@ -1,6 +1,6 @@
 """The configuration of the builder of preference pairs."""
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from nat.data_models.finetuning import TrajectoryBuilderConfig
 
@@ -10,8 +10,10 @@ class DPOTrajectoryBuilderConfig(TrajectoryBuilderConfig, name="dpo_traj_builder
 
     gives = "pairs"
 
-    ttc_step_name: str = "dpo_candidate_move"
-    """Name of the TTC_END steps that are candidates."""
+    ttc_step_name: str = Field(
+        default="dpo_candidate_move", validation_alias=AliasChoices("ttc_step_name", "custom_step_name")
+    )
+    """Name of the TTC_END steps that are candidates; the toolkit's example calls it `custom_step_name`."""
     exhaustive_pairs: bool = True
     """Pair every two candidates of a turn; false pairs the best with the worst only."""
     min_score_diff: float = Field(default=0.0, ge=0.0)

@@ -6,6 +6,7 @@ items of the episode.
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field, PrivateAttr
@@ -16,6 +17,7 @@ from nat.finetuning.trajectories.calls import tokens_of_call
 from nat.finetuning.trajectories.episodes import fingerprint, rows_of_episode
 from nat.finetuning.trajectories.messages import Thread
 from nat.wire.rows import MergedRow
+from nat.wire.texts import Conversation
 from nat.wire.training import TrainingGroup, TrainingRollout
 
 
@@ -40,6 +42,27 @@ class RecordedTrajectory(Trajectory):
     def _fingerprint(self) -> int:
         shaped = self.shaped_rewards
         return hash((tuple(map(fingerprint, self.answers)), None if shaped is None else tuple(shaped)))
+
+
+@dataclass(frozen=True)
+class TextRollout:
+    """A conversation that somebody wrote, with its reward."""
+
+    reward: float
+    conversation: Conversation
+    desirable: bool | None = None
+    """Whether it is one to imitate, if its row says so by itself; else it is compared with others of its group."""
+
+
+class TextTrajectory(Trajectory):
+    """A text or a pair of them; of a pair, the episode has a `DPOItem`, without tool calls."""
+
+    texts: tuple[TextRollout, ...] = Field(exclude=True, repr=False)
+    """One; of a pair the better and the worse one."""
+
+    @property
+    def is_preference(self) -> bool:
+        return super().is_preference or self.texts[0].desirable is not None
 
 
 def broken_by(threads: Iterable[Thread]) -> dict[str, int]:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import socket
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -13,8 +14,6 @@ from pydantic import AliasChoices, Field, SecretStr, model_validator
 
 from nat.builder.llm import LLMProviderInfo
 from nat.data_models.llm import LLMBaseConfig, ModelEndpoint
-from nat.data_models.ssl_verification_mixin import SSLVerificationMixin
-from nat.data_models.thinking_mixin import ThinkingMixin
 from nat.errors import BackendUnreachable, describe_error
 from nat.registry.decorators import from_config, register_llm_provider
 from nat.wire.hosts import is_loopback
@@ -22,6 +21,9 @@ from nat.wire.hosts import is_loopback
 logger = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 5.0
+
+_NEMOTRON = re.compile(r"nvidia/(?:llama|nvidia).*nemotron", re.IGNORECASE)
+_FIRST_NEMOTRON = re.compile(r"nvidia/llama.*(?:v1[._-][01]|v1$)", re.IGNORECASE)
 
 _REQUEST_FIELDS = (
     "temperature",
@@ -60,11 +62,16 @@ class Host:
     """None for the one that the SDK knows."""
 
 
-class OpenAIModelConfig(LLMBaseConfig, ThinkingMixin, SSLVerificationMixin, name="openai"):
+class OpenAIModelConfig(LLMBaseConfig, name="openai"):
     """A model behind an OpenAI-compatible API: OpenAI itself, vLLM, or a gateway."""
 
     host: ClassVar[Host] = Host("OpenAI", key_variable="OPENAI_API_KEY", url_variable="OPENAI_BASE_URL")
 
+    thinking: bool | None = None
+    """Let the model think before it answers, or not. NVIDIA's Nemotron models get a text in the system message, other
+    models `enable_thinking` and `thinking` as variables of their chat template. Default: as the server does."""
+    verify_ssl: bool = True
+    """Check the server's certificate; `false` only for a server of your own with a self-signed one."""
     api_key: SecretStr | None = None
     """Key of the server; default: the environment variable OPENAI_API_KEY."""
     base_url: str | None = Field(default=None, pattern=r"^https?://")
@@ -115,6 +122,22 @@ class OpenAIModelConfig(LLMBaseConfig, ThinkingMixin, SSLVerificationMixin, name
     """Time limit of a request, in seconds; also called `request_timeout`."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Further fields for requests that do not set them."""
+
+    @property
+    def thinking_system_prompt(self) -> str | None:
+        """The text in the system message; None if nothing is set, or for models of other families."""
+        if self.thinking is None or not _NEMOTRON.match(self.model_name):
+            return None
+        if _FIRST_NEMOTRON.match(self.model_name):
+            return f"detailed thinking {'on' if self.thinking else 'off'}"
+        return "/think" if self.thinking else "/no_think"
+
+    @property
+    def thinking_fields(self) -> dict[str, Any]:
+        """Fields of a chat request, for models of other families."""
+        if self.thinking is None or self.thinking_system_prompt is not None:
+            return {}
+        return {"chat_template_kwargs": {"enable_thinking": self.thinking, "thinking": self.thinking}}
 
     @model_validator(mode="after")
     def _one_limit(self) -> Self:

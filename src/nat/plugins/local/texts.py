@@ -9,7 +9,7 @@ from nat.errors import NoTrajectories
 from nat.finetuning.preferences.candidates import Prompt, messages_of
 from nat.finetuning.preferences.trajectories import check_any_left, dpo_items, problem_of, scores_of, without_problems
 from nat.finetuning.trajectories.groups import example_id
-from nat.finetuning.trajectories.texts import TextRollout, TextTrajectory
+from nat.finetuning.trajectories.rows import TextRollout, TextTrajectory
 from nat.plugins.local.client import BackendClient
 from nat.wire.texts import MAX_CONVERSATIONS, Conversation, TokenizedConversation, TokenizeRequest
 from nat.wire.training import TrainingGroup, TrainingRollout

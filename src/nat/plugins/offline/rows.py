@@ -22,7 +22,7 @@ from nat.data_models.finetuning import DPOItem, EpisodeItem, EpisodeItemRole, Op
 from nat.data_models.score import score_problem
 from nat.errors import findings_of
 from nat.finetuning.preferences.trajectories import dpo_items
-from nat.finetuning.trajectories.texts import TextRollout, TextTrajectory
+from nat.finetuning.trajectories.rows import TextRollout, TextTrajectory
 from nat.wire.json import parse_json
 from nat.wire.texts import Conversation
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from nat.finetuning.trajectories.texts import TextTrajectory
+from nat.finetuning.trajectories.rows import TextTrajectory
 from nat.plugins.offline.builder import read_examples
 from nat.plugins.offline.rows import kind_of, trajectory_of
 

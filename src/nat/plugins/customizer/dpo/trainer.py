@@ -22,8 +22,7 @@ from nat.errors import JournalError
 from nat.files import write_text
 from nat.finetuning.ahead import CollectedRollouts
 from nat.finetuning.epoch import PlayedEpoch
-from nat.finetuning.interfaces.lifecycle import check_ready
-from nat.finetuning.interfaces.trainer_adapter import TrainsElsewhere
+from nat.finetuning.interfaces.trainer_adapter import TrainsElsewhere, check_ready
 from nat.finetuning.preferences.trajectories import check_any_left, without_problems
 from nat.finetuning.run_context import Stopwatch
 from nat.finetuning.trainer import EpochTrainer

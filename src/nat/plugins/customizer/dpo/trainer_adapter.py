@@ -21,8 +21,7 @@ from nat.data_models.finetuning import (
 )
 from nat.errors import BackendError, TrainingFailed
 from nat.files import write_text
-from nat.finetuning.interfaces.lifecycle import check_ready
-from nat.finetuning.interfaces.trainer_adapter import Recipe, TrainerAdapter, TrainsElsewhere
+from nat.finetuning.interfaces.trainer_adapter import Recipe, TrainerAdapter, TrainsElsewhere, check_ready
 from nat.finetuning.preferences.trajectories import check_any_left, without_problems
 from nat.finetuning.progress import append_progress
 from nat.plugins.customizer.dpo.config import NeMoCustomizerTrainerAdapterConfig
