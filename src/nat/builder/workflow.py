@@ -40,7 +40,7 @@ def _run(value: Any) -> Iterator[StreamEventData]:
         StreamEventData(input=value, output=None),
     )
     span = {"UUID": str(uuid.uuid4()), "name": WORKFLOW_COMPONENT_NAME}
-    start = StreamEventData(input=value)
+    start, end = StreamEventData(input=value), StreamEventData(input=value, output=None)
     push(IntermediateStepPayload(event_type=IntermediateStepType.WORKFLOW_START, data=start, **span))
     try:
         yield end

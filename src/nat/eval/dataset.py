@@ -40,7 +40,10 @@ def eval_items(rows: Sequence[Row], config: DatasetBaseConfig, *, source: str) -
         raise DatasetError(f"{source}: the filter leaves none of {len(rows)} rows", hint="Widen its lists.")
     ids = _ids(numbered, config, columns, source)
     if not config.structure.disable:
-        _check_questions(numbered, config.structure.question_key, source)
+        key = config.structure.question_key
+        if empty := [n for n, row in numbered if _blank(row.get(key))]:
+            hint = "Fill the cells, or leave the rows out by a filter."
+            raise DatasetError(f"{source}: '{key}' is empty in {_named(empty)}", hint=hint)
     return [_item(ids[n], row, config, f"{source}, row {n}") for n, row in numbered]
 
 
@@ -51,20 +54,6 @@ def repeat_items(items: Sequence[EvalInputItem], reps: int) -> list[EvalInputIte
     return [
         item.copy_with_updates(id=f"{item.id}_rep{rep}", repetition_of=item.id) for item in items for rep in range(reps)
     ]
-
-
-def repetitions(ids: Sequence[str]) -> list[tuple[str, int]]:
-    """Example and repetition of each id, if `repeat_items` made all of them; otherwise each id with repetition 0."""
-    parts = [item_id.rpartition("_rep") for item_id in ids]
-    of_example: dict[str, set[str]] = {}
-    for example, _, number in parts:
-        of_example.setdefault(example, set()).add(number)
-    reps = len(ids) // len(of_example) if of_example else 0
-    wanted = {str(rep) for rep in range(reps)}
-    made = all(separator for _, separator, _ in parts) and all(numbers == wanted for numbers in of_example.values())
-    if reps < 2 or not made:
-        return [(item_id, 0) for item_id in ids]
-    return [(example, int(number)) for example, _, number in parts]
 
 
 def copies(items: Iterable[EvalInputItem]) -> dict[str, str]:
@@ -133,7 +122,9 @@ def _check_columns(rows: Sequence[Row], columns: set[str], config: DatasetBaseCo
     if answers in columns and all(row.get(answers) is None for row in rows):
         findings.append(f"structure.answer_key '{answers}' is empty in all {len(rows)} rows.")
     if config.filter is not None:
-        findings += [_missing(f"filter on '{n}'", n, columns) for n in unknown_columns(config.filter, columns)]
+        lists = [part.field for part in (config.filter.allowlist, config.filter.denylist) if part is not None]
+        unknown = sorted({column for fields in lists for column in fields} - columns)
+        findings += [_missing(f"filter on '{name}'", name, columns) for name in unknown]
     if findings:
         listed = f"The columns are {', '.join(map(repr, sorted(columns)))}."
         only = next(iter(columns)) if len(columns) == 1 else ""
@@ -143,14 +134,6 @@ def _check_columns(rows: Sequence[Row], columns: set[str], config: DatasetBaseCo
 
 def _missing(what: str, name: str, columns: set[str]) -> str:
     return f"{what}: no such column.{did_you_mean(name, columns)}"
-
-
-def _check_questions(rows: Sequence[tuple[int, Row]], key: str, source: str) -> None:
-    empty = [n for n, row in rows if _blank(row.get(key))]
-    if empty:
-        raise DatasetError(
-            f"{source}: '{key}' is empty in {_named(empty)}", hint="Fill the cells, or leave the rows out by a filter."
-        )
 
 
 def _blank(value: Any) -> bool:
@@ -199,19 +182,11 @@ def passes_filter(config: EvalFilterConfig, row: Mapping[str, Any]) -> bool:
     )
 
 
-def unknown_columns(config: EvalFilterConfig, columns: set[str]) -> list[str]:
-    """Columns of the filter that no row has; such a filter would keep or drop every row."""
-    lists = [part.field for part in (config.allowlist, config.denylist) if part is not None]
-    return sorted({column for fields in lists for column in fields} - columns)
-
-
 def _matches(cell: Any, values: list[Any]) -> bool:
     """True if the cell is one of the values; compared as text, so that 42 in YAML matches `42` in CSV."""
-    return any(cell is None if value is None else _like(cell, value) for value in values)
-
-
-def _like(cell: Any, value: Any) -> bool:
-    return cell is not None and (cell == value or fnmatchcase(str(cell), str(value)))
+    if cell is None:
+        return None in values
+    return any(value is not None and (cell == value or fnmatchcase(str(cell), str(value))) for value in values)
 
 
 def check_expected_answers(
@@ -239,17 +214,6 @@ def check_expected_answers(
     )
 
 
-def _some_without(items: Sequence[EvalInputItem], dataset: DatasetBaseConfig) -> str | None:
-    without = [item for item in items if item.expected_output_obj is None]
-    if not without:
-        return None
-    ids = ", ".join(str(item.id) for item in without[:_MAX_NAMED]) + (", …" if len(without) > _MAX_NAMED else "")
-    return (
-        f"{dataset.file_path}: {len(without)} of {len(items)} rows have no '{dataset.structure.answer_key}' (ids: "
-        f"{ids}), so evaluators get no expected answer for them. Fill them in, or leave the rows out by a filter."
-    )
-
-
 def answer_column_warning(items: Sequence[EvalInputItem], dataset: DatasetBaseConfig) -> str | None:
     """A warning if no column has the answers but one may, or if answers are missing in some rows; None otherwise.
 
@@ -260,7 +224,13 @@ def answer_column_warning(items: Sequence[EvalInputItem], dataset: DatasetBaseCo
     if dataset.structure.disable:
         return None
     if key in columns:
-        return _some_without(items, dataset)
+        if not (without := [str(item.id) for item in items if item.expected_output_obj is None]):
+            return None
+        ids = ", ".join(without[:_MAX_NAMED]) + (", …" if len(without) > _MAX_NAMED else "")
+        return (
+            f"{dataset.file_path}: {len(without)} of {len(items)} rows have no '{key}' (ids: {ids}), so evaluators get "
+            "no expected answer for them. Fill them in, or leave the rows out by a filter."
+        )
     usual = next((f" Did you mean '{name}'?" for name in _USUAL_ANSWERS if name in columns), "")
     nearest = did_you_mean(key, columns - {dataset.structure.question_key}) or usual
     if not nearest:

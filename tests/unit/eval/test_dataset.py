@@ -13,7 +13,6 @@ from nat.eval.dataset import (
     copies,
     eval_items,
     repeat_items,
-    repetitions,
 )
 from nat.plugins.evaluators.llm_judge import LLMJudgeConfig
 from nat.plugins.evaluators.scores import ExactMatchConfig, JsonPathScoreConfig, NumericClosenessConfig
@@ -134,14 +133,6 @@ def test_an_empty_selection_or_unknown_column_is_an_error():
         items(ROWS, filter={"allowlist": {"field": {"level": [9]}}})
     with pytest.raises(DatasetError, match=r"filter on 'levle': no such column. Did you mean 'level'\?"):
         items(ROWS, filter={"denylist": {"field": {"levle": [1]}}})
-
-
-@pytest.mark.parametrize(
-    "ids", [[], ["a"], ["a_rep0", "b_rep0"], ["a_rep0", "a_rep1", "b"], ["a_rep0", "a_rep2"], ["0", "1"]]
-)
-def test_ids_that_only_look_like_repetitions_stay(ids):
-    """A dataset may have its own ids that look like repetitions."""
-    assert repetitions(ids) == [(item_id, 0) for item_id in ids]
 
 
 def check(rows, evaluator, **structure):

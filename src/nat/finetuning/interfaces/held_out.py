@@ -1,6 +1,7 @@
 """Play the validation dataset with a trajectory builder's `run_eval`."""
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from nat.data_models.finetuning import FinetuneRunConfig
 from nat.data_models.score import mean
 from nat.errors import ConfigError, EvaluationError
 from nat.eval.comparison import AgainstFirst
-from nat.eval.dataset import copies, repetitions
+from nat.eval.dataset import copies
 from nat.eval.failures import remedy_of
 from nat.finetuning.events import RolloutsBegun, RolloutsPlayed
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
@@ -113,17 +114,19 @@ def held_out_records(output: EvaluationRunOutput, evaluator: str | None) -> list
         )
     scores = {str(score.id): score for score in result.eval_output_items}
     failed = {failure.item_id: failure for failure in output.failures}
+    items, played = output.eval_input.eval_input_items, Counter[str]()
     records = [
         outcome.failed(item, failed[str(item.id)], 0)
         if str(item.id) in failed
         else outcome.held_out(item, scores.get(str(item.id)))
-        for item in output.eval_input.eval_input_items
+        for item in items
     ]
-    played = repetitions([record.example_id for record in records])
-    return [
-        record.model_copy(update={"example_id": example, "generation": generation})
-        for record, (example, generation) in zip(outcome.with_facts(records, output, evaluator), played, strict=True)
-    ]
+    found: list[RolloutRecord] = []
+    for item, record in zip(items, outcome.with_facts(records, output, evaluator), strict=True):
+        example = item.example
+        found.append(record.model_copy(update={"example_id": example, "generation": played[example]}))
+        played[example] += 1
+    return found
 
 
 def _validation_of(given: FinetuneRunConfig | None) -> FinetuneRunConfig:

@@ -5,7 +5,8 @@ from nat.finetuning.interfaces.held_out import held_out_records, scores_by_examp
 
 def played(scores):
     """An evaluation's output by item id; None is an item without a score."""
-    items = [EvalInputItem(id=item_id, input_obj="q", expected_output_obj="a", output_obj="b") for item_id in scores]
+    fields = {"input_obj": "q", "expected_output_obj": "a", "output_obj": "b"}
+    items = [EvalInputItem(id=i, repetition_of=i.rpartition("_rep")[0] or None, **fields) for i in scores]
     scored = [EvalOutputItem(id=item_id, score=score, reasoning=None) for item_id, score in scores.items()]
     results = [("match", EvalOutput(average_score=0.0, eval_output_items=scored))]
     return EvaluationRunOutput(eval_input=EvalInput(eval_input_items=items), evaluation_results=results)
