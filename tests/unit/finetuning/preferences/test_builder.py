@@ -133,3 +133,17 @@ async def test_the_record_of_a_rollout_says_what_became_of_it():
     )
     assert (z.left_out, z.error) == (LeftOutCause.FAILED, "ValueError: boom")
     assert builder.rollouts("another") == ()
+
+
+async def test_no_pair_is_an_error_with_the_causes():
+    """The most frequent cause comes first and has the remedy."""
+    ties = [candidate(0.5, text, turn=f"t{n}") for n in range(3) for text in ("a", "b")]
+    text = await failure(Scripted(output(item("x", *ties), item("y", TURN[0]), item("z"), failed=["z"])))
+    assert text == (
+        "no preference pair to train on: 7 candidates in 4 turns of 2 rollouts\n"
+        "  3 x two candidates of a turn have equal scores; first: "
+        "example x, turn t0, candidates 0 and 1: scores 0.5 and 0.5\n"
+        "  1 x a turn has a single candidate; first: example y, turn t0\n"
+        "  1 of 3 rollouts failed: 1 x the workflow raised an error: ValueError: boom\n"
+        "  → A tie is no preference: let the scorer distinguish the candidates, or sample more of them."
+    )
