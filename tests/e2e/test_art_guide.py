@@ -126,6 +126,7 @@ async def test_what_the_server_ignores_is_said_in_the_terminal(project, capsys):
     assert note in " ".join("".join(capsys.readouterr()).split())
 
 
+@pytest.mark.slow
 async def test_the_guides_run(project, capsys):
     """Twenty epochs of fifty examples with two generations give the guide's log lines and files."""
     async with FakeArtServer(Coin()) as server:
