@@ -23,6 +23,8 @@ from nat.registry.catalog import pushed_catalog
 from nat.registry.imports import import_components
 
 PAGES = pages()
+TRAINING = {"docs/extend/components.md", "docs/recipes/tiny_model.md"}
+"""Pages whose blocks train."""
 by_name = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -35,7 +37,10 @@ def folder(tmp_path):
             del sys.modules[name]
 
 
-@by_name
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.name, marks=pytest.mark.slow if page.name in TRAINING else ()) for page in PAGES],
+)
 def test_blocks(page, folder, monkeypatch):
     """All blocks of a page work in order, in an empty folder; none is skipped.
 
