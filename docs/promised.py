@@ -105,6 +105,7 @@ OWN: Mapping[str, str] = {
     "nat.finetuning.trainer": "EpochTrainer",
     "nat.finetuning.trajectories.rows": "training_groups",
     "nat.preferences.pairs": "PairRule",
+    "nat.runs": "Run",
     "nat.testing": "Call Played play",
     "nat.wire.serving": "ServeOptions",
     "nat.wire.training": "Span TrainingGroup TrainingRollout TrainingRow",
