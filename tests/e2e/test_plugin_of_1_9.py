@@ -74,4 +74,5 @@ def test_what_is_missing_is_named(installed, capsys):
     assert exit_code(["info", "components", "-q", "dial"]) == 0
     shown = capsys.readouterr()
     assert "llms: dial  (fakes/dial, fakes.plugin_of_1_9.dial)" in shown.out
-    assert "nat.plugin_api.RetrieverBaseConfig: retrievers are not part of this project" in shown.err
+    assert "RetrieverBaseConfig" in shown.err
+    assert "not part of this project" in shown.err

@@ -206,6 +206,8 @@ class FinetuningProject:
         self.cleanup_error: Exception | None = None
         self.trainer_type: type[ClumsyTrainer] = ClumsyTrainer
         self.server_error: Exception | None = None
+        self.providers: list[MortalProvider] = []
+        """Those that were built."""
         self.forget_shaped_rewards = False
         self.clients: Sequence[str] = ()
         """The LLMs whose clients the agent opens; all of them if empty."""
@@ -283,9 +285,9 @@ class FinetuningProject:
             yield
 
     async def _build_llm(self, config, builder):
-        provider = MortalProvider(config=config)
-        provider.error = self.server_error
-        yield provider
+        self.providers.append(MortalProvider(config=config))
+        self.providers[-1].error = self.server_error
+        yield self.providers[-1]
 
     async def _build_agent(self, config, builder):
         self.built += 1

@@ -26,6 +26,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for name in ("OPENAI_API_KEY", "TEMPERATURE"):
         monkeypatch.delenv(name, raising=False)
     with pushed_catalog():
