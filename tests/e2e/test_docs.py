@@ -19,6 +19,7 @@ import yaml
 from e2e.doc_commands import check_command, command_lines
 from e2e.doc_configurations import check_configuration
 from e2e.doc_pages import ROOT, Block, Page, pages
+from fakes.runs_on_disk import make_run
 from nat.registry.catalog import pushed_catalog
 from nat.registry.imports import import_components
 
@@ -42,13 +43,15 @@ def folder(tmp_path):
     [pytest.param(page, id=page.name, marks=pytest.mark.slow if page.name in TRAINING else ()) for page in PAGES],
 )
 def test_blocks(page, folder, monkeypatch):
-    """All blocks of a page work in order, in an empty folder; none is skipped.
+    """All blocks of a page work in order, in an empty folder, or beside the run that they read; none is skipped.
 
     Python blocks run and share their names; YAML loads with the types that earlier blocks registered;
     a block whose first line is a file name becomes that file for later blocks, Python imports it; commands are parsed.
     """
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
+    if page.name == "docs/recipes/notebook.md":
+        make_run(folder / ".tmp" / "nat" / "finetuning", "20260314-120000-aaaa")
     module = ModuleType(f"page_{abs(hash(page.name))}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     with pushed_catalog(), asyncio.Runner() as runner:
