@@ -37,6 +37,7 @@ def told(*arguments: str, given: str = "", **options: object) -> dict[str, objec
     return json.loads(said) | {"started": process.pid}
 
 
+@pytest.mark.slow
 def test_it_has_what_a_new_process_has(tmp_path, monkeypatch):
     """Arguments, folder, umask, variables, the three streams and no descriptor more."""
     monkeypatch.setenv("MINE", "\udcff ü")

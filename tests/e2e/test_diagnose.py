@@ -9,7 +9,6 @@ from fakes.made_once import made_once
 from fakes.planted_faults import OF_PROJECTS, PLANTS, diagnosed
 from fakes.planted_project import Plant, PlantedProject, make_word_model
 
-QUICK = {"wrong_target"}
 FAULTS = {**{name: (name, plant) for name, plant in PLANTS.items()}, **OF_PROJECTS}
 
 
@@ -18,9 +17,8 @@ def model(shared_folder) -> Path:
     return made_once(shared_folder / "word_model", make_word_model)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FAULTS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
 async def test_the_planted_cause_comes_first(tmp_path, model, capsys, monkeypatch, name):
     """`nat diagnose` names it first, and the end of the run shows its number, also if the run failed."""
     monkeypatch.setattr("nat.plugins.local.llm.running_backend", backend_here)

@@ -49,7 +49,7 @@ def checkpoint(tmp_path, base) -> tuple[Path, torch.Tensor]:
     loaded, learner = trained(base, LoraSettings(rank=4))
     with torch.no_grad():
         logits = packed_logits(loaded.model, PackedRows.of([TOKENS]))
-    return Checkpoints(tmp_path / "checkpoints", keep_last=2).save(loaded, learner, []), logits
+    return Checkpoints(tmp_path / "checkpoints", keep_last=2).save(loaded, learner, None), logits
 
 
 def adapter_config(folder: Path) -> dict:

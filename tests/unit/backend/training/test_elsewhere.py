@@ -48,6 +48,7 @@ def update(make_learner, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["loaded", "lora"])
+@pytest.mark.slow
 def test_a_plain_trainer_trains(update, kind, request, tmp_path):
     """The example's weights are served, its steps count, and nothing but the log is left."""
     model = request.getfixturevalue(kind)

@@ -41,6 +41,7 @@ def test_other_files_are_not_replaced(tmp_path, kind):
     assert target.is_symlink() or target.exists()
 
 
+@pytest.mark.slow
 async def test_the_error_of_the_process_is_shown(tmp_path):
     """It says what is wrong with the checkpoint."""
     with pytest.raises(BackendError, match=r"^the checkpoint .* is damaged: "):

@@ -108,6 +108,7 @@ def test_fields_that_the_backend_would_refuse_are_refused_in_the_configuration(f
         LocalModelConfig(model=Path("m"), extra_body=fields)
 
 
+@pytest.mark.slow
 async def test_words_and_fields_of_the_yaml_are_sent(tmp_path):
     """The template gets the variables, and requests of agents the fields that they do not set themselves."""
     model = make_tiny_model(tmp_path / "model")
@@ -134,6 +135,7 @@ async def test_words_and_fields_of_the_yaml_are_sent(tmp_path):
     assert not_calm
 
 
+@pytest.mark.slow
 async def test_a_format_that_misreads_the_template_ends_the_start(tmp_path):
     """Before the weights are read, which are missing here."""
     model = make_tiny_model(tmp_path / "model")
@@ -145,6 +147,7 @@ async def test_a_format_that_misreads_the_template_ends_the_start(tmp_path):
             await builder.add_llm("student", block)
 
 
+@pytest.mark.slow
 async def test_a_model_whose_calls_cannot_be_read_is_warned_of_at_start(tmp_path, caplog):
     """The template shows the tools and drops calls, so nothing tells their format; one without tools is no problem."""
     model = make_tiny_model(tmp_path / "model")

@@ -164,6 +164,7 @@ async def test_the_key_is_new_for_each_process_and_in_no_environment(
         assert second.api_key != first.api_key
 
 
+@pytest.mark.slow
 async def test_the_log_holds_no_secret_of_the_handover(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The key and the user's secrets are starred in the backend's log and errors."""
     known_secrets.remember(["hf-token-of-the-user-1"])

@@ -61,6 +61,7 @@ def check_embedded(tiny_dir, groups, learner, config, seen, *, lora):
 
 
 @pytest.mark.parametrize("divides", ["", "rows"])
+@pytest.mark.slow
 def test_an_update_of_all_weights_is_that_of_the_embedded_learner(remote, tiny_dir, divides):
     """Also after the probe, which trains them and takes that back; the rate is that of all weights."""
     learner, _ = remote(rank=0, divides=divides)
@@ -99,6 +100,7 @@ def test_a_loss_is_tried_once(remote, monkeypatch):
 
 
 @pytest.mark.parametrize("rank", [4, 0])
+@pytest.mark.slow
 def test_a_failed_update_changes_nothing(remote, tiny_dir, rank):
     """The state before it is reopened, and the next update is as if it had never been."""
     learner, _ = remote(rank=rank, fails=["optim_step"])

@@ -44,6 +44,7 @@ def test_a_loss_is_supported_if_the_server_computes_it(start):
     assert not supports(trained, "other", bounds, 250)
 
 
+@pytest.mark.slow
 def test_a_trial_of_all_weights_leaves_no_trace(start):
     """They are trained in it and reopened then, and what samples from them is told."""
     trained, told = Trained(start(all_weights=True), rank=0).begin(), []

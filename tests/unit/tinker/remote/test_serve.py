@@ -72,7 +72,7 @@ def trained(jobs, groups, name):
     return jobs.get(name)
 
 
-@pytest.mark.parametrize("rank", [4, 0])
+@pytest.mark.parametrize("rank", [4, pytest.param(0, marks=pytest.mark.slow)])
 async def test_a_job_changes_what_is_served_and_is_resumed(start, remote_options, groups, rank):
     """Answers are those of the newest weights, also after a restart; the end of a turn is a stop id."""
     service, remote_options = start(all_weights=rank == 0), partial(remote_options, lora_rank=rank)

@@ -55,6 +55,7 @@ def test_errors_of_the_client_become_ours(start):
 
 
 @pytest.mark.parametrize("rank", [4, 0])
+@pytest.mark.slow
 def test_a_state_is_reopened_with_or_without_its_optimizer(start, rank):
     """Weights are the same, an adapter's or all; those of the base are others."""
     service = start(all_weights=rank == 0)

@@ -43,6 +43,7 @@ async def test_weights_without_a_name_do_not_pile_up(client, monkeypatch):
     assert "path" in await client.done("/save_weights", {"model_id": model, "path": "s", "overwrite": True})
 
 
+@pytest.mark.slow
 async def test_all_weights_of_one_model_are_trained_beside_adapters(clients):
     """Rank 0 asks for them; the base and adapters on it stay as they were, and a second such model is refused."""
     client = clients(all_weights=True)
@@ -68,6 +69,7 @@ async def test_all_weights_of_one_model_are_trained_beside_adapters(clients):
     assert await client.model(3, rank=0)
 
 
+@pytest.mark.slow
 async def test_all_weights_go_on_from_a_saved_state(clients):
     """After a restart, too, and with the optimizer's state: the next step is that of the model that was saved."""
     found = []
