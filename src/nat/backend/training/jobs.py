@@ -1,7 +1,8 @@
 """Training jobs: one at a time on the model thread, each trained once.
 
-The journal of the harness owns the batches. A checkpoint names the last job that its weights contain, so that after a
-kill the harness sends what is newer again. Checkpoints are written while requests are answered; the next update waits.
+The harness keeps the batches in the folder of its run. A checkpoint names the last job that its weights contain, so
+that after a kill the harness sends what is newer again. Checkpoints are written while requests are answered; the next
+update waits.
 """
 
 import asyncio
