@@ -51,6 +51,7 @@ def test_it_has_what_a_new_process_has(tmp_path, monkeypatch):
     assert {**seen, "torch": None, "pid": 0, "started": 0} == {**new, "torch": None, "pid": 0, "started": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_reach_the_fork(number):
     """A handler sees the signal that the process got."""
@@ -63,6 +64,7 @@ def test_signals_reach_the_fork(number):
     assert process.returncode == number
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_process_that_stands_for_it():
     """A kill, which nobody can pass on, ends the fork too."""
     process = started("-c", OURS + "print(os.getpid(), flush=True); time.sleep(60)")

@@ -7,6 +7,7 @@ import pytest
 
 from fakes.finetuning_project import Coin, FinetuningProject
 from fakes.openai_server import HangUp, OpenAIServer, Raw, Refuse
+from fakes.tiny_fixtures import mostly_slow
 from nat.runs.records import Phase, RunState
 
 BAD = "q0"
@@ -31,13 +32,13 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("reply", ANSWERS.values(), ids=ANSWERS)
+@pytest.mark.parametrize("reply", mostly_slow(ANSWERS, "429", "500", "a hang-up", "JSON that is no answer", "HTML"))
 async def test_a_server_that_answers_badly(tmp_path, reply):
     """The call is repeated so often and no more, its rollouts fail with the cause, and all others are trained."""
     coin = Coin()
 
     def script(request):
-        return reply if request.last_text == BAD else coin(request)
+        return ANSWERS[reply] if request.last_text == BAD else coin(request)
 
     async with OpenAIServer(script) as server:
         project = FinetuningProject(tmp_path, server)

@@ -63,6 +63,7 @@ def test_a_killed_run_trains_each_epoch_once(tmp_path, generations):
     assert [path for path in (run / PROGRAM_JOBS).iterdir() if path.is_dir()] == []
 
 
+@pytest.mark.slow
 def test_a_run_reaches_its_verdict(tmp_path):
     """The example's trainer ends with a verdict and a diagnosis, as the learner does."""
     assert_verdict(tmp_path, [sys.executable, str(ROOT / "examples/trainers/plain_torch.py")], epochs=1)

@@ -132,9 +132,10 @@ def share_of_even(url: str) -> float:
     return sum(ord(answer[0]) % 2 == 0 for answer in answers) / len(answers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("served_name", "sampling"),
-    [("tiny", None), pytest.param("talking", {"temperature": 0.8}, marks=pytest.mark.slow)],
+    [("tiny", None), ("talking", {"temperature": 0.8})],
     ids=["asks for the base model", "asks for the trained one, sampled colder in training"],
 )
 def test_the_agent_behind_the_url_gets_better(tmp_path, start, ports, served_name, sampling):

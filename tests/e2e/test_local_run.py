@@ -209,7 +209,8 @@ def overview_of(run_dir: Path) -> tuple[ShownState, str | None]:
     return found.state, found.message
 
 
-@pytest.mark.parametrize("moment", ["Starting epoch 3 ", pytest.param("Submitted", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["Starting epoch 3 ", "Submitted"])
 def test_a_killed_backend_ends_the_run_at_once(tmp_path, games, moment):
     """In rollouts and in an update: no client goes on to retry, and the error names process, exit code and log."""
     output_dir = tmp_path / "runs"

@@ -86,6 +86,7 @@ async def built(config, builder):
     yield EvaluatorInfo(config=config, evaluate_fn=judge.evaluate, description="asks a judge")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("away", ["judge", "student"])
 async def test_a_run_waits_for_a_server_and_goes_on(project, request, caplog, away):
     """Longer than any time limit: nothing fails, and the log says so once."""
@@ -126,6 +127,7 @@ async def test_a_run_that_gave_up_goes_on_where_it_was(project, judge, student):
     assert student.answers == 2 * played
 
 
+@pytest.mark.slow
 async def test_a_run_goes_on_while_its_judge_is_away(project, judge, student):
     """A run that is resumed waits for a server, as one that begins."""
     project.adapter.outcomes = [{}, {"status": "failed"}]

@@ -66,7 +66,9 @@ def finetune(folder: Path, *options: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("ending", "options"), [("good", ["--json"]), ("raises", [])])
+@pytest.mark.parametrize(
+    ("ending", "options"), [("good", ["--json"]), pytest.param("raises", [], marks=pytest.mark.slow)]
+)
 async def test_a_run_writes_and_prints_no_secret(tmp_path, server, ending, options):
     """Secrets in literals, variables, overrides, headers, URLs, echoes and exceptions are in no file and no output."""
     code, output = await nat(tmp_path, server, *finetune(tmp_path, *options), ending=ending)

@@ -12,6 +12,7 @@ from gguf.quants import dequantize
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from fakes.gguf_files import make_gguf
+from fakes.tiny_fixtures import mostly_slow
 from fakes.tiny_model import EOS, START, tiny_tokenizer
 from nat.backend.gguf_reading import convert
 from nat.backend.gguf_writing import write_gguf
@@ -26,7 +27,7 @@ def logprobs(folder: Path) -> torch.Tensor:
         return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)(TOKENS).logits.log_softmax(-1)
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("kind", mostly_slow(["llama", "qwen2", "qwen3"], "qwen2"))
 def test_a_model_comes_back_from_its_file(tmp_path, kind):
     """The same log probabilities, tokens, chat template and end of an answer; the backend loads it."""
     file = make_gguf(tmp_path / "tiny.gguf", kind)

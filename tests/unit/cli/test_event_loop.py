@@ -187,6 +187,7 @@ def test_a_completed_command_is_not_cancelled():
     assert (code, out) == (0, "sent\n")
 
 
+@pytest.mark.slow
 def test_a_thread_that_never_ends_does_not_delay_the_exit():
     """A worker thread whose caller is gone is abandoned."""
     body = "say('ready')\nthreading.Thread(target=time.sleep, args=(1000,)).start()\nawait asyncio.sleep(1000)"

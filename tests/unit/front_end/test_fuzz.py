@@ -30,6 +30,7 @@ async def described(tmp_path):
         )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 async def test_no_body_makes_the_server_fail(described, data):

@@ -49,23 +49,25 @@ async def post(rollout, route, **fields):
 
 
 @pytest.mark.parametrize(("route", "field"), LENGTHS)
-@pytest.mark.parametrize("asked", [10_000, 10_000.0, "10000", 1e12])
-async def test_the_limit_holds_for_numbers_of_any_type(route, field, asked):
+async def test_the_limit_holds_for_numbers_of_any_type(route, field):
     """A lenient server accepts numbers of any type, so the gateway does, too."""
-    async with gateway([Say()], max_tokens=100) as gate, gate.rollout() as rollout:
-        assert (await post(rollout, route, **{field: asked})).status_code == 200
-    (body,) = gate.server.bodies
-    assert {body[key] for key in body if "max" in key or "predict" in key} == {100}
+    asked = [10_000, 10_000.0, "10000", 1e12]
+    async with gateway([Say()] * len(asked), max_tokens=100) as gate, gate.rollout() as rollout:
+        for value in asked:
+            assert (await post(rollout, route, **{field: value})).status_code == 200
+    for body in gate.server.bodies:
+        assert {body[key] for key in body if "max" in key or "predict" in key} == {100}
+    assert len(gate.server.bodies) == len(asked)
 
 
 @pytest.mark.parametrize(("route", "field"), [*LENGTHS, ("/v1/chat/completions", "n"), ("/v1/completions", "best_of")])
-@pytest.mark.parametrize("asked", [True, "many", "1e9", 0, -1, 2.5, [5], {"a": 1}, 1e300, "9" * 5000])
-async def test_an_invalid_length_is_refused(route, field, asked):
+async def test_an_invalid_length_is_refused(route, field):
     """The error names the field, its value and the expected type; nothing is sent upstream."""
     async with gateway([Say()], max_tokens=100) as gate, gate.rollout() as rollout:
-        answer = await post(rollout, route, **{field: asked})
-    assert answer.status_code == 400
-    assert f"{field}: wanted a whole number from 1 on" in answer.json()["error"]["message"]
+        for asked in [True, "many", "1e9", 0, -1, 2.5, [5], {"a": 1}, 1e300, "9" * 5000]:
+            answer = await post(rollout, route, **{field: asked})
+            assert answer.status_code == 400
+            assert f"{field}: wanted a whole number from 1 on" in answer.json()["error"]["message"]
     assert gate.server.bodies == []
 
 

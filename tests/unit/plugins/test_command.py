@@ -192,6 +192,7 @@ async def test_a_kept_folder_is_redacted(tmp_path):
     assert (kept / "stdout").read_text() == (kept / "stderr").read_text() == f"{REDACTED}\n"
 
 
+@pytest.mark.slow
 async def test_a_deadline_of_the_evaluation_ends_the_program_too(tmp_path):
     """A cancelled rollout leaves no process and no folder."""
     pids, where = tmp_path / "pids", tmp_path / "where"

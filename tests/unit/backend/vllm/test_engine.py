@@ -43,7 +43,7 @@ def test_a_stream_and_a_stop_text_give_the_same_tokens(opened):
     assert len(stopped.token_ids) <= 5
 
 
-@pytest.mark.parametrize("lora", [True, False])
+@pytest.mark.parametrize("lora", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_update_is_handed_over_and_proven(opened, lora):
     """The probe agrees, the next answer has the new version, and its log probabilities are the new weights'."""
     served = opened(lora=lora)
@@ -62,6 +62,7 @@ def test_an_update_is_handed_over_and_proven(opened, lora):
         assert served.vllm.calls == once * 3
 
 
+@pytest.mark.slow
 def test_a_hand_over_waits_for_begun_requests(opened):
     """A request that began before the update is answered by the old weights, and the update ends after it."""
     served = opened()

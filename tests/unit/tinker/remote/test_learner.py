@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fakes.tiny_fixtures import mostly_slow
 from fakes.training_batches import random_groups
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
@@ -19,6 +20,7 @@ from nat.tinker.remote.service import Trained
 from nat.wire.training import TrainingConfig
 
 RATE = 3e-3
+ALGORITHMS = ["grpo", "dr_grpo", "rloo", "cispo", "gspo", "sft", "dapo"]
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def remote(start, remote_options):
 
 
 @pytest.mark.parametrize("divides", ["", "rows"])
-@pytest.mark.parametrize("algorithm", ["grpo", "dr_grpo", "rloo", "cispo", "gspo", "sft", "dapo"])
+@pytest.mark.parametrize("algorithm", mostly_slow(ALGORITHMS, "grpo", "gspo"))
 def test_an_update_is_that_of_the_embedded_learner(remote, tiny_dir, algorithm, divides):
     """Two steps on rows of unequal lengths give the same metrics and log probabilities, however the server divides."""
     learner, _ = remote(divides=divides)

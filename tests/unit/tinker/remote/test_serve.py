@@ -143,6 +143,7 @@ async def test_an_archive_becomes_an_adapter_that_peft_loads_whole(start, remote
     assert own.tolist() == pytest.approx(scores, abs=1e-5)
 
 
+@pytest.mark.slow
 async def test_an_archive_of_all_weights_becomes_a_model(start, remote_options, groups):
     """It gives the served log probabilities; a checkpoint is exported without a server, and without its training."""
     service = start(archives=True, all_weights=True)
