@@ -271,8 +271,14 @@ def _load_whole(path: Path, dtype: torch.dtype, four_bits_on: torch.device | Non
     for index in path.rglob("*.index.json"):
         indexed_files(index)
     _config_of(path)
+    if not any(path.glob("*.safetensors")):
+        raise ModelNotSupported(
+            f"{path} has no weights in safetensors; other formats are not read, since they can hold code",
+            hint="save the model again with model.save_pretrained(directory)",
+        )
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         path,
+        use_safetensors=True,
         dtype=dtype,
         attn_implementation="eager",
         local_files_only=True,

@@ -33,7 +33,7 @@ def draw(
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(12, 7), dpi=150, facecolor="white")
+    figure = Figure(figsize=(12, 7), dpi=150, facecolor="white", layout="constrained")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.3)

@@ -175,3 +175,14 @@ def test_a_hostile_model_folder_is_refused(tiny_dir, tmp_path, change, text):
     change(folder)
     with pytest.raises((ModelNotSupported, CheckpointDamaged), match=text):
         load_model(folder, device="cpu")
+
+
+def test_weights_outside_safetensors_are_refused(tmp_path, tiny_dir):
+    """A `pytorch_model.bin` is a pickle; the error says how the model is saved again."""
+    for file in tiny_dir("qwen2").iterdir():
+        if file.suffix != ".safetensors":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(ModelNotSupported, match="no weights in safetensors") as refusal:
+        load_model(tmp_path, device="cpu")
+    assert "save_pretrained" in refusal.value.hint
