@@ -87,6 +87,34 @@ async def test_the_highest_held_out_score_wins_and_of_equal_ones_the_earliest(pr
     )
 
 
+@pytest.mark.parametrize(
+    ("failed_score", "told"),
+    [
+        (None, "4 of 8 fail since training (first error: ValueError: the reply is not JSON)"),
+        (0, "0.500 → 0.500 on the"),
+    ],
+)
+async def test_weights_that_make_the_agent_crash_are_not_the_best(project, failed_score, told):
+    """Right on half, wrong on half; after training right on the other half, and a crash on the first."""
+    project.finetuning["reward_function"]["failed_score"] = failed_score
+
+    async def agent(question, ask):
+        if not question.startswith("held out"):
+            return await ask(question)
+        trained, known = bool(project.adapter.submitted), int(question[-1]) < 4
+        if trained and known:
+            raise ValueError("the reply is not JSON")
+        return "right" if trained or known else "wrong"
+
+    project.agent = agent
+    result = await project.run(**held_out(project))
+    assert result.summary.best == held_out_best(0.5, 0)
+    assert project.adapter.kept == []
+    text = summary_text(result, Path("c.yml"))
+    assert "No improvement shown" in text
+    assert told in text
+
+
 async def test_the_start_may_have_been_the_best(project):
     """If the starting model is the best, no checkpoint is kept."""
     project.known = [6, 5, 4, 3, 3]

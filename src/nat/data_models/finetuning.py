@@ -180,7 +180,7 @@ class GuardsConfig(FinetuneModel):
     600 rollouts in up to ten epochs, which tell one success in 200 from none."""
     collapse_share: float = Field(default=0.5, ge=0, lt=1)
     """End the run when the mean reward, minus the worst reward seen, falls below this share of its value in the first
-    epochs; 0 turns the check off."""
+    epochs; 0 turns the check off. Failed rollouts count as the worst."""
     collapse_epochs: int = Field(default=3, ge=1)
     """Number of epochs in both averages, of the first and of the latest epochs."""
     max_equal_groups: float = Field(default=0.8, ge=0, le=1)
@@ -202,6 +202,9 @@ class RewardFunctionConfig(FinetuneModel):
     the last answer."""
     gamma: float = Field(default=1.0, ge=0.0, le=1.0)
     """Discount of `return_to_go`: a reward is multiplied by it for each later answer in between."""
+    failed_score: float | None = Field(default=None, allow_inf_nan=False)
+    """The score of a rollout that fails or gets no score, in training and on held-out examples; null leaves it out of
+    training, and the verdict allows for any score."""
 
     @model_validator(mode="after")
     def _gamma_needs_a_return(self) -> Self:

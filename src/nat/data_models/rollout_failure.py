@@ -13,6 +13,8 @@ TIMED_OUT = "the workflow ran into its deadline"
 CALLS_FAILED = "its LLM calls failed, and the agent went on without an answer"
 NO_SCORE = "the evaluator gave no score"
 SCORED_TOO_LATE = "the evaluator ran into its deadline"
+FAILURES = (RAISED, TIMED_OUT, CALLS_FAILED, NO_SCORE, SCORED_TOO_LATE)
+COUNTED = "it failed, and failed_score counts it"
 
 _LINE_CHARS = 400
 

@@ -1,6 +1,7 @@
 """The best weights of a run: keep their checkpoint, export them, and report their path."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from nat.finetuning.interfaces.trainer_adapter import CheckpointKeeper, TrainerAdapter
@@ -18,14 +19,14 @@ LAST_MODEL = "model"
 
 
 async def keep_if_best(
-    adapter: TrainerAdapter, run: RunContext, *, epoch: int, score: float | None, measure: BestMeasure
+    adapter: TrainerAdapter, run: RunContext, *, epoch: int, scores: Mapping[int, float], measure: BestMeasure
 ) -> None:
     """Keep the current weights, those after `epoch` epochs, if none scored as high; of equal ones the earliest stays.
 
-    The weights before training need no checkpoint: they are the model that the run started from.
+    `scores` by epoch count failures alike. The weights before training need no checkpoint: the run started from them.
     """
-    best = run.journal.best()
-    if score is None or (best is not None and score <= best.score):
+    best, score = run.journal.best(), scores.get(epoch)
+    if score is None or (best is not None and score <= scores.get(best.epoch, best.score)):
         return
     kept = await adapter.keep_best() if epoch > 0 and isinstance(adapter, CheckpointKeeper) else None
     record = BestEpoch(epoch=epoch, score=score, measure=measure)

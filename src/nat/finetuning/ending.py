@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from asyncio import CancelledError
-from collections.abc import Sequence
 from dataclasses import replace
 
 from nat.errors import (
@@ -21,10 +20,9 @@ from nat.finetuning.interfaces.finetuning_runner import Trainer
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.summary import compared, summarise
 from nat.finetuning.validation import no_verdict, validate
-from nat.finetuning.verdict import Comparison
 from nat.runs.journal import Journal
 from nat.runs.preemption import Preempted, resume_command
-from nat.runs.records import RunState, ValidationRecord, after_epoch
+from nat.runs.records import RunState, after_epoch
 from nat.wire.training import JobStatus
 
 logger = logging.getLogger(__name__)
@@ -94,7 +92,7 @@ async def summarised(error: BaseException, run: RunContext, llm: str | None, *, 
         best, epochs, validations = journal.best(), journal.epochs(), journal.validations()
         judged = validations[-1].epoch if validations else 0
         causes = [] if preempted else await findings_of(run_dir, ended=True)
-        comparison = _comparison(validations, judged)
+        comparison = compared(validations, judged)
         summary = summarise(
             run.run_id,
             comparison,
@@ -127,14 +125,6 @@ async def summarised(error: BaseException, run: RunContext, llm: str | None, *, 
     can_go_on = isinstance(error, CancelledError | BackendUnreachable)
     goes_on = [f"Go on with the run: {resume_command(run_dir)}"] if can_go_on else []
     return [*verdict, *saved_results(run_dir, llm, best), *explanation(news, run_dir), *goes_on]
-
-
-def _comparison(validations: Sequence[ValidationRecord], judged: int) -> Comparison | None:
-    try:
-        return compared(validations, judged)
-    except EvaluationError as error:
-        logger.warning("No verdict: %s", error)
-        return None
 
 
 def end_after(error: BaseException, run: RunContext) -> None:

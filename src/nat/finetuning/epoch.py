@@ -166,7 +166,11 @@ def finished_job(job: JobRecord, status: TrainingJobStatus, played: PlayedEpoch,
     done = status.status is JobStatus.COMPLETED
     metrics = reported_metrics(status)
     rows = [row for record in played.records if record.left_out is None for row in record.rows]
-    submitted_tokens = sum(row.num_sampled for row in rows) if rows else _sampled_tokens(played.chosen)
+    submitted_tokens = sum(row.num_sampled for row in rows)
+    if not rows:  # the builder records none; the log probabilities of the answers count them
+        trajectories = (trajectory for group in played.chosen.trajectories for trajectory in group)
+        answers = (answer for trajectory in trajectories for answer in trajectory.answers)
+        submitted_tokens = sum(len(token_logprobs(answer.logprobs) or ()) for answer in answers)
     return job.model_copy(
         update={
             "status": status.status,
@@ -179,12 +183,6 @@ def finished_job(job: JobRecord, status: TrainingJobStatus, played: PlayedEpoch,
             "finished_at": at,
         }
     )
-
-
-def _sampled_tokens(chosen: TrajectoryCollection) -> int:
-    """By the log probabilities of the answers, for builders that record no rows."""
-    answers = [answer for group in chosen.trajectories for trajectory in group for answer in trajectory.answers]
-    return sum(len(token_logprobs(answer.logprobs) or ()) for answer in answers)
 
 
 def reported_metrics(status: TrainingJobStatus) -> dict[str, float]:

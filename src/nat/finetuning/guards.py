@@ -12,10 +12,9 @@ from nat.data_models.finetuning import (
     RewardFunctionConfig,
     TrainingJobStatus,
     TrainingStatusEnum,
-    Trajectory,
     TrajectoryCollection,
 )
-from nat.data_models.rollout_failure import FailureCount
+from nat.data_models.rollout_failure import FAILURES, FailureCount
 from nat.data_models.score import score_problem
 from nat.errors import (
     ConfigError,
@@ -37,7 +36,7 @@ from nat.finetuning.diagnosis.conditions_of_updates import rate_too_high, untrai
 from nat.finetuning.diagnosis.window import Window, share_of_equal
 from nat.finetuning.epoch import reported_metrics
 from nat.finetuning.sampling import remedy
-from nat.runs.records import EpochRecord, Finding, ValidationRecord, epochs_text, played_epochs
+from nat.runs.records import EpochRecord, Finding, ValidationRecord, epochs_text, played_epochs, score_range
 from nat.runs.rollouts import LeftOutCause, RolloutTally
 from nat.wire.rewards import equal
 from nat.wire.training import Compares
@@ -71,16 +70,16 @@ def check_credit(reward: RewardFunctionConfig | None, collected: TrajectoryColle
 def check_rewards(collected: TrajectoryCollection) -> None:
     """Raise InvalidTrajectories if a plug-in's builder gave a reward that is no finite number."""
     every = [trajectory for group in collected.trajectories for trajectory in group]
-    if bad := [problem for trajectory in every if (problem := _reward_problem(trajectory))]:
+    problems = (
+        score_problem(each.reward, "the reward")
+        or next(filter(None, (score_problem(own, "a shaped reward") for own in each.shaped_rewards or ())), None)
+        for each in every
+    )
+    if bad := [*filter(None, problems)]:
         raise InvalidTrajectories(
             f"{len(bad)} of {len(every)} trajectories have a reward that cannot be trained on; of the first, {bad[0]}",
             hint="let `finalize` of the trajectory builder leave out rollouts that have no reward",
         )
-
-
-def _reward_problem(trajectory: Trajectory) -> str | None:
-    shaped = (score_problem(value, "a shaped reward") for value in trajectory.shaped_rewards or ())
-    return score_problem(trajectory.reward, "the reward") or next(filter(None, shaped), None)
 
 
 def check_trajectories(
@@ -99,7 +98,10 @@ def check_trajectories(
     if tally.num_rollouts == 0:
         raise NoTrajectories("no trajectory to train on: no rollout was started", hint="The dataset has no rows.")
     if tally.failures[0].cause == LeftOutCause.UNTRAINABLE_SAMPLING:
-        raise _untrainable(tally)
+        seen = f"{tally.failures[0].count} of {tally.num_rollouts} rollouts have no other answers; calls by function:"
+        lines = [f"the agent never samples from the trained distribution: {seen}"]
+        lines += [f"  {count:6d} x {function}: {how}" for (function, how), count in tally.untrainable.most_common()]
+        raise UntrainableSampling("\n".join(lines), hint=remedy(how for _, how in tally.untrainable))
     lines = [f"no trajectory to train on; {tally.num_rollouts} rollouts were left out:"]
     lines += [f"  {each}" for each in tally.failures]
     lines += [f"  {count} x {cause}" for cause, count in tally.causes.most_common() if cause.by_choice]
@@ -114,19 +116,11 @@ def check_trajectories(
     raise NoTrajectories(message, hint=hint)
 
 
-def _untrainable(tally: RolloutTally) -> UntrainableSampling:
-    left_out = tally.causes[LeftOutCause.UNTRAINABLE_SAMPLING]
-    seen = f"{left_out} of {tally.num_rollouts} rollouts have no other answers; calls by function:"
-    lines = [f"the agent never samples from the trained distribution: {seen}"]
-    lines += [f"  {count:6d} x {function}: {how}" for (function, how), count in tally.untrainable.most_common()]
-    return UntrainableSampling("\n".join(lines), hint=remedy(how for _, how in tally.untrainable))
-
-
 def check_failures(tally: RolloutTally, *, max_failure_rate: float, broken_by: Explain = lambda: None) -> None:
     """Raise `TooManyFailures` if more than the allowed share of the rollouts failed or got no score."""
     if tally.num_failed <= max_failure_rate * tally.num_rollouts:
         return
-    failures = [each for each in tally.failures if LeftOutCause(each.cause).failure]
+    failures = [each for each in tally.failures if each.cause in FAILURES]
     share = tally.num_failed / tally.num_rollouts
     message, hint = _with_explanation(
         f"{tally.num_failed} of {tally.num_rollouts} rollouts failed ({share:.0%}; finetuning.max_failure_rate allows "
@@ -176,24 +170,37 @@ def check_reward(epochs: Sequence[EpochRecord], config: GuardsConfig) -> None:
     """Raise `RewardCollapse` if the mean reward fell far below that of the first epochs, by more than chance.
 
     The height of a mean is measured from the worst reward seen, so that rewards from -1 to 1 are judged like those from
-    0 to 1.
+    0 to 1. A failed rollout counts as the worst: where training makes the agent fail, the others prove nothing.
     """
     count = config.collapse_epochs
     if config.collapse_share == 0 or len(epochs) < 2 * count or any(epoch.relative for epoch in epochs):
         return
-    first, recent, worst = epochs[:count], epochs[-count:], min(e.min_reward for e in epochs)
-    fall = change(first, recent)
+    worst, _ = score_range(reward for e in epochs for reward in (e.min_reward, e.max_reward))
+    first, recent = ([_counting_failures(e, worst) for e in part] for part in (epochs[:count], epochs[-count:]))
+    fall, failed = change(first, recent), sum(e.num_failed for e in recent)
     if not fall.collapsed(worst, config.collapse_share):
         return
+    errors = [str(each) for e in recent for each in e.failures if each.cause in FAILURES]
+    counted = f"; {failed} failed rollouts count as it: {errors[-1]}" if errors else ""
     message, hint = _with_explanation(
         f"the mean reward fell from {fall.before:.3f} in {_span(first)} to {fall.after:.3f} in {_span(recent)} "
-        f"(worst reward seen: {worst:g}; standard error of the fall: {fall.error:.3f})",
+        f"(worst reward seen: {worst:g}{counted}; standard error of the fall: {fall.error:.3f})",
         "Most often the learning rate is too high: try a third, or set beta, the weight of the KL divergence to the "
         "starting model. If no update was large (train/approx_kl), compare answers before and after, and check the "
         "evaluator. An earlier checkpoint has a better model.",
         explanation_of(epochs, config),
     )
     raise RewardCollapse(message, hint=hint)
+
+
+def _counting_failures(epoch: EpochRecord, score: float) -> EpochRecord:
+    """The epoch as if its failed rollouts had this score; its variances are not known then."""
+    if not epoch.num_failed:
+        return epoch
+    count = epoch.num_trajectories + epoch.num_failed
+    average = (epoch.avg_reward * epoch.num_trajectories + score * epoch.num_failed) / count
+    changes = {"avg_reward": average, "min_reward": score, "num_trajectories": count, "metrics": {}}
+    return epoch.model_copy(update=changes)
 
 
 def check_job(status: TrainingJobStatus, *, broken_by: Explain = lambda: None) -> None:

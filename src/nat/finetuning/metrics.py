@@ -205,7 +205,7 @@ def _truncated(groups: Sequence[Group]) -> dict[str, float | None]:
 
 def _seen_calls(records: Sequence[RolloutRecord]) -> dict[str, float | None]:
     """What was recorded of the calls, and which of them could not be read or failed."""
-    ended = [record for record in records if record.left_out is None or not record.left_out.failure]
+    ended = [record for record in records if not record.failed]
     seen = [record.num_calls == 0 for record in ended if record.num_calls is not None]
     called = [record for record in ended if record.completion_tokens]
     unknown = not called or any(record.left_out is None and not record.rows for record in called)
@@ -311,7 +311,7 @@ def _calls(records: Sequence[RolloutRecord]) -> dict[str, float]:
     played = [record for record in known if record.num_calls]
     sampling = {"untrainable": [r.untrainable_calls for r in known], "untempered": [r.untempered_calls for r in known]}
     values: dict[str, list[float]] = {
-        "rollout/failed": [record.left_out is not None and record.left_out.failure for record in known],
+        "rollout/failed": [record.failed for record in known],
         "rollout/failed_calls": [record.num_failed_calls for record in known],
         "rollout/calls": [record.num_calls or 0 for record in played],
         "rollout/conversations": [len(record.conversations) for record in played],

@@ -1,6 +1,6 @@
 """The log of a run: the journal keeps each event, its state is a fold of them, and then the observers hear of it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,8 +31,6 @@ class TrainingState:
 
     kept: Sequence[EpochRecord] = ()
     """The epochs that guards and alarms read."""
-    held_out: Mapping[int, float | None] = field(default_factory=dict)
-    """The mean score of each validation, by the number of epochs before it."""
     versions: PolicyVersions = field(default_factory=PolicyVersions)
     curriculum: Mapping[str, Any] | None = None
     """Its state after the last epoch; None without a curriculum."""
@@ -43,8 +41,7 @@ class TrainingState:
         """The state after one more event."""
         match event:
             case TrainingPhase():
-                known = {epoch: score for epoch, score in self.held_out.items() if epoch >= event.first_epoch}
-                return TrainingState(held_out=known, noted=self.noted)
+                return TrainingState(noted=self.noted)
             case RolloutsPlayed(phase=Phase.TRAIN, records=records):
                 noted = self.noted | sampling_notes(records).keys()
                 return replace(self, versions=self.versions_before(records), noted=noted)
@@ -52,8 +49,6 @@ class TrainingState:
                 return replace(self, versions=self.versions.updated(event.policy_version))
             case EpochRecord():
                 return replace(self, kept=kept([*self.kept, event], guards), curriculum=event.curriculum_state)
-            case ValidationRecord():
-                return replace(self, held_out={**self.held_out, event.epoch: event.avg_reward})
         return self
 
     def versions_before(self, records: Sequence[RolloutRecord]) -> PolicyVersions:
@@ -61,25 +56,15 @@ class TrainingState:
         return self.versions if self.kept else self.versions.beginning_with(records)
 
 
-def state_of(journal: Journal, guards: GuardsConfig) -> TrainingState:
-    """The state after all that a journal has."""
-    return _after(events_of(journal), guards)
+def state_of(journal: Journal, guards: GuardsConfig, *, goes_on: bool = False) -> TrainingState:
+    """The state after all that a journal has.
 
-
-def state_to_go_on_from(journal: Journal, guards: GuardsConfig) -> TrainingState:
-    """The state after the finished epochs of a journal.
-
-    What the open epoch has done happens again: its finished rollouts are known, and so is its job.
+    Of a run that goes on, the open epoch happens again: its finished rollouts are known, and so is its job.
     """
-    done = journal.num_epochs()
-    events = events_of(journal)
-    return _after((e for e in events if not (isinstance(e, RolloutsPlayed | JobRecord) and e.epoch >= done)), guards)
-
-
-def _after(events: Iterable[Event], guards: GuardsConfig) -> TrainingState:
-    state = TrainingState()
-    for event in events:
-        state = state.after(event, guards)
+    state, done = TrainingState(), journal.num_epochs()
+    for event in events_of(journal):
+        if not (goes_on and isinstance(event, RolloutsPlayed | JobRecord) and event.epoch >= done):
+            state = state.after(event, guards)
     return state
 
 
@@ -111,7 +96,7 @@ class RunLog:
         self.journal = journal
         self.guards = guards or GuardsConfig()
         """They decide which epochs the state keeps."""
-        self.state = state_to_go_on_from(journal, self.guards)
+        self.state = state_of(journal, self.guards, goes_on=True)
         self._observers = (self._write_files, *observers)
 
     def append(self, event: Event) -> None:

@@ -7,11 +7,10 @@ from statistics import fmean
 from typing import Any
 
 from nat.data_models.finetuning import BudgetConfig
-from nat.errors import EvaluationError
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.budget import price
 from nat.finetuning.metrics import BROKEN_BY
-from nat.finetuning.verdict import Comparison, compare
+from nat.finetuning.verdict import Comparison, compare_validations
 from nat.runs.records import (
     BestEpoch,
     BestMeasure,
@@ -33,34 +32,24 @@ _PACKING = ("row_tokens", "packed_tokens", "unique_tokens")
 
 
 def compared(validations: Sequence[ValidationRecord], epochs: int, *, first: int = 0) -> Comparison | None:
-    """The held-out examples before the epoch `first` and after `epochs` epochs; None if one of the two is missing."""
+    """The held-out examples before the epoch `first` and after `epochs` epochs; None without two such validations."""
     by_epoch = {record.epoch: record for record in validations}
     if epochs == first or first not in by_epoch or epochs not in by_epoch:
         return None
-    return compare(by_epoch[first].distinct, by_epoch[epochs].distinct)
+    return compare_validations(by_epoch[first], by_epoch[epochs])
 
 
 def phase_verdicts(
     phases: Sequence[TrainingPhase], validations: Sequence[ValidationRecord], num_epochs: int
 ) -> list[PhaseVerdict]:
     """The verdict of each phase that has begun, of a run with so many finished epochs."""
-    ends = [*(phase.first_epoch for phase in phases[1:]), num_epochs]
-    return [_phase_verdict(phase, validations, end) for phase, end in zip(phases, ends, strict=False)]
-
-
-def _phase_verdict(phase: TrainingPhase, validations: Sequence[ValidationRecord], end: int) -> PhaseVerdict:
-    try:
+    ends, verdicts = [*(phase.first_epoch for phase in phases[1:]), num_epochs], []
+    for phase, end in zip(phases, ends, strict=False):
         comparison = compared(validations, end, first=phase.first_epoch)
         sentence = None if comparison is None else comparison.sentence
-    except EvaluationError as error:
-        comparison, sentence = None, error.message
-    return PhaseVerdict(
-        name=phase.name,
-        first_epoch=phase.first_epoch,
-        epochs=end - phase.first_epoch,
-        sentence=sentence,
-        **_held_out(comparison, PhaseVerdict),
-    )
+        known = {"first_epoch": phase.first_epoch, "epochs": end - phase.first_epoch, "sentence": sentence}
+        verdicts.append(PhaseVerdict(name=phase.name, **known, **_held_out(comparison, PhaseVerdict)))
+    return verdicts
 
 
 def _held_out(comparison: Comparison | None, record: type[RunRecord]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from nat.data_models.finetuning import (
     TrainingStatusEnum,
     TrajectoryCollection,
 )
+from nat.data_models.score import mean
 from nat.errors import NoLearningSignal, NoTrajectories, RunFailed
 from nat.finetuning import curriculum, guards
 from nat.finetuning.ahead import CollectedRollouts, RolloutsAhead
@@ -48,10 +49,10 @@ from nat.finetuning.recording_trainer import (
 from nat.finetuning.run_context import Stopwatch
 from nat.finetuning.run_log import TrainingState
 from nat.finetuning.staleness import without_stale
-from nat.finetuning.trajectories.groups import records_of, statistics_of
+from nat.finetuning.trajectories.groups import records_of
 from nat.finetuning.validation import plateaued, validate
 from nat.rollout.session import in_pass
-from nat.runs.records import BestMeasure, EpochRecord, Finding, JobRecord, Phase, epoch_number
+from nat.runs.records import BestMeasure, EpochRecord, Finding, JobRecord, Phase, epoch_number, held_out_means
 from nat.runs.rollouts import tally
 
 logger = logging.getLogger(__name__)
@@ -380,10 +381,13 @@ class EpochTrainer(RecordingTrainer):
         relative = any(record.comparison is not None for record in self._played.records)
         if self.run_config.max_staleness or relative or not self._played.played:
             return
-        given, reward = self.run_config.run_configuration, statistics_of(self._played.collected.trajectories)
-        if reward is not None and (given is None or given.validation_dataset is None):
-            epoch, measure = self._played.epoch, BestMeasure.TRAINING
-            await keep_if_best(self.trainer_adapter, self.context, epoch=epoch, score=reward.mean, measure=measure)
+        given, number, measure = self.run_config.run_configuration, self._played.epoch, BestMeasure.TRAINING
+        rewards = [trajectory.reward for group in self._played.collected.trajectories for trajectory in group]
+        if rewards and (given is None or given.validation_dataset is None):
+            failed = sum(record.failed for record in self._played.records)
+            lowest = min([*rewards, *(epoch.min_reward for epoch in self._state.kept)])
+            scores = {number: mean([*rewards, *[lowest] * failed])}
+            await keep_if_best(self.trainer_adapter, self.context, epoch=number, scores=scores, measure=measure)
 
     def _out_of_budget(self) -> str | None:
         budget, context = self.run_config.budget, self.context
@@ -397,10 +401,12 @@ class EpochTrainer(RecordingTrainer):
         )
 
     def _reached_a_plateau(self) -> bool:
-        config = self.run_config.early_stopping
-        held_out = self._state.held_out.items()
-        scores = [score for epoch, score in held_out if score is not None and self._validation_is_due(epoch)]
-        if config is None or not plateaued(scores, config):
+        config, first = self.run_config.early_stopping, self.context.first_epoch
+        if config is None:
+            return False
+        validations = [each for each in self.context.journal.validations() if each.epoch >= first]
+        scores = [score for epoch, score in held_out_means(validations).items() if self._validation_is_due(epoch)]
+        if not plateaued(scores, config):
             return False
         text = f"Stopped early: the held-out reward has not risen by more than {config.min_delta:g} "
         text += f"in the last {config.patience} validations (best: {max(scores):.4f})"

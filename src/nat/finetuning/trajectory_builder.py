@@ -12,16 +12,17 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
+from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
 from nat.data_models.finetuning import Trajectory, TrajectoryBuilderConfig, TrajectoryCollection
 from nat.errors import ANY_FAILURE, EvaluationError, describe_error, traceback_of
 from nat.eval.comparison import SidePasses
 from nat.finetuning.example_choice import Spread, by_spread, in_turn, observed
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder, abandoned_on_error
 from nat.finetuning.progress import append_progress
+from nat.finetuning.trajectories import outcome
 from nat.finetuning.trajectories.calls import Target
 from nat.finetuning.trajectories.credit import credit_warnings
 from nat.finetuning.trajectories.groups import example_id, group_by_example, has_signal
-from nat.finetuning.trajectories.outcome import failed, scored, unscored, unscored_by, with_facts
 from nat.rollout.session import Choose, current_pass, in_pass
 from nat.runs.journal import Journal
 from nat.runs.records import Phase
@@ -80,9 +81,9 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         by_spread = self.trajectory_builder_config.choose_examples == "by_spread"
         for epoch in range(journal.num_epochs() if by_spread else 0):
             rewards: dict[str, list[float]] = {}
-            for outcome in journal.outcomes(Phase.TRAIN, epoch):
-                if outcome.reward is not None and outcome.left_out in _TRAINABLE:
-                    rewards.setdefault(outcome.example_id, []).append(outcome.reward)
+            for found in journal.outcomes(Phase.TRAIN, epoch):
+                if found.reward is not None and found.left_out in _TRAINABLE:
+                    rewards.setdefault(found.example_id, []).append(found.reward)
             self._known = observed(self._known, rewards, epoch)
 
     @property
@@ -152,8 +153,8 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         del self.evaluation_runs[run_id]
         trajectories: list[Trajectory] = []
         for generation, output in enumerate(outputs):
-            outcomes = [outcome async for outcome in self._outcomes(output, generation, metadata)]
-            records = with_facts([record for record, _ in outcomes], output, self._reward_name)
+            outcomes = [found async for found in self._outcomes(output, generation, metadata)]
+            records = outcome.with_facts([record for record, _ in outcomes], output, self.run_config.reward_function)
             self._rollouts[run_id] += records
             for record, (_, trajectory) in zip(records, outcomes, strict=True):
                 if trajectory is None:
@@ -182,47 +183,38 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         self, output: EvaluationRunOutput, generation: int, metadata: dict[str, Any]
     ) -> AsyncIterator[tuple[RolloutRecord, Trajectory | None]]:
         """The record of each item of one pass, and its trajectory if it can be trained on."""
-        failures = {failure.item_id: failure for failure in output.failures}
-        scores = {str(score.id): score for score in self._scores(output)}
+        failures, settings = {failure.item_id: failure for failure in output.failures}, self.run_config.reward_function
+        scores, failed_score = outcome.scores_of(output, settings), None if settings is None else settings.failed_score
         target = Target(functions=self.run_config.target_functions, model=self.run_config.target_model)
+        given: dict[str, Any] = {"generation": generation, "target": target, "credit": settings, "metadata": metadata}
         for item in output.eval_input.eval_input_items:
-            if (failure := failures.get(str(item.id))) is not None:
-                yield failed(item, failure, generation, target), None
-                continue
-            score = scores.get(str(item.id))
-            if score is None or score.score is None:
-                yield unscored_by(item, generation, score, target), None
-                continue
-            deadline = asyncio.timeout(self.reward_seconds)
-            try:
-                async with deadline:
-                    reward = await self.compute_reward(score, metadata)
-            except EvaluationError as error:
-                yield unscored(item, generation, str(error), target), None
-                continue
-            except ANY_FAILURE as error:  # the boundary of one rollout: its reward is user code
-                late = f"it did not end within {self.reward_seconds:g} s" if deadline.expired() else None
-                described = f"compute_reward: {late or describe_error(error)}"
-                yield unscored(item, generation, described, target, traceback=traceback_of(error)), None
-                continue
-            credit = self.run_config.reward_function
-            yield scored(item, score, reward, generation=generation, target=target, credit=credit, metadata=metadata)
+            failure, score = failures.get(str(item.id)), scores.get(str(item.id))
+            trajectory: Trajectory | None = None
+            if failure is not None:
+                record = outcome.failed(item, failure, generation, target)
+            elif score is None or score.score is None:
+                record = outcome.unscored_by(item, generation, score, target)
+            else:
+                record, trajectory = await self._rewarded(item, score, **given)
+            if failed_score is not None and record.failed:
+                record, trajectory = outcome.failed_as_scored(record, item, failed_score, **given)
+            yield record, trajectory
 
-    @property
-    def _reward_name(self) -> str | None:
-        return None if self.run_config.reward_function is None else self.run_config.reward_function.name
-
-    def _scores(self, output: EvaluationRunOutput) -> Sequence[Any]:
-        reward = self.run_config.reward_function
-        named = [name for name, _ in output.evaluation_results]
-        if reward is None or reward.name not in named:
-            seen = "is not set" if reward is None else f"is '{reward.name}'"
-            raise EvaluationError(
-                f"finetuning.reward_function.name {seen}, but the evaluators that gave scores are: {named or 'none'}",
-                hint="name one of `eval.evaluators`",
-            )
-        result = output.results_of(reward.name)
-        return result.eval_output_items if result is not None else ()
+    async def _rewarded(
+        self, item: EvalInputItem, score: EvalOutputItem, *, generation: int, target: Target, **given: Any
+    ) -> tuple[RolloutRecord, Trajectory | None]:
+        """The outcome of a scored rollout, whose reward is user code."""
+        deadline = asyncio.timeout(self.reward_seconds)
+        try:
+            async with deadline:
+                reward = await self.compute_reward(score, given["metadata"])
+        except EvaluationError as error:
+            return outcome.unscored(item, generation, str(error), target), None
+        except ANY_FAILURE as error:  # the boundary of one rollout
+            late = f"it did not end within {self.reward_seconds:g} s" if deadline.expired() else None
+            described = f"compute_reward: {late or describe_error(error)}"
+            return outcome.unscored(item, generation, described, target, traceback=traceback_of(error)), None
+        return outcome.scored(item, score, reward, generation=generation, target=target, **given)
 
 
 def _epoch_of(meta: Mapping[str, Any] | None) -> int:

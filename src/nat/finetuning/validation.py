@@ -1,11 +1,9 @@
 """Validation with the current weights, once per epoch; the warning of a fall, and the rule for early stopping."""
 
 from collections.abc import Callable, Sequence
-from statistics import fmean
-from typing import Any
 
 from nat.data_models.finetuning import EarlyStoppingConfig, GuardsConfig
-from nat.data_models.score import score_problem
+from nat.data_models.score import mean, score_problem
 from nat.errors import EvaluationError
 from nat.finetuning.best_model import keep_if_best
 from nat.finetuning.diagnosis.catalogue import explanation_of
@@ -17,7 +15,16 @@ from nat.finetuning.interfaces.trainer_adapter import TrainsElsewhere
 from nat.finetuning.run_context import RunContext
 from nat.finetuning.verdict import compare
 from nat.runs.folder import files_due
-from nat.runs.records import BestMeasure, EpochRecord, ValidationRecord, Verdict, after_epoch, epoch_number
+from nat.runs.records import (
+    BestMeasure,
+    EpochRecord,
+    ValidationRecord,
+    Verdict,
+    after_epoch,
+    epoch_number,
+    held_out_means,
+    same_examples,
+)
 
 WHOLE_DATASET = "all examples"
 """Replaces the example ids where a plug-in's trainer reports only the mean."""
@@ -42,7 +49,13 @@ async def validate(trainer: Trainer, epoch: int, run: RunContext) -> ValidationR
         metrics = await trainer.run_validation_evaluation(epoch, run.run_id)
         if metrics.get("error"):
             raise EvaluationError(f"validation {after_epoch(epoch)} failed: {metrics['error']}")
-        known = run.journal.validation(epoch) or _keep(run, epoch, _mean(metrics))
+        if (known := run.journal.validation(epoch)) is None:  # a plug-in's trainer has played them, and kept nothing
+            if problem := score_problem(metrics.get("avg_reward"), "avg_reward"):
+                hint = "`run_validation_evaluation` must return a number"
+                raise EvaluationError(f"validation: {problem}", hint=hint)
+            scores = {WHOLE_DATASET: float(metrics["avg_reward"])}
+            known = ValidationRecord(epoch=epoch, timestamp=run.now(), scores=scores)
+            run.record_validation(known)
         await _keep_if_best(trainer, run, known)
         await _warn(trainer, epoch, run)
     elif epoch == run.journal.num_epochs():  # a process may have been killed before it kept these weights
@@ -53,8 +66,8 @@ async def validate(trainer: Trainer, epoch: int, run: RunContext) -> ValidationR
 
 
 async def _keep_if_best(trainer: Trainer, run: RunContext, validation: ValidationRecord) -> None:
-    score, measure = validation.avg_reward, BestMeasure.HELD_OUT
-    await keep_if_best(trainer.trainer_adapter, run, epoch=validation.epoch, score=score, measure=measure)
+    scores, measure = held_out_means(run.journal.validations()), BestMeasure.HELD_OUT
+    await keep_if_best(trainer.trainer_adapter, run, epoch=validation.epoch, scores=scores, measure=measure)
 
 
 async def _warn(trainer: Trainer, epoch: int, run: RunContext) -> None:
@@ -71,51 +84,37 @@ async def _warn(trainer: Trainer, epoch: int, run: RunContext) -> None:
             run.warn(f"Diagnosis {after_epoch(epoch)}: {text}")
 
 
-def _mean(metrics: dict[str, Any]) -> float:
-    if problem := score_problem(metrics.get("avg_reward"), "avg_reward"):
-        raise EvaluationError(f"validation: {problem}", hint="`run_validation_evaluation` must return a number")
-    return float(metrics["avg_reward"])
-
-
-def _keep(run: RunContext, epoch: int, avg_reward: float) -> ValidationRecord:
-    record = ValidationRecord(epoch=epoch, timestamp=run.now(), scores={WHOLE_DATASET: avg_reward})
-    run.record_validation(record)
-    return record
-
-
 def held_out_warning(
     validations: Sequence[ValidationRecord], epochs: Callable[[], Sequence[EpochRecord]], config: GuardsConfig
 ) -> str | None:
     """A warning if the last validation fell below the first one, or far below the best; None otherwise.
 
-    The fall must be more than chance on the same examples, by the rule of the verdict. Far means that less than
-    `collapse_share` is left of the height above the worst score seen, as for the rewards in training. Epochs are read
-    only to explain a fall.
+    The fall must be more than chance on the same examples, by the rule of the verdict, but one that failed counts as
+    the lowest score. Far means that less than `collapse_share` is left of the height above the worst score seen, as for
+    the rewards in training. Epochs are read only to explain a fall.
     """
     if not _fallen(validations, config) or _fallen(validations[:-1], config):
         return None
-    best, last = max(validations[:-1], key=_score), validations[-1]
+    scores, last = held_out_means(validations), validations[-1].epoch
+    best = max((each.epoch for each in validations[:-1]), key=scores.__getitem__)
+    failures = "; ".join(map(str, validations[-1].failures))
+    failed = f", failed examples counted as the lowest ({failures})" if failures else ""
     return (
-        f"The held-out score fell from {_score(best):.3f} {after_epoch(best.epoch)} "
-        f"to {_score(last):.3f} {after_epoch(last.epoch)}. "
-        f"{_why([epoch for epoch in epochs() if epoch.epoch < last.epoch], config)}"
+        f"The held-out score fell from {scores[best]:.3f} {after_epoch(best)} to {scores[last]:.3f} "
+        f"{after_epoch(last)}{failed}. {_why([epoch for epoch in epochs() if epoch.epoch < last], config)}"
     )
 
 
 def _fallen(validations: Sequence[ValidationRecord], config: GuardsConfig) -> bool:
     if len(validations) < 2:
         return False
-    *earlier, last = validations
-    best = max(earlier, key=_score)
-    worst = min(reward for validation in validations for reward in validation.rewards)
-    far = _score(last) - worst < config.collapse_share * (_score(best) - worst)
-    return _worse(earlier[0], last) or (far and _worse(best, last))
-
-
-def _worse(before: ValidationRecord, after: ValidationRecord) -> bool:
-    old, new = before.distinct, after.distinct
-    both = any(score is not None and new.get(example) is not None for example, score in old.items())
-    return both and compare(old, new).verdict is Verdict.WORSE
+    *earlier, last = scores = same_examples(validations)
+    best = max(earlier, key=lambda own: mean([*own.values()]))
+    worst = min(score for own in scores for score in own.values())
+    far = mean([*last.values()]) - worst < config.collapse_share * (mean([*best.values()]) - worst)
+    copies = validations[0].copies | validations[-1].copies
+    found = (compare(own, last, copies) for own in ([earlier[0], best] if far else earlier[:1]))
+    return any(each is not None and each.verdict is Verdict.WORSE for each in found)
 
 
 def _why(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str:
@@ -126,10 +125,6 @@ def _why(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str:
         return f"{seen} {held_out_differs.remedy}"
     found = explanation_of(epochs, config)
     return "The cause is not known." if found is None else f"{found.sentence} {found.remedy}"
-
-
-def _score(validation: ValidationRecord) -> float:
-    return fmean(validation.rewards)
 
 
 def plateaued(scores: Sequence[float], config: EarlyStoppingConfig) -> bool:

@@ -3,6 +3,9 @@
 An example counts once, with the mean of its scores, however often it was played. The verdict depends on whether the
 95 % interval of the mean difference contains zero.
 
+An example that fails on one side only is evidence, too. Its score is not known, so the interval is computed twice: with
+the failed ones as bad and as good for the trained model as any score seen. There is a verdict if both agree.
+
 For few examples, two intervals of Student's t are combined, since each is wrong in cases where the other is right:
 
 - `cautious` adds two examples, one that rose and one that fell by the whole range of the scores (for wins and
@@ -17,13 +20,12 @@ simulates the result beside other methods.
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import cbrt, fsum, sqrt
 from statistics import NormalDist
 
-from nat.data_models.score import is_score
-from nat.errors import EvaluationError
-from nat.runs.records import Verdict
+from nat.data_models.score import is_score, mean
+from nat.runs.records import ValidationRecord, Verdict, score_range
 
 CONFIDENCE = 0.95
 MIN_DIFFERING = 6
@@ -43,45 +45,58 @@ class Comparison:
     """Two evaluations of the same examples."""
 
     before: float
-    """Mean score over the examples that have one both times."""
+    """Mean over the examples that have a score before or after; one that failed counts as the lowest score seen."""
     after: float
     difference: float
     interval: tuple[float, float]
+    """It covers all scores that the failed ones may have."""
     confidence: float
     verdict: Verdict
     num_examples: int
-    """Examples with a score both times."""
+    """Examples with a score before or after."""
     num_differing: int
     """Examples whose score changed."""
+    num_failing_since: int
+    """Examples that fail after, themselves or in a copy."""
+    num_failed_before: int
     num_left_out: int
-    """Examples without a score before, after, or both."""
+    """Examples without a score both times."""
+    error: str | None = None
+    """What most of the examples failed with that fail on one side only."""
 
     @property
     def sentence(self) -> str:
         """The verdict in words, with its numbers."""
-        return self.described(_CONCLUSION[self.verdict])
+        return self.described(_CONCLUSION[self.verdict], since="fail since training", before="failed before training")
 
-    def described(self, conclusion: str) -> str:
-        """A conclusion of the caller's, with the numbers."""
+    def described(self, conclusion: str, *, since: str, before: str) -> str:
+        """A conclusion of the caller's, with the numbers, and the caller's words for failures on one side."""
         low, high = self.interval
-        left_out = f" {self.num_left_out} more were left out, having no score." if self.num_left_out else ""
-        return (
-            f"{conclusion} {self.before:.3f} → {self.after:.3f} on the same {self.num_examples} "
+        numbers = (
+            f"{self.before:.3f} → {self.after:.3f} on the same {self.num_examples} "
             f"held-out examples; difference {self.difference:+.3f}, {self.confidence:.0%} interval "
-            f"{low:+.3f} to {high:+.3f}.{left_out}{self._caveat}"
+            f"{low:+.3f} to {high:+.3f}."
         )
+        counts, total = ((self.num_failing_since, since), (self.num_failed_before, before)), self.num_examples
+        if failures := " and ".join(f"{count} of {total} {how}" for count, how in counts if count):
+            failures += f" (first error: {self.error})." if self.error else "."
+            counted = "In the means, these count as the lowest score seen; the interval allows for any."
+            parts = [numbers, failures, counted]
+            if self.verdict is Verdict.CANNOT_TELL:
+                parts = [failures, numbers, counted, "Mend the failure, or let reward_function.failed_score count it."]
+            numbers = " ".join(parts)
+        left_out = f" {self.num_left_out} more were left out, having no score." if self.num_left_out else ""
+        return f"{conclusion} {numbers}{left_out}{self._caveat}"
 
     @property
     def _caveat(self) -> str:
         if self.verdict is not Verdict.NOT_SHOWN:
             return ""
         if self.num_examples < MIN_DIFFERING:
-            return f" Too few held-out examples: a verdict takes at least {MIN_DIFFERING} with both scores."
+            return f" Too few held-out examples: a verdict takes at least {MIN_DIFFERING}."
         if self.num_differing < MIN_DIFFERING:
-            changed = {0: "No example", 1: "Only 1 example"}.get(
-                self.num_differing, f"Only {self.num_differing} examples"
-            )
-            return f" {changed} changed; at least {MIN_DIFFERING} must, to tell it from chance."
+            changed = f"{self.num_differing} of {self.num_examples} examples changed"
+            return f" {changed}; at least {MIN_DIFFERING} must, to tell it from chance."
         return " The interval contains zero; more held-out examples would make it narrower."
 
 
@@ -89,39 +104,71 @@ _CONCLUSION = {
     Verdict.IMPROVED: "Improved:",
     Verdict.NOT_SHOWN: "No improvement shown:",
     Verdict.WORSE: "Worse:",
+    Verdict.CANNOT_TELL: "Cannot tell:",
 }
 
 
-def compare(before: Mapping[str, float | None], after: Mapping[str, float | None]) -> Comparison:
-    """Judge scores by example id; an example without a score in one of the two is left out of both.
+def compare_validations(before: ValidationRecord, after: ValidationRecord) -> Comparison | None:
+    """Judge two validations, copies of an example as one, and name the error that is new in one of them."""
+    found = compare(before.scores, after.scores, before.copies | after.copies)
+    if found is None or found.num_failing_since == found.num_failed_before == 0:
+        return found
+    old, new = (before, after) if found.num_failing_since else (after, before)
+    known = {each.cause: each.count for each in old.failures}
+    risen = max(new.failures, key=lambda each: each.count - known.get(each.cause, 0), default=None)
+    return replace(found, error=None if risen is None else risen.error or risen.cause)
 
-    Raises `EvaluationError` if no example has both scores.
+
+def compare(
+    before: Mapping[str, float | None], after: Mapping[str, float | None], copies: Mapping[str, str] | None = None
+) -> Comparison | None:
+    """Judge scores by example id; None if no example that was played both times has a score.
+
+    An example without a score both times is left out. `copies` are examples that repeat another one.
     """
-    pairs = [
-        (old, new)
-        for key, old in before.items()
-        if old is not None and (new := after.get(key)) is not None and is_score(old) and is_score(new)
-    ]
-    if not pairs:
-        raise EvaluationError(
-            f"no held-out example has a score both before ({_scored(before)} of {len(before)} have one) "
-            f"and after training ({_scored(after)} of {len(after)})",
-            hint="The validation files under trajectories/ have the errors of the evaluator or the workflow.",
-        )
-    differences = [round(new - old, _DIGITS) for old, new in pairs]
-    every = [score for pair in pairs for score in pair]
-    low, high = mean_interval(differences, scale=round(max(every) - min(every), _DIGITS) or 1.0)
+    played, names = [key for key in before if key in after], copies or {}
+    old, new = (
+        {key: score for key in played if (score := own[key]) is not None and is_score(score)} for own in (before, after)
+    )
+    examples: dict[str, list[str]] = {}
+    for key in (key for key in played if key in old or key in new):
+        examples.setdefault(names.get(key, key), []).append(key)
+    if not examples:
+        return None
+    lowest, highest = score_range([*old.values(), *new.values()])
+
+    def pairs(failed_before: float, failed_after: float) -> list[tuple[float, float]]:
+        return [
+            (mean([old.get(key, failed_before) for key in keys]), mean([new.get(key, failed_after) for key in keys]))
+            for keys in examples.values()
+        ]
+
+    shown, worst, best = pairs(lowest, lowest), pairs(highest, lowest), pairs(lowest, highest)
+    every = [score for pair in (*worst, *best) for score in pair]
+    scale = round(max(every) - min(every), _DIGITS) or 1.0
+    lows, highs = zip(*(mean_interval(_differences(each), scale) for each in (worst, best)), strict=True)
+    low, high = min(lows), max(highs)
+    verdict = Verdict.NOT_SHOWN if max(lows) <= 0 <= min(highs) else Verdict.CANNOT_TELL
+    if low > 0 or high < 0:
+        verdict = Verdict.IMPROVED if low > 0 else Verdict.WORSE
+    differences = _differences(shown)
     return Comparison(
-        before=fsum(old for old, _ in pairs) / len(pairs),
-        after=fsum(new for _, new in pairs) / len(pairs),
-        difference=round(fsum(differences) / len(pairs), _DIGITS),
+        before=fsum(old for old, _ in shown) / len(shown),
+        after=fsum(new for _, new in shown) / len(shown),
+        difference=round(fsum(differences) / len(shown), _DIGITS),
         interval=(low, high),
         confidence=CONFIDENCE,
-        verdict=Verdict.IMPROVED if low > 0 else Verdict.WORSE if high < 0 else Verdict.NOT_SHOWN,
-        num_examples=len(pairs),
+        verdict=verdict,
+        num_examples=len(shown),
         num_differing=sum(difference != 0 for difference in differences),
-        num_left_out=len(before.keys() | after.keys()) - len(pairs),
+        num_failing_since=sum(any(key not in new for key in keys) for keys in examples.values()),
+        num_failed_before=sum(any(key not in old for key in keys) for keys in examples.values()),
+        num_left_out=len({names.get(key, key) for key in played}) - len(shown),
     )
+
+
+def _differences(pairs: Sequence[tuple[float, float]]) -> list[float]:
+    return [round(new - old, _DIGITS) for old, new in pairs]
 
 
 def smallest_improvement(num_examples: int, *, changed: float | None = None) -> float | None:
@@ -141,10 +188,6 @@ def smallest_improvement(num_examples: int, *, changed: float | None = None) -> 
         return None
     rises, falls = rises_falls[place]
     return (rises - falls) / num_examples
-
-
-def _scored(scores: Mapping[str, float | None]) -> int:
-    return sum(map(is_score, scores.values()))
 
 
 def mean_interval(differences: Sequence[float], scale: float) -> Interval:

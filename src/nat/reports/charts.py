@@ -13,6 +13,7 @@ from nat.runs.records import (
     after_epoch,
     epoch_number,
     played_epochs,
+    same_examples,
     scores_beside,
 )
 
@@ -74,8 +75,8 @@ def spread(items: Sequence[T], most: int = _TABLE_ROWS) -> Sequence[T]:
 def reward_chart(epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord]) -> Chart | None:
     """Mean reward of each epoch, and the held-out scores with 95 % intervals; None without any."""
     trained = {epoch_number(epoch.epoch): epoch.avg_reward for epoch in spread(played_epochs(epochs), _POINTS)}
-    scores = ((record.epoch, record.rewards) for record in spread(validations, _POINTS))
-    held_out = {epoch: mean_interval(rewards) for epoch, rewards in scores if rewards}
+    scores = spread([*zip(validations, same_examples(validations), strict=True)], _POINTS)
+    held_out = {record.epoch: mean_interval([*own.values()]) for record, own in scores if own}
     beside = scores_beside(spread(played_epochs(epochs), _POINTS))
     x = sorted(trained.keys() | held_out.keys())
     if not x:
@@ -83,7 +84,8 @@ def reward_chart(epochs: Sequence[EpochRecord], validations: Sequence[Validation
     series = [Series("training", [trained.get(at) for at in x], Mark.LINE)] if trained else []
     if held_out:
         lows, means, highs = ([held_out[at][place] if at in held_out else None for at in x] for place in range(3))
-        series.append(Series("held out, with 95 % interval", means, Mark.POINTS, lows, highs))
+        failed = ", failed ones as the lowest" if any(record.num_failed for record in validations) else ""
+        series.append(Series(f"held out, with 95 % interval{failed}", means, Mark.POINTS, lows, highs))
     series += [Series(f"by {name}, not the reward", [scores.get(at) for at in x]) for name, scores in beside.items()]
     said = [f"training reward {_from_to(list(trained.values()))}"] if trained else []
     said += [f"held-out score {_from_to([middle for _, middle, _ in held_out.values()])}"] if held_out else []

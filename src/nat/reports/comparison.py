@@ -4,13 +4,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nat.errors import EvaluationError
-from nat.finetuning.verdict import Comparison, compare
+from nat.finetuning.verdict import Comparison, compare_validations
 from nat.reports.overview import RunOverview, overview
 from nat.reports.text import labelled, one_line, printable, table
 from nat.runs.journal import Journal
 from nat.runs.recorded_config import config_of
-from nat.runs.records import Phase, RunRecord, ValidationRecord, Verdict, after_epoch, played_epochs
+from nat.runs.records import Phase, RunRecord, Verdict, after_epoch, played_epochs
 
 _IGNORED = ("finetuning.run_configuration.override",)
 """Its effects are the differences of other keys."""
@@ -22,6 +21,7 @@ _CONCLUSION = {
     Verdict.IMPROVED: "B scores higher than A:",
     Verdict.NOT_SHOWN: "No difference shown:",
     Verdict.WORSE: "B scores lower than A:",
+    Verdict.CANNOT_TELL: "Cannot tell:",
 }
 
 
@@ -97,16 +97,15 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 def _held_out(a: Journal, b: Journal) -> tuple[HeldOutPair | None, list[str]]:
     """The comparison, or None with the reason among the warnings."""
-    last_a, last_b = _last(a), _last(b)
+    last_a, last_b = (next(reversed(each.validations()), None) for each in (a, b))
     if last_a is None or last_b is None:
         without = " and ".join(name for name, last in (("A", last_a), ("B", last_b)) if last is None)
         return None, [f"held-out scores cannot be compared: {without} played no held-out examples"]
-    scores_a, scores_b = last_a.distinct, last_b.distinct
-    both = scores_a.keys() & scores_b.keys()
+    both = last_a.scores.keys() & last_b.scores.keys()
     if not both:
         return None, ["held-out scores cannot be compared: the runs have no held-out example in common, by id"]
     warnings = []
-    if alone := len(scores_a.keys() ^ scores_b.keys()):
+    if alone := len(last_a.scores.keys() ^ last_b.scores.keys()):
         warnings.append(
             f"the runs played different held-out examples: {alone} of {len(both) + alone} were in one run only "
             "and are left out here"
@@ -118,16 +117,10 @@ def _held_out(a: Journal, b: Journal) -> tuple[HeldOutPair | None, list[str]]:
         )
     if untrained := [name for name, last in (("A", last_a), ("B", last_b)) if last.epoch == 0]:
         warnings.append(f"the last held-out scores of {' and '.join(untrained)} are those before training")
-    try:
-        result = compare(*({key: each[key] for key in sorted(both)} for each in (scores_a, scores_b)))
-    except EvaluationError:
-        return None, [*warnings, "held-out scores cannot be compared: no common example has a score in both runs"]
-    sentence = result.described(_CONCLUSION[result.verdict])
+    if (result := compare_validations(last_a, last_b)) is None:
+        return None, [*warnings, "held-out scores cannot be compared: no common example has a score"]
+    sentence = result.described(_CONCLUSION[result.verdict], since="fail in B only", before="fail in A only")
     return HeldOutPair(epoch_a=last_a.epoch, epoch_b=last_b.epoch, comparison=result, sentence=sentence), warnings
-
-
-def _last(journal: Journal) -> ValidationRecord | None:
-    return next(reversed(journal.validations()), None)
 
 
 def _other_questions(a: Journal, b: Journal, epoch_a: int, epoch_b: int) -> int:

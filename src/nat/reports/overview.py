@@ -12,7 +12,7 @@ from nat.reports.text import one_line, printable, table
 from nat.runs.journal import Journal, reading
 from nat.runs.liveness import ShownState, is_alive, shown_state
 from nat.runs.recorded_config import config_of, finetuning_value, value_at
-from nat.runs.records import PhaseVerdict, SparseRecord, Verdict
+from nat.runs.records import PhaseVerdict, SparseRecord, Verdict, held_out_means
 
 _MODEL_WIDTH = 40
 
@@ -61,8 +61,7 @@ def overview(journal: Journal) -> RunOverview:
     """The facts of one run."""
     info, summary, validations = journal.info(), journal.summary(), journal.validations()
     config, epochs = config_of(info.config_text), journal.num_epochs()
-    before = validations[0].avg_reward if validations and validations[0].epoch == 0 else None
-    after = validations[-1].avg_reward if validations and validations[-1].epoch > 0 else None
+    means = held_out_means(validations)
     return RunOverview(
         run_id=info.run_id,
         folder=journal.run_dir,
@@ -74,8 +73,8 @@ def overview(journal: Journal) -> RunOverview:
         num_epochs=_planned(config),
         phases=tuple(phase_verdicts(journal.phases(), validations, epochs)),
         verdict=summary.verdict if summary else None,
-        before=summary.before if summary and summary.verdict else before,
-        after=summary.after if summary and summary.verdict else after,
+        before=means.pop(0, None),
+        after=[*means.values()][-1] if means else None,
         model=trained_model(config),
     )
 

@@ -8,7 +8,6 @@ from math import fsum
 from nat.data_models.finetuning import BudgetConfig
 from nat.data_models.llm_usage import Purpose, added
 from nat.data_models.rollout_failure import FailureCount
-from nat.errors import EvaluationError
 from nat.finetuning.best_model import best_text
 from nat.finetuning.budget import budget_of, price
 from nat.finetuning.summary import choice, compared
@@ -110,11 +109,7 @@ def _algorithms(jobs: Sequence[JobRecord]) -> Iterator[str]:
 
 def _sentence(validations: Sequence[ValidationRecord], epochs: int, judged: int | None) -> str | None:
     """The verdict about the weights after all epochs, or after those that the summary has judged."""
-    try:
-        comparison = compared(validations, epochs if judged is None else judged)
-    except EvaluationError as error:
-        return error.message
-    if comparison is None:
+    if (comparison := compared(validations, epochs if judged is None else judged)) is None:
         return None
     return comparison.sentence if judged in (None, epochs) else f"Verdict {after_epoch(judged)}: {comparison.sentence}"
 

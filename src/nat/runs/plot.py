@@ -14,7 +14,7 @@ from nat.data_models.score import mean_interval
 from nat.errors import NatError, describe_error
 from nat.files import replacing
 from nat.runs.journal import Journal
-from nat.runs.records import EpochRecord, RunSummary, ValidationRecord, epoch_number, played_epochs
+from nat.runs.records import EpochRecord, RunSummary, ValidationRecord, epoch_number, played_epochs, same_examples
 from nat.secrets import keep_files_private
 
 PLOT_NAME = "reward_plot.png"
@@ -43,10 +43,12 @@ def draw(
     if played := played_epochs(epochs):
         numbers, rewards = [epoch_number(epoch.epoch) for epoch in played], [epoch.avg_reward for epoch in played]
         axes.plot(numbers, rewards, color=_TRAIN, marker=".", label="training")
-    if points := [(record.epoch, *mean_interval(rewards)) for record in validations if (rewards := record.rewards)]:
+    scores = zip(validations, same_examples(validations), strict=True)
+    if points := [(record.epoch, *mean_interval([*own.values()])) for record, own in scores if own]:
         after, lows, means, highs = (list(column) for column in zip(*points, strict=True))
+        failed = ", failed ones as the lowest" if any(record.num_failed for record in validations) else ""
         axes.fill_between(after, lows, highs, color=_HELD_OUT, alpha=0.2, label="95 % interval")
-        axes.plot(after, means, color=_HELD_OUT, marker="o", linewidth=2.4, label="held out")
+        axes.plot(after, means, color=_HELD_OUT, marker="o", linewidth=2.4, label=f"held out{failed}")
     if played or points:
         axes.legend(loc="best")
     if epochs and min(epoch.min_reward for epoch in epochs) >= 0 and max(epoch.max_reward for epoch in epochs) <= 1:

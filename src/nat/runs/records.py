@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from nat.data_models.llm_usage import LLMUsage, Purpose
-from nat.data_models.rollout_failure import FailureCount, total
+from nat.data_models.rollout_failure import FAILURES, FailureCount, total
 from nat.data_models.score import is_score, mean
 from nat.wire.training import JobStatus
 
@@ -186,6 +186,11 @@ class EpochRecord(SparseRecord):
         return RELATIVE in self.metrics
 
     @property
+    def num_failed(self) -> int:
+        """Rollouts that raised an error, timed out or got no score."""
+        return sum(self.left_out.get(cause, 0) for cause in FAILURES)
+
+    @property
     def share_without_difference(self) -> float:
         return self.groups_without_difference / self.num_groups if self.num_groups else 0.0
 
@@ -223,17 +228,14 @@ class ValidationRecord(SparseRecord):
     """As that of an epoch."""
 
     @property
-    def distinct(self) -> dict[str, float | None]:
-        """The score of each distinct example, the mean of its copies: they are no further evidence."""
-        together: dict[str, list[float | None]] = {}
-        for example, score in self.scores.items():
-            together.setdefault(self.copies.get(example, example), []).append(score)
-        return {example: _mean_of(scores) for example, scores in together.items()}
+    def scored(self) -> dict[str, float]:
+        """The examples that have a score."""
+        return {name: score for name, score in self.scores.items() if score is not None and is_score(score)}
 
     @property
     def rewards(self) -> list[float]:
-        """The scores of the examples that have one."""
-        return [score for score in self.scores.values() if score is not None and is_score(score)]
+        """Their scores."""
+        return list(self.scored.values())
 
     @property
     def num_examples(self) -> int:
@@ -245,31 +247,40 @@ class ValidationRecord(SparseRecord):
 
     @property
     def avg_reward(self) -> float | None:
+        """The mean of these alone; `same_examples` compares validations."""
         return mean(self.rewards) if self.rewards else None
-
-    @property
-    def min_reward(self) -> float | None:
-        return min(self.rewards, default=None)
-
-    @property
-    def max_reward(self) -> float | None:
-        return max(self.rewards, default=None)
 
     @property
     def statistics(self) -> dict[str, float | None]:
         """The statistics in files and for trainers."""
         return {
             "avg_reward": self.avg_reward,
-            "min_reward": self.min_reward,
-            "max_reward": self.max_reward,
+            "min_reward": min(self.rewards, default=None),
+            "max_reward": max(self.rewards, default=None),
             "num_examples": self.num_examples,
             "num_failed": self.num_failed,
         }
 
 
-def _mean_of(scores: Iterable[float | None]) -> float | None:
-    known = [score for score in scores if score is not None and is_score(score)]
-    return mean(known) if known else None
+def score_range(scores: Iterable[float]) -> tuple[float, float]:
+    """The lowest and the highest score, of at least one; of equal ones, 0 and 1 count as seen, too."""
+    low, high = min(known := list(scores)), max(known)
+    return (low, high) if low < high else (min(low, 0.0), max(high, 1.0))
+
+
+def same_examples(validations: Sequence[ValidationRecord]) -> list[dict[str, float]]:
+    """The scores of each validation on the examples that have one in any; a failed one counts as the lowest seen."""
+    known = [record.scored for record in validations]
+    seen = {example for own in known for example in own}
+    lowest = score_range(score for own in known for score in own.values())[0] if seen else 0.0
+    pairs = zip(validations, known, strict=True)
+    return [{name: own.get(name, lowest) for name in record.scores if name in seen} for record, own in pairs]
+
+
+def held_out_means(validations: Sequence[ValidationRecord]) -> dict[int, float]:
+    """The mean score after so many epochs, each over the same examples."""
+    pairs = zip(validations, same_examples(validations), strict=True)
+    return {record.epoch: mean([*scores.values()]) for record, scores in pairs if scores}
 
 
 def total_of(epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord]) -> list[FailureCount]:
@@ -288,6 +299,8 @@ class Verdict(StrEnum):
     IMPROVED = "improved"
     NOT_SHOWN = "not shown"
     WORSE = "worse"
+    CANNOT_TELL = "cannot tell"
+    """Examples that fail on one side only decide it."""
 
 
 class BestMeasure(StrEnum):
@@ -303,7 +316,8 @@ class BestEpoch(RunRecord):
     epoch: int = Field(ge=0)
     """Epochs of training behind the weights; 0 for those that the run started from."""
     score: float
-    """Mean over the held-out examples; without a validation dataset, mean reward of their training rollouts."""
+    """Mean over the held-out examples; without a validation dataset, mean reward of their training rollouts. A failed
+    one counts as the lowest score seen."""
     measure: BestMeasure
     weights: str | None = None
     """The backend's name for them; None if it did not keep them."""
@@ -357,20 +371,31 @@ class ShortenedUpdates(RunRecord):
         )
 
 
-class PhaseVerdict(RunRecord):
-    """What a phase of training changed: the held-out scores at its beginning and at its end."""
+class HeldOutChange(RunRecord):
+    """What training changed: the held-out scores before and after; None without two validations to compare."""
+
+    before: float | None = None
+    """Mean over the examples with a score before or after; one that failed counts as the lowest score seen."""
+    after: float | None = None
+    difference: float | None = None
+    interval: tuple[float, float] | None = None
+    """Of the difference, paired by example; it covers all that failed examples may have scored."""
+    verdict: Verdict | None = None
+    num_examples: int | None = None
+    """Examples with a score before or after."""
+    num_failing_since: int | None = None
+    """Of these, the examples without a score after training."""
+    num_failed_before: int | None = None
+    """Likewise, before training."""
+
+
+class PhaseVerdict(HeldOutChange):
+    """What a phase of training changed, from its beginning to its end."""
 
     name: str
     first_epoch: int = Field(ge=0)
     epochs: int = Field(ge=0)
     """Finished epochs of this phase."""
-    before: float | None = None
-    """Mean held-out score at the beginning; like the fields below None without two validations to compare."""
-    after: float | None = None
-    difference: float | None = None
-    interval: tuple[float, float] | None = None
-    verdict: Verdict | None = None
-    num_examples: int | None = None
     sentence: str | None = None
     """The verdict in words, with its numbers."""
 
@@ -379,22 +404,13 @@ class PhaseVerdict(RunRecord):
         return f"{self.name}, {span}: {self.sentence or 'no verdict'}"
 
 
-class RunSummary(SparseRecord):
+class RunSummary(HeldOutChange, SparseRecord):
     """`summary.json`; the fields about held-out examples are None in a run without a validation dataset."""
 
     run_id: str
-    before: float | None = None
-    """Mean held-out score before training, over the examples that have a score before and after."""
-    after: float | None = None
-    difference: float | None = None
-    interval: tuple[float, float] | None = None
-    """Of the difference, paired by example."""
     confidence: float | None = None
-    verdict: Verdict | None = None
-    num_examples: int | None = None
-    """Examples with a score both before and after."""
     num_left_out: int | None = None
-    """Examples without a score before, after, or both."""
+    """Examples without a score both times."""
     judged_epoch: int | None = None
     """Epochs of training behind the weights that the verdict is about; None without a verdict."""
     epochs: int = Field(ge=0)

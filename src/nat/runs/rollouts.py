@@ -37,23 +37,12 @@ class LeftOutCause(StrEnum):
     @property
     def failure(self) -> bool:
         """True if the workflow or the evaluator failed, so that `max_failure_rate` counts the rollout."""
-        return self in _FAILURES
+        return self in rollout_failure.FAILURES
 
     @property
     def by_choice(self) -> bool:
         """True if the rollout could have been trained on, and the trainer chose others."""
         return self in (LeftOutCause.NO_REWARD_DIFFERENCE, LeftOutCause.OUTSIDE_CURRICULUM)
-
-
-_FAILURES = frozenset(
-    {
-        LeftOutCause.FAILED,
-        LeftOutCause.TIMED_OUT,
-        LeftOutCause.CALLS_FAILED,
-        LeftOutCause.NO_SCORE,
-        LeftOutCause.SCORED_TOO_LATE,
-    }
-)
 
 
 class Beginning(StrEnum):
@@ -175,6 +164,18 @@ class RolloutRecord(BaseModel):
     seed: int | None = None
     seconds: float = Field(default=0.0, ge=0)
 
+    @property
+    def failed(self) -> bool:
+        """True if the workflow or the evaluator failed, and `failed_score` does not count it in training."""
+        return self.left_out is not None and self.left_out.failure
+
+    @property
+    def problem(self) -> str | None:
+        """Why it failed or could not be trained on; None also if the trainer chose others."""
+        if self.left_out is not None and not self.left_out.by_choice:
+            return self.left_out
+        return None if self.error is None else rollout_failure.COUNTED
+
     def threads(self) -> Iterator[tuple[ConversationRecord, list[dict[str, Any]]]]:
         """Each conversation with its messages."""
         rest = iter(self.messages)
@@ -248,8 +249,8 @@ def tally(records: Iterable[RolloutRecord]) -> RolloutTally:
         )
         if record.left_out is not None:
             counts.causes[record.left_out] += 1
-            if not record.left_out.by_choice:
-                errors.append((record.left_out, record.error))
+        if record.problem is not None:
+            errors.append((record.problem, record.error))
     return RolloutTally(
         num_rollouts, counts.causes, counted(errors), counts.functions, counts.models, counts.untrainable
     )
@@ -257,8 +258,8 @@ def tally(records: Iterable[RolloutRecord]) -> RolloutTally:
 
 def first_failure(record: RolloutRecord, phase: Phase, epoch: int) -> FirstFailure | None:
     """The entry of a rollout in `failures.txt`; None if it did not fail."""
-    if record.left_out is None or record.left_out.by_choice:
+    if record.problem is None:
         return None
     where = f"training, epoch {epoch_number(epoch)}" if phase is Phase.TRAIN else f"held-out {after_epoch(epoch)}"
     rollout = f"{where}, example {record.example_id}, generation {record.generation}"
-    return FirstFailure(rollout=rollout, cause=record.left_out, error=record.error, traceback=record.traceback)
+    return FirstFailure(rollout=rollout, cause=record.problem, error=record.error, traceback=record.traceback)

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from fakes.run_records import epoch_record, epoch_records, rollout_record
 from nat.data_models.finetuning import GuardsConfig, TrainingJobStatus, TrainingStatusEnum
-from nat.data_models.rollout_failure import counted
+from nat.data_models.rollout_failure import RAISED, FailureCount, counted
 from nat.errors import (
     NoLearningSignal,
     NoTrajectories,
@@ -145,6 +145,20 @@ def test_a_collapsed_reward_ends_the_run():
     text = str(caught.value)
     assert "fell from 0.600 in epochs 1 to 3 to 0.100 in epochs 5 to 7" in text
     assert "Most often the learning rate is too high" in text
+
+
+def test_failures_that_began_with_training_are_a_fall():
+    """The rollouts that are left may have the reward of before; what failed from the start proves nothing."""
+    fine, failing = {"num_rollouts": 192}, {"num_rollouts": 192, "num_trajectories": 48, "left_out": {RAISED: 144}}
+    failing["failures"] = [FailureCount(cause=RAISED, count=144, error="ValueError: no JSON")]
+    epochs = [epoch_record(n, **(fine if n < 3 else failing)) for n in range(6)]
+    with pytest.raises(RewardCollapse) as caught:
+        check_reward(epochs, CONFIG)
+    text = str(caught.value)
+    assert "fell from 0.500 in epochs 1 to 3 to 0.125 in epochs 4 to 6" in text
+    assert "432 failed rollouts count as it: 144 x the workflow raised an error: ValueError: no JSON" in text
+    check_reward([epoch_record(n, **failing) for n in range(6)], CONFIG)
+    check_reward(epochs, GuardsConfig(collapse_share=0))
 
 
 @pytest.mark.parametrize("status", TrainingStatusEnum)

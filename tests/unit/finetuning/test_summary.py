@@ -41,13 +41,15 @@ def test_the_summary_adds_up_failures():
     assert (record.rollouts, record.failures_file) == (22, "failures.txt")
 
 
-def test_a_phase_that_cannot_be_judged_says_why():
-    """Held-out examples of which none was scored both times give the reason in place of a verdict."""
-    phase = TrainingPhase(name="play", first_epoch=0, num_epochs=1)
-    validations = [validation_record(0, {"x": 1.0, "y": None}), validation_record(1, {"x": None, "y": 1.0})]
-    (verdict,) = phase_verdicts([phase], validations, 1)
-    assert verdict.sentence is not None
-    assert "held-out" in verdict.sentence
+def test_a_phase_has_the_verdict_of_its_own_validations():
+    """Without two of the same examples it has none."""
+    phase = TrainingPhase(name="play", first_epoch=1, num_epochs=1)
+    validations = [validation_record(0, AFTER), validation_record(1, BEFORE), validation_record(2, AFTER)]
+    (verdict,) = phase_verdicts([phase], validations, 2)
+    assert (verdict.verdict, verdict.num_failing_since, verdict.epochs) == (Verdict.IMPROVED, 0, 1)
+    assert "play, epoch 2: Improved: 0.000 → 1.000" in str(verdict)
+    (verdict,) = phase_verdicts([phase], [validations[0], validation_record(2, {"other": 1.0})], 2)
+    assert str(verdict) == "play, epoch 2: no verdict"
 
 
 def test_how_much_of_the_best_score_may_be_luck():

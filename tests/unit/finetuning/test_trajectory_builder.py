@@ -6,10 +6,10 @@ from fakes.llm_steps import call, failed_steps, steps, user
 from nat.data_models.evaluate_runtime import EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.finetuning import FinetuneConfig, RewardFunctionConfig
-from nat.data_models.rollout_failure import RolloutFailure
+from nat.data_models.rollout_failure import COUNTED, RolloutFailure
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder, EvalTrajectoryBuilderConfig
 from nat.rollout.session import current_pass
-from nat.runs.rollouts import LeftOutCause
+from nat.runs.rollouts import LeftOutCause, tally
 
 
 def item(name, *calls):
@@ -45,9 +45,9 @@ class Scripted(EvalTrajectoryBuilder):
         return prepared
 
 
-async def ready(builder, **fields):
+async def ready(builder, *, failed_score=None, **fields):
     reward = fields.pop("reward", "match")
-    function = RewardFunctionConfig(name=reward) if reward else None
+    function = RewardFunctionConfig(name=reward, failed_score=failed_score) if reward else None
     await builder.initialize(FinetuneConfig(reward_function=function, **fields))
     return builder
 
@@ -115,6 +115,22 @@ async def test_left_out_rollouts_are_recorded_with_their_cause():
         "silent": LeftOutCause.NO_LOGPROBS,
     }
     assert {(record.seed, record.seconds) for record in builder.rollouts("r")} == {(11, 0.5)}
+
+
+async def test_failed_score_is_the_reward_of_a_failed_rollout():
+    """Its calls are trained, and its error is reported, but it does not count as failed; without a call it does."""
+    items = [item(name) for name in ("raised", "unscored", "fine")]
+    silent = EvalInputItem(id="silent", input_obj="q", expected_output_obj="", output_obj=None, trajectory=[])
+    failures = [
+        RolloutFailure(item_id=name, kind="raised", type="KeyError", message="x") for name in ("raised", "silent")
+    ]
+    builder = Scripted(output([*items, silent], {"unscored": None, "fine": 1.0}, failures=failures))
+    collection = await collected(builder, failed_score=-1)
+    assert [[t.reward for t in group] for group in collection.trajectories] == [[-1.0], [-1.0], [1.0]]
+    counts = tally(builder.rollouts("r"))
+    assert dict(counts.causes) == {LeftOutCause.FAILED: 1}
+    assert {each.cause: each.count for each in counts.failures} == {COUNTED: 2, LeftOutCause.FAILED: 1}
+    assert builder.rollouts("r")[0].error == "KeyError: x"
 
 
 async def test_a_rollout_without_an_answer_of_its_model_has_failed():

@@ -2,11 +2,13 @@ import pytest
 
 from fakes.run_records import NOON, epoch_record, epoch_records, validation_record
 from nat.data_models.finetuning import EarlyStoppingConfig, FinetuneConfig, GuardsConfig, TrainerConfig
+from nat.data_models.rollout_failure import RAISED, FailureCount
 from nat.errors import EvaluationError
 from nat.finetuning.diagnosis.conditions_of_rollouts import truncation
 from nat.finetuning.run_context import open_run
 from nat.finetuning.trainer import EpochTrainer
 from nat.finetuning.validation import held_out_warning, plateaued, validate
+from nat.runs.records import held_out_means
 
 CONFIG = GuardsConfig()
 
@@ -103,6 +105,20 @@ def test_overfitting_is_a_warning():
     )
     assert text.startswith("The held-out score fell from 0.600 after epoch 10 to 0.300 after epoch 20. ")
     assert "The mean reward in training did not (0.880 in epoch 20)" in text
+
+
+def test_failing_since_training_is_a_fall_and_no_best_score():
+    """Half of the games fail, and the others are won as before: the mean of those that are left would not fall."""
+    failure = FailureCount(cause=RAISED, count=50, error="ValueError: no JSON")
+    before, after = (validation_record(n, {str(game): 1.0 for game in range(100)}) for n in (0, 10))
+    failed = {str(game): None if game % 2 else 1.0 for game in range(100)}
+    after = after.model_copy(update={"scores": failed, "failures": [failure]})
+    assert held_out_means([before, after]) == {0: 1.0, 10: 0.5}
+    text = held_out_warning([before, after], list, CONFIG)
+    assert "fell from 1.000 before training to 0.500 after epoch 10" in text
+    assert "50 x the workflow raised an error: ValueError: no JSON" in text
+    always = before.model_copy(update={"scores": failed})
+    assert held_out_warning([always, after], list, CONFIG) is None
 
 
 def test_a_broken_model_is_a_warning_with_its_cause():

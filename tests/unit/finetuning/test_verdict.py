@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nat.finetuning.verdict import compare, mean_interval, smallest_improvement
+from fakes.run_records import validation_record
+from nat.data_models.rollout_failure import RAISED, TIMED_OUT, FailureCount
+from nat.finetuning.verdict import compare, compare_validations, mean_interval, smallest_improvement
 from nat.runs.records import Verdict
 
 SCORE = st.one_of(st.none(), st.sampled_from([0.0, 1 / 3, 0.5, 2 / 3, 1.0]))
@@ -40,10 +42,10 @@ def test_a_clear_change_is_named_with_all_numbers():
         ([0.0] * 5, [1.0] * 5, Verdict.NOT_SHOWN, "Too few held-out examples: a verdict takes at least 6"),
         ([0.0] * 6, [1.0] * 6, Verdict.IMPROVED, "Improved:"),
         ([1.0] * 6, [0.0] * 6, Verdict.WORSE, "Worse:"),
-        ([0.0] * 305, [1.0] * 5 + [0.0] * 300, Verdict.NOT_SHOWN, "Only 5 examples changed; at least 6 must"),
-        ([0.0] * 300, [1.0] + [0.0] * 299, Verdict.NOT_SHOWN, "Only 1 example changed"),
+        ([0.0] * 305, [1.0] * 5 + [0.0] * 300, Verdict.NOT_SHOWN, "5 of 305 examples changed; at least 6 must"),
+        ([0.0] * 300, [1.0] + [0.0] * 299, Verdict.NOT_SHOWN, "1 of 300 examples changed"),
         ([0.0, 1.0] * 3, [1.0, 0.0] * 3, Verdict.NOT_SHOWN, "The interval contains zero"),
-        ([1.0, 0.0] * 50, [1.0, 0.0] * 50, Verdict.NOT_SHOWN, "No example changed; at least 6 must"),
+        ([1.0, 0.0] * 50, [1.0, 0.0] * 50, Verdict.NOT_SHOWN, "0 of 100 examples changed; at least 6 must"),
     ],
 )
 def test_few_changes_prove_nothing(before, after, verdict, told):
@@ -53,14 +55,54 @@ def test_few_changes_prove_nothing(before, after, verdict, told):
     assert told in comparison.sentence
 
 
-def test_failed_examples_are_left_out_of_both_sides():
-    """Means use only examples with both scores; the others are counted and not scored 0."""
-    before = scores(1.0, None, 0.0, 0.0) | {"only before": 1.0}
-    after = scores(1.0, 1.0, None, 1.0) | {"only after": 0.0}
-    comparison = compare(before, after)
-    assert (comparison.num_examples, comparison.num_left_out) == (2, 4)
+RIGHT, WRONG = [1.0] * 12, [0.0] * 12
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict", "means", "told"),
+    [
+        (WRONG + RIGHT, RIGHT + [None] * 12, Verdict.CANNOT_TELL, (0.5, 0.5), "12 of 24 fail since training"),
+        (RIGHT + [None] * 12, RIGHT * 2, Verdict.CANNOT_TELL, (0.5, 1.0), "12 of 24 failed before training"),
+        (RIGHT * 2, [None] * 12 + RIGHT, Verdict.CANNOT_TELL, (1.0, 0.5), "12 of 24 fail since training"),
+        (RIGHT * 2, [None] * 12 + WRONG, Verdict.WORSE, (1.0, 0.0), "12 of 24 fail since training"),
+        (WRONG * 2, RIGHT + [None] * 12, Verdict.IMPROVED, (0.0, 0.5), "12 of 24 fail since training"),
+        (WRONG * 2 + [0.0], [*WRONG * 2, None], Verdict.NOT_SHOWN, (0.0, 0.0), "1 of 25 fail since training"),
+        ([1.0, None], [None, 1.0], Verdict.NOT_SHOWN, (0.5, 0.5), "fail since training and 1 of 2 failed before"),
+    ],
+)
+def test_an_example_that_fails_on_one_side_is_evidence(before, after, verdict, means, told):
+    """There is a verdict only if it holds with the failed ones as bad and as good as any score; nobody is left out."""
+    comparison = compare(scores(*before), scores(*after))
+    assert comparison.verdict is verdict
+    assert (comparison.before, comparison.after) == means
+    assert (comparison.num_examples, comparison.num_left_out) == (len(before), 0)
+    assert told in comparison.sentence
+    assert ("failed_score" in comparison.sentence) == (verdict is Verdict.CANNOT_TELL)
+
+
+def test_an_example_that_always_fails_is_left_out():
+    """It says nothing of the training; nor does one that was played once only, or a file without a common example."""
+    comparison = compare(scores(1.0, None, 0.0) | {"gone": 1.0}, scores(1.0, None, 1.0) | {"new": 0.0})
+    assert (comparison.num_examples, comparison.num_left_out) == (2, 1)
     assert (comparison.before, comparison.after, comparison.difference) == (0.5, 1.0, 0.5)
-    assert "4 more were left out, having no score." in comparison.sentence
+    assert "1 more were left out, having no score." in comparison.sentence
+    assert compare({"a": 1.0, "b": None}, {"b": None, "c": 1.0}) is None
+
+
+def test_a_verdict_names_the_error_that_is_new():
+    """A failure that was there before is not what training has done; a copy that fails is its example failing."""
+    late, wrong = (
+        FailureCount(cause=TIMED_OUT, count=9),
+        FailureCount(cause=RAISED, count=2, error="ValueError: no JSON"),
+    )
+    before = validation_record(0, scores(0.0, 0.0, 1.0, 1.0, None)).model_copy(
+        update={"failures": [late], "copies": {"3": "2"}}
+    )
+    after = before.model_copy(update={"scores": scores(1.0, 0.0, 1.0, None, None), "failures": [late, wrong]})
+    since, back = compare_validations(before, after), compare_validations(after, before)
+    assert "1 of 3 fail since training (first error: ValueError: no JSON)" in since.sentence
+    assert "1 of 3 failed before training (first error: ValueError: no JSON)" in back.sentence
+    assert (since.num_failing_since, back.num_failed_before) == (1, 1)
 
 
 @pytest.mark.slow
@@ -70,14 +112,17 @@ def test_the_interval_is_consistent_for_any_scores(pairs):
     """The interval contains the difference, has a width, and agrees with the verdict."""
     before = {key: pair[0] for key, pair in pairs.items()}
     after = {key: pair[1] for key, pair in pairs.items()}
-    if all(None in pair for pair in pairs.values()):
-        return
     comparison = compare(before, after)
+    if comparison is None:
+        assert all(pair == (None, None) for pair in pairs.values())
+        return
     low, high = comparison.interval
     assert low - 1e-9 <= comparison.difference <= high + 1e-9
     assert low < high
     assert comparison.num_examples + comparison.num_left_out == len(pairs)
-    assert comparison.verdict is (Verdict.IMPROVED if low > 0 else Verdict.WORSE if high < 0 else Verdict.NOT_SHOWN)
+    failed = any(None in pair and pair != (None, None) for pair in pairs.values())
+    unsure = {Verdict.NOT_SHOWN, Verdict.CANNOT_TELL} if failed else {Verdict.NOT_SHOWN}
+    assert comparison.verdict in ({Verdict.IMPROVED} if low > 0 else {Verdict.WORSE} if high < 0 else unsure)
 
 
 RUNS = 600

@@ -18,6 +18,14 @@ def test_rewards_stand_at_their_epochs():
     assert chart.y_range == (0.0, 1.0)
 
 
+def test_held_out_points_are_of_the_same_examples():
+    """A checkpoint that crashes on what it did not know is no better; the label says how failures count."""
+    validations = [validation_record(0, {"x": 0.0, "y": 1.0}), validation_record(1, {"x": None, "y": 1.0})]
+    chart = reward_chart([], validations)
+    assert list(chart.series[0].values) == [0.5, 0.5]
+    assert "failed ones as the lowest" in chart.series[0].label
+
+
 def test_scores_beside_the_reward_have_a_curve():
     """Each evaluator by its name, in the sentence and in the table, too."""
     epochs = epoch_records([0.2, 0.4], metrics={"reward/beside_judge": 0.7})

@@ -4,7 +4,7 @@ import copy
 
 from fakes.runs_on_disk import CONFIG, make_run
 from nat.reports.comparison import compare_runs, comparison_page
-from nat.runs.journal import reading
+from nat.runs.journal import Journal, reading
 from nat.runs.records import RunState, Verdict
 
 
@@ -31,6 +31,17 @@ def test_the_same_examples_are_compared_in_pairs(tmp_path):
     page = comparison_page(result)
     assert "trainer_adapters.weights.training.beta  0.02  0.5" in page
     assert "Held-out (A after epoch 1, B after epoch 1)" in page
+
+
+def test_examples_that_fail_in_one_run_are_told(tmp_path):
+    """The words are those of two runs, not of before and after."""
+    a, b = make_run(tmp_path, "a", solved=(2, 9)), make_run(tmp_path, "b", solved=(2, 9))
+    with Journal.open(b) as journal:
+        last = journal.validations()[-1]
+        failed = {name: None if score else score for name, score in last.scores.items()}
+        journal.record_validation(last.model_copy(update={"scores": failed}))
+    result = compared(a, b)
+    assert result.held_out.sentence.startswith("Cannot tell: 9 of 10 fail in B only")
 
 
 def test_an_empty_setting_is_not_a_missing_one(tmp_path):

@@ -17,6 +17,7 @@ from nat.cli.progress import console_progress
 from nat.cli.steps import StepProgress, shown_steps
 from nat.config.load import load_config
 from nat.data_models.finetuning import FinetuneRunConfig, ServedModel
+from nat.data_models.rollout_failure import FAILURES
 from nat.errors import ConfigError, JournalError, findings_of
 from nat.eval.failures import remedy_of
 from nat.finetuning.best_model import LAST_MODEL, best_text
@@ -31,7 +32,6 @@ from nat.runs.plot import duration
 from nat.runs.preemption import DEFAULT_GRACE, Preemption
 from nat.runs.recorded_config import config_of, finetuning_value, value_at
 from nat.runs.records import RunSummary
-from nat.runs.rollouts import LeftOutCause
 from nat.secrets import REDACTED
 
 NEWEST, AUTO = "newest", "auto"
@@ -259,7 +259,7 @@ def _failed(summary: RunSummary, run_dir: Path) -> list[tuple[str, str]]:
     first = summary.failures[0]
     rows = [("Failed", f"{sum(each.count for each in summary.failures)} of {summary.rollouts:,} rollouts")]
     rows += [("", str(each)) for each in summary.failures]
-    if LeftOutCause(first.cause).failure:
+    if first.cause in FAILURES:
         rows.append(("", f"→ {remedy_of(first.cause)}"))
     return [*rows, ("Tracebacks", str(run_dir / (summary.failures_file or "")))]
 

@@ -12,7 +12,7 @@ from statistics import fmean
 from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.change import Change, change, first_third, last_third
 from nat.finetuning.metrics import metrics_of_rollouts
-from nat.finetuning.verdict import Comparison, compare
+from nat.finetuning.verdict import Comparison, compare_validations
 from nat.runs.records import EpochRecord, ValidationRecord, Verdict
 from nat.runs.rollouts import LeftOutCause, RolloutRecord, RolloutTally, tally
 from nat.wire.rewards import equal
@@ -190,11 +190,7 @@ class Window:
     def held_out(self) -> Comparison | None:
         """The first validation against the last; None without two that share an example."""
         scored = sorted((v for v in self.validations if v.rewards), key=lambda record: record.epoch)
-        if len(scored) < 2:
-            return None
-        before, after = scored[0].distinct, scored[-1].distinct
-        shared = any(score is not None and after.get(example) is not None for example, score in before.items())
-        return compare(before, after) if shared else None
+        return compare_validations(scored[0], scored[-1]) if len(scored) > 1 else None
 
     @property
     def improved(self) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
-from nat.data_models.finetuning import FinetuneRunConfig
+from nat.data_models.finetuning import FinetuneRunConfig, RewardFunctionConfig
 from nat.data_models.score import mean
 from nat.errors import ConfigError, EvaluationError
 from nat.eval.comparison import AgainstFirst
@@ -52,18 +52,21 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
         if epoch > 0 and not run.first_answers and run.journal.kept(Phase.VALIDATION, 0):
             await _played(builder, held_out, run, 0)  # what these answers are compared with, after a resume
     output = await _played(builder, held_out, run, epoch)
-    records = held_out_records(output, training.reward_function.name if training.reward_function else None)
+    records = held_out_records(output, training.reward_function)
     if run is not None:
         run.append(RolloutsPlayed(Phase.VALIDATION, epoch, records))
+    failures = list(tally(records).failures)
     if all(record.reward is None for record in records):
-        raise _nothing_scored(records)
+        counts = "; ".join(map(str, failures))
+        message = f"validation: none of {len(records)} held-out examples got a score: {counts}"
+        raise EvaluationError(message, hint=remedy_of(failures[0].cause))
     validation = ValidationRecord(
         epoch=epoch,
         timestamp=utc_now(),
         scores=without_surrogates(scores_by_example(records)),
         copies=without_surrogates(copies(output.eval_input.eval_input_items)),
         num_rollouts=len(records),
-        failures=list(tally(records).failures),
+        failures=failures,
         seconds=watch.total,
         usage=usage_by_purpose(records),
     )
@@ -103,17 +106,9 @@ def scores_by_example(records: Sequence[RolloutRecord]) -> dict[str, float | Non
     return {example: mean(values) if values else None for example, values in rewards.items()}
 
 
-def held_out_records(output: EvaluationRunOutput, evaluator: str | None) -> list[RolloutRecord]:
+def held_out_records(output: EvaluationRunOutput, reward: RewardFunctionConfig | None) -> list[RolloutRecord]:
     """One record for each rollout of a held-out example, with its score or why there is none."""
-    result = output.results_of(evaluator) if evaluator else None
-    if result is None:
-        named = [name for name, _ in output.evaluation_results]
-        raise EvaluationError(
-            f"validation: no scores of the reward's evaluator {evaluator!r}; scores came from: {named or 'none'}",
-            hint="finetuning.reward_function.name must be an evaluator of the validation's config, too",
-        )
-    scores = {str(score.id): score for score in result.eval_output_items}
-    failed = {failure.item_id: failure for failure in output.failures}
+    scores, failed = outcome.scores_of(output, reward), {failure.item_id: failure for failure in output.failures}
     items, played = output.eval_input.eval_input_items, Counter[str]()
     records = [
         outcome.failed(item, failed[str(item.id)], 0)
@@ -122,10 +117,12 @@ def held_out_records(output: EvaluationRunOutput, evaluator: str | None) -> list
         for item in items
     ]
     found: list[RolloutRecord] = []
-    for item, record in zip(items, outcome.with_facts(records, output, evaluator), strict=True):
-        example = item.example
-        found.append(record.model_copy(update={"example_id": example, "generation": played[example]}))
-        played[example] += 1
+    for item, record in zip(items, outcome.with_facts(records, output, reward), strict=True):
+        changes: dict[str, Any] = {"example_id": item.example, "generation": played[item.example]}
+        if reward is not None and record.reward is None:
+            changes["reward"] = reward.failed_score
+        found.append(record.model_copy(update=changes))
+        played[item.example] += 1
     return found
 
 
@@ -140,17 +137,6 @@ def _validation_of(given: FinetuneRunConfig | None) -> FinetuneRunConfig:
     if given.validation_config_file is not None:
         changes |= {"config_file": Path(given.validation_config_file), "override": ()}
     return given.model_copy(update=changes)
-
-
-def _nothing_scored(records: Sequence[RolloutRecord]) -> EvaluationError:
-    """An error with the counts by cause, and a remedy for the most frequent one."""
-    if not (causes := tally(records).failures):
-        return EvaluationError("validation: no held-out example was played", hint="The validation dataset has no rows.")
-    counts = "; ".join(map(str, causes))
-    return EvaluationError(
-        f"validation: none of {len(records)} held-out examples got a score: {counts}",
-        hint=remedy_of(causes[0].cause),
-    )
 
 
 def _metrics(validation: ValidationRecord) -> dict[str, Any]:

@@ -168,9 +168,7 @@ def _collect(
         whole.skipped += found.skipped
         whole.stripped += found.stripped
         whole.other_names += found.other_names
-    return Collected(
-        outcome.with_facts(records, output, None if reward is None else reward.name), pairs, num_turns, whole
-    )
+    return Collected(outcome.with_facts(records, output, reward), pairs, num_turns, whole)
 
 
 def _reported_skips(collected: Collected, config: DPOTrajectoryBuilderConfig) -> list[SkipCount]:

@@ -109,8 +109,33 @@ def scored(
     return record, trajectory
 
 
+def failed_as_scored(
+    record: RolloutRecord, item: EvalInputItem, score: float, **given: Any
+) -> tuple[RolloutRecord, Trajectory | None]:
+    """A failed rollout with the score of failures, as `scored` gives it; left out still if no call can be trained."""
+    found, trajectory = scored(item, EvalOutputItem(id=item.id, score=score, reasoning=None), score, **given)
+    if trajectory is None:
+        return record, None
+    return found.model_copy(update={"error": record.error, "traceback": record.traceback}), trajectory
+
+
+def scores_of(output: EvaluationRunOutput, reward: RewardFunctionConfig | None) -> dict[str, EvalOutputItem]:
+    """The scores by the reward's evaluator, by item; raises `EvaluationError` without this evaluator."""
+    result = None if reward is None else output.results_of(reward.name)
+    if result is None:
+        named, seen = (
+            [name for name, _ in output.evaluation_results],
+            "not set" if reward is None else f"'{reward.name}'",
+        )
+        raise EvaluationError(
+            f"finetuning.reward_function.name is {seen}, but the evaluators that gave scores are: {named or 'none'}",
+            hint="name one of `eval.evaluators`, which a validation's own config must have, too",
+        )
+    return {str(score.id): score for score in result.eval_output_items}
+
+
 def with_facts(
-    records: Iterable[RolloutRecord], output: EvaluationRunOutput, reward: str | None
+    records: Iterable[RolloutRecord], output: EvaluationRunOutput, reward: RewardFunctionConfig | None
 ) -> list[RolloutRecord]:
     """The records of one pass, with seed, durations, scores beside the reward, and usage of each rollout."""
     share = 1 / (len(output.rollouts) or 1)
@@ -125,7 +150,7 @@ def with_facts(
     for name, result in output.evaluation_results:
         for score in result.eval_output_items:
             own = of_item.get(str(score.id), {"scores_beside": {}})
-            if name != reward and is_score(score.score):
+            if (reward is None or name != reward.name) and is_score(score.score):
                 own["scores_beside"][name] = float(score.score)
     return [record.model_copy(update=of_item.get(record.example_id, {})) for record in records]
 
