@@ -33,7 +33,7 @@ class FakeArtServer(HttpServer):
         refusals: dict[str, tuple[int, Any]] | None = None,
         old_delete: bool = False,
         listens_everywhere: bool = False,
-        one_name_per_step: bool = False,
+        serves: str | None = None,
         trains: bool = True,
         knows_token_ids: bool = True,
         serving: dict[str, Any] | None = None,
@@ -41,9 +41,9 @@ class FakeArtServer(HttpServer):
         """Configure the server's behaviour.
 
         The stream is cut off `breaks_after` so many lines; /jobs then reports `failure`, as our own backend
-        does. `in_band` is a last line of the stream. `refusals` maps paths to a status and a body. `one_name_per_step`
-        serves `name@N` and no plain name. Without `trains` there is no training route, as in 0.5.18. `serving` is what
-        our own server tells of itself.
+        does. `in_band` is a last line of the stream. `refusals` maps paths to a status and a body. `serves` is the
+        name for inference instead of the registered one. Without `trains` there is no training route, as in 0.5.18.
+        `serving` is what our own server tells of itself.
         """
         super().__init__()
         self.requests: list[SeenRequest] = []
@@ -64,7 +64,7 @@ class FakeArtServer(HttpServer):
         self._in_band = in_band
         self._old_delete = old_delete
         self._listens_everywhere = listens_everywhere
-        self._one_name_per_step = one_name_per_step
+        self._serves = serves
         self._trains = trains
         self._serving = serving
 
@@ -133,9 +133,7 @@ class FakeArtServer(HttpServer):
 
     def _list_names(self) -> None:
         assert self.registered is not None
-        name = self.registered["name"]
-        steps = [f"{name}@{step}" for step in range(self.steps + 1)] if self._one_name_per_step else [name]
-        self.inference.models = [self.registered["base_model"], *steps]
+        self.inference.models = [self.registered["base_model"], self._serves or self.registered["name"]]
 
     async def _train(self, request: SeenRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Stream a training call; False if the connection is closed."""

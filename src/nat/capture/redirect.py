@@ -4,13 +4,14 @@ A server may serve the trained weights and the weights they started from under t
 requests must reach the trained ones, whatever name the YAML has.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from nat.wire.hosts import is_everywhere, is_loopback
+from nat.wire.rollout import ModelRedirect
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -43,17 +44,23 @@ class Redirects:
     """Model names to replace, by server and requested name; a change applies from the next request on."""
 
     def __init__(self) -> None:
-        self._names: dict[tuple[Address, str], str] = {}
+        self._found: dict[tuple[Address, str], ModelRedirect] = {}
 
-    def send(self, server: Address, requested: str, to: str) -> None:
-        self._names[server, requested] = to
+    def send(self, server: Address, requested: str, to: str, *, frozen_llms: Collection[str] = ()) -> None:
+        names = {"requested_model": requested, "served_model": to, "frozen_llms": sorted(frozen_llms)}
+        self.add(ModelRedirect(host=server.host, port=server.port, **names))
 
-    def name(self, server: Address, requested: str) -> str:
-        return self._names.get((server, requested), requested)
+    def add(self, redirect: ModelRedirect) -> None:
+        self._found[Address(redirect.host, redirect.port), redirect.requested_model] = redirect
 
-    def entries(self) -> Iterator[tuple[Address, str, str]]:
-        """Server, requested name and name to send; entries with two equal names are left out."""
-        return ((server, requested, to) for (server, requested), to in self._names.items() if requested != to)
+    def name(self, server: Address, requested: str, llm: str | None = None) -> str:
+        """The name to send; `llm` is the requesting one's key, None for a client that the harness did not build."""
+        found = self._found.get((server, requested))
+        return requested if found is None or llm in found.frozen_llms else found.served_model
+
+    def entries(self) -> list[ModelRedirect]:
+        """Those that change a name."""
+        return [each for each in self._found.values() if each.requested_model != each.served_model]
 
 
 _current: ContextVar[Redirects | None] = ContextVar("nat_redirects", default=None)
@@ -75,7 +82,7 @@ def current_redirects() -> Redirects | None:
     return _current.get()
 
 
-def served_name(server: Address | None, requested: str) -> str:
-    """The model name to send when an agent requests `requested`."""
+def served_name(server: Address | None, requested: str, llm: str | None = None) -> str:
+    """The model name to send when an agent requests `requested` by the LLM of that key."""
     redirects = _current.get()
-    return requested if redirects is None or server is None else redirects.name(server, requested)
+    return requested if redirects is None or server is None else redirects.name(server, requested, llm)

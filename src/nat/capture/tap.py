@@ -88,7 +88,7 @@ class Tap:
             return None
         if self.system_text is not None and request.chat:
             request, body = with_system_text(request, body, self.system_text)
-        requested, served = request.model, served_name(self.server, request.model)
+        requested, served = request.model, served_name(self.server, request.model, self.llm_name)
         if served != requested:
             body = with_model(body, request.fields, served)
             request = replace(request, fields={**request.fields, "model": served})

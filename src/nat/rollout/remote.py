@@ -177,7 +177,8 @@ def check_redirected(endpoint: str, calls: Sequence[LLMCall], redirects: Sequenc
     """Raise if the agent called the trained model's starting point and not the trained model itself."""
     served = {redirect.served_model for redirect in redirects}
     started = {redirect.requested_model for redirect in redirects} - served
-    strays = [call for call in calls if call.model in started]
+    frozen = {llm for redirect in redirects for llm in redirect.frozen_llms}
+    strays = [call for call in calls if call.model in started and call.llm_name not in frozen]
     if not strays or any(call.model in served for call in calls):
         return
     [where, *_] = (f"{r.host}:{r.port}" for r in redirects if r.requested_model == strays[0].model)
@@ -200,10 +201,7 @@ def rollout_options(policy: CapturePolicy, *, item_id: str, generation: int, see
         token_ids=policy.token_ids,
         temperature=policy.replaced and policy.replaced.temperature,
         target_model=policy.replaced and policy.replaced.model,
-        redirects=[
-            ModelRedirect(host=server.host, port=server.port, requested_model=requested, served_model=served)
-            for server, requested, served in (redirects.entries() if redirects is not None else ())
-        ],
+        redirects=[] if redirects is None else redirects.entries(),
     )
 
 

@@ -15,7 +15,7 @@ from nat.builder.intermediate_step_manager import OnNext
 from nat.builder.workflow import Workflow
 from nat.builder.workflow_builder import WorkflowBuilder
 from nat.capture.policy import CapturePolicy, ReplacedSampling
-from nat.capture.redirect import Address, redirecting
+from nat.capture.redirect import redirecting
 from nat.data_models.config import Config
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.rollout_failure import RolloutFailure
@@ -62,7 +62,7 @@ class ServedWorkflow:
         async with self.slots:
             with redirecting() as redirects:
                 for sent in given.redirects:
-                    redirects.send(Address(sent.host, sent.port), sent.requested_model, sent.served_model)
+                    redirects.add(sent)
                 rollout = await run_rollout(
                     workflow if on_chunk is None else _Streamed(workflow, on_chunk),
                     EvalInputItem(id=given.item_id, input_obj=value, expected_output_obj=None),

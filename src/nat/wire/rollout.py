@@ -29,6 +29,8 @@ class ModelRedirect(BaseModel):
     port: int
     requested_model: str
     served_model: str
+    frozen_llms: list[str] = []
+    """Keys under `llms` whose requests stay as they are: an opponent or a judge with the same base model."""
 
 
 class RolloutOptions(BaseModel):

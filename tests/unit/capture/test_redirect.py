@@ -41,6 +41,14 @@ def test_the_record_has_both_names():
     assert (call.model, call.requested_model) == ("my_run", "base")
 
 
+def test_a_frozen_llm_keeps_its_model():
+    """Requests of frozen LLMs stay as they are; those of the trained one and of the agent's own clients go."""
+    taps = [Tap(lambda _step: None, base_url="http://localhost:8000/v1", llm_name=llm) for llm in ("a", "b", None)]
+    with redirecting() as redirects:
+        redirects.send(HERE, "base", "my_run", frozen_llms={"b"})
+        assert [sent_by(tap)[0]["model"] for tap in taps] == ["my_run", "base", "my_run"]
+
+
 async def test_tasks_inherit_redirects_and_their_changes():
     """Concurrent rollouts use the newest weights, not those of their start."""
     with redirecting() as redirects:

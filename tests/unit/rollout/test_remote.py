@@ -161,7 +161,7 @@ def asking(tmp_path, server) -> ScriptedWorkflow:
 
 
 async def test_a_remote_workflow_uses_the_trained_model(tmp_path):
-    """Its YAML may name the base model; the redirected name changes with each training step."""
+    """Its YAML may name the base model, unless the LLM is frozen; the redirected name may change."""
     async with OpenAIServer(lambda _request: Say("ok")) as server, serving(asking(tmp_path, server)) as client:
         address = address_of(server.base_url)
         async with to(client) as remote:
@@ -170,7 +170,10 @@ async def test_a_remote_workflow_uses_the_trained_model(tmp_path):
                     redirects.send(address, "base", name)
                     assert (await played(remote)).error is None
             assert (await played(remote)).error is None
-        assert [body["model"] for body in server.bodies] == ["run@0", "run@1", "base"]
+            with redirecting() as redirects:
+                redirects.send(address, "base", "run@1", frozen_llms={"student"})
+                assert (await played(remote)).error is None
+        assert [body["model"] for body in server.bodies] == ["run@0", "run@1", "base", "base"]
 
 
 async def test_a_remote_workflow_with_the_untrained_model_fails(tmp_path):

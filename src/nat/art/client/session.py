@@ -1,7 +1,6 @@
 """One run's model on an ART server: registered, served, trained, and sampled by the workflow's LLMs."""
 
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ from nat.finetuning.interfaces.trainer_adapter import check_ready
 from nat.finetuning.run_context import current_run
 from nat.finetuning.sampling import REPLACE, block_finding
 from nat.wire.json import without_surrogates
+from nat.wire.sampling import target_names
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,6 @@ class ArtSession:
         self._llms = llms
         self._redirects = redirects
         self._trained: Mapping[str, ModelEndpoint] = {}
-        self._served = backend.name
         self._best_step: int | None = None
         self.warnings: list[str] = []
         """Likely mistakes, in whole sentences: of sampling, and of settings that have no effect on this server."""
@@ -70,11 +69,12 @@ class ArtSession:
         """All names under which capture may have recorded answers of the trained model; None if it is not known."""
         if self._llms is None:
             return None
-        return self._trained.keys() | self._models | {self._served, self._backend.name}
+        return {*self._trained, *self._names}
 
     @property
-    def _models(self) -> set[str]:
-        return {llm.model for llm in self._trained.values()}
+    def _names(self) -> set[str]:
+        """The names by which the trained LLMs ask for the trained model, and its own."""
+        return {llm.model for llm in self._trained.values()} | {self._backend.name}
 
     async def connect(self, target_model: str | None, *, sampling_replaced: bool = False) -> None:
         """Register the model, have it served, and redirect the requests of the LLMs that ask this server for it.
@@ -102,10 +102,13 @@ class ArtSession:
         url = self._inference.base_url
         if self._llms is not None:
             self._trained = trained_llms(self._llms, self._backend, inference_url=url, target=target_model)
-        await self._ask_for_newest()
+        await self._check_served()
+        server, name = address_of(url), self._backend.name
+        assert server is not None, "an LLM calls it"
+        for requested in self._names:
+            self._redirects.send(server, requested, name, frozen_llms={*(self._llms or ())} - {*self._trained})
         for key, llm in self._trained.items():
-            if llm.model != self._served:
-                name = self._served
+            if llm.model != name:
                 text = f"llms.{key} names {llm.model}; during the run, its requests use {name}, the trained model"
                 logger.info("%s", text)
                 if (run := current_run()) is not None:
@@ -116,7 +119,7 @@ class ArtSession:
         """Raise BackendError unless the control routes answer and, once connected, inference serves the model."""
         await self._client.check_health()
         if self._connected is not None:
-            await self._served_name()
+            await self._check_served()
 
     async def train(self, groups: Sequence[ArtTrajectoryGroup], report: Callable[[dict[str, Any]], None]) -> str:
         """Make one update; returns the name of the new weights, which are then served."""
@@ -124,7 +127,6 @@ class ArtSession:
             await self._delete_old_checkpoints()
         async for metrics in self._client.train(train_body(self._model, groups, self._training)):
             report(metrics)
-        await self._ask_for_newest()
         return await self.version()
 
     async def served_model(self) -> ServedModel:
@@ -132,7 +134,7 @@ class ArtSession:
         return ServedModel(
             name=await self.version(),
             base_url=self._inference.base_url,
-            overrides=tuple((f"llms.{key}.model_name", self._served) for key in self._trained),
+            overrides=tuple((f"llms.{key}.model_name", self._backend.name) for key in self._trained),
         )
 
     async def keep_best(self) -> str:
@@ -144,17 +146,14 @@ class ArtSession:
         """The name of the newest weights."""
         return f"{self._backend.name}@{await self._client.step(self._body)}"
 
-    async def _served_name(self) -> str:
+    async def _check_served(self) -> None:
         names = await self._client.served_names(self._inference)
-        return served_as(names, self._backend, inference_url=self._inference.base_url)
-
-    async def _ask_for_newest(self) -> None:
-        """Redirect to the newest name: servers that serve no plain name have a new one after each update."""
-        self._served = await self._served_name()
-        server = address_of(self._inference.base_url)
-        assert server is not None, "an LLM calls it"
-        for name in self._models | {self._backend.name}:
-            self._redirects.send(server, name, self._served)
+        if self._backend.name not in names:
+            seen = f"does not serve '{self._backend.name}'; it serves {', '.join(names) or 'nothing'}"
+            raise BackendUnreachable(
+                f"the server at {self._inference.base_url} {seen}",
+                hint="check that the inference port belongs to the ART server of `ip` and `port`",
+            )
 
     async def _delete_old_checkpoints(self) -> None:
         try:
@@ -203,7 +202,8 @@ def trained_llms(
     """The LLMs whose requests get the trained model.
 
     They ask the server for the run's name or for the base model. If one asks for the run's name, the base model's name
-    means the base model, so that a judge can use it.
+    means the base model, so that a judge can use it. If `finetuning.target_model` names some of them, the others are
+    not trained, and stay with the base model.
 
     Raises:
         ConfigError: there is none, or `finetuning.target_model` is another LLM.
@@ -223,12 +223,13 @@ def trained_llms(
             hint=f"let the LLM of your workflow have `base_url: {inference_url}` and `model_name: {backend.name}` "
             f"(or {backend.base_model}); there the ART server samples the weights that it trains",
         )
-    if target in llms.keys() - trained.keys():
+    names = target_names(target)
+    if others := sorted(names & (llms.keys() - trained.keys())):
         raise ConfigError(
-            [f"finetuning.target_model: '{target}' does not use the trained model; {', '.join(trained)} does"],
+            [f"finetuning.target_model: '{others[0]}' does not use the trained model; {', '.join(trained)} does"],
             hint="name the trained LLM, or leave `target_model` out",
         )
-    return trained
+    return {key: llm for key, llm in trained.items() if names & {key, llm.model}} or trained
 
 
 def check_base_model(serving: Serving, backend: ARTBackendConfig) -> None:
@@ -240,24 +241,6 @@ def check_base_model(serving: Serving, backend: ARTBackendConfig) -> None:
             hint=f"set `base_model: {serving.base_model}`, or start the server with `nat backend serve` and --model "
             f"{backend.base_model} (or its folder and --served_model_name)",
         )
-
-
-def served_as(names: Sequence[str], backend: ARTBackendConfig, *, inference_url: str) -> str:
-    """The name to ask for: the run's own, or its newest step on servers that serve no plain name (0.5.10 to 0.5.17).
-
-    Raises:
-        BackendUnreachable: the server answers to neither.
-
-    """
-    if backend.name in names:
-        return backend.name
-    steps = [int(found[1]) for name in names if (found := re.fullmatch(rf"{re.escape(backend.name)}@(\d+)", name))]
-    if not steps:
-        raise BackendUnreachable(
-            f"the server at {inference_url} does not serve '{backend.name}'; it serves {', '.join(names) or 'nothing'}",
-            hint="check that the inference port belongs to the ART server of `ip` and `port`",
-        )
-    return f"{backend.name}@{max(steps)}"
 
 
 def sampling_warnings(llms: Mapping[str, ModelEndpoint]) -> list[str]:

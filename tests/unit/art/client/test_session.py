@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from nat.art.client.config import ARTBackendConfig, ARTTrainingConfig
-from nat.art.client.session import art_model, sampling_warnings, served_as, train_body, trained_llms
+from nat.art.client.session import art_model, sampling_warnings, train_body, trained_llms
 from nat.art.wire import ArtDevTrainConfig
 from nat.data_models.llm import ModelEndpoint
-from nat.errors import BackendUnreachable, ConfigError
+from nat.errors import ConfigError
 
 WHERE: dict[str, Any] = {"ip": "localhost", "port": 7623}
 BACKEND = ARTBackendConfig(**WHERE, name="my_run", base_model="Qwen/tiny")
@@ -20,6 +20,7 @@ DEV = {
     "epsilon_high": 0.3,
     "importance_sampling_level": "sequence",
     "kimi_k2_tau": 0.5,
+    "kl_penalty_source": "sample",
     "mask_prob_ratio": True,
     "max_negative_advantage_importance_sampling_weight": 2.0,
     "num_trajectories_learning_rate_multiplier_power": 0.5,
@@ -117,13 +118,12 @@ def test_the_target_model_must_be_one_that_is_trained():
         assert found(*both, target=target) == ["agent"]
 
 
-def test_the_newest_name_is_used_that_is_served():
-    """The plain name on ART's servers up to 0.5.7 and on ours, else the newest step: 10 is newer than 9."""
-    assert served_as(["Qwen/tiny", "my_run", "my_run@4"], BACKEND, inference_url=HERE) == "my_run"
-    names = ["Qwen/tiny", "my_run@9", "my_run@10", "my_run_2@11", "my_run@x"]
-    assert served_as(names, BACKEND, inference_url=HERE) == "my_run@10"
-    with pytest.raises(BackendUnreachable, match=r"does not serve 'my_run'; it serves Qwen/tiny"):
-        served_as(["Qwen/tiny"], BACKEND, inference_url=HERE)
+def test_a_target_model_leaves_others_with_the_base_model():
+    """An opponent with the same base model is not trained, unless the target is the model's name, which both have."""
+    both = llm("agent", "Qwen/tiny"), llm("opponent", "Qwen/tiny")
+    assert found(*both, target="agent") == ["agent"]
+    for target in (None, "Qwen/tiny", "agent, opponent"):
+        assert found(*both, target=target) == ["agent", "opponent"]
 
 
 def test_a_temperature_is_a_warning():

@@ -22,7 +22,7 @@ from nat.data_models.finetuning import (
     TrajectoryCollection,
 )
 from nat.data_models.llm import ModelEndpoint
-from nat.errors import ConfigError
+from nat.errors import BackendUnreachable, ConfigError
 from nat.finetuning.run_context import RunContext, in_run
 from nat.finetuning.run_log import RunLog
 from nat.finetuning.trajectories.calls import calls_of
@@ -35,13 +35,13 @@ WHERE = {"name": "my_run", "project": "my_project", "base_model": "tiny"}
 
 @asynccontextmanager
 async def opened(
-    server: FakeArtServer, *, training=None, seconds=60.0, model="tiny", **backend
+    server: FakeArtServer, *, training=None, seconds=60.0, model="tiny", others=(), **backend
 ) -> AsyncIterator[ARTTrainerAdapter]:
-    """An adapter before `initialize`; its LLM asks the server for the base model."""
+    """An adapter before `initialize`; its LLMs, the `student` and `others`, ask the server for the base model."""
     config = ARTTrainerAdapterConfig(
         backend={"ip": "127.0.0.1", "port": server.port, **WHERE, **backend}, training=training, timeout=seconds
     )
-    llms = {"student": ModelEndpoint(model, server.inference.base_url, {})}
+    llms = dict.fromkeys(("student", *others), ModelEndpoint(model, server.inference.base_url, {}))
     with redirecting() as redirects:
         adapter = ARTTrainerAdapter(config, llms=llms, redirects=redirects)
         try:
@@ -66,9 +66,9 @@ def collection(*groups: list[Trajectory]) -> TrajectoryCollection:
     return TrajectoryCollection(trajectories=list(groups) or [[trajectory(0.0), trajectory(1.0)]], run_id="art_run_1")
 
 
-def asked_for(server: FakeArtServer, name: str) -> str:
+def asked_for(server: FakeArtServer, name: str, llm: str | None = "student") -> str:
     """The model name that a request for `name` sends to this server."""
-    return served_name(address_of(server.inference.base_url), name)
+    return served_name(address_of(server.inference.base_url), name, llm)
 
 
 @contextmanager
@@ -231,13 +231,19 @@ async def test_requests_are_redirected_to_the_trained_model():
         assert [asked_for(server, name) for name in ("tiny", "my_run", "judge")] == ["my_run", "my_run", "judge"]
 
 
-async def test_requests_follow_a_server_that_names_each_step():
-    """After an update, requests use the name of the new step."""
-    async with FakeArtServer(one_name_per_step=True) as server, connected(server) as adapter:
-        assert asked_for(server, "tiny") == "my_run@0"
-        await adapter.wait_until_complete(await adapter.submit(collection()))
-        assert [asked_for(server, name) for name in ("tiny", "my_run")] == ["my_run@1", "my_run@1"]
-        assert (await adapter.served_model()).overrides == (("llms.student.model_name", "my_run@1"),)
+async def test_an_opponent_stays_frozen():
+    """With `target_model`, another LLM with the same base model keeps it; a client of the agent's own does not."""
+    async with FakeArtServer() as server, opened(server, others=("opponent",)) as adapter:
+        await adapter.initialize(FinetuneConfig(target_model="student"))
+        assert [asked_for(server, "tiny", llm) for llm in ("student", "opponent", None)] == ["my_run", "tiny", "my_run"]
+        assert (await adapter.served_model()).overrides == (("llms.student.model_name", "my_run"),)
+
+
+async def test_an_inference_server_of_another_model_is_refused():
+    """The inference port may belong to another server; the error names what it serves."""
+    async with FakeArtServer(serves="other") as server, opened(server) as adapter:
+        with pytest.raises(BackendUnreachable, match=r"does not serve 'my_run'; it serves tiny, other"):
+            await adapter.initialize(FinetuneConfig())
 
 
 async def test_the_best_checkpoint_is_never_deleted():

@@ -25,10 +25,13 @@ def trained_llm(llms: Mapping[str, OpenAIModelConfig], target: str | None) -> tu
     return f"the configuration has several LLMs ({keys}); set finetuning.target_model to the key of the trained one"
 
 
-async def send_to(model: str, key: str, llm: OpenAIModelConfig, redirects: Redirects) -> ServedModel | str:
-    """Send the LLM's requests to the trained model on the same server; else why they cannot be sent there."""
+async def send_to(
+    model: str, key: str, llms: Mapping[str, OpenAIModelConfig], redirects: Redirects
+) -> ServedModel | str:
+    """Send the requests of one LLM to the trained model on the same server; else why they cannot be sent there."""
     from nat.plugins.llms.client import api_key
 
+    llm = llms[key]
     assert llm.server_url is not None, "others are not asked"
     url, name = llm.server_url.rstrip("/"), f"the server of llms.{key}"
     client = ServiceClient(url, api_key(llm, llm_name=key), name=name, timeout=_TIMEOUT)
@@ -41,5 +44,5 @@ async def send_to(model: str, key: str, llm: OpenAIModelConfig, redirects: Redir
         return f"{name} does not serve it: {url}/models lists {', '.join(served) or 'nothing'}"
     server = address_of(llm.server_url)
     assert server is not None, "it has just answered"
-    redirects.send(server, llm.model_name, model)
+    redirects.send(server, llm.model_name, model, frozen_llms=llms.keys() - {key})
     return ServedModel(name=model, base_url=llm.server_url, overrides=((f"llms.{key}.model_name", model),))

@@ -251,7 +251,7 @@ class NeMoCustomizerTrainerAdapter(TrainerAdapter, TrainsElsewhere):
     async def _let_workflow_call(self, model: str, url: str | None, interval: float) -> None:
         llm = trained_llm(self._llms, self.run_config.target_model)
         for attempt in range(_SERVED_CHECKS):
-            found = llm if isinstance(llm, str) else await send_to(model, *llm, self._redirects)
+            found = llm if isinstance(llm, str) else await send_to(model, llm[0], self._llms, self._redirects)
             if isinstance(found, ServedModel):
                 self._served, self._no_verdict = found, None
                 return

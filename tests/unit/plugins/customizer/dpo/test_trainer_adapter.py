@@ -339,14 +339,17 @@ async def test_a_taken_name_of_a_deployment_is_an_error():
 async def test_the_workflow_calls_the_deployed_model():
     """After the deployment the trained LLM's requests go to the new model, and the adapter says how to use it."""
     async with FakeCustomizer() as server:
-        llms = {"student": OpenAIModelConfig(model_name="meta/llama", base_url=f"{server.base_url}/v1")}
+        same = OpenAIModelConfig(model_name="meta/llama", base_url=f"{server.base_url}/v1")
+        llms = {"student": same, "opponent": same}
         redirects = Redirects()
-        async with adapter_of(server, deploy_on_completion=True, llms=llms, redirects=redirects) as adapter:
+        options = {"deploy_on_completion": True, "llms": llms, "redirects": redirects}
+        async with adapter_of(server, target="student", **options) as adapter:
             assert adapter.no_verdict() is None
             await adapter.wait_until_complete(await adapter.submit(collection(*game())))
             served = await adapter.served_model()
         model = "team/nat-dpo-nemo_dpo_1"
-        assert redirects.name(address_of(server.base_url), "meta/llama") == model
+        asked = [redirects.name(address_of(server.base_url), "meta/llama", llm) for llm in ("student", "opponent")]
+        assert asked == [model, "meta/llama"]
         assert (served.name, served.overrides) == (model, (("llms.student.model_name", model),))
 
 
