@@ -11,6 +11,7 @@ import pytest
 
 from fakes.art_server import FakeArtServer
 from fakes.finetuning_project import Coin, blank_plot_process
+from fakes.openai_server import Say
 from fakes.processes import refused_port
 from nat.art.client.config import ARTTrainerAdapterConfig
 from nat.builder.evaluator import EvaluatorInfo
@@ -171,6 +172,22 @@ async def test_the_guides_run_sends_the_sampled_tokens(project):
         assert question == {"role": "user", "content": "question 0"}
         assert choice["message"]["role"] == "assistant"
         assert choice["logprobs"]["content"][0]["token"].startswith("token_id:")
+
+
+async def test_one_generation_trains_across_examples_with_one_warning(project, capsys):
+    """The toolkit's own example: all rollouts of an epoch are one group, and the run says what that compares."""
+
+    def every_second(request):
+        return Say("right" if request.last_text[-1] in "02468" else "wrong")
+
+    async with FakeArtServer(every_second) as server:
+        more = ("-o", "trajectory_builders.art_builder.num_generations", "1", "-o", "finetuning.num_epochs", "3")
+        assert await finetune(server, *more) == 0
+        assert [[len(g["trajectories"]) for g in batch["trajectory_groups"]] for batch in server.batches] == [[50]] * 3
+    shown = " ".join("".join(capsys.readouterr()).split())
+    assert shown.count("num_generations is 1") == 1
+    assert "compared across all examples" in shown
+    assert "Too few groups" not in shown
 
 
 async def test_held_out_examples_are_played_with_the_trained_model(project):

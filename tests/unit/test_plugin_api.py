@@ -14,6 +14,12 @@ def test_what_is_promised_is_there(name):
     assert getattr(nat.plugin_api, name) is not None
 
 
+def test_a_missing_name_is_no_error_to_ask_for():
+    """`hasattr` and `getattr` with a default tell a plug-in what is there; the toolkit has more names."""
+    assert not hasattr(nat.plugin_api, "ObjectStore")
+    assert getattr(nat.plugin_api, "FunctionGroup", None) is None
+
+
 def test_both_paths_give_the_same_objects():
     """A class imported from either path is the same, so `isinstance` works."""
     from nat.builder.builder import Builder

@@ -163,7 +163,7 @@ def recipe_findings(stage: Stage, recipe: Recipe) -> list[str]:
     if recipe.only_samples and stage.builder is not None and not stage.builder.plays:
         text = "trains what the model has sampled, and texts from a file are not; choose sft, dpo, kto or rft"
         return [f"the algorithm of {stage.finetuning.trainer_adapter} {text}"]
-    if stage.num_generations == 1 and recipe.compares == "group":
+    if stage.num_generations == 1 and recipe.compares == "group" and not stage.compares_examples:
         return ["num_generations is 1, but the algorithm compares the rollouts of an example; set it to 8"]
     return []
 
@@ -177,9 +177,11 @@ def recipe_warnings(stage: Stage, recipe: Recipe) -> list[str]:
             "which says nothing: choose one that compares inside groups, such as grpo."
         )
     if stage.num_generations == 1 and recipe.compares == "group":
+        compared = "a rollout is compared with others of its example alone, and it has none, so nothing can be learned"
+        if stage.compares_examples:
+            compared = "rollouts are compared across all examples, so those of easy examples count as good answers"
         found.append(
-            f"trajectory_builders.{stage.finetuning.trajectory_builder}.num_generations is 1: a rollout is compared "
-            "with others of its example alone, and it has none, so nothing can be learned. Set it to 8."
+            f"trajectory_builders.{stage.finetuning.trajectory_builder}.num_generations is 1: {compared}. Set it to 8."
         )
     return found
 

@@ -7,7 +7,7 @@ context variable; a trainer that is used without the runtime opens a run itself.
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -190,7 +190,8 @@ def in_run(run: RunContext) -> Iterator[RunContext]:
     try:
         yield run
     finally:
-        _current.reset(token)
+        with suppress(ValueError):  # it ends in another context: of a trainer that nobody cleaned up
+            _current.reset(token)
 
 
 @contextmanager

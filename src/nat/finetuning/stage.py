@@ -33,6 +33,11 @@ class Stage:
         """Rollouts per example in an epoch; None if the builder does not declare them."""
         return self.builder.num_generations if isinstance(self.builder, EvalTrajectoryBuilderConfig) else None
 
+    @property
+    def compares_examples(self) -> bool:
+        """True if all rollouts of an epoch are one group."""
+        return isinstance(self.builder, EvalTrajectoryBuilderConfig) and self.builder.compares_examples
+
     def type_of(self, part: Literal["trainer", "trajectory_builder", "trainer_adapter"]) -> str:
         """The `_type` of a component, or the name that no component has."""
         parts = {"trainer": self.trainer, "trajectory_builder": self.builder, "trainer_adapter": self.adapter}

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
-from nat.data_models.finetuning import Trajectory, TrajectoryBuilderConfig, TrajectoryCollection
+from nat.data_models.finetuning import FinetuneConfig, Trajectory, TrajectoryBuilderConfig, TrajectoryCollection
 from nat.errors import ANY_FAILURE, EvaluationError, describe_error, traceback_of
 from nat.eval.comparison import SidePasses
 from nat.finetuning.example_choice import Spread, by_spread, in_turn, observed
@@ -60,6 +60,11 @@ class EvalTrajectoryBuilderConfig(TrajectoryBuilderConfig):
     def rollouts_of(self, num_examples: int) -> int:
         """Rollouts of an epoch, without refills, of a dataset with so many examples."""
         return self.num_generations * min(num_examples, self.examples_per_epoch or num_examples)
+
+    @property
+    def compares_examples(self) -> bool:
+        """True if all rollouts of an epoch are one group, whichever example they are of."""
+        return False
 
 
 class EvalTrajectoryBuilder(TrajectoryBuilder):
@@ -129,23 +134,30 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         """
         if run_id not in self.evaluation_runs:
             raise ValueError(f"No evaluation runs found for run_id: {run_id}")
+        self.run_config = self.run_config or FinetuneConfig()  # a unit test may leave `initialize` out
         metadata = {"run_id": run_id} | {key: value for key, value in (meta or {}).items() if key == "epoch"}
         epoch, refills = _epoch_of(meta), self.trajectory_builder_config.max_refills
         trajectories: list[Trajectory] = []
         self._rollouts[run_id] = []
         async with abandoned_on_error(self, run_id):
             trajectories += (latest := await self._played(run_id, metadata))
-            while refills and (flat := sum(not has_signal(group) for group in group_by_example(latest))):
+            while refills and (
+                flat := sum(len(group_by_example(g)) for g in self._groups(latest) if not has_signal(g))
+            ):
                 played = {record.example_id for record in self._rollouts[run_id]}
                 self._play(run_id, partial(self._chosen, epoch, flat, played))
                 trajectories += (latest := await self._played(run_id, metadata))
                 refills -= 1
-        groups = group_by_example(trajectories)
-        self._known = observed(self._known, {example_id(g[0]): [t.reward for t in g] for g in groups}, epoch)
+        examples = group_by_example(trajectories)
+        self._known = observed(self._known, {example_id(e[0]): [t.reward for t in e] for e in examples}, epoch)
         for text in credit_warnings(self.run_config.reward_function, trajectories):
             logger.warning("%s", text)
-        logger.info("Built %d trajectories across %d examples for run_id: %s", len(trajectories), len(groups), run_id)
-        return TrajectoryCollection(trajectories=groups, run_id=run_id)
+        logger.info("Built %d trajectories across %d examples for run_id: %s", len(trajectories), len(examples), run_id)
+        return TrajectoryCollection(trajectories=self._groups(trajectories), run_id=run_id)
+
+    def _groups(self, trajectories: list[Trajectory]) -> list[list[Trajectory]]:
+        one = self.trajectory_builder_config.compares_examples and trajectories
+        return [trajectories] if one else group_by_example(trajectories)
 
     async def _played(self, run_id: str, metadata: dict[str, Any]) -> list[Trajectory]:
         """The trajectories of the passes that are going on, when they are done."""

@@ -1,8 +1,11 @@
 import asyncio
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
 from fakes.llm_steps import call, failed_steps, steps, user
+from nat.art.client.config import ARTTrajectoryBuilderConfig
+from nat.art.client.trainer import ARTTrajectoryBuilder
 from nat.data_models.evaluate_runtime import EvaluationRunOutput, RolloutFacts
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
 from nat.data_models.finetuning import FinetuneConfig, RewardFunctionConfig
@@ -231,3 +234,24 @@ async def test_groups_without_a_difference_are_refilled():
     assert not set(builder.played[-1]) & set(builder.played[0])
     assert len(builder.rollouts("r")) == 2 * len(groups)
     assert len((await collected(Plays(lambda *_: 0, examples_per_epoch=4, max_refills=5))).trajectories) == 6
+
+
+async def test_a_builder_runs_in_a_unit_test_of_the_guide():
+    """`run_eval` is a mock that returns a mock, and `initialize` is left out; there is then nothing to train on."""
+    builder = ARTTrajectoryBuilder(ARTTrajectoryBuilderConfig(num_generations=2))
+    builder.run_eval = AsyncMock(return_value=MagicMock())
+    await builder.start_run("test-run")
+    assert len(builder.evaluation_runs["test-run"]) == 2
+    collection = await builder.finalize("test-run")
+    assert (collection.run_id, collection.trajectories) == ("test-run", [])
+
+
+@pytest.mark.parametrize(("generations", "groups"), [(1, [["a", "b"]]), (2, [["a", "a"], ["b", "b"]])])
+async def test_one_generation_is_one_group_of_all_examples(generations, groups):
+    """As in the toolkit, whose example trains that way; with more generations, each example is a group."""
+    builder = ARTTrajectoryBuilder(ARTTrajectoryBuilderConfig(num_generations=generations))
+    builder.run_eval = AsyncMock(return_value=output([item("a"), item("b")], {"a": 1.0, "b": 0.0}))
+    await builder.initialize(FinetuneConfig(reward_function=RewardFunctionConfig(name="match")))
+    await builder.start_run("r")
+    found = (await builder.finalize("r")).trajectories
+    assert [[trajectory.metadata["id"] for trajectory in group] for group in found] == groups

@@ -12,7 +12,14 @@ from nat.wire.hosts import is_everywhere
 
 
 class ARTTrajectoryBuilderConfig(EvalTrajectoryBuilderConfig, name="openpipe_art_traj_builder"):
-    """Runs the dataset `num_generations` times per epoch and groups the rollouts by example."""
+    """Runs the dataset `num_generations` times per epoch and groups the rollouts by example.
+
+    With `num_generations: 1`, all rollouts of an epoch are one group, as in the toolkit.
+    """
+
+    @property
+    def compares_examples(self) -> bool:
+        return self.num_generations == 1
 
 
 class ARTTrainerConfig(TrainerConfig, name="openpipe_art_trainer"):

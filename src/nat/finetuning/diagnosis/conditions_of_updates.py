@@ -116,8 +116,9 @@ def few_groups(window: Window, bound: float) -> Seen | None:
     steps = (
         e.metrics.get("train/optimizer_steps", 1.0) + e.metrics.get("train/skipped_steps", 0.0) for e in window.updated
     )
-    each = [e.num_groups / max(1.0, count) for e, count in zip(window.updated, steps, strict=True)]
-    groups = fmean(each or [e.num_groups for e in window.epochs] or [bound])  # without an update, a step could take all
+    counts = [max(e.num_groups, len(e.examples) * (e.num_groups == 1)) for e in window.updated or window.epochs]
+    each = [number / max(1.0, count) for number, count in zip(counts, steps, strict=False)]  # or a step could take all
+    groups = fmean(each or counts or [bound])
     if groups >= bound:
         return None
     examples = {example for epoch in window.epochs for example in epoch.examples}

@@ -120,8 +120,10 @@ def failed_as_scored(
 
 
 def scores_of(output: EvaluationRunOutput, reward: RewardFunctionConfig | None) -> dict[str, EvalOutputItem]:
-    """The scores by the reward's evaluator, by item; raises `EvaluationError` without this evaluator."""
+    """The scores by the reward's evaluator, by item; raises `EvaluationError` if items were played without it."""
     result = None if reward is None else output.results_of(reward.name)
+    if not [*output.eval_input.eval_input_items]:
+        return {}
     if result is None:
         named, seen = (
             [name for name, _ in output.evaluation_results],
