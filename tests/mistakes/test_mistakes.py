@@ -62,6 +62,17 @@ def refused(capsys, command: str) -> str:
         ("llms.student.temperature", 0, "llms.student|temperature=0 cannot be trained on|sampling_in_training"),
         ("llms.student.temperature", "${TEMPERATURE}", "llms.student.temperature|TEMPERATURE"),
         ("llms.student.model", "models/studnt", "models/studnt|Did you mean 'models/student'"),
+        (
+            "llms.judge",
+            {**CLOSED, "do_auto_retry": True},
+            "judge.do_auto_retry: unknown key. Leave it out: failed",
+        ),
+        (
+            "llms.student.optimizable_params",
+            ["seed"],
+            "optimizable_params: unknown key. Leave it out: this project",
+        ),
+        ("finetuning.trackers", {"team": {"_type": "wandb", "mode": "x"}}, "trackers.team.mode: unknown key|offline"),
         ("workflow.llm", "studnt", "workflow.llm: 'studnt' is not under llms|student"),
         ("workflow._type", "addr", "workflow._type: 'addr' is not registered|'adder'"),
         ("trainer_adapters.weights.llm", "other", "trainer_adapters.weights.llm: 'other'|There: student"),

@@ -18,6 +18,11 @@ KeyPath = tuple[str | int, ...]
 _KEY = re.compile(r"_?[a-z]\w*")
 """A key, in contrast to the name that pydantic gives to a part of a union."""
 _MAX_KEYS = 12
+_OF_THE_TOOLKIT = {
+    **dict.fromkeys(("do_auto_retry", "retry_on_status_codes", "retry_on_errors"), "failed requests are sent again"),
+    **dict.fromkeys(("optimizable_params", "search_space"), "this project has no optimizer"),
+}
+"""Options of all LLMs of the toolkit, and why they are none here."""
 
 
 class Findings:
@@ -34,10 +39,12 @@ class Findings:
     def add_unknown_key(self, path: KeyPath, known: set[str]) -> None:
         """Report a key; `known` are the keys that are allowed there."""
         keys = known - {"type", "reward"}
-        server = (
-            " Put fields that only this server knows under extra_body." if keys >= {"base_url", "extra_body"} else ""
-        )
-        self.add(path, f"unknown key.{_similar(path, keys)}{server}")
+        hint, why = _similar(path, keys), _OF_THE_TOOLKIT.get(str(path[-1]))
+        if path[0] == "llms" and why is not None:
+            hint = f" Leave it out: {why}."
+        elif keys >= {"base_url", "extra_body"}:
+            hint += " Put fields that only this server knows under extra_body."
+        self.add(path, f"unknown key.{hint}")
 
     def add_unknown_section(self, key: str, known: Iterable[str]) -> None:
         """Report a key at the top of the file."""
