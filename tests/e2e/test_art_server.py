@@ -120,7 +120,7 @@ def start(model_dir, tmp_path, forked_processes_of_this_run) -> Iterator[Callabl
         yield start
 
 
-def test_a_client_trains_and_continues_after_a_restart(start, tmp_path):
+def test_a_client_trains_and_continues_after_a_restart(start):
     """The rewarded answer gets likelier with each call; steps, names and weights survive a restart."""
     server = start()
     url, key = server.prepare()
@@ -141,9 +141,6 @@ def test_a_client_trains_and_continues_after_a_restart(start, tmp_path):
     assert logprob_of(server.sample(f"{ART.name}@0"), good) == pytest.approx(likely[0], abs=1e-4)
 
     server.stop()
-    history = (tmp_path / "demo/models/agent-001/history.jsonl").read_text().splitlines()
-    assert [json.loads(row)["step"] for row in history] == [0, 1]
-
     server = start()
     server.prepare()
     assert server.tell("/_get_step", ART.model()) == 2

@@ -18,6 +18,7 @@ from fakes.keys import KEY
 from fakes.running_server import running
 from fakes.tiny_model import make_tiny_model
 from nat.art.server.served_answers import ServedAnswers
+from nat.art.server.store import ModelKey
 from nat.art.server.trajectories import HistoryReader
 from nat.art.wire import ArtTrajectory
 from nat.backend.inference.engine import Engine
@@ -162,6 +163,7 @@ async def test_conversations_of_arts_clients_are_one_row_each(worker):
                 "/v1/chat/completions", json=body, headers={"authorization": f"Bearer {KEY}"}, timeout=60
             )
             items += [answer.json()["choices"][0], {"role": "user", "content": "more"}]
-    reader = HistoryReader(worker.loaded.tokenizer, worker.loaded.vocab_size, served)
+    key = ModelKey("demo", "agent")
+    reader = HistoryReader(worker.loaded.tokenizer, worker.loaded.vocab_size, served, key)
     found = reader.rows(ArtTrajectory(reward=1.0, messages_and_choices=items), where="t")
     assert (found.answers, found.retokenized, len(found.rows)) == (TURNS, 0, 1)

@@ -7,7 +7,17 @@ Dump with `by_alias=True, exclude_none=True`. Those of the second protocol, whic
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 from nat.wire.json import Several
 from nat.wire.numbers import Amount, Logprob, PositiveAmount
@@ -99,37 +109,23 @@ class InternalModelConfig(ArtRecord):
         return None if self.init_args is None else self.init_args.max_seq_length
 
 
-Label = Annotated[str, Field(max_length=256)]
-"""A name that cannot be a folder's."""
-
-
 class ArtModel(ArtRecord):
     """A model as a client registers it, bare or inside another body."""
 
     name: str
     project: str
-    entity: Label | None = None
+    entity: str | None = None
     trainable: bool = True
-    base_model: Label | None = None
-    base_path: str | None = None
-    """Folder of the client's own files; clients up to 0.5.7 send none."""
+    base_model: str | None = None
     internal_config: InternalModelConfig = Field(default=InternalModelConfig(), alias="_internal_config")
-
-
-def _unwrapped(data: object) -> object:
-    if isinstance(data, dict) and "name" not in data and isinstance(data.get("model"), dict):
-        return data["model"]
-    return data
-
-
-BareModel = Annotated[ArtModel, BeforeValidator(_unwrapped)]
-"""A body that is a model, or that wraps one as the other bodies do."""
 
 
 class ArtTokenLogprob(ArtRecord):
     """A sampled token, as `token_id:<id>` or its text, with the log probability that the sampler gave it."""
 
-    token: str
+    token: Annotated[str, BeforeValidator(lambda token: f"{TOKEN_ID}{token}" if isinstance(token, int) else token)] = (
+        Field(validation_alias=AliasChoices("token_id", "token"))
+    )
     logprob: Logprob
     bytes: Several[int] | None = None
     top_logprobs: Several[dict[str, Any]] = []
@@ -140,15 +136,20 @@ class ArtLogprobs(ArtRecord):
     """One entry per sampled token."""
 
     content: Several[ArtTokenLogprob] | None = None
+    token_logprobs: Several[Logprob] = []
+    """In text completions, those of the choice's `token_ids`."""
 
 
 class ArtChoice(ArtRecord):
     """An answer of the model as the OpenAI API gave it; its tokens are trained on."""
 
-    message: dict[str, Any]
+    message: dict[str, Any] = {"role": "assistant", "content": ""}
     finish_reason: str = "stop"
     index: int = 0
     logprobs: ArtLogprobs | None = None
+    prompt_token_ids: Several[int] = []
+    """The prompt that was answered, if the server sent it; else the messages before it count."""
+    token_ids: Several[int] = []
 
 
 def _kind(item: object) -> str:
@@ -172,14 +173,63 @@ class ArtHistory(ArtRecord):
     tools: Several[dict[str, Any]] | None = None
 
 
+class ArtGeneration(ArtRecord):
+    """One sampling of the Responses API; a response has several if the server runs tools."""
+
+    prompt_token_ids: Several[int] = []
+    output_tokens: Several[ArtTokenLogprob] = []
+
+
+class ArtCapturedRequest(ArtRecord):
+    """What counts of a captured request."""
+
+    model: str = ""
+    messages: Several[dict[str, Any]] = []
+    tools: Several[dict[str, Any]] | None = None
+
+
+class ArtCapturedResponse(ArtRecord):
+    """What counts of a captured response, joined if it was a stream: each API has fields of its own for the tokens."""
+
+    model: str = ""
+    choices: Several[ArtChoice] = []
+    prompt_token_ids: Several[int] = []
+    token_ids: Several[int] = []
+    logprobs: Several[Logprob] = []
+    token_generations: Several[ArtGeneration] = []
+
+
+class ArtExchange(ArtRecord):
+    """A call that the client captured."""
+
+    request: ArtCapturedRequest
+    response: ArtCapturedResponse
+
+    @property
+    def model(self) -> str:
+        return self.request.model or self.response.model
+
+
+class ArtExchanges(ArtRecord):
+    """The captured calls of a rollout, by the API that they used."""
+
+    chat_completions: Several[ArtExchange] = []
+    completions: Several[ArtExchange] = []
+    responses: Several[ArtExchange] = []
+    messages: Several[ArtExchange] = []
+
+    def __bool__(self) -> bool:
+        return any(dict(self).values())
+
+
 class ArtTrajectory(ArtHistory):
     """One rollout: its conversations share one reward."""
 
     reward: Reward = 0.0
     additional_histories: Several[ArtHistory] = []
-    metrics: dict[str, float | bool] = {}
+    exchanges: ArtExchanges = ArtExchanges()
+    """All calls of the rollout, to whichever model, instead of messages: `art.trajectory` (ART from 0.5.20 on)."""
     metadata: dict[str, Any] = {}
-    logs: Several[str] = []
 
     @property
     def histories(self) -> list[ArtHistory]:
@@ -193,9 +243,6 @@ class ArtTrajectoryGroup(ArtRecord):
     trajectories: Several[ArtTrajectory] = []
     exceptions: Several[dict[str, Any]] = []
     """Rollouts that raised."""
-    metadata: dict[str, Any] = {}
-    metrics: dict[str, Any] = {}
-    logs: Several[str] = []
 
 
 class ArtTrainConfig(ArtRecord):
@@ -233,6 +280,9 @@ class ArtDevTrainConfig(ArtRecord):
     """Subtracts tau · log(π/π_old) from each token's advantage."""
     kl_penalty_coef: Amount | None = None
     """Weight of a KL penalty in the advantages."""
+    kl_penalty_source: Literal["current_learner", "sample"] = "current_learner"
+    """Whose log probabilities the KL penalty compares with the reference's: the learner's at the start of the update,
+    or those that the answers were sampled with (ART from 0.5.23 on)."""
     mask_prob_ratio: bool = False
     """Drop the gradient of tokens whose ratio is outside the clip range."""
     max_negative_advantage_importance_sampling_weight: PositiveAmount | None = None

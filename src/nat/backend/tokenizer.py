@@ -66,7 +66,6 @@ class ChatTokenizer:
         self._options = options or ChatOptions()
         self._now = datetime.fromisoformat(self._options.now)
         self._token_text = cache(partial(_decode_token, tokenizer))  # a bound method would keep this object
-        self._vocabulary = cache(tokenizer.get_vocab)
 
     @property
     def eos_token_id(self) -> int | None:
@@ -207,21 +206,6 @@ class ChatTokenizer:
     def token_text(self, token_id: int) -> TokenText:
         """A token as a logprobs entry shows it; special tokens included."""
         return self._token_text(token_id)
-
-    def token_id(self, text: str, data: Sequence[int] | None = None) -> int | None:
-        """The token of a logprobs entry, also if it shows the vocabulary's own spelling; None if there is none."""
-        vocabulary = self._vocabulary()
-        content = tuple(data) if data else tuple(text.encode())
-        symbols = {byte: symbol for symbol, byte in _byte_level_alphabet().items()}
-        entries = ["".join(symbols[byte] for byte in content), text]
-        if len(content) == 1:
-            entries.append(f"<0x{content[0]:02X}>")
-        candidates = [vocabulary[entry] for entry in entries if entry in vocabulary]
-        encoded = self._encode(text, special=False)
-        if len(encoded) == 1:
-            candidates.append(encoded[0])
-        exact = (token for token in candidates if self.token_text(token).data == content)
-        return next(exact, vocabulary.get(text))
 
     def _encode(self, text: str, *, special: bool) -> list[int]:
         if not isinstance(self.hf, PreTrainedTokenizerFast):

@@ -134,7 +134,6 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
         """
         if run_id not in self.evaluation_runs:
             raise ValueError(f"No evaluation runs found for run_id: {run_id}")
-        self.run_config = self.run_config or FinetuneConfig()  # a unit test may leave `initialize` out
         metadata = {"run_id": run_id} | {key: value for key, value in (meta or {}).items() if key == "epoch"}
         epoch, refills = _epoch_of(meta), self.trajectory_builder_config.max_refills
         trajectories: list[Trajectory] = []
@@ -162,6 +161,7 @@ class EvalTrajectoryBuilder(TrajectoryBuilder):
     async def _played(self, run_id: str, metadata: dict[str, Any]) -> list[Trajectory]:
         """The trajectories of the passes that are going on, when they are done."""
         outputs = await asyncio.gather(*self.evaluation_runs[run_id])
+        self.run_config = self.run_config or FinetuneConfig()  # a unit test may leave `initialize` out
         del self.evaluation_runs[run_id]
         trajectories: list[Trajectory] = []
         for generation, output in enumerate(outputs):

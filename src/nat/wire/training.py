@@ -195,6 +195,8 @@ class TrainingConfig(WireModel):
     kl_penalty_coef: Amount = 0.0
     """Weight of a KL penalty in the advantages: tokens lose advantage where the policy is further from the reference
     model than on average in the optimizer step, and gain it where it is nearer."""
+    kl_penalty_source: Literal["learner", "sampler"] = "learner"
+    """What that penalty takes for the policy: the learner at the start of the update, or the sampler."""
     importance_sampling_cap: PositiveAmount | None = 2.0
     """Truncated importance sampling: cap on π_old/μ per token, where μ is the sampler; null for no correction."""
     num_iterations: int = Field(default=1, ge=1, le=100)

@@ -65,15 +65,6 @@ def test_messages_that_the_template_refuses_are_the_callers_error():
         tokenizer.render_chat(USER)
 
 
-@given(st.integers(0, 264))
-def test_a_token_is_found_by_its_text(token_id):
-    """Text and bytes of a logprobs entry identify the token, even a partial character."""
-    read = TOKENIZER.token_text(token_id)
-    assert TOKENIZER.token_id(read.text, read.data) == token_id
-    if len(read.text) == 1 and read.text.isascii():
-        assert TOKENIZER.token_id(read.text) == token_id
-
-
 def test_no_argument_of_the_renderer_is_a_template_variable():
     """Arguments of the rendering function, such as the template and the tools, cannot be set as variables."""
     arguments = {*signature(PreTrainedTokenizerBase.apply_chat_template).parameters, "messages", "eos_token"}

@@ -125,8 +125,11 @@ class ArtClient(ServiceClient):
         response = await self.send("POST", "/_train_model", content=body, headers=headers, timeout=timeout, stream=True)
         try:
             async for line in response.aiter_lines():
-                if line.strip():
-                    yield _metrics(line)
+                metrics = json.loads(line) if line.startswith("{") else {}
+                if line.strip() and (not metrics or "error" in metrics):
+                    raise TrainingFailed(f"a line of the training stream holds no metrics: {excerpt(line, 200)}")
+                if metrics:
+                    yield metrics
         except httpx.TransportError as error:
             raise await self._broken(response.headers.get(JOB_ID_HEADER), error) from error
         finally:
@@ -152,16 +155,3 @@ class ArtClient(ServiceClient):
         host = urlsplit(self.base_url).netloc.rpartition(":")[0]
         netloc = host if parts.port is None else f"{host}:{parts.port}"
         return urlunsplit(parts._replace(netloc=netloc)).rstrip("/")
-
-
-def _metrics(line: str) -> Json:
-    """One line of the stream."""
-    try:
-        metrics = json.loads(line)
-    except ValueError:
-        metrics = None
-    if not isinstance(metrics, dict):
-        raise TrainingFailed(f"a line of the training stream holds no metrics: {excerpt(repr(line), 200)}")
-    if "error" in metrics:
-        raise TrainingFailed(f"the server reported an error: {metrics['error']}")
-    return metrics

@@ -34,8 +34,6 @@ from nat.wire.training import JobStatus
 logger = logging.getLogger(__name__)
 
 BACKEND_NAME = "openpipe-art"
-KEPT_JOBS = 100
-"""Ended jobs whose status is kept."""
 Report = Callable[[dict[str, Any]], None]
 """Receives the metrics of a gradient step."""
 Work = Callable[[Report], Coroutine[Any, Any, str | None]]
@@ -219,8 +217,6 @@ class ARTTrainerAdapter(TrainerAdapter, CheckpointKeeper):
             logger.warning("%s was trained before the run ended: the server has %s, not %s", job_id, now, before)
             job = ArtJob(ref, known, seconds=self._config.timeout, done=f"Trained from {before} before the run ended.")
         self._jobs[job_id] = job
-        for old in [key for key, job in self._jobs.items() if job.task.done()][:-KEPT_JOBS]:
-            del self._jobs[old]
         return ref
 
     async def status(self, ref: TrainingJobRef) -> TrainingJobStatus:

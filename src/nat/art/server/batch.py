@@ -12,18 +12,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nat.art.server.advantages import WeightedAdvantage, balanced, group_advantages, weighted
+from nat.art.server.advantages import balanced, group_advantages, weighted
 from nat.art.server.algorithm import ART
+from nat.art.server.exchanges import sampled_tokens
 from nat.art.server.served_answers import ServedAnswers
-from nat.art.server.trajectories import HistoryReader, TrajectoryRows, sampled_tokens
+from nat.art.server.store import key_of
+from nat.art.server.trajectories import HistoryReader, TrajectoryRows
 from nat.art.wire import (
     TRAINED_GROUPS,
     TRAINED_TOKENS,
     ArtChoice,
     ArtDevTrainConfig,
+    ArtModel,
     ArtTrainConfig,
     ArtTrajectoryGroup,
-    InternalModelConfig,
     OptimizerArgs,
     TrainerArgs,
 )
@@ -49,6 +51,7 @@ _REFUSED = {
     "kl_penalty_step_lag": _OTHER_REFERENCE,
     "kl_ref_adapter_path": _OTHER_REFERENCE,
     "plot_tensors": "there are no packed tensors to plot; leave the option out",
+    "scale_learning_rate_by_reward_std_dev": "set the learning rate itself; ART has ignored the option since 0.5.9",
 }
 """Options of ART's that would silently change nothing, and what to do instead."""
 
@@ -79,22 +82,13 @@ class _Trajectory:
     def trained_tokens(self) -> int:
         return sum(row.num_sampled for row in self.rows)
 
-    def rollout(self, signal: WeightedAdvantage) -> TrainingRollout:
-        return TrainingRollout(
-            reward=self.reward,
-            rows=self.rows,
-            truncated=self.found.truncated,
-            advantage=signal.advantage,
-            weight=signal.weight,
-        )
-
 
 def make_art_batch(
     groups: Sequence[ArtTrajectoryGroup],
     config: ArtTrainConfig,
     dev: ArtDevTrainConfig,
     *,
-    internal: InternalModelConfig,
+    model: ArtModel,
     loaded: LoadedModel,
     served: ServedAnswers,
 ) -> ArtBatch:
@@ -105,10 +99,11 @@ def make_art_batch(
 
     """
     _check_answers(groups)
+    internal = model.internal_config
     requested = internal.max_seq_length
     limits = (loaded.max_seq_length, requested, dev.packed_sequence_length)
     fits = min(limit for limit in limits if limit is not None)
-    reader = HistoryReader(loaded.tokenizer, loaded.vocab_size, served)
+    reader = HistoryReader(loaded.tokenizer, loaded.vocab_size, served, key_of(model))
     read = [
         trajectory
         for number, group in enumerate(groups)
@@ -121,7 +116,7 @@ def make_art_batch(
     untrainable = sum((t.found.untrainable for t in read), Counter[str]())
     kept = [trajectory for trajectory in read if trajectory.rows]
     _check_sampling(untrainable, any_left=bool(kept))
-    training_groups = _grouped(kept, weighted([t.advantage for t in kept], [t.trained_tokens for t in kept]))
+    training_groups = _grouped(kept)
     # The model's context does not limit a packed sequence: each row in it begins at position 0.
     longest = max((len(row.token_ids) for t in kept for row in t.rows), default=1)
     packed = min(math.ceil(longest / PACKING_UNIT) * PACKING_UNIT, requested or MAX_SEQ_LENGTH)
@@ -153,7 +148,7 @@ def _check_answers(groups: Sequence[ArtTrajectoryGroup]) -> None:
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     items = [item for t in trajectories for history in t.histories for item in history.messages_and_choices]
     choices = [item for item in items if isinstance(item, ArtChoice)]
-    if trajectories and not any(map(sampled_tokens, choices)):
+    if trajectories and not any(map(sampled_tokens, choices)) and not any(t.exchanges for t in trajectories):
         raise BatchRefused(
             f"none of {len(trajectories)} trajectories has an answer with log probabilities: {len(items)} messages, "
             f"{len(choices)} of them answers of a model",
@@ -188,10 +183,14 @@ def _with_signal(
         yield _Trajectory(number, trajectory.reward, advantage, rows, found)
 
 
-def _grouped(kept: Sequence[_Trajectory], signals: Sequence[WeightedAdvantage]) -> list[TrainingGroup]:
+def _grouped(kept: Sequence[_Trajectory]) -> list[TrainingGroup]:
+    signals = weighted([t.advantage for t in kept], [t.trained_tokens for t in kept])
     rollouts: dict[int, list[TrainingRollout]] = {}
-    for trajectory, signal in zip(kept, signals, strict=True):
-        rollouts.setdefault(trajectory.group, []).append(trajectory.rollout(signal))
+    for t, signal in zip(kept, signals, strict=True):
+        own = TrainingRollout(
+            reward=t.reward, rows=t.rows, truncated=t.found.truncated, advantage=signal.advantage, weight=signal.weight
+        )
+        rollouts.setdefault(t.group, []).append(own)
     return [TrainingGroup(id=str(number), rollouts=own) for number, own in rollouts.items()]
 
 
@@ -240,6 +239,7 @@ def training_config(
             "epsilon_high": epsilon if epsilon_high is None else epsilon_high,
             "beta": beta,
             "kl_penalty_coef": config.kl_penalty_coef or dev.kl_penalty_coef or 0.0,
+            "kl_penalty_source": "sampler" if dev.kl_penalty_source == "sample" else "learner",
             "importance_sampling_cap": dev.truncated_importance_sampling,
             "tokens_per_step": tokens_per_step,
             "warmup_steps": 0,

@@ -10,11 +10,10 @@ import logging
 import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 from nat.art.options import ArtServeOptions
 from nat.art.server.batch import ArtBatch
-from nat.art.server.store import ModelKey, ModelReference, Store, artifact, key_of, parse, version
+from nat.art.server.store import ModelKey, ModelReference, Store, key_of, parse, version
 from nat.art.server.training_call import TrainingCall
 from nat.art.wire import ArtModel, InternalModelConfig, PeftArgs, Serving
 from nat.backend.algorithms.registry import resolve
@@ -34,8 +33,6 @@ from nat.wire.training import JobState
 
 logger = logging.getLogger(__name__)
 
-MAX_BASE_NAMES = 100
-"""Names that clients have for the base model; the oldest are dropped."""
 _KNOWN = {
     "init_args": {"max_seq_length"},
     "engine_args": set[str](),
@@ -58,8 +55,6 @@ class PreparedModel:
     engine: Engine
     checkpoints: Checkpoints
     step: int
-    entity: str | None = None
-    """Part of the names that ART's serverless client has for its weights; None without such a client."""
     job: Job | None = None
     """The newest training call."""
 
@@ -124,8 +119,6 @@ class ArtModels(Models):
         if model.base_model.rpartition("/")[2] != served:
             logger.warning("%s requests the base model %r; here it is %s", key, model.base_model, served)
         self._base_names[model.base_model] = None
-        if len(self._base_names) > MAX_BASE_NAMES:
-            del self._base_names[list(self._base_names)[1]]  # the first one is the server's own
 
     async def prepare(self, model: ArtModel) -> None:
         """Make a model's weights, or restore them, and serve them; does nothing for a model that is not trainable.
@@ -146,8 +139,6 @@ class ArtModels(Models):
         if prepared is None:
             making = self.worker.run_between(lambda: self._make(key, model.internal_config))
             prepared = await asyncio.wrap_future(making)
-        if model.entity is not None:
-            prepared.entity = model.entity
         self._serve(prepared)
 
     def serving(self, model: ArtModel) -> Serving:
@@ -166,10 +157,6 @@ class ArtModels(Models):
     def steps(self, model: ArtModel) -> list[int]:
         """All checkpoints on disk, oldest first."""
         return self._store.checkpoints(self._key(model)).numbers()
-
-    def folder(self, model: ArtModel) -> Path:
-        """Where the checkpoints and the history are."""
-        return self._store.folder(self._key(model))
 
     def train(self, model: ArtModel, batch: ArtBatch) -> TrainingCall:
         """Begin a training call.
@@ -225,15 +212,10 @@ class ArtModels(Models):
 
     def names(self) -> list[str]:
         """All names, including those of models that are on disk only."""
-        stored = self._store.saved()
-        plain = {key.name: key for key in stored} | {name: model.key for name, model in list(self._by_name.items())}
+        own = {name: model.key for name, model in list(self._by_name.items())}
         listed = list(self._base_names)
-        for key in dict.fromkeys((*stored, *list(self._models))):
-            steps = self._store.checkpoints(key).numbers()
-            if plain[key.name] == key:
-                listed += [key.name, *(version(key.name, step) for step in steps)]
-            if (model := self._models.get(key)) is not None and model.entity is not None:
-                listed += [artifact(model.entity, key, step) for step in (None, *steps)]
+        for name, key in ({key.name: key for key in self._store.saved()} | own).items():
+            listed += [name, *(version(name, step) for step in self._store.checkpoints(key).numbers())]
         return list(dict.fromkeys(listed))
 
     def knows(self, name: str) -> bool:

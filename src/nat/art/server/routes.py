@@ -27,7 +27,6 @@ from nat.art.wire import (
     ArtModel,
     ArtPrepareRequest,
     ArtTrainRequest,
-    BareModel,
 )
 from nat.backend.models import load_base
 from nat.backend.protocol import Endpoint, Opened
@@ -37,7 +36,7 @@ from nat.wire.hosts import is_everywhere
 
 logger = logging.getLogger(__name__)
 
-_MODEL: TypeAdapter[ArtModel] = TypeAdapter(BareModel)
+_MODEL = TypeAdapter(ArtModel)
 _PREPARE = TypeAdapter(ArtPrepareRequest)
 _TRAIN = TypeAdapter(ArtTrainRequest)
 _DELETE = TypeAdapter(ArtDeleteRequest)
@@ -69,17 +68,14 @@ def greeting(options: ArtServeOptions, *, port: int, inference_port: int, hostna
     """How to connect to the server; if it listens on all addresses, by its machine's name."""
     host = hostname if is_everywhere(options.host) else options.host
     control, inference = (inference_url("", host, number) for number in (port, inference_port))
-    control = control.removesuffix("/v1")
-    if options.key_is_well_known:
-        client, key = control, f"key: {API_KEY}"
-    else:
-        client, key = control.replace("://", "://art:KEY@"), "KEY is the key that you chose"
+    key, of_key = (API_KEY, "") if options.key_is_well_known else ("KEY", "; KEY is the one that you chose")
     return (
-        f"Serving {options.name} for OpenPipe ART's clients ({key})\n"
-        f"  train through   {control}\n"
+        f"Serving {options.name} for OpenPipe ART's clients (key: {key}{of_key})\n"
+        f"  train through   {control.removesuffix('/v1')}\n"
         f"  sample through  {inference}\n"
         f"  checkpoints in  {options.output_dir}/<project>/models/<name>/checkpoints\n"
-        f'Next: art.Backend(base_url="{client}"), or `nat finetune` with an openpipe_art_trainer_adapter.'
+        f'Next: art.ServerlessBackend(api_key="{key}", base_url="{control}"), or `nat finetune` with an '
+        "openpipe_art_trainer_adapter."
     )
 
 

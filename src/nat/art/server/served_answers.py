@@ -37,13 +37,9 @@ class ServedAnswers:
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._answers: OrderedDict[bytes, _Served] = OrderedDict()
-        self._num_bytes = 0
-        self._lock = threading.Lock()
-
-    @property
-    def num_bytes(self) -> int:
+        self.num_bytes = 0
         """Memory in use: four bytes for each token of a prompt, and the overhead of each prompt."""
-        return self._num_bytes
+        self._lock = threading.Lock()
 
     def remember(
         self,
@@ -61,12 +57,12 @@ class ServedAnswers:
             prompts = served.prompts
             if prompt not in prompts:
                 prompts.append(prompt)
-                self._num_bytes += _size(prompt)
+                self.num_bytes += _size(prompt)
             if len(prompts) > MAX_PROMPTS:
-                self._num_bytes -= _size(prompts.pop(0))
-            while self._num_bytes > self._max_bytes:
+                self.num_bytes -= _size(prompts.pop(0))
+            while self.num_bytes > self._max_bytes:
                 _, forgotten = self._answers.popitem(last=False)
-                self._num_bytes -= sum(map(_size, forgotten.prompts))
+                self.num_bytes -= sum(map(_size, forgotten.prompts))
 
     def prompts_of(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> list[Sequence[int]]:
         """The prompts of exactly this answer: usually one, none if the answer is unknown.

@@ -5,21 +5,19 @@ same name again finds it.
 """
 
 import asyncio
-import json
 import logging
-import re
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BeforeValidator, TypeAdapter
+from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from nat.art.server.submissions import Submissions, history, metrics_of
+from nat.art.server.submissions import Submissions
 from nat.art.server.training_call import TrainingCall, call_metrics
-from nat.art.wire import STEPS, ArtDevTrainConfig, ArtModel, ArtRecord, ArtTrainConfig, ArtTrajectoryGroup, Label
+from nat.art.wire import STEPS, ArtDevTrainConfig, ArtModel, ArtRecord, ArtTrainConfig, ArtTrajectoryGroup
 from nat.backend.failures import explained
 from nat.backend.server.bodies import read
 from nat.errors import NatError
@@ -34,24 +32,15 @@ MAX_JOBS = 1000
 """Training jobs whose events are kept; the oldest are dropped."""
 ENTITY = "local"
 """Entity of models for which the client names none."""
-_COUNT = re.compile("[1-9][0-9]{0,8}")
 
 
 class ServerlessModelRequest(ArtRecord):
     """POST /v1/preview/models."""
 
-    entity: Label | None = None
+    entity: str | None = None
     project: str
     name: str
-    base_model: Label | None = None
-    return_existing: bool = False
-
-
-class ServerlessLogRequest(ArtRecord):
-    """POST /v1/preview/models/{id}/log."""
-
-    trajectory_groups: Several[ArtTrajectoryGroup]
-    split: Label = "val"
+    base_model: str | None = None
 
 
 class ServerlessDeleteRequest(ArtRecord):
@@ -72,13 +61,10 @@ class ServerlessTrainRequest(ArtRecord):
 
     model_id: str
     trajectory_groups: Several[ArtTrajectoryGroup]
-    experimental_config: Annotated[ServerlessExperimentalConfig, BeforeValidator(lambda value: value or {})] = (
-        ServerlessExperimentalConfig()
-    )
+    experimental_config: ServerlessExperimentalConfig = ServerlessExperimentalConfig()
 
 
 _CREATE = TypeAdapter(ServerlessModelRequest)
-_LOG = TypeAdapter(ServerlessLogRequest)
 _DELETE = TypeAdapter(ServerlessDeleteRequest)
 _TRAIN = TypeAdapter(ServerlessTrainRequest)
 Json = dict[str, Any]
@@ -91,11 +77,11 @@ def serverless_router(submissions: Submissions, *, base_model: str) -> APIRouter
     for method, path, handler in (
         ("POST", "/models", routes.create),
         ("DELETE", "/models/{model_id}", routes.delete),
-        ("POST", "/models/{model_id}/log", routes.log),
         ("GET", "/models/{model_id}/checkpoints", routes.checkpoints),
         ("DELETE", "/models/{model_id}/checkpoints", routes.delete_checkpoints),
         ("POST", "/training-jobs", routes.train),
         ("GET", "/training-jobs/{job_id}/events", routes.events),
+        ("POST", "/sft-training-jobs", routes.train_sft),
     ):
         router.add_route(PREFIX + path, handler, methods=[method])
     return router
@@ -144,8 +130,6 @@ class _ServerlessRoutes:
             name=request.name, project=request.project, entity=request.entity or ENTITY, base_model=request.base_model
         )
         model_id = f"model-{sha256(f'{model.project}/{model.name}'.encode()).hexdigest()[:16]}"
-        if not request.return_existing and (model_id in self._known or self._models.steps(model)):
-            raise ApiError(f"model {request.name!r} of project {request.project!r} exists already", status=409)
         self._models.register(model)
         await self._models.prepare(model)
         self._known[model_id] = model
@@ -159,20 +143,10 @@ class _ServerlessRoutes:
         self._known.pop(model_id, None)  # another request may have deleted it meanwhile
         return JSONResponse(None)
 
-    async def log(self, http: Request) -> Response:
-        model = self._model(http.path_params["model_id"])
-        request = await read(http, _LOG)
-        await self._submissions.log(model, request.trajectory_groups, request.split)
-        return JSONResponse(None)
-
     async def checkpoints(self, http: Request) -> Response:
         model_id = http.path_params["model_id"]
-        model = self._model(model_id)
-        rows = history(self._models.folder(model))
-        found = [
-            {"id": f"{model_id}-{step}", "step": step, "metrics": metrics_of(rows, step)}
-            for step in self._models.steps(model)
-        ]
+        steps = self._models.steps(self._model(model_id))
+        found = [{"id": f"{model_id}-{step}", "step": step, "metrics": {}} for step in steps]
         return _page(http, found if http.query_params.get("order", "desc") == "asc" else found[::-1])
 
     async def delete_checkpoints(self, http: Request) -> Response:
@@ -195,6 +169,15 @@ class _ServerlessRoutes:
         task.add_done_callback(self._followers.discard)
         return JSONResponse({"id": call.job_id})
 
+    async def train_sft(self, _: Request) -> Response:
+        """Refuse what needs W&B: the client uploads the examples there, and sends their address."""
+        raise ApiError(
+            "train_sft is not available here: its examples are at Weights & Biases, which this server does not read. "
+            "Imitate them with `nat finetune` and a dataset_traj_builder (docs/recipes/demonstrations.md), then train "
+            "on with rewards",
+            status=501,
+        )
+
     async def events(self, http: Request) -> Response:
         job_id = http.path_params["job_id"]
         if job_id not in self._jobs:
@@ -213,15 +196,7 @@ class _ServerlessRoutes:
 
 def _page(http: Request, items: Sequence[Json]) -> Response:
     """The items after the one with the id `after`, at most `limit`, as a page of OpenAI's cursor pagination."""
-    after, limit = http.query_params.get("after"), http.query_params.get("limit", "100")
-    if _COUNT.fullmatch(limit) is None:
-        raise ApiError(
-            f"limit is {limit!r}; it must be a number from 1 on, with at most 9 digits", status=422, param="limit"
-        )
-    ids = [item["id"] for item in items]
-    if after is not None and after not in ids:
-        raise ApiError(f"after is {after!r}, which is not one of the ids here", status=422, param="after")
-    rest = items[0 if after is None else ids.index(after) + 1 :]
-    page = rest[: int(limit)]
-    content = {"data": page, "has_more": len(rest) > len(page)}
-    return Response(json.dumps(content), media_type="application/json")  # metrics of clients may be NaN
+    after, ids = http.query_params.get("after"), [item["id"] for item in items]
+    rest = items[0 if after not in ids else ids.index(after) + 1 :]
+    page = rest[: int(http.query_params.get("limit", "100"))]
+    return JSONResponse({"data": page, "has_more": len(rest) > len(page)})

@@ -74,11 +74,6 @@ def version(name: str, step: int) -> str:
     return f"{name}@{step}"
 
 
-def artifact(entity: str, key: ModelKey, step: int | None) -> str:
-    """Name weights as ART's serverless client does; the newest without a step."""
-    return f"wandb-artifact:///{entity}/{key.project}/{key.name}" + ("" if step is None else f":step{step}")
-
-
 @dataclass(frozen=True)
 class Store:
     """The folders of all models."""

@@ -1,8 +1,8 @@
 """Turns a client's trajectories into rows of exact tokens.
 
 Each answer with log probabilities is one call to the model: the answer has the sampled tokens, and the prompt is the
-one that was served, if it is still known. If not, the messages before the answer are rendered with the chat template,
-and the answer is counted as retokenized. All other messages are context, whatever their role.
+one that was served, if the client sends it or it is still known. If not, the messages before the answer are rendered
+with the chat template, and the answer is counted as retokenized. All other messages are context, whatever their role.
 """
 
 from collections import Counter
@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from nat.art.server.exchanges import captured, sampled_tokens
 from nat.art.server.served_answers import ServedAnswers
-from nat.art.wire import TOKEN_ID, ArtChoice, ArtHistory, ArtTokenLogprob, ArtTrajectory
+from nat.art.server.store import ModelKey
+from nat.art.wire import TOKEN_ID, ArtChoice, ArtHistory, ArtTrajectory
 from nat.backend.tokenizer import ChatNotRendered, ChatTokenizer, template_message, template_tool
 from nat.errors import BatchRefused, ModelNotSupported
 from nat.wire.rows import CallTokens, merge
@@ -41,28 +43,29 @@ class HistoryReader:
     tokenizer: ChatTokenizer
     vocab_size: int
     served: ServedAnswers
+    key: ModelKey
+    """The trained model."""
 
     def rows(self, trajectory: ArtTrajectory, *, where: str) -> TrajectoryRows:
         """Merge the calls of all conversations of a trajectory; `where` is its place in the request, for errors.
 
         Raises:
-            BatchRefused: a token is not in the vocabulary, or the template fails.
+            BatchRefused: a token is not in the vocabulary, the template fails, or a captured call cannot be read.
 
         """
         names = [where, *(f"{where}.additional_histories.{n}" for n in range(len(trajectory.additional_histories)))]
+        places = [f"{name}.messages_and_choices" for name in names]
+        histories = [*zip(places, trajectory.histories, strict=True)]
+        histories += captured(trajectory.exchanges, self.key, f"{where}.exchanges")
         untrainable: Counter[str] = Counter()
-        found = [
-            call
-            for history, name in zip(trajectory.histories, names, strict=True)
-            for call in self._calls(history, f"{name}.messages_and_choices", untrainable)
-        ]
+        found = [call for place, history in histories for call in self._calls(history, place, untrainable)]
         return TrajectoryRows(
             rows=merge(call for call, _ in found),
             answers=len(found),
             retokenized=sum(not known for _, known in found),
             truncated=any(
                 isinstance(item, ArtChoice) and item.finish_reason == "length"
-                for history in trajectory.histories
+                for _, history in histories
                 for item in history.messages_and_choices
             ),
             untrainable=untrainable,
@@ -73,14 +76,14 @@ class HistoryReader:
         messages: list[dict[str, Any]] = []
         tools = [template_tool(tool) for tool in history.tools or ()] or None
         for index, item in enumerate(history.messages_and_choices):
-            content = sampled_tokens(item) if isinstance(item, ArtChoice) else []
-            if content:
+            if isinstance(item, ArtChoice) and (content := sampled_tokens(item)):
                 at = f"{where}.{index}"
-                sampled = [self._token(token, f"{at}.logprobs.content.{i}") for i, token in enumerate(content)]
+                sampled = [self._token(t.token, f"{at}.logprobs.content.{i}.token") for i, t in enumerate(content)]
                 logprobs = [token.logprob for token in content]
                 sampling = self.served.sampling_of(sampled, logprobs)
                 if sampling.trainable:
-                    prompts = self.served.prompts_of(sampled, logprobs)
+                    sent = [self._token(f"{TOKEN_ID}{t}", f"{at}.prompt_token_ids") for t in item.prompt_token_ids]
+                    prompts = [sent] if sent else self.served.prompts_of(sampled, logprobs)
                     prompt = prompts[0] if len(prompts) == 1 else _nearest(prompts, self._render(messages, tools, at))
                     call = CallTokens("", prompt, sampled, logprobs, temperature=sampling.temperature)
                     yield call, bool(prompts)
@@ -92,15 +95,12 @@ class HistoryReader:
                 raise BatchRefused(f"{where}.{index} is neither an answer nor a message with a role: {keys}")
             messages.append(message)
 
-    def _token(self, token: ArtTokenLogprob, where: str) -> int:
-        number = token.token.removeprefix(TOKEN_ID)
-        if number != token.token and number.isascii() and number.isdigit():
-            token_id: int | None = int(number)
-        else:
-            token_id = self.tokenizer.token_id(token.token, token.bytes)
-        if token_id is None or not 0 <= token_id < self.vocab_size:
+    def _token(self, token: str, where: str) -> int:
+        number = token.removeprefix(TOKEN_ID)
+        named = number != token and number.isascii() and number.isdigit()
+        if not named or (token_id := int(number)) >= self.vocab_size:
             raise BatchRefused(
-                f"{where}.token {token.token!r} is not in the vocabulary of the model ({self.vocab_size} tokens)",
+                f"{where} {token!r} is not in the vocabulary of the model ({self.vocab_size} tokens)",
                 hint="send the answers of this server unchanged; their tokens read `token_id:<id>`",
             )
         return token_id
@@ -116,11 +116,6 @@ class HistoryReader:
         if not prompt:
             raise BatchRefused(f"{where}: no message comes before this answer, so it has no prompt")
         return prompt
-
-
-def sampled_tokens(choice: ArtChoice) -> list[ArtTokenLogprob]:
-    """The tokens of an answer with their log probabilities; empty if it has none."""
-    return (choice.logprobs.content if choice.logprobs is not None else None) or []
 
 
 def _nearest(prompts: Sequence[Sequence[int]], rendered: Sequence[int]) -> Sequence[int]:

@@ -21,6 +21,7 @@ RATIO_SETTINGS = frozenset(
         "epsilon",
         "epsilon_high",
         "kl_penalty_coef",
+        "kl_penalty_source",
         "importance_sampling_cap",
     }
 )

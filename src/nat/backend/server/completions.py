@@ -25,7 +25,9 @@ class CompletionRoute:
         self._service = service
 
     async def handle(self, http: HttpRequest) -> Response:
-        body = await read_chat(http, CompletionRequest, ignored=self._service.ignored)
+        body = self._service.with_training_fields(
+            await read_chat(http, CompletionRequest, ignored=self._service.ignored)
+        )
         self._service.check_model(body.model)
         prompts = await asyncio.to_thread(lambda: list(map(self._encode, body.prompts)))
         if body.prompt_logprobs is not None and not self._service.engine.scores_prompts:
@@ -66,6 +68,7 @@ class _TextWriter:
         self._logprobs = LogprobWriter(service.loaded.tokenizer, as_token_ids=body.return_tokens_as_token_ids)
 
     def whole(self, request: Request) -> str:
+        self._service.remember(request.sequences)
         choices = []
         for s in request.sequences:
             text = self._service.text(s)
@@ -88,6 +91,7 @@ class _TextWriter:
         async with aclosing(deltas):  # type: ignore[type-var]  # an async generator
             async for news in deltas:
                 parts = []
+                self._service.remember([request.sequences[delta.index] for delta in news if delta.finish_reason])
                 for delta in news:
                     at = delta.index
                     choice = TextChoice(index=at, text=delta.text, logprobs=None, finish_reason=delta.finish_reason)

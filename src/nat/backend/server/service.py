@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from starlette.responses import Response
 
@@ -16,10 +16,11 @@ from nat.backend.model import LoadedModel
 from nat.backend.sampling import SamplingEngine
 from nat.backend.server.bodies import TOO_LONG
 from nat.http.errors import ApiError
-from nat.wire.openai_requests import ChatCompletionRequest, SamplingRequest
+from nat.wire.openai_requests import CompletionRequest, SamplingRequest
 from nat.wire.openai_responses import ChatChoice, CompletionUsage, PromptTokens, TextChoice
 from nat.wire.sampling import Sampling, read_sampling
 
+B = TypeVar("B", bound=SamplingRequest)
 LARGE_ANSWER = 2000
 """Tokens and alternatives that can be written within milliseconds; larger responses are written in a thread."""
 _NO_TOKENS = "the prompt has no tokens; at least one is needed"
@@ -40,7 +41,7 @@ class Service:
     engine: SamplingEngine
     clock: Callable[[], float] = time.time
     answers: AnswerMemory | None = None
-    """Remembers chat answers; if set, every answer has token ids and log probabilities, requested or not."""
+    """Remembers answers; if set, each has the ids and log probabilities of its tokens, requested or not."""
 
     ignored: set[str] | None = None
     """Set if unknown fields of requests are no errors: clients of others send what their own servers understand."""
@@ -96,11 +97,13 @@ class Service:
                 sequences.append(Sequence(len(sequences), prompt, params, text))
         return sequences
 
-    def with_training_fields(self, body: ChatCompletionRequest) -> ChatCompletionRequest:
+    def with_training_fields(self, body: B) -> B:
         """Request the tokens for clients that train on answers but never request them."""
         if self.answers is None:
             return body
-        return body.model_copy(update={"logprobs": True, "return_tokens_as_token_ids": True})
+        logprobs = body.logprobs or 0 if isinstance(body, CompletionRequest) else True
+        ids = dict.fromkeys(("return_token_ids", "return_tokens_as_token_ids"), True)
+        return body.model_copy(update={"logprobs": logprobs, **ids})
 
     def remember(self, sequences: list[Sequence]) -> None:
         """Remember finished answers for training, if `answers` is set."""

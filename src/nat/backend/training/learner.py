@@ -287,7 +287,7 @@ class Learner:
     def _optimizer_step(self, rows: list[Row], update: _Update) -> dict[str, float]:
         resolved, config = update.resolved, update.resolved.config
         if config.kl_penalty_coef > 0:
-            update.anchors.penalise(rows, config.kl_penalty_coef)
+            update.anchors.penalise(rows, config)
         of_sequences = self._compare_completions(rows, update) if update.completions else {}
         tokens = sampled_tokens_per_rollout(rows)
         weights_R = rollout_weights(torch.tensor(list(tokens.values())), resolved)

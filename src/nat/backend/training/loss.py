@@ -5,6 +5,7 @@
 Shapes: K sampled tokens of a micro-batch, R the rollouts of an optimizer step.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from nat.backend.algorithms.registry import Resolved
 from nat.backend.training.batch import Row
 from nat.backend.training.linear_cross_entropy import TokenScores
 from nat.backend.training.micro_batch import MicroBatch
+from nat.wire.training import TrainingConfig
 
 ByRow = dict[int, Tensor]
 """Values of the sampled tokens of each row, by the row's index."""
@@ -49,10 +51,14 @@ class AnchorTable:
         known = (self.reference, self.penalty, self.slopes)
         return Anchors(joined(self.start, rows), *(joined(values, rows) if values else None for values in known))
 
-    def penalise(self, rows: Sequence[Row], coefficient: float) -> None:
+    def penalise(self, rows: Sequence[Row], config: TrainingConfig) -> None:
         """Compute the KL penalty of the rows of an optimizer step, which compares its tokens with their mean."""
-        penalty_K = kl_penalty(joined(self.start, rows), joined(self.reference, rows))
-        self.penalty = by_row(rows, coefficient * penalty_K)
+        policy_K = joined(self.start, rows)
+        if config.kl_penalty_source == "sampler":
+            reported_K = [math.nan if value is None else value for row in rows for value in row.sampler_logprobs]
+            sampler_K = policy_K.new_tensor(reported_K)
+            policy_K = policy_K.where(sampler_K.isnan(), sampler_K)
+        self.penalty = by_row(rows, config.kl_penalty_coef * kl_penalty(policy_K, joined(self.reference, rows)))
 
 
 def by_row(rows: Sequence[Row], values_K: Tensor) -> ByRow:
@@ -151,9 +157,9 @@ def rollout_weights(tokens_R: Tensor, resolved: Resolved) -> Tensor:
     return resolved.algorithm.aggregation(tokens_R.to(torch.float64), resolved.config.max_completion_length)
 
 
-def kl_penalty(start_K: Tensor, reference_K: Tensor) -> Tensor:
-    """Give mean(d) - d with d = log π_start - log π_ref, the penalty per token; it sums to zero."""
-    difference_K = start_K - reference_K
+def kl_penalty(policy_K: Tensor, reference_K: Tensor) -> Tensor:
+    """Give mean(d) - d with d = log π - log π_ref, the penalty per token; it sums to zero."""
+    difference_K = policy_K - reference_K
     return difference_K.mean() - difference_K
 
 

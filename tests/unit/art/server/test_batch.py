@@ -9,7 +9,7 @@ from fakes.training_batches import training_row
 from fakes.training_rows import logprobs_of
 from nat.art.server.batch import make_art_batch
 from nat.art.server.served_answers import ServedAnswers
-from nat.art.wire import ArtDevTrainConfig, ArtTrainConfig, ArtTrajectoryGroup, InternalModelConfig
+from nat.art.wire import ArtDevTrainConfig, ArtModel, ArtTrainConfig, ArtTrajectoryGroup
 from nat.backend.algorithms.registry import resolve
 from nat.backend.model_loader import load_model
 from nat.backend.training.batch import make_batch
@@ -24,7 +24,7 @@ def made(loaded, *groups, config=(), dev=(), internal=None, served=None):
         groups,
         ArtTrainConfig(**dict(config)),
         ArtDevTrainConfig(**dict(dev)),
-        internal=InternalModelConfig.model_validate(internal or {}),
+        model=ArtModel(name="agent", project="demo", internal_config=internal or {}),
         loaded=loaded,
         served=served or ServedAnswers(),
     )

@@ -8,7 +8,6 @@ from fakes.json_bodies import bodies, check_answer
 from fakes.keys import KEY
 from nat.art.server.serverless import (
     ServerlessDeleteRequest,
-    ServerlessLogRequest,
     ServerlessModelRequest,
     ServerlessTrainRequest,
 )
@@ -27,10 +26,9 @@ SCHEMAS = {
     "/_delete_checkpoint_files": ArtDeleteRequest.model_json_schema(),
     "/v1/preview/models": ServerlessModelRequest.model_json_schema(),
     "/v1/preview/training-jobs": ServerlessTrainRequest.model_json_schema(),
-    "/v1/preview/models/m/log": ServerlessLogRequest.model_json_schema(),
     "/v1/preview/models/m/checkpoints": ServerlessDeleteRequest.model_json_schema(),
 }
-WITHOUT_BODY = {"/close", "/v1/preview/models/m"}
+WITHOUT_BODY = {"/close", "/v1/preview/models/m", "/v1/preview/sft-training-jobs"}
 fuzzed = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 """All examples of a test share one client."""
 

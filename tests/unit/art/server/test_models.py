@@ -290,7 +290,7 @@ async def test_deleting_keeps_the_newest_and_the_requested_steps(models):
     assert (models.step(A), models.steps(A)) == (4, [4])
 
 
-async def test_a_removed_model_is_gone_with_its_files(models):
+async def test_a_removed_model_is_gone_with_its_files(models, tmp_path):
     """A removed model's names are unknown, its waiting requests fail, and it can be created again; others continue."""
     for model in (A, B):
         await models.prepare(model)
@@ -298,7 +298,7 @@ async def test_a_removed_model_is_gone_with_its_files(models):
     await answer(ask(models.worker, "a@0"))
     await models.remove(A)
     assert models.names() == ["base", "b", "b@0", "b@1"]
-    assert not models.folder(A).exists()
+    assert not (tmp_path / "out/p/models/a").exists()
     with pytest.raises(ModelNotServed):
         await answer(ask(models.worker, "a"))
     assert (await answer(ask(models.worker, "b"))).version == "b@1"
@@ -308,14 +308,15 @@ async def test_a_removed_model_is_gone_with_its_files(models):
 
 
 async def test_listed_names_are_served(models):
-    """The server lists the base, registered ids, models, versions, and references with an entity."""
+    """The server lists the base, registered ids, models and versions; it answers to references with an entity, too."""
     entity = ArtModel(project="q", name="c", entity="e", base_model="Qwen/Qwen2.5-0.5B")
     for model in (A, entity):
         models.register(model)
         await models.prepare(model)
     reference = "wandb-artifact:///e/q/c"
-    assert models.names() == ["base", "Qwen/Qwen2.5-0.5B", "a", "a@0", "c", "c@0", reference, f"{reference}:step0"]
-    assert all(models.knows(name) for name in [*models.names(), "a@latest", f"{reference}:latest"])
+    assert models.names() == ["base", "Qwen/Qwen2.5-0.5B", "a", "a@0", "c", "c@0"]
+    others = ("a@latest", reference, f"{reference}:step0", f"{reference}:latest")
+    assert all(models.knows(name) for name in [*models.names(), *others])
     assert not any(models.knows(name) for name in ("", "d", "a@1", "base@0", "a@x", "wandb-artifact:///e/p/c"))
     assert (await answer(ask(models.worker, "Qwen/Qwen2.5-0.5B"))).version == "base"
 
@@ -337,7 +338,7 @@ async def test_the_plain_name_means_the_model_that_was_prepared_last(models, cap
 async def test_bad_names_are_refused_before_anything_happens(models, tmp_path, name):
     """Names that cannot be folders, or would hide the base model, are refused."""
     bad = ArtModel(project="p", name=name)
-    for method in (models.register, models.step, models.steps, models.folder):
+    for method in (models.register, models.step, models.steps):
         with pytest.raises(ValueError, match=r"name '.*'"):
             method(bad)
     for asking in (models.prepare(bad), models.delete(bad, []), models.remove(bad)):
@@ -357,15 +358,15 @@ async def test_settings_without_effect_are_named(models, caplog):
     assert caplog.text.count("requests the base model 'Qwen/Qwen2.5-0.5B'; here it is base") == 1
 
 
-async def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(start, caplog):
+async def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(start, tmp_path, caplog):
     """Training continues from the previous checkpoint; the damaged one is neither served nor loaded."""
     models = start()
     await models.prepare(A)
     for _ in range(2):
         await collect(models.train(A, art_batch(models.base)))
     models.close()
-    flip_a_bit(models.folder(A) / "checkpoints" / "0002" / "adapter_model.safetensors")
-    flip_a_bit(models.folder(A) / "checkpoints" / "0000" / "adapter_model.safetensors")
+    flip_a_bit((tmp_path / "out/p/models/a") / "checkpoints" / "0002" / "adapter_model.safetensors")
+    flip_a_bit((tmp_path / "out/p/models/a") / "checkpoints" / "0000" / "adapter_model.safetensors")
     models = start()
     await models.prepare(A)
     assert (models.step(A), models.steps(A)) == (1, [0, 1])

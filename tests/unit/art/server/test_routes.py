@@ -66,14 +66,6 @@ async def test_nulls_count_as_absent(client, models, internal):
     assert len(lines_of(await post(client, "/_train_model", art.train()))) == 2
 
 
-@pytest.mark.parametrize("path", ["/register", "/_get_step"])
-async def test_a_model_may_be_wrapped(client, models, path):
-    """A model may be sent bare or wrapped as in the other bodies; unknown fields have no effect."""
-    for body in (ART.model(), {"model": ART.model()}, {**ART.model(), "bogus": 1}):
-        await post(client, path, body)
-    assert all(model.name == "agent-001" for model in models.registered)
-
-
 @pytest.mark.parametrize("path", ["/healthcheck", "/health", "/health/"])
 async def test_health(client, path):
     """Both spellings of the health path answer: the guide's with a slash, ART's without."""
@@ -175,17 +167,13 @@ def test_inference_urls_have_the_host_of_the_request(header, url):
     assert inference_url("", "::1", 8000) == "http://[::1]:8000/v1"
 
 
-async def test_rollouts_are_kept_with_the_step_that_made_them(client, models, tmp_path, caplog):
-    """Trained rollouts are recorded by the server; each call has a log line."""
+async def test_each_training_call_has_a_log_line(client, models, caplog):
+    """The operator sees whose rollouts came, and how good they were."""
     caplog.set_level("INFO", logger="nat.art.server.submissions")
     models.go.set()
     await prepared(client)
     await post(client, "/_train_model", ART.train(1.0, 0.0))
-    folder = tmp_path / "demo/models/agent-001"
-    rows = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
-    assert [(row["step"], row.get("train/reward")) for row in rows] == [(0, 0.5)]
-    line = "demo/agent-001, step 0, train: 2 rollouts in 1 groups, mean reward 0.5000, 0% raised"
-    assert line in caplog.messages
+    assert "demo/agent-001, step 0: 2 rollouts in 1 groups, mean reward 0.5000, 0 raised" in caplog.messages
 
 
 @pytest.mark.parametrize(

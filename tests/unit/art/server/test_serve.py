@@ -25,9 +25,9 @@ def test_a_second_server_on_the_same_folder_is_refused(options, tmp_path):
         (
             "127.0.0.1",
             None,
-            ["key: default", "http://127.0.0.1:7623\n", "http://127.0.0.1:8000/v1", 'base_url="http://127.0.0.1:7623"'],
+            ["key: default", "http://127.0.0.1:7623\n", "http://127.0.0.1:8000/v1", 'url="http://127.0.0.1:7623/v1"'],
         ),
-        ("0.0.0.0", "mine", ["http://gpu-box:8000/v1", 'base_url="http://art:KEY@gpu-box:7623"']),
+        ("0.0.0.0", "mine", ["http://gpu-box:8000/v1", 'api_key="KEY", base_url="http://gpu-box:7623/v1"']),
     ],
 )
 def test_the_greeting_has_the_addresses(options, host, key, lines):

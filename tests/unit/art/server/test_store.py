@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nat.art.server.store import ModelKey, ModelReference, Store, artifact, key_of, parse, version
+from nat.art.server.store import ModelReference, Store, key_of, parse, version
 from nat.art.wire import ArtModel
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", fullmatch=True)
@@ -28,11 +28,11 @@ def test_accepted_names_stay_below_the_root(project, name):
 
 @given(project=NAMES, name=NAMES, step=st.integers(0, 10**6), entity=st.text(string.ascii_letters, min_size=1))
 def test_served_names_parse_back(project, name, step, entity):
-    """Every name that the server lists is parsed to exactly its weights."""
-    key = ModelKey(project, name)
+    """Every name that the server lists, and those of the serverless client, are parsed to exactly its weights."""
+    artifact = f"wandb-artifact:///{entity}/{project}/{name}"
     assert parse(version(name, step)) == ModelReference(name, step=step)
-    assert parse(artifact(entity, key, step)) == ModelReference(name, project, step)
-    assert parse(artifact(entity, key, None)) == ModelReference(name, project)
+    assert parse(f"{artifact}:step{step}") == ModelReference(name, project, step)
+    assert parse(artifact) == ModelReference(name, project)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from nat.backend.training.batch import Row
 from nat.backend.training.linear_cross_entropy import TokenScores
 from nat.backend.training.loss import (
     Anchors,
+    AnchorTable,
     kl_penalty,
     kl_term,
     micro_batch_loss,
@@ -77,6 +78,15 @@ def test_the_kl_penalty_moves_advantages_and_creates_none():
     """With distances of 0.1 and 0.5 to the reference, the nearer token gains 0.2 and the farther one loses 0.2."""
     penalty = kl_penalty(tensor(-1.0, -1.0), tensor(-1.1, -1.5))
     assert penalty.tolist() == pytest.approx([0.2, -0.2])
+
+
+@pytest.mark.parametrize(("source", "penalty"), [("learner", [0.2, -0.2]), ("sampler", [0.3, -0.3])])
+def test_the_kl_penalty_may_be_that_of_the_sampler(source, penalty):
+    """With its log probability of -1.2 the first token is nearer; a token of a text has the learner's."""
+    row = Row(0, 0, 0, [1, 2, 3], [0, 1], [2, 3], [-1.2, None], [1.0, 1.0])
+    anchors = AnchorTable(start={0: tensor(-1.0, -1.0)}, reference={0: tensor(-1.1, -1.5)})
+    anchors.penalise([row], TrainingConfig(kl_penalty_coef=1.0, kl_penalty_source=source))
+    assert anchors.penalty[0].tolist() == pytest.approx(penalty)
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
