@@ -28,6 +28,11 @@ async def teach(model: art.TrainableModel, train: Train, *, newest: str, first: 
     wanted = await game.wanted_tokens(client, newest)
 
     async def rollout(prompt: str, seed: int) -> art.Trajectory:
+        if "exchanges" in art.Trajectory.model_fields and seed % 2:  # from 0.5.20 on, calls can be captured, too
+            with art.Trajectory() as captured:
+                choice = await game.answer(client, newest, prompt, seed)
+            captured.reward = game.reward_of(choice, wanted[prompt])
+            return captured
         choice = await game.answer(client, newest, prompt, seed)
         reward = game.reward_of(choice, wanted[prompt])
         return art.Trajectory(messages_and_choices=[*game.messages_of(prompt), choice], reward=reward)

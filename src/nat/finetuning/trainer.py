@@ -275,7 +275,7 @@ class EpochTrainer(RecordingTrainer):
         trajectories = sum(map(len, groups))
         text = "Collected %d trajectories in %d groups for epoch %d"
         logger.info(text, trajectories, len(groups), epoch_number(epoch))
-        return CollectedRollouts(collected, builder.rollouts(run_id), watch.total)
+        return CollectedRollouts(collected, [*builder.rollouts(run_id)], watch.total)
 
     async def _trained(self, ref: TrainingJobRef | None) -> TrainingJobStatus:
         """The final status of the epoch's job."""

@@ -36,11 +36,11 @@ class Submissions:
             ModelNotPrepared: the model has no weights yet.
 
         """
-        extra = {**(config.model_extra or {}), **(dev.model_extra or {})}
-        log_ignored({name for name, value in extra.items() if value is not False}, self.ignored)
         batch = await asyncio.to_thread(
             make_art_batch, groups, config, dev, model=model, loaded=self.models.base, served=self.served
         )
+        extra = {**(config.model_extra or {}), **(dev.model_extra or {})}
+        log_ignored({name for name, value in extra.items() if value is not False}, self.ignored)
         step, call = self.models.step(model), self.models.train(model, batch)
         rewards = [trajectory.reward for group in groups for trajectory in group.trajectories]
         logger.info(

@@ -4,11 +4,12 @@ import logging
 import re
 import sys
 from contextvars import copy_context
+from unittest.mock import AsyncMock, MagicMock
 
 from fakes.finetuning_project import AdapterConfig, BuilderConfig, RememberingAdapter
 from nat.art.client.config import ARTTrainerConfig
 from nat.art.client.trainer import ARTTrainer
-from nat.data_models.finetuning import FinetuneConfig
+from nat.data_models.finetuning import EpisodeItem, FinetuneConfig, TrainingJobRef, Trajectory, TrajectoryCollection
 from nat.finetuning.trajectory_builder import EvalTrajectoryBuilder
 
 
@@ -25,17 +26,23 @@ async def test_a_run_has_an_id_as_arts_users_know_it(tmp_path, caplog):
     await trainer.cleanup()
 
 
-async def test_a_trainer_that_is_initialized_outside_a_run_is_quiet(tmp_path, monkeypatch, caplog):
-    """A unit test with mocks, as the toolkit's, may leave `cleanup` out: nothing is printed when the trainer goes."""
+async def test_a_trainer_runs_in_a_unit_test_with_mocks_and_is_quiet(tmp_path, monkeypatch, caplog):
+    """As the toolkit's tests: mocks around it, no run outside, no `cleanup`; nothing is printed when it goes."""
     unraisable = []
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    group = [Trajectory(episode=[EpisodeItem(role="user", content="q")], reward=r) for r in (0.0, 1.0)]
+    collection = TrajectoryCollection(trajectories=[group], run_id="r")
+    builder = MagicMock(initialize=AsyncMock(), start_run=AsyncMock(), finalize=AsyncMock(return_value=collection))
+    ref = TrainingJobRef(run_id="r", backend="openpipe-art")
+    adapter = MagicMock(initialize=AsyncMock(), submit=AsyncMock(return_value=ref))
 
-    async def initialized():
+    async def played():
         trainer = ARTTrainer(ARTTrainerConfig())
-        await trainer.bind_components(EvalTrajectoryBuilder(BuilderConfig()), RememberingAdapter(AdapterConfig()))
+        await trainer.bind_components(builder, adapter)
         await trainer.initialize(FinetuneConfig(output_dir=tmp_path))
+        assert await trainer.run_epoch(0, "r") == ref
 
-    await asyncio.create_task(initialized(), context=copy_context())
+    await asyncio.create_task(played(), context=copy_context())
     gc.collect()
     assert unraisable == []
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
