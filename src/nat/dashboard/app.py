@@ -28,6 +28,7 @@ from nat.dashboard.views import (
     rollout_view,
     tokens_view,
 )
+from nat.data_models.score import mean
 from nat.errors import JournalError
 from nat.reports.charts import two_curves
 from nat.reports.comparison import compare_runs
@@ -35,7 +36,7 @@ from nat.reports.overview import overviews
 from nat.reports.rollouts import whole
 from nat.runs.journal import reading
 from nat.runs.liveness import ShownState
-from nat.runs.records import Phase, after_epoch
+from nat.runs.records import Phase, after_epoch, same_examples
 
 _ON_PAGE = 200
 """Rollouts in a list."""
@@ -138,9 +139,11 @@ class Pages:
             epochs=sorted(records),
             before=before,
             after=after,
+            means=[mean([*own.values()]) if own else None for own in same_examples([before, after])],
             rows=rows[page.begin : page.begin + page.size],
             page=page,
             changed=[sum(row.difference is not None and sign * row.difference > 0 for row in rows) for sign in (1, -1)],
+            failing=sum((row.before is None) != (row.after is None) for row in rows),
         )
 
     def epoch(self, request: Request) -> Response:

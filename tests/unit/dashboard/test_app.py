@@ -118,9 +118,14 @@ async def test_a_rollout_is_a_conversation(run_dir, here):
 
 
 async def test_held_out_examples_before_and_after(run_dir, here):
-    """By default the first and the last validation; the ones that changed are counted."""
+    """By default the first and the last validation; the ones that changed are counted, and those that fail since."""
     assert "6 examples rose and 0 fell, of 10" in await page(run_dir.parent, f"{here}/held-out")
     assert "1 examples rose and 0 fell, of 10" in await page(run_dir.parent, f"{here}/held-out?before=1&after=2")
+    with Journal.open(run_dir) as journal:
+        last = journal.validations()[-1]
+        journal.record_validation(last.model_copy(update={"scores": {**last.scores, "held-0": None, "held-1": None}}))
+    text = await page(run_dir.parent, f"{here}/held-out")
+    assert "0.200 → 0.600: 6 examples rose and 0 fell, of 10. 2 fail on one side only" in text
 
 
 async def test_a_run_that_trains_tells_its_news(tmp_path):
