@@ -126,18 +126,21 @@ def completion(say: Say, request: dict[str, Any], *, chat: bool, fingerprint: st
 
 
 def events(say: Say, request: dict[str, Any], *, fingerprint: str | None) -> Iterator[dict[str, Any]]:
-    """The same chat answer as events."""
-    head = _head(request, chat=True, fingerprint=fingerprint, streamed=True)
-    first = _prompt_fields(say, request, chat=True)
+    """The same answer as events."""
+    chat = "messages" in request
+    head = _head(request, chat=chat, fingerprint=fingerprint, streamed=chat)
+    first = _prompt_fields(say, request, chat=chat)
     says = [say, *say.others] if say.others else [say] * (request.get("n") or 1)
     for index, one in enumerate(says):
         opening = {"index": index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
-        yield {**head, **first, "choices": [opening]}
+        if chat:
+            yield {**head, **first, "choices": [opening]}
         for delta, ids, reason in _pieces(one):
-            choice = {"index": index, "delta": delta, "finish_reason": reason}
-            yield {**head, "choices": [{**choice, **_tokens(ids, request, chat=True)}]}
+            said = {"delta": delta} if chat else {"text": delta.get("content", "")}
+            choice = {"index": index, **said, "finish_reason": reason, **_tokens(ids, request, chat=chat)}
+            yield {**head, **({} if chat else first), "choices": [choice]}
     if (request.get("stream_options") or {}).get("include_usage"):
-        yield {**head, "choices": [], "usage": completion(say, request, chat=True, fingerprint=None)["usage"]}
+        yield {**head, "choices": [], "usage": completion(say, request, chat=chat, fingerprint=None)["usage"]}
 
 
 def _pieces(say: Say) -> Iterator[tuple[dict[str, Any], list[int], str | None]]:

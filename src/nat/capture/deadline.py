@@ -57,9 +57,8 @@ class Deadline:
 _current: ContextVar[Deadline | None] = ContextVar("nat_deadline", default=None)
 
 
-def current_deadline() -> Deadline | None:
-    """The innermost time limit in this context."""
-    return _current.get()
+current_deadline = _current.get
+"""The innermost time limit in this context, if any."""
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from nat.capture.request import is_call_route
-from nat.capture.response import ResponseFilter
+from nat.capture.response import error_text
 from nat.capture.sdk import SDKAsyncClient, SDKClient, httpx
 from nat.capture.tap import Attempt, Tap
 from nat.capture.waiting import sent, sent_blocking
@@ -76,14 +76,15 @@ class _Exchange:
 
     def recorded(self) -> httpx.Response:
         """The response without the fields that only the recording requested."""
-        response = self.response
+        response, attempt = self.response, self._attempt
         if not response.is_success:
-            self._attempt.refused(response.status_code, response.content)
-        elif self._stream:
-            assert isinstance(response.stream, (httpx.AsyncByteStream, httpx.SyncByteStream))
-            response.stream = _RecordedStream(response.stream, _Recording(self._attempt, response))
-        else:
-            return _recorded(response, self._attempt)
+            attempt.failed(error_text(response.content), status=response.status_code)
+            return response
+        attempt.begin(events="text/event-stream" in response.headers.get("Content-Type", ""))
+        if not self._stream:
+            return _visible(response, attempt)
+        assert isinstance(response.stream, (httpx.AsyncByteStream, httpx.SyncByteStream))
+        response.stream = _RecordedStream(response.stream, attempt)
         return response
 
     def _with_body(self, body: bytes) -> httpx.Request:
@@ -93,32 +94,12 @@ class _Exchange:
         return self._request
 
 
-class _Recording:
-    """A response in pieces: each is passed on as it comes, and the call is recorded at the end."""
-
-    def __init__(self, attempt: Attempt, response: httpx.Response) -> None:
-        self.attempt = attempt
-        self._events = "text/event-stream" in response.headers.get("Content-Type", "")
-        self._chunks: list[bytes] = []
-        self._filter = ResponseFilter(attempt.hidden, events=self._events)
-
-    def feed(self, chunk: bytes) -> bytes:
-        """The part of the response that the agent gets after this chunk."""
-        self._chunks.append(chunk)
-        return self._filter.feed(chunk)
-
-    def end(self) -> bytes:
-        """Record the call; returns the rest of the agent's response."""
-        self.attempt.answered(b"".join(self._chunks), events=self._events)
-        return self._filter.end()
-
-
 class _RecordedStream(httpx.AsyncByteStream, httpx.SyncByteStream):
-    """Passes each chunk on to the agent; the call is recorded when the stream ends or is closed."""
+    """Passes each chunk on to the agent; the call is recorded when the answer is complete, or the agent leaves."""
 
-    def __init__(self, stream: httpx.AsyncByteStream | httpx.SyncByteStream, recording: _Recording) -> None:
+    def __init__(self, stream: httpx.AsyncByteStream | httpx.SyncByteStream, attempt: Attempt) -> None:
         self._stream = stream
-        self._recording = recording
+        self._attempt = attempt
 
     @property
     def elapsed(self) -> timedelta | None:
@@ -127,35 +108,55 @@ class _RecordedStream(httpx.AsyncByteStream, httpx.SyncByteStream):
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         assert isinstance(self._stream, httpx.AsyncByteStream), "an asynchronous client's stream"
-        chunks = aiter(self._stream)
-        with _failure_recorded(self._recording.attempt):
-            try:
-                async for chunk in chunks:
-                    if visible := self._recording.feed(chunk):
-                        yield visible
-            finally:
-                if isinstance(chunks, AsyncGenerator):
-                    await chunks.aclose()
-        if rest := self._recording.end():
-            yield rest
+        attempt, chunks = self._attempt, aiter(self._stream)
+        close = partial(self._abandon, asyncio.get_running_loop())
+        try:
+            async for chunk in chunks:
+                if visible := attempt.feed(chunk):
+                    attempt.close = close
+                    yield visible
+                    attempt.close = None
+            if rest := attempt.end():
+                yield rest
+        except Exception as error:
+            if rest := attempt.lost(describe_error(error)):
+                yield rest
+            raise
+        finally:
+            attempt.left()
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
 
     async def aclose(self) -> None:
         assert isinstance(self._stream, httpx.AsyncByteStream), "an asynchronous client's stream"
-        self._recording.end()
+        self._attempt.left()
         await self._stream.aclose()
+
+    async def _abandon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close what the agent has left, if its loop still runs; an error in this concerns nobody."""
+        if loop is asyncio.get_running_loop():
+            with contextlib.suppress(Exception):
+                await self.aclose()
 
     def __iter__(self) -> Generator[bytes, None, None]:
         assert isinstance(self._stream, httpx.SyncByteStream), "a blocking client's stream"
-        with _failure_recorded(self._recording.attempt):
+        attempt = self._attempt
+        try:
             for chunk in self._stream:
-                if visible := self._recording.feed(chunk):
+                if visible := attempt.feed(chunk):
                     yield visible
-        if rest := self._recording.end():
-            yield rest
+            if rest := attempt.end():
+                yield rest
+        except Exception as error:
+            if rest := attempt.lost(describe_error(error)):
+                yield rest
+            raise
+        finally:
+            attempt.left()
 
     def close(self) -> None:
         assert isinstance(self._stream, httpx.SyncByteStream), "a blocking client's stream"
-        self._recording.end()
+        self._attempt.left()
         self._stream.close()
 
 
@@ -176,10 +177,9 @@ def _is_call(request: httpx.Request) -> bool:
     return request.method == "POST" and is_call_route(request.url.path)
 
 
-def _recorded(response: httpx.Response, attempt: Attempt) -> httpx.Response:
+def _visible(response: httpx.Response, attempt: Attempt) -> httpx.Response:
     """A response that was read whole, as the agent sees it."""
-    recording = _Recording(attempt, response)
-    body = recording.feed(response.content) + recording.end()
+    body = attempt.feed(response.content) + attempt.end()
     if not attempt.hidden:
         return response
     visible = httpx.Response(

@@ -8,10 +8,11 @@ import hashlib
 import heapq
 import itertools
 import secrets
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Protocol
 
 from nat.capture.interning import Interner
 from nat.wire.sampling import target_names
@@ -45,6 +46,16 @@ class ReplacedSampling:
         return target_names(self.model)
 
 
+class OpenCall(Protocol):
+    """A call that has not ended."""
+
+    close: Callable[[], Awaitable[None]] | None
+    """Closes the stream that the agent has left, or is about to read on."""
+
+    def left(self) -> None:
+        """The rollout has ended."""
+
+
 class RolloutCapture:
     """The calls of one rollout: their policy, their numbers and the messages seen so far."""
 
@@ -53,19 +64,31 @@ class RolloutCapture:
         self.policy = policy
         self.session = session
         self.interner = Interner()
+        self.open: dict[OpenCall, int] = {}
+        """Calls that have not ended, with their numbers."""
         self._numbers = itertools.count()
         self._returned: list[int] = []
 
-    def take_number(self) -> int:
+    def begin(self, call: OpenCall) -> int:
         """The lowest free number: 0 for the first call, 1 for the second, and so on."""
         try:
-            return heapq.heappop(self._returned)
+            self.open[call] = heapq.heappop(self._returned)
         except IndexError:
-            return next(self._numbers)
+            self.open[call] = next(self._numbers)
+        return self.open[call]
 
-    def return_number(self, number: int) -> None:
-        """Free the number of a failed attempt, so that its retry samples with the same seed."""
-        heapq.heappush(self._returned, number)
+    def end(self, call: OpenCall, *, failed: bool) -> bool:
+        """End a call, False if it had ended. A failed one frees its number, so that its retry samples with its seed."""
+        number = self.open.pop(call, None)
+        if number is not None and failed:
+            heapq.heappush(self._returned, number)
+        return number is not None
+
+    async def close(self) -> None:
+        """The rollout has ended: close the streams that the agent has left."""
+        for call in tuple(self.open):
+            if call.close is not None:
+                await call.close()
 
 
 _current: ContextVar[RolloutCapture | None] = ContextVar("nat_rollout_capture", default=None)
@@ -80,11 +103,12 @@ def capturing(policy: CapturePolicy) -> Iterator[RolloutCapture]:
         yield capture
     finally:
         _current.reset(token)
+        for call in tuple(capture.open):
+            call.left()
 
 
-def current_capture() -> RolloutCapture | None:
-    """The rollout that the running code belongs to."""
-    return _current.get()
+current_capture = _current.get
+"""The rollout that the running code belongs to, if any."""
 
 
 def stable_seed(*parts: int | str) -> int:

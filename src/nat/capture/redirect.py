@@ -77,9 +77,8 @@ def redirecting() -> Iterator[Redirects]:
         _current.set(outer)  # no token: the block may end in another context than it began in
 
 
-def current_redirects() -> Redirects | None:
-    """The redirects that apply here; None outside of `redirecting`."""
-    return _current.get()
+current_redirects = _current.get
+"""The redirects that apply here; None outside of `redirecting`."""
 
 
 def served_name(server: Address | None, requested: str, llm: str | None = None) -> str:

@@ -70,25 +70,23 @@ def read_request(path: str, body: bytes) -> CallRequest | None:
         if not isinstance(messages, list):
             return None
         return CallRequest(fields, [messages], chat=True)
-    messages = [[{"role": "user", "content": prompt}] for prompt in _prompts(fields.get("prompt"))]
-    return CallRequest(fields, messages, chat=False)
-
-
-def _prompts(prompt: Any) -> list[Any]:
-    """A prompt is one text, one list of ids, or a list of either."""
-    if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
-        return prompt
-    return [prompt]
+    prompts: Any = fields.get("prompt")  # one text, one list of ids, or a list of either
+    if not (isinstance(prompts, list) and prompts and isinstance(prompts[0], str | list)):
+        prompts = [prompts]
+    return CallRequest(fields, [[{"role": "user", "content": each}] for each in prompts], chat=False)
 
 
 def missing_defaults(
     fields: Mapping[str, Any], *, chat: bool, defaults: Mapping[str, Any], seed: int | None
 ) -> dict[str, Any]:
     """The LLM's defaults for the fields that the agent left unset, and the seed."""
-    wanted = _for_route(defaults, chat=chat)
+    wanted = {key: value for key, value in defaults.items() if chat or key not in _OF_CHATS}
+    if not chat and defaults.get("logprobs"):  # a completion requests them by number, a chat by flag and number
+        wanted["logprobs"] = defaults.get("top_logprobs") or 1
     if seed is not None:
         wanted["seed"] = seed
-    return {key: value for key, value in wanted.items() if _is_unset(fields, key)}
+    given = {key for key, value in fields.items() if value is not None}
+    return {key: value for key, value in wanted.items() if given.isdisjoint({key, _SAME_MEANING.get(key)})}
 
 
 def recording_fields(fields: Mapping[str, Any], *, chat: bool, policy: CapturePolicy) -> dict[str, Any]:
@@ -144,21 +142,6 @@ def with_system_text(request: CallRequest, body: bytes, text: str) -> tuple[Call
         messages = [*messages[:place], {**messages[place], "content": new}, *messages[place + 1 :]]
     fields = {**request.fields, "messages": messages}
     return replace(request, fields=fields, conversations=[messages]), _dumps(fields)
-
-
-def _for_route(defaults: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
-    """A completion requests logprobs by number, a chat by flag and number."""
-    if chat:
-        return dict(defaults)
-    wanted = {key: value for key, value in defaults.items() if key not in _OF_CHATS}
-    if defaults.get("logprobs"):
-        wanted["logprobs"] = defaults.get("top_logprobs") or 1
-    return wanted
-
-
-def _is_unset(fields: Mapping[str, Any], key: str) -> bool:
-    twin = _SAME_MEANING.get(key)
-    return fields.get(key) is None and (twin is None or fields.get(twin) is None)
 
 
 def _dumps(fields: Mapping[str, Any]) -> bytes:

@@ -5,6 +5,7 @@ production, and its framework spends no time on the rest.
 """
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from pydantic.dataclasses import dataclass
@@ -55,12 +56,11 @@ class Answer:
 
 def read_completion(body: bytes) -> dict[str, Any]:
     """The completion object of an unstreamed answer."""
-    try:
+    completion = None
+    with suppress(ValueError):
         completion = from_json(body)
-    except ValueError as error:
-        raise UnreadableAnswer(f"the answer is not JSON: {excerpt(repr(body), 200)}") from error
     if not isinstance(completion, dict):
-        raise UnreadableAnswer(f"the answer is not a completion: {excerpt(repr(body), 200)}")
+        raise UnreadableAnswer(f"the answer is not a JSON object: {excerpt(repr(body), 200)}")
     return completion
 
 
@@ -136,18 +136,12 @@ class HiddenFields:
     def __bool__(self) -> bool:
         return self.logprobs or self.token_ids
 
-    def removed(self, text: bytes) -> bytes:
-        """A completion, or a line of a stream, without them; unchanged if it has none, or is not JSON."""
-        if not any(mark in text for mark in _MARKS):
-            return text
-        prefix = DATA + b" " if text.startswith(DATA) else b""
-        try:
-            completion = from_json(text[len(DATA) :] if prefix else text, cache_strings="keys")
-        except ValueError:
-            return text
-        return prefix + to_json(self._without(completion)) if isinstance(completion, dict) else text
+    def are_in(self, text: bytes) -> bool:
+        """False if the text has none of them for certain, which saves reading it."""
+        return bool(self) and any(mark in text for mark in _MARKS)
 
-    def _without(self, completion: dict[str, Any]) -> dict[str, Any]:
+    def removed(self, completion: dict[str, Any]) -> bytes:
+        """The text of a completion, or of an event, which loses them."""
         choices = completion.get("choices")
         for part in (completion, *(choices if isinstance(choices, list) else ())):
             if not isinstance(part, dict):
@@ -158,31 +152,92 @@ class HiddenFields:
             if self.logprobs and "logprobs" in part:
                 part["logprobs"] = None
                 part.pop("logprobs_temperature", None)
-        return completion
+        return to_json(completion)
 
 
-class ResponseFilter:
-    """Filters a response in the chunks that it arrives in; each line is passed on as soon as it is complete."""
+class ResponseReader:
+    """Joins a response from the chunks that it arrives in, and gives the agent each line as soon as it is complete.
 
-    def __init__(self, hidden: HiddenFields, *, events: bool) -> None:
+    The lines from the end of the answer on are held back until the server has sent everything. So the call is recorded,
+    with its usage, and the connection free, before the agent sees that it may leave.
+    """
+
+    def __init__(self, request: CallRequest, hidden: HiddenFields, *, events: bool) -> None:
         """`events` is True for a stream; any other response is held back until its end."""
+        self._done = False
+        self._expected = request.choices_per_conversation * len(request.conversations)
         self._hidden = hidden
         self._events = events
-        self._rest = b""
+        self._rest = self._held = b""
+        self._completion: dict[str, Any] = {}
+        self._choices: dict[int, dict[str, Any]] = {}
+        self._problem: Exception | None = None
 
     def feed(self, chunk: bytes) -> bytes:
-        """The complete lines that the agent gets after this chunk."""
-        if not self._hidden:
-            return chunk
-        self._rest += chunk
-        if not self._events:
+        """The lines that the agent gets after this chunk."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n") if self._events else (self._rest + chunk,)
+        self._held += b"".join(self._line(line) + b"\n" for line in lines)
+        if self._done or self.is_finished:
             return b""
-        *lines, self._rest = self._rest.split(b"\n")
-        return b"".join(self._hidden.removed(line) + b"\n" for line in lines)
+        visible, self._held = self._held, b""
+        return visible
 
     def end(self) -> bytes:
-        """The rest, at the end of the response."""
-        return self._hidden.removed(self._rest)
+        """What the agent gets at the end of the response."""
+        if self._events:
+            return self._held + self._line(self._rest)
+        with suppress(ValueError):
+            if self._hidden.are_in(self._rest) and isinstance(completion := from_json(self._rest), dict):
+                return self._hidden.removed(completion)
+        return self._rest
+
+    @property
+    def is_finished(self) -> bool:
+        """Every choice of the stream has its finish reason."""
+        return len(self._choices) >= self._expected and all(c.get("finish_reason") for c in self._choices.values())
+
+    def completion(self, *, left: bool = False) -> dict[str, Any]:
+        """The completion object; if its agent has `left` the stream, as far as it was received.
+
+        Raises UnreadableAnswer if the response ended early or carried an error.
+        """
+        if not self._events:
+            return read_completion(self._rest)
+        if self._problem is not None:
+            raise self._problem
+        choices = self._choices
+        if not (self._done or (choices and all(c.get("finish_reason") for c in choices.values()))):
+            if not left:
+                raise UnreadableAnswer("the stream ended before the answer did")
+            choices = {index: choice for index, choice in choices.items() if _has_begun(choice)}
+            if not choices:
+                raise UnreadableAnswer("the agent left the stream before its first token")
+        return {**self._completion, "choices": [choices[index] for index in sorted(choices)]}
+
+    def _line(self, line: bytes) -> bytes:
+        """Add what a line says; returns it as the agent sees it."""
+        data = event_data(line)
+        if not data or self._done:
+            return line
+        if data == b"[DONE]":
+            self._done = True
+            return line
+        try:
+            event = _read_event(data)
+            self._completion |= {key: value for key, value in event.items() if key != "choices" and value is not None}
+            for part in event.get("choices") or ():
+                index = part.get("index", 0)
+                _add_choice(self._choices.setdefault(index, {"index": index}), part)
+        except (ValueError, TypeError, AttributeError, LookupError) as error:  # JSON of any other shape
+            self._problem = self._problem or error
+            return line
+        return DATA + b" " + self._hidden.removed(event) if self._hidden.are_in(data) else line
+
+
+def _has_begun(choice: dict[str, Any]) -> bool:
+    """True if a token has come; the first event may have the role alone."""
+    said = (value for key, value in choice.get("message", {}).items() if key != "role")
+    return any(said) or any(choice.get(key) for key in ("text", "token_ids", "finish_reason"))
 
 
 _WHOLE = frozenset({"role", "type", "id", "name", "object", "finish_reason", "stop_reason"})
@@ -191,40 +246,12 @@ _MOST_CALLS = 10_000
 """Tools that one answer may call; a larger index would make as many empty calls."""
 
 
-def join_events(body: bytes) -> dict[str, Any]:
-    """The completion object of a streamed response.
-
-    Raises UnreadableAnswer if the stream ended early or carried an error.
-    """
-    completion: dict[str, Any] = {}
-    choices: dict[int, dict[str, Any]] = {}
-    done = False
-    for line in body.split(b"\n"):  # a third of the time that a regular expression takes for a stream of tokens
-        data = event_data(line)
-        if data is None:
-            continue
-        if data == b"[DONE]":
-            done = True
-            break
-        event = _read_event(data)
-        completion |= {key: value for key, value in event.items() if key != "choices" and value is not None}
-        for part in event.get("choices") or ():
-            index = part.get("index", 0)
-            _add_choice(choices.setdefault(index, {"index": index}), part)
-    finished = choices and all(choice.get("finish_reason") for choice in choices.values())
-    if not (done or finished):
-        raise UnreadableAnswer(f"the stream ended before the answer did, after {len(body)} bytes")
-    completion["choices"] = [choices[index] for index in sorted(choices)]
-    return completion
-
-
 def _read_event(data: bytes) -> dict[str, Any]:
-    try:
-        event = from_json(data)
-    except ValueError as error:
-        raise UnreadableAnswer(f"an event of the stream is not JSON: {excerpt(repr(data), 200)}") from error
+    event = None
+    with suppress(ValueError):
+        event = from_json(data, cache_strings="keys")
     if not isinstance(event, dict):
-        raise UnreadableAnswer(f"an event of the stream is not an object: {excerpt(repr(data), 200)}")
+        raise UnreadableAnswer(f"an event of the stream is not a JSON object: {excerpt(repr(data), 200)}")
     if event.get("error"):
         raise UnreadableAnswer(f"the stream carried an error: {excerpt(json.dumps(event['error']), 500)}")
     return event
@@ -241,15 +268,12 @@ def _add_choice(choice: dict[str, Any], part: dict[str, Any]) -> None:
         elif key == "token_ids":
             choice.setdefault("token_ids", []).extend(value)
         elif key == "logprobs":
-            _add_lists(choice.setdefault("logprobs", {}), value)
+            known = choice.setdefault("logprobs", {})
+            for name, entries in value.items():
+                if isinstance(entries, list):
+                    known.setdefault(name, []).extend(entries)
         else:
             choice[key] = value
-
-
-def _add_lists(target: dict[str, Any], source: dict[str, Any]) -> None:
-    for key, value in source.items():
-        if isinstance(value, list):
-            target.setdefault(key, []).extend(value)
 
 
 def _add_delta(target: dict[str, Any], delta: dict[str, Any]) -> None:

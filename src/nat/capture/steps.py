@@ -5,8 +5,9 @@ The timestamps are those of the call.
 """
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -23,6 +24,8 @@ from nat.data_models.intermediate_step import (
 )
 from nat.data_models.llm import LLMFrameworkEnum
 from nat.data_models.llm_call import LLMCall
+
+Payload = Callable[..., IntermediateStepPayload]
 
 FAILED_CALL = "llm_call_failed"
 """Name of a failed attempt's span."""
@@ -54,57 +57,47 @@ def call_steps(
     call: LLMCall, choice: Choice, usage: dict[str, Any], times: CallTimes, framework: LLMFrameworkEnum | None
 ) -> tuple[IntermediateStepPayload, IntermediateStepPayload]:
     """LLM_START and LLM_END of one choice; `usage` has the server's token counts, which are of the whole request."""
-    span = str(uuid.uuid4())
-    tools = call.tools or []
-    start = IntermediateStepPayload(
-        event_type=IntermediateStepType.LLM_START,
-        event_timestamp=times.started,
-        framework=framework,
-        name=call.model,
-        data=StreamEventData(input=call.messages),
-        metadata=TraceMetadata(chat_inputs=call.messages, tools_schema=tools),
-        UUID=span,
+    asked = {"chat_inputs": call.messages, "tools_schema": call.tools or []}
+    given = call.messages[-1].get("content") if call.messages else None
+    prompt, completion = (usage.get(f"{side}_tokens_details") or {} for side in ("prompt", "completion"))
+    counts = TokenUsageBaseModel(
+        prompt_tokens=usage.get("prompt_tokens") or 0,
+        completion_tokens=usage.get("completion_tokens") or 0,
+        cached_tokens=prompt.get("cached_tokens") or 0,
+        reasoning_tokens=completion.get("reasoning_tokens") or 0,
+        total_tokens=usage.get("total_tokens") or 0,
     )
-    end = IntermediateStepPayload(
-        event_type=IntermediateStepType.LLM_END,
-        event_timestamp=times.ended,
-        span_event_timestamp=times.started,
-        framework=framework,
-        name=call.model,
-        data=StreamEventData(
-            input=call.messages[-1].get("content") if call.messages else None,
-            output=call.message["content"] or "",
-            payload=choice.raw,
+    start, end = _span("LLM", call.model, times, framework)
+    return (
+        start(data=StreamEventData(input=call.messages), metadata=TraceMetadata(**asked)),
+        end(
+            data=StreamEventData(input=given, output=call.message["content"] or "", payload=choice.raw),
+            metadata=TraceMetadata(**asked, llm_call=call),
+            usage_info=UsageInfo(token_usage=counts, num_llm_calls=1),
         ),
-        metadata=TraceMetadata(chat_inputs=call.messages, tools_schema=tools, llm_call=call),
-        usage_info=_usage_info(usage),
-        UUID=span,
     )
-    return start, end
 
 
 def failure_steps(
     failed: FailedCall, times: CallTimes, framework: LLMFrameworkEnum | None
 ) -> tuple[IntermediateStepPayload, IntermediateStepPayload]:
     """A span, so that the failure can be read and counted; it is not trained on."""
-    span = str(uuid.uuid4())
-    start = IntermediateStepPayload(
-        event_type=IntermediateStepType.SPAN_START,
-        event_timestamp=times.started,
-        framework=framework,
-        name=FAILED_CALL,
-        UUID=span,
+    start, end = _span("SPAN", FAILED_CALL, times, framework)
+    return start(), end(data=StreamEventData(payload=failed.model_dump()))
+
+
+def _span(kind: str, name: str, times: CallTimes, framework: LLMFrameworkEnum | None) -> tuple[Payload, Payload]:
+    """What makes the two steps."""
+    step = partial(IntermediateStepPayload, framework=framework, name=name, UUID=str(uuid.uuid4()))
+    return (
+        partial(step, event_type=IntermediateStepType(f"{kind}_START"), event_timestamp=times.started),
+        partial(
+            step,
+            event_type=IntermediateStepType(f"{kind}_END"),
+            event_timestamp=times.ended,
+            span_event_timestamp=times.started,
+        ),
     )
-    end = IntermediateStepPayload(
-        event_type=IntermediateStepType.SPAN_END,
-        event_timestamp=times.ended,
-        span_event_timestamp=times.started,
-        framework=framework,
-        name=FAILED_CALL,
-        data=StreamEventData(payload=failed.model_dump()),
-        UUID=span,
-    )
-    return start, end
 
 
 def failed_calls(steps: Iterable[IntermediateStep]) -> list[FailedCall]:
@@ -114,18 +107,3 @@ def failed_calls(steps: Iterable[IntermediateStep]) -> list[FailedCall]:
         for step in steps
         if step.event_type is IntermediateStepType.SPAN_END and step.name == FAILED_CALL and step.data is not None
     ]
-
-
-def _usage_info(usage: dict[str, Any]) -> UsageInfo:
-    prompt_details = usage.get("prompt_tokens_details") or {}
-    completion_details = usage.get("completion_tokens_details") or {}
-    return UsageInfo(
-        token_usage=TokenUsageBaseModel(
-            prompt_tokens=usage.get("prompt_tokens") or 0,
-            completion_tokens=usage.get("completion_tokens") or 0,
-            cached_tokens=prompt_details.get("cached_tokens") or 0,
-            reasoning_tokens=completion_details.get("reasoning_tokens") or 0,
-            total_tokens=usage.get("total_tokens") or 0,
-        ),
-        num_llm_calls=1,
-    )

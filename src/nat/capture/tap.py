@@ -1,14 +1,15 @@
 """The tap reads, completes and records the calls of one LLM, whatever library or process sends them.
 
 Before sending, `Tap.open` returns an `Attempt` with the `body` and `headers` to send. After an error status,
-`body_without_refused` returns what to send instead, if that helps. At the end, call `answered`, `refused` or `failed`;
-later calls are ignored. The agent gets the response without the `hidden` fields.
+`body_without_refused` returns what to send instead, if that helps. A response goes through `begin`, `feed` and `end`,
+which return what the agent gets of it. Other ends are `left`, `lost`, `failed` and `canceled`; what comes
+after an end is ignored.
 """
 
 import contextvars
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,11 +28,9 @@ from nat.capture.response import (
     Answer,
     Choice,
     HiddenFields,
+    ResponseReader,
     UnreadableAnswer,
-    error_text,
-    join_events,
     read_answer,
-    read_completion,
 )
 from nat.capture.steps import CallTimes, FailedCall, call_steps, failure_steps
 from nat.data_models.intermediate_step import IntermediateStepPayload
@@ -109,8 +108,10 @@ class Attempt:
         self._capture = capture
         self._context = contextvars.copy_context()
         self._started = tap.clock()
-        self._number = capture.take_number()
-        self._settled = False
+        self._number = capture.begin(self)
+        self._reader: ResponseReader | None = None
+        self.close: Callable[[], Awaitable[None]] | None = None
+        """Closes the stream; None unless the agent has a piece of it, and may have left."""
         self.hidden = HiddenFields()
         """The fields that are removed from the response before the agent gets it."""
         self.body = self._complete(token_ids=tap.server_knows_token_ids)
@@ -140,51 +141,77 @@ class Attempt:
         self.body = self._complete(token_ids=False)
         return self.body
 
-    def answered(self, content: bytes, *, events: bool) -> None:
-        """The server answered with a success status; `events` is True for a stream."""
-        if self._settled:
-            return
-        try:
-            completion = join_events(content) if events else read_completion(content)
-            steps = self._steps(read_answer(completion, self._request))
-        except UnreadableAnswer as error:
-            self.failed(str(error))
-        except (ValueError, TypeError, AttributeError, LookupError) as error:  # JSON of any other shape
-            self.failed(f"the answer is not a completion: {describe_error(error)}")
-        else:
-            self._settled, self._tap.last_failure = True, None
-            self._context.run(self._push, steps)
+    def begin(self, *, events: bool) -> None:
+        """The server answers with a success status; `events` is True for a stream."""
+        self._reader = ResponseReader(self._request, self.hidden, events=events)
 
-    def refused(self, status: int, content: bytes) -> None:
-        """The server answered with an error status."""
-        self.failed(error_text(content), status=status)
+    def feed(self, chunk: bytes) -> bytes:
+        """What the agent gets after a part of the response."""
+        assert self._reader is not None, "the response has begun"
+        return self._reader.feed(chunk)
+
+    def end(self) -> bytes:
+        """What the agent gets at the end of the response."""
+        assert self._reader is not None, "the response has begun"
+        visible = self._reader.end()
+        self._settle()
+        return visible
+
+    def left(self) -> None:
+        """The agent, or its rollout, reads no further: the answer is what has come."""
+        if self._reader is None:
+            self.canceled("the rollout ended before the answer came")
+        self._settle(left=True)
+
+    def lost(self, error: str) -> bytes:
+        """The connection broke; returns the rest of an answer that was complete."""
+        if self._reader is not None and self._reader.is_finished:
+            return self.end()
+        self.failed(error)
+        return b""
 
     def failed(self, error: str, *, status: int | None = None) -> None:
         """There was no answer: an error status or a lost connection."""
         error = excerpt(error, _ERROR_CHARS)
-        if not self._settled and error != self._tap.last_failure:
+        if self in self._capture.open and error != self._tap.last_failure:
             logger.info("a call of LLM %r failed: %s", self._tap.llm_name or self._request.model, one_line(error))
         self._tap.last_failure = error
-        self._end(error, status)
+        self.canceled(error, status)
 
-    def canceled(self, error: str) -> None:
-        """The call ended with its rollout; after Ctrl-C, all calls do."""
-        self._end(error, None)
-
-    def _end(self, error: str, status: int | None) -> None:
-        if self._settled:
-            return
-        self._settled = True
-        self._capture.return_number(self._number)
+    def canceled(self, error: str, status: int | None = None) -> None:
+        """There was no answer, and no log needs to say it: after Ctrl-C, all calls end so."""
         failed = FailedCall(model=self._request.model, llm_name=self._tap.llm_name, status=status, error=error)
-        self._context.run(self._push, failure_steps(failed, self._times(), self._tap.framework))
+        self._end(failure_steps(failed, self._times(), self._tap.framework), failed=True)
+
+    def _settle(self, *, left: bool = False) -> None:
+        """The call with its answer, or that it has none."""
+        if self._reader is None or self not in self._capture.open:
+            return
+        try:
+            steps = self._steps(read_answer(self._reader.completion(left=left), self._request))
+        except UnreadableAnswer as error:
+            self.failed(str(error))
+        except (ValueError, TypeError, AttributeError, LookupError, RuntimeError) as error:
+            # JSON of any other shape, or a thread that still reads after the rollout's end
+            self.failed(f"the answer is not a completion: {describe_error(error)}")
+        else:
+            self._tap.last_failure = None
+            self._end(steps, failed=False)
+
+    def _end(self, steps: Iterable[IntermediateStepPayload], *, failed: bool) -> None:
+        if self._capture.end(self, failed=failed):
+            for step in steps:
+                self._context.run(self._tap.push, step)
 
     def _complete(self, *, token_ids: bool) -> bytes:
         policy = self._capture.policy
         if policy.token_ids and not token_ids:
             policy = replace(policy, token_ids=False)
         fields, chat = self._request.fields, self._request.chat
-        own = missing_defaults(fields, chat=chat, defaults=self._tap.defaults, seed=self._seed(policy))
+        seed = policy.seed  # the config's alone would make all generations equal
+        if seed is not None:
+            seed = stable_seed(seed, self._tap.defaults.get("seed", 0), self._number)
+        own = missing_defaults(fields, chat=chat, defaults=self._tap.defaults, seed=seed)
         names = {self._tap.llm_name, self._request.model, self._requested_model}  # of the call's LLM
         if policy.replaced is not None and (names & policy.replaced.names or not policy.replaced.names):
             own |= replaced({**fields, **own}, policy.replaced.temperature)
@@ -192,12 +219,6 @@ class Attempt:
         ours = recording_fields({**fields, **own}, chat=chat, policy=policy)
         self.hidden = HiddenFields(logprobs="logprobs" in ours, token_ids="return_token_ids" in ours)
         return with_fields(self._author_body, fields, {**own, **ours})
-
-    def _seed(self, policy: CapturePolicy) -> int | None:
-        """Derived from the rollout's seed and the config's: the latter alone would make all generations equal."""
-        if policy.seed is None:
-            return None
-        return stable_seed(policy.seed, self._tap.defaults.get("seed", 0), self._number)
 
     def _times(self) -> CallTimes:
         return CallTimes(self._started, self._tap.clock())
@@ -244,7 +265,3 @@ class Attempt:
             broken_prefix=choice.broken_prefix,
             lost_call=choice.lost_call,
         )
-
-    def _push(self, steps: Iterable[IntermediateStepPayload]) -> None:
-        for step in steps:
-            self._tap.push(step)

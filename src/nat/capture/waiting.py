@@ -119,7 +119,9 @@ class _Wait:
         else:
             response: httpx.Response = state.outcome.result()
             if response.status_code not in _AWAY:
-                self._answered(now)
+                self._waits.answered[self._server] = now
+                if (since := self._waits.told.pop(self._server, None)) is not None:
+                    logger.warning("the server of %s answers again after %.0f s", self._server, now - since)
                 return False
             self._why = (
                 f"status {response.status_code}: {one_line(excerpt(error_text(response.content), _ERROR_CHARS))}"
@@ -127,11 +129,6 @@ class _Wait:
         if self._since is None:
             self._since = self._until = now
         return not self._waits.closed
-
-    def _answered(self, now: float) -> None:
-        self._waits.answered[self._server] = now
-        if (since := self._waits.told.pop(self._server, None)) is not None:
-            logger.warning("the server of %s answers again after %.0f s", self._server, now - since)
 
     def _pause(self, state: RetryCallState) -> float:
         """Growing, as long as the server asks for, and not beyond the end; time limits do not count it."""

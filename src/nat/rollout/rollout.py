@@ -85,8 +85,11 @@ async def run_rollout(
     started_at, began = datetime.now(UTC), time.monotonic()
 
     try:
-        with state.active(), capturing(policy):
-            output, error = await _attempt(workflow, item, generation, deadline, deadline_option)
+        with state.active(), capturing(policy) as capture:
+            try:
+                output, error = await _attempt(workflow, item, generation, deadline, deadline_option)
+            finally:
+                await capture.close()
     finally:
         # Steps that a thread adds after the deadline are not part of the record.
         state.intermediate_step_manager.complete()
@@ -126,7 +129,9 @@ async def _attempt(
         return None, failure_of(item, generation, "timeout", "TimeoutError", message)
     if raised is not None:
         logger.debug("the workflow failed on item %s", item.id, exc_info=raised)
-        cause = _innermost(raised)
+        cause = raised
+        while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
+            cause = cause.exceptions[0]  # the group's text has no details
         failure = failure_of(item, generation, "raised", type(cause).__name__, redact(str(cause)))
         return None, failure.model_copy(update={"traceback": traceback_of(raised)})
     return output, None
@@ -147,13 +152,6 @@ def _with_failed_call(failure: RolloutFailure, steps: Sequence[IntermediateStep]
     status = "" if call.status is None else f"status {call.status}: "
     seen = f"the last call of LLM '{call.llm_name or call.model}' failed: {status}{excerpt(one_line(call.error), 200)}"
     return failure.model_copy(update={"message": f"{failure.message} ({seen})"})
-
-
-def _innermost(error: BaseException) -> BaseException:
-    """The exception inside an exception group of one, since the group's text has no details."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
 
 
 def training_seed(seed: int, pass_index: int, item_id: str) -> int:

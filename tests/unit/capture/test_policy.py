@@ -5,6 +5,15 @@ import asyncio
 from nat.capture.policy import CapturePolicy, RolloutCapture, capturing, current_capture, stable_seed
 
 
+class Call:
+    """A call that does nothing at the end of its rollout."""
+
+    close = None
+
+    def left(self) -> None:
+        pass
+
+
 def test_the_default_policy_requests_nothing():
     """The default adds nothing to a request."""
     assert current_capture() is None
@@ -29,10 +38,10 @@ async def test_each_rollout_has_its_own_policy_in_all_tasks_and_threads():
 
 def test_a_failed_attempt_returns_its_number():
     """A retry has the number, and so the seed, of the failed attempt."""
-    capture = RolloutCapture(CapturePolicy())
-    assert [capture.take_number() for _ in range(3)] == [0, 1, 2]
-    capture.return_number(1)
-    assert [capture.take_number() for _ in range(2)] == [1, 3]
+    capture, calls = RolloutCapture(CapturePolicy()), [Call() for _ in range(5)]
+    assert [capture.begin(call) for call in calls[:3]] == [0, 1, 2]
+    assert [capture.end(calls[1], failed=True) for _ in range(2)] == [True, False]
+    assert [capture.begin(call) for call in calls[3:]] == [1, 3]
 
 
 def test_a_seed_is_the_same_in_every_process():

@@ -36,7 +36,9 @@ def test_the_record_has_both_names():
     with redirecting() as redirects:
         redirects.send(HERE, "base", "my_run")
         body, attempt = sent_by(tap)
-        attempt.answered(json.dumps(completion(Say(), body, chat=True, fingerprint=None)).encode(), events=False)
+        attempt.begin(events=False)
+        attempt.feed(json.dumps(completion(Say(), body, chat=True, fingerprint=None)).encode())
+        attempt.end()
     [call] = [step.metadata.llm_call for step in steps if step.event_type is IntermediateStepType.LLM_END]
     assert (call.model, call.requested_model) == ("my_run", "base")
 

@@ -8,7 +8,7 @@ import pytest
 
 from fakes.openai_replies import Say, completion, logprob, message_ids, prompt_ids, tool_call
 from nat.capture.policy import CapturePolicy, ReplacedSampling, capturing
-from nat.capture.tap import Tap
+from nat.capture.tap import Attempt, Tap
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType
 from nat.data_models.llm import LLMFrameworkEnum
 from nat.finetuning.trajectories.calls import tokens_of_call
@@ -17,6 +17,12 @@ from nat.wire.sampling import Sampling, read_sampling
 CHAT = "/v1/chat/completions"
 EXACT = CapturePolicy(logprobs=True, token_ids=True)
 HI = [{"role": "user", "content": "hi"}]
+
+
+def answer(attempt: Attempt, body: bytes, *, events: bool = False) -> None:
+    attempt.begin(events=events)
+    attempt.feed(body)
+    attempt.end()
 
 
 class Rig:
@@ -35,8 +41,7 @@ class Rig:
 
     def call(self, say: Say | None = None, **fields: Any) -> None:
         attempt = self.attempt(**fields)
-        reply = completion(say or Say(), self.sent[-1], chat=True, fingerprint="p@1")
-        attempt.answered(json.dumps(reply).encode(), events=False)
+        answer(attempt, json.dumps(completion(say or Say(), self.sent[-1], chat=True, fingerprint="p@1")).encode())
 
     @property
     def calls(self):
@@ -94,12 +99,12 @@ def test_the_steps_of_a_call_follow_the_contract():
 def test_a_failed_attempt_is_a_span_and_no_call():
     """A failed attempt can be counted, but not trained on."""
     rig = Rig()
-    rig.attempt().refused(429, b'{"error": {"message": "slow down"}}')
-    rig.attempt().answered(b"<html>", events=False)
+    rig.attempt().failed("slow down", status=429)
+    answer(rig.attempt(), b"<html>")
     assert rig.calls == []
     told = [step.data.payload for step in rig.steps if step.data is not None]
     assert [(t["llm_name"], t["model"], t["status"]) for t in told] == [("player", "m", 429), ("player", "m", None)]
-    assert [t["error"] for t in told] == ["slow down", "the answer is not JSON: b'<html>'"]
+    assert [t["error"] for t in told] == ["slow down", "the answer is not a JSON object: b'<html>'"]
 
 
 def test_each_call_has_a_seed_of_its_own_and_a_retry_the_seed_of_its_call():
@@ -191,6 +196,6 @@ def test_no_answer_of_a_server_makes_the_agents_call_raise(shape, events):
         rig = Rig()
         attempt = rig.attempt()
         body = shape.replace("%s", odd).encode()
-        attempt.answered(b"data: " + body + b"\n\ndata: [DONE]\n\n" if events else body, events=events)
+        answer(attempt, b"data: " + body + b"\n\ndata: [DONE]\n\n" if events else body, events=events)
         assert len(rig.steps) == 2
         assert [step.model_dump_json() for step in rig.steps]

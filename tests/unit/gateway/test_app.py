@@ -2,9 +2,9 @@
 
 import asyncio
 
-import httpx
 import openai
 import pytest
+from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from fakes.gateway import OpenRollout, gateway
@@ -64,19 +64,47 @@ async def test_a_stream_is_passed_on_chunk_by_chunk():
     assert rollout.calls[0].token_ids == message_ids({"content": "hello world"})
 
 
-async def test_a_call_is_recorded_before_the_agent_gets_its_end():
-    """The call is recorded even if the agent exits as soon as it has the last chunk."""
-    async with gateway(lambda _: Say("hello")) as gate, gate.rollout() as rollout, client_of(rollout) as client:
-        headers = {"authorization": f"Bearer {rollout.key}"}
-        url = f"{rollout.base_url}/chat/completions"
-        async with httpx.AsyncClient(headers=headers) as bare:
-            async with bare.stream("POST", url, json={**ASK, "stream": True}) as raw:
-                async for line in raw.aiter_lines():
-                    if line == "data: [DONE]":
-                        break
-            assert len(rollout.calls) == 1
-        await client.chat.completions.create(**ASK)
-        assert len(rollout.calls) == 2
+ENDS = {
+    "chat": '"finish_reason":"stop"',
+    "completions": '"finish_reason":"stop"',
+    "responses": '"type":"response.completed"',
+    "messages": '"stop_reason":"end_turn"',
+}
+
+
+@pytest.mark.parametrize("dialect", ENDS)
+@pytest.mark.parametrize("early", [False, True])
+async def test_an_agent_may_leave_its_stream(dialect, early):
+    """In each dialect: the call is recorded whole before the agent sees its end, or with the tokens that came."""
+    gone = asyncio.Event()
+
+    async def hold(number: int) -> None:
+        if early and number > 1:
+            await gone.wait()
+
+    async with gateway(OpenAIServer([Say("hello world")], before_event=hold)) as gate:
+        async with gate.rollout() as rollout:
+            other = AsyncAnthropic(base_url=rollout.url, api_key=rollout.key, max_retries=0)
+            async with client_of(rollout) as client, other:
+                create, ask = {
+                    "chat": (client.chat.completions.create, {"messages": ASK["messages"]}),
+                    "completions": (client.completions.create, {"prompt": "hi"}),
+                    "responses": (client.responses.create, {"input": "hi"}),
+                    "messages": (other.messages.create, {"messages": ASK["messages"], "max_tokens": 9}),
+                }[dialect]
+                async with await create(model="m", stream=True, **ask) as stream:
+                    async for event in stream:
+                        if ('"hell' if early else ENDS[dialect]) in event.model_dump_json():
+                            break
+        gone.set()
+    [call] = rollout.calls
+    said, ends = call.message["content"], [] if early else message_ids({"content": ""})
+    assert said in ({"hell", "hello wo"} if early else {"hello world"})
+    assert (call.token_ids, call.finish_reason) == (
+        message_ids({"content": said})[:-1] + ends,
+        None if early else "stop",
+    )
+    assert failed_calls(rollout.steps) == []
 
 
 async def test_completions_and_models():
