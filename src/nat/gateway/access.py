@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from hashlib import blake2b
 from typing import Any
 
@@ -17,7 +17,7 @@ from nat.secrets import new_key
 class RolloutAccess:
     """Access of one rollout's key to models; created in the rollout's context, to which its calls then belong."""
 
-    def __init__(self, upstreams: Mapping[str, Upstream], context: Context | None = None) -> None:
+    def __init__(self, upstreams: Mapping[str, Upstream]) -> None:
         """`upstreams` by the LLM's key in the YAML; the first answers requests that name none of them."""
         self.memory = DialectMemory()
         self.answers = Answers()
@@ -25,7 +25,7 @@ class RolloutAccess:
         """Whether a call has come with its key."""
         self.closed = False
         self._upstreams = upstreams
-        self._context = context or copy_context()
+        self._context = copy_context()
         self._calls: set[asyncio.Task[None]] = set()
 
     def upstream(self, model: str | None) -> Upstream:

@@ -2,7 +2,6 @@
 
 import logging
 from http import HTTPStatus
-from typing import Any
 
 from nat.gateway.access import Keyring, RolloutAccess
 from nat.gateway.call import GatewayCall, Route
@@ -59,7 +58,11 @@ class GatewayApp:
         if access is None:
             raise ApiError(_NO_ROLLOUT, status=401)
         if method == "GET" and (path == MODELS or path.startswith(f"{MODELS}/")):
-            await sender.json(200, _models(access, path))
+            shown = [
+                {"id": name, "object": "model", "created": 0, "owned_by": "nat"}
+                for name in (access.models if path == MODELS else [path.removeprefix(f"{MODELS}/")])  # any is accepted
+            ]
+            await sender.json(200, {"object": "list", "data": shown} if path == MODELS else shown[0])
         elif path in ROUTES and method == "POST":
             await self._call(access, path, scope, receive, sender)
         else:
@@ -91,17 +94,6 @@ class GatewayApp:
         if answering.cancelled():  # the rollout has ended
             raise ApiError(_NO_ROLLOUT, status=401)
         answering.result()
-
-
-def _models(access: RolloutAccess, path: str) -> dict[str, Any]:
-    """The list of models, or one entry; every model name is accepted."""
-    if path == MODELS:
-        return {"object": "list", "data": [_model(name) for name in access.models]}
-    return _model(path.removeprefix(f"{MODELS}/"))
-
-
-def _model(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "nat"}
 
 
 def key_of(scope: Scope) -> bytes:

@@ -44,7 +44,7 @@ class GatewayCall:
             ApiError: there is no answer; a stream that has begun also carries the error itself.
 
         """
-        chat = self.upstream.adapted(self.route.dialect.to_chat(self.request, self.memory))
+        chat = self.route.dialect.to_chat(self.request, self.memory)
         try:
             async with deadline(self.upstream.timeout):
                 await (self._stream(chat, sender, keep) if chat.get("stream") else self._whole(chat, sender, keep))

@@ -9,7 +9,6 @@ DELETE /rollouts/{id}   its steps, and its end
 import uuid
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from contextvars import Context, copy_context
 from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -69,8 +68,12 @@ class Rollouts:
         if name in self._open:
             raise ApiError(f"the rollout {name!r} is open already", status=409)
         opened = self._open[name] = _Open([], AsyncExitStack())
-        context = _inside(name, request, opened.steps)
-        key = await opened.stack.enter_async_context(self._keyring.opened(RolloutAccess(self._upstreams, context)))
+        state = ContextState(workflow_run_id=name, rollout_seed=request.seed, runtime_type=RuntimeTypeEnum.RUN_OR_SERVE)
+        state.intermediate_step_manager.subscribe(opened.steps.append)
+        policy = CapturePolicy(logprobs=request.logprobs, token_ids=request.token_ids, seed=request.seed)
+        with state.active(), capturing(policy):
+            access = RolloutAccess(self._upstreams)
+        key = await opened.stack.enter_async_context(self._keyring.opened(access))
         # Anthropic's clients add `/v1` themselves.
         return {"id": name, "key": key, "base_url": f"{url}/v1", "anthropic_base_url": url}
 
@@ -135,12 +138,3 @@ class RolloutRoutes:
                 await sender.whole(200, await self._rollouts.close(name), EVENT_STREAM)
             case _:
                 raise ApiError(f"{method} {scope['path']}: rollouts are opened with POST {ROLLOUTS}", status=405)
-
-
-def _inside(name: str, request: RolloutRequest, steps: list[IntermediateStep]) -> Context:
-    """Give the context of a rollout whose steps are appended to the list."""
-    state = ContextState(workflow_run_id=name, rollout_seed=request.seed, runtime_type=RuntimeTypeEnum.RUN_OR_SERVE)
-    state.intermediate_step_manager.subscribe(steps.append)
-    policy = CapturePolicy(logprobs=request.logprobs, token_ids=request.token_ids, seed=request.seed)
-    with state.active(), capturing(policy):
-        return copy_context()

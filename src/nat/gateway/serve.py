@@ -2,8 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 from nat.builder.workflow_builder import WorkflowBuilder
@@ -35,47 +35,33 @@ async def serve(
 
     """
     async with running_gateway(load_config(config_file, override), options) as (url, key):
-        with _stopped() as stop:
-            on_ready(url, key)
-            await stop.wait()
+        loop, stop, signals = asyncio.get_running_loop(), asyncio.Event(), (signal.SIGTERM, signal.SIGINT)
+        for number in signals:
+            loop.add_signal_handler(number, stop.set)
+        on_ready(url, key)
+        await stop.wait()
+        for number in signals:
+            loop.remove_signal_handler(number)
 
 
 @asynccontextmanager
 async def running_gateway(config: Config, options: GatewayOptions) -> AsyncIterator[tuple[str, str]]:
     """URL and key of a gateway to the LLMs of a configuration, until the block ends."""
     key = new_key() if options.api_key is None else options.api_key.get_secret_value()
-    llms = _first(list(config.llms), options.llm)
+    if not config.llms:
+        raise ConfigError(["llms: the configuration has no LLM to serve"])
+    first = options.llm or next(iter(config.llms))  # it answers requests that name none of them
+    if first not in config.llms:
+        raise ConfigError([f"--llm {first}: not under `llms`.{did_you_mean(first, config.llms)}"])
     config = config.model_copy(update={"eval": config.eval.model_copy(update={"evaluators": {}})})
     names = HostNames(options.host, host_names(options.allowed_hosts))
     with bind(options.host, options.port, command="nat gateway serve") as listener:
         async with WorkflowBuilder.from_config(config, workflow=False) as builder:
-            upstreams: dict[str, Upstream] = {name: await builder.get_llm(name, WRAPPER_TYPE) for name in llms}
+            upstreams: dict[str, Upstream] = {
+                name: await builder.get_llm(name, WRAPPER_TYPE) for name in {first: None, **config.llms}
+            }
             keyring = Keyring()
             rollouts = Rollouts(keyring, upstreams)
             app = RolloutRoutes(GatewayApp(keyring), rollouts, api_key=key)
             async with listening(app, listener, names) as url, aclosing(rollouts):
                 yield url, key
-
-
-def _first(names: list[str], chosen: str | None) -> list[str]:
-    """All LLMs; the first one answers requests that name none of them."""
-    if not names:
-        raise ConfigError(["llms: the configuration has no LLM to serve"])
-    if chosen is None:
-        return names
-    if chosen not in names:
-        raise ConfigError([f"--llm {chosen}: not under `llms`.{did_you_mean(chosen, names)}"])
-    return [chosen, *(name for name in names if name != chosen)]
-
-
-@contextmanager
-def _stopped() -> Iterator[asyncio.Event]:
-    """Set by SIGTERM or Ctrl-C until the block ends."""
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield stop
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)

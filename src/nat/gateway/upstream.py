@@ -1,6 +1,7 @@
 """Send the calls of an LLM to its server, which only the configuration chooses."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Self
@@ -16,6 +17,8 @@ from nat.gateway.dialects import Body
 from nat.gateway.dialects.content import count_at
 from nat.http.errors import ApiError
 from nat.http.sse import EventReader
+
+logger = logging.getLogger(__name__)
 
 _LENGTHS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "n_predict")
 """Fields in which servers take the maximum length of an answer."""
@@ -51,6 +54,7 @@ class Upstream:
         self._base_url = (base_url or OPENAI).rstrip("/")
         self._headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
         self._max_retries = max_retries
+        self._forces_tools = True
         self._client = CapturingAsyncClient(tap, timeout=httpx.Timeout(timeout), verify=verify_ssl)
 
     async def __aenter__(self) -> Self:
@@ -59,8 +63,8 @@ class Upstream:
     async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
-    def adapted(self, body: Body) -> Body:
-        """The request with this model's name, and with lengths cut to the configured one.
+    def _adapted(self, body: Body) -> Body:
+        """The request with this model's name, lengths cut to the configured one, and no tool call that nobody forces.
 
         Agents request as many tokens as a model of their vendor has, which can exceed this model's context.
 
@@ -68,6 +72,8 @@ class Upstream:
             Untranslatable: a length is not a whole number, so it cannot be compared with the limit.
 
         """
+        if body.get("tool_choice") == "required" and not self._forces_tools:
+            body = {**body, "tool_choice": "auto"}
         counts = {key: count_at(body[key], key) for key in (*_LENGTHS, *_COUNTS) if body.get(key) is not None}
         if self._max_tokens is not None:
             counts |= {key: min(count, self._max_tokens) for key, count in counts.items() if key in _LENGTHS}
@@ -91,9 +97,10 @@ class Upstream:
             await response.aclose()
 
     async def _send(self, route: str, body: Body, *, stream: bool) -> httpx.Response:
-        content, retries = to_json(body), 0
+        retries = 0
         while True:
-            request = self._client.build_request("POST", self._base_url + route, content=content, headers=self._headers)
+            chat, url = self._adapted(body), self._base_url + route
+            request = self._client.build_request("POST", url, content=to_json(chat), headers=self._headers)
             try:
                 response = await self._client.send(request, stream=stream)
             except httpx.TransportError as error:
@@ -104,6 +111,12 @@ class Upstream:
                     return response
                 await response.aread()
                 failure, wait = _upstream_error(response), retry_after(response)
+                if chat.get("tool_choice") == "required" and b"tool_choice" in response.content:
+                    if self._forces_tools:
+                        text = "the server of %r refuses tool_choice: required, so the model may answer without a call"
+                        logger.warning(text, self.model_name)
+                    self._forces_tools = False
+                    continue
                 if response.status_code < _SERVER_ERROR and response.status_code not in _RETRIED:
                     raise failure
             if retries == self._max_retries:
@@ -135,7 +148,7 @@ class Chunks:
         try:
             async for piece in pieces:
                 chunks = reader.feed(piece)
-                self._finished = self._finished or any(map(_ends, chunks))
+                self._finished |= any(each.get("finish_reason") for c in chunks for each in c.get("choices") or ())
                 if reader.done:
                     self.last += chunks
                 elif chunks:
@@ -149,10 +162,6 @@ class Chunks:
                 await pieces.aclose()
         if not (reader.done or self._finished):
             raise ApiError("the model server ended its stream before the response was complete", status=502)
-
-
-def _ends(chunk: Body) -> bool:
-    return any(choice.get("finish_reason") for choice in chunk.get("choices") or ())
 
 
 def _upstream_error(response: httpx.Response) -> ApiError:

@@ -8,7 +8,8 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from fakes.gateway import EXACT, gateway
-from fakes.openai_replies import Say
+from fakes.openai_replies import Refuse, Reply, Say
+from fakes.openai_server import SeenRequest
 from nat.capture.policy import ReplacedSampling
 from nat.wire.sampling import Sampling, read_sampling
 
@@ -99,3 +100,30 @@ async def test_an_agents_sampling_is_replaced_in_training(route):
     call, sent = await recorded(route, replace(EXACT, replaced=ReplacedSampling(0.8, "student")), **GREEDY)
     assert read_sampling(sent) == Sampling(0.8)
     assert (call.temperature, call.untrainable_by) == (0.8, [])
+
+
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+FORCED = {
+    "/v1/chat/completions": {"tools": [TOOL], "tool_choice": "required"},
+    "/v1/responses": {"tools": [{"type": "function", "name": "look", "parameters": {}}], "tool_choice": "required"},
+    "/v1/messages": {"tools": [{"name": "look", "input_schema": {}}], "tool_choice": {"type": "any"}},
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("route", FORCED)
+async def test_a_server_that_forces_no_tool_call_answers_freely(route, stream, caplog):
+    """Agents such as smolagents' require a call in each answer; the embedded backend refuses, since the answer would
+    not be sampled from the policy. So the model chooses, the call is trainable, and the log says it once."""
+
+    def answer(request: SeenRequest) -> Reply:
+        forced = request.body["tool_choice"] == "required"
+        return Refuse(400, "tool_choice: Input should be 'none' or 'auto'") if forced else Say("ok")
+
+    async with gateway(answer) as gate, gate.rollout() as rollout:
+        for _ in range(2):
+            answered = await post(rollout, route, max_tokens=9, stream=stream, **FORCED[route])
+            assert answered.status_code == 200
+    assert [body["tool_choice"] for body in gate.server.bodies] == ["required", "auto", "auto"]
+    assert [call.untrainable_by for call in rollout.calls] == [[], []]
+    assert len([text for text in caplog.messages if "tool_choice: required" in text]) == 1

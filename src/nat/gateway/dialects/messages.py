@@ -60,7 +60,8 @@ _ENDS = {"length": "max_tokens", "content_filter": "refusal"}
 
 def to_chat(body: Body, memory: DialectMemory) -> Body:
     """The request as a chat-completions request."""
-    messages = _system(body.get("system"))
+    system = body.get("system")
+    messages: list[Body] = [{"role": "system", "content": joined(_parts(system, "system"))}] if system else []
     for number, message in enumerate(listed(body.get("messages"), "messages")):
         messages += _message(message, f"messages.{number}", memory)
     if not messages or messages[-1]["role"] == "assistant":
@@ -74,13 +75,10 @@ def to_chat(body: Body, memory: DialectMemory) -> Body:
         chat["stop"] = stops
     if body.get("stream"):
         chat["stream_options"] = {"include_usage": True}
-    return chat | _tools(body) | _format(object_at(body.get("output_config") or {}, "output_config"))
-
-
-def _system(system: Any) -> list[Body]:
-    if not system:
-        return []
-    return [{"role": "system", "content": joined(_parts(system, "system"))}]
+    if wanted := object_at(body.get("output_config") or {}, "output_config").get("format"):  # the effort is ignored
+        schema = object_at(wanted, "output_config.format").get("schema")
+        chat["response_format"] = schema_format("answer", schema)
+    return chat | _tools(body)
 
 
 def _message(message: Body, place: str, memory: DialectMemory) -> list[Body]:
@@ -199,18 +197,12 @@ def _tools(body: Body) -> Body:
     chat: Body = {"tools": tools}
     if choice.get("disable_parallel_tool_use"):
         chat["parallel_tool_calls"] = False
-    if body.get("tool_choice"):
-        chat["tool_choice"] = _choice(choice)
-    return chat
-
-
-def _choice(choice: Body) -> Any:
     kind = text_at(choice.get("type"), "tool_choice.type")
-    if kind == "tool":
-        return named_choice(choice["name"])
-    if kind not in _CHOICES:
+    if kind not in (*_CHOICES, "tool"):
         raise unknown_type(kind, (*_CHOICES, "tool"), "tool_choice.type", "use one of these")
-    return _CHOICES[kind]
+    if body.get("tool_choice"):
+        chat["tool_choice"] = named_choice(choice["name"]) if kind == "tool" else _CHOICES[kind]
+    return chat
 
 
 def _tool(tool: Body, place: str) -> Body | None:
@@ -222,14 +214,6 @@ def _tool(tool: Body, place: str) -> Body | None:
     if str(kind).startswith(_RUN_BY_THE_VENDOR):
         return None
     raise unknown_type(kind, ("custom",), f"{place}.type", "describe the tool with a name and an input_schema")
-
-
-def _format(output: Body) -> Body:
-    """The response format, if the request has one; the effort is ignored."""
-    wanted = output.get("format")
-    if not wanted:
-        return {}
-    return {"response_format": schema_format("answer", object_at(wanted, "output_config.format").get("schema"))}
 
 
 def from_chat(completion: Body, request: Body, memory: DialectMemory) -> Body:
@@ -297,16 +281,10 @@ def _grown(part: Part, piece: str) -> bytes:
             return _delta(part.number, {"type": "text_delta", "text": piece})
         case "reasoning":
             return _delta(part.number, {"type": "thinking_delta", "thinking": piece})
-        case "call":
-            return _arguments(part, piece)
-
-
-def _arguments(part: Part, piece: str) -> bytes:
-    """From the opening brace on only: clients join the pieces and fail if they are not an object."""
-    so_far = part.text.lstrip()
-    if not so_far.startswith("{"):
-        return b""
-    return _delta(part.number, {"type": "input_json_delta", "partial_json": piece[-len(so_far) :]})
+        case "call" if (so_far := part.text.lstrip()).startswith("{"):
+            return _delta(part.number, {"type": "input_json_delta", "partial_json": piece[-len(so_far) :]})
+        case "call":  # clients join the pieces, and fail if they are not an object
+            return b""
 
 
 def _delta(number: int, delta: Body) -> bytes:

@@ -151,24 +151,22 @@ class ResponseStream:
                 return self._item_event(part, "response.function_call_arguments.delta", {"delta": piece})
 
     def _ended(self, part: Part) -> bytes:
-        item = self._response.item(part)
-        text = self._call_done(part, item) if part.kind == "call" else self._text_done(part)
-        return text + self._event("response.output_item.done", {"output_index": part.number, "item": item})
-
-    def _text_done(self, part: Part) -> bytes:
-        if part.kind == "reasoning":
-            text = self._part_event(part, "response.reasoning_text.done", {"text": part.text})
-        else:
-            text = self._part_event(part, "response.output_text.done", {"text": part.text, "logprobs": []})
-        return text + self._part_event(part, "response.content_part.done", {"part": _content_part(part, part.text)})
-
-    def _call_done(self, part: Part, item: Body) -> bytes:
-        if not self._response.items.is_custom(part):
-            said = {"arguments": part.text, "name": item["name"]}
-            return self._item_event(part, "response.function_call_arguments.done", said)
-        text = _custom_input(part.text)
-        delta = self._item_event(part, "response.custom_tool_call_input.delta", {"delta": text})
-        return delta + self._item_event(part, "response.custom_tool_call_input.done", {"input": text})
+        item, text = self._response.item(part), part.text
+        match part.kind:
+            case "call" if self._response.items.is_custom(part):
+                text = _custom_input(text)
+                done = self._item_event(part, "response.custom_tool_call_input.delta", {"delta": text})
+                done += self._item_event(part, "response.custom_tool_call_input.done", {"input": text})
+            case "call":
+                said = {"arguments": text, "name": item["name"]}
+                done = self._item_event(part, "response.function_call_arguments.done", said)
+            case "reasoning":
+                done = self._part_event(part, "response.reasoning_text.done", {"text": text})
+            case "text":
+                done = self._part_event(part, "response.output_text.done", {"text": text, "logprobs": []})
+        if part.kind != "call":
+            done += self._part_event(part, "response.content_part.done", {"part": _content_part(part, text)})
+        return done + self._event("response.output_item.done", {"output_index": part.number, "item": item})
 
     def _part_event(self, part: Part, name: str, data: Body) -> bytes:
         return self._item_event(part, name, {"content_index": 0, **data})
@@ -211,7 +209,7 @@ class _ItemWriter:
             case "text":
                 return {"type": "message", **head, "role": "assistant", "content": [_content_part(part, text)]}
             case "reasoning":
-                seal = {"encrypted_content": _sealed(part.origin, text)} if self._seals else {}
+                seal = {"encrypted_content": json.dumps({part.origin: text}, ensure_ascii=False)} if self._seals else {}
                 return {"type": "reasoning", **head, "summary": [], "content": [_content_part(part, text)], **seal}
             case "call":
                 return head | self._call(part, text)
@@ -237,8 +235,3 @@ def _custom_input(arguments: str) -> str:
     """The text for a custom tool; the arguments as written if they do not have the form."""
     text = parse_arguments(arguments).get("input")
     return text if isinstance(text, str) else arguments
-
-
-def _sealed(field: str, text: str) -> str:
-    """Thinking encoded as `encrypted_content`, which agents return unchanged; it is not encrypted."""
-    return json.dumps({field: text}, ensure_ascii=False)

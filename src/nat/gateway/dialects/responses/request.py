@@ -49,28 +49,11 @@ _NO_MESSAGE = ("additional_tools", "configuration_update")
 
 def to_chat(body: Body, memory: DialectMemory) -> Body:
     """The request as a chat-completions request."""
-    _refuse(body)
-    messages = _messages(body, memory)
-    if not messages:
-        raise Untranslatable("input: wanted at least one message, got none")
-    chat: Body = {"model": body.get("model"), "messages": messages}
-    chat |= {key: body[key] for key in _SAME if body.get(key) is not None}
-    if body.get("max_output_tokens") is not None:
-        chat["max_tokens"] = count_at(body["max_output_tokens"], "max_output_tokens")
-    if body.get("stream"):
-        chat["stream_options"] = {"include_usage": True}
-    return chat | tool_fields(body, tools_of(body, memory)) | _format(body.get("text") or {})
-
-
-def _refuse(body: Body) -> None:
     for field, remedy in _NOT_HERE.items():
         if body.get(field):
             raise Untranslatable(f"{field}: not available in a chat, got {excerpt(repr(body[field]), 80)}; {remedy}")
     if _LOGPROBS in texts_at(body.get("include"), "include"):
         raise Untranslatable(f"include: {_LOGPROBS!r} is not available here; {_NOT_HERE['top_logprobs']}")
-
-
-def _messages(body: Body, memory: DialectMemory) -> list[Body]:
     transcript = _Transcript(memory)
     if body.get("instructions"):
         transcript.system(text_at(body["instructions"], "instructions"))
@@ -81,7 +64,15 @@ def _messages(body: Body, memory: DialectMemory) -> list[Body]:
     for number, item in enumerate(input_items(body)):
         transcript.add(item, f"input.{number}")
     transcript.finish_results()
-    return transcript.messages
+    if not transcript.messages:
+        raise Untranslatable("input: wanted at least one message, got none")
+    chat: Body = {"model": body.get("model"), "messages": transcript.messages}
+    chat |= {key: body[key] for key in _SAME if body.get(key) is not None}
+    if body.get("max_output_tokens") is not None:
+        chat["max_tokens"] = count_at(body["max_output_tokens"], "max_output_tokens")
+    if body.get("stream"):
+        chat["stream_options"] = {"include_usage": True}
+    return chat | tool_fields(body, tools_of(body, memory)) | _format(body.get("text") or {})
 
 
 def _format(text: Any) -> Body:
