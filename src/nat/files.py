@@ -74,6 +74,14 @@ def user_state() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "nat"
 
 
+def shown(path: Path) -> Path:
+    """The path as one types it in the working directory, in which an agent may have left the process."""
+    try:
+        return path.relative_to(Path.cwd())
+    except (ValueError, OSError):  # it is elsewhere, or the directory was deleted
+        return path
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a binary file, mode 0600, that replaces `path` if the block succeeds and is deleted otherwise."""

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import resource
 import shutil
 import sys
@@ -150,6 +151,32 @@ async def test_a_journal_that_cannot_be_written_ends_the_run(tmp_path):
             await project.run()
     assert "ulimit -f" in error.value.hint
     assert "micro_batch_tokens" not in str(error.value)
+
+
+async def test_an_agent_may_change_the_working_directory(tmp_path, monkeypatch):
+    """All paths of a run are resolved at its start; what it records of them stays as it was written."""
+    elsewhere = tmp_path / "elsewhere"
+
+    async def agent(question, ask):
+        elsewhere.mkdir(exist_ok=True)
+        os.chdir(elsewhere)
+        return await ask(question)
+
+    async with OpenAIServer(Coin()) as server:
+        project = FinetuningProject(tmp_path, server, agent)
+        monkeypatch.chdir(tmp_path)
+        project.finetuning["output_dir"] = "output"
+        project.config["eval"]["general"]["dataset"]["file_path"] = project.dataset.name
+        given = project.given(validation_dataset=project.held_out.name).model_copy(
+            update={"config_file": Path("config.yml")}
+        )
+        with project.registered():
+            result = await project.run_given(given)
+    assert (result.summary.state, result.summary.epochs) == (RunState.COMPLETED, 2)
+    assert result.run_dir.resolve().parent == project.output_dir
+    assert list(elsewhere.iterdir()) == []
+    with project.journal() as journal:
+        assert "file_path: train.json\n" in journal.info().config_text
 
 
 async def test_an_unusable_output_folder_is_an_error_before_anything_is_built(tmp_path):

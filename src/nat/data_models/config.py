@@ -4,7 +4,8 @@ The loader chooses the class of each component from the registry; here each sect
 components.
 """
 
-from typing import Self
+from pathlib import Path
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny, model_validator
 
@@ -71,3 +72,29 @@ class Config(BaseModel):
         if of_llms and "max_concurrency" not in general.model_fields_set:
             general.max_concurrency = min(of_llms + [most for most in of_functions if most is not None])
         return self
+
+    def located(self) -> Self:
+        """The same with absolute paths, since agents and evaluators may change the working directory."""
+        opened = {"llms", "trainer_adapters"}  # before the first rollout; their paths may be names of the Hub
+        return self.model_copy(update={name: _located(value) for name, value in self if name not in opened})
+
+
+_FILES = {"file_path", "dataset", "validation_dataset", "validation_config_file"}
+"""Fields with paths as texts."""
+
+
+def _located(value: Any, name: str = "") -> Any:
+    match value:
+        case Config():  # which the caller recognises
+            return value
+        case BaseModel():
+            found = ((key, each, _located(each, key)) for key, each in value)
+            return value.model_copy(update={key: new for key, each, new in found if new is not each})
+        case dict():
+            return {key: _located(each) for key, each in value.items()}
+        case Path():
+            return value.absolute()
+        case str() if name in _FILES and Path(value).exists():
+            return str(Path(value).absolute())
+        case _:
+            return value

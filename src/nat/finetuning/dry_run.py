@@ -13,6 +13,7 @@ from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.evaluate import RayRollouts
 from nat.data_models.finetuning import BudgetConfig, FinetuneRunConfig
 from nat.errors import ConfigError
+from nat.files import shown
 from nat.finetuning.events import Observer, StepBegun
 from nat.finetuning.health import check_health
 from nat.finetuning.identity import check_resumed, identity_of
@@ -193,7 +194,7 @@ def _plan(plan: Plan, stage: Stage, **found: Any) -> FinetunePlan:
         rollouts=config.finetuning.rollouts,
         num_held_out=plan.num_held_out,
         validation_interval=given.validation_interval if given.validation_dataset else None,
-        output_dir=finetuning.output_dir,
+        output_dir=shown(finetuning.output_dir),
         config_text=plan.config_text,
         judges=[
             name

@@ -13,6 +13,7 @@ from nat.errors import (
     StorageError,
     describe_error,
 )
+from nat.files import shown
 from nat.finetuning.best_model import BEST_MODEL, saved_results
 from nat.finetuning.budget import budget_of
 from nat.finetuning.diagnosis.gather import explanation, findings_of
@@ -87,7 +88,7 @@ async def summarised(error: BaseException, run: RunContext, llm: str | None, *, 
 
     That of a run that was preempted has no plot and no causes, which take time.
     """
-    journal, run_dir, preempted = run.journal, run.journal.run_dir, isinstance(error, Preempted)
+    journal, run_dir, preempted = run.journal, shown(run.journal.run_dir), isinstance(error, Preempted)
     try:
         best, epochs, validations = journal.best(), journal.epochs(), journal.validations()
         judged = validations[-1].epoch if validations else 0

@@ -17,10 +17,12 @@ from nat.eval.dataset_source import load_items, select_dataset
 from nat.eval.report import check_writable
 from nat.finetuning.plan_rules import (
     check_settings,
+    named_targets,
     repeated_examples,
     settings_findings,
     settings_warnings,
     shared_examples,
+    unknown_targets,
 )
 from nat.finetuning.stage import Stage, stages_of, students_of, trained_llm
 from nat.rollout.ray_workers import check_installed
@@ -86,7 +88,8 @@ def configured(given: FinetuneRunConfig) -> tuple[Config, FinetuneRunConfig]:
     if (own := config.finetuning.run_configuration) is not None:
         given = own.model_copy(update={name: getattr(given, name) for name in given.model_fields_set})
     target = config.finetuning.target_model or ", ".join(students_of(stages_of(config))) or None
-    finetuning = config.finetuning.model_copy(update={"run_configuration": given, "target_model": target})
+    targets = {"target_model": target, "target_functions": named_targets(config)}
+    finetuning = config.finetuning.model_copy(update={"run_configuration": given, **targets})
     return config.model_copy(update={"finetuning": finetuning}), given
 
 
@@ -122,14 +125,18 @@ async def read_examples(
     return items, dataset
 
 
-def check_certain(config: Config, *, source: str) -> None:
-    """Raise ConfigError with what keeps a run from starting, whichever files its command line names."""
+def check_certain(config: Config, *, source: str) -> list[str]:
+    """Raise ConfigError with what keeps a run from starting, whichever files its command line names.
+
+    Returns what the run would warn of for certain, but for an endpoint.
+    """
     if not config.finetuning.enabled:
-        return
+        return []
     config, _ = configured(FinetuneRunConfig(config_file=config))
     with_held_out, without = (settings_findings(config, stages_of(config), held_out=each) for each in (True, False))
     if findings := [each for each in with_held_out if each in without]:
         raise ConfigError(findings, source=source)
+    return unknown_targets(config, stages_of(config))
 
 
 async def resolve(given: FinetuneRunConfig) -> Plan:
@@ -160,11 +167,12 @@ async def resolve(given: FinetuneRunConfig) -> Plan:
         num_held_out, num_copies = len(held_out[0]), len(copies(held_out[0]))
         found += [answer_column_warning(*held_out), shared_examples(training, held_out)]
         found += [repeated_examples(num_copies, num_held_out)]
+    located = config.located()
     return Plan(
-        config=config,
+        config=located,
         config_text=dump_resolved(config),
-        given=given,
-        stages=stages,
+        given=located.finetuning.run_configuration or given,
+        stages=stages_of(located),
         num_examples=len(training[0]),
         num_held_out=num_held_out,
         num_copies=num_copies,

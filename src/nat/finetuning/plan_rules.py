@@ -195,7 +195,7 @@ def settings_warnings(config: Config, given: FinetuneRunConfig, stages: Sequence
             "The reward compares generations with each other, so it does not rise while the model gets better."
         )
     if given.endpoint is None:
-        found += [*_unknown_targets(config), *_unknown_model(config, stages)]
+        found += unknown_targets(config, stages)
     else:
         found.append(
             f"Rollouts run at {given.endpoint}: serve the same YAML there, with LLMs at the base_url of the "
@@ -222,28 +222,31 @@ def unlimited_answers(trained: str | None, llms: Mapping[str, LLMBaseConfig]) ->
     return [found]
 
 
-def _unknown_targets(config: Config) -> list[str]:
-    """Warnings only, since the workflow's code can name a function by `push_active_function`."""
+def named_targets(config: Config) -> list[str]:
+    """The target functions; the workflow's `_type` or `name` means the whole workflow."""
+    workflow = {config.workflow.type, config.workflow.name} - config.functions.keys()
+    return [WHOLE_WORKFLOW if name in workflow else name for name in config.finetuning.target_functions]
+
+
+def unknown_targets(config: Config, stages: Sequence[Stage]) -> list[str]:
+    """Warnings only: code can name a function by `push_active_function`, and ask for a model that the YAML has not."""
     known = {WHOLE_WORKFLOW, *config.functions}
-    return [
-        f"finetuning.target_functions: '{name}' is not under `functions`.{did_you_mean(name, known)} Known are: "
-        f"{one_of(known)}. Nothing is trained unless the workflow's code pushes a function of that name."
+    found = [
+        f"finetuning.target_functions: '{name}' is not under `functions`."
+        f"{did_you_mean(name, {*known, config.workflow.type})} Known are: {one_of(known)}. "
+        "Nothing is trained unless the workflow's code pushes a function of that name."
         for name in config.finetuning.target_functions
         if name not in known
     ]
-
-
-def _unknown_model(config: Config, stages: Sequence[Stage]) -> list[str]:
-    """A warning only, since agents may ask for models by names that the YAML does not have."""
     name = config.finetuning.target_model
     blocks = [llm.model_dump() for llm in config.llms.values()]
-    known = {str(block[key]) for block in blocks for key in ("model_name", "model") if block.get(key)}
+    models = {str(block[key]) for block in blocks for key in ("model_name", "model") if block.get(key)}
     of_adapters = {text for stage in stages if stage.adapter is not None for text in _texts(stage.adapter.model_dump())}
-    if name is None or target_names(name) <= {*config.llms, *known, *of_adapters}:
-        return []
-    suggestion = did_you_mean(name, {*config.llms, *known})
+    if name is None or target_names(name) <= {*config.llms, *models, *of_adapters}:
+        return found
+    suggestion = did_you_mean(name, {*config.llms, *models})
     text = f"finetuning.target_model: '{name}' is not under `llms`.{suggestion} Known are: {one_of(config.llms)}."
-    return [f"{text} Nothing is trained unless the workflow calls a model of that name."]
+    return [*found, f"{text} Nothing is trained unless the workflow calls a model of that name."]
 
 
 def _texts(value: Any) -> set[str]:

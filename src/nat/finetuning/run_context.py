@@ -178,9 +178,8 @@ class RunContext:
 _current: ContextVar[RunContext | None] = ContextVar("finetuning_run", default=None)
 
 
-def current_run() -> RunContext | None:
-    """The current run; None outside of a run."""
-    return _current.get()
+current_run = _current.get
+"""The current run; None outside of a run."""
 
 
 @contextmanager
@@ -214,10 +213,10 @@ def open_run(
 
     """
     if resume is None:
-        run_dir = create_run_folder(config.output_dir, new_run_id(now()))
+        run_dir = create_run_folder(config.output_dir.absolute(), new_run_id(now()))
         remember_run(run_dir)  # before it can be killed: who goes on with it knows that it is theirs
     else:
-        run_dir = resume
+        run_dir = resume.absolute()
     with (
         marked_alive(run_dir),
         Journal.create(run_dir, run_dir.name, config_text, created_at=now())

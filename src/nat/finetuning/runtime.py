@@ -19,6 +19,7 @@ from nat.data_models.finetuning import (
     TrainingStatusEnum,
 )
 from nat.errors import BackendError, ConfigError, RunFailed
+from nat.files import shown
 from nat.finetuning import guards
 from nat.finetuning.best_model import LAST_MODEL, export_best
 from nat.finetuning.budget import budget_of
@@ -147,7 +148,7 @@ async def run_finetuning(
         ) as run:
             watch = Stopwatch(already=watch.total + seconds_of(run.journal))
             if beside is not None:
-                run.say(f"There is an unfinished run; this command goes on with it: {resume_command(beside)}")
+                run.say(f"There is an unfinished run; this command goes on with it: {resume_command(shown(beside))}")
             if resume is not None:
                 done, total = run.journal.num_epochs(), plan.finetuning.total_epochs
                 run.say(f"Going on with a run that has {done} of {total} epochs.")
@@ -279,7 +280,7 @@ async def _trained(
                 if run.goes_on and isinstance(components.adapter, SendsAgain):
                     done = [job.id for job in run.journal.jobs() if job.status is JobStatus.COMPLETED]
                     await components.adapter.send_again(done)
-                run.append(RunBegun(run.run_id, run.journal.run_dir, total, run.goes_on))
+                run.append(RunBegun(run.run_id, shown(run.journal.run_dir), total, run.goes_on))
                 for text in warnings_of(stages, plan):
                     run.warn(text)
             if begins:
@@ -397,4 +398,4 @@ async def _result(
     )
     summary = await run.record_summary(summary)
     logger.info("Finetuning completed successfully!")
-    return RunResult(run.run_id, journal.run_dir, statuses, summary, comparison, plan.students, served)
+    return RunResult(run.run_id, shown(journal.run_dir), statuses, summary, comparison, plan.students, served)

@@ -38,16 +38,12 @@ async def open_sessions(
 def training_session(
     plan: Plan, builder: EvalBuilder, remote: Remote | Workers | None, traces: Traces | None = None
 ) -> WorkflowSession:
-    """The session of training rollouts.
-
-    Evaluations name the workflow by the path or the object that the caller gave, not by the resolved copy.
-    """
-    given = plan.given
+    """The session of training rollouts."""
     return WorkflowSession(
-        given.config_file if isinstance(given.config_file, Config) else plan.config,
+        plan.config,
         builder,
-        config_file=given.config_file if isinstance(given.config_file, Path) else None,
-        override=given.override,
+        config_file=plan.given.config_file,
+        override=plan.given.override,
         training=True,
         remote=remote,
         replaced=_replaced(plan.finetuning),
@@ -90,7 +86,7 @@ async def _validation_session(
     stack: AsyncExitStack, path: Path, training: Config, builder: Builder, remote: Remote | None, *, traces: Traces
 ) -> WorkflowSession:
     """The validation's workflow, with the trained model; a remote workflow stays remote."""
-    config = load_config(path)
+    config = load_config(path).located()
     llms = {name: await _served(name, llm, training, builder) for name, llm in config.llms.items()}
     seeded = config.finetuning.model_copy(update={"seed": training.finetuning.seed})
     config = config.model_copy(update={"llms": llms, "finetuning": seeded})

@@ -104,15 +104,8 @@ class Workers:
 
         """
         options = rollout_options(policy, item_id=str(item.id), generation=generation, seed=seed)
-        began = datetime.now(UTC)
-        played = await self._played(item, options)
-        if isinstance(played, Rollout):
-            return played
-        seconds = (datetime.now(UTC) - began).total_seconds()
-        return Rollout(options.item_id, generation, None, [], played, seed, began, seconds)
-
-    async def _played(self, item: EvalInputItem, options: RolloutOptions) -> Rollout | RolloutFailure:
-        limit, lost = None if self._deadline is None else self._deadline + GRACE_SECONDS, WorkerLost()
+        began, failure = datetime.now(UTC), None
+        limit = None if self._deadline is None else self._deadline + GRACE_SECONDS
         for _ in range(TRIES):
             seat = await self._freest()
             seat.playing += 1
@@ -122,14 +115,16 @@ class Workers:
             except TimeoutError:
                 self._replace(seat, "it hangs")
                 message = f"no answer within {self._deadline:g} s ({ITEM_TIMEOUT}); the agent blocks its process"
-                return failure_of(item, options.generation, "timeout", "TimeoutError", message)
+                failure = failure_of(item, generation, "timeout", "TimeoutError", message)
+                break
             except WorkerLost as error:
-                lost = error
                 self._replace(seat, str(error))
+                message = f"its process ended each of the {TRIES} times that it was played: {error}"
+                failure = failure_of(item, generation, "raised", type(error).__name__, message)
             finally:
                 seat.playing -= 1
-        message = f"its process ended each of the {TRIES} times that it was played: {lost}"
-        return failure_of(item, options.generation, "raised", type(lost).__name__, message)
+        seconds = (datetime.now(UTC) - began).total_seconds()
+        return Rollout(options.item_id, generation, None, [], failure, seed, began, seconds)
 
     async def close(self) -> None:
         """End all processes."""

@@ -105,7 +105,12 @@ class RemoteWorkflow:
         except httpx.HTTPError as error:
             raise RemoteFailure(f"{self.endpoint}: {describe_error(error)}") from error
         if not response.is_success:
-            raise RemoteFailure(_refusal(self.endpoint, response))
+            try:
+                failure = ErrorDetail.model_validate(from_json(response.content)["error"])
+                told = f"{response.status_code}: {failure.type}: {failure.message}"
+            except (ValueError, KeyError, TypeError):
+                told = _status(response)
+            raise RemoteFailure(f"{self.endpoint}/generate/full answers {told}")
         if self._trains:
             self._check_whole(response)
         # Only a line feed ends a line: JSON may contain other Unicode line separators.
@@ -203,14 +208,6 @@ def rollout_options(policy: CapturePolicy, *, item_id: str, generation: int, see
         target_model=policy.replaced and policy.replaced.model,
         redirects=[] if redirects is None else redirects.entries(),
     )
-
-
-def _refusal(endpoint: str, response: httpx.Response) -> str:
-    try:
-        failure = ErrorDetail.model_validate(from_json(response.content)["error"])
-    except (ValueError, KeyError, TypeError):
-        return f"{endpoint}/generate/full answers {_status(response)}"
-    return f"{endpoint}/generate/full answers {response.status_code}: {failure.type}: {failure.message}"
 
 
 def _status(response: httpx.Response) -> str:

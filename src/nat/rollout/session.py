@@ -22,7 +22,7 @@ from nat.rollout.keeping import Keeper
 from nat.rollout.ray_workers import Workers, check_installed, ray_workers
 from nat.rollout.remote import ENDPOINT_TIMEOUT, RemoteWorkflow, open_remote
 from nat.rollout.rollout import ITEM_TIMEOUT, Rollout, held_out_seed, run_rollout, training_seed
-from nat.rollout.server_watch import watched_servers
+from nat.rollout.server_watch import LongRollout, watched_servers
 from nat.rollout.traces import Traces, opened_traces
 
 Overrides = tuple[tuple[str, str], ...]
@@ -61,17 +61,19 @@ class WorkflowSession:
         config: Config,
         builder: EvalBuilder,
         *,
-        config_file: Path | None = None,
+        config_file: object = None,
         override: Overrides = (),
         training: bool = False,
         runtime_type: RuntimeTypeEnum = RuntimeTypeEnum.EVALUATE,
         remote: Remote | Workers | None = None,
         replaced: ReplacedSampling | None = None,
         traces: Traces | None = None,
+        named_after: float = 30.0,
     ) -> None:
-        """`replaced` overrides the sampling options of training rollouts; other rollouts keep the agent's.
+        """`config_file` is the path or the loaded config by which evaluations name the workflow.
 
-        `traces` get all rollouts.
+        `replaced` overrides the sampling options of training rollouts; other rollouts keep the agent's. `traces` get
+        all rollouts. A rollout that plays for `named_after` seconds is named, once, with its limit.
         """
         self.config = config
         self.builder = builder
@@ -84,11 +86,15 @@ class WorkflowSession:
         self._runtime_type = runtime_type
         self.traces = traces or Traces()
         self._slots = asyncio.Semaphore(config.eval.general.max_concurrency)
+        deadline, option = config.eval.general.item_timeout, ITEM_TIMEOUT
+        if isinstance(remote, Remote) and (deadline is None or remote.timeout <= deadline):
+            deadline, option = remote.timeout, ENDPOINT_TIMEOUT
+        limit = "no time limit is set" if deadline is None else f"rollouts are ended after {deadline:g} s"
+        self._long = LongRollout(f"{limit} ({option})", seconds=named_after)
         self._play: Callable[..., Awaitable[Rollout]]
         if isinstance(remote, Workers):
             self._play = remote.play
         else:
-            deadline, option = _deadline(config, remote)
             self._play = partial(
                 run_rollout,
                 Workflow(builder.get_workflow()) if remote is None else remote.workflow,
@@ -111,14 +117,14 @@ class WorkflowSession:
     def serves(self, config_file: object, override: Overrides, endpoint: str | None = None) -> bool:
         """True if this session runs the workflow of that file under those overrides, at that URL.
 
-        A loaded config is served by the session that has this very object, since a copy may be meant to differ. No URL
+        A loaded config is served by the session of this very object, since a copy may be meant to differ. No URL
         matches a session at any URL.
         """
         if override not in ((), self._override) or endpoint not in (None, self._endpoint):
             return False
-        if isinstance(config_file, Path):
-            return self._config_file is not None and config_file.resolve() == self._config_file.resolve()
-        return config_file is self.config
+        if isinstance(config_file, Path) and isinstance(self._config_file, Path):
+            return config_file.resolve() == self._config_file.resolve()
+        return config_file is self._config_file or config_file is self.config
 
     def begin_pass(self) -> int:
         """The number of a training pass, counted from 0; other passes have the number 0."""
@@ -143,7 +149,8 @@ class WorkflowSession:
             replaced = self._replaced if self.phase == "train" else None
             policy = CapturePolicy(logprobs=True, token_ids=True, seed=seed, replaced=replaced)
         async with self._slots:
-            rollout = await self._play(item, seed=seed, generation=generation, policy=policy)
+            with self._long.playing(str(item.id)):
+                rollout = await self._play(item, seed=seed, generation=generation, policy=policy)
         self.traces.ended(rollout, item.input_obj, is_judged=self._runtime_type is RuntimeTypeEnum.EVALUATE)
         self.ended(rollout)
         return rollout
@@ -192,9 +199,8 @@ _USUAL = Pass()
 _pass: ContextVar[Pass] = ContextVar("nat_pass", default=_USUAL)
 
 
-def current_pass() -> Pass:
-    """How an evaluation that begins now plays."""
-    return _pass.get()
+current_pass = _pass.get
+"""How an evaluation that begins now plays."""
 
 
 @contextmanager
@@ -237,8 +243,8 @@ async def opened_session(
 
     With `endpoint`, the workflow at that URL is used, and none is built.
     """
-    path = config_file if isinstance(config_file, Path) else None
     config = config_file if isinstance(config_file, Config) else load_config(Path(str(config_file)), override)
+    config = config.located()
     async with AsyncExitStack() as stack:
         tracing = opened_traces(config.general.telemetry.tracing, workflow=config.workflow.type)
         traces = await stack.enter_async_context(tracing)
@@ -256,7 +262,7 @@ async def opened_session(
         session = WorkflowSession(
             config,
             builder,
-            config_file=path,
+            config_file=config_file,
             override=override,
             runtime_type=runtime_type,
             remote=remote,
@@ -265,11 +271,3 @@ async def opened_session(
         waits = runtime_type is RuntimeTypeEnum.EVALUATE
         await stack.enter_async_context(watched_servers(builder, waits=waits))
         yield session
-
-
-def _deadline(config: Config, remote: Remote | None) -> tuple[float | None, str]:
-    """Seconds that a rollout may take, and the option that sets them; the shorter limit if there are two."""
-    local = config.eval.general.item_timeout
-    if remote is None or (local is not None and local < remote.timeout):
-        return local, ITEM_TIMEOUT
-    return remote.timeout, ENDPOINT_TIMEOUT

@@ -3,7 +3,7 @@
 Import this module only where the extra `telemetry` is installed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,9 @@ def rollout_spans(tracer: Tracer, rollout: Rollout, given: Any, *, workflow: str
         root.set_status(Status(StatusCode.ERROR, text(str(rollout.error))))
     outer = set_span_in_context(root, Context())
     contexts: dict[str, Context] = {}
-    inside, tools = list(filter(_is_inside, rollout.steps)), set(_offered(rollout.steps))
+    inside = list(filter(_is_inside, rollout.steps))
+    offered = (tool for step in rollout.steps for tool in (step.llm_call and step.llm_call.tools) or ())
+    tools = {str((tool.get("function") or {}).get("name")) for tool in offered}
     ends = {step.UUID: step for step in inside if step.event_state is IntermediateStepState.END}
     for first in inside:
         if first.UUID in contexts:
@@ -115,13 +117,6 @@ def _is_inside(step: IntermediateStep) -> bool:
         return False
     is_workflow = step.event_category is IntermediateStepCategory.FUNCTION and step.name == WORKFLOW_COMPONENT_NAME
     return not is_workflow and step.event_state is not IntermediateStepState.CHUNK
-
-
-def _offered(steps: Sequence[IntermediateStep]) -> Iterator[str]:
-    """The names of the tools that the model was offered."""
-    for step in steps:
-        for tool in (step.llm_call and step.llm_call.tools) or ():
-            yield str((tool.get("function") or {}).get("name"))
 
 
 def nanoseconds(seconds: float) -> int:

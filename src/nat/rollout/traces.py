@@ -77,7 +77,9 @@ class Traces:
         if not self._waiting:
             return
         for each in rollouts:
-            for span in self._taken(each.example, each.seed):
+            waiting = self._waiting.get(each.example, [])
+            at = next((n for n, (seed, _) in enumerate(waiting) if each.seed is None or seed == each.seed), None)
+            for span in () if at is None else waiting.pop(at)[1]:
                 span.end(each.facts, each.evaluations)
 
     def evaluated(self, examples: Iterable[str], results: Sequence[tuple[str, EvalOutput]]) -> None:
@@ -96,16 +98,6 @@ class Traces:
             thread.start()
         for thread, seconds in closing:
             thread.join(seconds)
-
-    def _taken(self, example: str, seed: int | None) -> Sequence["RolloutSpan"]:
-        waiting = self._waiting.get(example, [])
-        at = next((n for n, (own, _) in enumerate(waiting) if seed is None or own == seed), None)
-        if at is None:
-            return ()
-        _, kept = waiting.pop(at)
-        if not waiting:
-            del self._waiting[example]
-        return kept
 
 
 @asynccontextmanager

@@ -62,3 +62,14 @@ async def test_a_run_without_its_components_is_refused_once(tmp_path):
     with pytest.raises(ConfigError) as of_probe:
         await probe(given)
     assert of_probe.value.findings == caught.value.findings
+
+
+WORKFLOW = "workflow: {_type: command, name: speaker, llm: student, command: ./speak}\n"
+
+
+@pytest.mark.parametrize("name", ["command", "speaker", "<workflow>"])
+async def test_the_workflow_is_a_target_by_its_names(tmp_path, name):
+    """Its `_type` and its `name` mean the whole workflow, as `<workflow>` does, without a warning."""
+    plan = await planned(tmp_path, SHORT + FINETUNING + WORKFLOW, ("finetuning.target_functions", f"[{name}]"))
+    assert plan.finetuning.target_functions == ["<workflow>"]
+    assert not [text for text in plan.warnings if "target_functions" in text]

@@ -1,7 +1,11 @@
 """A session runs items through one open workflow and informs its listeners."""
 
+import asyncio
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+import pytest
 
 from fakes.scripted_workflow import ScriptedWorkflow
 from nat.builder.workflow_builder import WorkflowBuilder
@@ -43,6 +47,24 @@ async def test_a_training_session_requests_exact_tokens_and_seeds_calls(tmp_path
     async with session_of(ScriptedWorkflow(tmp_path, look, [])) as session:
         await session.run(item("1"), seed=5)
     assert policies == [CapturePolicy(logprobs=True, token_ids=True, seed=5), CapturePolicy()]
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+async def test_a_rollout_that_lasts_is_named_once_with_its_limit(tmp_path: Path, caplog, blocks):
+    """Also of an agent that blocks the event loop, in which no time limit can end it."""
+
+    async def lasts(question: str):
+        time.sleep(0.1) if blocks else await asyncio.sleep(0.1)  # noqa: ASYNC251 - what this is about
+        return question
+
+    scripted = ScriptedWorkflow(tmp_path, lasts, [])
+    scripted.general["item_timeout"] = 40.0
+    async with session_of(scripted, named_after=0.02) as session:
+        for name in ("sum-1", "sum-2"):
+            await session.run(item(name), seed=5)
+    [named] = [text for text in caplog.messages if "has been playing" in text]
+    assert "sum-1" in named
+    assert "40 s (eval.general.item_timeout)" in named
 
 
 async def test_the_innermost_session_of_a_config_is_current(tmp_path: Path):

@@ -18,6 +18,7 @@ from nat.data_models.score import score_problem
 from nat.errors import EvaluationError
 from nat.eval.evaluate import EvaluationRun
 from nat.eval.failures import counts_of, remedy_of
+from nat.files import shown
 from nat.reports.text import printable
 from nat.rollout.session import opened_session
 
@@ -75,9 +76,9 @@ def summary_text(output: EvaluationRunOutput, seconds: float) -> str:
     lines += [f"Total Runtime: {seconds:.2f}s", "", *_table(_rows(output))]
     lines += [text for name, result in output.evaluation_results if (text := _without_number(name, result))]
     if output.workflow_output_file is not None:
-        lines += ["", f"Workflow Output: {output.workflow_output_file}"]
+        lines += ["", f"Workflow Output: {shown(output.workflow_output_file)}"]
     if output.failures_file is not None:
-        lines.append(f"Tracebacks: {output.failures_file}")
+        lines.append(f"Tracebacks: {shown(output.failures_file)}")
     return printable("\n".join(lines))
 
 

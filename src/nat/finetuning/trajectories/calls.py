@@ -149,18 +149,14 @@ def _reported(start: IntermediateStep | None, end: IntermediateStep) -> LLMCall:
     """A call from two steps that the workflow pushed: texts and logprobs, without token ids."""
     output = end.data.output if end.data else None
     given = start.data.input if start is not None and start.data else None
+    if not isinstance(given, list) or not all(isinstance(message, dict) and "role" in message for message in given):
+        given = [] if given is None else [{"role": "user", "content": str(given)}]
     return LLMCall(
         model=end.name or (start.name if start else None) or "unknown",
-        messages=_messages(given),
+        messages=given,
         message={"role": "assistant", "content": output if isinstance(output, str) else str(output or "")},
         logprobs=token_logprobs(_wire_logprobs(end)),
     )
-
-
-def _messages(given: Any) -> list[dict[str, Any]]:
-    if isinstance(given, list) and all(isinstance(message, dict) and "role" in message for message in given):
-        return given
-    return [] if given is None else [{"role": "user", "content": str(given)}]
 
 
 def _wire_logprobs(step: IntermediateStep) -> Any:

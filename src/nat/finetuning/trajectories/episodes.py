@@ -6,7 +6,6 @@ logprobs and `sampled: false`. Tool messages stay tool messages.
 """
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
@@ -23,10 +22,8 @@ _ROLES = {role.value: role for role in EpisodeItemRole} | {
 }
 _KEPT = ("tool_calls", "tool_call_id", "function_call", "name")
 
-_NOTHING: Mapping[int, float] = MappingProxyType({})
 
-
-def episode(threads: Sequence[Thread], rewards: Mapping[int, float] = _NOTHING) -> list[EpisodeItem]:
+def episode(threads: Sequence[Thread], rewards: Mapping[int, float] | None = None) -> list[EpisodeItem]:
     """All conversations, one after the other; `metadata["conversation"]` numbers them if there are several.
 
     `rewards` are those of single answers, by the index of their call's LLM_END.
@@ -35,7 +32,7 @@ def episode(threads: Sequence[Thread], rewards: Mapping[int, float] = _NOTHING) 
     for number, thread in enumerate(threads):
         shared = {"conversation": number} if len(threads) > 1 else {}
         for position, message in enumerate(thread.messages):
-            items.append(_item(message, thread.sampled.get(position), shared, rewards))
+            items.append(_item(message, thread.sampled.get(position), shared, rewards or {}))
     return items
 
 
@@ -67,25 +64,22 @@ def _item(message: Message, seen: SeenCall | None, shared: dict[str, Any], rewar
     logprobs = None
     if seen is not None:
         logprobs = seen.logprobs
-        metadata |= _sampling(seen) | ({"reward": rewards[seen.at]} if seen.at in rewards else {})
+        call = seen.call
+        metadata |= {"tools": call.tools} if call.tools else {}
+        if call.temperature != 1:
+            metadata |= {"temperature": call.temperature, "logprobs_temperature": call.logprobs_temperature}
+        metadata |= {
+            "model": seen.model,
+            "finish_reason": call.finish_reason,
+            "policy_version": call.policy_version,
+            "prompt_token_ids": call.prompt_token_ids,
+            "token_ids": call.token_ids,
+        }
+        metadata |= {"reward": rewards[seen.at]} if seen.at in rewards else {}
     elif role is EpisodeItemRole.ASSISTANT:
         logprobs = {}
         metadata["sampled"] = False
     return EpisodeItem(role=role, content=text_of(message), logprobs=logprobs, metadata=metadata or None)
-
-
-def _sampling(seen: SeenCall) -> dict[str, Any]:
-    call = seen.call
-    options: dict[str, Any] = {"tools": call.tools} if call.tools else {}
-    if call.temperature != 1:
-        options |= {"temperature": call.temperature, "logprobs_temperature": call.logprobs_temperature}
-    return options | {
-        "model": seen.model,
-        "finish_reason": call.finish_reason,
-        "policy_version": call.policy_version,
-        "prompt_token_ids": call.prompt_token_ids,
-        "token_ids": call.token_ids,
-    }
 
 
 def _tokens(item: EpisodeItem, value: float | None) -> CallTokens | None:

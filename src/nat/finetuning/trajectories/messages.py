@@ -10,7 +10,7 @@ conversations. Training rows are merged on the way, since a row shows which conv
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,13 +48,13 @@ class Thread:
             parent=self.parent,
             shared=self.shared,
             messages=len(self.messages),
-            answers=[self._answer(position, places) for position in self.sampled],
+            answers=[
+                AnswerRecord(message=position, row=row, span=span)
+                for position in self.sampled
+                for row, span in [places.get(id(self.spans.get(position)), (None, None))]
+            ],
             tools=tools.index(self.tools) if self.tools else None,
         )
-
-    def _answer(self, position: int, places: Mapping[int, tuple[int, int]]) -> AnswerRecord:
-        row, span = places.get(id(self.spans.get(position)), (None, None))
-        return AnswerRecord(message=position, row=row, span=span)
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -127,7 +127,11 @@ class ConversationGraph:
         else:
             tree = self._trees.setdefault(seen.model, _Place(first=len(self.conversations)))
             keys = [self._key(message) for message in call.messages]
-            path = _walk(tree, keys)
+            path = [tree]  # and the places of the messages, up to the first that is new in this order
+            for key in keys:
+                if (place := path[-1].next.get(key)) is None:
+                    break
+                path.append(place)
             number = self._continued(by_tokens, path, call.messages, tokens)
         if number is None:
             number = len(self.conversations)
@@ -171,6 +175,7 @@ class ConversationGraph:
         self, path: list[_Place], keys: list[int], messages: list[Message], tokens: CallTokens | None
     ) -> Thread:
         here, shared = path[-1], len(path) - 1
+        firsts = [*messages[:1], *(thread.messages[0] for thread in self.conversations)]
         parent = here.first if shared else None
         if tokens is not None and (ends := self._ends(path)):
             return Thread(began=Beginning.RETOKENIZED, parent=ends[0], shared=len(self.conversations[ends[0]].messages))
@@ -182,7 +187,7 @@ class ConversationGraph:
             why = Beginning.REWRITTEN
         elif any(place.sampled for place in path):
             why = Beginning.FORK
-        elif not shared and self._speaks_as_system(messages):
+        elif not shared and any(message.get("role") in _SYSTEM for message in firsts):
             why = Beginning.OTHER_SYSTEM_PROMPT
         else:
             why = Beginning.OTHER_PROMPT
@@ -192,10 +197,6 @@ class ConversationGraph:
         """True if an answer was changed, or comes after a changed message."""
         replaced = here.prompt_of is not None and bool(messages) and messages[0].get("role") == "assistant"
         return replaced or not self._answers.isdisjoint(keys)
-
-    def _speaks_as_system(self, messages: list[Message]) -> bool:
-        firsts = [*messages[:1], *(thread.messages[0] for thread in self.conversations)]
-        return any(message.get("role") in _SYSTEM for message in firsts)
 
     def _ends(self, path: list[_Place]) -> list[int]:
         """The conversations that the messages begin with all of, longest first."""
@@ -219,17 +220,6 @@ class ConversationGraph:
         if key is None:
             key = self._known[id(message)] = self._numbers.setdefault(essence(message), len(self._numbers))
         return key
-
-
-def _walk(tree: _Place, keys: list[int]) -> list[_Place]:
-    """The tree's root and the places of the messages, up to the first that is new in this order."""
-    path = [tree]
-    for key in keys:
-        place = path[-1].next.get(key)
-        if place is None:
-            break
-        path.append(place)
-    return path
 
 
 def text_of(message: Message) -> str:
