@@ -360,7 +360,8 @@ class FinetuneConfig(FinetuneModel):
     reward_function: RewardFunctionConfig | None = None
     """The evaluator whose score is the reward."""
     target_functions: list[str] = ["<workflow>"]
-    """Train only LLM calls that these functions make, or preference pairs of candidates that they push."""
+    """Train only LLM calls that these functions make, or preference pairs of candidates that they push. `<workflow>`,
+    and the workflow's `_type` and `name`, mean all of them."""
     target_model: str | None = None
     """Train only calls of this LLM (its key under `llms`, or its model name), or of several, separated by commas; null:
     the adapter's."""

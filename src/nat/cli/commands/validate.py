@@ -29,7 +29,7 @@ def validate_command(*, config_file: Path, override: tuple[tuple[str, str], ...]
         with shown_steps() as steps:
             steps.begin("checking the configuration, and importing what it names", after=SLOW_SECONDS)
             config = load_config(config_file, override)
-        check_certain(config, source=str(config_file))
+        warnings = check_certain(config, source=str(config_file))
     except ConfigError as error:
         if as_json:
             click.echo(json.dumps({"valid": False, "errors": error.findings}, ensure_ascii=False))
@@ -41,8 +41,11 @@ def validate_command(*, config_file: Path, override: tuple[tuple[str, str], ...]
     if as_json:
         components = [{"section": section, "name": name, "type": kind} for section, name, kind in rows]
         configuration = {"configuration": parse_yaml(shown)} if show else {}
-        click.echo(json.dumps({"valid": True, "components": components, **configuration}, ensure_ascii=False))
+        found = {"valid": True, "warnings": warnings, "components": components, **configuration}
+        click.echo(json.dumps(found, ensure_ascii=False))
         return
+    for warning in warnings:
+        click.echo(warning, err=True)
     if show:
         click.echo(shown, nl=False)
         return

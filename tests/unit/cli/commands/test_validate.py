@@ -73,6 +73,20 @@ def run_short(tmp_path):
     return lambda *options: CliRunner().invoke(validate_command, ["--config_file", str(file), *options])
 
 
+def test_unknown_targets_are_told_as_by_the_run(run_short):
+    """A warning, since the workflow's code may name a function or a model that the YAML does not have."""
+    options = ("-o", "finetuning.target_functions", "[plannr]", "-o", "finetuning.target_model", "studnet")
+    result = run_short(*options)
+    assert result.exit_code == 0
+    told = json.loads(run_short("--json", *options).stdout)["warnings"]
+    assert [text.partition(" is not")[0] for text in told] == [
+        "finetuning.target_functions: 'plannr'",
+        "finetuning.target_model: 'studnet'",
+    ]
+    assert all(text in result.stderr for text in told)
+    assert json.loads(run_short("--json").stdout)["warnings"] == []
+
+
 def test_the_long_form_is_shown(run_short):
     """`--show` prints YAML with what follows, `-o` included, and nothing else."""
     shown = run_short("--show", "-o", "trajectory_builders.rollouts.num_generations", "4")
