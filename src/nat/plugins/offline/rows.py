@@ -8,12 +8,15 @@
 | `prompt`, `completion`, `reward` | one of several answers to the same prompt |
 | `prompt`, `chosen`, `rejected` | a pair; without `prompt`, the messages with which both begin are the prompt |
 
-Prompts and completions are texts or lists of chat messages; `tools` are the tools that the model could call.
+Prompts and completions are texts or lists of chat messages; `tools` are the tools that the model could call. A table
+has one type for each column, so it fills calls and tools with the keys of the others: keys that are null are left out.
+A null that a call has to have is kept in arguments that are JSON text.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -66,11 +69,11 @@ def _demonstration(row: Row, example: str) -> Trajectory:
     answers = [at for at, message in enumerate(messages) if message.get("role") == "assistant" and at > 0]
     if not answers:
         raise ValueError("messages: none is an answer of the assistant")
-    return _text(messages, answers, row, example, reward=1.0)
+    return _text(messages, answers, row, example)
 
 
 def _completion(row: Row, example: str) -> Trajectory:
-    return _text(*_completed(row, "completion"), row, example, reward=1.0)
+    return _text(*_completed(row, "completion"), row, example)
 
 
 def _labelled(row: Row, example: str) -> Trajectory:
@@ -83,7 +86,8 @@ def _labelled(row: Row, example: str) -> Trajectory:
 def _rewarded(row: Row, example: str) -> Trajectory:
     if problem := score_problem(row["reward"], "reward"):
         raise ValueError(problem)
-    return _text(*_completed(row, "completion"), row, example, reward=float(row["reward"]), reward_given=True)
+    reward = float(row["reward"])
+    return _text(*_completed(row, "completion"), row, example, reward=reward, given={"reward": reward})
 
 
 def _pair(row: Row, example: str) -> Trajectory:
@@ -137,15 +141,21 @@ def _messages(value: Any, name: str, role: str) -> list[Message]:
     if isinstance(value, str):
         return [{"role": role, "content": value}]
     if isinstance(value, Sequence) and all(isinstance(message, dict) for message in value):
-        return [{key: part for key, part in message.items() if part is not None} for message in value]
+        return [_without_nulls(message) for message in value]
     raise ValueError(f"{name}: a {type(value).__name__} where a text or a list of messages was expected")
 
 
 def _tools(row: Row) -> list[dict[str, Any]] | None:
     tools = row.get("tools")
     if isinstance(tools, str):  # TRL writes them as JSON, since a table has one type for each column
-        tools = parse_json(tools)
-    return list(tools) if tools else None
+        return list(parse_json(tools)) or None
+    return [_without_nulls(tool) for tool in tools] if tools else None
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
+    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
 def _plain(message: Message) -> str:
@@ -162,16 +172,14 @@ def _text(
     row: Row,
     example: str,
     *,
-    reward: float,
+    reward: float = 1.0,
     desirable: bool | None = None,
-    reward_given: bool = False,
+    given: Mapping[str, float] = MappingProxyType({}),
 ) -> TextTrajectory:
-    facts: dict[str, Any] = {"id": example}
-    facts |= {"reward": reward} if reward_given else {}
     return TextTrajectory(
         episode=[_item(message) for message in messages],
         reward=reward,
-        metadata=facts,
+        metadata={"id": example, **given},
         texts=(TextRollout(reward, Conversation(messages=messages, tools=_tools(row), answers=answers), desirable),),
     )
 

@@ -3,6 +3,8 @@
 import json
 import math
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from nat.finetuning.trajectories.rows import TextTrajectory
@@ -68,6 +70,33 @@ def test_tools_may_be_json():
     """A table has one type for each column, so TRL's files have the tools as text."""
     for tools in (TOOLS, json.dumps(TOOLS)):
         assert trajectory_of({"messages": [USER, CALL], "tools": tools}, "1").texts[0].conversation.tools == TOOLS
+
+
+def called(name, arguments):
+    function = {"name": name, "arguments": arguments}
+    return {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": function}]}
+
+
+@pytest.mark.parametrize("columns", [["messages"], ["prompt", "completion"], ["prompt", "chosen", "rejected"]])
+def test_padding_of_a_table_is_not_taught(tmp_path, columns):
+    """Parquet gives each call and each schema the keys of all others, as null; those of JSON text stay."""
+    add, look = called("add", {"a": 1, "b": 4}), called("look", {"q": "rain"})
+    schemas = {"add": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "look": {"q": {"type": "string"}}}
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": {"properties": own}}}
+        for name, own in schemas.items()
+    ]
+    rows = [
+        [[USER, one]] if len(columns) == 1 else [[USER], [one], [other]] for one, other in ((add, look), (look, add))
+    ]
+    table = [dict(zip(columns, row, strict=False)) | {"tools": tools} for row in rows]
+    pq.write_table(pa.Table.from_pylist(table), tmp_path / "rows.parquet")
+    read = [group[0].texts[0].conversation for group in read_examples(tmp_path / "rows.parquet").values()]
+    assert [each.messages[1]["tool_calls"] for each in read] == [add["tool_calls"], look["tool_calls"]]
+    assert [each.tools for each in read] == [tools, tools]
+    kept = called("look", '{"q": null}')
+    [text] = trajectory_of({"messages": [USER, kept]}, "1").texts
+    assert text.conversation.messages[1]["tool_calls"] == kept["tool_calls"]
 
 
 @pytest.mark.parametrize(
