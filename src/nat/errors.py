@@ -172,10 +172,6 @@ class ModelBusy(BackendError):
     """A model is being trained already."""
 
 
-class TooManyJobs(BackendError):
-    """As many training jobs wait as the backend holds in memory."""
-
-
 class TooManyModels(BackendError):
     """The server's limit of models is reached."""
 

@@ -1,33 +1,18 @@
-"""The output folder of a backend belongs to one process, because two would write checkpoints of the same numbers.
-
-It also keeps the time that chat templates write, which must not change when a run is resumed.
-"""
+"""The output folder of a backend belongs to one process, because two would write checkpoints of the same numbers."""
 
 import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from time import monotonic, sleep
 from typing import IO
 
 from nat.errors import BackendError
-from nat.files import storage_failure, write_text
+from nat.files import storage_failure
 
 LOCK = ".lock"
-TEMPLATE_TIME = "template_time.txt"
 _LOOK_SECONDS = 0.1
-
-
-def template_time(folder: Path | None, *, resume: bool) -> str:
-    """The local time now, in ISO format, which the folder keeps; to `resume`, the one that it has kept."""
-    now = datetime.now().isoformat(timespec="seconds")  # noqa: DTZ005 - templates write the local date
-    if folder is None:
-        return now
-    if not (file := folder / TEMPLATE_TIME).is_file() or not resume:
-        write_text(file, f"{now}\n")
-    return file.read_text().strip()
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from nat.backend.inference.engine import Engine, EngineLimits
 from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
-from nat.backend.output_folder import claimed, template_time
+from nat.backend.output_folder import claimed
 from nat.backend.path_checks import load_checked_model, notices_of
 from nat.backend.protocol import Endpoint, Open, Opened
 from nat.backend.sampling import SamplingEngine
@@ -45,7 +45,6 @@ from nat.http.guards import HostNames
 from nat.http.server import Server, bind, port_of, signals_raised, stop_on_signals
 from nat.secrets import new_key, unredacted
 from nat.wire.hosts import host_names
-from nat.wire.model_folder import writes_time
 from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, NOTICE, READY, ServeOptions
 
 logger = logging.getLogger(__name__)
@@ -126,8 +125,6 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
         remove_unfinished(options.output_dir / EXPORTS)
     check_capacity(options)
     full = found.path if found is not None and not found.state.lora else None  # an adapter is restored afterwards
-    keeps_time = options.output_dir if writes_time(options.model) else None
-    now = template_time(keeps_time, resume=options.resume)
     loaded = load_checked_model(
         full or options.model,
         dtype=options.dtype,
@@ -137,7 +134,7 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
         max_seq_length=options.max_seq_length,
         seed=options.seed,
         verified=full is not None,
-        chats=ChatOptions(options.chat_template_kwargs, options.response_template, now),
+        chats=ChatOptions(options.chat_template_kwargs, options.response_template),
     )
     notices = [*([] if checkpoints is None else checkpoints.notices), *notices_of(loaded)]
     for notice in notices if options.exit_with_parent else ():

@@ -62,12 +62,6 @@ def has_chat_template(folder: Path) -> bool:
     return is_adapter(folder)
 
 
-def writes_time(folder: Path) -> bool:
-    """True if a chat template of the folder writes the date, or if it may be with an adapter's base."""
-    files = [folder / TOKENIZER_CONFIG, *folder.glob("chat_template.*"), *folder.glob(f"{_TEMPLATES[-1]}/*")]
-    return is_adapter(folder) or any(b"strftime_now" in file.read_bytes() for file in files if file.is_file())
-
-
 def is_adapter(folder: Path) -> bool:
     """True if the folder has a LoRA adapter, which names its base model, and no whole model."""
     return (folder / ADAPTER_CONFIG).is_file() and not (folder / MODEL_CONFIG).is_file()

@@ -14,7 +14,6 @@ from nat.wire.model_folder import (
     indexed_files,
     num_parameters,
     read_manifest,
-    writes_time,
 )
 
 
@@ -100,12 +99,3 @@ def test_an_index_in_the_hubs_cache_names_its_blobs(tmp_path):
     (folder / "part.safetensors").symlink_to(tmp_path / "private")
     with pytest.raises(ValueError, match="wanted is a file"):
         indexed_files(index)
-
-
-@pytest.mark.parametrize("file", ["chat_template.jinja", "tokenizer_config.json", "additional_chat_templates/a.jinja"])
-def test_a_template_that_writes_the_date_is_known(tmp_path, file):
-    """Also where a folder has several templates; an adapter may have its base's."""
-    assert not writes_time(tmp_path)
-    (tmp_path / file).parent.mkdir(exist_ok=True)
-    (tmp_path / file).write_text("{{ strftime_now('%d %b %Y') }}")
-    assert writes_time(tmp_path)

@@ -23,7 +23,6 @@ from nat.errors import (
     ModelNotServed,
     ModelNotSupported,
     NameRefused,
-    TooManyJobs,
     TooManyModels,
 )
 from nat.http.errors import ApiError
@@ -44,7 +43,6 @@ _STATUSES: dict[type[BackendError], HTTPStatus] = {
     ModelNotServed: HTTPStatus.NOT_FOUND,
     ModelNotSupported: HTTPStatus.BAD_REQUEST,
     NameRefused: HTTPStatus.BAD_REQUEST,
-    TooManyJobs: HTTPStatus.TOO_MANY_REQUESTS,
     TooManyModels: HTTPStatus.CONFLICT,
 }
 """Status codes of errors that the client can correct; any other error is the server's."""

@@ -23,7 +23,7 @@ from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.job_table import Job, JobTable
 from nat.backend.training.learner import Elsewhere, OnStep, Report
 from nat.backend.training.program import ProgramUpdate
-from nat.errors import AlgorithmError, TooManyJobs
+from nat.errors import AlgorithmError
 from nat.wire.serving import EXPORTS
 from nat.wire.training import (
     ExportedModel,
@@ -37,10 +37,6 @@ from nat.wire.training import (
 )
 
 logger = logging.getLogger(__name__)
-
-MAX_WAITING_JOBS = 16
-MAX_WAITING_TOKENS = 2**24
-"""Of all jobs that wait; they take about a gigabyte."""
 
 
 class Trainer(Protocol):
@@ -113,7 +109,6 @@ class TrainingJobs(JobTable):
 
         Raises:
             AlgorithmError: the settings name no algorithm, or contradict it; or no programs are run here.
-            TooManyJobs: too many jobs wait, or too large ones.
             ValueError: the id is known, but of another batch.
 
         """
@@ -123,7 +118,6 @@ class TrainingJobs(JobTable):
         with self._submitting:
             known = self.find(job.id)
             if known is None:
-                self._check_room(job)
                 queued = self.add(job.id, digest)
                 self._waiting[job.id] = job
                 self._engine.run_exclusive(lambda: self._begin(queued, resolved))
@@ -191,17 +185,6 @@ class TrainingJobs(JobTable):
 
         await asyncio.wrap_future(self._engine.run_exclusive(begin))
         return resolved.report()
-
-    def _check_room(self, request: TrainingJob) -> None:
-        waiting = list(self._waiting.values())
-        groups = [group for each in (*waiting, request) for group in each.groups]
-        tokens = sum(len(row.token_ids) for group in groups for rollout in group.rollouts for row in rollout.rows)
-        if waiting and (len(waiting) >= MAX_WAITING_JOBS or tokens > MAX_WAITING_TOKENS):
-            raise TooManyJobs(
-                f"{len(waiting)} training jobs wait, with this one of {tokens} tokens; at most {MAX_WAITING_JOBS} jobs "
-                f"of together {MAX_WAITING_TOKENS} tokens may wait",
-                hint="submit it again when one of them has ended",
-            )
 
     def _begin(self, job: Job, resolved: Resolved) -> None:
         request = self._waiting.pop(job.state.id, None)
