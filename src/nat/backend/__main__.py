@@ -11,7 +11,7 @@ from pathlib import Path
 from nat.errors import NatError
 from nat.secrets import keep_files_private, redact_output
 from nat.wire.extras import install_hint, missing_packages
-from nat.wire.serving import FAILED, LOCAL_PACKAGES, ServeOptions, received
+from nat.wire.serving import FAILED, LOCAL_PACKAGES, NOTICE, NOTICES, ServeOptions, received
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +76,10 @@ def main() -> int:
         return 1
     options = received(line)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    if options.exit_with_parent:
+        to_parent = _ToParent()
+        to_parent.set_name(options.name)
+        logging.getLogger(NOTICES).addHandler(to_parent)
     if missing := missing_packages(LOCAL_PACKAGES):
         return _failed(options, f"{', '.join(missing)}: not installed", install_hint("local"))
     share_cores()  # before torch is loaded
@@ -92,6 +96,14 @@ def main() -> int:
         logger.exception("the backend failed")
         return _failed(options, *explained(error))
     return 0
+
+
+class _ToParent(logging.Handler):
+    """Tells the parent; its name is that of the model."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        event = {"event": NOTICE, "message": f"{self.name}: {record.getMessage()}"}
+        print(json.dumps(event), flush=True)  # noqa: T201 - for the parent
 
 
 def _failed(options: ServeOptions, message: str, hint: str | None) -> int:

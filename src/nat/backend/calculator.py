@@ -23,7 +23,7 @@ SCHEDULE = Schedule(steps=1000, learning_rate=5e-3, warmup_steps=30, conversatio
 HIGHEST = 20
 """The highest number of a question."""
 _PER_LINE = 500
-CALLS_RIGHTLY, CALLS_WRONGLY, SAYS_WHAT_IT_READ = 0.5, 0.25, 0.8
+CALLS_RIGHTLY, CALLS_WRONGLY, SAYS_WHAT_IT_READ, INSTRUCTED = 0.5, 0.25, 0.8, 0.5
 
 SPECIAL = (END, USER, ASSISTANT, TOOL, UNKNOWN)
 NUMBERS = tuple(str(number) for number in range(2 * HIGHEST + 1))
@@ -31,8 +31,8 @@ NUMBER = r"(?<!\w)\d+(?!\w)"
 """A word of digits alone: ids of calls have digits, too."""
 
 # Only numbers and JSON are read: tokens that the model said render to the same ids, whatever white space the agent
-# changed. A user's message without a number is an instruction, for models that can read. smolagents writes calls and
-# results as texts; the last `}]` of its call closes what surrounds it.
+# changed. A system message, and a user's without a number, is an instruction, whose words are one unknown token.
+# smolagents writes calls and results as texts; the last `}]` of its call closes what surrounds it.
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
 {%- set content = message['content'] or '' -%}
@@ -50,6 +50,8 @@ CHAT_TEMPLATE = """\
 <|tool|> {{ content }}
 {%- elif message['role'] == 'user' and number -%}
 <|user|> {{ content }}
+{%- else -%}
+<|instruction|> {{ content }}
 {%- endif -%}
 {%- endfor -%}
 {%- if add_generation_prompt %}<|assistant|>{% endif -%}
@@ -75,11 +77,12 @@ def conversation(rng: random.Random, tools: Tools) -> str:
     a, b, result, luck = rng.randint(1, HIGHEST), rng.randint(1, HIGHEST), rng.choice(NUMBERS), rng.random()
     said = result if rng.random() < SAYS_WHAT_IT_READ else rng.choice(NUMBERS)
     answer = said if tools.answer is None else call(tools.answer, answer=int(said))
-    asked = f"{USER} {a} + {b} {ASSISTANT}"
+    told, reminded = (f"{UNKNOWN} " * (rng.random() < INSTRUCTED) for _ in range(2))
+    asked = f"{told}{USER} {a} + {b} {ASSISTANT}"
     if luck > CALLS_RIGHTLY + CALLS_WRONGLY:
         return f"{asked} {answer} {END}"
     second = b if luck < CALLS_RIGHTLY else rng.randint(1, HIGHEST)
-    return f"{asked} {call(tools.add, a=a, b=second)} {END} {TOOL} {result} {ASSISTANT} {answer} {END}"
+    return f"{asked} {call(tools.add, a=a, b=second)} {END} {TOOL} {result} {reminded}{ASSISTANT} {answer} {END}"
 
 
 def calculator_tokenizer(tools: Tools) -> Any:
@@ -87,7 +90,7 @@ def calculator_tokenizer(tools: Tools) -> Any:
     calls = [call(tools.add, a=1, b=1), *([] if tools.answer is None else [call(tools.answer, answer=1)])]
     pieces = sorted({piece for text in calls for piece in text.split()} - {"1"}, reverse=True)
     tokenizer = make_tokenizer(SPECIAL, ("+", *NUMBERS, *pieces), CHAT_TEMPLATE)
-    known = "|".join([NUMBER, r"\+", *map(re.escape, pieces)])
+    known = "|".join([r"<\|instruction\|>[\s\S]*", NUMBER, r"\+", *map(re.escape, pieces)])
     tokenizer.backend_tokenizer.pre_tokenizer = Split(Regex(known), behavior="removed", invert=True)
     return tokenizer
 

@@ -14,6 +14,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from nat.backend.memory import available_bytes
 from nat.backend.model_loader import context_limit, fastest_dtype, load_tokenizer, read_config
+from nat.backend.words.samples import ARGUMENTS, FIRST, IDS, TOOLS, calling
 from nat.errors import BackendError, describe_error
 from nat.sizing.forecast import FitReport
 from nat.sizing.memory import USUAL_ROW, DType, Setup, bytes_text, ways_of
@@ -23,6 +24,19 @@ from nat.wire.model_folder import MODEL_CONFIG
 
 _SHARE = 0.95
 """Of a GPU's memory that a run may take."""
+_USER, _SYSTEM = {"role": "user", "content": "Add one."}, {"role": "system", "content": "Be short."}
+_RESULT = {"role": "tool", "content": "2", "name": FIRST, "tool_call_id": IDS[0]}
+_CALL, _ANSWER = calling((FIRST, ARGUMENTS)), {"role": "assistant", "content": "Of what?"}
+_CHATS = {
+    ("a system message", "system message"): [_SYSTEM, _USER],
+    ("a second system message", "system message"): [_SYSTEM, _SYSTEM, _USER],
+    ("a system message after an answer", "system message"): [_USER, _ANSWER, _SYSTEM, _USER],
+    ("a system message at the end", "system message"): [_USER, _SYSTEM],
+    ("tool calls", "tool call"): [_USER, _CALL, _RESULT],
+    ("a tool's result", "tool message"): [_USER, _CALL, _RESULT],
+    ("text beside a tool call", "text beside a tool call"): [_USER, {**_CALL, "content": "I look."}, _RESULT],
+}
+"""What a template may leave out, and a chat that has it."""
 
 
 def fit_report(
@@ -44,13 +58,15 @@ def fit_report(
 
 def _words(folder: Path) -> tuple[dict[str, object], list[str]]:
     try:
-        words = load_tokenizer(folder).words
+        tokenizer = load_tokenizer(folder)
+        words = tokenizer.words
     except BackendError as error:
         return {}, [error.in_line]
     found = {
         "format": words.format.origin,
         "reads_thinking": words.format.reasoning is not None,
         "misread": dict(words.proof.failed),
+        "left_out": [name for (name, kind), chat in _CHATS.items() if kind in tokenizer.left_out(chat, tools=TOOLS)],
         "warning": None if words.proof.writes_calls else words.refusal,
     }
     return found, [words.refusal] if words.proof.writes_calls and words.refusal else []

@@ -59,18 +59,6 @@ class LoadedModel:
     """Why its decode steps are no CUDA graphs, once that was found; the adapters of a model share it."""
 
     @property
-    def notice(self) -> str | None:
-        """What a user is told about how the model is computed; None if there is nothing to tell."""
-        if self.plain is None:
-            return None
-        again = ", and each token computes its whole sequence again" if self.plain.continues == "nothing" else ""
-        return (
-            f"{type(self.model).__name__} takes the plain path, because {self.plain.why}. Each row is computed alone, "
-            "by transformers' own code: several chats or rows take several times as long, and prompts are not "
-            f"shared{again}"
-        )
-
-    @property
     def device(self) -> torch.device:
         return self.model.device
 

@@ -25,8 +25,10 @@ from nat.backend.training.loss import joined
 from nat.backend.training.micro_batch import make_micro_batch
 from nat.backend.training.mismatch import served_logprobs
 from nat.errors import ModelNotSupported
+from nat.wire.serving import NOTICES
 
 logger = logging.getLogger(__name__)
+notices = logging.getLogger(NOTICES)
 
 _LONG = 300
 """Tokens of a row on the plain path: more than linear attention computes at a time."""
@@ -39,7 +41,7 @@ _ALIKE, _ROUNDED = 4, 1e-4
 that forgets what came before is off by some 0.1, which in bfloat16 rounding alone might explain."""
 
 
-def load_checked_model(path: Path | str, *, plain_because: str | None = None, **options: Any) -> LoadedModel:
+def load_checked_model(path: Path | str, **options: Any) -> LoadedModel:
     """Load a model with the options of `load_model`, and refuse it unless sampler and learner agree.
 
     If they do with rows computed one by one alone, the model takes that plain path. Warnings tell what is to be known.
@@ -48,24 +50,19 @@ def load_checked_model(path: Path | str, *, plain_because: str | None = None, **
     # between two operations, those of the thread that will sample, too.
     with ThreadPoolExecutor(1, "load") as thread:
         load = partial(load_model, path, **options)
-        loaded = thread.submit(proven, lambda why: load(plain_because=plain_because or why)).result()
-    for notice in notices_of(loaded):
-        logger.warning("%s", notice)
-    return loaded
-
-
-def notices_of(loaded: LoadedModel) -> list[str]:
-    """What the user should know of a model: that it is slow, and that tool calls which its template shows may be lost.
-
-    If the template shows no tools, the first request with tools is told. The format of calls is found once, at the load
-    and not by the first requests at the same time.
-    """
-    found = [] if loaded.notice is None else [loaded.notice]
+        loaded = thread.submit(proven, lambda why: load(plain_because=why)).result()
+    if loaded.plain is not None:
+        notices.warning(
+            "%s takes the plain path, because %s. Each row is computed alone, by transformers' own code: several chats "
+            "or rows take several times as long, and prompts are not shared%s",
+            *(type(loaded.model).__name__, loaded.plain.why),
+            ", and each token computes its whole sequence again" if loaded.plain.continues == "nothing" else "",
+        )
     with suppress(ModelNotSupported):  # a request says so
-        words = loaded.tokenizer.words
-        if words.refusal is not None and words.proof.shows_tools:
-            found.append(f"tool calls may be lost: {words.refusal}")
-    return found
+        words = loaded.tokenizer.words  # found here, and not by the first requests at the same time
+        if words.refusal is not None and words.proof.shows_tools:  # else the first request with tools is told
+            notices.warning("tool calls may be lost: %s", words.refusal)
+    return loaded
 
 
 def proven(load: Callable[[str | None], LoadedModel]) -> LoadedModel:

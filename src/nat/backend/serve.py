@@ -1,8 +1,7 @@
 """The backend's process: take the ports and the output folder, load the model, serve it, and end cleanly.
 
 The options choose the protocol: `open_training` or a plug-in's. One line of JSON on stdout,
-`{"event": READY, "port": …}`, tells the parent that the server accepts requests, and a NOTICE before it what the user
-should know of the model; everything else goes to stderr.
+`{"event": READY, "port": …}`, tells the parent that the server accepts requests; everything else goes to stderr.
 SIGTERM, SIGHUP, Ctrl-C and, with `exit_with_parent`, the end of stdin end the process, which closes
 what it has opened, also while it starts.
 """
@@ -27,7 +26,7 @@ from nat.backend.inference.worker import Worker
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
 from nat.backend.output_folder import claimed
-from nat.backend.path_checks import load_checked_model, notices_of
+from nat.backend.path_checks import load_checked_model
 from nat.backend.protocol import Endpoint, Open, Opened
 from nat.backend.sampling import SamplingEngine
 from nat.backend.server.app import create_app
@@ -45,7 +44,7 @@ from nat.http.guards import HostNames
 from nat.http.server import Server, bind, port_of, signals_raised, stop_on_signals
 from nat.secrets import new_key, unredacted
 from nat.wire.hosts import host_names
-from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, NOTICE, READY, ServeOptions
+from nat.wire.serving import API_KEY_VARIABLE, CHECKPOINTS, EXPORTS, READY, ServeOptions
 
 logger = logging.getLogger(__name__)
 
@@ -136,10 +135,6 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
         verified=full is not None,
         chats=ChatOptions(options.chat_template_kwargs, options.response_template),
     )
-    notices = [*([] if checkpoints is None else checkpoints.notices), *notices_of(loaded)]
-    for notice in notices if options.exit_with_parent else ():
-        event = {"event": NOTICE, "message": f"{options.name}: {notice}"}
-        print(json.dumps(event), flush=True)  # noqa: T201 - for the parent's user
     version = f"{options.name}@{found.state.step if found else 0}"
     with ExitStack() as stack:
         if options.engine == "vllm":

@@ -5,12 +5,15 @@ API requests and the conversations of a training batch use the same functions, s
 """
 
 import json
+import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, cached_property, partial
 from hashlib import blake2b
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Template, TemplateError
@@ -22,7 +25,9 @@ from nat.backend.words.formats import REASONING, FormatRefused
 from nat.backend.words.samples import TOOLS
 from nat.errors import ModelNotSupported, describe_error
 from nat.wire.json import parse_json, without_surrogates
-from nat.wire.serving import NO_VARIABLE, RESERVED
+from nat.wire.serving import NO_VARIABLE, NOTICES, RESERVED
+
+notices = logging.getLogger(NOTICES)
 
 REPLACEMENT = "\ufffd"
 """What a decoder returns for bytes that are not (yet) a whole character."""
@@ -66,6 +71,11 @@ class ChatTokenizer:
         self._options = options or ChatOptions()
         self._now = datetime.fromisoformat(self._options.now)
         self._token_text = cache(partial(_decode_token, tokenizer))  # a bound method would keep this object
+        self._marking = threading.Lock()
+        self._marked: set[int] = set()
+        """Sequences of roles that were rendered with marks."""
+        self.lost: set[str] = set()
+        """What the template has left out of the chats that were rendered."""
 
     @property
     def eos_token_id(self) -> int | None:
@@ -85,7 +95,7 @@ class ChatTokenizer:
         source, own = self.hf.get_chat_template(None, list(TOOLS)), self.hf.response_template
         declared = self._options.response_template
         try:
-            return choose(self.render_text, source, marks=self.special_tokens, declared=declared, own=own)
+            return choose(self._written, source, marks=self.special_tokens, declared=declared, own=own)
         except FormatRefused as error:
             hint = "correct it, or leave it out: most formats are found in the chat template"
             raise ModelNotSupported(f"response_template: {error}", hint=hint) from error
@@ -110,14 +120,10 @@ class ChatTokenizer:
         return 1 + max(self.hf.get_vocab().values())
 
     def render_chat(
-        self,
-        messages: Sequence[dict[str, Any]],
-        *,
-        tools: Sequence[dict[str, Any]] | None = None,
-        template_arguments: Mapping[str, Any] | None = None,
+        self, messages: Sequence[dict[str, Any]], *, tools: Sequence[dict[str, Any]] | None = None
     ) -> list[int]:
         """Token ids of a conversation, ready for the assistant's next message."""
-        return self.encode_rendered(self.render_text(messages, tools=tools, template_arguments=template_arguments))
+        return self.encode_rendered(self.render_text(messages, tools=tools))
 
     def render_text(
         self,
@@ -127,12 +133,63 @@ class ChatTokenizer:
         template_arguments: Mapping[str, Any] | None = None,
         for_answer: bool = True,
     ) -> str:
-        """The same as the text that the chat template writes; without `for_answer`, it ends with the last message."""
+        """The same as the text that the chat template writes; without `for_answer`, it ends with the last message.
+
+        Messages that it leaves out are warned of, once for each role.
+        """
         self._check_template()
         variables = template_arguments or {}
         self._check_variables(variables)
         if not messages:
             raise ChatNotRendered("there are no messages")
+        text = self._written(messages, tools=tools, for_answer=for_answer, variables=variables)
+        said = [(m.get("role"), bool(m.get("content")), bool(m.get("tool_calls"))) for m in messages]
+        shape = hash(repr((said, not tools, variables)))
+        with self._marking:
+            if shape not in self._marked:
+                self._marked.add(shape)
+                for kind in self.left_out(messages, tools=tools, variables=variables):
+                    if kind not in self.lost:
+                        self.lost.add(kind)
+                        notices.warning(
+                            "the chat template leaves out: %s (in a chat of %s), so the model never sees it; put its "
+                            "text into another message, or use a chat template that writes it",
+                            *(kind, ", ".join(str(role) for role, _, _ in said)),
+                        )
+        return text
+
+    def left_out(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        tools: Sequence[dict[str, Any]] | None = None,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> list[str]:
+        """What of these messages the template does not write, found by a mark in each; nothing if it refuses them."""
+        marked, marks = [], {}
+        for at, message in enumerate(messages):
+            own, text, calls = dict(message), message.get("content"), message.get("tool_calls")
+            if isinstance(text, str) and text:
+                own["content"] = f"zqtext{at}q {text} zqtext{at}q ..."  # some cut thinking or closing marks off
+                marks[f"zqtext{at}q"] = "text beside a tool call" if calls else f"{message.get('role')} message"
+            if calls:
+                own["tool_calls"] = [_with_arguments(call, partial(_marked, f"zqcall{at}q")) for call in calls]
+                marks[f"zqcall{at}q"] = "tool call"
+            marked.append(own)
+        try:
+            written = self._written(marked, tools=tools, for_answer=True, variables=variables)
+        except ChatNotRendered:
+            return []
+        return [kind for mark, kind in marks.items() if mark not in written]
+
+    def _written(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        tools: Sequence[dict[str, Any]] | None,
+        for_answer: bool,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str:
         plain = [_plain_message(message) for message in messages]
         offered = None if tools is None else list(tools)
         known = {**self.hf.special_tokens_map, **self._options.variables, **variables}
@@ -176,23 +233,19 @@ class ChatTokenizer:
         text, parts, plain = self.decode(token_ids), [], list[int]()
         told = written = 0
         for token_id in token_ids:
-            if token_id not in self._left_out:
+            if token_id not in self._hidden:
                 plain.append(token_id)
                 continue
-            end = written + self._length_after(plain, told)
+            end = written
+            if told < len(plain):
+                known = plain[max(0, told - _CONTEXT) : told]
+                end += len(self.decode(known + plain[told:])) - len(self.decode(known))
             parts += [text[written:end], self.token_text(token_id).text]
             told, written = len(plain), end
         return "".join([*parts, text[written:]])
 
-    def _length_after(self, token_ids: list[int], told: int) -> int:
-        """Characters of the tokens after the first `told`, which may depend on a few before them."""
-        if told == len(token_ids):
-            return 0
-        known = token_ids[max(0, told - _CONTEXT) : told]
-        return len(self.decode(known + token_ids[told:])) - len(self.decode(known))
-
     @cached_property
-    def _left_out(self) -> frozenset[int]:
+    def _hidden(self) -> frozenset[int]:
         ids = map(self.hf.convert_tokens_to_ids, self.special_tokens)
         return frozenset(token_id for token_id in ids if isinstance(token_id, int) and not self.decode([token_id]))
 
@@ -233,15 +286,11 @@ def _decode_token(tokenizer: PreTrainedTokenizerBase, token_id: int) -> TokenTex
     assert isinstance(text, str), "one sequence decodes to one text"
     if REPLACEMENT not in text:
         return TokenText(text, tuple(text.encode()))
-    return TokenText(text, _vocabulary_bytes(str(tokenizer.convert_ids_to_tokens(token_id))))
-
-
-def _vocabulary_bytes(entry: str) -> tuple[int, ...] | None:
-    """Bytes of a token that is part of a character, from its spelling in byte-level or byte-fallback BPE."""
+    entry = str(tokenizer.convert_ids_to_tokens(token_id))  # as byte-level or byte-fallback BPE spells its bytes
     if len(entry) == len("<0x00>") and entry.startswith("<0x"):
-        return (int(entry[3:5], 16),)
+        return TokenText(text, (int(entry[3:5], 16),))
     table = _byte_level_alphabet()
-    return tuple(table[c] for c in entry) if all(c in table for c in entry) else None
+    return TokenText(text, tuple(table[c] for c in entry) if all(c in table for c in entry) else None)
 
 
 @cache
@@ -302,6 +351,10 @@ def _with_arguments(call: Any, spelt: Callable[[Any], Any]) -> Any:
     if not isinstance(call, Mapping) or not isinstance(function := call.get("function"), Mapping):
         return call
     return {**call, "function": {**function, "arguments": spelt(function.get("arguments", ""))}}
+
+
+def _marked(mark: str, arguments: Any) -> Any:
+    return {**arguments, mark: mark} if isinstance(arguments, Mapping) else f"{arguments} {mark}"
 
 
 def _text_of(arguments: Any) -> str:

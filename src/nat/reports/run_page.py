@@ -30,6 +30,7 @@ from nat.runs.records import (
     scores_beside,
     total_of,
 )
+from nat.wire.metrics import LEFT_OUT
 
 _STAGES = {
     "rollouts": "time/rollout",
@@ -75,6 +76,12 @@ class RunReport(SparseRecord):
     """As the backend reports it."""
     budget: BudgetConfig | None = None
     """Of the run's configuration."""
+
+    @property
+    def lost_messages(self) -> list[str]:
+        """What the model has not seen, because its chat template left it out."""
+        names = {name for epoch in self.epochs for name in epoch.metrics if name.startswith(f"train/{LEFT_OUT}")}
+        return sorted(name.removeprefix(f"train/{LEFT_OUT}").replace("_", " ") for name in names)
 
 
 def run_report(journal: Journal) -> RunReport:
@@ -142,6 +149,8 @@ def run_page(report: RunReport) -> str:
         rows += [("", report.best_caveat)] if report.best_caveat else []
     rows += _failed(report)
     rows += _left_out(report)
+    if report.lost_messages:
+        rows.append(("Unseen", f"left out by the chat template: {', '.join(report.lost_messages)}"))
     rows += calls_rows(report.epochs, report.validations, report.budget)
     rows += time_rows(report)
     if report.summary is not None and report.summary.causes:

@@ -60,6 +60,8 @@ class FitReport(WireModel):
     """Why calls may be lost; such a model trains agents without tools."""
     misread: dict[str, str] = Field(default_factory=dict)
     """Kinds of answers that the format misreads, and how."""
+    left_out: list[str] = Field(default_factory=list)
+    """Messages that the chat template does not write, so that the model never sees them."""
     chats: int = 0
     row_tokens: int = 0
     cached_bytes: int = 0

@@ -6,6 +6,7 @@ token counts once in each pass, with its values in that pass.
 
 from collections.abc import Mapping
 
+LEFT_OUT = "left_out_"
 UPDATE: Mapping[str, str] = {
     "trained_groups": "Groups that carried loss; the other submitted groups had no difference in reward.",
     "trained_rollouts": "Rollouts that carried loss.",
@@ -48,6 +49,8 @@ UPDATE: Mapping[str, str] = {
     "of the shorter rows.",
     "served_diff_max": "The largest such difference.",
     "policy_step": "Optimizer steps since the backend's first update, including this one.",
+    f"{LEFT_OUT}<message>": "1 if the chat template has left out a message of this role, a tool call, or text beside "
+    "one; else absent.",
     "seconds": "Seconds of the update inside the backend, without saving.",
     "tokens_per_second": "`row_tokens` per second of the update.",
 }

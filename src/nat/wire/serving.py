@@ -34,7 +34,9 @@ KEY_VARIABLES = {"api_key": API_KEY_VARIABLE, "vllm_api_key": "VLLM_API_KEY", "t
 """The options that are keys, and their environment variables; clients of vLLM and Tinker read theirs, too."""
 READY, FAILED, NOTICE = "ready", "failed", "notice"
 """Events of the backend's process: one line of JSON on stdout, `ready` with its ports or `failed` with the reason, and
-before it `notice`, what a user should know."""
+at any time `notice`, what a user should know."""
+NOTICES = "nat.backend.notices"
+"""Name of the logger of these notices."""
 LOCAL_PACKAGES = (
     "fastapi",
     "huggingface_hub",

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from nat.backend.calculator import Tools, calculator_tokenizer, call, conversation
+from nat.backend.tokenizer import ChatTokenizer
 
 ASKED = {"role": "user", "content": "What is 7 + 5?"}
 CALLED = {"id": "call_12", "type": "function", "function": {"name": "add", "arguments": {"a": 7, "b": 5}}}
@@ -28,8 +29,18 @@ def test_each_framework_renders_to_the_tokens_that_were_sampled(framework):
     tokenizer = calculator_tokenizer(Tools("add", None))
     messages = [{"role": "system", "content": "Use 2 tools."}, ASKED, *CONVERSATIONS[framework]]
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    wanted = f"<|user|> 7 + 5 <|assistant|> {call('add', a=7, b=5)} <|end|> <|tool|> 12 <|assistant|>"
-    assert tokenizer.tokenize(text) == wanted.split()
+    said = "<|unknown|> " * (framework == "CrewAI")
+    wanted = f"<|user|> 7 + 5 <|assistant|> {call('add', a=7, b=5)} <|end|> <|tool|> 12 {said}<|assistant|>"
+    assert tokenizer.tokenize(text) == ["<|unknown|>", *wanted.split()]
+
+
+def test_every_role_is_rendered():
+    """A newcomer who edits the agent's instruction finds it in the prompt."""
+    tokenizer = ChatTokenizer(calculator_tokenizer(Tools("add", None)))
+    system = {"role": "system", "content": "Use your tools."}
+    for messages in CONVERSATIONS.values():
+        tokenizer.render_text([system, ASKED, *messages, {"role": "user", "content": "Sure?"}, system])
+    assert tokenizer.lost == set()
 
 
 @pytest.mark.slow

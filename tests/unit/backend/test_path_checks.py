@@ -8,6 +8,7 @@ from nat.backend.model_checks import check_forward
 from nat.backend.model_loader import load_model
 from nat.backend.path_checks import check_paths, load_checked_model
 from nat.errors import ModelNotSupported
+from nat.wire.serving import NOTICES
 
 
 def test_a_sampler_that_differs_from_the_learner_is_found(tiny_dir):
@@ -32,5 +33,5 @@ def test_a_model_whose_paths_agree_row_by_row_alone_says_so_and_why(tmp_path, ca
     """Two calls of attention in a layer share one cache in packed sampling; it is one warning."""
     loaded = load_checked_model(make_tiny_family(tmp_path / "model", "diffllama"), device="cpu")
     assert "other log probabilities in the sampler" in loaded.plain.why
-    (said,) = [record.message for record in caplog.records if record.name == "nat.backend.path_checks"]
+    (said,) = [record.message for record in caplog.records if record.name == NOTICES]
     assert said.startswith(f"DiffLlamaForCausalLM takes the plain path, because {loaded.plain.why}.")

@@ -17,7 +17,7 @@ from nat.backend.output_folder import LOCK, claimed
 from nat.backend.protocol import Endpoint
 from nat.backend.serve import open_training, serve
 from nat.errors import BackendError
-from nat.wire.serving import ServeOptions
+from nat.wire.serving import NOTICES, ServeOptions
 from nat.wire.training import ExportedModel, JobState, TrainingConfig, TrainingJob
 
 
@@ -117,11 +117,8 @@ def test_a_backend_that_cannot_start_reports_the_reason_to_its_parent(tmp_path, 
     assert event["hint"] in log
 
 
-def test_the_parent_is_told_that_a_model_takes_the_plain_path(tmp_path, capsys):
-    """As an event before the ready line; without a parent, the log alone says so."""
-    folder = make_tiny_family(tmp_path / "model", "qwen3_5_text")
-    for told in (True, False):
-        with open_training(ServeOptions(model=folder, exit_with_parent=told), Endpoint({}, "key")):
-            events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-        assert [event["event"] for event in events] == ["notice"] * told
-        assert all("takes the plain path, because" in event["message"] for event in events)
+def test_the_user_is_told_that_a_model_takes_the_plain_path(tmp_path, caplog):
+    """As a notice, which goes to the parent, too."""
+    with open_training(ServeOptions(model=make_tiny_family(tmp_path / "model", "qwen3_5_text")), Endpoint({}, "key")):
+        [notice] = [record.getMessage() for record in caplog.records if record.name == NOTICES]
+    assert "takes the plain path, because" in notice

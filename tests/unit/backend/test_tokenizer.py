@@ -49,6 +49,45 @@ def test_templates_get_what_they_take(template):
     assert text == 'assistant{"a": 1}'
 
 
+SYSTEM, SAID = {"role": "system", "content": "short"}, {"role": "assistant", "content": "<think>so</think>an"}
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}
+RESULT = {"role": "tool", "content": "3"}
+FIRST_SYSTEM = (
+    "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}{% for m in messages %}"
+    "{% if m.tool_calls %}{{ m.tool_calls[0].function.arguments | tojson }}"
+    "{% elif m.role != 'system' and m.role != 'tool' %}{{ m.content.split('</think>')[-1] }}{% endif %}{% endfor %}"
+)
+NO_CALLS = "{% for m in messages %}{{ m.role }}{{ m.content }}{% endfor %}"
+
+PARTS = "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "messages", "lost"),
+    [
+        (FIRST_SYSTEM, [SYSTEM, *USER, SAID, *USER], []),
+        (FIRST_SYSTEM, [SYSTEM, SYSTEM, *USER], ["system message"]),
+        (FIRST_SYSTEM, [SYSTEM, *USER, SAID, SYSTEM, *USER], ["system message"]),
+        (FIRST_SYSTEM, [*USER, SYSTEM], ["system message"]),
+        (FIRST_SYSTEM, [*USER, CALL, RESULT], ["tool message"]),
+        (FIRST_SYSTEM, [*USER, {**CALL, "content": "I look."}], ["text beside a tool call"]),
+        (NO_CALLS, [*USER, CALL, RESULT], ["tool call"]),
+        (PARTS, USER, ["user message", "assistant message"]),
+    ],
+)
+def test_what_the_template_leaves_out_is_named_once(caplog, template, messages, lost):
+    """A user would think that the model has seen it; thinking of earlier answers is left out on purpose."""
+    hf = tiny_tokenizer()
+    hf.chat_template = template
+    tokenizer = ChatTokenizer(hf)
+    for chat in (messages, messages, [*messages, SAID, *USER]):
+        tokenizer.render_text(chat)
+    assert [record.getMessage().partition(" (")[0] for record in caplog.records] == [
+        f"the chat template leaves out: {kind}" for kind in lost
+    ]
+    assert tokenizer.lost == set(lost)
+
+
 def test_a_partial_character_keeps_its_bytes():
     """Each token has its own bytes, even if they are no whole character."""
     ids = TOKENIZER.encode("é€")
@@ -71,7 +110,7 @@ def test_no_argument_of_the_renderer_is_a_template_variable():
     assert {"chat_template", "tokenize", "tools", "documents", "return_tensors", "max_length", "kwargs"} <= arguments
     for name in arguments:
         with pytest.raises(ChatNotRendered, match=f"^{name}: ") as refused:
-            TOKENIZER.render_chat(USER, template_arguments={name: "x"})
+            TOKENIZER.render_text(USER, template_arguments={name: "x"})
         assert refused.value.param == "chat_template_kwargs"
 
 

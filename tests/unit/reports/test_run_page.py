@@ -38,6 +38,16 @@ def test_the_page_begins_with_the_verdict(tmp_path):
     assert lines[-1].split()[:3] == ["3", "0.500", "0.800"]
 
 
+def test_messages_that_the_model_has_not_seen_are_named(tmp_path):
+    """By the backend's metrics: a template may leave out a role without a word."""
+    folder = make_run(tmp_path, "run-1")
+    assert "Unseen" not in page_of(folder)
+    lost = {"train/left_out_tool_message": 1.0, "train/left_out_system_message": 1.0}
+    with Journal.open(folder) as journal:
+        journal.record_epoch(epoch_record(epoch=3, metrics=lost))
+    assert "Unseen    left out by the chat template: system message, tool message" in page_of(folder)
+
+
 @pytest.mark.parametrize("state", list(RunState))
 def test_a_run_in_any_state_has_a_page(tmp_path, state):
     """A failed run says why; a running one shows what it has so far."""

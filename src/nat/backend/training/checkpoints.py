@@ -29,9 +29,9 @@ from nat.backend.training.learner import Learner
 from nat.errors import BackendError, CheckpointDamaged
 from nat.files import remove_folder, remove_unfinished, replace_link, replacing_folder
 from nat.wire.model_folder import STATE
-from nat.wire.serving import BEST_CHECKPOINT, NEWEST_CHECKPOINT
+from nat.wire.serving import BEST_CHECKPOINT, NEWEST_CHECKPOINT, NOTICES
 
-logger = logging.getLogger(__name__)
+notices = logging.getLogger(NOTICES)
 
 DAMAGED = ".damaged"
 """Suffix of the name of a damaged checkpoint, which is set aside when an older one is resumed."""
@@ -79,8 +79,6 @@ class Checkpoints:
         self._keep_last = keep_last
         self._layout = layout
         self._write = write or partial(write_checkpoint, tokenizer=layout.tokenizer)
-        self.notices: list[str] = []
-        """What the user has to know about the checkpoints that were opened."""
         self._phase: int | None = None
         """The checkpoint with whose weights the phase began; None in the first phase, which began with the model's."""
 
@@ -100,7 +98,7 @@ class Checkpoints:
                 damaged.append((number, error))
             else:
                 self._set_aside(damaged, found)
-                self._point_to(path)
+                replace_link(self.folder / NEWEST_CHECKPOINT, path.name)  # after a crash it may name another one
                 self._phase = found.state.first_step or None
                 return found
         if damaged:
@@ -162,23 +160,15 @@ class Checkpoints:
             aside = path.with_name(f"{path.name}{DAMAGED}")
             remove_folder(aside)
             path.replace(aside)
-            self._warn(f"{error.message}; it is now {aside.name}, and training continues from {instead.path.name}")
+            notices.warning(
+                "%s; it is now %s, and training continues from %s", error.message, aside.name, instead.path.name
+            )
         best = self.folder / BEST_CHECKPOINT
         if best.is_symlink() and not best.exists():
-            self._warn(f"the best checkpoint, {best.readlink()}, is damaged or missing, too")
+            notices.warning("the best checkpoint, %s, is damaged or missing, too", best.readlink())
             again = [self._layout.name(number) for number, _ in damaged] if self._keep_last != 1 else []
             if again != [best.readlink().name]:  # else its update is trained again, and it is there again
                 best.unlink()
-
-    def _warn(self, notice: str) -> None:
-        logger.warning("%s", notice)
-        self.notices.append(notice)
-
-    def _point_to(self, newest: Path) -> None:
-        """Have the link name this checkpoint, which it may not after a crash."""
-        link = self.folder / NEWEST_CHECKPOINT
-        if not link.is_symlink() or str(link.readlink()) != newest.name:
-            replace_link(link, newest.name)
 
     def save(self, loaded: LoadedModel, learner: Any, job: TrainedJob | None, *, number: int | None = None) -> Path:
         """Write a checkpoint, point `latest` to it, and delete the oldest ones.

@@ -24,6 +24,7 @@ from nat.backend.training.job_table import Job, JobTable
 from nat.backend.training.learner import Elsewhere, OnStep, Report
 from nat.backend.training.program import ProgramUpdate
 from nat.errors import AlgorithmError
+from nat.wire.metrics import LEFT_OUT
 from nat.wire.serving import EXPORTS
 from nat.wire.training import (
     ExportedModel,
@@ -207,6 +208,7 @@ class TrainingJobs(JobTable):
                 program=program,
             )
             self._engine.serve(f"{self._engine.policy_version.rpartition('@')[0]}@{self.learner.step}")
+        metrics |= {LEFT_OUT + lost.replace(" ", "_"): 1.0 for lost in self.loaded.tokenizer.lost}
         done = job.completed(metrics, self._engine.policy_version)
         done = done.model_copy(update={"training": resolved.report(), "steps": steps})
         self._last = TrainedJob(state=done, digest=job.digest)

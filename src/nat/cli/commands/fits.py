@@ -111,6 +111,8 @@ def _rows(report: FitReport) -> Iterator[tuple[str, str]]:
         thinking = "" if report.reads_thinking else "not "
         yield "Words", f"format: {report.format}; {calls}; thinking is {thinking}told apart"
     yield from (("", f"misread: {kind}: {how}") for kind, how in report.misread.items())
+    if report.left_out:
+        yield "", f"the chat template leaves out: {', '.join(report.left_out)}"
     if report.ways:
         free = "unknown" if report.available is None else bytes_text(report.available)
         rows = f"{report.chats} chats at a time, rows of {report.row_tokens:,} tokens"

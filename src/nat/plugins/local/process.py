@@ -37,7 +37,7 @@ class BackendProcess:
         self.api_key = api_key
         self.log_path = log_path
         self.printed = b""
-        """The end of its output; the last line may say why it ended."""
+        """Its last line, which may say why it ended."""
 
     @property
     def alive(self) -> bool:
@@ -46,7 +46,7 @@ class BackendProcess:
     def check(self) -> None:
         """Raise BackendUnreachable if the process has ended, with its own reason or else the tail of the log."""
         if not self.alive:
-            raise _died(self._process, self.log_path, b"".join(self.printed.splitlines()[-1:]))
+            raise _died(self._process, self.log_path, self.printed)
 
     async def stop(self) -> None:
         """Stop the process, and log a bad exit code: saving the last weights may have failed."""
@@ -136,8 +136,6 @@ async def _ready_port(process: asyncio.subprocess.Process, log_path: Path, timeo
                 event = _event(line)
                 if event.get("event") == READY:
                     return int(event["port"])
-                if event.get("event") == NOTICE:
-                    logger.warning("%s", event["message"])
                 if event.get("event") == FAILED:
                     await process.wait()
                     raise BackendError(f"the backend cannot start: {event['message']}", hint=f"{event['hint'] or ''}")
@@ -151,12 +149,16 @@ async def _ready_port(process: asyncio.subprocess.Process, log_path: Path, timeo
 
 
 def _event(line: bytes) -> dict[str, str | int]:
-    """A line of the child's stdout as an event; empty for the output of libraries."""
+    """A line of the child's stdout as an event, a notice passed on; empty for the output of libraries."""
     try:
         event = json.loads(line)
     except ValueError:
         return {}
-    return event if isinstance(event, dict) else {}
+    if not isinstance(event, dict):
+        return {}
+    if event.get("event") == NOTICE:
+        logger.warning("%s", event["message"])
+    return event
 
 
 def _died(process: asyncio.subprocess.Process, log_path: Path, last_line: bytes = b"") -> BackendUnreachable:
@@ -182,11 +184,15 @@ def _died(process: asyncio.subprocess.Process, log_path: Path, last_line: bytes 
 
 @asynccontextmanager
 async def _drained(backend: BackendProcess, stream: asyncio.StreamReader | None) -> AsyncIterator[None]:
-    """Read the child's output, so that it never blocks on a full pipe, and keep only its end."""
+    """Read the child's output, so that it never blocks on a full pipe: pass notices on, and keep the last line."""
 
     async def read() -> None:
+        rest = b""
         while stream is not None and (part := await stream.read(_KEPT_BYTES)):
-            backend.printed = (backend.printed + part)[-_KEPT_BYTES:]
+            *lines, rest = (rest + part)[-_KEPT_BYTES:].split(b"\n")
+            for line in lines:
+                _event(line)
+            backend.printed = rest or (lines or [b""])[-1]
 
     reader = asyncio.create_task(read())
     try:

@@ -121,12 +121,17 @@ async def final(http, job_id="job"):
     return JobState.model_validate_json(answer.content)
 
 
-async def test_sent_twice_trained_once(http, learner, job):
-    """The same job sent twice gives the same state; another batch with a known id is a conflict."""
+async def test_sent_twice_trained_once(http, learner, job, worker, monkeypatch):
+    """The same job sent twice gives the same state; another batch with a known id is a conflict.
+
+    Its metrics have what the chat template left out, too.
+    """
     learner.go.set()
+    monkeypatch.setattr(worker.loaded.tokenizer, "lost", {"tool message"})
     await post(http, job)
     first = await final(http)
-    assert (first.status, first.policy_version, first.metrics) == (JobStatus.COMPLETED, "me@1", {"loss": 0.5})
+    assert (first.status, first.policy_version) == (JobStatus.COMPLETED, "me@1")
+    assert first.metrics == {"loss": 0.5, "left_out_tool_message": 1.0}
     assert first.steps == [{"loss": 0.75}, {"loss": 0.25}]
     assert JobState.model_validate_json((await post(http, job)).content) == first
     assert learner.updates == 1

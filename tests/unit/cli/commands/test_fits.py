@@ -7,7 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from fakes.tiny_model import make_tiny_model
-from nat.cli.commands.fits import fits_command
+from nat.backend.fits import fit_report
+from nat.cli.commands.fits import fits_command, fits_page
 from nat.errors import ModelUnavailable
 
 pytestmark = pytest.mark.usefixtures("forked_processes")
@@ -54,6 +55,22 @@ def test_a_model_that_is_refused(folder, tmp_path):
     result = run(silent, "--gpu", "16 gb", "--json")
     assert result.exit_code == 1
     assert "no chat template" in json.loads(result.stdout)["problems"][0]
+
+
+@pytest.mark.slow
+def test_a_template_that_leaves_messages_out(folder, tmp_path):
+    """The user knows it before a run is paid; the model fits all the same."""
+    assert fit_report(folder, name="whole").left_out == []
+    deaf = shutil.copytree(folder, tmp_path / "deaf")
+    (deaf / "chat_template.jinja").write_text(
+        "{% for m in messages if m.role != 'tool' %}{% if loop.first or m.role != 'system' %}{{ m.content }}{% endif %}"
+        "{% endfor %}"
+    )
+    report = fit_report(deaf, name="deaf")
+    systems = ["a second system message", "a system message after an answer", "a system message at the end"]
+    assert report.left_out == [*systems, "tool calls", "a tool's result"]
+    assert "the chat template leaves out: a second system message, " in fits_page(report)
+    assert report.problems == []
 
 
 def test_an_architecture_that_is_not_supported(folder, tmp_path):

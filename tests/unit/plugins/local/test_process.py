@@ -44,6 +44,13 @@ sys.exit(backend.main())
 """
 
 
+TELLS = """
+import logging, sys
+from nat.backend import __main__ as backend
+backend.missing_packages = lambda _: logging.getLogger("nat.backend.notices").warning("by its logger") or ["torch"]
+sys.exit(backend.main())
+"""
+
 OPTIONS = ServeOptions(model=Path("m"), port=0)
 
 
@@ -51,13 +58,17 @@ def child(script: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-c", script, *arguments)
 
 
-async def test_a_warning_of_the_start_is_shown_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The backend's log is a file that nobody reads before the run has failed."""
-    notice = {"event": "notice", "message": "m: tool calls may be lost: no known format"}
-    script = f"print({json.dumps(notice)!r}, flush=True); {READY}"
+async def test_each_notice_of_the_backend_is_shown_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """At its start and later: the backend's log is a file that nobody reads before the run has failed."""
+    lines = [json.dumps({"event": "notice", "message": f"m: {when}"}) for when in ("at the start", "later")]
+    script = f"print({lines[0]!r}, flush=True); {READY.replace(', flush', f', {lines[1]!r}, sep=chr(10), flush')}"
     async with running_backend(OPTIONS, log_path=tmp_path / "log", startup_timeout=30, command=child(script)):
         pass
-    assert [record.getMessage() for record in caplog.records].count("m: tool calls may be lost: no known format") == 1
+    with pytest.raises(BackendError, match="torch: not installed"):
+        async with running_backend(OPTIONS, log_path=tmp_path / "log", startup_timeout=60, command=child(TELLS)):
+            pass
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == ["m: at the start", "m: later", "m: by its logger"]
 
 
 @pytest.mark.parametrize(
