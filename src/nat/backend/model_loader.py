@@ -191,14 +191,21 @@ def context_limit(config: PreTrainedConfig, wanted: int | None) -> int:
 
 
 def eos_token_ids(model: PreTrainedModel, tokenizer: ChatTokenizer) -> frozenset[int]:
-    """The tokens that end an answer, of the generation config and of the tokenizer."""
+    """The tokens that end an answer: those of the generation config, the tokenizer's, and what the template writes.
+
+    A template may end a turn with the next speaker's mark, or with a token that a base model's configuration lacks.
+    """
     config = model.generation_config.eos_token_id if model.generation_config is not None else None
     ids = [config] if isinstance(config, int) else list(config or ())
     if wrong := [each for each in ids if not isinstance(each, int)]:
         raise ModelNotSupported(
             f"eos_token_id of the generation config has {wrong[0]!r}, no token id", hint=_COPY_AGAIN
         )
-    return frozenset(i for i in (*ids, tokenizer.eos_token_id) if i is not None)
+    stops = {i for i in (*ids, tokenizer.eos_token_id) if i is not None}
+    found = {end.token for calls in (False, True) if (end := tokenizer.turn_end(stops, calls=calls))} - stops
+    if found and model.generation_config is not None:
+        model.generation_config.eos_token_id = sorted(stops | found)  # other servers of an export then stop there, too
+    return frozenset(stops | found)
 
 
 def load_weights(path: Path, dtype: torch.dtype, four_bits_on: torch.device | None = None) -> PreTrainedModel:

@@ -1,10 +1,11 @@
 """Turn conversations into rows: the tokens that the model would have seen and sampled, had it written the answers.
 
 An answer's prompt is rendered as for a request. Its own tokens are those of what the template adds for it, up to the
-end of the turn; later tokens of the template, such as a line break, belong to the next prompt.
+end of the turn; later tokens of the template, such as a line break, belong to the next prompt. Where the turn ends with
+the next speaker's mark, that is learned, since the model has to write it.
 """
 
-from collections.abc import Collection
+from collections.abc import Set
 from typing import Any
 
 from nat.backend.tokenizer import ChatNotRendered, ChatTokenizer, template_message, template_tool
@@ -16,7 +17,7 @@ _SHOWN = 40
 
 
 def tokenized(
-    conversation: Conversation, tokenizer: ChatTokenizer, *, stops: Collection[int], longest: int
+    conversation: Conversation, tokenizer: ChatTokenizer, *, stops: Set[int], longest: int
 ) -> TokenizedConversation:
     """The conversation's rows; `stops` are the tokens that end an answer, and no row may be longer than `longest`."""
     try:
@@ -35,7 +36,7 @@ def tokenized(
 
 
 def _call(
-    messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, tokenizer: ChatTokenizer, stops: Collection[int]
+    messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, tokenizer: ChatTokenizer, stops: Set[int]
 ) -> CallTokens:
     prompt = tokenizer.render_text(messages[:-1], tools=tools)
     whole = tokenizer.render_text(messages, tools=tools, for_answer=False)
@@ -46,8 +47,15 @@ def _call(
             f"{prompt[at : at + _SHOWN]!r} where the conversation has {whole[at : at + _SHOWN]!r}"
         )
     answer = tokenizer.encode_rendered(whole[len(prompt) :])
+    if stops.isdisjoint(answer) and (end := tokenizer.turn_end(stops, calls=bool(messages[-1].get("tool_calls")))):
+        answer = tokenizer.encode_rendered(whole[len(prompt) :] + end.borrowed)
     ends = [place for place, token in enumerate(answer) if token in stops]
-    sampled = answer[: ends[0] + 1] if ends else answer
+    if not ends:
+        raise ChatNotRendered(
+            f"the chat template ends message {len(messages) - 1} with no token at which sampling stops, so the model "
+            "would learn answers without an end; have it write {{ eos_token }} after an answer"
+        )
+    sampled = answer[: ends[0] + 1]
     return CallTokens(
         model="", prompt=tokenizer.encode_rendered(prompt), sampled=sampled, logprobs=[0.0] * len(sampled)
     )

@@ -6,15 +6,16 @@ API requests and the conversations of a training batch use the same functions, s
 
 import json
 import logging
+import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, cached_property, partial
 from hashlib import blake2b
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Template, TemplateError
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -22,7 +23,7 @@ from transformers.utils.chat_template_utils import _compile_jinja_template
 
 from nat.backend.words.choice import Words, choose
 from nat.backend.words.formats import REASONING, FormatRefused
-from nat.backend.words.samples import TOOLS
+from nat.backend.words.samples import TOOLS, after_answer
 from nat.errors import ModelNotSupported, describe_error
 from nat.wire.json import parse_json, without_surrogates
 from nat.wire.serving import NO_VARIABLE, NOTICES, RESERVED
@@ -61,6 +62,14 @@ class TokenText:
 
     text: str
     data: tuple[int, ...] | None
+
+
+class TurnEnd(NamedTuple):
+    """The token at which sampling stops after an answer."""
+
+    token: int
+    borrowed: str = ""
+    """The text of the next message up to that token; empty if the answer's own turn has it."""
 
 
 class ChatTokenizer:
@@ -181,6 +190,25 @@ class ChatTokenizer:
         except ChatNotRendered:
             return []
         return [kind for mark, kind in marks.items() if mark not in written]
+
+    def turn_end(self, stops: Set[int], *, calls: bool) -> TurnEnd | None:
+        """What ends an answer in the template: a token of `stops`, or else a special one; None if it writes neither."""
+        own, following = self._after_answers[calls]
+        ends = {self.token_text(stop).text: stop for stop in stops if stop < len(self.hf)}
+        known = ((text, self.hf.convert_tokens_to_ids(text)) for text in self.special_tokens)
+        ends |= {text: token for text, token in known if isinstance(token, int)}
+        pattern = re.compile("|".join(map(re.escape, sorted(filter(None, ends), reverse=True))) or "(?!)")
+        closing = [ends[mark] for mark in pattern.findall(own)]
+        opening = pattern.match(following.lstrip())
+        if stopping := [end for end in closing if end in stops]:
+            return TurnEnd(stopping[0])
+        if opening is not None and (ends[opening.group()] in stops or not closing):
+            return TurnEnd(ends[opening.group()], following.partition(opening.group())[0] + opening.group())
+        return TurnEnd(closing[-1]) if closing else None
+
+    @cached_property
+    def _after_answers(self) -> list[tuple[str, str]]:
+        return [after_answer(self._written, calls=calls) for calls in (False, True)]
 
     def _written(
         self,

@@ -1,5 +1,6 @@
 """Conversations with which a chat template shows its format; their words occur in no template."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,6 +12,8 @@ FIRST, SECOND = "zqfirst", "zqsecond"
 """Names of the functions."""
 ARGUMENTS = {"zqa": "zqone", "zqb": "zqtwo", "zqc": 7351}
 """Two strings and a number; the keys in the alphabet's order, since templates sort."""
+NEXT = "zqnext"
+"""What comes after an answer."""
 IDS = ("zqcall001", "zqcall002")
 """Nine letters and digits, as Mistral's templates want them."""
 _PROPERTIES: dict[str, dict[str, Any]] = {
@@ -86,3 +89,20 @@ def answer(render: Render, message: Mapping[str, Any]) -> Answer:
         rest = rest.removesuffix(tail)
     header = common_start(rest, prompt.removeprefix(before)) if prompt.startswith(before) else ""
     return Answer(before + header, header, rest.removeprefix(header))
+
+
+def after_answer(render: Render, *, calls: bool) -> tuple[str, str]:
+    """What a template writes after the last word of an answer: in its own turn, and then before the next message's.
+
+    The next message is the user's, or a tool's after calls. Nothing where the template refuses them.
+    """
+    said = calling((FIRST, ARGUMENTS)) if calls else {"role": "assistant", "content": SAID}
+    follows = {"role": "tool", "name": FIRST, "tool_call_id": IDS[0]} if calls else {"role": "user"}
+    chat = [{"role": "user", "content": ASKED}, said, {**follows, "content": NEXT}]
+    try:
+        texts = [answer(render, said).text, render(chat, tools=TOOLS, for_answer=False).rpartition(ASKED)[2]]
+    except REFUSALS:
+        return after_answer(render, calls=False) if calls else ("", "")
+    words = [str(value) for value in ARGUMENTS.values()] if calls else [SAID]
+    own, both = (re.split(f".*(?:{'|'.join(words)})", text, maxsplit=1, flags=re.DOTALL)[-1] for text in texts)
+    return own, both.partition(NEXT)[0].removeprefix(own) if NEXT in both and both.startswith(own) else ""
