@@ -7,6 +7,7 @@ import click
 from pydantic import BaseModel
 
 from nat.cli.commands.export import export_command
+from nat.cli.commands.imitate import imitate_command
 from nat.cli.commands.options import json_option, runs_root_option
 from nat.cli.commands.rollouts import rollouts_command
 from nat.cli.commands.send import send_command
@@ -27,13 +28,14 @@ from nat.runs.records import Phase
 def runs_command() -> None:
     """Look at runs, compare them, export models and rollouts, send them to trackers.
 
-    Only `report`, `export`, `rollouts` and `send` write anything.
+    Only `report`, `export`, `imitate`, `rollouts` and `send` write anything.
 
     RUN is a run's folder, its id, the beginning of an id that no other run has, or `latest`.
     """
 
 
 runs_command.add_command(export_command)
+runs_command.add_command(imitate_command)
 runs_command.add_command(rollouts_command)
 runs_command.add_command(send_command)
 
