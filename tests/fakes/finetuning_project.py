@@ -169,6 +169,7 @@ def forecast_with(**changes: Any) -> TrainingForecast:
         learning_rate=1e-5,
         optimizer_steps=1,
         row_tokens=512,
+        chats=4,
         memory=[Memory(title=title, parts={"weights": size}, total=size) for title, size in ways.items()],
         available=9 * 10**9,
         place="trains on cpu; samples on cpu",

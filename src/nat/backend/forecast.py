@@ -71,6 +71,7 @@ class Forecaster:
             learning_rate=config.learning_rate,
             optimizer_steps=steps,
             row_tokens=setup.row_tokens,
+            chats=setup.chats,
             memory=[] if shape is None else ways_of(shape, setup, free=free),
             available=free,
             place=f"trains on {place}; {self._sampler or f'samples on {place}'}",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from nat.finetuning.dry_run import FinetunePlan
 from nat.finetuning.verdict import MIN_DIFFERING
 from nat.reports.text import labelled
-from nat.sizing.memory import bytes_text
+from nat.sizing.memory import memory_rows
 
 Row = tuple[str, str]
 
@@ -75,10 +75,7 @@ def _memory(plan: FinetunePlan) -> Iterator[Row]:
     if not found.memory:
         yield "Memory", "not known: the model's configuration lacks the sizes of its layers"
         return
-    free = "an unknown amount is" if found.available is None else f"{bytes_text(found.available)} are"
-    yield "Memory", f"{free} free; predicted to some 20 %, for rows of {found.row_tokens:,} tokens"
-    for way in found.memory:
-        yield "", f"{way.title:<24}{bytes_text(way.total):>9}  {way.verdict(found.available)}"
+    yield from memory_rows(found.memory, found.available, chats=found.chats, row_tokens=found.row_tokens)
     yield "Time", "is said after the first epoch"
 
 

@@ -28,6 +28,8 @@ class TrainingForecast(WireModel):
     """Of an update."""
     row_tokens: int
     """The rows that the memory is for."""
+    chats: int
+    """At the same time, likewise."""
     memory: list[Memory]
     """As configured, then of other ways to train; empty if the model's configuration lacks its sizes."""
     available: int | None

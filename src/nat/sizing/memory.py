@@ -3,7 +3,7 @@
 The one arithmetic of `nat fits`, of a plan, and of a backend that refuses what it cannot hold.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -47,8 +47,8 @@ class Setup:
     embedded: bool = True
     """Whether this process samples; False if vLLM does."""
     trains: bool = True
-    chats: int = 16
-    """At the same time."""
+    chats: int = 32
+    """At the same time; by default as many as a project of `nat init` plays."""
     row_tokens: int = USUAL_ROW
     """The longest row, and conversation."""
     steps: int = 2
@@ -162,6 +162,14 @@ def fitting_text(ways: Sequence[Memory], free: int) -> str:
     if fitting := [f"{each.title} ({bytes_text(each.total)})" for each in ways if each.total <= free]:
         return f"these fit: {'; '.join(fitting)}"
     return "shorter rows need less (max_seq_length); else use a smaller model, or a machine with more memory"
+
+
+def memory_rows(ways: Sequence[Memory], free: int | None, *, chats: int, row_tokens: int) -> Iterator[tuple[str, str]]:
+    """The lines of a page about the ways to train, each with a label: the same for `nat fits` and for a plan."""
+    amount = "an unknown amount" if free is None else bytes_text(free)
+    load = f"{chats} chats at a time, rows of {row_tokens:,} tokens"
+    yield "Memory", f"{amount} may be taken; {load}; predicted, to some 20 %"
+    yield from (("", f"{way.title:<24}{bytes_text(way.total):>9}  {way.verdict(free)}") for way in ways)
 
 
 def bytes_text(count: float) -> str:

@@ -134,7 +134,7 @@ def test_metrics_are_named_by_role_and_joined():
 def forecast(gigabytes: int) -> TrainingForecast:
     size = gigabytes * 10**9
     memory = [Memory(title="all weights, float32", parts={"weights": size}, total=size)]
-    numbers = {"num_parameters": 1, "learning_rate": 1.0, "optimizer_steps": 1, "row_tokens": 1}
+    numbers = {"num_parameters": 1, "learning_rate": 1.0, "optimizer_steps": 1, "row_tokens": 1, "chats": 1}
     return TrainingForecast(
         device="cpu", dtype="float32", **numbers, memory=memory, available=9 * 10**9, place=f"trains {gigabytes}"
     )

@@ -59,7 +59,7 @@ def test_a_budget_has_its_limit_and_the_llms_with_a_price():
 def test_memory_of_each_way_to_train():
     """What it takes, and whether it fits into what is free."""
     found = lines(forecast=forecast_with(available=3 * 10**9))
-    assert "Memory 3.0 GB are free; predicted to some 20 %, for rows of 512 tokens" in found
+    assert "Memory 3.0 GB may be taken; 4 chats at a time, rows of 512 tokens; predicted, to some 20 %" in found
     assert "all weights, float32 8.0 GB does not fit, 5.0 GB too much" in found
     assert "LoRA, rank 16, float32 2.0 GB fits, 1.0 GB to spare" in found
 

@@ -106,7 +106,7 @@ def test_a_configuration_without_its_sizes_is_an_error(config):
         {"lora_rank": 8},
         {"embedded": False},
         {"trains": False},
-        {"chats": 32},
+        {"chats": 16},
         {"row_tokens": 512},
         {"steps": 1},
         {"micro_batch_tokens": 512, "row_tokens": 512},

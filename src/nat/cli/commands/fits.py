@@ -16,7 +16,7 @@ from nat.errors import ModelUnavailable
 from nat.hub import local_model
 from nat.reports.text import labelled, printable
 from nat.sizing.forecast import FitReport
-from nat.sizing.memory import bytes_text
+from nat.sizing.memory import bytes_text, memory_rows
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.serving import LOCAL_PACKAGES
 
@@ -114,9 +114,5 @@ def _rows(report: FitReport) -> Iterator[tuple[str, str]]:
     if report.left_out:
         yield "", f"the chat template leaves out: {', '.join(report.left_out)}"
     if report.ways:
-        free = "unknown" if report.available is None else bytes_text(report.available)
-        rows = f"{report.chats} chats at a time, rows of {report.row_tokens:,} tokens"
-        yield "Memory", f"{free} may be taken; {rows}; predicted, to some 20 %"
-        for way in report.ways:
-            yield "", f"{way.title:<24}{bytes_text(way.total):>9}  {way.verdict(report.available)}"
+        yield from memory_rows(report.ways, report.available, chats=report.chats, row_tokens=report.row_tokens)
         yield "", f"keys and values take {bytes_text(report.cached_bytes)} per token of a conversation"

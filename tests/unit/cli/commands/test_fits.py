@@ -33,7 +33,7 @@ def test_a_model_that_fits(folder):
     assert "qwen3 (Qwen3ForCausalLM)" in result.output
     assert "context 64 tokens" in result.output
     assert "tool calls are read" in result.output
-    assert "15.2 GB may be taken; 16 chats at a time, rows of 64 tokens" in result.output
+    assert "15.2 GB may be taken; 32 chats at a time, rows of 64 tokens" in result.output
     for way in ("all weights, float32", "LoRA, rank 16, bfloat16", "LoRA, rank 16, 4 bits"):
         assert way in result.output
     assert "per token of a conversation" in result.output
