@@ -70,7 +70,7 @@ async def test_each_kind_of_missing_score_has_its_own_error(tmp_path, score, wor
 
 
 async def test_held_out_scores_without_a_call_are_warned_of(tmp_path, caplog):
-    """A warning says that held-out scores without captured calls do not measure the trained model."""
+    """They do not measure the trained model; a constant answer is right for all of these, as the verdict says."""
 
     async def silent(question, ask):
         return "right" if question.startswith("held out") else await ask(question)
@@ -79,8 +79,9 @@ async def test_held_out_scores_without_a_call_are_warned_of(tmp_path, caplog):
         with project_scored_by(tmp_path, server, agent=silent) as project:
             rows = [{"id": str(i), "question": f"held out {i}", "answer": "right"} for i in range(8)]
             project.held_out.write_text(json.dumps(rows))
-            await project.run(validation_dataset=str(project.held_out))
+            result = await project.run(validation_dataset=str(project.held_out))
     assert caplog.text.count("No LLM call was seen in 8 held-out rollouts") == 1
+    assert "The best constant answer, 'right', would be right for 100%." in result.comparison.sentence
 
 
 async def a_third_fails(question, ask):

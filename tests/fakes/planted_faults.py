@@ -60,11 +60,6 @@ def words(question: str, answer: str) -> float:
     return min(1.0, len(answer.split()) / 16)
 
 
-def shade(question: str, answer: str) -> float:
-    said = [COLOURS.index(word) for word in answer.split() if word in COLOURS]
-    return 1 - said[0] / (len(COLOURS) - 1) if said else 0.0
-
-
 async def mostly_top_p(question, ask):
     return await (ask(question) if question.startswith("apple") else ask(question, top_p=0.9))
 
@@ -104,7 +99,6 @@ PLANTS = {
     "sampling_changed": Plant(agent=mostly_top_p, epochs=3),
     "calls_lost": Plant(agent=mostly_unseen, epochs=3),
     "wrong_target": Plant(agent=planner_and_speaker, finetuning={"target_functions": ["planner"]}, epochs=5),
-    "few_groups": Plant(score=shade, classes=1, per_class=1, generations=2, epochs=4),
     "few_steps": Plant(per_class=5, training={"steps_per_batch": 1}, epochs=3),
     "held_out_differs": Plant(per_class=4, held_out=KINDS[1], epochs=8),
     "rewards_length": Plant(per_class=4, score=words, llm={"max_tokens": 20}),

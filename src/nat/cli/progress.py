@@ -100,10 +100,12 @@ class LineProgress(_Display):
 
     def epoch_finished(self, record: EpochRecord) -> None:
         number, stale = epoch_number(record.epoch), record.metrics.get(STALE_ROWS, 0.0)
+        groups = f"groups {record.trained_groups}/{record.num_groups}  rollouts {record.num_rollouts}"
+        trained = (
+            f"reward {record.result}  {groups}" if record.played else f"{record.result}  rows {record.num_trajectories}"
+        )
         self._lines.line(
-            f"epoch {number}/{self._num_epochs}  reward {record.avg_reward:.3f}  "
-            f"groups {record.trained_groups}/{record.num_groups}  "
-            f"rollouts {record.num_rollouts}{_failed(record.failures)}  "
+            f"epoch {number}/{self._num_epochs}  {trained}{_failed(record.failures)}  "
             f"{f'stale rows {stale:.0%}  ' if stale else ''}{record.seconds:.1f} s{self._left(number)}"
         )
 
@@ -222,7 +224,7 @@ class LiveProgress(_Display):
         for record in records:
             table.add_row(
                 str(epoch_number(record.epoch)),
-                f"{record.avg_reward:.3f}",
+                record.result,
                 self._held_out.get(epoch_number(record.epoch), ""),
                 f"{record.trained_groups}/{record.num_groups}",
                 _metric(record, "train/trained_tokens", ".0f"),

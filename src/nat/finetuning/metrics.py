@@ -16,12 +16,13 @@ from types import MappingProxyType
 from typing import Any
 
 from nat.data_models.evaluator import ComparisonFacts
-from nat.data_models.finetuning import EpisodeItem, EpisodeItemRole, Trajectory
+from nat.data_models.finetuning import Trajectory
 from nat.data_models.llm_usage import LLMUsage
 from nat.data_models.score import mean
 from nat.finetuning.trajectories.groups import has_signal, mean_reward, reward_spread
-from nat.runs.records import BESIDE, RELATIVE
+from nat.runs.records import BESIDE, RELATIVE, CommonAnswer
 from nat.runs.rollouts import RolloutRecord, usage_by_purpose
+from nat.wire.json import without_surrogates
 from nat.wire.rewards import equal
 
 PREFIXES = ("train/", "rollout/", "reward/", "val/", "time/", "drift/", "cost/")
@@ -31,6 +32,12 @@ PRICE = "cost/price"
 BROKEN_BY = "drift/broken_by_"
 """Prefix of the number of calls that did not continue the tokens before them, by cause."""
 STALE_ROWS = "drift/stale_rows"
+SAME_ANSWER = "rollout/same_answer"
+
+BEGINNING = 40
+"""Characters by which cut-off answers are compared: what a model writes without an end differs further on."""
+FEWEST_PROMPTS = 6
+"""With fewer, equal answers may all be right."""
 
 EPOCH: Mapping[str, str] = {
     "reward/mean": "Mean reward of all trajectories of the epoch, before selection; `avg_reward`.",
@@ -39,7 +46,6 @@ EPOCH: Mapping[str, str] = {
     "reward/equal_groups": "Share of all groups whose rollouts are all alike, which carry no learning signal.",
     "reward/equal_groups_lowest": "Share of all groups whose rollouts all have the epoch's lowest reward.",
     "reward/equal_groups_highest": "Share of all groups whose rollouts all have the epoch's highest reward.",
-    "reward/top_duplicates": "Share of the rollouts with the highest reward that repeat another of them.",
     "reward/compared": "Rollouts with a score, less their examples: degrees of freedom of the next.",
     "reward/example_variance": "Variance of the score between the rollouts of an example; pooled over all examples.",
     "reward/repeats": "Rollouts whose conversations and output equal those of another rollout of their example.",
@@ -75,6 +81,9 @@ EPOCH: Mapping[str, str] = {
     f"{LOST_CALLS}<cause>": "Answers with a tool call that could not be read, in all rollouts: `cut_off` by the token "
     "limit, `unclosed`, `malformed`, of an `unknown_tool`, or `no_format` is known for the model's calls.",
     "rollout/without_calls": "Share of the rollouts without an error in which no LLM call was seen.",
+    "rollout/cached": "The part of them whose output is that of another rollout of the example, which had calls.",
+    SAME_ANSWER: "Share of the rollouts with the most frequent answer, of an epoch with six prompts or more. Of a "
+    f"cut-off answer the first {BEGINNING} characters count.",
     "rollout/trained_tokens": "Share of the sampled tokens of all calls that training rows have.",
     "rollout/tokens_per_second": "Sampled tokens of all rollouts per second of `time/rollout`.",
     "drift/rows_per_rollout": "Training rows per rollout that has rows; 1 is ideal.",
@@ -175,6 +184,33 @@ def _said(message: Mapping[str, Any]) -> tuple[str, ...]:
     return str(message.get("role")), str(message.get("content")), *functions
 
 
+def commonest_answer(records: Iterable[RolloutRecord]) -> CommonAnswer | None:
+    """What the model said most often in scored rollouts; None with few prompts, or where its answers are not known."""
+    said, prompts = Counter[str](), set[Hashable]()
+    for record in records:
+        if record.reward is not None and not record.failed and record.num_calls != 0:
+            asked = tuple(_said(message) for message in record.messages if message.get("role") == "user")
+            prompts.add(asked or record.example_id)
+            said[_answer(record)] += 1
+    return commonest_of(said) if len(prompts) >= FEWEST_PROMPTS else None
+
+
+def commonest_of(answers: Counter[str]) -> CommonAnswer | None:
+    """The most frequent one; None without any."""
+    if not answers:
+        return None
+    [(text, count)] = answers.most_common(1)
+    return CommonAnswer(text=without_surrogates(text[:BEGINNING]), share=count / answers.total())
+
+
+def _answer(record: RolloutRecord) -> str:
+    """All that the model said in a rollout, and the beginning of what was cut off; else the workflow's output."""
+    answers = [messages[each.message] for thread, messages in record.threads() for each in thread.answers]
+    parts = [part for message in answers for part in (message.get("content"), *_said(message)[2:]) if part]
+    text = "\n".join(map(str, parts)) or record.output or ""
+    return text.strip()[: BEGINNING if record.truncated else None]
+
+
 def _lengths(groups: Sequence[Group]) -> dict[str, float | None]:
     """Correlation of score and sampled tokens.
 
@@ -204,10 +240,12 @@ def _truncated(groups: Sequence[Group]) -> dict[str, float | None]:
 
 
 def _seen_calls(records: Sequence[RolloutRecord]) -> dict[str, float | None]:
-    """What was recorded of the calls, and which of them could not be read or failed."""
+    """What was recorded of the calls, which of them could not be read or failed, and whether answers are alike."""
     ended = [record for record in records if not record.failed]
     seen = [record.num_calls == 0 for record in ended if record.num_calls is not None]
     called = [record for record in ended if record.completion_tokens]
+    answered = {(record.example_id, record.output) for record in ended if record.num_calls}
+    cached = sum(record.num_calls == 0 and (record.example_id, record.output) in answered for record in ended)
     unknown = not called or any(record.left_out is None and not record.rows for record in called)
     trained = sum(row.num_sampled for record in called for row in record.rows)
     results = [m for r in records if r.reward is not None for m in r.messages if m.get("role") == "tool"]
@@ -218,6 +256,8 @@ def _seen_calls(records: Sequence[RolloutRecord]) -> dict[str, float | None]:
     sampled = sum(record.completion_tokens for record in called)
     return {
         "rollout/without_calls": fmean(seen) if seen else None,
+        "rollout/cached": cached / len(seen) if seen else None,
+        SAME_ANSWER: None if (common := commonest_answer(records)) is None else common.share,
         "rollout/trained_tokens": None if unknown else min(1.0, trained / sampled),
         "rollout/tool_errors": errors / len(results) if errors else None,
         **{f"{LOST_CALLS}{cause}": float(count) for cause, count in lost.items() if count},
@@ -284,8 +324,7 @@ def _rewards(groups: Groups) -> dict[str, float]:
         return {}
     low, high = min(values), max(values)
     flat = [mean_reward(group) for group in groups if not has_signal(group)]
-    top = [_answers(t) for group in groups for t in group if equal([t.reward, high]) and not equal([low, high])]
-    metrics = {
+    return {
         "reward/mean": fmean(values),
         "reward/std": pstdev(values),
         "reward/spread_in_group": fmean(reward_spread(group) for group in groups),
@@ -293,16 +332,6 @@ def _rewards(groups: Groups) -> dict[str, float]:
         "reward/equal_groups_lowest": sum(equal([reward, low]) for reward in flat) / len(groups),
         "reward/equal_groups_highest": sum(equal([reward, high]) for reward in flat) / len(groups),
     }
-    return metrics | ({"reward/top_duplicates": 1 - len(set(top)) / len(top)} if top else {})
-
-
-def _answers(trajectory: Trajectory) -> tuple[str, ...]:
-    """The model's answers; equal for rollouts that are copies of each other."""
-    return tuple(
-        item.content if isinstance(item, EpisodeItem) else item.chosen_response
-        for item in trajectory.episode
-        if not isinstance(item, EpisodeItem) or item.role is EpisodeItemRole.ASSISTANT
-    )
 
 
 def _calls(records: Sequence[RolloutRecord]) -> dict[str, float]:

@@ -40,7 +40,7 @@ RUN_ID = "probe"
 _FILE = "nat probe --output FILE"
 _WORDING = {
     "nat runs show latest --epoch 1 --worst 1": _FILE,
-    "the run's failures.txt": f"the file of `{_FILE}`",
+    "nat runs imitate latest": "nat runs imitate RUN",
     "failures.txt": f"the file of `{_FILE}`",
 }
 """A probe has no folder."""

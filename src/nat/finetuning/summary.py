@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -36,7 +37,12 @@ def compared(validations: Sequence[ValidationRecord], epochs: int, *, first: int
     by_epoch = {record.epoch: record for record in validations}
     if epochs == first or first not in by_epoch or epochs not in by_epoch:
         return None
-    return compare_validations(by_epoch[first], by_epoch[epochs])
+    last = by_epoch[epochs]
+    found, expected = compare_validations(by_epoch[first], last), last.expected
+    if found is None or expected is None or expected.share * (len(last.scores) - len(last.copies)) < 2:
+        return found
+    constant = f" The best constant answer, {expected.text!r}, would be right for {expected.share:.0%}."
+    return replace(found, constant=constant)
 
 
 def phase_verdicts(

@@ -63,6 +63,8 @@ class Comparison:
     """Examples without a score both times."""
     error: str | None = None
     """What most of the examples failed with that fail on one side only."""
+    constant: str = ""
+    """What one answer to all examples would reach, as a sentence; empty where no expected answer repeats."""
 
     @property
     def sentence(self) -> str:
@@ -86,7 +88,7 @@ class Comparison:
                 parts = [failures, numbers, counted, "Mend the failure, or let reward_function.failed_score count it."]
             numbers = " ".join(parts)
         left_out = f" {self.num_left_out} more were left out, having no score." if self.num_left_out else ""
-        return f"{conclusion} {numbers}{left_out}{self._caveat}"
+        return f"{conclusion} {numbers}{left_out}{self._caveat}{self.constant}"
 
     @property
     def _caveat(self) -> str:

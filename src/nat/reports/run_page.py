@@ -136,9 +136,10 @@ def run_page(report: RunReport) -> str:
         rows.append(("Model", run.model + (f", trained by {report.algorithm}" if report.algorithm else "")))
     rows.append(("Epochs", _epochs(report)))
     rows += [("" if place else "Phases", str(phase)) for place, phase in enumerate(run.phases)]
-    if report.epochs:
-        rewards = [epoch.avg_reward for epoch in played_epochs(report.epochs)]
+    if rewards := [epoch.avg_reward for epoch in played_epochs(report.epochs)]:
         rows.append(("Reward", f"{rewards[0]:.3f} → {rewards[-1]:.3f} in training"))
+    if imitated := [epoch.result for epoch in report.epochs if not epoch.played and epoch.result]:
+        rows.append(("File", f"{imitated[0]} → {imitated[-1]} on its rows"))
     for name, beside in scores_beside(played_epochs(report.epochs)).items():
         values = [*beside.values()]
         rows.append(("", f"{values[0]:.3f} → {values[-1]:.3f} by '{name}', not the reward"))
@@ -275,7 +276,7 @@ def _epoch_table(epochs: Sequence[EpochRecord], validations: Sequence[Validation
 def _epoch_cells(epoch: EpochRecord, held_out: float | None) -> tuple[str, ...]:
     return (
         str(epoch_number(epoch.epoch)),
-        f"{epoch.avg_reward:.3f}",
+        epoch.result,
         "" if held_out is None else f"{held_out:.3f}",
         f"{epoch.trained_groups}/{epoch.num_groups}",
         str(epoch.num_rollouts),

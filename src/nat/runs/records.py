@@ -58,6 +58,7 @@ class SparseRecord(RunRecord):
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
         sparse = {"phase", "phases", "copies", "usage", "steps", "budget", "cost", "policy_versions"}
+        sparse |= {"commonest", "expected"}
         return {name: value for name, value in fields.items() if value or name not in sparse}
 
 
@@ -181,6 +182,13 @@ class EpochRecord(SparseRecord):
         return count_of(self.metrics, "train/trained_groups", self.filtered_groups)
 
     @property
+    def result(self) -> str:
+        """The mean reward; of an epoch that trained on a file, whose rewards say nothing of the model, the loss."""
+        if self.played:
+            return f"{self.avg_reward:.3f}"
+        return f"loss {self.metrics['train/loss']:.3f}" if "train/loss" in self.metrics else ""
+
+    @property
     def relative(self) -> bool:
         """True if the scores compare generations with each other, so that their mean says nothing about progress."""
         return RELATIVE in self.metrics
@@ -206,8 +214,17 @@ def scores_beside(epochs: Iterable[EpochRecord]) -> dict[str, dict[int, float]]:
 
 
 def played_epochs(epochs: Sequence[EpochRecord]) -> Sequence[EpochRecord]:
-    """The epochs whose rewards are those of rollouts; all epochs if every one trained on a file."""
-    return [epoch for epoch in epochs if epoch.played] or epochs
+    """The epochs whose rewards are those of rollouts; none if every one trained on a file."""
+    return [epoch for epoch in epochs if epoch.played]
+
+
+class CommonAnswer(RunRecord):
+    """The most frequent one of several answers."""
+
+    text: str
+    """Its beginning."""
+    share: float
+    """Of the answers that are this one."""
 
 
 class ValidationRecord(SparseRecord):
@@ -226,6 +243,10 @@ class ValidationRecord(SparseRecord):
     seconds: float = Field(default=0.0, ge=0)
     usage: PurposeUsage = {}
     """As that of an epoch."""
+    commonest: CommonAnswer | None = None
+    """What the model said most often; None with few examples."""
+    expected: CommonAnswer | None = None
+    """The most frequent one of the expected answers, of examples that repeat no other; None if rows have none."""
 
     @property
     def scored(self) -> dict[str, float]:

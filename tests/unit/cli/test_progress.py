@@ -152,6 +152,18 @@ def test_the_live_view_counts_all_epochs_and_keeps_the_last_ones():
 
 
 @pytest.mark.parametrize("terminal", [False, True])
+def test_an_epoch_of_imitation_shows_its_loss(terminal):
+    """The rewards of a file's rows are 1 and say nothing of the model."""
+    output = console(terminal=terminal)
+    with console_progress(output) if terminal else LineProgress(output) as view:
+        view.run_started("r", Path("runs/x"), 1)
+        view.epoch_finished(epoch_record(avg_reward=1.0, played=False, metrics={"train/loss": 0.25}))
+    text = output.file.getvalue()
+    assert "loss 0.250" in text
+    assert "1.000" not in text
+
+
+@pytest.mark.parametrize("terminal", [False, True])
 def test_stale_rows_are_shown_where_epochs_overlap(terminal):
     """A run with `max_staleness` shows the share of rows from earlier weights; other runs have no such column."""
     for metrics, words in (({"drift/stale_rows": 0.25}, ["stale rows", "25%"]), ({}, [])):

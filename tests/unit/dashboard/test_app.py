@@ -88,7 +88,7 @@ async def test_a_run_says_in_words_what_its_charts_show(run_dir, here):
 async def test_findings_are_read_after_the_page(run_dir, here):
     """The page has the place for them, and the fragment the words of the diagnosis."""
     assert f'hx-get="{here}/findings" hx-trigger="load"' in await page(run_dir.parent, here)
-    assert "No number is out of its healthy range" in await page(run_dir.parent, f"{here}/findings")
+    assert "No cause found" in await page(run_dir.parent, f"{here}/findings")
     with Journal.open(run_dir) as journal:
         for epoch in range(4):
             journal.record_epoch(epoch_record(epoch, 0.0, max_reward=0.0, groups_without_difference=24))

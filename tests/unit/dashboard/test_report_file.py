@@ -24,7 +24,7 @@ def test_it_has_the_pictures_and_the_words(tmp_path):
     text = report(make_run(tmp_path, "run-1"))
     assert "Improved: 0.200 → 0.800" in text
     assert text.count("data-chart=") >= 3
-    assert "No number is out of its healthy range" in text
+    assert "No cause found" in text
     assert "Example d, generation 0: reward 0.750" in text
     assert "no reward; left out of training: the workflow raised an error" in text
 

@@ -9,9 +9,9 @@ from nat.finetuning.diagnosis.catalogue import CONDITIONS, alarms, broken_by_upd
 from nat.finetuning.diagnosis.conditions_of_updates import reach_of
 from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run, diagnosis_text, findings_of
 from nat.finetuning.diagnosis.window import Window
-from nat.finetuning.metrics import EPOCH, prefixed
+from nat.finetuning.metrics import EPOCH, SAME_ANSWER, prefixed, score_metrics
 from nat.runs.journal import Journal
-from nat.runs.records import Phase, TrainingPhase
+from nat.runs.records import CommonAnswer, Phase, TrainingPhase
 from nat.runs.rollouts import LeftOutCause
 from nat.wire.metrics import UPDATE
 
@@ -96,7 +96,12 @@ def left_out(cause, count):
         ("rate_too_high", {"metrics": {KL: 0.5}}, {"metrics": {KL: 0.1}}),
         ("rate_too_high", {"metrics": {"train/kept_share": 0.2}}, {"metrics": {"train/kept_share": 0.6}}),
         ("untrained", {"metrics": {"train/trained_groups": 0.0}, "max_reward": 0.6}, {}),
-        ("few_groups", {"metrics": {"train/optimizer_steps": 24.0}}, {}),
+        (
+            "answers_cached",
+            {"metrics": {"rollout/without_calls": 0.75, "rollout/cached": 0.75}},
+            {"metrics": {"rollout/without_calls": 0.04, "rollout/cached": 0.04}},
+        ),
+        ("answers_alike", {"metrics": {SAME_ANSWER: 0.95}}, {"metrics": {SAME_ANSWER: 0.7}}),
         ("rate_too_low", {"metrics": {KL: 1e-6}}, {}),
         ("rate_too_low", {"metrics": {"train/learning_rate": 1e-6}}, {"metrics": {"train/learning_rate": 2e-5}}),
         ("few_steps", {"metrics": {"train/optimizer_steps": 4.0}}, {"metrics": {"train/optimizer_steps": 5.0}}),
@@ -137,6 +142,51 @@ def test_what_comes_first_in_a_run_is_named_first():
     assert first.cause == "rate_too_high"
     assert first.seen.startswith("the update of epoch 2 moved the policy too far: KL divergence 6 per token")
     assert "try 0.0004" in first.remedy
+
+
+def test_a_cache_is_named_alone():
+    """Its calls are not lost, and its groups of one say nothing of num_generations, which is known."""
+    seen = {"metrics": {"rollout/without_calls": 0.75, "rollout/cached": 0.75}, "num_trajectories": 24}
+    [finding] = diagnosis_of(window_of(**seen, groups_without_difference=24)).findings
+    assert "cache" in finding.title
+    assert "num_generations" not in str(finding)
+    before, cached = rollout_record("a", num_calls=1), rollout_record("a", num_calls=0)
+    epochs = epoch_records([0.5], metrics=score_metrics([before]))
+    window = Window(epochs, rollouts=[cached], unfinished=True)
+    assert [each.cause for each in diagnosis_of(window).findings] == ["answers_cached"]  # a second pass over the data
+
+
+def held_out_answers(epoch, score, share):
+    """Ten held-out examples, and the share of them with the most frequent answer."""
+    scores = {str(n): float(n < score * 10) for n in range(10)}
+    common = CommonAnswer(text='{"label": "billing"}', share=share)
+    return validation_record(epoch, scores).model_copy(update={"commonest": common})
+
+
+@pytest.mark.parametrize("played", [True, False])
+def test_a_collapsed_model_is_not_healthy_though_it_improved(played):
+    """It gives one answer to nearly all examples, which is right for some of them; also after imitation."""
+    more = {"validations": [held_out_answers(0, 0.0, 0.3), held_out_answers(4, 0.7, 0.99)]}
+    found = diagnosis_of(window_of(more=more, rewards=LEARNED, played=played))
+    assert found.window.learned
+    assert not found.healthy
+    assert [each.cause for each in found.findings] == ["answers_alike"]
+    assert '99% of the held-out answers after epoch 4 are, or begin, the same: \'{"label"' in found.findings[0].seen
+    assert found.findings[0].remedy.startswith("If rows have answers, imitate these first (`nat runs imitate latest`")
+    right = {"validations": [held_out_answers(0, 0.0, 0.3), held_out_answers(4, 1.0, 0.99)]}
+    assert diagnosis_of(window_of(more=right, rewards=LEARNED)).healthy  # the same answer may be right
+
+
+def test_without_a_cause_nothing_is_called_healthy():
+    """A run on a file says its loss and the held-out scores, since its rewards of 1 say nothing."""
+    assert diagnosis_text(diagnosis_of(window_of())).startswith("No cause found. The mean reward was 0.500")
+    same = [validation_record(epoch, {str(n): 0.5 for n in range(8)}) for epoch in (0, 4)]
+    imitated = epoch_records([1.0] * 4, played=False, metrics=HEALTHY | {"train/loss": 2.5})
+    imitated[-1].metrics["train/loss"] = 0.5
+    text = diagnosis_text(diagnosis_of(Window(imitated, validations=same)))
+    assert text.startswith("No cause found. The loss on the file's rows was 2.500 at first, 0.500 in the last epoch.")
+    assert "No improvement shown: 0.500" in text
+    assert "1.000" not in text
 
 
 @pytest.mark.parametrize(
@@ -192,7 +242,7 @@ def test_the_last_epochs_are_warned_of():
     equal = epoch_records([0.5] * 5, groups_without_difference=20, examples={"a": 0.0, "b": 1.0})
     assert (warned(equal), warned(equal[1:]), warned(equal, compares="batch")) == (["too_hard"], [], [])
     fall = [epoch_record(n, metrics={ENTROPY: 1.0 if n == 0 else 0.45}) for n in range(22)]
-    assert (warned(fall[:21]), warned(fall)) == (["entropy_collapse"], [])
+    assert (warned(fall[:21]), warned(fall)) == (["answers_alike"], [])
     assert warned([epoch_record(metrics={"train/trained_groups": 0.0})]) == ["untrained"]
 
 
@@ -210,7 +260,7 @@ def run(rewards, metrics):
         ([0.4, 0.45, 0.1], [{}, {WEIGHTS: 0.05, KL: 0.01}, {}], None),
         ([0.4, 0.6, 0.1], [{KL: 9.1}, {}, {}], None),
         ([0.4, 0.45, 0.1], [{}, {}, {"rollout/truncated": 0.9}], "truncation"),
-        ([0.4, 0.45, 0.1], [{}, {}, {ENTROPY: 0.1}], "entropy_collapse"),
+        ([0.4, 0.45, 0.1], [{}, {}, {ENTROPY: 0.1}], "answers_alike"),
         ([0.4, 0.45, 0.1], [{}, {}, {}], None),
         ([], [], None),
     ],
@@ -230,9 +280,7 @@ def journal(tmp_path):
 
 def test_a_run_that_failed_in_its_first_epoch_is_judged_by_its_rollouts(journal):
     """The epoch has no record; the target is read from the run's configuration."""
-    assert (
-        diagnosis_text(diagnose_run(journal, ended=True)) == "Healthy: the run has no number out of its healthy range."
-    )
+    assert diagnosis_text(diagnose_run(journal, ended=True)) == "No cause found."
     left = {"left_out": LeftOutCause.NO_TARGET_FUNCTION, "num_calls": 1, "functions": {"planner": 1}}
     journal.record_rollouts(Phase.TRAIN, 0, [rollout_record("a", g, **left) for g in range(8)])
     found = diagnose_run(journal, ended=True)

@@ -101,7 +101,7 @@ def test_a_rare_success_gets_enough_rollouts():
     once = epoch_record(0, 1 / 128, **few | {"groups_without_difference": 15}, filtered_groups=1)
     for epochs in ([], [once]):
         check_signal([*epochs, *dead_epochs(4, **few)], GuardsConfig())
-        with pytest.raises(NoLearningSignal, match="a phase of demonstrations"):
+        with pytest.raises(NoLearningSignal, match="imitate these first"):
             check_signal([*epochs, *dead_epochs(5, **few)], GuardsConfig())
     tiny = few | {"num_trajectories": 16, "num_groups": 2, "groups_without_difference": 2}
     check_signal(dead_epochs(9, **tiny), GuardsConfig())

@@ -32,9 +32,8 @@ def test_groups_without_a_difference_are_counted_by_their_reward():
     found = of_rewards(
         [("a", 0.0), ("b", 0.0)], [("c", 1.0), ("c", 1.0)], [("e", 1.0), ("f", 0.0)], [("g", 0.3), ("h", 0.1 + 0.2)]
     )
-    names = ("equal_groups", "equal_groups_lowest", "equal_groups_highest", "spread_in_group", "top_duplicates")
-    assert [found[name] for name in names] == pytest.approx([0.75, 0.25, 0.25, 0.25, 1 / 3])
-    assert "top_duplicates" not in of_rewards([("a", 0.3), ("b", 0.1 + 0.2)])
+    names = ("equal_groups", "equal_groups_lowest", "equal_groups_highest", "spread_in_group")
+    assert [found[name] for name in names] == pytest.approx([0.75, 0.25, 0.25, 0.25])
     assert (found["train/grad_norm"], found["time/update"]) == (1, 2)
     assert "mean" not in of_rewards()
     assert metrics_of_rollouts([]) == {}
@@ -90,7 +89,6 @@ def test_the_metrics_are_those_of_the_reference():
         "reward/equal_groups": 0.5,
         "reward/equal_groups_lowest": 0.0,
         "reward/equal_groups_highest": 0.5,
-        "reward/top_duplicates": 0.0,
         "rollout/failed": 0.25,
         "rollout/failed_calls": 0.5,
         "rollout/calls": 2.0,
@@ -109,6 +107,7 @@ def test_the_metrics_are_those_of_the_reference():
         "reward/truncated_lowest": 0.0,
         "reward/whole_lowest": 0.5,
         "rollout/without_calls": 0.0,
+        "rollout/cached": 0.0,
         "rollout/trained_tokens": 6 / 16,
         "drift/rows_per_rollout": 1.0,
         "drift/broken_prefixes": 1.0,
@@ -135,6 +134,7 @@ def test_the_metrics_are_those_of_the_reference():
     signs = {
         "cost/price",
         "rollout/tool_errors",
+        "rollout/same_answer",
         "rollout/lost_calls_<cause>",
         "reward/beside_<evaluator>",
         "reward/std_beside_<evaluator>",

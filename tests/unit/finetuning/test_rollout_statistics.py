@@ -5,8 +5,9 @@ from random import Random
 import pytest
 
 from fakes.run_records import epoch_record, rollout_record
+from fakes.runs_on_disk import conversation
 from nat.finetuning.diagnosis.window import Window
-from nat.finetuning.metrics import score_metrics
+from nat.finetuning.metrics import SAME_ANSWER, commonest_answer, score_metrics
 
 
 def said(example, output, reward, **fields):
@@ -40,6 +41,35 @@ def test_length_is_compared_among_rollouts_with_equally_many_calls():
     longer = score_metrics([said("q", "", float(tokens), completion_tokens=tokens) for tokens in range(10)])
     assert "reward/length_correlation" not in tool
     assert longer["reward/length_correlation"] == pytest.approx(1.0)
+
+
+def test_answers_of_a_cache_are_told_from_lost_calls():
+    """They have no call, and the output of a rollout of their example that had; an agent without a client has none."""
+    cached = [said("q", "4", 1.0), *[said("q", "4", 1.0, num_calls=0)] * 3]
+    lost = [said("q", "4", 1.0, num_calls=0), said("r", "5", 1.0)]
+    found = [score_metrics(records) for records in (cached, lost)]
+    shares = [(each["rollout/without_calls"], each["rollout/cached"]) for each in found]
+    assert shares == [(0.75, 0.75), (0.5, 0.0)]
+
+
+def answers(*texts, **fields):
+    """What the model said to as many questions."""
+    return [conversation(f"q{n}", 0.5, f"What is {n}?", text, **fields) for n, text in enumerate(texts)]
+
+
+def test_the_same_answer_to_nearly_all_is_seen():
+    """Cut-off answers count by their beginning, others as a whole; calls count, and what the agent makes of them."""
+    assert score_metrics(answers(*["no"] * 9, "yes"))[SAME_ANSWER] == 0.9
+    label = '{"label": "billing"}, as in the first example: '
+    endings = [f"{label}{n}" for n in range(10)]
+    found = commonest_answer(answers(*endings, truncated=True))
+    assert found is not None
+    assert (found.share, found.text) == (1.0, label[:40])
+    assert score_metrics(answers(*endings))[SAME_ANSWER] == 0.1
+    assert score_metrics(answers(*endings, output="done"))[SAME_ANSWER] == 0.1  # what a tool agent returns
+    assert score_metrics([said(str(n), "done", 0.5, messages=[]) for n in range(10)])[SAME_ANSWER] == 1.0
+    assert SAME_ANSWER not in score_metrics(answers(*["no"] * 5))  # too few prompts
+    assert SAME_ANSWER not in score_metrics([conversation(str(n), 1.0) for n in range(10)])  # one question
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from nat.data_models.finetuning import BudgetConfig
 from nat.data_models.llm_usage import LLMUsage, PriceConfig
 from nat.data_models.rollout_failure import FailureCount
 from nat.finetuning.summary import choice, compared, phase_verdicts, summarise
-from nat.runs.records import BestEpoch, BestMeasure, TrainingPhase, Verdict
+from nat.runs.records import BestEpoch, BestMeasure, CommonAnswer, TrainingPhase, Verdict
 
 BEFORE = {str(i): 0.0 for i in range(10)}
 AFTER = {str(i): 1.0 for i in range(10)}
@@ -15,6 +15,19 @@ def test_the_first_and_the_last_validation_are_compared():
     found = compared(validations, 8)
     assert found is not None
     assert (found.before, found.after, found.verdict) == (0.0, 1.0, Verdict.IMPROVED)
+
+
+def test_the_best_constant_answer_stands_beside_the_verdict():
+    """It tells a collapsed model from one that has learned; where no expected answer repeats, there is none."""
+    said = {}
+    for share in (0.4, 0.1):
+        expected = {"expected": CommonAnswer(text="billing", share=share)}
+        validations = [
+            validation_record(n, scores).model_copy(update=expected) for n, scores in enumerate((BEFORE, AFTER))
+        ]
+        said[share] = compared(validations, 1).sentence
+    assert said[0.4].endswith(" The best constant answer, 'billing', would be right for 40%.")
+    assert "constant" not in said[0.1]
 
 
 def test_the_summary_has_the_cost_of_epochs_and_validations():

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from nat.data_models.finetuning import GuardsConfig
 from nat.finetuning.diagnosis.condition import Condition
-from nat.finetuning.diagnosis.conditions_of_rollouts import OF_ANSWERS, OF_ROLLOUTS, truncation
+from nat.finetuning.diagnosis.conditions_of_rollouts import OF_ANSWERS, OF_ROLLOUTS, answers_alike, truncation
 from nat.finetuning.diagnosis.conditions_of_scores import OF_SCORES
-from nat.finetuning.diagnosis.conditions_of_updates import OF_UPDATES, entropy_collapse, rate_too_high
+from nat.finetuning.diagnosis.conditions_of_updates import OF_UPDATES, rate_too_high
 from nat.finetuning.diagnosis.window import Window
 from nat.runs.records import EpochRecord, Finding
 from nat.wire.training import Compares
@@ -30,14 +30,15 @@ _ENOUGH = 5
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What keeps a run from learning, the likeliest first; nothing if it is healthy."""
+    """What keeps a run from learning, the likeliest first."""
 
     window: Window
     findings: Sequence[Finding]
 
     @property
     def healthy(self) -> bool:
-        return not self.findings
+        """True if the run has learned, and nothing is wrong with it."""
+        return self.window.learned and not self.findings
 
 
 def diagnosis_of(window: Window, conditions: Sequence[Condition] = CONDITIONS, *, ended: bool = True) -> Diagnosis:
@@ -91,7 +92,7 @@ def explanation_of(epochs: Sequence[EpochRecord], guards: GuardsConfig) -> Findi
     best = max(range(len(epochs)), key=lambda place: (epochs[place].avg_reward, place))
     before = Window(epochs[:best], guards=guards)
     since = Window(epochs[best:], epochs[:best], guards=guards, since_best=True)
-    found = ((each.found(since), each.found(before)) for each in (rate_too_high, truncation, entropy_collapse))
+    found = ((each.found(since), each.found(before)) for each in (rate_too_high, truncation, answers_alike))
     return next((now for now, then in found if now is not None and then is None), None)
 
 

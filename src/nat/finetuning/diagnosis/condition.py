@@ -52,6 +52,10 @@ class Condition:
     def _bound_in(self, guards: GuardsConfig) -> float:
         return float(dict(guards)[self.bound]) if isinstance(self.bound, str) else self.bound
 
+    def seen_in(self, window: Window) -> Seen | None:
+        """What is out of the healthy range, whether or not the run has learned."""
+        return self.rule(window, self._bound_in(window.guards))
+
     def found(self, window: Window) -> Finding | None:
         """The finding, with the whole share that it takes; None if the window does not show the condition.
 
@@ -60,8 +64,7 @@ class Condition:
         excused = window.learned and not self.despite_learning and not window.since_best
         if excused or not (window.played or self.without_rollouts):
             return None
-        seen = self.rule(window, self._bound_in(window.guards))
-        if seen is None:
+        if (seen := self.seen_in(window)) is None:
             return None
         return Finding(
             cause=self.name,

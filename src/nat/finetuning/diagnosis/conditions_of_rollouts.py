@@ -1,12 +1,14 @@
-"""Conditions of the rollouts: they fail, their calls are not trained, or their answers are cut off. Pure."""
+"""Conditions of the rollouts: they fail, their calls are not trained, or their answers are alike or cut off. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping
+from statistics import fmean
 
 from nat.errors import did_you_mean
 from nat.finetuning.diagnosis.condition import Seen, condition
-from nat.finetuning.diagnosis.window import Window
-from nat.finetuning.metrics import LOST_CALLS
+from nat.finetuning.diagnosis.window import EASY, Window
+from nat.finetuning.metrics import LOST_CALLS, SAME_ANSWER
+from nat.runs.records import after_epoch, epoch_number
 from nat.runs.rollouts import LeftOutCause
 from nat.wire.openai_responses import CallStatus
 from nat.wire.rewards import equal
@@ -15,6 +17,8 @@ LOST_SHARE = 0.05
 """Share of the calls or rollouts that may be kept out of training. Ideal is 0; retries and greedy sub-agents take
 some."""
 HALF = 0.5
+ALIKE = 0.8
+"""Share of the answers to different prompts that may be the same."""
 AT_LOWEST = 0.9
 """Share of the truncated rollouts with the lowest score from which on the limit decides the score, if fewer of the
 whole ones have it."""
@@ -34,7 +38,7 @@ _OF_LOST_CALLS: Mapping[str, str] = {
     title="Rollouts or tools fail",
     bound=0.1,
     healthy="failed rollouts below {bound:.0%}, errors among the results of tools below half",
-    remedy="Fix the first error in the run's failures.txt, or call the tool by hand with the arguments of a rollout "
+    remedy="Fix the first error in failures.txt, or call the tool by hand with the arguments of a rollout "
     "(`nat runs show latest --epoch 1 --worst 1`); a failed rollout is left out, never scored 0.",
     despite_learning=True,
 )
@@ -48,14 +52,30 @@ def rollouts_failed(window: Window, bound: float) -> Seen | None:
 
 
 @condition(
+    title="Answers come from a cache",
+    bound=LOST_SHARE,
+    healthy="below {bound:.0%} of the rollouts without a call and with the output of another one of their example",
+    remedy="Turn off the cache of the agent, its framework or a proxy in training and validation, so that each rollout "
+    "samples an answer of its own.",
+)
+def answers_cached(window: Window, bound: float) -> Seen | None:
+    share, unseen = window.mean("rollout/cached") or 0.0, window.values("rollout/without_calls")
+    if share > bound:
+        return Seen(share, f"{share:.0%} of the rollouts have no LLM call, and the output of one that had")
+    if window.unfinished and unseen and min(unseen) < HALF and unseen[-1] == 1:
+        return Seen(1.0, "no rollout of the last epoch has an LLM call, and those of earlier epochs had")
+    return None
+
+
+@condition(
     title="The model's calls are lost",
     bound=LOST_SHARE,
     healthy="below {bound:.0%} of the rollouts without a call that was seen, or with calls without log probabilities",
-    remedy="Take every client from builder.get_llm (or the base URL and key that the run gives), and serve the model "
-    "with log probabilities, as `local` and vLLM do.",
+    remedy="Take every client from builder.get_llm (or the base URL and key that the run gives), turn off caches of "
+    "answers, and serve the model with log probabilities, as `local` and vLLM do.",
 )
 def calls_lost(window: Window, bound: float) -> Seen | None:
-    unseen = window.mean("rollout/without_calls") or 0.0
+    unseen = (window.mean("rollout/without_calls") or 0.0) - (window.mean("rollout/cached") or 0.0)
     share = max(unseen, window.left_out(LeftOutCause.NO_LOGPROBS), window.per_call("drift/calls_without_logprobs"))
     if share > bound:
         what = "had no LLM call that was seen" if unseen == share else "had calls without log probabilities"
@@ -108,6 +128,39 @@ def sampling_changed(window: Window, bound: float) -> Seen | None:
 
 
 @condition(
+    title="The answers are nearly all alike",
+    bound="max_entropy_drop",
+    healthy=f"below {ALIKE:.0%} of the answers to different prompts the same, or a score near the highest; and a fall "
+    "of the entropy per token by less than {bound:.0%} from its highest value, in the mean of three epochs",
+    remedy="If rows have answers, imitate these first (`nat runs imitate latest` writes the file and the YAML). Go on "
+    "from a checkpoint before; lower the learning rate, or raise epsilon_high or beta (the KL divergence to the "
+    "starting model).",
+    warns_over=21,
+    despite_learning=True,
+    without_rollouts=True,
+)
+def answers_alike(window: Window, bound: float) -> Seen | None:
+    found = list[tuple[float, float, str]]()
+    for epoch in window.epochs[-1:]:
+        if epoch.played and not epoch.relative:
+            seen = f"of the answers in epoch {epoch_number(epoch.epoch)} are, or begin, the same"
+            found.append((epoch.metrics.get(SAME_ANSWER, 0.0), window.height(epoch.avg_reward), seen))
+    for validation in window.validations[-1:]:
+        if (common := validation.commonest) is not None and validation.avg_reward is not None:
+            seen = f"of the held-out answers {after_epoch(validation.epoch)} are, or begin, the same: {common.text!r}"
+            found.append((common.share, window.height(validation.avg_reward), seen))
+    if alike := [each for each in found if each[0] > ALIKE and each[1] <= EASY]:
+        share, height, seen = max(alike)
+        return Seen(share * (1 - height), f"{share:.0%} {seen}")
+    values = window.values("train/entropy")
+    over = min(3, max(1, len(values) // 3))  # the entropy of one epoch depends on its examples
+    means = [fmean(values[max(0, end - over) : end]) for end in range(1, len(values) + 1)]
+    if (window.learned and not window.since_best) or not means or means[-1] >= (1 - bound) * max(means):
+        return None
+    return Seen(1 - means[-1] / max(means), f"the entropy per token fell from {max(means):.3f} to {means[-1]:.3f}")
+
+
+@condition(
     title="Answers are cut off",
     bound="max_truncated",
     healthy="below {bound:.0%} of the rollouts at a token limit, or most of these above the lowest score",
@@ -144,8 +197,8 @@ def tool_calls_unread(window: Window, bound: float) -> Seen | None:
     return Seen(lost / window.calls, seen, _OF_LOST_CALLS[most])
 
 
-OF_ROLLOUTS = (rollouts_failed, calls_lost, wrong_target, sampling_changed)
-OF_ANSWERS = (truncation, tool_calls_unread)
+OF_ROLLOUTS = (rollouts_failed, answers_cached, calls_lost, wrong_target, sampling_changed)
+OF_ANSWERS = (answers_alike, truncation, tool_calls_unread)
 
 
 def _counted(calls: Mapping[str, int]) -> str:

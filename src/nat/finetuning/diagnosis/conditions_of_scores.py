@@ -58,9 +58,10 @@ def independent_score(window: Window, bound: float) -> Seen | None:
     **OF_EQUAL_GROUPS,
     healthy=f"groups without a difference below {{bound:.0%}}, or few examples with a mean score below {HARD:.0%} of "
     "the way from the lowest to the highest",
-    remedy="Choose examples that are sometimes solved and sometimes not, give partial credit, say in the prompt "
-    "exactly what is wanted, begin with a phase of demonstrations (`algorithm: sft`; 32 of them can do), or start from "
-    "a better model; with rare success, raise num_generations to 16.",
+    remedy="If rows have answers, imitate these first (`nat runs imitate latest` writes the file and the YAML). Else "
+    "choose examples that are sometimes solved and sometimes not, give partial credit, say in the prompt exactly what "
+    "is wanted, write some 32 demonstrations, or start from a better model; where success is rare, play 16 generations "
+    "of each example.",
 )
 def too_hard(window: Window, bound: float) -> Seen | None:
     share = window.hard

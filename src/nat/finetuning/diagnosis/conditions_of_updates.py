@@ -6,14 +6,13 @@ from statistics import fmean, median
 
 from nat.finetuning.change import first_third, last_third
 from nat.finetuning.diagnosis.condition import Seen, condition
-from nat.finetuning.diagnosis.window import Window, share_missing
+from nat.finetuning.diagnosis.window import Window
 from nat.runs.records import EpochRecord, epoch_number
 
 KL, UNASKED = "train/approx_kl", "train/unasked_kl"
 """The KL divergence per token of an epoch's update, and the part of it that its advantages did not ask for, which is
 what does harm; other backends do not report that part."""
 WEIGHTS = "train/update_ratio"
-ENTROPY = "train/entropy"
 RATE, USUAL_RATE = "train/learning_rate", "train/usual_learning_rate"
 KEPT = "train/kept_share"
 
@@ -97,34 +96,13 @@ def _lower_rate(epoch: EpochRecord) -> str:
     warns_over=1,
 )
 def untrained(window: Window, bound: float) -> Seen | None:
-    submitted = [
+    submitted = sum(
         min(e.filtered_groups, e.num_groups - e.groups_without_difference * (window.compares == "group"))
         for e in window.epochs
-    ]
-    share = share_missing(submitted, (e.trained_groups for e in window.epochs))
-    text = f"the backend did not train {share:.0%} of the {sum(submitted)} groups that could teach"
+    )
+    share = 1 - sum(e.trained_groups for e in window.epochs) / submitted if submitted else 0.0
+    text = f"the backend did not train {share:.0%} of the {submitted} groups that could teach"
     return Seen(share, text) if share > bound else None
-
-
-@condition(
-    title="Too few groups per optimizer step",
-    bound=2,
-    healthy="from {bound:.0f} on; common practice is 8 to 16",
-    remedy="Use more examples, or fewer steps_per_batch.",
-)
-def few_groups(window: Window, bound: float) -> Seen | None:
-    steps = (
-        e.metrics.get("train/optimizer_steps", 1.0) + e.metrics.get("train/skipped_steps", 0.0) for e in window.updated
-    )
-    counts = [max(e.num_groups, len(e.examples) * (e.num_groups == 1)) for e in window.updated or window.epochs]
-    each = [number / max(1.0, count) for number, count in zip(counts, steps, strict=False)]  # or a step could take all
-    groups = fmean(each or counts or [bound])
-    if groups >= bound:
-        return None
-    examples = {example for epoch in window.epochs for example in epoch.examples}
-    return Seen(
-        1 - groups / bound, f"an optimizer step compares {groups:.1f} groups, from {len(examples)} examples in all"
-    )
 
 
 @condition(
@@ -188,23 +166,6 @@ def few_steps(window: Window, bound: float) -> Seen | None:
 
 
 @condition(
-    title="The model stopped exploring",
-    bound="max_entropy_drop",
-    healthy="a fall of the entropy per token by less than {bound:.0%} from its highest value, in the mean of three "
-    "epochs",
-    remedy="Raise epsilon_high or beta (the KL divergence to the starting model), or lower the learning rate.",
-    warns_over=21,
-)
-def entropy_collapse(window: Window, bound: float) -> Seen | None:
-    values = window.values(ENTROPY)
-    over = min(3, max(1, len(values) // 3))  # the entropy of one epoch depends on its examples
-    means = [fmean(values[max(0, end - over) : end]) for end in range(1, len(values) + 1)]
-    if not means or means[-1] >= (1 - bound) * max(means):
-        return None
-    return Seen(1 - means[-1] / max(means), f"the entropy per token fell from {max(means):.3f} to {means[-1]:.3f}")
-
-
-@condition(
     title="The score rewards length",
     bound=0.5,
     healthy="below {bound:.0%} of the score's variance inside examples explained by the number of sampled tokens, or "
@@ -246,4 +207,4 @@ def held_out_differs(window: Window, bound: float) -> Seen | None:
     return Seen(1.0, f"the reward in training gained {change.gain:+.3f}, {gain}")
 
 
-OF_UPDATES = (untrained, few_groups, rate_too_low, few_steps, entropy_collapse, rewards_length, held_out_differs)
+OF_UPDATES = (untrained, rate_too_low, few_steps, rewards_length, held_out_differs)

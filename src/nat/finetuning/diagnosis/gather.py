@@ -130,9 +130,11 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
     """All causes with their numbers, in the order of likelihood."""
     window, change = diagnosis.window, diagnosis.window.change
     reward = "" if change is None else f" The mean reward was {change}."
-    if diagnosis.healthy:
-        judged = "has learned" if window.learned else "has no number out of its healthy range"
-        return f"Healthy: the run {judged}.{reward}"
+    if not window.played and (losses := window.values("train/loss")):
+        reward = f" The loss on the file's rows was {losses[0]:.3f} at first, {losses[-1]:.3f} in the last epoch."
+        reward += "" if window.held_out is None else f" Held-out: {window.held_out.sentence}"
+    if not diagnosis.findings:
+        return f"{'Healthy: the run has learned.' if diagnosis.healthy else 'No cause found.'}{reward}"
     rises = window.improved or (change is not None and change.rose)
     judged = "Rising, with a caveat." if window.learned else "Rising slowly." if rises else "Not learning."
     paragraphs = (

@@ -4,7 +4,7 @@ What the records do not have is None: a backend need not report all metrics.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
@@ -149,22 +149,25 @@ class Window:
         """Share of the examples whose mean score is above `EASY`, in the first third of the epochs."""
         return self._share_of_examples(first_third(self.epochs), lambda height: height > EASY)
 
-    def _share_of_examples(self, epochs: Sequence[EpochRecord], test: Callable[[float], bool]) -> float:
-        """Share of the examples whose mean score, as a share of the way from lowest to highest, passes the test.
+    def height(self, score: float) -> float:
+        """The score as a share of the way from the lowest to the highest.
 
-        If all scores are equal, 0 counts as the lowest and everything from 1 on as the highest. One group alone tells
-        nothing of the examples.
+        If all scores are equal, 0 counts as the lowest and everything from 1 on as the highest.
         """
+        base, top = self.lowest, self.highest
+        if equal([base, top]):
+            base, top = min(0.0, base), max(1.0, top)
+        return (score - base) / (top - base)
+
+    def _share_of_examples(self, epochs: Sequence[EpochRecord], test: Callable[[float], bool]) -> float:
+        """Share of the examples the height of whose mean passes the test; one group alone tells nothing of them."""
         scores: dict[str, list[float]] = {}
         for epoch in epochs:
             for example, score in epoch.examples.items():
                 scores.setdefault(example, []).append(score)
-        base, top = self.lowest, self.highest
         if not scores or all(epoch.num_groups <= 1 for epoch in self.epochs):
             return 0.0
-        if self.constant:
-            base, top = min(0.0, base), max(1.0, top)
-        return fmean(test((fmean(own) - base) / (top - base)) for own in scores.values())
+        return fmean(test(self.height(fmean(own))) for own in scores.values())
 
     @cached_property
     def updated(self) -> Sequence[EpochRecord]:
@@ -173,8 +176,8 @@ class Window:
 
     @cached_property
     def change(self) -> Change | None:
-        """How the reward changed over the run; None where one epoch, or relative scores, cannot show it."""
-        if len(self.run) < 2 or any(epoch.relative for epoch in self.run):
+        """How the reward changed over the run; None where one epoch, relative scores or a file cannot show it."""
+        if len(self.run) < 2 or not self.played or any(epoch.relative for epoch in self.run):
             return None
         return change(first_third(self.run), last_third(self.epochs))
 
@@ -233,9 +236,3 @@ def share_of_equal(epoch: EpochRecord, compares: Compares) -> float:
     if compares == "batch":
         return float(share == 1 and equal([epoch.min_reward, epoch.max_reward]))
     return share
-
-
-def share_missing(of: Iterable[int], rest: Iterable[int]) -> float:
-    """The share of a total that the rest lacks."""
-    total = sum(of)
-    return max(0.0, 1 - sum(rest) / total) if total else 0.0

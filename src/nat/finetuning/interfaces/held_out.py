@@ -15,6 +15,7 @@ from nat.eval.dataset import copies
 from nat.eval.failures import remedy_of
 from nat.finetuning.events import RolloutsBegun, RolloutsPlayed
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
+from nat.finetuning.metrics import commonest_answer, commonest_of
 from nat.finetuning.run_context import RunContext, Stopwatch, current_run, utc_now
 from nat.finetuning.trajectories import outcome
 from nat.rollout.session import in_pass
@@ -25,8 +26,8 @@ from nat.wire.json import without_surrogates
 logger = logging.getLogger(__name__)
 
 _NO_CALLS = (
-    "No LLM call was seen in {} held-out rollouts, so their scores say nothing about the trained model: let "
-    "the agent take its client from builder.get_llm."
+    "No LLM call was seen in {} held-out rollouts {}, so their scores say nothing about the trained model: let the "
+    "agent take its client from builder.get_llm, and turn off caches of answers."
 )
 
 
@@ -60,11 +61,16 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
         counts = "; ".join(map(str, failures))
         message = f"validation: none of {len(records)} held-out examples got a score: {counts}"
         raise EvaluationError(message, hint=remedy_of(failures[0].cause))
+    items = output.eval_input.eval_input_items
+    repeated = copies(items)
+    expected = (item.expected_output_obj for item in items if item.example not in repeated)
     validation = ValidationRecord(
         epoch=epoch,
         timestamp=utc_now(),
         scores=without_surrogates(scores_by_example(records)),
-        copies=without_surrogates(copies(output.eval_input.eval_input_items)),
+        copies=without_surrogates(repeated),
+        commonest=commonest_answer(records),
+        expected=commonest_of(Counter(str(answer) for answer in expected if answer not in (None, ""))),
         num_rollouts=len(records),
         failures=failures,
         seconds=watch.total,
@@ -74,8 +80,9 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
         run.record_validation(validation)
         if not run.first_answers:  # else later answers are compared with these
             run.journal.forget_kept(Phase.VALIDATION, 0)
-        if epoch == 0 and not any(record.num_calls for record in records):
-            run.warn(_NO_CALLS.format(len(records)))
+        if all(record.num_calls == 0 for record in records) and _NO_CALLS not in run.explained:
+            run.explained.add(_NO_CALLS)
+            run.warn(_NO_CALLS.format(len(records), after_epoch(epoch)))
     return _metrics(validation)
 
 
