@@ -27,7 +27,7 @@ from nat.wire.rewards import equal
 
 PREFIXES = ("train/", "rollout/", "reward/", "val/", "time/", "drift/", "cost/")
 LOST_CALLS = "rollout/lost_calls_"
-"""Prefix of the number of answers with a tool call that could not be read, by cause."""
+"""Prefix of the number of answers with a tool call that could not be used, by cause."""
 PRICE = "cost/price"
 BROKEN_BY = "drift/broken_by_"
 """Prefix of the number of calls that did not continue the tokens before them, by cause."""
@@ -78,8 +78,8 @@ EPOCH: Mapping[str, str] = {
     "rollout/completion_tokens": "Sampled tokens of all calls, per rollout whose server reports them.",
     "rollout/truncated": "Share of the rollouts with calls in which an answer of the target hit its token limit.",
     "rollout/tool_errors": "Share of the results of tools that begin as an error.",
-    f"{LOST_CALLS}<cause>": "Answers with a tool call that could not be read, in all rollouts: `cut_off` by the token "
-    "limit, `unclosed`, `malformed`, of an `unknown_tool`, or `no_format` is known for the model's calls.",
+    f"{LOST_CALLS}<cause>": "Answers with a tool call that could not be used, in all rollouts: `cut_off` by the token "
+    "limit, `unclosed`, `malformed`, of an `unknown_tool` (the agent gets it), or `no_format` is known for the calls.",
     "rollout/without_calls": "Share of the rollouts without an error in which no LLM call was seen.",
     "rollout/cached": "The part of them whose output is that of another rollout of the example, which had calls.",
     SAME_ANSWER: "Share of the rollouts with the most frequent answer, of an epoch with six prompts or more. Of a "
@@ -240,7 +240,7 @@ def _truncated(groups: Sequence[Group]) -> dict[str, float | None]:
 
 
 def _seen_calls(records: Sequence[RolloutRecord]) -> dict[str, float | None]:
-    """What was recorded of the calls, which of them could not be read or failed, and whether answers are alike."""
+    """What was recorded of the calls, which of them could not be used or failed, and whether answers are alike."""
     ended = [record for record in records if not record.failed]
     seen = [record.num_calls == 0 for record in ended if record.num_calls is not None]
     called = [record for record in ended if record.completion_tokens]

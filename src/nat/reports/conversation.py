@@ -164,7 +164,7 @@ def remarks(record: RolloutRecord) -> list[str]:
         found += [f"not trained: {_count(n, 'call')} of {function}, sampled with {how}" for how, n in options.items()]
     for function, options in record.untempered_calls.items():
         found += [f"at another temperature: {_count(n, 'call')} of {function}, {how}" for how, n in options.items()]
-    found += [f"{_count(n, 'tool call')} could not be read: {cause}" for cause, n in record.lost_calls.items()]
+    found += [f"{_count(n, 'tool call')} could not be used: {cause}" for cause, n in record.lost_calls.items()]
     found += [f"{_count(n, 'call')} began a new row: {cause}" for cause, n in record.broken_by.items()]
     found += [f"{_count(record.num_failed_calls, 'call')} got no answer"] if record.num_failed_calls else []
     return found + (["an answer reached its token limit"] if record.truncated else [])

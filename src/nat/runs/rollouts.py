@@ -144,7 +144,7 @@ class RolloutRecord(BaseModel):
     truncated: bool = False
     """True if a completion stopped at its token limit; only of the target, if one is set and was called."""
     lost_calls: dict[str, int] = {}
-    """Answers of the target with a tool call that could not be read, by cause."""
+    """Answers of the target with a tool call that could not be used, by cause."""
     rows: list[TrainingRow] = []
     """The exact token ids and sampler logprobs; empty if the server does not send them."""
     functions: dict[str, int] = {}

@@ -25,7 +25,7 @@ class BrokenPrefix(StrEnum):
 
 
 class CallStatus(StrEnum):
-    """Why the text of a tool call stayed content."""
+    """Why a tool call cannot be used: that of an unknown tool is passed on, all others stay text."""
 
     UNCLOSED = "unclosed"
     MALFORMED = "malformed"
@@ -115,7 +115,7 @@ class ChatChoice(ResponseModel):
     """The stop string that ended it, as vLLM reports it; missing for the end of the text."""
     token_ids: list[int] | None = None
     lost_call: CallStatus | None = None
-    """With `token_ids`, why the first call that could not be read was not."""
+    """With `token_ids`, why the first call that cannot be used cannot."""
     logprobs_temperature: float | None = None
     """Temperature T of the log probabilities, those of softmax(logits / T)."""
 

@@ -76,7 +76,7 @@ def test_the_same_answer_to_nearly_all_is_seen():
     ("result", "is_error"), [("ConnectionError: refused", 1), ('{"error": "none"}', 1), ("No failure was found.", 0)]
 )
 def test_results_of_tools_that_begin_as_an_error_are_counted(result, is_error):
-    """In prose, or as the first key of JSON; and answers whose call could not be read, by cause."""
+    """In prose, or as the first key of JSON; and answers whose call could not be used, by cause."""
     record = said("a", "", 1.0, lost_calls={"malformed": 2})
     record.messages.append({"role": "tool", "content": result})
     found = score_metrics([record])

@@ -36,7 +36,7 @@ def test_what_was_left_out_is_remarked():
     assert remarks(record) == [
         "the journal has no tokens of this rollout",
         "not trained: 2 calls of judge, sampled with temperature 0",
-        "1 tool call could not be read: cut_off",
+        "1 tool call could not be used: cut_off",
         "1 call began a new row: dropped_reasoning",
         "3 calls got no answer",
         "an answer reached its token limit",

@@ -1,7 +1,8 @@
 """Read an answer: its content, its thinking and its tool calls, from text that comes piece by piece or whole.
 
-transformers' parser finds the marks; this guards it. A call counts only if it was closed, its arguments can be read
-and its function was offered; otherwise its text stays content, so that nothing of the answer is lost.
+transformers' parser finds the marks; this guards it. A call counts only if it was closed and its arguments can be
+read; otherwise its text stays content, so that nothing of the answer is lost. A call of a function that was not offered
+counts, as on other servers: the agent tells the model, which it may learn from.
 """
 
 import re
@@ -92,7 +93,7 @@ class AnswerReader:
         self._parser = ResponseParser(words.regions, prefix=prefix)
         self.num_calls = 0
         self.lost: list[CallStatus] = []
-        """Why calls do not count, each of them."""
+        """What was wrong with calls, each of them; those of an unknown tool count nevertheless."""
         self._unread = ""
         """Text that the parser was given and that no event has reported."""
         self._open: _Region | None = None
@@ -180,9 +181,11 @@ class AnswerReader:
         except (ValueError, KeyError, TypeError, RecursionError):
             self._lose(CallStatus.MALFORMED)
             return
-        if self._parameters and any(call.name not in self._parameters for call in calls):
+        unknown = [call for call in calls if self._parameters and call.name not in self._parameters]
+        if not region.start and any(call.arguments == "{}" for call in unknown):  # an answer as JSON: {"name": "Ann"}
             self._lose(CallStatus.UNKNOWN_TOOL)
             return
+        self.lost += [CallStatus.UNKNOWN_TOOL] * len(unknown)
         self._layout = ""
         self._trims = True
         room = len(calls) if self._calls_wanted is None else max(0, self._calls_wanted - self.num_calls)

@@ -31,7 +31,7 @@ _OF_LOST_CALLS: Mapping[str, str] = {
     CallStatus.NO_FORMAT: "Take a model whose chat template shows tools and writes calls (`nat fits MODEL` tells), or "
     "describe the calls in the prompt and in `response_template` of the LLM.",
 }
-"""Why the call of an answer could not be read, and what to do."""
+"""Why the call of an answer could not be used, and what to do."""
 
 
 @condition(
@@ -180,7 +180,7 @@ def truncation(window: Window, bound: float) -> Seen | None:
 
 
 @condition(
-    title="Tool calls cannot be read",
+    title="Tool calls cannot be used",
     bound=0.1,
     healthy="below {bound:.0%} of the answers, unless the cause is `truncation`",
     remedy="`nat runs show latest --epoch 1 --worst 1` prints what the model writes; see start/your_model of the docs.",
@@ -193,7 +193,7 @@ def tool_calls_unread(window: Window, bound: float) -> Seen | None:
     if lost <= bound * window.calls:
         return None
     listed = ", ".join(f"{cause.replace('_', ' ')} {count}" for cause, count in sorted(found.items()) if count)
-    seen = f"{lost} of {window.calls:.0f} answers have a tool call that could not be read: {listed}"
+    seen = f"{lost} of {window.calls:.0f} answers have a tool call that could not be used: {listed}"
     return Seen(lost / window.calls, seen, _OF_LOST_CALLS[most])
 
 

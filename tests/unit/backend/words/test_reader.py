@@ -8,6 +8,7 @@ from fakes.call_templates import TEMPLATES, Template
 from nat.backend.words.calls import Call
 from nat.backend.words.choice import FOLLOWING, HERMES, PRECEDING, choose
 from nat.backend.words.reader import AnswerReader, CallStatus
+from nat.backend.words.samples import answer, calling
 
 TOOLS = [
     {
@@ -102,12 +103,24 @@ def test_tags_that_are_not_closed_are_content(text):
     assert lost == [CallStatus.MALFORMED]
 
 
-def test_a_call_of_an_unknown_tool_is_content():
-    """Only functions that were offered are called; without tools any name counts."""
-    text = hermes("{}", name="format_disk")
-    content, _, calls, lost = read(HERMES, [text])
-    assert (content, calls, lost) == (text, [], [CallStatus.UNKNOWN_TOOL])
-    assert read(HERMES, [text], tools=None)[2] == [("format_disk", {})]
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_a_call_of_a_tool_that_was_not_offered_is_passed_on(name):
+    """The agent can tell the model; a valid call in the same block is one, too, and only the other is reported."""
+    made = [("format_disk", {"city": "c"}), ("weather", {"city": "Bern"})]
+    try:
+        text = answer(Template(TEMPLATES[name]), calling(*made)).text
+    except ValueError:  # the template takes one call
+        text = answer(Template(TEMPLATES[name]), calling(made[0])).text
+    _, _, calls, lost = read(FORMATS[name], [text])
+    assert calls == [each for each in made if each[0] in text]
+    assert lost == [CallStatus.UNKNOWN_TOOL]
+
+
+def test_an_answer_as_json_is_no_call_of_an_unknown_tool():
+    """Where calls have no marks, an object with a name alone may be the answer; without tools any name counts."""
+    content, _, calls, lost = read(FORMATS["llama"], ['{"name": "Ann"}<|eot_id|>'])
+    assert (content, calls, lost) == ('{"name": "Ann"}', [], [CallStatus.UNKNOWN_TOOL])
+    assert read(HERMES, [hermes("{}", name="format_disk")], tools=None)[2:] == ([("format_disk", {})], [])
 
 
 def test_a_call_inside_thinking_is_thinking():
@@ -130,7 +143,7 @@ def test_text_is_read_on_after_a_section_of_calls():
     words = FORMATS["kimi"]
     section = "<|calls_begin|><|call_begin|>functions.{}:0<|arguments|>{{}}<|call_end|><|calls_end|>"
     assert read(words, ["A", section.format("weather")])[0] == "A"
-    lost = section.format("nothing")
+    lost = section.format("weather").replace("{}", "(")
     assert read(words, ["A", lost])[0] == "A" + lost.removesuffix("<|calls_end|>")
 
 
