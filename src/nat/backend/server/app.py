@@ -81,6 +81,8 @@ def inference_router(service: Service) -> APIRouter:
     router = APIRouter()
     router.add_route("/v1/chat/completions", ChatRoute(service).handle, methods=["POST"])
     router.add_route("/v1/completions", CompletionRoute(service).handle, methods=["POST"])
+    for path in ("/v1/responses", "/v1/messages"):
+        router.add_route(path, _not_spoken, methods=["POST"])
     tokens = TokenRoutes(service)
     router.add_route("/tokenize", tokens.tokenize, methods=["POST"])
     router.add_route("/detokenize", tokens.detokenize, methods=["POST"])
@@ -110,6 +112,11 @@ def inference_router(service: Service) -> APIRouter:
         )
 
     return router
+
+
+async def _not_spoken(http: Request) -> Response:
+    way = "let the client use chat completions, or run the agent as a program, whose gateway translates"
+    raise ApiError(f"{http.url.path} is not served here: {way}", status=HTTPStatus.NOT_FOUND)
 
 
 async def _answer_to(_: Request, error: Exception) -> Response:

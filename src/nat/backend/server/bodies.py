@@ -43,11 +43,12 @@ async def read_chat(http: Request, kind: type[M], *, ignored: set[str] | None = 
     return record
 
 
-async def read(http: Request, kind: TypeAdapter[T]) -> T:
+async def read(http: Request, kind: type[T] | TypeAdapter[T]) -> T:
     """The checked body of a command or a batch; a thread parses it, so that others are answered meanwhile."""
     content = await read_body(http.receive)
+    checked = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
     try:
-        return await asyncio.to_thread(kind.validate_json, content)
+        return await asyncio.to_thread(checked.validate_json, content)
     except ValidationError as error:
         raise from_validation(error, status=422) from error
 

@@ -4,7 +4,6 @@ import asyncio
 from functools import partial
 
 from fastapi import APIRouter
-from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,11 +18,6 @@ from nat.wire.texts import TokenizeAnswer, TokenizeRequest
 from nat.wire.training import ExportRequest, JobState, TrainingConfig, TrainingJob
 
 MAX_WAIT_SECONDS = 60.0
-_JOB = TypeAdapter(TrainingJob)
-_CONFIG = TypeAdapter(TrainingConfig)
-_EXPORT = TypeAdapter(ExportRequest)
-_FORECAST = TypeAdapter(ForecastRequest)
-_TEXTS = TypeAdapter(TokenizeRequest)
 
 
 def training_router(jobs: TrainingJobs | None, forecaster: Forecaster) -> APIRouter:
@@ -52,7 +46,7 @@ class _TrainingRoutes:
 
     async def submit(self, http: Request) -> Response:
         jobs = self._jobs
-        job = await read(http, _JOB)
+        job = await read(http, TrainingJob)
         findings = await asyncio.to_thread(batch_findings, job, jobs.loaded)
         if findings:
             raise ApiError(first_of(findings), status=422, param=findings[0].partition(":")[0])
@@ -62,14 +56,7 @@ class _TrainingRoutes:
             raise ApiError(str(error), status=409, param="id") from error
 
     async def state(self, http: Request) -> Response:
-        text = http.query_params.get("wait", "0")
-        try:
-            wait = float(text)
-        except ValueError:
-            wait = -1.0
-        if not wait >= 0:
-            raise ApiError(f"wait is {text!r}; wanted are seconds, 0 or more", status=422, param="wait")
-        job_id = http.path_params["job_id"]
+        job_id, wait = http.path_params["job_id"], float(http.query_params.get("wait", 0))
         return json_answer(_known(job_id, await self._jobs.wait(job_id, min(wait, MAX_WAIT_SECONDS))))
 
     async def saved(self, _: Request) -> Response:
@@ -81,19 +68,19 @@ class _TrainingRoutes:
 
     async def resolve(self, http: Request) -> Response:
         """Resolve settings, also in a backend that only serves: `--dry_run` and `nat probe` check them there."""
-        config = await read(http, _CONFIG)
+        config = await read(http, TrainingConfig)
         return json_answer((await asyncio.to_thread(self._forecaster.resolve, config)).report())
 
     async def begin_phase(self, http: Request) -> Response:
-        return json_answer(await self._jobs.begin_phase(await read(http, _CONFIG)))
+        return json_answer(await self._jobs.begin_phase(await read(http, TrainingConfig)))
 
     async def forecast(self, http: Request) -> Response:
-        request = await read(http, _FORECAST)
+        request = await read(http, ForecastRequest)
         return json_answer(await asyncio.to_thread(self._forecaster.forecast, request))
 
     async def tokenize(self, http: Request) -> Response:
         """Turn conversations into the rows of a job."""
-        request = await read(http, _TEXTS)
+        request = await read(http, TokenizeRequest)
         loaded, found = self._forecaster.loaded, []
         stops, longest = loaded.eos_token_ids, loaded.max_seq_length
         for conversation in request.conversations:
@@ -105,7 +92,7 @@ class _TrainingRoutes:
 
     async def export(self, http: Request) -> Response:
         jobs = self._jobs
-        return json_answer(await jobs.export((await read(http, _EXPORT)).name))
+        return json_answer(await jobs.export((await read(http, ExportRequest)).name))
 
     async def keep_best(self, _: Request) -> Response:
         return json_answer(await self._jobs.keep_best())
