@@ -115,5 +115,5 @@ def load_base(options: ServeOptions) -> LoadedModel:
         device=options.device,
         load_in_4bit=options.load_in_4bit,
         max_seq_length=options.max_seq_length,
-        chats=ChatOptions(options.chat_template_kwargs, options.response_template),
+        chats=ChatOptions(options.chat_template_kwargs, options.response_template, options.sanitize_control_tokens),
     )

@@ -133,7 +133,7 @@ def open_training(options: ServeOptions, _: Endpoint) -> Iterator[Opened]:
         max_seq_length=options.max_seq_length,
         seed=options.seed,
         verified=full is not None,
-        chats=ChatOptions(options.chat_template_kwargs, options.response_template),
+        chats=ChatOptions(options.chat_template_kwargs, options.response_template, options.sanitize_control_tokens),
     )
     version = f"{options.name}@{found.state.step if found else 0}"
     with ExitStack() as stack:

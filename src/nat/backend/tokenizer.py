@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 
 from jinja2 import Template, TemplateError
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
-from transformers.utils.chat_template_utils import _compile_jinja_template
+from transformers.utils.chat_template_utils import _compile_jinja_template, encode_marked_chat, mark_control_tokens
 
 from nat.backend.words.choice import Words, choose
 from nat.backend.words.formats import REASONING, FormatRefused
 from nat.backend.words.samples import TOOLS, after_answer
 from nat.errors import ModelNotSupported, describe_error
 from nat.wire.json import parse_json, without_surrogates
+from nat.wire.openai_requests import joined_text
 from nat.wire.serving import NO_VARIABLE, NOTICES, RESERVED
 
 notices = logging.getLogger(NOTICES)
@@ -44,6 +45,8 @@ class ChatOptions:
     """Of the chat template, where a request sets no others."""
     response_template: Mapping[str, Any] | None = None
     """The format of its answers, if the configuration has one."""
+    sanitize_control_tokens: bool = False
+    """Special tokens are encoded as text where neither the model nor the template has written them."""
     now: str = field(default_factory=lambda: datetime.now().isoformat(timespec="seconds"))  # noqa: DTZ005 - local
     """The local time that templates write; it stands still, else prompts would have other tokens after midnight."""
 
@@ -96,6 +99,17 @@ class ChatTokenizer:
         """The texts of tokens that are structure, such as the end of a turn."""
         added = self.hf.added_tokens_decoder.values()
         return list(dict.fromkeys([*(token.content for token in added if token.special), *self.hf.all_special_tokens]))
+
+    @cached_property
+    def control_tokens(self) -> re.Pattern[str]:
+        """Finds the special tokens in a text."""
+        return re.compile("|".join(map(re.escape, sorted(self.special_tokens, reverse=True))) or "(?!)")
+
+    def control_token_in(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
+        """A special token in a text of users or tools that would be encoded as one."""
+        texts = (str(message.get("content") or "") for message in messages if message.get("role") != "assistant")
+        found = (self.control_tokens.search(text) for text in texts if not self._options.sanitize_control_tokens)
+        return next((each.group() for each in found if each is not None), None)
 
     @cached_property
     def words(self) -> Words:
@@ -220,6 +234,10 @@ class ChatTokenizer:
     ) -> str:
         plain = [_plain_message(message) for message in messages]
         offered = None if tools is None else list(tools)
+        if self._options.sanitize_control_tokens:
+            mark = partial(mark_control_tokens, control_tokens_re=self.control_tokens)
+            plain = [message if message.get("role") == "assistant" else mark(message) for message in plain]
+            offered = mark(offered)
         known = {**self.hf.special_tokens_map, **self._options.variables, **variables}
         named = {**known, "documents": None, "tools": offered, "add_generation_prompt": for_answer}
         refusal: Exception | None = None
@@ -243,12 +261,25 @@ class ChatTokenizer:
             )
 
     def encode_rendered(self, text: str) -> list[int]:
-        """Token ids of a rendered template, with the special tokens that are in it and no others."""
-        return self._encode(text, special=False)
+        """Token ids of a rendered template, with the special tokens that it has, and none in texts that stay text."""
+        return self.encode(text, special=False, marked=self._options.sanitize_control_tokens)
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, special: bool = True, marked: bool = False) -> list[int]:
         """Token ids of a plain prompt, with the special tokens that the model expects around a text."""
-        return self._encode(text, special=True)
+        ids: list[int]
+        try:
+            if marked:
+                ids = encode_marked_chat(self.hf, text)
+                return ids
+            if isinstance(self.hf, PreTrainedTokenizerFast):  # without the offsets that `hf.encode` computes
+                ids = self._fast.encode_batch_fast([text], add_special_tokens=special)[0].ids
+                return ids
+        except Exception as error:  # tokenizers raises nothing more specific
+            message = f"the model's tokenizer cannot encode this text: {without_surrogates(describe_error(error))}"
+            raise ModelNotSupported(message) from error
+        # The server reports a text that is too long itself; `verbose` would also log it.
+        ids = self.hf.encode(text, add_special_tokens=special, verbose=False)
+        return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of a completion, without special tokens and without cosmetic changes to spaces."""
@@ -288,18 +319,6 @@ class ChatTokenizer:
         """A token as a logprobs entry shows it; special tokens included."""
         return self._token_text(token_id)
 
-    def _encode(self, text: str, *, special: bool) -> list[int]:
-        if not isinstance(self.hf, PreTrainedTokenizerFast):
-            # The server reports a text that is too long itself; `verbose` would also log it.
-            own: list[int] = self.hf.encode(text, add_special_tokens=special, verbose=False)
-            return own
-        try:  # without the offsets that `encode` computes
-            ids: list[int] = self._fast.encode_batch_fast([text], add_special_tokens=special)[0].ids
-        except Exception as error:  # tokenizers raises nothing more specific
-            message = f"the model's tokenizer cannot encode this text: {without_surrogates(describe_error(error))}"
-            raise ModelNotSupported(message) from error
-        return ids
-
     @cached_property
     def _fast(self) -> Any:
         fast: Any = self.hf
@@ -337,8 +356,10 @@ def template_message(message: Mapping[str, Any]) -> dict[str, Any]:
 
     """
     plain = {key: value for key, value in message.items() if value is not None or key == "content"}
-    if isinstance(plain.get("content"), Sequence) and not isinstance(plain["content"], str):
-        plain["content"] = "".join(_text(part) for part in plain["content"])
+    try:
+        plain["content"] = joined_text(plain.get("content"))
+    except ValueError as error:
+        raise ChatNotRendered(str(error)) from error
     if plain.get("role") == "developer":
         plain["role"] = "system"  # OpenAI's newer name of the role, unknown to open models
     if "tool_calls" in plain:
@@ -378,7 +399,7 @@ def _short(call_id: Any) -> str:
 def _with_arguments(call: Any, spelt: Callable[[Any], Any]) -> Any:
     if not isinstance(call, Mapping) or not isinstance(function := call.get("function"), Mapping):
         return call
-    return {**call, "function": {**function, "arguments": spelt(function.get("arguments", ""))}}
+    return {**call, "function": {**function, "arguments": spelt(function.get("arguments") or {})}}
 
 
 def _marked(mark: str, arguments: Any) -> Any:
@@ -395,13 +416,6 @@ def template_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(inner, Mapping) and inner.get("type") == "function" and isinstance(inner.get("function"), Mapping):
         return template_tool(inner)
     return dict(tool) if "function" in tool else {"type": "function", "function": dict(tool)}
-
-
-def _text(part: Any) -> str:
-    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
-        return str(part["text"])
-    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-    raise ChatNotRendered(f"a message's content has a part of type {kind!r}; only text can be rendered")
 
 
 def _parsed_arguments(arguments: Any) -> Any:

@@ -1,11 +1,12 @@
 """The embedded backend's requests in the OpenAI API: chat and text completions.
 
 An unsupported option is an error unless it has its neutral value, since an option without effect would falsify an
-experiment. Bookkeeping fields of the SDKs are accepted and ignored. So are unknown fields, if the validation's context
-is a set, which then gets their names: clients of others send what their own servers understand.
+experiment. Bookkeeping of the SDKs is accepted and ignored, in messages too. So are unknown fields, if the validation's
+context is a set, which then gets their names: clients of others send what their own servers understand.
 """
 
-from typing import Annotated, Any, Literal, Self, cast
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -24,35 +25,47 @@ from nat.wire.sampling import FORCED, MAX_TEMPERATURE, MIN_TEMPERATURE, NEUTRAL
 SESSION_HEADER = "nat-session"
 """Header with the session: if several sessions have the same answer text, a chat continues its own tokens."""
 
-_BOOKKEEPING = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
+_BOOKKEEPING = frozenset(
+    (
+        *("user", "metadata", "store", "service_tier", "safety_identifier", "timeout", "extra_headers", "extra_query"),
+        *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "request_id", "cache_salt", "priority"),
+    )
+)
+_UNSUPPORTED = ("audio", "chat_template", "functions", "moderation", "prediction", "verbosity", "web_search_options")
 _NEUTRAL: dict[str, tuple[object, ...]] = {
-    **{name: (*values, None) for name, values in {**NEUTRAL, **FORCED}.items()},
-    "echo": (False, None),
-    "suffix": ("", None),
-    "modalities": (["text"], None),
-    "audio": (None,),
-    "prediction": (None,),
-    "reasoning_effort": (None, "none"),
-    "verbosity": (None,),
-    "web_search_options": (None,),
-    "functions": (None,),
-    "chat_template": (None,),
-    "documents": ([], None),
-    "continue_final_message": (False, None),
-    "stop_token_ids": ([], None),
-    "include_stop_str_in_output": (False, None),
-    "truncate_prompt_tokens": (None,),
-    "thinking_token_budget": (None,),
-    "skip_special_tokens": (True, None),
-    "add_generation_prompt": (True, None),
+    **NEUTRAL,
+    **FORCED,
+    **dict.fromkeys((*_UNSUPPORTED, "truncate_prompt_tokens", "thinking_token_budget"), ()),
+    "echo": (False,),
+    "suffix": ("",),
+    "modalities": (["text"],),
+    "reasoning_effort": ("none",),
+    "documents": ([],),
+    "continue_final_message": (False,),
+    "stop_token_ids": ([],),
+    "include_stop_str_in_output": (False,),
+    "skip_special_tokens": (True,),
+    "add_generation_prompt": (True,),
+    "add_special_tokens": (False,),
 }
+"""Options that are not supported, with the values that change nothing; `null` is one of them."""
+_ACTING = ("function_call", "audio", "refusal", "prefix", "partial")
+"""Keys of a message that would change the prompt, or say to continue the message."""
 
 
 LONGEST_STOP = 1000
 
 
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
+def _as_prompts(value: object) -> object:
+    """One prompt as a list of one; refuses in one sentence, where a union has a finding for each of its kinds."""
+    prompts = value if isinstance(value, list) and not _all(value, int) else [value]
+    if not (_all(prompts, str) or all(_all(each, int) for each in prompts)):
+        raise ValueError("expected a text, token ids, or a list of one of these")
+    return prompts
+
+
+def _all(value: object, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(each, kind) for each in value)
 
 
 class ApiModel(BaseModel):
@@ -71,28 +84,43 @@ class StreamOptions(ApiModel):
 
     include_usage: bool = False
     """End with a chunk that has the usage and no choice."""
+    include_obfuscation: bool = True
+    """Padding of OpenAI's own chunks, which this server does not send."""
+    continuous_usage_stats: Literal[False] = False
 
 
-class TextPart(ApiModel):
-    """A part of a message's content; only text is supported."""
-
-    type: Literal["text"]
-    text: str
-
-
-class ToolCallFunction(ApiModel):
-    """The function of a call; the arguments are JSON in a string."""
+class ToolCallFunction(ApiModel, extra="ignore"):
+    """The function of a call; the arguments are JSON in a string, or its value."""
 
     name: str
-    arguments: str = ""
+    arguments: str | dict[str, Any] = {}
 
 
-class ToolCall(ApiModel):
+class ToolCall(ApiModel, extra="ignore"):
     """A tool call in an earlier answer."""
 
     id: str | None = None
     type: Literal["function"] = "function"
     function: ToolCallFunction
+
+
+def joined_text(content: object) -> object:
+    """A content's parts as one text; anything else as it is.
+
+    Raises:
+        ValueError: a part is no text.
+
+    """
+    if not isinstance(content, list):
+        return content
+    texts = []
+    for part in content:
+        known = part if isinstance(part, Mapping) else {"type": type(part).__name__}
+        text = known.get("text", known.get("refusal"))
+        if not isinstance(text, str):
+            raise ValueError(f"a part has the type {known.get('type')!r}; models get text, no image, audio or file")
+        texts.append(text)
+    return "".join(texts)
 
 
 class ChatMessage(BaseModel):
@@ -101,10 +129,17 @@ class ChatMessage(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | Several[TextPart] | None = None
+    content: Annotated[str | None, BeforeValidator(joined_text)] = None
     name: str | None = None
     tool_calls: Several[ToolCall] | None = None
     tool_call_id: str | None = None
+
+    @model_validator(mode="after")
+    def _has_no_acting_keys(self) -> Self:
+        for key in _ACTING:
+            if (self.model_extra or {}).get(key):
+                raise ValueError(f"{key} has no effect in a message here; send it as content or `tool_calls`")
+        return self
 
 
 class FunctionDefinition(BaseModel):
@@ -117,7 +152,7 @@ class FunctionDefinition(BaseModel):
     parameters: dict[str, Any] | None = None
 
 
-class ToolDefinition(ApiModel):
+class ToolDefinition(ApiModel, extra="ignore"):
     """A tool, as passed to the chat template."""
 
     type: Literal["function"]
@@ -134,10 +169,10 @@ class SamplingRequest(ApiModel):
     n: int = Field(default=1, ge=1, le=128)
     """Choices per prompt."""
     max_tokens: int | None = Field(default=None, ge=1)
-    """New tokens per choice, by default as many as the context has room for."""
+    """New tokens per choice, by default as many as the context has room for; OpenAI's text completions: 16."""
     stop: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]],
-        BeforeValidator(_as_list),
+        BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
         Field(max_length=16),
     ] = []
     """A choice ends before this text, which may span several tokens."""
@@ -151,6 +186,11 @@ class SamplingRequest(ApiModel):
     """Write tokens in logprobs as `token_id:<id>`, as vLLM does."""
     ignore_eos: bool = False
     """Continue after the end-of-sequence token; for measurements."""
+
+    @property
+    def new_tokens(self) -> int | None:
+        """How many tokens a choice may have, None for all that fit."""
+        return self.max_tokens
 
     @property
     def logprobs_temperature(self) -> float | None:
@@ -169,19 +209,13 @@ class SamplingRequest(ApiModel):
             return data
         unknown = data.keys() - cls.model_fields.keys()
         for key in unknown & _NEUTRAL.keys():
-            if data[key] not in _NEUTRAL[key]:
+            if data[key] is not None and data[key] not in _NEUTRAL[key]:
                 raise ValueError(f"{key}={data[key]!r} is not supported by this server; leave it out")
-        dropped = unknown.intersection([*_NEUTRAL, *_BOOKKEEPING])
+        dropped = unknown & (_NEUTRAL.keys() | _BOOKKEEPING)
         if isinstance(info.context, set):
             info.context.update(unknown - dropped)
             dropped = unknown
         return {k: v for k, v in data.items() if k not in dropped}
-
-    @model_validator(mode="after")
-    def _stream_options_need_a_stream(self) -> Self:
-        if self.stream_options.include_usage and not self.stream:
-            raise ValueError("stream_options needs stream=true")
-        return self
 
 
 class ChatCompletionRequest(SamplingRequest):
@@ -208,7 +242,6 @@ class ChatCompletionRequest(SamplingRequest):
 
     @property
     def new_tokens(self) -> int | None:
-        """How many tokens a choice may have, None for all that fit."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
@@ -220,8 +253,10 @@ class ChatCompletionRequest(SamplingRequest):
 class CompletionRequest(SamplingRequest):
     """POST /v1/completions."""
 
-    prompt: str | Several[int] | Several[str] | Several[Several[int]]
+    prompt: Annotated[Several[str] | Several[Several[int]], BeforeValidator(_as_prompts)]
     """Text or token ids, one prompt or several."""
+    add_special_tokens: bool = True
+    """Add the special tokens that the model expects around a text; False for a text that has them, as in vLLM."""
     logprobs: int | None = Field(default=None, ge=0, le=20)
     """None for no log probabilities, else how many alternatives to each token."""
     prompt_logprobs: int | None = Field(default=None, ge=0, le=20)
@@ -232,20 +267,6 @@ class CompletionRequest(SamplingRequest):
         if self.prompt_logprobs is not None and (self.stream or self.n > 1):
             raise ValueError("prompt_logprobs needs stream=false and n=1")
         return self
-
-    @property
-    def new_tokens(self) -> int | None:
-        """How many tokens a choice may have, None for all that fit."""
-        return self.max_tokens
-
-    @property
-    def prompts(self) -> list[str] | list[list[int]]:
-        """The prompts, always as a list."""
-        if isinstance(self.prompt, str):
-            return [self.prompt]
-        if self.prompt and isinstance(self.prompt[0], int):
-            return [self.prompt]  # all elements have the type of the first
-        return cast("list[str] | list[list[int]]", self.prompt)
 
 
 class TokenizeText(ApiModel):

@@ -176,6 +176,8 @@ class BackendOptions(BaseModel):
     response_template: Annotated[dict[str, Any], BeforeValidator(_mapping)] | None = None
     """How the model writes thinking and tool calls, as a `response_template` of transformers or the path of a JSON file
     with one; default: the tokenizer's, else found in the chat template."""
+    sanitize_control_tokens: bool = False
+    """Encode special tokens as text, such as `<|im_end|>`, where a message of a user or a tool has them."""
     seed: int = 0
     """Seed of the adapters' initial weights."""
     save_every: int = Field(default=1, ge=1)

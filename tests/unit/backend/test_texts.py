@@ -112,13 +112,3 @@ def test_a_template_that_rewrites_the_prompt_is_named():
         "the chat template writes message 1 differently once it is answered: the prompt has '12+2?' where the "
         "conversation has '22+2?4'"
     )
-
-
-@pytest.mark.parametrize(
-    ("answers", "seen"),
-    [([0], "is not there"), ([5], "is not there"), ([1], "is of the role 'user'"), ([-1], "not there")],
-)
-def test_answers_are_messages_of_the_assistant(answers, seen):
-    """An index of something else is an error that says what is there."""
-    with pytest.raises(ValueError, match=seen):
-        Conversation(messages=TALK, answers=answers)

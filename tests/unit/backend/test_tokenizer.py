@@ -172,6 +172,8 @@ def test_parts_are_joined_and_nulls_dropped():
         pytest.param('"\\ud800"', '"\\ud800"', id="an escaped lone surrogate"),
         pytest.param("\ud800", "\ud800", id="a lone surrogate"),
         ({"a": 1}, {"a": 1}),
+        (None, {}),
+        ("", {}),
     ],
 )
 def test_arguments_of_calls_are_objects(sent, seen):

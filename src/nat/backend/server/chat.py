@@ -1,7 +1,6 @@
 """POST /v1/chat/completions."""
 
 import asyncio
-import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
@@ -16,7 +15,7 @@ from nat.backend.server.bodies import chunk_event, event_stream, read_chat
 from nat.backend.server.continuation import Chat, Continuations, Prompt
 from nat.backend.server.generation import complete, start_stream
 from nat.backend.server.logprobs import LogprobWriter
-from nat.backend.server.service import Service, add_end, usage_of
+from nat.backend.server.service import Service, usage_of
 from nat.backend.tokenizer import ChatNotRendered, template_message
 from nat.backend.words.calls import Call
 from nat.backend.words.reader import AnswerReader
@@ -32,8 +31,6 @@ from nat.wire.openai_responses import (
     ResponseToolCall,
 )
 
-logger = logging.getLogger(__name__)
-
 _OF_IDS = ascii_letters + digits
 """Of which an id has nine; Mistral's templates refuse others when they are sent back."""
 
@@ -44,18 +41,14 @@ class ChatRoute:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._continuations = Continuations(service.loaded.tokenizer)
-        self._warned = False
 
     async def handle(self, http: HttpRequest) -> Response:
         service = self._service
-        body = await read_chat(http, ChatCompletionRequest, ignored=service.ignored)
-        body = service.with_training_fields(body)
+        body = service.with_training_fields(await read_chat(http, ChatCompletionRequest, ignored=service.ignored))
         service.check_model(body.model)
         session = http.headers.get(SESSION_HEADER, "")
         prompt = await self._prompt(body, session)
-        sequences = service.sequences(
-            body, [prompt.ids], new_tokens=body.new_tokens, top_logprobs=body.top_logprobs, special=True
-        )
+        sequences = service.sequences(body, [prompt.ids], top_logprobs=body.top_logprobs, special=True)
 
         def keep(answers: list[Sequence]) -> None:
             service.remember(answers)
@@ -75,11 +68,16 @@ class ChatRoute:
 
         def prepared() -> Prompt:
             words = service.loaded.tokenizer.words
-            if body.calls_tools and words.refusal and not (words.proof.shows_tools or self._warned):
-                self._warned = True
-                logger.warning("tool calls may be lost: %s", words.refusal)
+            if body.calls_tools and words.refusal and not words.proof.shows_tools:
+                service.warn_once("tool calls may be lost: %s", words.refusal)
             tools = [tool.model_dump(exclude_unset=True) for tool in body.tools] if body.calls_tools else None
-            messages = [template_message(message.model_dump(exclude_unset=True)) for message in body.messages]
+            messages = [template_message(message.model_dump(exclude_none=True)) for message in body.messages]
+            if (token := service.loaded.tokenizer.control_token_in(messages)) is not None:
+                service.warn_once(
+                    "a message has %s in its text, a control token of this model, with which it can end its turn and "
+                    "begin another; the LLM's `sanitize_control_tokens: true` keeps such tokens text",
+                    token,
+                )
             chat = Chat(messages, tools, body.chat_template_kwargs, words.format)
             chat = self._continuations.with_reasoning(chat, session=session)
             text = service.loaded.tokenizer.render_text(
@@ -113,7 +111,8 @@ class _ChatWriter:
 
     def whole(self, request: Request) -> str:
         self._keep(request.sequences)
-        answer = self._answer("chat.completion", request, [self._choice(s) for s in request.sequences])
+        choices = [self._choice(s, s, self._reader(), self._service.answer_text(s)) for s in request.sequences]
+        answer = self._answer("chat.completion", request, choices)
         answer.usage = usage_of(request.sequences)
         self._add_prompt(answer)
         return answer.model_dump_json(exclude_unset=True)
@@ -150,70 +149,62 @@ class _ChatWriter:
             calls_wanted=None if self._body.parallel_tool_calls else 1,
         )
 
-    def _choice(self, sequence: Sequence) -> ChatChoice:
-        reader = self._reader()
-        said = reader.push(self._service.answer_text(sequence)) + reader.finish()
-        message = ResponseMessage(role="assistant", content=said.content, refusal=None)
-        finish_reason: Any = sequence.finish_reason
+    def _chunk(self, request: Request, delta: Delta, reader: AnswerReader) -> bytes:
+        sequence, text = request.sequences[delta.index], delta.text
+        if delta.finish_reason is not None:
+            text += self._service.stop_text(sequence)
+        choice = self._choice(delta, sequence, reader, text)
+        wants_tokens = self._body.logprobs or self._body.return_token_ids
+        if choice.delta == ResponseMessage() and choice.finish_reason is None and not wants_tokens:
+            return b""
+        return chunk_event(self._answer("chat.completion.chunk", request, [choice]))
+
+    def _choice(self, part: Sequence | Delta, sequence: Sequence, reader: AnswerReader, text: str) -> ChatChoice:
+        """What a part of an answer adds to it, or the whole."""
+        body, said = self._body, reader.push(text)
+        first = reader.num_calls - len(said.calls)
+        choice = ChatChoice(index=part.index, logprobs=None, finish_reason=part.finish_reason)
+        if part.finish_reason is not None:
+            said += reader.finish()
+            self._add_end(choice, sequence, reader)
+        if part is sequence:
+            content = said.content or (None if said.calls else "")
+            message = choice.message = ResponseMessage(role="assistant", content=content, refusal=None)
+        else:
+            message = choice.delta = ResponseMessage()
+            if said.content:
+                message.content = said.content
         if said.reasoning:
             message.reasoning_content = said.reasoning
         if said.calls:
-            message.content = said.content or None
-            message.tool_calls = [_answered(call) for call in said.calls]
-            finish_reason = "tool_calls"
-        choice = ChatChoice(index=sequence.index, message=message, logprobs=None, finish_reason=finish_reason)
-        self._add_tokens(choice, sequence.token_ids, sequence.logprobs, sequence.top_logprobs)
-        self._add_lost(choice, reader)
-        add_end(choice, sequence)
+            message.tool_calls = list(map(_answered, said.calls))
+            for number, call in enumerate(message.tool_calls if part is not sequence else (), first):
+                call.index = number
+        if body.logprobs:
+            choice.logprobs = self._logprobs.chat(part.token_ids, part.logprobs, part.top_logprobs)
+            if body.logprobs_temperature is not None:
+                choice.logprobs_temperature = body.logprobs_temperature
+        if body.return_token_ids:
+            choice.token_ids = part.token_ids
         return choice
 
-    def _chunk(self, request: Request, delta: Delta, reader: AnswerReader) -> bytes:
-        news = reader.push(delta.text)
-        first = reader.num_calls - len(news.calls)
-        finish_reason: Any = delta.finish_reason
-        if delta.finish_reason is not None:
-            news += reader.push(self._service.stop_text(request.sequences[delta.index])) + reader.finish()
-            finish_reason = "tool_calls" if reader.num_calls else finish_reason
-        wants_tokens = self._body.logprobs or self._body.return_token_ids
-        if not (news.content or news.reasoning or news.calls or finish_reason or wants_tokens):
-            return b""
-        message = ResponseMessage()
-        if news.content:
-            message.content = news.content
-        if news.reasoning:
-            message.reasoning_content = news.reasoning
-        if news.calls:
-            message.tool_calls = [_answered(call, first + i) for i, call in enumerate(news.calls)]
-        choice = ChatChoice(index=delta.index, delta=message, logprobs=None, finish_reason=finish_reason)
-        self._add_tokens(choice, delta.token_ids, delta.logprobs, delta.top_logprobs)
-        if delta.finish_reason is not None:
-            add_end(choice, request.sequences[delta.index])
-            self._add_lost(choice, reader)
-        return chunk_event(self._answer("chat.completion.chunk", request, [choice]))
-
-    def _add_prompt(self, answer: ChatCompletion) -> None:
-        if self._body.return_token_ids:
-            answer.prompt_token_ids = self._prompt.ids
-            if self._prompt.broken is not None:
-                answer.broken_prefix = self._prompt.broken
-
-    def _add_tokens(
-        self, choice: ChatChoice, token_ids: list[int], logprobs: list[float], top: list[list[tuple[int, float]]]
-    ) -> None:
-        if self._body.logprobs:
-            choice.logprobs = self._logprobs.chat(token_ids, logprobs, top)
-            if self._body.logprobs_temperature is not None:
-                choice.logprobs_temperature = self._body.logprobs_temperature
-        if self._body.return_token_ids:
-            choice.token_ids = token_ids
-
-    def _add_lost(self, choice: ChatChoice, reader: AnswerReader) -> None:
+    def _add_end(self, choice: ChatChoice, sequence: Sequence, reader: AnswerReader) -> None:
+        if reader.num_calls:
+            choice.finish_reason = "tool_calls"
+        if sequence.stop_reason is not None:
+            choice.stop_reason = sequence.stop_reason
         if not self._body.return_token_ids:
             return
         if self._body.calls_tools and not reader.num_calls and self._service.loaded.tokenizer.words.refusal:
             choice.lost_call = CallStatus.NO_FORMAT
         elif reader.lost:
             choice.lost_call = reader.lost[0]
+
+    def _add_prompt(self, answer: ChatCompletion) -> None:
+        if self._body.return_token_ids:
+            answer.prompt_token_ids = self._prompt.ids
+            if self._prompt.broken is not None:
+                answer.broken_prefix = self._prompt.broken
 
     def _answer(self, kind: Any, request: Request, choices: list[ChatChoice]) -> ChatCompletion:
         return ChatCompletion(
@@ -226,10 +217,7 @@ class _ChatWriter:
         )
 
 
-def _answered(call: Call, index: int | None = None) -> ResponseToolCall:
+def _answered(call: Call) -> ResponseToolCall:
     function = ResponseFunction(name=call.name, arguments=call.arguments)
     call_id = call.call_id or "".join(secrets.choice(_OF_IDS) for _ in range(9))
-    answered = ResponseToolCall(id=call_id, type="function", function=function)
-    if index is not None:
-        answered.index = index
-    return answered
+    return ResponseToolCall(id=call_id, type="function", function=function)

@@ -8,11 +8,11 @@ from contextlib import aclosing
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from nat.backend.inference.sequence import Delta, Request
+from nat.backend.inference.sequence import Delta, Request, Sequence
 from nat.backend.server.bodies import chunk_event, event_stream, json_answer, read_chat
 from nat.backend.server.generation import complete, start_stream
-from nat.backend.server.logprobs import LogprobWriter, Ranked
-from nat.backend.server.service import Service, add_end, usage_of
+from nat.backend.server.logprobs import LogprobWriter
+from nat.backend.server.service import Service, usage_of
 from nat.http.errors import ApiError
 from nat.wire.openai_requests import CompletionRequest, DetokenizeIds, TokenizeText
 from nat.wire.openai_responses import DetokenizedText, TextChoice, TextCompletion, TokenizedText
@@ -29,18 +29,14 @@ class CompletionRoute:
             await read_chat(http, CompletionRequest, ignored=self._service.ignored)
         )
         self._service.check_model(body.model)
-        prompts = await asyncio.to_thread(lambda: list(map(self._encode, body.prompts)))
+        prompts = await asyncio.to_thread(lambda: [self._encode(each, body) for each in body.prompt])
         if body.prompt_logprobs is not None and not self._service.engine.scores_prompts:
             raise ApiError(
                 "prompt_logprobs: with engine vllm, this server does not score prompts; ask a vLLM server itself",
                 param="prompt_logprobs",
             )
         sequences = self._service.sequences(
-            body,
-            prompts,
-            new_tokens=body.new_tokens,
-            top_logprobs=body.logprobs or 0,
-            prompt_logprobs=body.prompt_logprobs,
+            body, prompts, top_logprobs=body.logprobs or 0, prompt_logprobs=body.prompt_logprobs
         )
         writer = _TextWriter(self._service, body)
         if body.stream:
@@ -49,9 +45,17 @@ class CompletionRoute:
         request = await complete(self._service.engine, sequences, http, model=body.model)
         return await self._service.written(request, writer.whole)
 
-    def _encode(self, prompt: str | list[int]) -> list[int]:
+    def _encode(self, prompt: str | list[int], body: CompletionRequest) -> list[int]:
         if isinstance(prompt, str):
-            return self._service.loaded.tokenizer.encode(prompt)
+            tokenizer = self._service.loaded.tokenizer
+            ids = tokenizer.encode(prompt, special=body.add_special_tokens)
+            if ids[:2] == [tokenizer.hf.bos_token_id] * 2:
+                self._service.warn_once(
+                    "a prompt of /v1/completions begins with %s twice: its text has it, the tokenizer adds it; send "
+                    "`add_special_tokens: false` with a rendered chat",
+                    tokenizer.hf.bos_token,
+                )
+            return ids
         size = self._service.loaded.vocab_size
         if (outside := next((token for token in prompt if not 0 <= token < size), None)) is not None:
             raise ApiError(f"token id {outside} is outside the model's vocabulary of {size}", param="prompt")
@@ -69,17 +73,7 @@ class _TextWriter:
 
     def whole(self, request: Request) -> str:
         self._service.remember(request.sequences)
-        choices = []
-        for s in request.sequences:
-            text = self._service.text(s)
-            choice = TextChoice(index=s.index, text=text, logprobs=None, finish_reason=s.finish_reason)
-            self._add_tokens(choice, s.token_ids, s.logprobs, s.top_logprobs, offset=0)
-            if self._body.return_token_ids:
-                choice.prompt_token_ids = s.prompt_ids
-            if self._body.prompt_logprobs is not None:
-                choice.prompt_logprobs = self._logprobs.prompt(s.prompt_scores)
-            add_end(choice, s)
-            choices.append(choice)
+        choices = [self._choice(s, s, self._service.text(s), offset=0, first=True) for s in request.sequences]
         answer = self._answer(request, choices)
         answer.usage = usage_of(request.sequences)
         return answer.model_dump_json(exclude_unset=True)
@@ -94,14 +88,10 @@ class _TextWriter:
                 self._service.remember([request.sequences[delta.index] for delta in news if delta.finish_reason])
                 for delta in news:
                     at = delta.index
-                    choice = TextChoice(index=at, text=delta.text, logprobs=None, finish_reason=delta.finish_reason)
-                    self._add_tokens(choice, delta.token_ids, delta.logprobs, delta.top_logprobs, offset=offsets[at])
+                    sequence, offset = request.sequences[at], offsets[at]
+                    choice = self._choice(delta, sequence, delta.text, offset=offset, first=at in first)
                     offsets[at] += len(delta.text)
-                    if self._body.return_token_ids and at in first:
-                        choice.prompt_token_ids = request.sequences[at].prompt_ids
                     first.discard(at)
-                    if delta.finish_reason is not None:
-                        add_end(choice, request.sequences[at])
                     parts.append(chunk_event(self._answer(request, [choice])))
                 yield b"".join(parts)
         if self._body.stream_options.include_usage:
@@ -109,15 +99,23 @@ class _TextWriter:
             last.usage = usage_of(request.sequences)
             yield chunk_event(last)
 
-    def _add_tokens(
-        self, choice: TextChoice, token_ids: list[int], logprobs: list[float], top: list[Ranked], *, offset: int
-    ) -> None:
-        if self._body.logprobs is not None:
-            choice.logprobs = self._logprobs.text(token_ids, logprobs, top, offset=offset)
-            if self._body.logprobs_temperature is not None:
-                choice.logprobs_temperature = self._body.logprobs_temperature
-        if self._body.return_token_ids:
-            choice.token_ids = token_ids
+    def _choice(self, part: Sequence | Delta, sequence: Sequence, text: str, *, offset: int, first: bool) -> TextChoice:
+        """What a part of an answer adds to it, or the whole; the `first` one has the prompt."""
+        body = self._body
+        choice = TextChoice(index=part.index, text=text, logprobs=None, finish_reason=part.finish_reason)
+        if body.logprobs is not None:
+            choice.logprobs = self._logprobs.text(part.token_ids, part.logprobs, part.top_logprobs, offset=offset)
+            if body.logprobs_temperature is not None:
+                choice.logprobs_temperature = body.logprobs_temperature
+        if body.return_token_ids:
+            choice.token_ids = part.token_ids
+            if first:
+                choice.prompt_token_ids = sequence.prompt_ids
+        if body.prompt_logprobs is not None:
+            choice.prompt_logprobs = self._logprobs.prompt(sequence.prompt_scores)
+        if part.finish_reason is not None and sequence.stop_reason is not None:
+            choice.stop_reason = sequence.stop_reason
+        return choice
 
     def _answer(self, request: Request, choices: list[TextChoice]) -> TextCompletion:
         return TextCompletion(
@@ -139,22 +137,17 @@ class TokenRoutes:
     async def tokenize(self, http: HttpRequest) -> Response:
         """The ids of a text."""
         body = await read_chat(http, TokenizeText)
-        self._check_model(body.model)
+        self._service.check_model(body.model)
         tokenizer = self._service.loaded.tokenizer
-        encode = tokenizer.encode if body.add_special_tokens else tokenizer.encode_rendered
-        ids = await asyncio.to_thread(encode, body.prompt)
+        ids = await asyncio.to_thread(tokenizer.encode, body.prompt, special=body.add_special_tokens)
         return json_answer(TokenizedText(count=len(ids), max_model_len=self._service.loaded.max_seq_length, tokens=ids))
 
     async def detokenize(self, http: HttpRequest) -> Response:
         """The text of some ids, special tokens included; an id that the tokenizer does not have gives no text."""
         body = await read_chat(http, DetokenizeIds)
-        self._check_model(body.model)
+        self._service.check_model(body.model)
         if (outside := next((token for token in body.tokens if not 0 <= token < 2**31), None)) is not None:
             raise ApiError(f"{outside} is no token id", param="tokens")
         decode = self._service.loaded.tokenizer.decode_all
         text = await asyncio.to_thread(decode, body.tokens)
         return json_answer(DetokenizedText(prompt=text))
-
-    def _check_model(self, name: str | None) -> None:
-        if name is not None:
-            self._service.check_model(name)

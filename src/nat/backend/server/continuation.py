@@ -11,7 +11,6 @@ tell what somebody else's prompt is.
 """
 
 import json
-import re
 import sys
 import threading
 from array import array
@@ -119,7 +118,6 @@ class Continuations:
 
     def __init__(self, tokenizer: ChatTokenizer, *, max_bytes: int = MAX_BYTES) -> None:
         self._tokenizer = tokenizer
-        self._structure = re.compile("|".join(map(re.escape, sorted(tokenizer.special_tokens, reverse=True))))
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._turns: OrderedDict[tuple[Context, ContentKey], list[_Turn]] = OrderedDict()
@@ -198,7 +196,7 @@ class Continuations:
 
     def _end_of_answer(self, chat: Chat, at: int, text: str, turn: _Turn) -> int | None:
         start = len(turn.text)
-        for found in islice(self._structure.finditer(text, start), _MAX_MARKS):
+        for found in islice(self._tokenizer.control_tokens.finditer(text, start), _MAX_MARKS):
             said, reasoning = self._read(text[start : found.end()], turn.text, chat.tools)
             if reasoning == turn.reasoning and content_key(said) == chat.content_keys[at]:
                 return found.start()

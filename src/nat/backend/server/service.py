@@ -1,10 +1,11 @@
 """Shared by the inference routes: the engine, length limits, and sequences from a checked body."""
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from starlette.responses import Response
@@ -17,8 +18,11 @@ from nat.backend.sampling import SamplingEngine
 from nat.backend.server.bodies import TOO_LONG
 from nat.http.errors import ApiError
 from nat.wire.openai_requests import CompletionRequest, SamplingRequest
-from nat.wire.openai_responses import ChatChoice, CompletionUsage, PromptTokens, TextChoice
+from nat.wire.openai_responses import CompletionUsage, PromptTokens
 from nat.wire.sampling import Sampling, read_sampling
+from nat.wire.serving import NOTICES
+
+notices = logging.getLogger(NOTICES)
 
 B = TypeVar("B", bound=SamplingRequest)
 LARGE_ANSWER = 2000
@@ -45,6 +49,7 @@ class Service:
 
     ignored: set[str] | None = None
     """Set if unknown fields of requests are no errors: clients of others send what their own servers understand."""
+    _warned: set[str] = field(default_factory=set)
 
     @property
     def loaded(self) -> LoadedModel:
@@ -54,8 +59,15 @@ class Service:
         """Seconds since 1970, for the `created` field of answers."""
         return int(self.clock())
 
-    def check_model(self, name: str) -> None:
-        if not self.engine.knows(name):
+    def warn_once(self, message: str, *facts: object) -> None:
+        """Tell the user, the first time that this server has it."""
+        if message not in self._warned:
+            self._warned.add(message)
+            notices.warning(message, *facts)
+
+    def check_model(self, name: str | None) -> None:
+        """Raise ApiError for a name that is not served; None is the model that the backend started with."""
+        if name is not None and not self.engine.knows(name):
             served = ", ".join(map(repr, self.engine.names()))
             raise ApiError(
                 f"model {name!r} is not served here; served are {served}",
@@ -69,7 +81,6 @@ class Service:
         body: SamplingRequest,
         prompts: list[list[int]],
         *,
-        new_tokens: int | None,
         top_logprobs: int,
         prompt_logprobs: int | None = None,
         special: bool = False,
@@ -80,7 +91,7 @@ class Service:
         seed = secrets.randbits(64) if body.seed is None else body.seed
         stop = tuple(body.stop)
         sequences: list[Sequence] = []
-        rooms = [self._room(prompt, new_tokens) for prompt in prompts]
+        rooms = [self._room(prompt, body.new_tokens) for prompt in prompts]
         for prompt, room in zip(prompts, rooms, strict=True):
             for _ in range(body.n):
                 params = SamplingParams(
@@ -157,12 +168,6 @@ class Service:
                 code=TOO_LONG,
             )
         return wanted or room
-
-
-def add_end(choice: ChatChoice | TextChoice, sequence: Sequence) -> None:
-    """Report the stop string that has ended a sequence, if one has."""
-    if sequence.stop_reason is not None:
-        choice.stop_reason = sequence.stop_reason
 
 
 def usage_of(sequences: list[Sequence]) -> CompletionUsage:

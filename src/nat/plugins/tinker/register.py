@@ -30,6 +30,7 @@ _USED = {
     "max_num_seqs",
     "max_seq_length",
     "response_template",
+    "sanitize_control_tokens",
     "save_every",
     "seed",
 }

@@ -203,7 +203,8 @@ def _place(folder: Path) -> _Place:
 def _without_weights(options: TinkerRemoteOptions, path: Path) -> LoadedModel:
     """The folder's tokenizer and sizes."""
     config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    tokenizer = load_tokenizer(path, ChatOptions(options.chat_template_kwargs, options.response_template))
+    chats = ChatOptions(options.chat_template_kwargs, options.response_template, options.sanitize_control_tokens)
+    tokenizer = load_tokenizer(path, chats)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
     if (path / "generation_config.json").is_file():

@@ -1,6 +1,12 @@
-import pytest
+from dataclasses import replace
 
+import pytest
+from tokenizers.processors import TemplateProcessing
+
+from fakes.scripted_worker import ScriptedWorker
 from fakes.sse import chunks_of
+from fakes.tiny_model import tiny_tokenizer
+from nat.backend.tokenizer import ChatTokenizer
 
 
 async def ask(client, **fields):
@@ -40,13 +46,40 @@ async def test_a_stream_equals_the_whole_answer(client):
 
 @pytest.mark.parametrize(
     ("prompt", "message"),
-    [([], "no tokens"), ("", "no tokens"), ([1, 99999], "token id 99999 is outside"), ([1] * 510, "context has 512")],
+    [
+        *(
+            ([], "no tokens"),
+            ("", "no tokens"),
+            ({}, "prompt: expected a text, token ids"),
+            ([1, "a"], "prompt: expected"),
+        ),
+        *(([1, 99999], "token id 99999 is outside"), ([1] * 510, "context has 512")),
+    ],
 )
 async def test_invalid_prompts_are_refused(client, prompt, message):
     """Empty prompts, unknown ids and too long prompts are errors with the numbers."""
     answer = await client.post("/v1/completions", json={"model": "tiny", "prompt": prompt, "max_tokens": 5})
     assert answer.status_code == 400
     assert message in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_rendered_chat_gets_no_second_beginning(connect, loaded, caplog, stream):
+    """`add_special_tokens: false` is vLLM's; without it, a doubled beginning-of-text is warned of once."""
+    hf = tiny_tokenizer()
+    hf.add_special_tokens({"bos_token": "<s>"})
+    start = hf.bos_token_id
+    hf.backend_tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", start)])
+    worker = ScriptedWorker(replace(loaded, tokenizer=ChatTokenizer(hf)), "the")
+    prompts = []
+    async with connect(worker) as client:
+        for text, special in (("the", True), ("the", False), ("<s>the", False), ("<s>the", True), ("<s>the", True)):
+            body = {"model": "scripted", "prompt": text, "add_special_tokens": special, "return_token_ids": True}
+            answer = await client.post("/v1/completions", json=body | {"stream": stream})
+            [choice, *_] = (chunks_of(answer.text)[0] if stream else answer.json())["choices"]
+            prompts.append(choice["prompt_token_ids"].count(start))
+    assert prompts == [1, 0, 1, 2, 2]
+    assert ["<s> twice" in each and "add_special_tokens" in each for each in caplog.messages] == [True]
 
 
 async def test_prompts_are_scored_in_vllms_shape(client, loaded):
