@@ -55,11 +55,10 @@ async def failed_validation(tmp_path, score) -> str:
         (None, "the score is None"),
         (math.nan, "the score is nan, not a finite number"),
         ("good", "the score is 'good' (str), not a number"),
-        (1e308, "the score is 1e+308; only scores up to 1e+15"),
-        (10**400, "a whole number of more than 308 digits"),
+        (10**400, "the score is larger than 1e+15"),
         (KeyError("gold"), "KeyError: 'gold'"),
     ],
-    ids=range(6),
+    ids=range(5),
 )
 async def test_each_kind_of_missing_score_has_its_own_error(tmp_path, score, words):
     """The error of a failed validation says what the evaluator returned or raised, with a remedy."""

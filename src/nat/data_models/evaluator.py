@@ -1,13 +1,14 @@
 """Input and output of an evaluator."""
 
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import LLMRef
 from nat.data_models.intermediate_step import IntermediateStep
 from nat.data_models.rollout_failure import NO_SCORE, SCORED_TOO_LATE
+from nat.data_models.score import plain_score
 
 
 class EvaluatorBaseConfig(TypedBaseModel):
@@ -108,7 +109,7 @@ class EvalOutputItem(BaseModel):
     model_config = ConfigDict(ser_json_inf_nan="strings")
 
     id: Any
-    score: Any
+    score: Annotated[Any, BeforeValidator(plain_score)]
     reasoning: Any
     error: str | None = None
     """Why there is no score."""

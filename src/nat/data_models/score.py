@@ -3,9 +3,8 @@
 import math
 import sys
 from collections.abc import Sequence
-from numbers import Real
 from statistics import fmean
-from typing import Any, TypeGuard
+from typing import Any, SupportsFloat, TypeGuard
 
 from nat.secrets import redact
 from nat.wire.rewards import LARGEST
@@ -15,27 +14,35 @@ _Z_95 = 1.959964
 """Two-sided 95 % quantile of the normal distribution."""
 
 
+def plain_score(value: object) -> Any:
+    """A number of any library as Python's own: of numpy, `Decimal`, a tensor without dimensions; others unchanged."""
+    if type(value) in (bool, int, float) or isinstance(value, str) or getattr(value, "shape", ()) != ():
+        return value
+    try:
+        return float(value) if isinstance(value, SupportsFloat) else value
+    except (TypeError, ValueError):
+        return value
+
+
 def is_score(value: object) -> bool:
     """True for a finite number of at most `LARGEST` in size, and for true and false."""
-    size: Any = abs(value) if isinstance(value, Real) else math.inf
-    return bool(size <= LARGEST)  # false for NaN
+    number = plain_score(value)
+    return isinstance(number, int | float) and bool(abs(number) <= LARGEST)  # false for NaN
 
 
 def score_problem(value: object, name: str = "the score") -> str | None:
     """The reason why a value cannot be a score; None if it can."""
-    if is_score(value):
+    number = plain_score(value)
+    if is_score(number):
         return None
     if value is None:
         return f"{name} is None: the evaluator gave none for this answer"
-    if not isinstance(value, Real):
-        return f"{name} is {_shown(value)} ({type(value).__name__}), not a number"
-    try:
-        number = float(value)
-    except OverflowError:  # Python prints no whole number of more than 4300 digits
-        return f"{name} is a whole number of more than 308 digits; only scores up to {LARGEST:g} can be averaged"
-    if math.isfinite(number):
-        return f"{name} is {number:g}; only scores up to {LARGEST:g} can be averaged"
-    return f"{name} is {number}, not a finite number"
+    if not isinstance(number, int | float):
+        advice = "; give float(…) of a text that is one" if isinstance(value, str) else ""
+        return f"{name} is {_shown(value)} ({type(value).__name__}), not a number{advice}"
+    if isinstance(number, float) and not math.isfinite(number):
+        return f"{name} is {number}, not a finite number"
+    return f"{name} is larger than {LARGEST:g}, the largest that can be averaged"
 
 
 def is_finite(value: object) -> TypeGuard[float]:

@@ -9,7 +9,6 @@ and so on.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 
 from nat.data_models.evaluator import EvalOutputItem
 from nat.data_models.finetuning import RewardFunctionConfig, Trajectory
@@ -20,7 +19,7 @@ from nat.data_models.intermediate_step import (
     IntermediateStepState,
     TraceMetadata,
 )
-from nat.data_models.score import score_problem
+from nat.data_models.score import plain_score, score_problem
 from nat.errors import EvaluationError
 from nat.finetuning.trajectories.calls import SeenCall
 
@@ -164,5 +163,4 @@ def returns(rewards: Sequence[float], config: RewardFunctionConfig) -> list[floa
 def _number(value: object) -> float:
     if problem := score_problem(value, "the reward of a step"):
         raise EvaluationError(problem)
-    assert isinstance(value, Real), "otherwise it has a problem"
-    return float(value)
+    return float(plain_score(value))
