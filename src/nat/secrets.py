@@ -6,6 +6,7 @@ what counts as a secret); the backend gets a copy when it is started. Everything
 """
 
 import base64
+import errno
 import json
 import logging
 import os
@@ -164,14 +165,28 @@ def unredacted(stream: "TextIO | RedactedText") -> TextIO:
 
 
 class RedactedText:
-    """A text stream that redacts all writes."""
+    """A text stream that redacts all writes; once its reader or terminal is gone, as after `| head`, it drops them."""
 
     def __init__(self, plain: TextIO) -> None:
         self.plain = plain
 
     def write(self, text: str) -> int:
-        self.plain.write(redact(text))
+        with self._dropped_without_reader():
+            self.plain.write(redact(text))
         return len(text)
+
+    def flush(self) -> None:
+        with self._dropped_without_reader():
+            self.plain.flush()
+
+    @contextmanager
+    def _dropped_without_reader(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.plain.fileno())
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:

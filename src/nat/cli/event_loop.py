@@ -82,8 +82,6 @@ class _Signals:
         self.number = number
         if preemption is not None:
             preemption.begin()
-        if signal.Signals(number).name == "SIGHUP":
-            _leave_terminal()
         seconds = _CLEANUP_SECONDS if preemption is None else preemption.grace
         why = f"the cleanup did not end within {seconds:.0f} s"
         self._timer = threading.Timer(seconds, self._end_at_once, args=(number, why))
@@ -106,15 +104,6 @@ class _Signals:
             cursor = _SHOW_CURSOR if sys.stderr.isatty() else ""
             os.write(sys.stderr.fileno(), f"{cursor}Ended at once: {why}.\n".encode())
         os._exit(self._exit_code(number))
-
-
-def _leave_terminal() -> None:
-    """After a hang-up the terminal is gone, and writing to it would fail in the middle of the cleanup."""
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        if stream.isatty():
-            os.dup2(devnull, stream.fileno())
-    os.close(devnull)
 
 
 def exit_within(seconds: float, code: int) -> None:

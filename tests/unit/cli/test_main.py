@@ -135,6 +135,18 @@ main.run_cli()
 """
 
 
+def test_a_closed_pipe_ends_nothing(tmp_path):
+    """`nat finetune … | head` goes on: what the run and the agent print is dropped, and is no failure of theirs."""
+    talk = "    for line in range(10_000): print(line); click.echo(line)\n    print('x', file=open('done', 'w'))\n"
+    program = PRINTS[: PRINTS.index("    print(")] + talk + PRINTS[PRINTS.index("\nmain.cli.") :]
+    command = [sys.executable, "-c", program, "talk"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert (process.returncode, (tmp_path / "done").exists()) == (0, True)
+
+
 def test_prints_and_log_lines_come_in_order_through_a_pipe():
     """What an agent prints is not held back behind the log, which is unbuffered."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
