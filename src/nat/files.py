@@ -11,7 +11,22 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Annotated, NamedTuple, TypeVar
+
+from pydantic import AfterValidator
+
+P = TypeVar("P", str, Path)
+
+
+def expanded(path: P) -> P:
+    """The path with the user's home folder in place of `~`."""
+    return type(path)(os.path.expanduser(path))  # noqa: PTH111 - pathlib's raises for a user that there is not
+
+
+UserPath = Annotated[Path, AfterValidator(expanded)]
+"""A path that a user writes, in a YAML or on a command line."""
+UserPathText = Annotated[str, AfterValidator(expanded)]
+"""The same, where it stays text."""
 
 UNFINISHED = ".unfinished-"
 """Prefix of files and folders that are being written; after a crash they can be deleted."""

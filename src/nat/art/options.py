@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from nat.files import UserPath
 from nat.wire.serving import AdapterServeOptions
 
 API_KEY = "default"
@@ -25,7 +26,7 @@ class ArtServeOptions(AdapterServeOptions):
     """Serve OpenPipe ART's clients: they train through `port` and sample through this port; 0
     chooses a free one. The defaults are then: key `default`, output_dir .art, and adapters of rank 8 and alpha 16
     unless the client chooses others."""
-    output_dir: Path = Path(".art")
+    output_dir: UserPath = Path(".art")
     lora_rank: int = Field(default=8, ge=1)
     lora_alpha: int = Field(default=16, ge=1)
 

@@ -15,6 +15,7 @@ import yaml
 from nat.config.findings import Findings, KeyPath, preview
 from nat.config.secrets import filled_secrets, secrets_in
 from nat.errors import ConfigError, did_you_mean, did_you_mean_path, not_utf8
+from nat.files import expanded
 from nat.secrets import known_secrets
 
 Tree = dict[str, Any]
@@ -46,34 +47,12 @@ def parse_yaml(text: str) -> Any:
     return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
 
 
-_PROBLEMS = {
-    r"found character '\\t'": "a tab; indent with spaces",
-    r"found character '(.)' that cannot start": r"a value begins with '\1'; put it in quotes",
-    r"could not find expected ':'": "no colon and blank between a key and its value; write `key: value`",
-    r"mapping values are not allowed": "a second colon; indent this line like those around it, or put a value that has "
-    "a colon in quotes",
-    r"expected <block end>": "the line is indented otherwise than those around it; indent keys of one mapping alike",
-    r"flow sequence": "a list that begins with '[' has no ']'; close it",
-    r"flow mapping|flow node": "a mapping that begins with '{' is not complete; close it with '}'",
-    r"unexpected end of stream": "a quote is not closed; close it where the text ends",
-    r"found another document": "a second document begins with `---`; a configuration is one document, remove the line",
-    r"a constructor for the tag": "a tag (`!…`), which has no meaning here; remove it, or put the value in quotes",
-    r"undefined alias": "a value begins with '*', and nothing is named so; put it in quotes",
-    r"<document start>": "this is no file of `key: value` lines",
-}
-"""What is wrong and what to do, by a pattern of PyYAML's words."""
-
-
 def yaml_problem(error: yaml.YAMLError) -> str:
     """What is wrong and where, without the surrounding text, which may contain a secret."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return type(error).__name__
-    about = ", ".join(filter(None, (error.context, error.problem)))
-    begun = "could not find" in about or "unexpected end of stream" in about
-    mark = error.context_mark if begun and error.context_mark is not None else error.problem_mark
-    found = ((re.search(pattern, about), words) for pattern, words in _PROBLEMS.items())
-    text = next((match.expand(words) for match, words in found if match is not None), about)
-    return f"line {mark.line + 1}, column {mark.column + 1}: {text}"
+    mark, about = error.problem_mark, ", ".join(filter(None, (error.context, error.problem)))
+    return f"line {mark.line + 1}, column {mark.column + 1}: {about}"
 
 
 def format_yaml(value: Any) -> str:
@@ -107,7 +86,7 @@ def _read(path: Path, inherited_by: tuple[Path, ...]) -> Tree:
         return tree
     if not isinstance(base, str):
         raise ConfigError([f"base: expected the path of one file, got {preview(base)}"], source=str(path))
-    return deep_merge(_read(path.parent / base, (*inherited_by, resolved)), tree)
+    return deep_merge(_read(path.parent / expanded(base), (*inherited_by, resolved)), tree)
 
 
 def _parse(path: Path, inherited_by: tuple[Path, ...]) -> Tree:

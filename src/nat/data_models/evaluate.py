@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
 
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.evaluator import EvaluatorBaseConfig
+from nat.files import UserPath, UserPathText
 
 
 class EvalModel(BaseModel):
@@ -51,7 +52,7 @@ class EvalDatasetStructureConfig(EvalModel):
 class DatasetBaseConfig(TypedBaseModel):
     """A dataset, under `eval.general.dataset`; its `_type` is the file format."""
 
-    file_path: Path | str | None = None
+    file_path: UserPath | UserPathText | None = None
     """The file; `--dataset` on the command line replaces it."""
     id_key: str = "id"
     """The column with the row's id; without this column the row number is the id."""
@@ -64,7 +65,7 @@ class DatasetBaseConfig(TypedBaseModel):
 class EvalOutputConfig(EvalModel):
     """The folder of the reports."""
 
-    dir: Path | None = None
+    dir: UserPath | None = None
     """Replaces `eval.general.output_dir`."""
     cleanup: bool = False
     """First delete the reports of an earlier evaluation."""
@@ -96,7 +97,7 @@ class EvalGeneralConfig(EvalModel):
     """Seconds that calls wait for an LLM's server that refuses connections or has no capacity; then the evaluation or
     the run ends. A waiting call moves its rollout's time limit. 0: calls do not wait, and fail after the LLM's
     `max_retries`."""
-    output_dir: Path = Path(".tmp/nat/eval")
+    output_dir: UserPath = Path(".tmp/nat/eval")
     """Folder of the reports."""
     output: EvalOutputConfig | None = None
     """Further options of the reports."""

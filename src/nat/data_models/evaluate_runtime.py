@@ -9,6 +9,7 @@ from nat.data_models.evaluator import EvalInput, EvalOutput
 from nat.data_models.intermediate_step import TokenUsageBaseModel
 from nat.data_models.llm_usage import LLMUsage
 from nat.data_models.rollout_failure import RolloutFailure
+from nat.files import UserPath, UserPathText
 
 
 class UsageStatsLLM(TokenUsageBaseModel):
@@ -42,9 +43,9 @@ class EvaluationRunConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    config_file: Path | BaseModel
+    config_file: UserPath | BaseModel
     """The YAML, or a configuration that is loaded already."""
-    dataset: str | None = None
+    dataset: UserPathText | None = None
     """A file that replaces the configured dataset; its suffix names the format."""
     result_json_path: str = "$"
     """JSON path of the answer in the workflow's output."""

@@ -19,6 +19,7 @@ from nat.data_models.component_ref import EvaluatorRef, TrainerAdapterRef, Train
 from nat.data_models.evaluate import RayRollouts
 from nat.data_models.llm_usage import PriceConfig
 from nat.data_models.tracker import TrackerConfig, TrackerName
+from nat.files import UserPath, UserPathText
 from nat.secrets import excerpt
 from nat.wire.sampling import MAX_TEMPERATURE, MIN_TEMPERATURE
 from nat.wire.training import JobStatus
@@ -309,9 +310,9 @@ class FinetuneRunConfig(BaseModel):
 
     model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
 
-    config_file: Path | BaseModel | None = None
+    config_file: UserPath | BaseModel | None = None
     """The YAML, or a loaded configuration."""
-    dataset: str | None = None
+    dataset: UserPathText | None = None
     """Replaces `eval.general.dataset.file_path`."""
     result_json_path: str = "$"
     """JSONPath of the answer in the workflow's output."""
@@ -321,11 +322,11 @@ class FinetuneRunConfig(BaseModel):
     """Time limit in seconds of a rollout at `endpoint`."""
     override: tuple[tuple[str, str], ...] = ()
     """Pairs of dotted path and YAML text."""
-    validation_dataset: str | None = None
+    validation_dataset: UserPathText | None = None
     """File with held-out rows, for validation before the first epoch, between epochs, and after the last."""
     validation_interval: int = Field(default=5, ge=1)
     """Epochs between validations."""
-    validation_config_file: str | None = None
+    validation_config_file: UserPathText | None = None
     """Another YAML for validation runs."""
 
 
@@ -377,7 +378,7 @@ class FinetuneConfig(FinetuneModel):
     max_staleness: int = Field(default=0, ge=0, le=8)
     """Updates by which the weights of a rollout may be older than those that its training begins with. The rollouts of
     so many epochs are played ahead while the backend trains; older ones are left out."""
-    output_dir: Path = Path(".tmp/nat/finetuning")
+    output_dir: UserPath = Path(".tmp/nat/finetuning")
     """Parent of the runs' folders."""
     run_configuration: FinetuneRunConfig | None = None
     """Options of the command line, which take precedence over this section."""

@@ -27,6 +27,7 @@ from nat.data_models.function import FunctionBaseConfig
 from nat.data_models.intermediate_step import IntermediateStepPayload, IntermediateStepType, StreamEventData
 from nat.data_models.llm import USUAL_CONCURRENCY
 from nat.errors import CommandFailed, ConfigError, EvaluationError
+from nat.files import UserPath, UserPathText
 from nat.gateway import WRAPPER_TYPE, check_installed
 from nat.plugins.evaluators.scores import Score, register_score
 from nat.registry.decorators import register_function
@@ -58,9 +59,9 @@ class CommandConfig(FunctionBaseConfig, name="command"):
     most_at_a_time = USUAL_CONCURRENCY
     llm: LLMRef
     """The model that answers, for every model name in the program's requests."""
-    command: list[str] | str = Field(min_length=1)
+    command: list[UserPathText] | UserPathText = Field(min_length=1)
     """The program and its arguments, or one command line for the shell."""
-    folder: Path | None = None
+    folder: UserPath | None = None
     """A folder to copy for each example, as the program's working folder; default: an empty one."""
     input: Literal["stdin", "argument", "file"] = "stdin"
     """How the program gets its input; `argument` appends it as the last one (`$1` for the shell)."""

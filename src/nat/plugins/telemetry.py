@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, SecretStr
 
 from nat.data_models.telemetry_exporter import TracingConfig
 from nat.errors import WorkflowError
+from nat.files import UserPathText
 from nat.http.client import bearer
 from nat.registry.decorators import register_trace_exporter
 from nat.wire.hosts import is_loopback
@@ -95,7 +96,7 @@ class WeaveConfig(_Tracing, name="weave"):
 class SpanFileConfig(_Tracing, name="file"):
     """A line of JSON for each span."""
 
-    output_path: str
+    output_path: UserPathText
     """The file."""
     project: str
     """Stands in each line, as `service.name`."""

@@ -9,11 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, ClassVar
 
 from nat.data_models.tracker import TrackerConfig
 from nat.errors import TrackerFailed
+from nat.files import UserPath
 from nat.registry.decorators import register_tracker
 from nat.runs.records import RunState
 from nat.runs.tracker import Cell, TrackedRun, TrackerSession, is_of_steps
@@ -176,7 +176,7 @@ def accepted_name(name: str) -> str:
 class TensorBoardConfig(TrackerConfig, name="tensorboard"):
     """Event files that `tensorboard --logdir` shows."""
 
-    log_dir: Path | None = None
+    log_dir: UserPath | None = None
     """Parent of the folder with the run's event files; null: they are in `trackers/tensorboard` of the run's folder."""
 
     packages: ClassVar[tuple[str, ...]] = ("tensorboardX",)

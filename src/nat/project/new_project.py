@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from nat.builder.child_processes import run_module
 from nat.errors import ProjectRefused, did_you_mean, one_of
-from nat.files import replacing_folder
+from nat.files import expanded, replacing_folder
 from nat.hub import local_model
 from nat.wire.extras import install_hint, missing_of_extra, requirement
 
@@ -111,7 +111,7 @@ def model_named(given: str) -> str:
         ModelUnavailable: the path is no model, or the file cannot be converted.
 
     """
-    path = Path(given).expanduser()
+    path = expanded(Path(given))
     if path.exists() or not _ON_THE_HUB.fullmatch(given):
         local_model(path)
         return json.dumps(str(path.resolve()), ensure_ascii=False)

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from nat.errors import JournalError, did_you_mean
-from nat.files import UNFINISHED, user_state, write_text
+from nat.files import UNFINISHED, expanded, user_state, write_text
 from nat.runs.folder import LATEST
 from nat.runs.journal import JOURNAL_NAME, reading
 from nat.runs.liveness import is_alive
@@ -129,7 +129,7 @@ def find_run(name: str, root: Path | None = None) -> Path:
         JournalError: there is no such run, or there are several.
 
     """
-    given = Path(name)
+    given = expanded(Path(name))
     if (given / JOURNAL_NAME).is_file():
         return given.resolve() if given.is_symlink() or given.name in {"", ".."} else given
     here, elsewhere = known_runs() if root is None else (list_runs(root), [])

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
+from nat.files import UserPath
 from nat.wire.extras import install_hint, missing_packages
 from nat.wire.serving import SERVER_URL, AdapterServeOptions, ServeOptions
 
@@ -25,7 +26,7 @@ class TinkerServeOptions(AdapterServeOptions):
     protocol: Literal["tinker"]
     """Serve clients of this protocol in place of our own. With `tinker`, the defaults are output_dir .tinker and
     adapters of alpha 32; keys begin with `tml-`."""
-    output_dir: Path = Path(".tinker")
+    output_dir: UserPath = Path(".tinker")
     lora_rank: int = Field(default=32, ge=1)
     all_weights: bool = False
     """With protocol tinker: also train all weights of one model at a time, for a client that asks for rank 0. They are

@@ -22,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from nat.files import UserPath, UserPathText, expanded
 from nat.secrets import known_secrets
 from nat.wire.hosts import HOST_LIST, check_public_host
 from nat.wire.json import parse_json
@@ -117,7 +118,7 @@ def _mapping(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
-        return parse_json(value if value.lstrip().startswith("{") else Path(value).read_text(encoding="utf-8"))
+        return parse_json(value if value.lstrip().startswith("{") else Path(expanded(value)).read_text("utf-8"))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ValueError(f"expected a mapping, its JSON, or the path of a JSON file; {value[:80]!r}: {why}") from error
@@ -143,7 +144,7 @@ class BackendOptions(BaseModel):
 
     engine: Literal["embedded", "vllm"] = "embedded"
     """What samples: the backend's own engine, or vLLM in a process of its own."""
-    vllm_command: str | None = None
+    vllm_command: UserPathText | None = None
     """With engine vllm: the command that starts vLLM, such as `/opt/vllm/bin/vllm serve`; default: `vllm serve`."""
     vllm_url: str | None = Field(default=None, pattern=SERVER_URL)
     """With engine vllm: a vLLM server that you run on this machine, in place of one that the backend starts."""
@@ -205,11 +206,11 @@ class ServeOptions(BackendOptions):
     key_prefix: ClassVar[str] = ""
     """How keys must begin for the protocol's clients."""
 
-    model: Path
+    model: UserPath
     """A Hugging Face folder (config.json, safetensors, tokenizer and chat template), a .gguf file, or OWNER/NAME."""
     served_model_name: str | None = None
     """Name of the served model; by default the last part of `model`."""
-    output_dir: Path | None = None
+    output_dir: UserPath | None = None
     """Folder for checkpoints and exported models; without it the backend only serves."""
     host: str = "127.0.0.1"
     """Address to listen on; any but a loopback address needs a key that you set."""

@@ -1,9 +1,11 @@
 import logging
+import sys
 from pathlib import Path
 
 import pytest
 
 from fakes.guide_components import GUIDE_YAML, MyTrainerAdapterConfig, register_guide_components
+from nat.cli.main import exit_code
 from nat.config import dump_resolved, load_config, parse_config
 from nat.config.sources import parse_yaml
 from nat.data_models.component_ref import EvaluatorRef, TrainerRef
@@ -139,6 +141,24 @@ def test_the_resolved_config_has_no_secrets_and_loads_again():
     again = parse_config(parse_yaml(text), environ={})
     assert again.finetuning == config.finetuning
     assert again.trajectory_builders == config.trajectory_builders
+
+
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    """In a YAML, its base and its imports, and in an option, where no shell expands it after `=`."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "home_agent.py").touch()
+    (tmp_path / "base.yml").write_text("llms: {student: {_type: local, model: ~/model}}")
+    (tmp_path / "top.yml").write_text(
+        "{base: ~/base.yml, imports: [~/home_agent.py],"
+        "eval: {general: {dataset: {_type: csv, file_path: ~/rows.csv}}},"
+        "finetuning: {output_dir: ~/runs, run_configuration: {validation_dataset: ~/held_out.csv}}}"
+    )
+    config = load_config(tmp_path / "top.yml")
+    assert (config.llms["student"].model, config.finetuning.output_dir) == (tmp_path / "model", tmp_path / "runs")
+    assert config.eval.general.dataset.file_path == str(tmp_path / "rows.csv")
+    assert config.finetuning.run_configuration.validation_dataset == str(tmp_path / "held_out.csv")
+    assert exit_code(["validate", "--show", "--config_file=~/top.yml"]) == 0
 
 
 def test_an_empty_file_is_an_error(tmp_path):

@@ -10,7 +10,7 @@ from typing import get_args
 import click
 
 from nat.cli import event_loop
-from nat.cli.commands.options import json_option, runs_root_option
+from nat.cli.commands.options import UserPathOption, json_option, runs_root_option
 from nat.cli.steps import SLOW_SECONDS, shown_steps
 from nat.errors import BackendError
 from nat.plugins.local.export import export_checkpoint
@@ -40,7 +40,7 @@ _LAST = "last"
 )
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=UserPathOption(path_type=Path),
     help="Folder to write, with gguf a file; only an exported folder is replaced.  "
     "[default: exports/<checkpoint> beside the checkpoints]",
 )

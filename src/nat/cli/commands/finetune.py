@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from nat.cli import event_loop
-from nat.cli.commands.options import optional_config_file, rollout_options, trust_option
+from nat.cli.commands.options import UserPathOption, optional_config_file, rollout_options, trust_option
 from nat.cli.progress import console_progress
 from nat.cli.steps import StepProgress, shown_steps
 from nat.config.load import load_config
@@ -51,7 +51,7 @@ _TIMES = "\N{MULTIPLICATION SIGN}"
 )
 @click.option(
     "--validation_config_file",
-    type=click.Path(exists=True, dir_okay=False),
+    type=UserPathOption(exists=True, dir_okay=False),
     help="Another YAML for validations; the trained model replaces its LLM of the same key.",
 )
 @click.option(

@@ -13,6 +13,7 @@ from nat.cli import event_loop
 from nat.cli.commands.options import json_option
 from nat.cli.steps import shown_steps
 from nat.errors import ModelUnavailable
+from nat.files import expanded
 from nat.hub import local_model
 from nat.reports.text import labelled, printable
 from nat.sizing.forecast import FitReport
@@ -63,7 +64,7 @@ def fits_command(
     with shown_steps() as steps:
         convert = "converting the file, once, and " if model.endswith(".gguf") else ""
         steps.begin(f"{convert}reading the model's configuration, tokenizer and chat template")
-        found = local_model(Path(model).expanduser(), revision, weights=False)
+        found = local_model(expanded(Path(model)), revision, weights=False)
         named = {"folder": str(found.folder), "name": model, "revision": found.revision}
         report = event_loop.run(_reported(model, json.dumps({**named, "gpu": gpu, "max_seq_length": max_seq_length})))
     click.echo(report.model_dump_json() if as_json else fits_page(report))

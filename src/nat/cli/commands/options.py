@@ -15,7 +15,15 @@ from nat.config.secrets import secrets_in
 from nat.config.sources import APPEND
 from nat.errors import ConfigError, findings_of
 from nat.eval.result_path import WHOLE, compile_path
+from nat.files import expanded
 from nat.secrets import known_secrets
+
+
+class UserPathOption(click.Path):
+    """A path in which `~` is the user's home folder: shells do not expand it in `--option=~/file`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(expanded(value), param, ctx)
 
 
 def dotted_key(text: str) -> str:
@@ -43,7 +51,7 @@ def json_path(_context: click.Context, _option: click.Parameter, text: str) -> s
     return text
 
 
-_config_file = partial(click.option, "--config_file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+_config_file = partial(click.option, "--config_file", type=UserPathOption(exists=True, dir_okay=False, path_type=Path))
 config_file_option = _config_file(required=True, help="The YAML that describes the workflow.")
 optional_config_file = _config_file(help="The YAML that describes the workflow; a run that goes on knows its own.")
 
@@ -77,7 +85,7 @@ import_option = click.option(
 
 runs_root_option = click.option(
     "--output_dir",
-    type=click.Path(path_type=Path),
+    type=UserPathOption(path_type=Path),
     help="Look for runs only here, up to three folders down.  [default: .tmp, and all runs that you started; `latest` "
     "is the newest of those started in the current folder or below it, and without one the newest of all]",
 )

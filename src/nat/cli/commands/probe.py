@@ -7,7 +7,7 @@ import click
 
 from nat.cli import event_loop
 from nat.cli.commands.finetune import run_config
-from nat.cli.commands.options import playing_options
+from nat.cli.commands.options import UserPathOption, playing_options
 from nat.cli.steps import StepProgress, shown_steps
 from nat.errors import NoLearningSignal
 from nat.files import write_text
@@ -22,7 +22,7 @@ from nat.wire.json import without_surrogates
 @click.option("--examples", type=click.IntRange(min=1), help="Examples to play; default: those of the first epoch.")
 @click.option(
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=UserPathOption(dir_okay=False, path_type=Path),
     help="File for the report and all rollouts, as JSON.",
 )
 @click.pass_context

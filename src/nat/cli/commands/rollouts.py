@@ -10,7 +10,7 @@ from typing import get_args
 import click
 from click.core import ParameterSource
 
-from nat.cli.commands.options import json_option, runs_root_option
+from nat.cli.commands.options import UserPathOption, json_option, runs_root_option
 from nat.cli.steps import SLOW_SECONDS, shown_steps
 from nat.preferences.pairs import Pairing, PairRule
 from nat.runs.find import find_run
@@ -30,7 +30,7 @@ _OF_A_FORM: Mapping[str, tuple[Form, ...]] = {
 
 @click.command("rollouts")
 @click.argument("run")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=UserPathOption(path_type=Path))
 @click.option(
     "--as",
     "rows",

@@ -9,7 +9,7 @@ import click
 
 from nat.builder.context import RuntimeTypeEnum
 from nat.cli import event_loop
-from nat.cli.commands.options import config_file_option, json_option, override_options
+from nat.cli.commands.options import UserPathOption, config_file_option, json_option, override_options
 from nat.cli.steps import SLOW_SECONDS, shown_steps
 from nat.data_models.evaluator import EvalInputItem
 from nat.errors import WorkflowError
@@ -24,7 +24,7 @@ from nat.rollout.session import opened_session
 @click.option("--input", "inputs", multiple=True, help="Input of the workflow; may be repeated.")
 @click.option(
     "--input_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=UserPathOption(exists=True, dir_okay=False, path_type=Path),
     help="A file whose text is the input.",
 )
 @override_options

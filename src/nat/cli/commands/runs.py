@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from nat.cli.commands.export import export_command
 from nat.cli.commands.imitate import imitate_command
-from nat.cli.commands.options import json_option, runs_root_option
+from nat.cli.commands.options import UserPathOption, json_option, runs_root_option
 from nat.cli.commands.rollouts import rollouts_command
 from nat.cli.commands.send import send_command
 from nat.cli.commands.serve import check_installed
@@ -130,7 +130,7 @@ def compare_command(a: str, b: str, output_dir: Path | None, *, as_json: bool) -
 @click.argument("run")
 @click.option(
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=UserPathOption(dir_okay=False, path_type=Path),
     help="The file to write.  [default: the name of the run's folder with .html, in the current folder]",
 )
 @runs_root_option

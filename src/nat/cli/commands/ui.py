@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from nat.cli import event_loop
+from nat.cli.commands.options import UserPathOption
 from nat.cli.commands.serve import check_installed
 from nat.secrets import unredacted
 
@@ -14,7 +15,7 @@ _NEEDED = ("jinja2", "starlette", "uvicorn")
 
 @click.command("ui")
 @click.argument(
-    "folder", metavar="[DIR]", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path)
+    "folder", metavar="[DIR]", required=False, type=UserPathOption(exists=True, file_okay=False, path_type=Path)
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Port; 0 takes a free one.")
 def ui_command(folder: Path | None, port: int) -> None:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from nat.data_models.finetuning import FinetuneConfig
 from nat.errors import ConfigError
+from nat.files import UserPathText
 from nat.plugins.local.adapter import LocalTrainerAdapter, LocalTrainerAdapterConfig, with_backend
 from nat.registry.decorators import register_trainer_adapter
 from nat.sizing.forecast import ForecastRequest, TrainingForecast
@@ -23,7 +24,7 @@ class CommandTrainerAdapterConfig(LocalTrainerAdapterConfig, name="command_train
     others is its own matter.
     """
 
-    command: list[str] | str = Field(min_length=1)
+    command: list[UserPathText] | UserPathText = Field(min_length=1)
     """The program and its arguments, or one command line for the shell. Its environment has NAT_BATCH, NAT_MODEL,
     NAT_ADAPTER (with `lora`), NAT_OUTPUT and NAT_JOB."""
     teacher: None = None

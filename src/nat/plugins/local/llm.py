@@ -22,6 +22,7 @@ from nat.builder.builder import Builder
 from nat.builder.llm import LLMProviderInfo
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError, ModelUnavailable, findings_of
+from nat.files import UserPath
 from nat.hub import local_model
 from nat.plugins.llms.openai import OpenAIModelConfig
 from nat.plugins.local.process import BackendProcess, running_backend
@@ -67,7 +68,7 @@ class LocalModelConfig(BackendOptions, LLMBaseConfig, name="local"):
     packages: ClassVar[tuple[str, ...]] = LOCAL_PACKAGES
     extras: ClassVar[tuple[str, ...]] = ("local",)
 
-    model: Path
+    model: UserPath
     """Directory with config.json, weights in safetensors, tokenizer and chat template; or a checkpoint of a run; or the
     name of a model on the Hugging Face Hub, OWNER/NAME, which is downloaded into the Hub's cache; or a GGUF file, which
     is converted once into `~/.cache/nat/gguf`."""

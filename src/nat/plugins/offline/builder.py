@@ -8,6 +8,7 @@ from pydantic import Field
 
 from nat.data_models.finetuning import Trajectory, TrajectoryBuilderConfig, TrajectoryCollection
 from nat.errors import DatasetError
+from nat.files import UserPath
 from nat.finetuning.example_choice import in_turn
 from nat.finetuning.interfaces.trajectory_builder import TrajectoryBuilder
 from nat.finetuning.progress import append_progress
@@ -25,7 +26,7 @@ class DatasetTrajectoryBuilderConfig(TrajectoryBuilderConfig, name="dataset_traj
 
     gives = "texts"
 
-    file_path: Path
+    file_path: UserPath
     """JSON lines, a JSON list, CSV or parquet, by its suffix. Columns: `messages`; `prompt` and `completion`, with or
     without `label` or `reward`; or `chosen` and `rejected`, with or without `prompt`."""
     examples_per_epoch: int | None = Field(default=64, ge=1)

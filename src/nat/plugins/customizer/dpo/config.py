@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from nat.data_models.common import ComparableSecretStr
 from nat.data_models.finetuning import TrainerAdapterConfig, TrainerConfig
+from nat.files import UserPathText
 from nat.finetuning.preferences.config import DPOTrajectoryBuilderConfig
 
 __all__ = [
@@ -95,7 +96,7 @@ class NeMoCustomizerTrainerAdapterConfig(TrainerAdapterConfig, name="nemo_custom
     """Namespace of dataset, job, model and deployment."""
     dataset_name: Name = "nat-dpo"
     """Name of the dataset; each run adds its id, so that runs never share one."""
-    dataset_output_dir: str | None = None
+    dataset_output_dir: UserPathText | None = None
     """Folder that gets a copy of the uploaded files, in a folder per run; null keeps no copy."""
     create_namespace_if_missing: bool = True
     """Create the namespace before the run."""
