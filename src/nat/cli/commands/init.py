@@ -34,11 +34,12 @@ def init_command(*, name: str, framework: str, model: str | None, no_model: bool
     """Write a project into the new folder NAME: agent, score, data, configuration, tiny model and test."""
     chosen = framework_named(framework)
     folder = folder_for(name)
-    if model is not None:
-        model, no_model = model_named(model), True
-    elif not no_model:
+    if model is None and not no_model:
         check_model_can_be_made()
     with shown_steps() as steps:
+        if model is not None:
+            steps.begin("converting the model's file, once" if model.endswith(".gguf") else "looking for the model")
+            model, no_model = model_named(model), True
         if not no_model:
             steps.begin("making a tiny model")
         event_loop.run(write_project(folder, chosen, with_model=not no_model, model=model, on_line=steps.at))

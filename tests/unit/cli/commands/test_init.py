@@ -49,11 +49,13 @@ def test_a_project_is_made_around_a_model(folder, given, capsys):
 
 @pytest.mark.parametrize("given", ["./lost", "owner/lost.gguf", "data/broken.gguf"])
 def test_a_model_that_is_none_is_refused(folder, given, capsys):
-    """The project is not written; a GGUF file is converted first, so its faults show now."""
+    """The project is not written; a GGUF file is converted first, which is said, so its faults show now."""
     (folder / "data").mkdir()
     (folder / "data" / "broken.gguf").write_bytes(b"GGUF")
     assert exit_code(["init", "demo", "--model", given]) == 1
-    assert given.removeprefix("./") in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert given.removeprefix("./") in shown
+    assert ("converting" in shown) == given.endswith("gguf")
     assert not (folder / "demo").exists()
 
 
