@@ -7,9 +7,10 @@ ordinary Python exceptions. The CLI turns a `NatError` into its text and a non-z
 
 import difflib
 import re
+import sysconfig
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from traceback import format_exception
+from traceback import extract_tb, format_exception
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nat.secrets import excerpt, redact
@@ -21,6 +22,8 @@ if TYPE_CHECKING:  # `nat --help` imports this module, and no pydantic
 
 
 _TRACEBACK_CHARS = 20_000
+_NOT_THEIRS = ("<", __file__.removesuffix("errors.py"), sysconfig.get_path("stdlib"))
+"""Beginnings of paths that are not the user's: frozen code, this package and Python's library."""
 
 
 class NatError(Exception):
@@ -302,6 +305,23 @@ def traceback_of(error: BaseException) -> str:
 def describe_error(error: BaseException) -> str:
     """An exception in one line: its class, and its text without secrets if it has one."""
     return f"{type(error).__name__}: {redact(str(error))}" if str(error) else type(error).__name__
+
+
+def place_of(error: BaseException) -> str:
+    """The innermost line of the user's code in a traceback: of all code, if none is theirs."""
+    frames = extract_tb(error.__traceback__)
+    own = [f for f in frames if not f.filename.startswith(_NOT_THEIRS) and "site-packages" not in f.filename]
+    return f"{(own or frames)[-1].filename}, line {(own or frames)[-1].lineno}"
+
+
+def own_client_hint(error: BaseException) -> str | None:
+    """What to do about an SDK's error before any call: the agent's code makes a client of its own."""
+    if type(error).__module__.partition(".")[0] not in ("openai", "anthropic"):
+        return None
+    return (
+        "take the model from `builder.get_llm(config.llm, wrapper_type=…)`: calls of a client that the agent makes "
+        "itself are not captured, and its model is not trained"
+    )
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ A component that another one needs is opened before it and closed after it.
 """
 
 import asyncio
-import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from contextvars import ContextVar
@@ -17,7 +16,16 @@ from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.config import Config
 from nat.data_models.function import FunctionBaseConfig
-from nat.errors import ANY_FAILURE, NatError, WorkflowError, describe_error, did_you_mean, one_of
+from nat.errors import (
+    ANY_FAILURE,
+    NatError,
+    WorkflowError,
+    describe_error,
+    did_you_mean,
+    one_of,
+    own_client_hint,
+    place_of,
+)
 from nat.registry.catalog import Catalog
 
 C = TypeVar("C", bound=TypedBaseModel)
@@ -105,22 +113,9 @@ class Components:
                     f"{what}: its build function ended before its `yield`", hint="`yield` the built object exactly once"
                 ) from error
             raise WorkflowError(
-                f"{what} could not be built: {describe_error(error)} ({_place(error)})",
-                hint=_OWN_CLIENT if "OPENAI_API_KEY" in str(error) else None,
+                f"{what} could not be built: {describe_error(error)} ({place_of(error)})",
+                hint=own_client_hint(error),
             ) from error
-
-
-_OWN_CLIENT = (
-    "take the model from `builder.get_llm(config.llm, wrapper_type=…)`: calls of a client that the agent makes itself "
-    "are not captured, and its model is not trained"
-)
-
-
-def _place(error: BaseException) -> str:
-    """The innermost line of code that is not a library's."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename]
-    return f"{(own or frames)[-1].filename}, line {(own or frames)[-1].lineno}"
 
 
 def as_function(yielded: Any, path: str, name: str, config: FunctionBaseConfig) -> Function:

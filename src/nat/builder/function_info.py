@@ -4,31 +4,22 @@ import functools
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, create_model
 
 from nat.builder.conversion import Converter
-from nat.builder.threads import run_in_thread
+from nat.builder.threads import called
 from nat.errors import WorkflowError
 
 AnyFn = Callable[..., Any]
-
-
-class Kind(Enum):
-    """How a function must be called."""
-
-    COROUTINE = auto()
-    STREAM = auto()
-    SYNC = auto()
 
 
 @dataclass(frozen=True)
 class Signature:
     """Input and output type of a function; several parameters become the fields of `schema`."""
 
-    kind: Kind
+    streams: bool
     name: str
     parameters: tuple[str, ...]
     input_type: Any
@@ -47,6 +38,8 @@ class Signature:
 
 def read_signature(fn: AnyFn) -> Signature:
     """The signature of a function, bound method, partial or callable object; WorkflowError if it is not annotated."""
+    if not callable(fn):
+        raise TypeError(f"{fn!r} is no function; what makes the agent has to return the function that answers")
     inner = fn
     while isinstance(inner, functools.partial):
         inner = inner.func
@@ -71,11 +64,10 @@ def read_signature(fn: AnyFn) -> Signature:
     while get_origin(bare) is Annotated:
         bare = get_args(bare)[0]
     promises_stream = get_origin(bare) in (AsyncGenerator, AsyncIterator, AsyncIterable)
-    if inspect.isasyncgenfunction(call) or (promises_stream and not inspect.iscoroutinefunction(call)):
-        kind, output = Kind.STREAM, get_args(bare)[0] if promises_stream else output
-    else:
-        kind = Kind.COROUTINE if inspect.iscoroutinefunction(call) else Kind.SYNC
-    return Signature(kind, name, tuple(fields), schema if input_type is None else input_type, schema, output)
+    streams = inspect.isasyncgenfunction(call) or (promises_stream and not inspect.iscoroutinefunction(call))
+    if streams and promises_stream:
+        output = get_args(bare)[0]
+    return Signature(streams, name, tuple(fields), schema if input_type is None else input_type, schema, output)
 
 
 def _schema_of(output_type: Any, name: str) -> type[BaseModel] | None:
@@ -130,7 +122,7 @@ class FunctionInfo:
 
         Arguments and return need annotations; several arguments become the fields of a generated schema.
         """
-        is_stream = read_signature(fn).kind is Kind.STREAM
+        is_stream = read_signature(fn).streams
         return FunctionInfo.create(
             single_fn=None if is_stream else fn,
             stream_fn=fn if is_stream else None,
@@ -196,21 +188,18 @@ def _check_same_input(single: Signature, stream: Signature) -> None:
 
 
 def _single(fn: AnyFn, signature: Signature) -> SingleFn:
-    if signature.kind is Kind.STREAM:
+    if signature.streams:
         raise WorkflowError(f"{signature.name}() is an async generator; give it as stream_fn")
 
     async def single(value: Any) -> Any:
         args, kwargs = signature.arguments(value)
-        if signature.kind is Kind.COROUTINE:
-            return await fn(*args, **kwargs)
-        result = await run_in_thread(fn, *args, **kwargs)
-        return await result if inspect.isawaitable(result) else result
+        return await called(fn, *args, **kwargs)
 
     return single
 
 
 def _stream(fn: AnyFn, signature: Signature) -> StreamFn:
-    if signature.kind is not Kind.STREAM:
+    if not signature.streams:
         raise WorkflowError(f"{signature.name}() is not an async generator; give it as single_fn")
 
     async def stream(value: Any) -> AsyncGenerator[Any, None]:

@@ -1,11 +1,12 @@
 """Run blocking user code in threads that keep the caller's context variables."""
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 from threading import Thread
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,3 +34,11 @@ async def run_in_thread(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
 
     Thread(target=call, name=f"nat-{getattr(fn, '__name__', 'function')}", daemon=True).start()
     return await asyncio.wrap_future(future)
+
+
+async def called(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a user's function returns, whether it is async or blocks; the latter runs in a thread."""
+    if inspect.iscoroutinefunction(fn):
+        return await fn(*args, **kwargs)
+    result = await run_in_thread(fn, *args, **kwargs)
+    return await result if inspect.isawaitable(result) else result

@@ -57,7 +57,7 @@ class EvalDatasetCustomConfig(DatasetBaseConfig, name="custom"):
     """A file that a function of yours reads."""
 
     function: str
-    """The function, as `module.function`. It gets `file_path` and `kwargs`, and returns rows, a DataFrame or an
-    EvalInput."""
+    """The function, as `file.py:function` or `module.function`. It gets `file_path` and `kwargs`, and returns rows, a
+    DataFrame or an EvalInput."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of the function."""

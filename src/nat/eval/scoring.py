@@ -37,7 +37,8 @@ def validate_output(output: EvalOutput, given: Sequence[EvalInputItem]) -> EvalO
     for item in output.eval_output_items:
         by_id.setdefault(str(item.id), []).append(item)
     items = [_one(item.id, by_id.pop(str(item.id), [])) for item in given]
-    items += [unscored(item_id, f"the evaluator scored '{item_id}', which it was not given") for item_id in by_id]
+    wrong = "the evaluator scored '{}', which it was not given: write `id=item.id`"
+    items += [unscored(item_id, wrong.format(item_id)) for item_id in by_id]
     mean_score = average(items)
     if mean_score is None and items and all(item.error is None for item in items):  # an evaluator's own records
         mean_score = output.average_score
@@ -51,7 +52,7 @@ def _one(item_id: object, found: list[EvalOutputItem]) -> EvalOutputItem:
         return unscored(item_id, f"the evaluator returned {len(found)} scores for this item")
     item = found[0] if found[0].id == item_id else found[0].model_copy(update={"id": item_id})
     if is_score(item.score):
-        return item.model_copy(update={"score": item.score if isinstance(item.score, int) else float(item.score)})
+        return item
     if item.score is not None and not isinstance(item.score, Real):  # a record for a custom `compute_reward`
         return item
     return item.model_copy(update={"score": None, "error": item.error or score_problem(item.score)})
@@ -147,6 +148,26 @@ async def scored_within(
         return [unscored(item.id, error) for item in items]
     scoring.found(scores)
     return scores
+
+
+async def scored_in_groups(
+    groups: Iterable[Sequence[EvalInputItem]],
+    score: Callable[[Sequence[EvalInputItem]], Awaitable[Sequence[EvalOutputItem]]],
+    limit: asyncio.Semaphore,
+    *,
+    name: str,
+) -> EvalOutput:
+    """The scores of all groups, as many at a time as the limit says; each has the time of as many scores."""
+    seconds = current_scoring().each()
+
+    async def bounded(group: Sequence[EvalInputItem]) -> Sequence[EvalOutputItem]:
+        async with limit:
+            return await scored_within(None if seconds is None else seconds * len(group), group, lambda: score(group))
+
+    async with asyncio.TaskGroup() as tasks:
+        scored = [tasks.create_task(bounded(group), name=f"{name} {group[0].example}") for group in groups]
+    items = [item for task in scored for item in task.result()]
+    return EvalOutput(average_score=average(items), eval_output_items=items)
 
 
 def _timed_out(item: EvalInputItem, error: str) -> EvalOutputItem:

@@ -6,11 +6,13 @@ A format's name is also its file suffix, which `--dataset` uses. `nat.eval.datas
 """
 
 import csv
+import gzip
 import io
 import json
 import math
+import re
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import closing
 from json import JSONDecodeError
 from pathlib import Path
@@ -28,28 +30,34 @@ from nat.data_models.dataset_handler import (
     EvalDatasetXlsConfig,
 )
 from nat.data_models.evaluate import DatasetBaseConfig
-from nat.errors import DatasetError, did_you_mean, did_you_mean_path, not_utf8
+from nat.errors import DatasetError, did_you_mean_path, not_utf8
 from nat.registry.decorators import register_dataset_loader
-from nat.registry.imports import import_components
+from nat.registry.imports import function_at
 from nat.wire.extras import install_hint
 
 MAX_FINDINGS = 5
 """Number of broken rows that an error lists; the others are counted."""
+_GZIP = b"\x1f\x8b"
 
 
 def read_text(path: Path) -> str:
-    """The file's text without its byte order mark; line ends are unchanged."""
+    """The text of a file, which may be compressed by gzip, without its byte order mark; line ends are unchanged."""
+    _check_exists(path)
+    data = path.read_bytes()
+    try:
+        data = gzip.decompress(data) if data.startswith(_GZIP) else data
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{path}, {not_utf8(error)}", hint="Save the file as UTF-8.") from error
+
+
+def _check_exists(path: Path) -> None:
     if not path.is_file():
         seen = "is a directory" if path.is_dir() else f"does not exist{did_you_mean_path(path)}"
         raise DatasetError(
             f"dataset file '{path}' {seen}",
             hint=f"Name a file; relative paths start at the working directory, {Path.cwd()}.",
         )
-    data = path.read_bytes()
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{path}, {not_utf8(error)}", hint="Save the file as UTF-8.") from error
 
 
 def raise_findings(path: Path, findings: list[str], *, hint: str | None = None) -> None:
@@ -100,22 +108,34 @@ def read_json(path: Path) -> list[dict[str, Any]]:
     except ValueError as error:
         raise DatasetError(f"{path}: {error}") from error
     if not isinstance(value, list):
-        raise DatasetError(
-            f"{path} holds {type_name(value)} where a list of objects was expected",
-            hint="Wrap the rows in [ ].",
-        )
+        keys = _place_of_list(value)
+        hint = f"The list is under {keys}: take it out, as by `jq .{keys}`." if keys else "Wrap the rows in [ ]."
+        raise DatasetError(f"{path} holds {type_name(value)} where a list of objects was expected", hint=hint)
     wrong = [(number, row) for number, row in enumerate(value, start=1) if not isinstance(row, dict)]
     raise_findings(path, [f"row {n}: {type_name(row)} where an object was expected" for n, row in wrong])
     return value
 
 
+def _place_of_list(value: Any) -> str | None:
+    """The keys of the first list inside an object, with dots between them; None if it has none."""
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        if isinstance(inner, list):
+            return str(key)
+        if place := _place_of_list(inner):
+            return f"{key}.{place}"
+    return None
+
+
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Read one object per line, skipping blank lines; only a newline ends a line, so strings may contain U+2028."""
+    """Read one object per line, skipping blank lines; U+2028 ends no line, so strings may contain it."""
     rows: list[dict[str, Any]] = []
     findings: list[str] = []
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
+    for number, line in enumerate(re.split("\r\n?|\n", read_text(path)), start=1):
         if not line.strip():
             continue
+        if line.strip() in ("{", "["):
+            findings.append(f"line {number}: its object goes on in the next lines; write each on one, as `jq -c` does")
+            break
         try:
             value = parse_json(line)
         except ValueError as error:
@@ -180,15 +200,11 @@ def read_parquet(path: Path) -> list[dict[str, Any]]:
             f"dataset '{path}' is parquet, and pyarrow is not installed",
             hint=install_hint("parquet"),
         ) from error
-    if not path.is_file():
-        raise DatasetError(f"dataset file '{path}' does not exist")
+    _check_exists(path)
     try:
         table = parquet.ParquetFile(path).read()
     except (pa.ArrowException, OSError) as error:
-        raise DatasetError(
-            f"{path} is not parquet, or is cut off: {error}",
-            hint="Name the file's format in eval.general.dataset._type.",
-        ) from error
+        raise DatasetError(f"{path} is not parquet, or is cut off: {error}") from error
     rows: list[dict[str, Any]] = table.to_pylist()
     return rows
 
@@ -202,8 +218,7 @@ def read_xls(path: Path) -> list[dict[str, Any]]:
         raise DatasetError(
             f"dataset '{path}' is an Excel workbook, and openpyxl is not installed", hint=install_hint("xls")
         ) from error
-    if not path.is_file():
-        raise DatasetError(f"dataset file '{path}' does not exist")
+    _check_exists(path)
     try:
         workbook = load_workbook(path, read_only=True, data_only=True)
     except (InvalidFileException, BadZipFile, KeyError, OSError) as error:
@@ -214,19 +229,6 @@ def read_xls(path: Path) -> list[dict[str, Any]]:
         _check_header(path, list(columns.values()))
         filled = (dict(enumerate(record)) for record in records if any(cell is not None for cell in record))
         return [{name: record.get(place) for place, name in columns.items()} for record in filled]
-
-
-def function_at(dotted: str) -> Callable[..., Any]:
-    """The function at `module.function`; modules are searched in the current folder too."""
-    module, _, name = dotted.rpartition(".")
-    if not module:
-        raise DatasetError(f"function '{dotted}' names no module", hint="Write it as `module.function`.")
-    import_components(module)
-    names = vars(sys.modules[module])
-    function: Callable[..., Any] | None = names.get(name)
-    if not callable(function):
-        raise DatasetError(f"the module '{module}' has no function '{name}'.{did_you_mean(name, names)}")
-    return function
 
 
 def _register(config_type: type[DatasetBaseConfig], read: LoadFn, description: str) -> None:
@@ -247,7 +249,7 @@ async def custom_loader(
     config: EvalDatasetCustomConfig, _builder: EvalBuilder
 ) -> AsyncGenerator[DatasetLoaderInfo, None]:
     """A function of the user's."""
-    function = function_at(config.function)
+    function = function_at(config.function, file_path="", **config.kwargs)
 
     def load(path: Path) -> Any:
         return function(file_path=path, **config.kwargs)

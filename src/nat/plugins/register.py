@@ -16,6 +16,7 @@ import nat.plugins.local.command
 import nat.plugins.local.llm
 import nat.plugins.offline.builder
 import nat.plugins.openpipe.register
+import nat.plugins.python
 import nat.plugins.service
 import nat.plugins.team
 import nat.plugins.telemetry

@@ -2,39 +2,54 @@
 
 import importlib
 import importlib.util
-import re
+import inspect
 import sys
-import traceback
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from nat.errors import NatError, RegistryError, describe_error, did_you_mean_path
-
-_INSTEAD = {
-    "retriever embedder memory object_store": "it is not part of this project; call it from the workflow",
-    "middleware": "middleware is not part of this project; wrap the function in another one",
-    "function_group per_user": "register each function, by register_function",
-    "langchain_parser llama_index_parser adk_parser": "use nat.finetuning.utils.parsers.base_parser",
-    "callback_handler": "calls are captured at the HTTP client; no callback handler is needed",
-    "runner session": "use nat.utils.run_workflow for one input, and nat.eval.evaluate.EvaluationRun for a dataset",
-}
-"""What to use instead of names of the toolkit, by a part of the name."""
-_FROM = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
-_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+from nat.errors import (
+    NatError,
+    RegistryError,
+    describe_error,
+    did_you_mean,
+    did_you_mean_path,
+    own_client_hint,
+    place_of,
+)
+from nat.files import expanded
 
 
 def replacement_for(error: BaseException) -> str:
-    """What to use instead of a missing name of `nat`, with a leading colon; empty for other packages."""
-    missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    if found := _FROM.match(str(error)):
-        missing = f"{found[2]}.{found[1]}"
-    if missing is None or not missing.startswith("nat."):
-        return ""
-    snake = _CAMEL.sub("_", missing).lower()
-    known = next((text for parts, text in _INSTEAD.items() if any(part in snake for part in parts.split())), None)
-    return f": {known or 'this project has no such name; docs/from/nat.md lists what is here'}"
+    """Where to read what this project has in place of a missing name of `nat`; empty for other packages."""
+    missing = isinstance(error, ImportError) and f"{error.name}.".startswith("nat.")
+    return ": this project has no such name; docs/from/nat.md lists what is here" if missing else ""
 
 
-def import_components(name: str) -> None:
+def function_at(name: str, *takes: str, **named: object) -> Callable[..., Any]:
+    """The function at `file.py:function` or `module:function`, which can be called with these arguments.
+
+    Raises:
+        RegistryError: it is not there, or has other parameters.
+
+    """
+    place, _, attribute = name.rpartition(":" if ":" in name else ".")
+    if not place:
+        raise RegistryError(f"'{name}' names no file or module", hint="write `file.py:function` or `module:function`")
+    names = vars(import_components(place)).items()
+    known: dict[str, Callable[..., Any]] = {each: value for each, value in names if callable(value)}
+    if (function := known.get(attribute)) is None:
+        raise RegistryError(f"{place} has no function '{attribute}'.{did_you_mean(attribute, known)}")
+    try:
+        inspect.signature(function).bind(*takes, **named)
+    except TypeError as error:
+        seen = f"{name}: it has the parameters {inspect.signature(function)}"
+        raise RegistryError(seen, hint=f"write `def {attribute}({', '.join((*takes, *named))})`") from error
+    return function
+
+
+def import_components(name: str) -> ModuleType:
     """Import a module by its name, or a file by its path, which ends in `.py`; each once per process.
 
     Both may import their neighbours, as scripts do: Python searches first in the file's folder, or in the current
@@ -44,11 +59,11 @@ def import_components(name: str) -> None:
         RegistryError: it is not there, another module has its name, or it raises.
 
     """
-    path = Path(name) if name.endswith(".py") else None
+    path = expanded(Path(name)) if name.endswith(".py") else None
     _search_first(Path() if path is None else path.parent)
     module = name if path is None else _module_of(path)
     try:
-        importlib.import_module(module)
+        return importlib.import_module(module)
     except (Exception, SystemExit) as error:
         raise _refused(name, module, error) from error
 
@@ -86,19 +101,11 @@ def _origin(module: str) -> str | None:
 
 
 def _refused(name: str, module: str, error: BaseException) -> RegistryError:
-    if isinstance(error, ModuleNotFoundError) and error.name == module:
+    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
         hint = f"a file is a path that ends in .py; modules are searched in {Path.cwd()} and where Python finds others"
         return RegistryError(f"there is no module '{module}'", hint=hint)
     if isinstance(error, SyntaxError) and error.filename is not None:
         return RegistryError(f"{name} cannot be imported: {error.msg} ({error.filename}, line {error.lineno})")
     text = error.in_line if isinstance(error, NatError) else describe_error(error).partition("\n")[0]
-    return RegistryError(f"{name} cannot be imported: {text}{replacement_for(error)} ({_place(error, name)})")
-
-
-def _place(error: BaseException, name: str) -> str:
-    """The innermost line of the file's own folder; of all code, if the module is elsewhere."""
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<")]
-    folder = Path(name).parent.resolve()
-    own = [each for each in frames if Path(each.filename).is_relative_to(folder) and name.endswith(".py")]
-    place = (own or frames)[-1]
-    return f"{place.filename}, line {place.lineno}"
+    seen = f"{name} cannot be imported: {text}{replacement_for(error)} ({place_of(error)})"
+    return RegistryError(seen, hint=own_client_hint(error))

@@ -379,7 +379,7 @@ async def test_a_function_reads_the_dataset(tmp_path: Path, monkeypatch):
     assert scores(await evaluated(scripted, dataset="b.json")) == {"1": 0.0, "2": 0.0}
     for function, seen in (("table", "has no function 'table'"), ("raed", "Did you mean 'read'"), ("", "no function")):
         scripted.general["dataset"] = {**dataset, "function": f"own_format_of_a_test.{function}"}
-        with pytest.raises(DatasetError, match=seen):
+        with pytest.raises(NatError, match=seen):
             await evaluated(scripted)
     scripted.general["dataset"] = {**dataset, "function": "no_such_module.read"}
     with pytest.raises(NatError, match="there is no module 'no_such_module'"):

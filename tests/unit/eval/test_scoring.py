@@ -43,7 +43,7 @@ def test_missing_duplicate_unknown_and_empty_scores_have_reasons():
     assert errors["twice"] == (None, "the evaluator returned 2 scores for this item")
     assert errors["none"] == (None, "the score is None: the evaluator gave none for this answer")
     assert errors["nan"] == (None, "the score is nan, not a finite number")
-    assert errors["x"] == (None, "the evaluator scored 'x', which it was not given")
+    assert errors["x"] == (None, "the evaluator scored 'x', which it was not given: write `id=item.id`")
     assert errors["good"] == (1, None)
     assert result.average_score == 1.0
 

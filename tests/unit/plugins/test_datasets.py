@@ -1,3 +1,4 @@
+import gzip
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,26 @@ def test_a_json_list_given_as_json_lines_is_recognised(tmp_path: Path):
     path = write(tmp_path / "a.json", '{"id": 1}\n{"id": 2}\n')
     with pytest.raises(DatasetError, match=r"line 2, column 1: not JSON[\s\S]*_type: jsonl"):
         read_json(path)
+
+
+def test_a_compressed_file_and_old_line_ends_are_read(tmp_path: Path):
+    """Data sets come as .gz; some editors end lines by CR alone."""
+    packed = write(tmp_path / "a.jsonl.gz", gzip.compress(b'{"id": 1}\n{"id": 2}\n'))
+    assert read_jsonl(packed) == read_jsonl(write(tmp_path / "a.jsonl", '{"id": 1}\r{"id": 2}\r'))
+    assert read_csv(write(tmp_path / "a.csv", "q,a\r1,2\r3,4\r")) == [{"q": "1", "a": "2"}, {"q": "3", "a": "4"}]
+
+
+def test_an_object_over_several_lines_is_one_error(tmp_path: Path):
+    """Printed prettily, each line of it would be broken."""
+    with pytest.raises(DatasetError, match="line 3: its object goes on in the next lines") as caught:
+        read_jsonl(write(tmp_path / "a.jsonl", '{"id": 1}\n\n{\n  "id": 2\n}\n'))
+    assert str(caught.value).count("line") == 3
+
+
+def test_a_list_inside_an_object_is_named(tmp_path: Path):
+    """Exports of services wrap it; the error says where it is."""
+    with pytest.raises(DatasetError, match=r"The list is under data\.items"):
+        read_json(write(tmp_path / "a.json", '{"data": {"count": 1, "items": [{"id": 1}]}}'))
 
 
 def test_csv_cells_may_hold_commas_quotes_line_breaks_and_much_text(tmp_path: Path):

@@ -74,13 +74,13 @@ async def test_each_project_is_complete(framework):
     project = await written(framework)
     python = framework != "command"
     agent = {"agent.py", "workflow.py"} if python else {"program"}
-    shared = {"README.md", "config.yml", "data", "evaluator.py", "test_agent.py"}
+    shared = {"README.md", "config.yml", "data", "score.py", "test_agent.py"}
     assert {path.name for path in project.iterdir()} == agent | shared
     readme, config = (project / "README.md").read_text(), (project / "config.yml").read_text()
     assert "$" not in readme + config
     assert readme.startswith("# demo\n")
     tree = yaml.safe_load(config)
-    assert all((project / name).is_file() for name in tree["imports"])
+    assert all((project / name).is_file() for name in tree.get("imports", ()))
     assert all(f"`{path.name}" in readme for path in project.iterdir() if path.name != "README.md")
 
 

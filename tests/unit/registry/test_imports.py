@@ -7,7 +7,7 @@ import pytest
 from nat.data_models.component_ref import ComponentGroup
 from nat.errors import RegistryError
 from nat.registry.catalog import current_catalog, pushed_catalog
-from nat.registry.imports import import_components
+from nat.registry.imports import function_at, import_components
 
 COMPONENT = """
 from nat.cli.register_workflow import register_function
@@ -82,16 +82,34 @@ def test_a_module_is_found_from_the_current_folder(tmp_path):
         ("broken_agent.py", "1 / 0", r"broken_agent\.py cannot be imported: ZeroDivisionError: .*agent\.py, line 4\)"),
         ("ends_agent.py", "raise SystemExit(3)", r"cannot be imported: SystemExit: 3"),
         ("needs_agent.py", "import no_such_package", r"cannot be imported: ModuleNotFoundError: .*no_such_package"),
-        ("upstream_agent.py", "import nat.embedder", r"not part of this project"),
+        ("upstream_agent.py", "import nat.embedder", r"docs/from/nat\.md lists what is here"),
+        ("own_agent.py", "import openai; openai.OpenAI()", r"own_agent\.py, line 4\)\n.*builder\.get_llm"),
     ],
 )
-def test_what_cannot_be_imported_is_named_with_its_place(tmp_path, name, more, message):
+def test_what_cannot_be_imported_is_named_with_its_place(tmp_path, monkeypatch, name, more, message):
     """A missing file or module, a name that Python has given to another, and code that raises."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     if more is not None:
         write(tmp_path / name, "refused", more=more)
     with pytest.raises(RegistryError, match=message):
         import_components(name)
     assert not registered("refused")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("score.py:scored", r"score\.py has no function 'scored'\. Did you mean 'score'\?"),
+        ("score.py:of_item", r"it has the parameters \(item\)\n.*`def of_item\(item, output\)`"),
+        ("score", "names no file or module"),
+    ],
+)
+def test_a_function_is_named_with_its_file(tmp_path, name, message):
+    """It is taken from `file.py:name` or `module.name`; another name, or other parameters, are errors."""
+    (tmp_path / "score.py").write_text("def score(item, output): return 1\ndef of_item(item): return 1\n")
+    assert function_at("score.py:score", "item", "output") is function_at("score.score", "item", "output")
+    with pytest.raises(RegistryError, match=message):
+        function_at(name, "item", "output")
 
 
 def test_code_that_is_no_python_is_named_with_its_line(tmp_path):

@@ -2,9 +2,11 @@
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
+from nat.builder.threads import called
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
-from nat.eval.scoring import average, current_scoring, scored_within, unscored
+from nat.eval.scoring import scored_in_groups, unscored
 from nat.secrets import excerpt
 
 
@@ -19,26 +21,17 @@ class BaseEvaluator(ABC):
 
     @abstractmethod
     async def evaluate_item(self, item: EvalInputItem) -> EvalOutputItem:
-        """The score of one item."""
+        """The score of one item; one that is not async runs in a thread."""
 
     async def evaluate(self, eval_input: EvalInput) -> EvalOutput:
         """The scores of all items, in their order."""
-        seconds = current_scoring().each()
-        async with asyncio.TaskGroup() as tasks:
-            scored = [
-                tasks.create_task(self._bounded(item, seconds), name=f"{self.tqdm_desc} {item.id}")
-                for item in eval_input.eval_input_items
-            ]
-        items = [task.result() for task in scored]
-        return EvalOutput(average_score=average(items), eval_output_items=items)
 
-    async def _bounded(self, item: EvalInputItem, seconds: float | None) -> EvalOutputItem:
-        async def score() -> list[EvalOutputItem]:
-            scored: object = await self.evaluate_item(item)  # user code may return anything
+        async def score(group: Sequence[EvalInputItem]) -> list[EvalOutputItem]:
+            [item] = group
+            scored = await called(self.evaluate_item, item)  # user code may return anything
             if isinstance(scored, EvalOutputItem):
-                return [scored]
+                return [scored.model_copy(update={"id": item.id})]
             return [unscored(item.id, f"evaluate_item returned {excerpt(repr(scored), 80)}, not an EvalOutputItem")]
 
-        async with self.semaphore:
-            [result] = await scored_within(seconds, [item], score)
-        return result
+        groups = [[item] for item in eval_input.eval_input_items]
+        return await scored_in_groups(groups, score, self.semaphore, name=self.tqdm_desc)

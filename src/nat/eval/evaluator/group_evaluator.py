@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from nat.data_models.evaluator import EvalInput, EvalInputItem, EvalOutput, EvalOutputItem
-from nat.eval.scoring import average, current_scoring, scored_within
+from nat.eval.scoring import scored_in_groups
 
 
 class GroupEvaluator(ABC):
@@ -24,19 +24,7 @@ class GroupEvaluator(ABC):
 
     async def evaluate(self, eval_input: EvalInput) -> EvalOutput:
         """The scores of all items; a group has the time limit of as many scores as it has items."""
-        seconds = current_scoring().each()
         groups: dict[str, list[EvalInputItem]] = {}
         for item in eval_input.eval_input_items:
             groups.setdefault(item.example, []).append(item)
-        async with asyncio.TaskGroup() as tasks:
-            scored = [
-                tasks.create_task(self._bounded(group, seconds), name=f"{self._task_name} {example}")
-                for example, group in groups.items()
-            ]
-        items = [item for task in scored for item in task.result()]
-        return EvalOutput(average_score=average(items), eval_output_items=items)
-
-    async def _bounded(self, group: Sequence[EvalInputItem], seconds: float | None) -> Sequence[EvalOutputItem]:
-        async with self._semaphore:
-            limit = None if seconds is None else seconds * len(group)
-            return await scored_within(limit, group, lambda: self.evaluate_group(group))
+        return await scored_in_groups([*groups.values()], self.evaluate_group, self._semaphore, name=self._task_name)

@@ -1,6 +1,7 @@
 """Items are scored concurrently, and one that fails affects no other."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -45,6 +46,17 @@ async def test_a_result_that_is_no_item_is_named(wrong):
     [item] = (await Slips().evaluate(inputs("abc"))).eval_output_items
     assert item.score is None
     assert item.error == f"evaluate_item returned {wrong!r}, not an EvalOutputItem"
+
+
+async def test_an_evaluator_may_block_and_forget_the_id():
+    """One that is not async runs in a thread, and its score is that of the item that it was given."""
+
+    class Blocks(BaseEvaluator):
+        def evaluate_item(self, item):
+            return EvalOutputItem(id=0, score=threading.current_thread() is not threading.main_thread(), reasoning=None)
+
+    items = (await Blocks().evaluate(inputs("a", "b"))).eval_output_items
+    assert [(item.id, item.score) for item in items] == [("0", True), ("1", True)]
 
 
 async def test_an_item_that_hangs_fails_alone():

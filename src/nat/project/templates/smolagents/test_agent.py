@@ -1,8 +1,10 @@
 """Run `pytest` in this folder. A script plays the model; everything else is real."""
 
+from types import SimpleNamespace
+
 from nat.testing import Call, play
 
-from evaluator import score
+from score import score
 
 
 def test_the_agent_uses_its_tool():
@@ -15,6 +17,7 @@ def test_the_agent_uses_its_tool():
 
 def test_the_answer_alone_scores_best():
     """Training raises this score: see that it prefers what you want."""
-    assert score("42", "42") == 1
-    assert score("the sum is 42", "42") == 0.5
-    assert score("420", "42") == 0
+    item = SimpleNamespace(expected_output_obj="42")
+    assert score(item, "42") == 1
+    assert score(item, "the sum is 42") == 0.5
+    assert score(item, "420") == 0
