@@ -107,8 +107,9 @@ MESSAGES_HEAD = """\
 # Messages and what to do
 
 `nat` prints an error as `Error: …`, with a remedy after `→`, and exits with code 1. The run's journal keeps the same
-text. Two commands find most mistakes early: `validate` checks the file alone; `--dry_run` also reads the datasets,
-opens every component, starts the backend, predicts memory, and trains nothing.
+text. Two commands find most mistakes early: `validate` checks the file, reads the rows, and plays and scores one
+example with a script as the model; `--dry_run` also opens every component, starts the backend, predicts memory, and
+trains nothing.
 
 ```bash
 nat validate --config_file examples/tic_tac_toe/configs/finetune.yml

@@ -14,7 +14,7 @@ from pathlib import Path
 from nat.errors import ModelUnavailable, describe_error
 from nat.files import remove_unfinished, user_cache
 from nat.wire.extras import install_hint, missing_packages
-from nat.wire.model_folder import is_model
+from nat.wire.model_folder import is_model, no_causal_model
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +28,10 @@ _FILES = (*_WORDS, "*.safetensors")
 """With the weights; repositories may also have them in other formats."""
 _CLOSE = 0.75
 """Names of the Hub and paths of folders are long, so two of them are seldom alike by chance."""
+_MODELS = (
+    "give the directory of a Hugging Face model that writes text, with its config.json; or its name on the Hub, "
+    "OWNER/NAME; or a .gguf file; paths start at the current folder"
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,9 @@ def local_model(model: Path | str, revision: str | None = None, *, weights: bool
             hint="remove `revision`, or give the name of a model on the Hub",
         )
     if folder.is_file():  # Ollama's have no ending
+        with folder.open("rb") as file:
+            if file.read(4) != b"GGUF":
+                raise ModelUnavailable(f"{model} is no GGUF file", hint=_MODELS)
         return LocalModel(converted(folder))
     if address := _ADDRESS.match(str(model)):
         raise ModelUnavailable(f"{model} is an address", hint=f"give the model's name alone: {address['name']}")
@@ -66,11 +73,9 @@ def local_model(model: Path | str, revision: str | None = None, *, weights: bool
         why = f"is not {what} (it has no config.json)"
         if not named and not folder.is_dir():
             why = "is neither a file nor a directory" if folder.exists() else f"does not exist{_meant(folder)}"
-        raise ModelUnavailable(
-            f"{model} {why}",
-            hint="give the directory of a Hugging Face model, its name on the Hub, OWNER/NAME, or a .gguf file; paths "
-            "start at the current folder",
-        )
+        raise ModelUnavailable(f"{model} {why}", hint=_MODELS)
+    if other := no_causal_model(found.folder):
+        raise ModelUnavailable(f"{model} is a {other}, not a causal language model", hint=_MODELS)
     return found
 
 

@@ -1,5 +1,6 @@
 """GGUF files are converted once, and under the checksum of their content."""
 
+import json
 import logging
 import os
 import shutil
@@ -17,6 +18,7 @@ from nat.hub import converted, local_model
 from nat.plugins.local.llm import LocalModelConfig
 from nat.wire.model_folder import is_model, num_parameters
 
+T5 = {"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}
 pytestmark = pytest.mark.usefixtures("forked_processes")
 
 
@@ -86,13 +88,26 @@ def test_a_server_gets_the_folder_and_keeps_the_files_name(file, whole):
 
 def test_what_cannot_be_converted_says_why(tmp_path, cache):
     """The error names the file and what to do, and no folder is left."""
-    (tmp_path / "model.gguf").write_bytes(b"PK\3\4")
-    message = "is no GGUF file, or is cut off: ValueError: GGUF magic"
-    with pytest.raises(ModelUnavailable, match=message) as raised:
-        local_model(tmp_path / "model.gguf")
-    assert str(tmp_path / "model.gguf") in raised.value.message
-    assert "→" in str(raised.value)
+    for name, data, message in (
+        (
+            "model.safetensors",
+            b"\x40\0\0\0",
+            "model.safetensors is no GGUF file\n.*the directory of a Hugging Face model",
+        ),
+        ("model.gguf", b"GGUF", "model.gguf is no GGUF file, or is cut off"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(ModelUnavailable, match=message):
+            local_model(tmp_path / name)
     assert not any(map(is_model, cache.rglob("*")))
+
+
+@pytest.mark.parametrize("kind", [{"architectures": ["BertForMaskedLM"]}, T5])
+def test_a_model_of_another_kind_is_refused(tmp_path, kind):
+    """An encoder has a configuration and a tokenizer, too; it writes no text."""
+    (tmp_path / "config.json").write_text(json.dumps(kind))
+    with pytest.raises(ModelUnavailable, match=f"is a {kind['architectures'][0]}, not a causal language model"):
+        local_model(tmp_path)
 
 
 def test_a_missing_file_or_package_and_a_revision_are_refused(file, tmp_path, monkeypatch):

@@ -39,7 +39,7 @@ _COMMANDS = {
         "nat.cli.commands.gateway:gateway_command",
         "Serve models to agents in other processes; record their calls.",
     ),
-    "validate": ("nat.cli.commands.validate:validate_command", "Check a configuration file."),
+    "validate": ("nat.cli.commands.validate:validate_command", "Check a configuration file, and play one example."),
     "info": ("nat.cli.commands.info:info_command", "Show the registered components."),
     "backend": ("nat.cli.commands.backend:backend_command", "Run the embedded backend as a server."),
 }

@@ -12,7 +12,6 @@ from nat.config.validation import validate
 from nat.data_models.common import TypedBaseModel
 from nat.data_models.component_ref import ComponentGroup, ComponentRef, TrainedLLMRef, UntrainedLLMRef
 from nat.data_models.config import Config
-from nat.data_models.function import EmptyFunctionConfig
 from nat.errors import RegistryError, did_you_mean, one_of
 from nat.registry.catalog import Catalog
 
@@ -138,7 +137,6 @@ def check_references(raw: Tree, parsed: Tree, findings: Findings) -> None:
                 path,
                 f"'{ref}' is not under {ref.component_group}.{did_you_mean(ref, known)} There: {one_of(known)}.",
             )
-    _check_cycles(parsed, findings)
 
 
 def _names(section: Any) -> set[str]:
@@ -183,28 +181,6 @@ def _references(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, ComponentR
             yield from _references(item, (*path, index))
 
 
-def _check_cycles(parsed: Tree, findings: Findings) -> None:
-    """Report functions that refer to each other in a circle."""
-    functions = {n: f for n, f in (parsed.get("functions") or {}).items() if isinstance(f, BaseModel)}
-    edges = {
-        n: [str(r) for r in references_of(f) if r.component_group is ComponentGroup.FUNCTIONS]
-        for n, f in functions.items()
-    }
-    done: set[str] = set()
-
-    def visit(name: str, chain: tuple[str, ...]) -> None:
-        if name in chain:
-            circle = " → ".join((*chain[chain.index(name) :], name))
-            findings.add(("functions", name), f"functions refer to each other in a circle: {circle}")
-        elif name not in done:
-            for target in edges.get(name, []):
-                visit(target, (*chain, name))
-            done.add(name)
-
-    for name in edges:
-        visit(name, ())
-
-
 def named_components(config: Config) -> Iterator[tuple[ComponentGroup, str, TypedBaseModel]]:
     """Group, name and config of every named component, in the order of the sections."""
     for path, group in NAMED_SECTIONS.items():
@@ -213,17 +189,3 @@ def named_components(config: Config) -> Iterator[tuple[ComponentGroup, str, Type
             section = getattr(section, str(key))
         for name, component in section.items():
             yield group, name, component
-
-
-Row = tuple[str, str, str]
-"""Section, name and type of one component."""
-
-
-def summary_rows(config: Config) -> list[Row]:
-    """List every component of the configuration, in the order of the sections."""
-    found = [(str(group), name, component) for group, name, component in named_components(config)]
-    if not isinstance(config.workflow, EmptyFunctionConfig):
-        found.append(("workflow", "", config.workflow))
-    if config.eval.general.dataset is not None:
-        found.append(("eval.general.dataset", "", config.eval.general.dataset))
-    return [(section, name, component.static_type() or "") for section, name, component in found]

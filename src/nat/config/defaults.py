@@ -169,20 +169,12 @@ def missing_components(config: Config) -> list[str]:
 
 def _no_llm(config: Config) -> str:
     """Why no trainer adapter follows from an LLM."""
-    llms, target = config.llms, config.finetuning.target_model
-    known = [name for name, llm in llms.items() if llm.usual_trainer_adapter is not None]
-    if not known:
-        seen = ", ".join(f"{name} is of type {llm.type}" for name, llm in llms.items()) or "there is none"
-        return (
-            f"finetuning.trainer_adapter: not set, and none goes with an LLM of this file: {seen}. Give the LLM to "
-            f"train `_type: local`, or {_define('trainer_adapter')}"
-        )
-    if target is None:
-        return f"finetuning.target_model: not set, but several LLMs can be trained: {one_of(known)}. Name one of them."
-    kind = f" of type {llms[target].type}" if target in llms else ""
+    kinds = ", ".join(f"{name} is of type {llm.type}" for name, llm in config.llms.items()) or "there is none"
+    target = config.finetuning.target_model
+    named = "" if target is None else f", and target_model is '{target}'.{did_you_mean(target, config.llms)}"
     return (
-        f"finetuning.target_model: '{target}'{kind} is none of the LLMs that can be trained: {one_of(known)}."
-        f"{did_you_mean(target, known)} Name one of them, or {_define('trainer_adapter')}"
+        f"finetuning.trainer_adapter: not set, and it follows from the LLM of `_type: local` that target_model names, "
+        f"or from the only one: {kinds}{named}. Name the LLM to train, or {_define('trainer_adapter')}"
     )
 
 

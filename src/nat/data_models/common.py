@@ -67,24 +67,7 @@ class HashableBaseModel(BaseModel):
     """A model that can be a key of a dict or in a set; equal models have equal hashes. Do not change it then."""
 
     def __hash__(self) -> int:
-        return hash(_frozen(self))
-
-
-def _frozen(value: Any) -> Any:
-    """A hashable value that is equal for equal values."""
-    if isinstance(value, BaseModel):
-        return type(value), tuple(_frozen(getattr(value, name)) for name in type(value).model_fields)
-    if isinstance(value, dict):
-        return frozenset((_frozen(key), _frozen(item)) for key, item in value.items())
-    if isinstance(value, (list, tuple)):
-        return tuple(map(_frozen, value))
-    if isinstance(value, (set, frozenset)):
-        return frozenset(map(_frozen, value))
-    try:
-        hash(value)
-    except TypeError:
-        return type(value)
-    return value
+        return hash(type(self))
 
 
 class BaseModelRegistryTag:

@@ -18,6 +18,10 @@ from nat.data_models.intermediate_step import IntermediateStep
 from nat.errors import DatasetError, did_you_mean, one_of
 
 _NAME_THEM = "Name one of them under eval.general.dataset, or rename the column in the file."
+_DEMONSTRATIONS = (
+    "Rows of `messages` are answers to imitate: `trajectory_builders: {rollouts: {_type: dataset_traj_builder, "
+    "file_path: …}}` trains on them (docs/recipes/demonstrations.md). To play them, give each row its question."
+)
 
 Row = Mapping[str, Any]
 
@@ -129,6 +133,7 @@ def _check_columns(rows: Sequence[Row], columns: set[str], config: DatasetBaseCo
         listed = f"The columns are {', '.join(map(repr, sorted(columns)))}."
         only = next(iter(columns)) if len(columns) == 1 else ""
         hint = "Separate them by commas, not by semicolons or tabs." if re.search("[;\t]", only) else _NAME_THEM
+        hint = _DEMONSTRATIONS if "messages" in others else hint
         raise DatasetError(f"{source}: {'; '.join(findings)} {listed}", hint=hint)
 
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from nat.builder.builder import Builder
 from nat.builder.dataset_loader import DatasetLoaderInfo
@@ -57,6 +57,12 @@ async def load_items(config: DatasetBaseConfig, builder: Builder) -> list[EvalIn
                     " where a DatasetLoaderInfo was expected"
                 )
             return eval_items(rows_of(loader.load_fn(path), config, source=str(path)), config, source=str(path))
+    except DatasetError as error:
+        usual = _named_by(path)
+        if usual in (None, type(config)) or not isinstance(config, EvalDatasetFileConfig):
+            raise
+        hint = f"The file's name says {path.suffix}: name its format as eval.general.dataset._type."
+        raise DatasetError(error.message, hint=hint) from error
     except NatError:
         raise
     except ANY_FAILURE as error:  # the boundary of a plug-in's loader
@@ -65,19 +71,6 @@ async def load_items(config: DatasetBaseConfig, builder: Builder) -> list[EvalIn
             f"{path}: the dataset loader '{component.full_type}' failed: {describe_error(error)}",
             hint="`nat --log-level debug …` prints the traceback",
         ) from error
-
-
-@runtime_checkable
-class DataFrame(Protocol):
-    """What is needed of a pandas DataFrame; pandas itself is not imported."""
-
-    def astype(self, dtype: Any) -> Any: ...
-
-    def notna(self) -> Any: ...
-
-    def where(self, condition: Any, other: Any) -> Any: ...
-
-    def to_dict(self, orient: Any) -> Any: ...
 
 
 def rows_of(loaded: Any, config: DatasetBaseConfig, *, source: str) -> Sequence[Row]:
@@ -94,7 +87,7 @@ def rows_of(loaded: Any, config: DatasetBaseConfig, *, source: str) -> Sequence[
             }
             for item in loaded.eval_input_items
         ]
-    elif isinstance(loaded, DataFrame):
+    elif any(each.__module__.startswith("pandas.") for each in type(loaded).__mro__):  # without importing it
         loaded = loaded.astype(object).where(loaded.notna(), None).to_dict("records")
     if not isinstance(loaded, Iterable) or isinstance(loaded, str | bytes | Mapping):
         raise DatasetError(
@@ -127,16 +120,23 @@ def select_dataset(configured: DatasetBaseConfig | None, file: str | None) -> Da
 
 def _type_of(file: Path, configured: DatasetBaseConfig | None) -> type[DatasetBaseConfig]:
     """The dataset type named like the file's suffix; the configured one without it, or if a function reads any file."""
-    formats = current_catalog().components[ComponentGroup.DATASETS]
-    suffix = file.suffix.removeprefix(".").lower().replace("xlsx", "xls")
-    names = [name for name in formats.names() if name != "custom"]  # needs further keys
-    if suffix in names and not isinstance(configured, EvalDatasetCustomConfig):
-        found = formats.get(suffix).config_type
-        assert issubclass(found, DatasetBaseConfig)
-        return found
+    if (named := _named_by(file)) is not None and not isinstance(configured, EvalDatasetCustomConfig):
+        return named
     if configured is not None:
         return type(configured)
     raise DatasetError(
         f"'{file}': no dataset format is named by its suffix '{file.suffix}'",
-        hint=f"The formats are {', '.join(names)}; name one as eval.general.dataset._type.",
+        hint=f"The formats are {', '.join(_formats())}; name one as eval.general.dataset._type.",
     )
+
+
+def _named_by(file: Path) -> type[DatasetBaseConfig] | None:
+    """The dataset type named like the file's suffix, before `.gz`; None if there is none."""
+    suffix = Path(file.name.removesuffix(".gz")).suffix.removeprefix(".").lower().replace("xlsx", "xls")
+    return _formats().get(suffix)
+
+
+def _formats() -> dict[str, type[Any]]:
+    """The dataset types by name, without the one that needs further keys."""
+    known = current_catalog().components[ComponentGroup.DATASETS]
+    return {name: known.get(name).config_type for name in known.names() if name != "custom"}

@@ -8,6 +8,7 @@ from pathlib import Path
 from nat.builder.builder import EvalBuilder
 from nat.builder.context import own_steps
 from nat.builder.evaluator import EvaluatorInfo
+from nat.builder.threads import called
 from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig, EvalGeneralConfig
 from nat.data_models.evaluate_runtime import EvaluationRunConfig, EvaluationRunOutput, RolloutFacts
@@ -70,7 +71,7 @@ class EvaluationRun:
 
     async def _evaluate(self, session: WorkflowSession, job_id: str | None) -> EvaluationRunOutput:
         pass_index = session.begin_pass()  # before anything is awaited, so that passes count in the order they start
-        path = _answer_path(self.config.result_json_path)
+        path = answer_path(self.config.result_json_path)
         if self.config.write_output:
             check_writable(session.config.eval.general.report_dir, "eval.general.output_dir")
         dataset = select_dataset(session.config.eval.general.dataset, self.config.dataset)
@@ -160,7 +161,7 @@ async def _conclude(
     await callbacks.call("on_eval_complete", result)
 
 
-def _answer_path(text: str) -> JsonPath | None:
+def answer_path(text: str) -> JsonPath | None:
     """The parsed path; None for the whole output."""
     try:
         return None if text == WHOLE else compile_path(text)
@@ -188,21 +189,19 @@ async def _play_all(
             kept.keep_rollout(rollout)
         else:
             session.ended(rollout)
-        played, failure = _played(item, rollout, path)
+        answered, failure = played(item, rollout, path)
         if failure is None and callbacks.has_callbacks:
-            [usage] = usage_of([played]).usage_stats_items.values()
-            await callbacks.call("on_prediction", item=played, output=played.output_obj)
-            await callbacks.call("a_on_usage_stats", item=played, usage_stats_item=usage)
-        return rollout, played, failure
+            [usage] = usage_of([answered]).usage_stats_items.values()
+            await callbacks.call("on_prediction", item=answered, output=answered.output_obj)
+            await callbacks.call("a_on_usage_stats", item=answered, usage_stats_item=usage)
+        return rollout, answered, failure
 
     async with first_error(), asyncio.TaskGroup() as tasks:
         rollouts = [tasks.create_task(play(item), name=f"rollout {item.id}") for item in items]
     return [rollout.result() for rollout in rollouts]
 
 
-def _played(
-    item: EvalInputItem, rollout: Rollout, path: JsonPath | None
-) -> tuple[EvalInputItem, RolloutFailure | None]:
+def played(item: EvalInputItem, rollout: Rollout, path: JsonPath | None) -> tuple[EvalInputItem, RolloutFailure | None]:
     """The item with its answer and steps; an output without a value at the path is a failure too."""
     failure, answer = rollout.error, None
     if failure is None:
@@ -279,7 +278,7 @@ async def _scored(name: str, evaluator: EvaluatorInfo, items: list[EvalInputItem
         return EvalOutput(average_score=None, eval_output_items=[])
     try:
         async with scoring.limited():
-            output: object = await evaluator.evaluate_fn(EvalInput(eval_input_items=items))
+            output: object = await called(evaluator.evaluate_fn, EvalInput(eval_input_items=items))
     except (*ANY_FAILURE, asyncio.CancelledError) as error:  # user code: if it fails, its items have no score
         if canceled_from_outside():
             raise

@@ -13,6 +13,7 @@ from nat.data_models.component_ref import ComponentGroup
 from nat.data_models.evaluate import RayRollouts
 from nat.data_models.finetuning import BudgetConfig, FinetuneRunConfig
 from nat.errors import ConfigError
+from nat.eval.rehearsal import REHEARSING, rehearse
 from nat.files import shown
 from nat.finetuning.events import Observer, StepBegun
 from nat.finetuning.health import check_health
@@ -109,7 +110,7 @@ async def dry_run(
     accept_changes: bool = False,
     observe: Observer = lambda _event: None,
 ) -> FinetunePlan:
-    """Resolve the configuration, read the datasets, build every component and ask the backend for a forecast.
+    """Read the datasets, play one example with a script, build every component and ask the backend for a forecast.
 
     With `resume`, a run's folder, the plan is that of going on with it.
     Raises what `run_finetuning` would raise before its first rollout, and ConfigError if training does not fit into the
@@ -119,6 +120,10 @@ async def dry_run(
     if resume is not None:
         identity = await asyncio.to_thread(identity_of, plan)
         check_resumed(resume, plan, identity, accept_changes=accept_changes)
+    notes: list[str] = []
+    if plan.plays_here:
+        observe(StepBegun(REHEARSING))
+        notes = await rehearse(plan.config, plan.example, result_json_path=plan.given.result_json_path)
     observe(StepBegun(LOADING))
     async with AsyncExitStack() as stack:
         builder = await stack.enter_async_context(plan.opened())
@@ -140,7 +145,7 @@ async def dry_run(
             seen = f"training {needed.title} takes {bytes_text(needed.total)}, by prediction; {free} are free for it"
             hint = fitting_text(forecast.memory[1:], forecast.available)
             raise ConfigError([f"llms.{', '.join(plan.students)}: {seen}"], hint=hint)
-    warnings, held_out = warnings_of(stages, plan), (plan.num_held_out or 0) - plan.num_copies
+    warnings, held_out = [*notes, *warnings_of(stages, plan)], (plan.num_held_out or 0) - plan.num_copies
     plans = [
         _plan(
             plan,

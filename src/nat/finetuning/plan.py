@@ -14,6 +14,7 @@ from nat.data_models.finetuning import FinetuneConfig, FinetuneRunConfig
 from nat.errors import BackendError, ConfigError
 from nat.eval.dataset import answer_column_warning, check_expected_answers, copies
 from nat.eval.dataset_source import load_items, select_dataset
+from nat.eval.rehearsal import rehearse
 from nat.eval.report import check_writable
 from nat.finetuning.plan_rules import (
     check_settings,
@@ -40,6 +41,8 @@ class Plan:
     """The caller's options, and for the rest those under `finetuning.run_configuration`."""
     stages: tuple[Stage, ...]
     num_examples: int
+    example: EvalInputItem
+    """The first one of the training dataset."""
     warnings: tuple[str, ...]
     """Likely mistakes in the settings and the examples, in whole sentences."""
     num_held_out: int | None = None
@@ -64,10 +67,14 @@ class Plan:
         """The LLM that is trained; None if it is not known, or there are several."""
         return trained_llm(self.stages)
 
+    @property
+    def plays_here(self) -> bool:
+        """True if this process plays the rollouts."""
+        return self.given.endpoint is None and self.finetuning.rollouts is None
+
     def opened(self, run_dir: Path | None = None) -> AbstractAsyncContextManager[WorkflowBuilder]:
         """The components of the run, which may write files to `run_dir`; the workflow is among them if it runs here."""
-        here = self.given.endpoint is None and self.finetuning.rollouts is None
-        return WorkflowBuilder.from_config(self.config, run_dir, workflow=here)
+        return WorkflowBuilder.from_config(self.config, run_dir, workflow=self.plays_here)
 
     def num_rollouts(self, stage: Stage) -> dict[Phase, int]:
         """Rollouts of an epoch and of a validation, where they are known."""
@@ -84,21 +91,17 @@ def configured(given: FinetuneRunConfig) -> tuple[Config, FinetuneRunConfig]:
     Settings that the caller set replace the ones under `finetuning.run_configuration`. Without a `target_model`
     the LLMs that the adapter trains are the target: answers of other models must not be trained on.
     """
-    config = _loaded(given)
+    config: object = given.config_file
+    if isinstance(config, Path):
+        config = load_config(config, given.override)
+    if not isinstance(config, Config):
+        raise ConfigError([f"config_file: {config!r} is neither a path nor a loaded configuration"])
     if (own := config.finetuning.run_configuration) is not None:
         given = own.model_copy(update={name: getattr(given, name) for name in given.model_fields_set})
     target = config.finetuning.target_model or ", ".join(students_of(stages_of(config))) or None
     targets = {"target_model": target, "target_functions": named_targets(config)}
     finetuning = config.finetuning.model_copy(update={"run_configuration": given, **targets})
     return config.model_copy(update={"finetuning": finetuning}), given
-
-
-def _loaded(given: FinetuneRunConfig) -> Config:
-    if isinstance(given.config_file, Config):
-        return given.config_file
-    if isinstance(given.config_file, Path):
-        return load_config(given.config_file, given.override)
-    raise ConfigError([f"config_file: {given.config_file!r} is neither a path nor a loaded configuration"])
 
 
 async def pinned(config: Config) -> Config:
@@ -139,6 +142,24 @@ def check_certain(config: Config, *, source: str) -> list[str]:
     return unknown_targets(config, stages_of(config))
 
 
+async def tried(config: Config) -> list[str]:
+    """Read the files that the configuration names, and play one example with a script as the model.
+
+    Raises:
+        NatError: rows, components or their code have a mistake.
+
+    """
+    config, given = configured(FinetuneRunConfig(config_file=config))
+    for stage in stages_of(config) if config.finetuning.enabled else ():
+        if stage.builder is not None:
+            stage.builder.check_files()
+    items: list[EvalInputItem] = []
+    for file in (given.validation_dataset, given.dataset):
+        if file is not None or config.eval.general.dataset is not None:
+            items, _ = await read_examples(config, file, config)
+    return await rehearse(config, next(iter(items), None), result_json_path=given.result_json_path)
+
+
 async def resolve(given: FinetuneRunConfig) -> Plan:
     """Resolve the configuration, check it, and read both datasets.
 
@@ -174,6 +195,7 @@ async def resolve(given: FinetuneRunConfig) -> Plan:
         given=located.finetuning.run_configuration or given,
         stages=stages_of(located),
         num_examples=len(training[0]),
+        example=training[0][0],
         num_held_out=num_held_out,
         num_copies=num_copies,
         warnings=(*filter(None, found), *settings_warnings(config, given, stages)),

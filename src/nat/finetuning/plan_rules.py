@@ -11,6 +11,7 @@ from nat.data_models.config import Config
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInputItem
 from nat.data_models.finetuning import FinetuneRunConfig
+from nat.data_models.function import EmptyFunctionConfig
 from nat.data_models.llm import LLMBaseConfig
 from nat.errors import ConfigError, did_you_mean, one_of
 from nat.finetuning.interfaces.trainer_adapter import Recipe
@@ -39,6 +40,12 @@ def check_settings(config: Config, given: FinetuneRunConfig, stages: Sequence[St
 def settings_findings(config: Config, stages: Sequence[Stage], *, held_out: bool) -> list[str]:
     """Settings that do not go together, by their keys in the YAML."""
     finetuning, findings = config.finetuning, [*missing_components(config), *judge_findings(config, stages)]
+    endpoint = None if finetuning.run_configuration is None else finetuning.run_configuration.endpoint
+    plays = held_out or any(stage.builder is None or stage.builder.plays for stage in stages)
+    if plays and endpoint is None and isinstance(config.workflow, EmptyFunctionConfig):
+        findings.append(
+            "workflow: this section is missing, so there is no agent to play; `workflow: {_type: …}` is one"
+        )
     for stage in stages:
         findings += _reward_findings(stage, config.eval.evaluators, held_out=held_out)
         findings += sampling_findings(stage, config.llms)

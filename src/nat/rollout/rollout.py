@@ -87,7 +87,7 @@ async def run_rollout(
     try:
         with state.active(), capturing(policy) as capture:
             try:
-                output, error = await _attempt(workflow, item, generation, deadline, deadline_option)
+                output, error = await _attempt(workflow, item, generation, deadline, deadline_option, steps)
             finally:
                 await capture.close()
     finally:
@@ -106,7 +106,12 @@ async def run_rollout(
 
 
 async def _attempt(
-    workflow: Invocable, item: EvalInputItem, generation: int, deadline: float | None, deadline_option: str
+    workflow: Invocable,
+    item: EvalInputItem,
+    generation: int,
+    deadline: float | None,
+    deadline_option: str,
+    steps: Sequence[IntermediateStep],
 ) -> tuple[Any, RolloutFailure | None]:
     """The output or the failure. A workflow that exceeds its deadline has timed out, even if it returns an output."""
     task = asyncio.current_task()
@@ -132,7 +137,10 @@ async def _attempt(
         cause = raised
         while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
             cause = cause.exceptions[0]  # the group's text has no details
-        failure = failure_of(item, generation, "raised", type(cause).__name__, redact(str(cause)))
+        address = getattr(vars(cause).get("request"), "url", None)  # in errors of SDKs
+        unknown = address is not None and not failed_calls(steps)  # such as by a client of the agent's own
+        said = f"{cause} (it was sent to {address}, by no captured call)" if unknown else str(cause)
+        failure = failure_of(item, generation, "raised", type(cause).__name__, redact(said))
         return None, failure.model_copy(update={"traceback": traceback_of(raised)})
     return output, None
 

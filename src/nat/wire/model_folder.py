@@ -52,6 +52,14 @@ def is_model(folder: Path) -> bool:
     return (folder / MODEL_CONFIG).is_file() or is_adapter(folder)
 
 
+def no_causal_model(folder: Path) -> str | None:
+    """The class of a model that does not write one token after the other, by its configuration; None for others."""
+    config = from_json((folder / MODEL_CONFIG).read_bytes()) if (folder / MODEL_CONFIG).is_file() else {}
+    named = config.get("architectures") or ()
+    writes = any(part in name for name in named for part in ("CausalLM", "LMHead", "ConditionalGeneration"))
+    return str(named[0]) if named and (not writes or config.get("is_encoder_decoder")) else None
+
+
 def has_chat_template(folder: Path) -> bool:
     """False if no file of the tokenizer has a template for messages; True if it may be with an adapter's base."""
     if any((folder / name).exists() for name in _TEMPLATES):

@@ -48,13 +48,6 @@ def test_a_reference_to_a_broken_component_is_no_second_error():
     assert len(caught.value.findings) == 1
 
 
-@pytest.mark.parametrize("calls", [{"a": ["a"]}, {"a": ["b"], "b": ["c"], "c": ["a"]}])
-def test_functions_in_a_circle(calls):
-    """Functions that need each other are found before anything is built."""
-    with pytest.raises(ConfigError, match=r"in a circle: .*a → "):
-        parse_config(functions(**calls))
-
-
 def test_a_reference_to_an_unsupported_component_is_an_error():
     """A plug-in may declare a reference of the wider toolkit; a YAML that uses it gets an error at its place."""
     tree = {"functions": {"a": {"_type": "node", "retriever": "wiki"}}}

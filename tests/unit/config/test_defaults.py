@@ -106,17 +106,21 @@ def test_phases_that_name_nothing_share_what_follows():
         (
             {},
             {"llms": {}},
-            "finetuning.trainer_adapter: not set, and none goes with an LLM of this file: there is none",
+            "finetuning.trainer_adapter: not set, and it follows from the LLM of `_type: local`",
         ),
-        ({}, {"llms": {"a": OPENAI}}, "none goes with an LLM of this file: a is of type openai. Give"),
+        ({}, {"llms": {"a": OPENAI}}, "the only one: a is of type openai. Name"),
         ({}, {"llms": {"a": OPENAI}, "trainer_adapters": {"w": {"timeout": 3}}}, "finetuning.trainer_adapter: not set"),
         (
             {},
             {"llms": {"a": LOCAL, "b": LOCAL}},
-            "finetuning.target_model: not set, but several LLMs can be trained: a, b",
+            "the only one: a is of type local, b is of type local. Name",
         ),
         ({"target_model": "studnt"}, {"llms": {"student": LOCAL, "b": LOCAL}}, "Did you mean 'student'?"),
-        ({"target_model": "a"}, {"llms": {"a": OPENAI, "b": LOCAL}}, "'a' of type openai is none of the LLMs"),
+        (
+            {"target_model": "a"},
+            {"llms": {"a": OPENAI, "b": LOCAL}},
+            "a is of type openai, b is of type local, and target_model is 'a'.",
+        ),
         (
             {},
             {"trainers": {"a": {"_type": "local_trainer"}, "b": {"_type": "local_trainer"}}},

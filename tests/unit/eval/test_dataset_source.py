@@ -7,12 +7,17 @@ from dataclasses import dataclass
 import pytest
 
 from nat.builder.workflow_builder import WorkflowBuilder
-from nat.data_models.dataset_handler import EvalDatasetCustomConfig, EvalDatasetJsonConfig
+from nat.data_models.dataset_handler import (
+    EvalDatasetCsvConfig,
+    EvalDatasetCustomConfig,
+    EvalDatasetJsonConfig,
+    EvalDatasetJsonlConfig,
+)
 from nat.data_models.evaluate import DatasetBaseConfig
 from nat.data_models.evaluator import EvalInput, EvalInputItem
 from nat.errors import DatasetError
 from nat.eval.dataset import eval_items
-from nat.eval.dataset_source import items_of, rows_of
+from nat.eval.dataset_source import items_of, load_items, rows_of
 from nat.registry.discovery import discover_components
 
 
@@ -55,6 +60,15 @@ async def test_a_function_is_asked_each_time(file, builder):
     config, known = EvalDatasetCustomConfig(file_path=str(file), function=f"{__name__}.drawn"), {}
     first, second = [await items_of(config, builder, known) for _ in range(2)]
     assert first[0].id != second[0].id
+
+
+@pytest.mark.parametrize(("name", "config"), [("rows.csv", "json"), ("rows.xlsx", "jsonl"), ("rows.json", "csv")])
+async def test_a_file_of_another_format_is_told_by_its_name(tmp_path, builder, name, config):
+    """Whatever its reader makes of it, the error says which format the name means."""
+    (tmp_path / name).write_bytes(b"PK\3\4\xff" if name.endswith("xlsx") else b'[{"question"; "1"}]\n1,2\n')
+    wrong = {"json": EvalDatasetJsonConfig, "jsonl": EvalDatasetJsonlConfig, "csv": EvalDatasetCsvConfig}[config]
+    with pytest.raises(DatasetError, match=rf"name says \.{name.partition('.')[2]}: .*_type"):
+        await load_items(wrong(file_path=str(tmp_path / name)), builder)
 
 
 CONFIG = DatasetBaseConfig(file_path="data.hub", structure={"question_key": "q", "answer_key": "a"}, id_key="n")

@@ -11,6 +11,7 @@ MODEL = "examples/tic_tac_toe/model"
 SHORT = """
 llms:
   student: {_type: local, model: %(model)s, max_tokens: 64}
+workflow: {_type: command, llm: student, command: agent}
 eval:
   general:
     dataset: {_type: jsonl, file_path: %(data)s}

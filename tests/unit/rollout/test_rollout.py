@@ -3,6 +3,7 @@
 import asyncio
 import threading
 
+import openai
 import pytest
 
 from nat.builder.context import Context
@@ -65,6 +66,16 @@ async def test_an_exception_becomes_a_record():
     assert rollout.error is not None
     assert (rollout.error.kind, rollout.error.type, rollout.error.message) == ("raised", "KeyError", "'board'")
     assert (rollout.error.item_id, rollout.error.generation) == ("a", 3)
+
+
+async def test_a_client_of_the_agent_s_own_is_named():
+    """Its error would be taken for one of the YAML's model, whose server is another."""
+
+    async def workflow(value):
+        openai.OpenAI(base_url="http://127.0.0.1:9/v1", api_key="k", max_retries=0).models.list()
+
+    rollout = await played(workflow)
+    assert "sent to http://127.0.0.1:9/v1/models, by no captured call" in rollout.error.message
 
 
 async def test_deadline_ends_a_rollout():

@@ -1,15 +1,12 @@
 """`nat info`: the registered components with the keys of each."""
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
 
 import click
 from pydantic_core import to_jsonable_python
 
 from nat.cli.commands.options import json_option
 from nat.data_models.component_ref import ComponentGroup
-from nat.files import write_text
 from nat.registry.catalog import current_catalog
 from nat.registry.description import ComponentDescription, FieldDescription, describe
 from nat.registry.discovery import discover_components, failures
@@ -26,8 +23,6 @@ SECTIONS = {
     "tracing": ComponentGroup.EVAL_CALLBACKS,
 }
 """The toolkit's name of a component's type → our section."""
-SEARCHED = ("all", "component_name", "description", "developer_notes", "package", "version")
-"""What `--query` searches; `developer_notes` are the fields, and a version belongs to a package."""
 
 
 @click.group("info")
@@ -47,38 +42,17 @@ def info_command() -> None:
     help="Only this section, or this type by the toolkit's name; may be repeated.",
 )
 @click.option("-q", "--query", default="", help="Only components with this text in their type, description or fields.")
-@click.option(
-    "-f", "--fields", multiple=True, type=click.Choice(SEARCHED), help="What the query searches; may be repeated."
-)
-@click.option("-n", "--num_results", type=int, default=-1, help="At most so many components; -1 for all.")
-@click.option(
-    "-o", "--output_path", type=click.Path(dir_okay=False, path_type=Path), help="Write JSON to this file too."
-)
 @json_option
-def components_command(
-    *,
-    types: tuple[str, ...],
-    query: str,
-    fields: tuple[str, ...],
-    num_results: int,
-    output_path: Path | None,
-    as_json: bool,
-) -> None:
+def components_command(*, types: tuple[str, ...], query: str, as_json: bool) -> None:
     """List the registered components.
 
     Each has its fields, with their defaults and descriptions.
     """
     discover_components()
     sections = {str(SECTIONS.get(name, name)) for name in types}
-    found = [
-        c for c in describe(current_catalog()) if (not types or c.section in sections) and matches(c, query, fields)
-    ]
-    found = found[:num_results] if num_results > 0 else found
-    records = json.dumps(to_jsonable_python(found, fallback=str), indent=2, ensure_ascii=False)
-    if output_path is not None:
-        write_text(output_path, records + "\n")
+    found = [c for c in describe(current_catalog()) if (not types or c.section in sections) and matches(c, query)]
     if as_json:
-        click.echo(records)
+        click.echo(json.dumps(to_jsonable_python(found, fallback=str), indent=2, ensure_ascii=False))
         return
     lines = ["\n".join(_text(component)) for component in found]
     click.echo("\n".join(lines or ["No component matches."]))
@@ -86,16 +60,11 @@ def components_command(
         click.echo(f"The plug-in '{failure.name}' failed to import ({failure.module}): {failure.error}", err=True)
 
 
-def matches(component: ComponentDescription, query: str, searched: Sequence[str] = ()) -> bool:
-    """True if the component contains the text in what is searched, by default in all of it; case is ignored."""
-    words = {
-        "component_name": [component.type, component.section],
-        "description": [component.description],
-        "developer_notes": [text for field in component.fields for text in (field.name, field.description)],
-        "package": [component.module] if searched else [],
-    }
-    chosen = words if not searched or "all" in searched else searched
-    return query.casefold() in "\n".join(text for name in chosen for text in words.get(name, ())).casefold()
+def matches(component: ComponentDescription, query: str) -> bool:
+    """True if the component's type, section, description or fields contain the text; case is ignored."""
+    words = [component.type, component.section, component.description]
+    words += [text for field in component.fields for text in (field.name, field.description)]
+    return query.casefold() in "\n".join(words).casefold()
 
 
 def _text(component: ComponentDescription) -> list[str]:

@@ -74,6 +74,11 @@ def exact_match(item: EvalInputItem, config: ExactMatchConfig) -> Score:
     answer, expected = item.output_obj, item.expected_output_obj
     if expected is None:
         raise EvaluationError("the row has no expected answer to compare with")
+    if isinstance(answer, dict | list) and isinstance(expected, str):
+        expected = as_json_value(expected)
+        if not isinstance(expected, dict | list):
+            what = f"the answer is a {type(answer).__name__}, and the expected one a text"
+            raise EvaluationError(what, hint="name its part that is the answer, as by --result_json_path '$.answer'")
     if isinstance(expected, str):
         texts = [text_or_json(answer), expected]
         if config.strip:

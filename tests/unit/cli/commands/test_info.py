@@ -32,21 +32,6 @@ def test_the_toolkits_names_of_types_choose_sections(run, theirs, section):
     assert run("-t", theirs.upper()).stdout == run("-t", str(section)).stdout
 
 
-def test_results_are_written_to_a_file(run, tmp_path):
-    """`-o` writes what `--json` prints."""
-    path = tmp_path / "found.json"
-    assert "llms: nim" in run("-t", "llm_provider", "-o", str(path)).stdout
-    assert json.loads(path.read_text()) == json.loads(run("-t", "llms", "--json").stdout)
-
-
-def test_fields_narrow_the_search(run):
-    """`-f` says which text the query must be in."""
-    query = ("-q", "number of trajectory generations per example", "--json")
-    assert json.loads(run(*query, "-f", "developer_notes").stdout)
-    assert not json.loads(run(*query, "-f", "component_name", "-f", "description").stdout)
-    assert json.loads(run("-q", "nat.plugins.llms", "-f", "package", "--json").stdout)
-
-
 def test_query_finds_text(run):
     """`-q` searches types, fields and descriptions, ignoring case."""
     output = run("-q", "TRAINING API endpoint").stdout

@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -15,18 +16,19 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setenv("TRAINING_API_KEY", "sk-secret")
     file = tmp_path / "config.yml"
     file.write_text(GUIDE_YAML)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.json").write_text('[{"question": "What is 2 + 3?", "answer": "5"}]')
+    monkeypatch.chdir(tmp_path)
     with pushed_catalog():
         register_guide_components()
         yield lambda *options: CliRunner().invoke(validate_command, ["--config_file", str(file), *options])
 
 
 def test_a_valid_file(run):
-    """The output lists the components with their types and shows no secret."""
+    """The output says so, and shows no secret."""
     result = run()
     assert result.exit_code == 0
     assert "✓ Configuration file is valid!" in result.output
-    assert "trainer_adapters" in result.output
-    assert "my_trainer_adapter" in result.output
     assert "sk-secret" not in result.output
 
 
@@ -41,9 +43,7 @@ def test_a_wrong_file(run):
 
 def test_json_for_machines(run):
     """The output is one JSON object for valid and invalid files."""
-    valid = json.loads(run("--json").stdout)
-    assert valid["valid"]
-    assert {"section": "trainers", "name": "my_trainer", "type": "my_trainer"} in valid["components"]
+    assert json.loads(run("--json").stdout)["valid"]
     wrong = run("--json", "-o", "finetuning.num_epochs", "0")
     assert wrong.exit_code == 1
     assert json.loads(wrong.stdout)["errors"][0].startswith("finetuning.num_epochs: ")
@@ -60,16 +60,22 @@ def test_imports_of_the_command_line_follow_those_of_the_file(run):
 
 SHORT = """
 llms: {student: {_type: local, model: some_model}}
+workflow: {_type: python, function: "validated.py:answer", llm: student}
 eval: {evaluators: {right: {_type: exact_match}}}
 finetuning: {enabled: true, reward_function: {name: right}}
 """
 
 
 @pytest.fixture
-def run_short(tmp_path):
+def run_short(tmp_path, monkeypatch):
     """The command on a file that leaves out what follows from its LLM."""
     file = tmp_path / "config.yml"
     file.write_text(SHORT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "validated", raising=False)
+    (tmp_path / "validated.py").write_text("async def answer(question, llm): return question['text']")
+    (tmp_path / "rows.json").write_text('[{"question": "What is 2 + 3?", "answer": "5"}]')
     return lambda *options: CliRunner().invoke(validate_command, ["--config_file", str(file), *options])
 
 
@@ -94,3 +100,23 @@ def test_the_long_form_is_shown(run_short):
     assert tree["trajectory_builders"] == {"rollouts": {"_type": "local_traj_builder", "num_generations": 4}}
     assert tree["finetuning"]["trainer_adapter"] == "weights"
     assert json.loads(run_short("--show", "--json").stdout)["configuration"]["trainers"] == tree["trainers"]
+
+
+ROWS = ("-o", "eval.general.dataset", "{_type: json, file_path: rows.json}")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("-o", "workflow", "null"), "workflow: this section is missing"),
+        ((*ROWS, "-o", "eval.general.dataset.structure.question_key", "prompt"), "'prompt': no such column"),
+        ((*ROWS, "-o", "eval.general.dataset.file_path", "row.json"), "Did you mean 'rows.json'?"),
+        ((*ROWS, "-o", "workflow.function", "validated.py:answr"), "has no function 'answr'"),
+        (ROWS, "the workflow failed on the example '1': TypeError"),
+    ],
+)
+def test_rows_and_code_are_tried(run_short, options, message):
+    """Rows are read, the workflow is built, and one example is played, though the model does not exist."""
+    result = run_short(*options)
+    assert (result.exit_code, message in result.stderr) == (1, True), result.stderr
+    assert message in json.loads(run_short(*options, "--json").stdout)["errors"][0]

@@ -35,6 +35,7 @@ def item(output, expected=None):
         ("true", True, True),
         ('{"b": 1, "a": 2}', {"a": 2, "b": 1}, True),
         ([1, 2], [1, 2], True),
+        ({"a": 2, "b": 1}, '{"b": 1, "a": 2}', True),
         ("12345678901234567890123", 12345678901234567890123, True),
         ("[" * 100_000, 42, False),
         ("1" + "0" * 5000, 42, False),
@@ -44,6 +45,12 @@ def item(output, expected=None):
 def test_texts_match_as_texts_and_values_as_values(answer, expected, equal):
     """Texts are compared as they are, other expected values as JSON."""
     assert exact_match(item(answer, expected), ExactMatchConfig())[0] == equal
+
+
+def test_an_object_is_not_compared_with_a_text():
+    """It would never be equal; the error says how to name the part that is the answer."""
+    with pytest.raises(EvaluationError, match=r"answer is a dict.*\n.*result_json_path"):
+        exact_match(item({"label": "spam"}, "spam"), ExactMatchConfig())
 
 
 def test_options_change_the_comparison():
