@@ -128,6 +128,14 @@ async def read_examples(
     return items, dataset
 
 
+async def _held_out(config: Config, given: FinetuneRunConfig) -> tuple[list[EvalInputItem], DatasetBaseConfig] | None:
+    """The examples of the validations, by the YAML of their own if there is one; None without a validation dataset."""
+    if given.validation_dataset is None:
+        return None
+    other = given.validation_config_file
+    return await read_examples(config if other is None else load_config(Path(other)), given.validation_dataset, config)
+
+
 def check_certain(config: Config, *, source: str) -> list[str]:
     """Raise ConfigError with what keeps a run from starting, whichever files its command line names.
 
@@ -153,11 +161,11 @@ async def tried(config: Config) -> list[str]:
     for stage in stages_of(config) if config.finetuning.enabled else ():
         if stage.builder is not None:
             stage.builder.check_files()
-    items: list[EvalInputItem] = []
-    for file in (given.validation_dataset, given.dataset):
-        if file is not None or config.eval.general.dataset is not None:
-            items, _ = await read_examples(config, file, config)
-    return await rehearse(config, next(iter(items), None), result_json_path=given.result_json_path)
+    await _held_out(config, given)
+    example, dataset = None, config.eval.general.dataset
+    if given.dataset is not None or (dataset is not None and dataset.file_path is not None):
+        [example, *_], _ = await read_examples(config, given.dataset, config)
+    return await rehearse(config, example, result_json_path=given.result_json_path)
 
 
 async def resolve(given: FinetuneRunConfig) -> Plan:
@@ -181,10 +189,7 @@ async def resolve(given: FinetuneRunConfig) -> Plan:
             stage.builder.check_files()
     training = await read_examples(config, given.dataset, config)
     found, num_held_out, num_copies = [answer_column_warning(*training)], None, 0
-    if given.validation_dataset is not None:
-        other = given.validation_config_file
-        validated = config if other is None else load_config(Path(other))
-        held_out = await read_examples(validated, given.validation_dataset, config)
+    if (held_out := await _held_out(config, given)) is not None:
         num_held_out, num_copies = len(held_out[0]), len(copies(held_out[0]))
         found += [answer_column_warning(*held_out), shared_examples(training, held_out)]
         found += [repeated_examples(num_copies, num_held_out)]

@@ -11,7 +11,7 @@ MODEL = "examples/tic_tac_toe/model"
 SHORT = """
 llms:
   student: {_type: local, model: %(model)s, max_tokens: 64}
-workflow: {_type: command, llm: student, command: agent}
+workflow: {_type: command, name: speaker, llm: student, command: ./speak}
 eval:
   general:
     dataset: {_type: jsonl, file_path: %(data)s}
@@ -65,12 +65,9 @@ async def test_a_run_without_its_components_is_refused_once(tmp_path):
     assert of_probe.value.findings == caught.value.findings
 
 
-WORKFLOW = "workflow: {_type: command, name: speaker, llm: student, command: ./speak}\n"
-
-
 @pytest.mark.parametrize("name", ["command", "speaker", "<workflow>"])
 async def test_the_workflow_is_a_target_by_its_names(tmp_path, name):
     """Its `_type` and its `name` mean the whole workflow, as `<workflow>` does, without a warning."""
-    plan = await planned(tmp_path, SHORT + FINETUNING + WORKFLOW, ("finetuning.target_functions", f"[{name}]"))
+    plan = await planned(tmp_path, SHORT + FINETUNING, ("finetuning.target_functions", f"[{name}]"))
     assert plan.finetuning.target_functions == ["<workflow>"]
     assert not [text for text in plan.warnings if "target_functions" in text]
