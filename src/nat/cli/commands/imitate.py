@@ -7,7 +7,7 @@ import click
 
 from nat.cli import event_loop
 from nat.cli.commands.finetune import as_begun
-from nat.cli.commands.options import runs_root_option, trust_option
+from nat.cli.commands.options import UserPathOption, runs_root_option, trust_option
 from nat.cli.steps import SLOW_SECONDS, shown_steps
 from nat.config.load import load_config
 from nat.config.sources import format_yaml, read_tree
@@ -25,7 +25,7 @@ from nat.trajectory_files.imitation import NAME, demonstrations, imitating_first
 @click.argument("run")
 @click.option(
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=UserPathOption(file_okay=False, path_type=Path),
     default=Path(),
     help=f"Folder for {NAME}.jsonl and {NAME}.yml.  [default: the current one]",
 )
