@@ -82,10 +82,10 @@ class Comparison:
         counts, total = ((self.num_failing_since, since), (self.num_failed_before, before)), self.num_examples
         if failures := " and ".join(f"{count} of {total} {how}" for count, how in counts if count):
             failures += f" (first error: {self.error})." if self.error else "."
-            counted = "In the means, these count as the lowest score seen; the interval allows for any."
+            counted = "A failed one counts as the lowest score seen; the interval allows for any."
             parts = [numbers, failures, counted]
             if self.verdict is Verdict.CANNOT_TELL:
-                parts = [failures, numbers, counted, "Mend the failure, or let reward_function.failed_score count it."]
+                parts = [failures, numbers, counted, "Fix the error, or set reward_function.failed_score."]
             numbers = " ".join(parts)
         left_out = f" {self.num_left_out} more were left out, having no score." if self.num_left_out else ""
         return f"{conclusion} {numbers}{left_out}{self._caveat}{self.constant}"
