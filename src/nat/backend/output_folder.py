@@ -3,10 +3,9 @@
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
-from typing import IO
 
 from nat.errors import BackendError
 from nat.files import storage_failure
@@ -28,24 +27,20 @@ def claimed(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
             hint="choose another --output_dir" if known is None else known.hint,
         ) from error
     with lock as file:
-        if not _locked(file, patience):
-            file.seek(0)
-            raise BackendError(
-                f"{folder} is in use by another server, process {file.read().strip() or '(starting)'}",
-                hint="stop that server, or choose another --output_dir",
-            )
+        deadline = monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if monotonic() >= deadline:
+                    file.seek(0)
+                    raise BackendError(
+                        f"{folder} is in use by another server, process {file.read().strip() or '(starting)'}",
+                        hint="stop that server, or choose another --output_dir",
+                    ) from error
+            sleep(_LOOK_SECONDS)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
-
-
-def _locked(file: IO[str], patience: float) -> bool:
-    deadline = monotonic() + patience
-    while True:
-        with suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        if monotonic() >= deadline:
-            return False
-        sleep(_LOOK_SECONDS)

@@ -2,7 +2,7 @@
 
 import logging
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -123,7 +123,11 @@ def check_paths(loaded: LoadedModel) -> float:
     """
     name = type(loaded.model).__name__
     more = () if loaded.plain is None else (min(_LONG, loaded.max_seq_length),)
-    rows = _rows_of(probe_rows(loaded.model, *more))
+    probes = [row for row in probe_rows(loaded.model, *more) if len(row) > 1]
+    rows = [
+        Row(n, n, n, row[:-1], list(range(len(row) - 1)), row[1:], [0.0] * (len(row) - 1), [0.0] * (len(row) - 1))
+        for n, row in enumerate(probes)
+    ]
     usual = replace(loaded, linears=PackedLinears(nn.Module()))  # nothing is reordered for a few tokens
     with failing_as(f"{name} cannot be trained"):
         trained = make_micro_batch(rows, {}, loaded.device).scores(loaded.model).logprobs_K
@@ -138,11 +142,3 @@ def check_paths(loaded: LoadedModel) -> float:
             hint=OTHER_KIND,
         )
     return difference
-
-
-def _rows_of(ids: Sequence[list[int]]) -> list[Row]:
-    return [
-        Row(n, n, n, row[:-1], list(range(len(row) - 1)), row[1:], [0.0] * (len(row) - 1), [0.0] * (len(row) - 1))
-        for n, row in enumerate(ids)
-        if len(row) > 1
-    ]

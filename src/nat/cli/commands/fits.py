@@ -1,6 +1,5 @@
 """`nat fits`: whether a model can be trained here, before its weights are downloaded or read."""
 
-import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -22,8 +21,6 @@ from nat.wire.extras import install_hint, missing_packages
 from nat.wire.serving import LOCAL_PACKAGES
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*GB", re.IGNORECASE)
-_SECONDS = 75.0
-"""Most time of a report, which takes some 10 s."""
 
 
 def gpu_bytes(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
@@ -66,33 +63,17 @@ def fits_command(
         steps.begin(f"{convert}reading the model's configuration, tokenizer and chat template")
         found = local_model(expanded(Path(model)), revision, weights=False)
         named = {"folder": str(found.folder), "name": model, "revision": found.revision}
-        report = event_loop.run(_reported(model, json.dumps({**named, "gpu": gpu, "max_seq_length": max_seq_length})))
-    click.echo(report.model_dump_json() if as_json else fits_page(report))
-    if report.problems:
-        raise click.exceptions.Exit(1)
-
-
-async def _reported(model: str, given: str) -> FitReport:
-    """What a process that may import torch says of the model's folder.
-
-    Raises:
-        ModelUnavailable: it took too long, or failed.
-
-    """
-    lines: list[str] = []
-    try:
-        async with asyncio.timeout(_SECONDS):
-            code, said = await run_module("nat.backend.fits", given, on_line=lines.append)
-    except TimeoutError as error:
-        raise ModelUnavailable(
-            f"{model} cannot be judged: it takes more than {_SECONDS:g} s",
-            hint="compare the folder's config.json, tokenizer and chat template with those of the original model",
-        ) from error
+        given = json.dumps({**named, "gpu": gpu, "max_seq_length": max_seq_length})
+        lines: list[str] = []
+        code, said = event_loop.run(run_module("nat.backend.fits", given, on_line=lines.append))  # it imports torch
     if code or not lines:
         raise ModelUnavailable(
             f"{model} cannot be judged (exit code {code}): {said[-2000:]}", hint="please report this, with the model"
         )
-    return FitReport.model_validate_json(lines[-1])
+    report = FitReport.model_validate_json(lines[-1])
+    click.echo(report.model_dump_json() if as_json else fits_page(report))
+    if report.problems:
+        raise click.exceptions.Exit(1)
 
 
 def fits_page(report: FitReport) -> str:

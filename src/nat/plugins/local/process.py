@@ -23,7 +23,6 @@ logger = logging.getLogger(__name__)
 _STOP_SECONDS = 60.0
 """In which it may save its last weights."""
 _KEPT_BYTES = 65536
-_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STOPPED = (0, 128 + signal.SIGTERM, -signal.SIGTERM)
 """Exit codes after SIGTERM: while it serves, while it starts, and before it handles signals."""
 
@@ -167,18 +166,13 @@ def _died(process: asyncio.subprocess.Process, log_path: Path, last_line: bytes 
     event = _event(last_line)
     if event.get("event") == FAILED:
         return BackendUnreachable(f"{ended}: {event['message']}", hint=f"{event['hint'] or ''}")
-    if code is None or code >= 0:
-        hint = "fix what the log reports"
-    elif -code == signal.SIGKILL:
+    name = "" if code is None or code >= 0 else signal.Signals(-code).name
+    hint = f"{name} ended it; start again" if name else "fix what the log reports"
+    if name == "SIGKILL":
         hint = (
             "the system has killed it, usually because the machine ran out of memory: lower micro_batch_tokens, "
             "max_seq_length, max_num_seqs, kv_cache_mb or prefix_cache_mb, or train with lora"
         )
-    elif -code in _STOPS:
-        hint = f"a signal from outside has stopped it ({signal.Signals(-code).name}); start again"
-    else:
-        name = signal.Signals(-code).name
-        hint = f"a library has crashed ({name}): reinstall torch for this machine, and report it if that does not help"
     return BackendUnreachable(f"{ended}; the end of {log_path}:\n{log_tail(log_path)}", hint=hint)
 
 

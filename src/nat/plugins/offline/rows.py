@@ -72,10 +72,6 @@ def _demonstration(row: Row, example: str) -> Trajectory:
     return _text(messages, answers, row, example)
 
 
-def _completion(row: Row, example: str) -> Trajectory:
-    return _text(*_completed(row, "completion"), row, example)
-
-
 def _labelled(row: Row, example: str) -> Trajectory:
     label = row["label"]
     if not isinstance(label, int | float) or label not in {True, False}:
@@ -115,7 +111,7 @@ _FORMATS: dict[tuple[str, ...], Callable[[Row, str], Trajectory]] = {
     ("chosen", "rejected"): _pair,
     ("prompt", "completion", "label"): _labelled,
     ("prompt", "completion", "reward"): _rewarded,
-    ("prompt", "completion"): _completion,
+    ("prompt", "completion"): lambda row, example: _text(*_completed(row, "completion"), row, example),
     ("messages",): _demonstration,
 }
 """The first one of which a row has all columns."""

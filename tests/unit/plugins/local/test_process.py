@@ -76,8 +76,8 @@ async def test_each_notice_of_the_backend_is_shown_once(tmp_path: Path, caplog: 
     [
         ("sys.exit(3)", "fix what the log reports"),
         ("os.kill(os.getpid(), 9)", "ran out of memory"),
-        ("os.kill(os.getpid(), 11)", r"a library has crashed \(SIGSEGV\)"),
-        ("os.kill(os.getpid(), 15)", r"a signal from outside has stopped it \(SIGTERM\)"),
+        ("os.kill(os.getpid(), 11)", "SIGSEGV ended it"),
+        ("os.kill(os.getpid(), 15)", "SIGTERM ended it"),
     ],
 )
 async def test_each_exit_has_its_own_remedy(tmp_path: Path, end: str, hint: str) -> None:
