@@ -1,7 +1,8 @@
 """`_type: python`: an agent, or a score, that is one function of yours; classes with a decorator are for more."""
 
 from collections.abc import AsyncGenerator
-from typing import Any
+from inspect import signature
+from typing import Any, get_type_hints
 
 from nat.builder.builder import Builder, EvalBuilder
 from nat.builder.evaluator import EvaluatorInfo
@@ -36,6 +37,8 @@ async def python_agent(config: PythonAgentConfig, builder: Builder) -> AsyncGene
     async def answer(question: Any) -> Any:
         return await called(function, question, llm)
 
+    first = next(iter(signature(function).parameters))
+    answer.__annotations__["question"] = get_type_hints(function).get(first, Any)  # an input of another type is refused
     yield FunctionInfo.from_fn(answer)
 
 

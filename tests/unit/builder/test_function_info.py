@@ -92,6 +92,8 @@ def test_missing_annotations_are_named():
 
     with pytest.raises(WorkflowError, match=r"bare\(\): no annotation on a, return"):
         FunctionInfo.from_fn(bare)
+    with pytest.raises(TypeError, match="None is no function; what makes the agent has to return"):
+        FunctionInfo.from_fn(None)
 
 
 async def test_a_schema_can_be_given():

@@ -13,13 +13,8 @@ from nat.registry.catalog import pushed_catalog
 AGENT = """
 import json
 
-from nat.builder.function_info import FunctionInfo
-from nat.cli.register_workflow import register_function
-from nat.data_models.component_ref import LLMRef
-from nat.data_models.function import FunctionBaseConfig
 
-
-async def answer(question, llm):
+async def answer(question: str, llm):
     messages = [{"role": "user", "content": question}]
     return (await llm.chat.completions.create(model=llm.model_name, messages=messages)).choices[0].message.content
 
@@ -34,21 +29,6 @@ def blocks(question, llm):
 
 def quiet(question, llm):
     return "Paris"
-
-
-class MadeConfig(FunctionBaseConfig, name="made"):
-    llm: LLMRef
-    nothing: bool = False
-
-
-@register_function(config_type=MadeConfig)
-async def made(config, builder):
-    llm = await builder.get_llm(config.llm, wrapper_type="openai")
-
-    async def typed(question: str) -> str:
-        return await answer(question, llm)
-
-    yield FunctionInfo.from_fn(None if config.nothing else typed)
 
 
 def right(item, output):
@@ -75,11 +55,10 @@ def project(tmp_path, monkeypatch):
     sys.modules.pop("rehearsed", None)
 
 
-async def notes(agent="answer", score="right", *, question="Capital of France?", expected="Paris", **workflow):
+async def notes(agent="answer", score="right", *, question="Capital of France?", expected="Paris", **client):
     tree = {
-        "imports": ["rehearsed.py"],
         "llms": {"student": {"_type": "local", "model": "./nowhere"}},
-        "workflow": workflow or {"_type": "python", "function": f"rehearsed.py:{agent}", "llm": "student"},
+        "workflow": {"_type": "python", "function": f"rehearsed.py:{agent}", "llm": "student", **client},
         "eval": {"evaluators": {"score": {"_type": "python", "function": f"rehearsed:{score}"}}},
     }
     item = EvalInputItem(id="a", input_obj=question, expected_output_obj=expected)
@@ -89,19 +68,13 @@ async def notes(agent="answer", score="right", *, question="Capital of France?",
 @pytest.mark.parametrize("framework", ["openai", "openai_sync"])
 async def test_a_project_without_mistakes(framework):
     """Agent and score may be async or block; the script says the expected answer, which scores."""
-    agent = {"openai": "answer", "openai_sync": "blocks"}[framework]
-    workflow = {"_type": "python", "function": f"rehearsed.py:{agent}", "llm": "student", "framework": framework}
-    assert await notes(**workflow) == []
-
-
-MADE = {"_type": "made", "llm": "student"}
+    assert await notes({"openai": "answer", "openai_sync": "blocks"}[framework], framework=framework) == []
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({**MADE, "question": ["Capital of France?"]}, r"failed on the example 'a': .*cannot be converted to str"),
-        ({**MADE, "nothing": True}, r"workflow .*None is no function.*rehearsed\.py, line"),
+        ({"question": ["Capital of France?"]}, r"failed on the example 'a': .*cannot be converted to str"),
         ({"agent": "right"}, "failed on the example 'a': AttributeError"),
         ({"score": "misspelt"}, "eval.evaluators.score: the answer 'Paris' has no score: AttributeError"),
     ],

@@ -85,7 +85,7 @@ def read_examples(path: Path) -> dict[str, list[Trajectory]]:
         InvalidTrajectories: it has rows that cannot be trained on; the error names the first ones.
 
     """
-    reader = READERS.get(path.suffix.lower())
+    reader = READERS.get(Path(path.name.removesuffix(".gz")).suffix.lower())
     if reader is None:
         raise DatasetError(f"{path}: its suffix names none of the formats {', '.join(READERS)}")
     examples: dict[str, list[Trajectory]] = {}
