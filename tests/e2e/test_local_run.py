@@ -172,7 +172,7 @@ def test_a_signal_ends_the_run_and_keeps_its_checkpoint(tmp_path, games, number,
 def test_sigterm_interrupts_a_run_that_a_restart_completes(tmp_path, games, moment, group):
     """In rollouts and in an update, whether or not the backend gets it, too: nothing slow happens, and it goes on."""
     output_dir = tmp_path / "runs"
-    options = (*games, "-o", "finetuning.export_best", "true", "--grace=20s")
+    options = (*games, "-o", "finetuning.export_best", "true", "--grace=20")
     first = command(output_dir, *options)
     run = subprocess.Popen(first, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     shown = seen(run, moment)
