@@ -50,10 +50,12 @@ def imitating_first(tree: Tree, adapter: Mapping[str, Any], *, file: str, num_ro
         found = f"trains by {adapter.get('_type')}; a phase on a file needs `local_trainer_adapter`"
         raise ConfigError([f"finetuning.trainer_adapter: {found}"], hint="train on the file with your own trainer")
     finetuning = dict(tree["finetuning"])
-    epochs = finetuning.pop("num_epochs", num_epochs)
+    if not (phases := finetuning.pop("phases", [])):
+        of_playing = {key: finetuning.pop(key) for key in ("num_epochs", "curriculum_learning") if key in finetuning}
+        phases = [{"name": "play", "num_epochs": num_epochs, **of_playing}]
     imitation = {"name": NAME, "num_epochs": max(LEAST_EPOCHS, ceil(num_rows / ROWS))}
     imitation |= {"trajectory_builder": NAME, "trainer_adapter": NAME}
-    finetuning["phases"] = [imitation, *(finetuning.get("phases") or [{"name": "play", "num_epochs": epochs}])]
+    finetuning["phases"] = [imitation, *phases]
     builder = {"_type": "dataset_traj_builder", "file_path": file}
     adapter = {"_type": adapter["_type"], "llm": adapter["llm"], "training": {"algorithm": "sft"}}
     builders, adapters = (tree.get(part) or {} for part in ("trajectory_builders", "trainer_adapters"))

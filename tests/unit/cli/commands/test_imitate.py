@@ -17,7 +17,7 @@ eval:
   general: {dataset: {_type: json, file_path: rows.json}}
   evaluators: {right: {_type: exact_match}}
 trainer_adapters: {weights: {training: {beta: 0.02}}}
-finetuning: {enabled: true, num_epochs: 7, reward_function: {name: right}}
+finetuning: {enabled: true, num_epochs: 7, reward_function: {name: right}, curriculum_learning: {enabled: true}}
 """
 ROWS = [{"id": name, "question": "q", "answer": f"answer {name}"} for name in "abd"] + [{"id": "e", "question": "q"}]
 
@@ -51,7 +51,7 @@ def test_played_prompts_are_answered_as_the_rows_say(imitated, tmp_path):
     assert "nat finetune --config_file=imitation.yml" in printed
     imitation, play = load_config(tmp_path / "imitation.yml").finetuning.each_phase
     assert (imitation.num_epochs, imitation.trajectory_builder, imitation.trainer_adapter) == (10, *["imitation"] * 2)
-    assert (play.num_epochs, play.trainer_adapter) == (7, "weights")
+    assert (play.num_epochs, play.trainer_adapter, play.curriculum_learning.enabled) == (7, "weights", True)
     assert yaml.safe_load((tmp_path / "imitation.yml").read_text())["trainer_adapters"]["weights"] == {
         "training": {"beta": 0.02}
     }
