@@ -3,8 +3,9 @@
 import asyncio
 import json
 import random
-import urllib.request
 from collections import Counter
+
+import httpx
 
 from fakes.planted_project import (
     CLASSES,
@@ -71,14 +72,11 @@ async def mostly_unseen(question, ask):
 
 
 async def asked_past_the_client(question, ask):
-    def post() -> str:
-        body = {"model": ask.client.model_name, "messages": [{"role": "user", "content": question}]}
-        headers = {"Authorization": f"Bearer {ask.client.api_key}", "Content-Type": "application/json"}
-        request = urllib.request.Request(f"{ask.client.base_url}chat/completions", json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=30) as reply:
-            return json.load(reply)["choices"][0]["message"]["content"]
-
-    return await asyncio.to_thread(post)
+    body = {"model": ask.client.model_name, "messages": [{"role": "user", "content": question}]}
+    headers = {"Authorization": f"Bearer {ask.client.api_key}"}
+    async with httpx.AsyncClient(timeout=30) as http:
+        reply = await http.post(f"{ask.client.base_url}chat/completions", json=body, headers=headers)
+    return reply.json()["choices"][0]["message"]["content"]
 
 
 async def planner_and_speaker(question, ask):
