@@ -231,7 +231,8 @@ class EpochTrainer(RecordingTrainer):
 
         The run's folder has these files already, derived from its journal.
         """
-        parts = [f"Avg Reward: {metrics['avg_reward']:.4f}"] if "avg_reward" in metrics else []
+        rewarded = "avg_reward" in metrics and metrics.get("played", True)  # that of a file's rows says nothing
+        parts = [f"Avg Reward: {metrics['avg_reward']:.4f}"] if rewarded else []
         parts += [f"Trajectories: {metrics['num_trajectories']}"] if "num_trajectories" in metrics else []
         logger.info("Epoch %d progress logged%s", epoch_number(epoch), " - " + ", ".join(parts) if parts else "")
         if output_dir is not None:

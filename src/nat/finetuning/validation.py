@@ -119,8 +119,8 @@ def _fallen(validations: Sequence[ValidationRecord], config: GuardsConfig) -> bo
 
 def _why(epochs: Sequence[EpochRecord], config: GuardsConfig) -> str:
     """The likely cause: the training reward tells a model that learned the wrong thing from a broken one."""
-    if epochs and not epochs[-1].relative and not Window(epochs, guards=config).fallen:
-        last = epochs[-1]
+    last = epochs[-1] if epochs else None
+    if last is not None and last.played and not last.relative and not Window(epochs, guards=config).fallen:
         seen = f"The mean reward in training did not ({last.avg_reward:.3f} in epoch {epoch_number(last.epoch)})."
         return f"{seen} {held_out_differs.remedy}"
     found = explanation_of(epochs, config)

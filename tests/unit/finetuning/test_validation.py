@@ -105,6 +105,8 @@ def test_overfitting_is_a_warning():
     )
     assert text.startswith("The held-out score fell from 0.600 after epoch 10 to 0.300 after epoch 20. ")
     assert "The mean reward in training did not (0.880 in epoch 20)" in text
+    of_a_file = epoch_records([1.0] * 20, played=False)
+    assert "mean reward" not in held_out_warning(validations(0.5, 0.6, 0.3), lambda: of_a_file, CONFIG)
 
 
 def test_failing_since_training_is_a_fall_and_no_best_score():
