@@ -58,7 +58,6 @@ EPOCH: Mapping[str, str] = {
     "reward/truncated_lowest": "Share of the truncated rollouts that have the epoch's lowest score.",
     "reward/whole_lowest": "Share of the other rollouts that have it, if any rollout is truncated.",
     f"{BESIDE}<evaluator>": "Mean score of the rollouts by an evaluator that is not the reward.",
-    "reward/std_beside_<evaluator>": "Standard deviation (population) of these scores.",
     RELATIVE: "1 if the scores compare the generations of an example, so that their mean says nothing about progress; "
     "absent otherwise. The next seven metrics exist only then.",
     "reward/position_bias": "How much more often the judge prefers the earlier of two answers than the later one, "
@@ -389,10 +388,9 @@ def _comparisons(records: Sequence[RolloutRecord]) -> dict[str, float]:
 
 
 def _beside(records: Sequence[RolloutRecord]) -> dict[str, float]:
-    """Mean and spread of the scores that are not the reward."""
+    """The mean of the scores by each evaluator that is not the reward."""
     scores: dict[str, list[float]] = {}
     for record in records:
         for name, score in record.scores_beside.items():
             scores.setdefault(name, []).append(score)
-    means = {f"{BESIDE}{name}": fmean(own) for name, own in scores.items()}
-    return means | {f"reward/std_beside_{name}": pstdev(own) for name, own in scores.items()}
+    return {f"{BESIDE}{name}": fmean(own) for name, own in scores.items()}

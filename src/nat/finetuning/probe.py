@@ -29,7 +29,7 @@ from nat.finetuning.trajectory_builder import EvalTrajectoryBuilderConfig
 from nat.finetuning.workflow_sessions import observed_rollouts, opened_remote, training_session
 from nat.rollout.server_watch import watched_servers
 from nat.rollout.session import in_pass, using_session
-from nat.runs.records import EpochRecord, Finding, Phase
+from nat.runs.records import Finding, Phase
 from nat.runs.rollouts import RolloutRecord, tally
 from nat.secrets import redacted_logs
 from nat.wire.training import Compares
@@ -196,7 +196,8 @@ def _report(
     found: dict[str, Any] = {}
     learns, findings = False, list[Finding]()
     if played.collected.trajectories:
-        epoch = _epoch(played, seconds)
+        stages = {"rollout": seconds}
+        epoch = epoch_record(played, timestamp=utc_now(), curriculum=None, seconds=seconds, stages=stages, job={})
         functions, model = finetuning.target_functions, finetuning.target_model
         window = Window(
             [epoch],
@@ -218,7 +219,7 @@ def _report(
             "num_differing": differing,
             "interval": share_interval(differing, epoch.num_groups),
         }
-    hint = None if stopped is None else stopped.hint
+    hint = (stopped and stopped.hint) or (f"{findings[0].remedy} Then probe again." if findings else None)
     return ProbeReport(
         config_file=str(plan.given.config_file),
         llms=llms,
@@ -232,22 +233,10 @@ def _report(
         stops=None if stopped is None else stopped.message,
         has_signal=learns and stopped is None,
         findings=findings,
-        next_step=_reworded(hint or _next_step(findings, plan)),
+        next_step=_reworded(hint or f"train it: nat finetune --config_file {plan.given.config_file}"),
         warnings=list(plan.warnings),
         **found,
     )
-
-
-def _epoch(played: PlayedEpoch, seconds: float) -> EpochRecord:
-    """The rollouts as the first epoch of a run, none of whose groups is left out."""
-    stages = {"rollout": seconds}
-    return epoch_record(played, timestamp=utc_now(), curriculum=None, seconds=seconds, stages=stages, job={})
-
-
-def _next_step(findings: Sequence[Finding], plan: Plan) -> str:
-    if findings:
-        return f"{findings[0].remedy} Then probe again."
-    return f"train it: nat finetune --config_file {plan.given.config_file}"
 
 
 def _reworded(text: str) -> str:

@@ -39,15 +39,13 @@ def test_groups_without_a_difference_are_counted_by_their_reward():
     assert metrics_of_rollouts([]) == {}
 
 
-def test_scores_beside_the_reward_have_a_mean_and_a_spread():
+def test_scores_beside_the_reward_have_a_mean():
     """Of the rollouts that have one; each evaluator by its name."""
     scores = [{"judge": 1.0, "length": 4.0}, {"judge": 0.0}, {}]
     metrics = metrics_of_rollouts([played(scores_beside=own) for own in scores])
     assert {name: value for name, value in metrics.items() if "beside" in name} == {
         "reward/beside_judge": 0.5,
-        "reward/std_beside_judge": 0.5,
         "reward/beside_length": 4.0,
-        "reward/std_beside_length": 0.0,
     }
 
 
@@ -137,7 +135,6 @@ def test_the_metrics_are_those_of_the_reference():
         "rollout/same_answer",
         "rollout/lost_calls_<cause>",
         "reward/beside_<evaluator>",
-        "reward/std_beside_<evaluator>",
     }
     every = {*expected, *compared, *signs}
     assert {name.replace("rewritten", "<cause>") for name in every} == set(EPOCH)
