@@ -181,7 +181,7 @@ class Attempt:
     def canceled(self, error: str, status: int | None = None) -> None:
         """There was no answer, and no log needs to say it: after Ctrl-C, all calls end so."""
         failed = FailedCall(model=self._request.model, llm_name=self._tap.llm_name, status=status, error=error)
-        self._end(failure_steps(failed, self._times(), self._tap.framework), failed=True)
+        self._end(failure_steps(failed, CallTimes(self._started, self._tap.clock()), self._tap.framework), failed=True)
 
     def _settle(self, *, left: bool = False) -> None:
         """The call with its answer, or that it has none."""
@@ -220,11 +220,8 @@ class Attempt:
         self.hidden = HiddenFields(logprobs="logprobs" in ours, token_ids="return_token_ids" in ours)
         return with_fields(self._author_body, fields, {**own, **ours})
 
-    def _times(self) -> CallTimes:
-        return CallTimes(self._started, self._tap.clock())
-
     def _steps(self, answer: Answer) -> list[IntermediateStepPayload]:
-        interner, times = self._capture.interner, self._times()
+        interner, times = self._capture.interner, CallTimes(self._started, self._tap.clock())
         tools = interner.tools(self._request.tools)
         conversations = [interner.messages(messages) for messages in self._request.conversations]
         usage, steps = answer.usage, list[IntermediateStepPayload]()
