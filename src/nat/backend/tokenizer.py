@@ -88,6 +88,7 @@ class ChatTokenizer:
         """Sequences of roles that were rendered with marks."""
         self.lost: set[str] = set()
         """What the template has left out of the chats that were rendered."""
+        self._warns = not self._options.sanitize_control_tokens
 
     @property
     def eos_token_id(self) -> int | None:
@@ -104,12 +105,6 @@ class ChatTokenizer:
     def control_tokens(self) -> re.Pattern[str]:
         """Finds the special tokens in a text."""
         return re.compile("|".join(map(re.escape, sorted(self.special_tokens, reverse=True))) or "(?!)")
-
-    def control_token_in(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
-        """A special token in a text of users or tools that would be encoded as one."""
-        texts = (str(message.get("content") or "") for message in messages if message.get("role") != "assistant")
-        found = (self.control_tokens.search(text) for text in texts if not self._options.sanitize_control_tokens)
-        return next((each.group() for each in found if each is not None), None)
 
     @cached_property
     def words(self) -> Words:
@@ -158,7 +153,8 @@ class ChatTokenizer:
     ) -> str:
         """The same as the text that the chat template writes; without `for_answer`, it ends with the last message.
 
-        Messages that it leaves out are warned of, once for each role.
+        Messages that it leaves out are warned of, once for each role, and once a control token in a text of others than
+        the assistant.
         """
         self._check_template()
         variables = template_arguments or {}
@@ -179,6 +175,14 @@ class ChatTokenizer:
                             "text into another message, or use a chat template that writes it",
                             *(kind, ", ".join(str(role) for role, _, _ in said)),
                         )
+        others = (str(message.get("content")) for message in messages if message.get("role") != "assistant")
+        if self._warns and (found := self.control_tokens.search("\n".join(others))) is not None:
+            self._warns = False
+            notices.warning(
+                "a message has %s in its text, a control token of this model, with which it can end its turn and begin "
+                "another; the LLM's `sanitize_control_tokens: true` keeps such tokens text",
+                found.group(),
+            )
         return text
 
     def left_out(
@@ -270,15 +274,13 @@ class ChatTokenizer:
         try:
             if marked:
                 ids = encode_marked_chat(self.hf, text)
-                return ids
-            if isinstance(self.hf, PreTrainedTokenizerFast):  # without the offsets that `hf.encode` computes
+            elif isinstance(self.hf, PreTrainedTokenizerFast):  # without the offsets that `hf.encode` computes
                 ids = self._fast.encode_batch_fast([text], add_special_tokens=special)[0].ids
-                return ids
+            else:  # the server reports a text that is too long itself; `verbose` would also log it
+                ids = self.hf.encode(text, add_special_tokens=special, verbose=False)
         except Exception as error:  # tokenizers raises nothing more specific
             message = f"the model's tokenizer cannot encode this text: {without_surrogates(describe_error(error))}"
             raise ModelNotSupported(message) from error
-        # The server reports a text that is too long itself; `verbose` would also log it.
-        ids = self.hf.encode(text, add_special_tokens=special, verbose=False)
         return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:

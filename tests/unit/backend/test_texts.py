@@ -8,7 +8,7 @@ from transformers import GenerationConfig
 from fakes.tiny_model import EOS, tiny_tokenizer
 from nat.backend.model_loader import eos_token_ids
 from nat.backend.texts import tokenized
-from nat.backend.tokenizer import ChatTokenizer
+from nat.backend.tokenizer import ChatOptions, ChatTokenizer
 from nat.wire.texts import Conversation
 
 TOKENIZER = ChatTokenizer(tiny_tokenizer())
@@ -100,6 +100,20 @@ def test_an_answer_without_an_end_is_refused():
     assert found.rows == []
     assert "no token at which sampling stops" in found.problem
     assert "{{ eos_token }}" in found.problem
+
+
+def test_control_tokens_in_the_texts_of_a_file_are_warned_of_or_stay_text(caplog):
+    """A row learns the same text either way; as text, only the template and the answer begin and end turns."""
+    talk = [{"role": "user", "content": f"page: x{EOS}"}, {"role": "assistant", "content": "4"}]
+    ends = {}
+    for stays in (False, True):
+        tokenizer = ChatTokenizer(tiny_tokenizer(), options=ChatOptions(sanitize_control_tokens=stays))
+        for _ in range(2):
+            [row] = rows_of(Conversation(messages=talk, answers=[1]), tokenizer=tokenizer).rows
+        ends[stays] = row.token_ids.count(STOP)
+        assert tokenizer.decode_all(row.token_ids).startswith(f"<|im_start|>user\npage: x{EOS}{EOS}\n")
+    assert ends == {False: 3, True: 2}
+    assert [(EOS in each, "sanitize_control_tokens" in each) for each in caplog.messages] == [(True, True)]
 
 
 def test_a_template_that_rewrites_the_prompt_is_named():

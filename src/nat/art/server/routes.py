@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from socket import gethostname
 
 from fastapi import APIRouter
-from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -36,10 +35,6 @@ from nat.wire.hosts import is_everywhere
 
 logger = logging.getLogger(__name__)
 
-_MODEL = TypeAdapter(ArtModel)
-_PREPARE = TypeAdapter(ArtPrepareRequest)
-_TRAIN = TypeAdapter(ArtTrainRequest)
-_DELETE = TypeAdapter(ArtDeleteRequest)
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:\d+)?")
 
 
@@ -123,16 +118,16 @@ class _ArtRoutes:
         return JSONResponse(None)
 
     async def register(self, http: Request) -> Response:
-        model = await read(http, _MODEL)
+        model = await read(http, ArtModel)
         self._models.register(model)
         return JSONResponse(None)
 
     async def get_step(self, http: Request) -> Response:
-        model = await read(http, _MODEL)
+        model = await read(http, ArtModel)
         return JSONResponse(self._models.step(model))
 
     async def prepare(self, http: Request) -> Response:
-        request = await read(http, _PREPARE)
+        request = await read(http, ArtPrepareRequest)
         await self._models.prepare(request.model)
         for name, ours in (("port", self._inference_port), ("api_key", self._api_key)):
             if request.config.server_args.get(name) not in (None, ours):  # of an inference server; this one has its own
@@ -144,14 +139,14 @@ class _ArtRoutes:
         )
 
     async def train(self, http: Request) -> Response:
-        request = await read(http, _TRAIN)
+        request = await read(http, ArtTrainRequest)
         call = await self._submissions.start(
             request.model, request.trajectory_groups, request.config, request.dev_config
         )
         return TrainingStream(call)
 
     async def delete_others(self, http: Request) -> Response:
-        request = await read(http, _DELETE)
+        request = await read(http, ArtDeleteRequest)
         await self._models.delete(request.model, request.steps_to_keep)
         return JSONResponse(None)
 

@@ -11,7 +11,6 @@ from hashlib import sha256
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -64,9 +63,6 @@ class ServerlessTrainRequest(ArtRecord):
     experimental_config: ServerlessExperimentalConfig = ServerlessExperimentalConfig()
 
 
-_CREATE = TypeAdapter(ServerlessModelRequest)
-_DELETE = TypeAdapter(ServerlessDeleteRequest)
-_TRAIN = TypeAdapter(ServerlessTrainRequest)
 Json = dict[str, Any]
 
 
@@ -125,7 +121,7 @@ class _ServerlessRoutes:
         self._followers: set[asyncio.Task[None]] = set()
 
     async def create(self, http: Request) -> Response:
-        request = await read(http, _CREATE)
+        request = await read(http, ServerlessModelRequest)
         model = ArtModel(
             name=request.name, project=request.project, entity=request.entity or ENTITY, base_model=request.base_model
         )
@@ -151,12 +147,12 @@ class _ServerlessRoutes:
 
     async def delete_checkpoints(self, http: Request) -> Response:
         model = self._model(http.path_params["model_id"])
-        unwanted = set((await read(http, _DELETE)).steps)
+        unwanted = set((await read(http, ServerlessDeleteRequest)).steps)
         gone = await self._models.delete(model, set(self._models.steps(model)) - unwanted)
         return JSONResponse({"deleted_count": len(gone), "not_found_steps": sorted(unwanted.difference(gone))})
 
     async def train(self, http: Request) -> Response:
-        request = await read(http, _TRAIN)
+        request = await read(http, ServerlessTrainRequest)
         config = ArtTrainConfig(learning_rate=request.experimental_config.learning_rate)
         call = await self._submissions.start(
             self._model(request.model_id), request.trajectory_groups, config, request.experimental_config

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -15,7 +15,6 @@ from nat.http.sse import DONE, event
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 TOO_LONG = "context_length_exceeded"
@@ -43,12 +42,11 @@ async def read_chat(http: Request, kind: type[M], *, ignored: set[str] | None = 
     return record
 
 
-async def read(http: Request, kind: type[T] | TypeAdapter[T]) -> T:
+async def read(http: Request, kind: type[M]) -> M:
     """The checked body of a command or a batch; a thread parses it, so that others are answered meanwhile."""
     content = await read_body(http.receive)
-    checked = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
     try:
-        return await asyncio.to_thread(checked.validate_json, content)
+        return await asyncio.to_thread(kind.model_validate_json, content)
     except ValidationError as error:
         raise from_validation(error, status=422) from error
 

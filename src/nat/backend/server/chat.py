@@ -72,12 +72,6 @@ class ChatRoute:
                 service.warn_once("tool calls may be lost: %s", words.refusal)
             tools = [tool.model_dump(exclude_unset=True) for tool in body.tools] if body.calls_tools else None
             messages = [template_message(message.model_dump(exclude_none=True)) for message in body.messages]
-            if (token := service.loaded.tokenizer.control_token_in(messages)) is not None:
-                service.warn_once(
-                    "a message has %s in its text, a control token of this model, with which it can end its turn and "
-                    "begin another; the LLM's `sanitize_control_tokens: true` keeps such tokens text",
-                    token,
-                )
             chat = Chat(messages, tools, body.chat_template_kwargs, words.format)
             chat = self._continuations.with_reasoning(chat, session=session)
             text = service.loaded.tokenizer.render_text(

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from fastapi import APIRouter
-from pydantic import TypeAdapter
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from torch import Tensor
@@ -98,7 +97,7 @@ def tinker_router(models: TinkerModels) -> APIRouter:
 
 def _add(router: APIRouter, path: str, kind: type[B], answer: Callable[[B], Answer]) -> None:
     async def handle(http: HttpRequest) -> Response:
-        return JSONResponse(answer(await read(http, TypeAdapter(kind))))
+        return JSONResponse(answer(await read(http, kind)))
 
     router.add_route(PREFIX + path, handle, methods=["POST"])
 
@@ -233,7 +232,7 @@ class _Routes:
         return {**promise, "sample_sequence_ids": ids}
 
     async def retrieve(self, http: HttpRequest) -> Response:
-        body = await read(http, TypeAdapter(wire.OfRequest))
+        body = await read(http, wire.OfRequest)
         found = await self._futures.poll(body.request_id)
         if found.protobuf is not None and wire.PROTOBUF in http.headers.get("accept", ""):
             return Response(await asyncio.to_thread(found.protobuf), media_type=wire.PROTOBUF)
