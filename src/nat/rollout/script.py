@@ -15,6 +15,8 @@ from nat.registry.catalog import current_catalog
 
 SECONDS = 60.0
 """The longest that a rollout with a script may take, or one of its calls."""
+_POLL_SECONDS = 0.05
+"""The server ends within this time."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
 def serving(script: Iterable[Say | Call]) -> Iterator[ScriptServer]:
     """The script's server, until the block ends."""
     with ScriptServer(script) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(_POLL_SECONDS,))
         thread.start()
         try:
             yield server

@@ -56,7 +56,7 @@ def no_causal_model(folder: Path) -> str | None:
     """The class of a model that does not write one token after the other, by its configuration; None for others."""
     config = from_json((folder / MODEL_CONFIG).read_bytes()) if (folder / MODEL_CONFIG).is_file() else {}
     named = config.get("architectures") or ()
-    writes = any(part in name for name in named for part in ("CausalLM", "LMHead", "ConditionalGeneration"))
+    writes = any(part in name for name in named for part in ("CausalLM", "LMHead", "ConditionalGeneration", "Decoder"))
     return str(named[0]) if named and (not writes or config.get("is_encoder_decoder")) else None
 
 

@@ -104,6 +104,8 @@ def test_a_key_that_is_no_column_is_an_error_with_a_suggestion():
     assert "id_key 'nr'" in str(caught.value)
     assert "structure.answer_key 'gold'" in str(caught.value)
     assert "'answer', 'question'" in str(caught.value)
+    with pytest.raises(DatasetError, match=r"answers to imitate: .*dataset_traj_builder"):
+        items([{"messages": []}])
 
 
 ROWS = [row(id="a", level=1, topic="algebra"), row(id="b", level=2, topic="geometry"), row(id="c", level=2, topic=None)]
