@@ -129,7 +129,7 @@ def epoch_record(
         policy_versions=dict(sum((Counter(record.policy_versions) for record in played.records), Counter())),
         metrics=epoch_metrics(
             played.records,
-            groups,
+            groups if played.played else [],  # the rewards of a file's rows say nothing of the model
             trained,
             seconds={"epoch": seconds, **stages},
             job={**job, **price},

@@ -32,7 +32,7 @@ PRICE = "cost/price"
 BROKEN_BY = "drift/broken_by_"
 """Prefix of the number of calls that did not continue the tokens before them, by cause."""
 STALE_ROWS = "drift/stale_rows"
-SAME_ANSWER = "rollout/same_answer"
+SAME_ANSWER, SAME_SCORE = "rollout/same_answer", "reward/same_answer"
 
 BEGINNING = 40
 """Characters by which cut-off answers are compared: what a model writes without an end differs further on."""
@@ -83,6 +83,7 @@ EPOCH: Mapping[str, str] = {
     "rollout/cached": "The part of them whose output is that of another rollout of the example, which had calls.",
     SAME_ANSWER: "Share of the rollouts with the most frequent answer, of an epoch with six prompts or more. Of a "
     f"cut-off answer the first {BEGINNING} characters count.",
+    SAME_SCORE: "Mean score of these rollouts.",
     "rollout/trained_tokens": "Share of the sampled tokens of all calls that training rows have.",
     "rollout/tokens_per_second": "Sampled tokens of all rollouts per second of `time/rollout`.",
     "drift/rows_per_rollout": "Training rows per rollout that has rows; 1 is ideal.",
@@ -185,21 +186,26 @@ def _said(message: Mapping[str, Any]) -> tuple[str, ...]:
 
 def commonest_answer(records: Iterable[RolloutRecord]) -> CommonAnswer | None:
     """What the model said most often in scored rollouts; None with few prompts, or where its answers are not known."""
-    said, prompts = Counter[str](), set[Hashable]()
+    said, prompts = list[tuple[str, float]](), set[Hashable]()
     for record in records:
         if record.reward is not None and not record.failed and record.num_calls != 0:
             asked = tuple(_said(message) for message in record.messages if message.get("role") == "user")
             prompts.add(asked or record.example_id)
-            said[_answer(record)] += 1
+            said.append((_answer(record), record.reward))
     return commonest_of(said) if len(prompts) >= FEWEST_PROMPTS else None
 
 
-def commonest_of(answers: Counter[str]) -> CommonAnswer | None:
-    """The most frequent one; None without any."""
-    if not answers:
+def commonest_of(answers: Iterable[tuple[str, float | None]]) -> CommonAnswer | None:
+    """The most frequent one of answers that each have a score; None without any."""
+    scores: dict[str, list[float | None]] = {}
+    for answer, score in answers:
+        scores.setdefault(answer, []).append(score)
+    if not scores:
         return None
-    [(text, count)] = answers.most_common(1)
-    return CommonAnswer(text=without_surrogates(text[:BEGINNING]), share=count / answers.total())
+    text, own = max(scores.items(), key=lambda each: len(each[1]))
+    known, share = [score for score in own if score is not None], len(own) / sum(map(len, scores.values()))
+    score = fmean(known) if known else None
+    return CommonAnswer(text=without_surrogates(text[:BEGINNING]), share=share, score=score)
 
 
 def _answer(record: RolloutRecord) -> str:
@@ -257,6 +263,7 @@ def _seen_calls(records: Sequence[RolloutRecord]) -> dict[str, float | None]:
         "rollout/without_calls": fmean(seen) if seen else None,
         "rollout/cached": cached / len(seen) if seen else None,
         SAME_ANSWER: None if (common := commonest_answer(records)) is None else common.share,
+        SAME_SCORE: None if common is None else common.score,
         "rollout/trained_tokens": None if unknown else min(1.0, trained / sampled),
         "rollout/tool_errors": errors / len(results) if errors else None,
         **{f"{LOST_CALLS}{cause}": float(count) for cause, count in lost.items() if count},

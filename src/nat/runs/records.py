@@ -225,6 +225,8 @@ class CommonAnswer(RunRecord):
     """Its beginning."""
     share: float
     """Of the answers that are this one."""
+    score: float | None = None
+    """Mean of the rollouts that gave it; None of an expected one."""
 
 
 class ValidationRecord(SparseRecord):

@@ -9,7 +9,7 @@ from nat.finetuning.diagnosis.catalogue import CONDITIONS, alarms, broken_by_upd
 from nat.finetuning.diagnosis.conditions_of_updates import reach_of
 from nat.finetuning.diagnosis.gather import diagnose_phases, diagnose_run, diagnosis_text, findings_of
 from nat.finetuning.diagnosis.window import Window
-from nat.finetuning.metrics import EPOCH, SAME_ANSWER, prefixed, score_metrics
+from nat.finetuning.metrics import EPOCH, SAME_ANSWER, SAME_SCORE, prefixed, score_metrics
 from nat.runs.journal import Journal
 from nat.runs.records import CommonAnswer, Phase, TrainingPhase
 from nat.runs.rollouts import LeftOutCause
@@ -101,7 +101,16 @@ def left_out(cause, count):
             {"metrics": {"rollout/without_calls": 0.75, "rollout/cached": 0.75}},
             {"metrics": {"rollout/without_calls": 0.04, "rollout/cached": 0.04}},
         ),
-        ("answers_alike", {"metrics": {SAME_ANSWER: 0.95}}, {"metrics": {SAME_ANSWER: 0.7}}),
+        (
+            "answers_alike",
+            {"metrics": {SAME_ANSWER: 0.95, SAME_SCORE: 0.4}},
+            {"metrics": {SAME_ANSWER: 0.7, SAME_SCORE: 0.4}},
+        ),
+        (
+            "answers_alike",
+            {"metrics": {SAME_ANSWER: 1.0, SAME_SCORE: 0.4}},
+            {"metrics": {SAME_ANSWER: 1.0, SAME_SCORE: 1.0}},
+        ),
         ("rate_too_low", {"metrics": {KL: 1e-6}}, {}),
         ("rate_too_low", {"metrics": {"train/learning_rate": 1e-6}}, {"metrics": {"train/learning_rate": 2e-5}}),
         ("few_steps", {"metrics": {"train/optimizer_steps": 4.0}}, {"metrics": {"train/optimizer_steps": 5.0}}),
@@ -159,7 +168,7 @@ def test_a_cache_is_named_alone():
 def held_out_answers(epoch, score, share):
     """Ten held-out examples, and the share of them with the most frequent answer."""
     scores = {str(n): float(n < score * 10) for n in range(10)}
-    common = CommonAnswer(text='{"label": "billing"}', share=share)
+    common = CommonAnswer(text='{"label": "billing"}', share=share, score=score)
     return validation_record(epoch, scores).model_copy(update={"commonest": common})
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from fakes.run_records import NOON, rollout_record
 from fakes.training_rows import row_of
 from nat.data_models.finetuning import (
@@ -75,6 +77,9 @@ def test_an_epochs_record_counts_all_and_the_trained():
     assert (record.filtered_avg_reward, record.filtered_groups, record.filtered_trajectories) == (0.5, 1, 2)
     assert (record.groups_without_difference, record.left_out) == (1, {"its group has no difference in reward": 2})
     assert (record.metrics["train/loss"], record.metrics["time/train"], record.metrics["time/epoch"]) == (0.5, 1.0, 3.0)
+    of_a_file = finished(replace(played(collected, chosen, found), played=False)).metrics
+    assert "reward/mean" in record.metrics
+    assert "reward/mean" not in of_a_file  # trackers would show what says nothing of the model
 
 
 ROW = row_of([1, 2, 3], [None, -0.5, -0.5])

@@ -133,6 +133,7 @@ def test_the_metrics_are_those_of_the_reference():
         "cost/price",
         "rollout/tool_errors",
         "rollout/same_answer",
+        "reward/same_answer",
         "rollout/lost_calls_<cause>",
         "reward/beside_<evaluator>",
     }

@@ -64,7 +64,7 @@ def test_the_same_answer_to_nearly_all_is_seen():
     endings = [f"{label}{n}" for n in range(10)]
     found = commonest_answer(answers(*endings, truncated=True))
     assert found is not None
-    assert (found.share, found.text) == (1.0, label[:40])
+    assert (found.share, found.text, found.score) == (1.0, label[:40], 0.5)
     assert score_metrics(answers(*endings))[SAME_ANSWER] == 0.1
     assert score_metrics(answers(*endings, output="done"))[SAME_ANSWER] == 0.1  # what a tool agent returns
     assert score_metrics([said(str(n), "done", 0.5, messages=[]) for n in range(10)])[SAME_ANSWER] == 1.0

@@ -7,7 +7,7 @@ from statistics import fmean
 from nat.errors import did_you_mean
 from nat.finetuning.diagnosis.condition import Seen, condition
 from nat.finetuning.diagnosis.window import EASY, Window
-from nat.finetuning.metrics import LOST_CALLS, SAME_ANSWER
+from nat.finetuning.metrics import LOST_CALLS, SAME_ANSWER, SAME_SCORE
 from nat.runs.records import after_epoch, epoch_number
 from nat.runs.rollouts import LeftOutCause
 from nat.wire.openai_responses import CallStatus
@@ -130,8 +130,8 @@ def sampling_changed(window: Window, bound: float) -> Seen | None:
 @condition(
     title="The answers are nearly all alike",
     bound="max_entropy_drop",
-    healthy=f"below {ALIKE:.0%} of the answers to different prompts the same, or a score near the highest; and a fall "
-    "of the entropy per token by less than {bound:.0%} from its highest value, in the mean of three epochs",
+    healthy=f"below {ALIKE:.0%} of the answers to different prompts the same, or their score near the highest; and a "
+    "fall of the entropy per token by less than {bound:.0%} from its highest value, in the mean of three epochs",
     remedy="If rows have answers, imitate these first (`nat runs imitate latest` writes the file and the YAML). Go on "
     "from a checkpoint before; lower the learning rate, or raise epsilon_high or beta (the KL divergence to the "
     "starting model).",
@@ -142,13 +142,13 @@ def sampling_changed(window: Window, bound: float) -> Seen | None:
 def answers_alike(window: Window, bound: float) -> Seen | None:
     found = list[tuple[float, float, str]]()
     for epoch in window.epochs[-1:]:
-        if epoch.played and not epoch.relative:
+        if SAME_SCORE in epoch.metrics and epoch.played and not epoch.relative:
             seen = f"of the answers in epoch {epoch_number(epoch.epoch)} are, or begin, the same"
-            found.append((epoch.metrics.get(SAME_ANSWER, 0.0), window.height(epoch.avg_reward), seen))
+            found.append((epoch.metrics[SAME_ANSWER], window.height(epoch.metrics[SAME_SCORE]), seen))
     for validation in window.validations[-1:]:
-        if (common := validation.commonest) is not None and validation.avg_reward is not None:
+        if (common := validation.commonest) is not None and common.score is not None:
             seen = f"of the held-out answers {after_epoch(validation.epoch)} are, or begin, the same: {common.text!r}"
-            found.append((common.share, window.height(validation.avg_reward), seen))
+            found.append((common.share, window.height(common.score), seen))
     if alike := [each for each in found if each[0] > ALIKE and each[1] <= EASY]:
         share, height, seen = max(alike)
         return Seen(share * (1 - height), f"{share:.0%} {seen}")

@@ -70,7 +70,7 @@ async def play_held_out(builder: TrajectoryBuilder, epoch: int) -> dict[str, Any
         scores=without_surrogates(scores_by_example(records)),
         copies=without_surrogates(repeated),
         commonest=commonest_answer(records),
-        expected=commonest_of(Counter(str(answer) for answer in expected if answer not in (None, ""))),
+        expected=commonest_of((str(answer), None) for answer in expected if answer not in (None, "")),
         num_rollouts=len(records),
         failures=failures,
         seconds=watch.total,
