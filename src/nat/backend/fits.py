@@ -26,11 +26,10 @@ _SHARE = 0.95
 """Of a GPU's memory that a run may take."""
 _USER, _SYSTEM = {"role": "user", "content": "Add one."}, {"role": "system", "content": "Be short."}
 _RESULT = {"role": "tool", "content": "2", "name": FIRST, "tool_call_id": IDS[0]}
-_CALL, _ANSWER = calling((FIRST, ARGUMENTS)), {"role": "assistant", "content": "Of what?"}
+_CALL = calling((FIRST, ARGUMENTS))
 _CHATS = {
     ("a system message", "system message"): [_SYSTEM, _USER],
     ("a second system message", "system message"): [_SYSTEM, _SYSTEM, _USER],
-    ("a system message after an answer", "system message"): [_USER, _ANSWER, _SYSTEM, _USER],
     ("a system message at the end", "system message"): [_USER, _SYSTEM],
     ("tool calls", "tool call"): [_USER, _CALL, _RESULT],
     ("a tool's result", "tool message"): [_USER, _CALL, _RESULT],

@@ -212,16 +212,14 @@ class ChatTokenizer:
     def turn_end(self, stops: Set[int], *, calls: bool) -> TurnEnd | None:
         """What ends an answer in the template: a token of `stops`, or else a special one; None if it writes neither."""
         own, following = self._after_answers[calls]
-        ends = {self.token_text(stop).text: stop for stop in stops if stop < len(self.hf)}
-        known = ((text, self.hf.convert_tokens_to_ids(text)) for text in self.special_tokens)
-        ends |= {text: token for text, token in known if isinstance(token, int)}
-        pattern = re.compile("|".join(map(re.escape, sorted(filter(None, ends), reverse=True))) or "(?!)")
-        closing = [ends[mark] for mark in pattern.findall(own)]
-        opening = pattern.match(following.lstrip())
-        if stopping := [end for end in closing if end in stops]:
+        ends = stops | {self.hf.convert_tokens_to_ids(mark) for mark in self.special_tokens}
+        closing = [token for token in self.encode_rendered(own) if token in ends]
+        opening = [token for token in self.encode_rendered(following.lstrip())[:1] if token in ends]
+        if stopping := [token for token in closing if token in stops]:
             return TurnEnd(stopping[0])
-        if opening is not None and (ends[opening.group()] in stops or not closing):
-            return TurnEnd(ends[opening.group()], following.partition(opening.group())[0] + opening.group())
+        if opening and (opening[0] in stops or not closing):
+            mark = self.token_text(opening[0]).text
+            return TurnEnd(opening[0], following.partition(mark)[0] + mark)
         return TurnEnd(closing[-1]) if closing else None
 
     @cached_property

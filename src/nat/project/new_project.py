@@ -136,7 +136,15 @@ async def write_project(
     with replacing_folder(folder, may_replace=_may_replace) as draft:
         _write_files(draft, folder.name, framework, model)
         if with_model:
-            await _make_model(draft / MODEL, FRAMEWORKS[framework], on_line)
+            made = FRAMEWORKS[framework]
+            answers = [] if made.answer_tool is None else ["--answer_tool", made.answer_tool]
+            arguments = [str(draft / MODEL), "--tool", made.tool, *answers]
+            code, output = await run_module("nat.backend.calculator", *arguments, on_line=on_line)
+            if code:
+                raise ProjectRefused(
+                    f"the tiny model cannot be made (exit code {code}): {output[-2000:]}",
+                    hint="mend the installation, or give --no_model, and set a model in config.yml",
+                )
 
 
 def _may_replace(folder: Path) -> bool:
@@ -175,14 +183,3 @@ def _files(folder: Path) -> Iterator[tuple[Path, Path]]:
     for path in sorted(folder.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             yield path.relative_to(folder), path
-
-
-async def _make_model(folder: Path, framework: Framework, on_line: Callable[[str], None]) -> None:
-    answers = [] if framework.answer_tool is None else ["--answer_tool", framework.answer_tool]
-    arguments = [str(folder), "--tool", framework.tool, *answers]
-    code, output = await run_module("nat.backend.calculator", *arguments, on_line=on_line)
-    if code:
-        raise ProjectRefused(
-            f"the tiny model cannot be made (exit code {code}): {output[-2000:]}",
-            hint="mend the installation, or give --no_model, and set a model in config.yml",
-        )

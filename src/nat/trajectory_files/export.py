@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from nat.runs.journal import Journal
 from nat.runs.records import Phase
 from nat.secrets import known_secrets
 from nat.trajectory_files.formats import Form, RowOptions, rows_of
-from nat.trajectory_files.generations import Group, LeftOut, group_of
+from nat.trajectory_files.generations import LeftOut, group_of
 
 _SUFFIX = ".jsonl"
 Played = tuple[Phase, int]
@@ -76,13 +76,16 @@ def export_trajectories(
     left_out: Counter[LeftOut] = Counter()
     rows = groups = rollouts = 0
     with replacing(path) as file:
-        for group, failed, played in _groups(journal, chosen):
-            made = rows_of(group, options)
-            for row in made.rows:
-                line = json.dumps(known_secrets.redact_tree(row), ensure_ascii=False, allow_nan=False)
-                file.write(line.encode() + b"\n")
-            left_out += failed + made.left_out
-            rows, groups, rollouts = rows + len(made.rows), groups + bool(made.rows), rollouts + played
+        for phase, epoch in chosen or [(Phase.TRAIN, epoch) for epoch in journal.played(Phase.TRAIN)]:
+            for example_id, records in groupby(journal.rollouts(phase, epoch), lambda record: record.example_id):
+                of_example = list(records)
+                group, failed = group_of(phase, epoch, example_id, of_example)
+                made = rows_of(group, options)
+                for row in made.rows:
+                    line = json.dumps(known_secrets.redact_tree(row), ensure_ascii=False, allow_nan=False)
+                    file.write(line.encode() + b"\n")
+                left_out += failed + made.left_out
+                rows, groups, rollouts = rows + len(made.rows), groups + bool(made.rows), rollouts + len(of_example)
         counts = [LeftOutCount(what=what, count=count, why=why) for (what, why), count in left_out.most_common()]
         if not rows:
             raise NoTrajectories(
@@ -93,12 +96,3 @@ def export_trajectories(
     return ExportedTrajectories(
         file=str(path), form=options.form, rows=rows, groups=groups, rollouts=rollouts, left_out=counts
     )
-
-
-def _groups(journal: Journal, chosen: Sequence[Played]) -> Iterator[tuple[Group, Counter[LeftOut], int]]:
-    """Each group with what is left out of it, and its number of rollouts."""
-    for phase, epoch in chosen or [(Phase.TRAIN, epoch) for epoch in journal.played(Phase.TRAIN)]:
-        for example_id, records in groupby(journal.rollouts(phase, epoch), lambda record: record.example_id):
-            of_example = list(records)
-            group, left_out = group_of(phase, epoch, example_id, of_example)
-            yield group, left_out, len(of_example)

@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from nat.preferences.parting import Marked, marked_messages
-from nat.runs.rollouts import AnswerRecord, RolloutRecord
+from nat.runs.rollouts import RolloutRecord
 from nat.wire.json import parse_json
 from nat.wire.training import Span, TrainingRow
 
@@ -98,18 +98,15 @@ def _conversations(record: RolloutRecord) -> list[TextConversation]:
         if len(texts) < len(messages):
             continue
         tools = None if conversation.tools is None else json.dumps(record.tools[conversation.tools], ensure_ascii=False)
-        row, spans = _tokens(record, conversation.answers)
-        found.append(TextConversation(texts, [answer.message for answer in conversation.answers], tools, row, spans))
+        answers = conversation.answers
+        spans = [span for answer in answers if (span := record.span_of(answer)) is not None]
+        rows = {answer.row for answer in answers}
+        whole = len(spans) == len(answers) and len(rows) == 1
+        row = record.rows[rows.pop() or 0] if whole else None
+        found.append(
+            TextConversation(texts, [answer.message for answer in answers], tools, row, spans if whole else [])
+        )
     return found
-
-
-def _tokens(record: RolloutRecord, answers: Sequence[AnswerRecord]) -> tuple[TrainingRow | None, list[Span]]:
-    """The row that has all of the answers, and the span of each."""
-    spans = [span for answer in answers if (span := record.span_of(answer)) is not None]
-    rows = {answer.row for answer in answers}
-    if len(spans) < len(answers) or len(rows) != 1:
-        return None, []
-    return record.rows[rows.pop() or 0], spans
 
 
 def _plain(message: Message) -> Message | None:
