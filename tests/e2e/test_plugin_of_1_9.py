@@ -70,9 +70,9 @@ async def test_it_trains(installed):
 
 
 def test_what_is_missing_is_named(installed, capsys):
-    """The part that needs a retriever is reported with what to use; all other parts are registered."""
+    """The part that needs a retriever is named; all other parts are registered."""
     assert exit_code(["info", "components", "-q", "dial"]) == 0
     shown = capsys.readouterr()
     assert "llms: dial  (fakes/dial, fakes.plugin_of_1_9.dial)" in shown.out
     assert "RetrieverBaseConfig" in shown.err
-    assert "not part of this project" in shown.err
+    assert "this project has no such name" in shown.err
