@@ -1,7 +1,7 @@
 """Find the folders of runs on this machine, by path, id, the beginning of an id, or `latest`.
 
-Runs that were started in the current folder, or lie in it, come before the others of the user. They are found wherever
-their output lies: `$XDG_STATE_HOME/nat/runs/<run_id>` has a run's folder and the folder in which it was started.
+`latest` is the newest of the runs that were started in the current folder or lie in it. They are found wherever their
+output lies: `$XDG_STATE_HOME/nat/runs/<run_id>` has a run's folder and the folder in which it was started.
 """
 
 import logging
@@ -111,9 +111,14 @@ def _waits(run_dir: Path) -> bool:
 
 
 def _is_unfinished(run_dir: Path) -> bool:
+    return state_of(run_dir) not in (None, RunState.COMPLETED)
+
+
+def state_of(run_dir: Path) -> RunState | None:
+    """The state that the run has recorded; None if its journal cannot be read."""
     with suppress(JournalError), reading(run_dir) as journal:
-        return journal.info().state is not RunState.COMPLETED
-    return False
+        return journal.info().state
+    return None
 
 
 def _newest_first(runs: Iterable[Path]) -> list[Path]:
@@ -123,7 +128,7 @@ def _newest_first(runs: Iterable[Path]) -> list[Path]:
 def find_run(name: str, root: Path | None = None) -> Path:
     """The folder of the run that `name` means: its path, its id, a beginning of it, or `latest`.
 
-    It is looked for below `root`; without one, among all of the user's; `latest` is the newest of this folder, if any.
+    It is looked for below `root`; without one, among all of the user's, and `latest` among those of this folder alone.
 
     Raises:
         JournalError: there is no such run, or there are several.
@@ -133,9 +138,11 @@ def find_run(name: str, root: Path | None = None) -> Path:
     if (given / JOURNAL_NAME).is_file():
         return given.resolve() if given.is_symlink() or given.name in {"", ".."} else given
     here, elsewhere = known_runs() if root is None else (list_runs(root), [])
-    if name == LATEST and (runs := here or elsewhere):
-        return runs[0]
     runs = here + elsewhere
+    if name == LATEST:
+        if not here:
+            raise _not_found(given, runs, root)
+        return here[0]
     found = [run for run in runs if run.name == name] or [run for run in runs if name and run.name.startswith(name)]
     if len(found) > 1:
         raise JournalError(
@@ -153,6 +160,8 @@ def _not_found(given: Path, runs: list[Path], root: Path | None) -> JournalError
             f"{given} is not a run's folder, but it has {_listed(below)}", hint="give one of these folders"
         )
     seen = f"{given} has no {JOURNAL_NAME}" if given.is_dir() else f"no run is called {str(given)!r}"
+    if str(given) == LATEST:
+        seen = "no run was started in this folder, or lies in it" if root is None else "there is no newest run"
     place = f"below {RUNS_ROOT}, and of those that you started," if root is None else f"below {root}"
     there = f"{place} there {'is' if len(runs) == 1 else 'are'} {_listed(runs) if runs else 'none'}"
     return JournalError(

@@ -81,6 +81,10 @@ def test_latest_is_the_newest_that_was_started_here(places, tmp_path, monkeypatc
     assert [[run.name for run in runs] for runs in known_runs()] == [[OLD, OTHER], [NEW]]
     monkeypatch.chdir(tmp_path / "b")
     assert find_run("latest") == tmp_path / "b" / places["deep"]
+    (tmp_path / "c").mkdir()
+    monkeypatch.chdir(tmp_path / "c")
+    with pytest.raises(JournalError, match=f"no run was started in this folder.*{NEW}"):
+        find_run("latest")
 
 
 def test_an_id_is_found_from_everywhere(places, tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ def diagnose_command(run: str, output_dir: Path | None, *, as_json: bool) -> Non
     else:
         text = "\n\n".join(f"{phase}\n\n{diagnosis_text(own)}" for phase, own in phases)
         record = {"phases": [{"phase": phase.name, **_record(own)} for phase, own in phases]}
-    click.echo(json.dumps({"run_id": info.run_id, **record}) if as_json else printable(text))
+    click.echo(json.dumps({"run_id": info.run_id, **record}) if as_json else printable(f"run {info.run_id}\n\n{text}"))
 
 
 def _record(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -87,7 +87,7 @@ runs_root_option = click.option(
     "--output_dir",
     type=UserPathOption(path_type=Path),
     help="Look for runs only here, up to three folders down.  [default: .tmp, and all runs that you started; `latest` "
-    "is the newest of those started in the current folder or below it, and without one the newest of all]",
+    "is the newest of those that were started in the current folder or lie in it]",
 )
 
 _endpoint_option = click.option(

@@ -113,5 +113,5 @@ def rollouts_command(
     with shown_steps() as steps:
         steps.begin("writing the rollouts", after=SLOW_SECONDS)
         with reading(find_run(run, output_dir)) as journal:
-            exported = export_trajectories(journal, chosen, file, options, force=force)
-    click.echo(exported.model_dump_json() if as_json else str(exported))
+            exported, run_id = export_trajectories(journal, chosen, file, options, force=force), journal.info().run_id
+    click.echo(exported.model_dump_json() if as_json else f"run {run_id}: {exported}")
