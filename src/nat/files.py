@@ -97,6 +97,15 @@ def shown(path: Path) -> Path:
         return path
 
 
+def folder_bytes(folder: Path) -> int:
+    """The sizes of all files below the folder, without what links name."""
+    sizes = []
+    for place, _, names in os.walk(folder):
+        with suppress(FileNotFoundError):  # another process works there
+            sizes += [os.lstat(Path(place, name)).st_size for name in names]
+    return sum(sizes)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a binary file, mode 0600, that replaces `path` if the block succeeds and is deleted otherwise."""

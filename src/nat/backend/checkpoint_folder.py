@@ -12,10 +12,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nat.errors import BackendError, CheckpointDamaged, findings_of
-from nat.wire.model_folder import MANIFEST, REMOTE_WEIGHTS, STATE, FileSum, Manifest, read_manifest
+from nat.wire.model_folder import MANIFEST, OPTIMIZER, REMOTE_WEIGHTS, STATE, FileSum, Manifest, read_manifest
 from nat.wire.training import JobState
 
-OPTIMIZER = "optimizer.safetensors"
 OF_TRAINING = frozenset({MANIFEST, OPTIMIZER, REMOTE_WEIGHTS, STATE})
 """Files of a checkpoint that a plain model or adapter has not."""
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -60,9 +59,12 @@ def write_manifest(folder: Path, kind: Literal["checkpoint", "export"]) -> None:
     (folder / MANIFEST).write_text(Manifest(kind=kind, files=files).model_dump_json(indent=1))
 
 
-def read_state(folder: Path) -> CheckpointState:
-    """Read the state of a checkpoint after a quick check of its files' names, kinds and sizes."""
-    manifest = _manifest(folder)
+def read_state(folder: Path, *, optimizer: bool = True) -> CheckpointState:
+    """Read the state of a checkpoint after a quick check of its files' names, kinds and sizes.
+
+    Without `optimizer`, its file is not looked at: a model needs none.
+    """
+    manifest = _manifest(folder, optimizer=optimizer)
     if manifest is None:
         raise CheckpointDamaged(folder, [f"{MANIFEST} is missing"])
     # A link could bring a private file into an export, a FIFO never ends.
@@ -84,10 +86,10 @@ def read_state(folder: Path) -> CheckpointState:
         raise CheckpointDamaged(folder, [f"{STATE} cannot be read: {findings_of(error)[0]}"]) from error
 
 
-def verify(folder: Path) -> CheckpointState:
+def verify(folder: Path, *, optimizer: bool = True) -> CheckpointState:
     """Read the state of a checkpoint after comparing every byte with its checksum."""
-    state = read_state(folder)
-    manifest = _manifest(folder)
+    state = read_state(folder, optimizer=optimizer)
+    manifest = _manifest(folder, optimizer=optimizer)
     if manifest is not None and (findings := _wrong_contents(folder, manifest)):
         raise CheckpointDamaged(folder, findings)
     return state
@@ -95,20 +97,23 @@ def verify(folder: Path) -> CheckpointState:
 
 def check_weights(folder: Path) -> None:
     """Compare the weights in one of our folders with its manifest; other folders have none."""
-    manifest = _manifest(folder)
+    manifest = _manifest(folder, optimizer=False)
     if manifest is None:
         return
-    weights = {n: f for n, f in manifest.files.items() if n.endswith(".safetensors") and n != OPTIMIZER}
+    weights = {name: written for name, written in manifest.files.items() if name.endswith(".safetensors")}
     written = manifest.model_copy(update={"files": weights})
     if findings := _wrong_sizes(folder, written) or _wrong_contents(folder, written):
         raise CheckpointDamaged(folder, findings)
 
 
-def _manifest(folder: Path) -> Manifest | None:
+def _manifest(folder: Path, *, optimizer: bool) -> Manifest | None:
     try:
-        return read_manifest(folder)
+        manifest = read_manifest(folder)
     except ValueError as error:
         raise CheckpointDamaged(folder, [str(error)]) from error
+    if manifest is not None and not optimizer:
+        manifest.files.pop(OPTIMIZER, None)
+    return manifest
 
 
 def _wrong_sizes(folder: Path, manifest: Manifest) -> list[str]:

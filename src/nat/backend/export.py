@@ -112,7 +112,7 @@ def export_checkpoint(checkpoint: Path, target: Path, form: ExportFormat = "hf")
         _export_gguf(checkpoint, target)
         return
     with export_folder(target) as folder:
-        state = verify(checkpoint)
+        state = verify(checkpoint, optimizer=False)
         if not is_model(checkpoint):
             raise BackendError(
                 f"{checkpoint} has no weights: they are on the Tinker server that {REMOTE_WEIGHTS} in it names, which "

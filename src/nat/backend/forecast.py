@@ -22,6 +22,8 @@ from nat.wire.training import TrainingConfig
 
 logger = logging.getLogger(__name__)
 
+_WIDE, _STATE = 4, 8
+"""Bytes of a float32, and of AdamW's two moments of a weight; one in fewer bits has a float32 beside them."""
 _MOST_SHARE = 0.9
 """Share that vLLM takes of a card that is its own."""
 
@@ -64,6 +66,9 @@ class Forecaster:
             has_reference=config.beta > 0 or config.kl_penalty_coef > 0,
         )
         shape, free, place = _shape(loaded), available_bytes(loaded.device), str(chosen_device(self._options.device))
+        trained = loaded.trainable_parameters().values()
+        saved = sum(each.nbytes for each in trained)
+        whole = saved + sum(each.numel() * (_STATE + _WIDE * (each.element_size() < _WIDE)) for each in trained)
         return TrainingForecast(
             device=setup.device,
             dtype=setup.dtype,
@@ -74,6 +79,8 @@ class Forecaster:
             chats=setup.chats,
             memory=[] if shape is None else ways_of(shape, setup, free=free),
             available=free,
+            checkpoint=whole,
+            disk=whole + saved * self._options.keep_last + sum(each.nbytes for each in loaded.model.parameters()),
             place=f"trains on {place}; {self._sampler or f'samples on {place}'}",
         )
 

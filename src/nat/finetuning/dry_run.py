@@ -4,6 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from math import ceil
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
@@ -62,6 +63,8 @@ class FinetunePlan(BaseModel):
     """Examples of the validation dataset; None without one."""
     validation_interval: int | None
     output_dir: Path
+    free_disk: int
+    """Bytes that are free there."""
     warnings: list[str]
     config_text: str
     """The resolved configuration as YAML, secrets left out."""
@@ -199,7 +202,8 @@ def _plan(plan: Plan, stage: Stage, **found: Any) -> FinetunePlan:
         rollouts=config.finetuning.rollouts,
         num_held_out=plan.num_held_out,
         validation_interval=given.validation_interval if given.validation_dataset else None,
-        output_dir=shown(finetuning.output_dir),
+        output_dir=shown(output := finetuning.output_dir),
+        free_disk=disk_usage(next(folder for folder in (output, *output.parents) if folder.exists())).free,
         config_text=plan.config_text,
         judges=[
             name

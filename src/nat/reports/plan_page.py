@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from nat.finetuning.dry_run import FinetunePlan
 from nat.finetuning.verdict import MIN_DIFFERING
 from nat.reports.text import labelled
-from nat.sizing.memory import memory_rows
+from nat.sizing.memory import bytes_text, memory_rows
 
 Row = tuple[str, str]
 
@@ -15,7 +15,7 @@ def plan_text(plan: FinetunePlan) -> str:
     rows = list(_rows(plan))
     if plan.finished_epochs is not None:
         rows.insert(0, ("Goes on", f"after {plan.finished_epochs} finished epochs; what follows is the whole run"))
-    rows.append(("Output", str(plan.output_dir)))
+    rows.append(("Output", f"{plan.output_dir}, where {bytes_text(plan.free_disk)} are free"))
     rows += [("Warning", text) for text in plan.warnings]
     return f"{labelled(rows)}\n\nNothing was trained. `--json` adds the resolved configuration."
 
@@ -72,6 +72,9 @@ def _memory(plan: FinetunePlan) -> Iterator[Row]:
     if (found := plan.forecast) is None:
         yield "Memory", "not known: the backend is elsewhere, or the builder chooses how much it plays"
         return
+    if found.disk:
+        more = f"{bytes_text(found.checkpoint)} more while a checkpoint is written"
+        yield "Disk", f"{bytes_text(found.disk)} for checkpoints and the model, {more}; rollouts come on top"
     if not found.memory:
         yield "Memory", "not known: the model's configuration lacks the sizes of its layers"
         return

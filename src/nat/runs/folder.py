@@ -135,14 +135,17 @@ def write_files(journal: Journal) -> None:
 
 
 def write_rollouts(journal: Journal, phase: Phase, epoch: int) -> None:
-    """Write the files about the rollouts of one epoch or validation: trajectories and failures."""
+    """Write the rollouts of one epoch or validation, and `failures.txt` with one traceback for each kind of failure."""
     write_trajectories(journal, phase, epoch)
-    write_failures(journal)
+    if text := failures_text(journal.failures()):
+        with replacing(journal.run_dir / FAILURES_NAME) as file:
+            file.write(text.encode(errors="backslashreplace"))
 
 
 def write_trajectories(journal: Journal, phase: Phase, epoch: int) -> Path:
     """Stream one line per rollout into `trajectories/epoch_0003.jsonl` or `validation_0003.jsonl`."""
-    path = trajectories_path(journal.run_dir, phase, epoch)
+    stem = "epoch" if phase is Phase.TRAIN else "validation"
+    path = trajectories_folder(journal.run_dir) / f"{stem}_{epoch:04d}.jsonl"
     with replacing(path) as file:
         for line in journal.rollout_lines(phase, epoch):
             file.write(line.encode())
@@ -150,25 +153,9 @@ def write_trajectories(journal: Journal, phase: Phase, epoch: int) -> Path:
     return path
 
 
-def write_failures(journal: Journal) -> Path | None:
-    """Write `failures.txt`, one traceback for each kind of failure; None if nothing failed."""
-    text = failures_text(journal.failures())
-    if not text:
-        return None
-    with replacing(journal.run_dir / FAILURES_NAME) as file:
-        file.write(text.encode(errors="backslashreplace"))
-    return journal.run_dir / FAILURES_NAME
-
-
 def trajectories_folder(run_dir: Path) -> Path:
     """The folder with a file for each epoch's rollouts; a run that has played nothing has none."""
     return run_dir / "trajectories"
-
-
-def trajectories_path(run_dir: Path, phase: Phase, epoch: int) -> Path:
-    """The file of an epoch's rollouts; its number is the `epoch` of the metrics."""
-    stem = "epoch" if phase is Phase.TRAIN else "validation"
-    return trajectories_folder(run_dir) / f"{stem}_{epoch:04d}.jsonl"
 
 
 def _metrics_line(record: EpochRecord) -> str:

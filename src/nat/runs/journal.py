@@ -39,7 +39,6 @@ from nat.runs.records import (
 from nat.runs.rollouts import Outcome, RolloutRecord, first_failure
 from nat.secrets import redact_json
 from nat.wire.json import json_text, without_surrogates
-from nat.wire.training import TrainingRow
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -176,18 +175,13 @@ def _identity(path: Path) -> tuple[int, int]:
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?mode={mode}"
-    if mode == "ro" and not _has_log(path):
+    log = path.with_name(f"{path.name}-wal")  # with transactions, if the run is going on or was killed
+    if mode == "ro" and not (log.exists() and log.stat().st_size):
         uri += "&immutable=1"  # else SQLite would create its log and index, and leave them there
     connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA trusted_schema=OFF")
     return connection
-
-
-def _has_log(path: Path) -> bool:
-    """True if the write-ahead log has transactions: the run is going on, or was killed."""
-    log = path.with_name(f"{path.name}-wal")
-    return log.exists() and log.stat().st_size > 0
 
 
 class Journal:
@@ -472,7 +466,9 @@ class Journal:
     def rollout_lines(self, phase: Phase, epoch: int) -> Iterator[str]:
         """Like `rollouts`, each as one line of JSON."""
         for text, packed in self._rollouts(phase, epoch):
-            yield text if packed is None else f"{text[:-1]},{_rows_json(unpack_rows(packed))[1:]}"
+            rows = RolloutRecord(example_id="", generation=0, rows=[] if packed is None else unpack_rows(packed))
+            own = rows.model_dump_json(include={"rows"}, exclude_defaults=True)
+            yield text if packed is None else f"{text[:-1]},{own[1:]}"
 
     def _rollouts(
         self, phase: Phase, epoch: int, example_id: str | None = None, generation: int | None = None
@@ -517,12 +513,6 @@ def reading(run_dir: Path) -> Iterator[Journal]:
 def _line(record: BaseModel, *, exclude_defaults: bool = False) -> str:
     """A record as JSON without secrets, since all files of a run are derived from the journal."""
     return redact_json(json_text(record, exclude_defaults=exclude_defaults))
-
-
-def _rows_json(rows: list[TrainingRow]) -> str:
-    """A JSON object with the rows alone."""
-    record = RolloutRecord(example_id="", generation=0, rows=rows)
-    return record.model_dump_json(include={"rows"}, exclude_defaults=True)
 
 
 def _forget_kept(connection: sqlite3.Connection, phase: Phase, epoch: int) -> None:

@@ -34,6 +34,10 @@ class TrainingForecast(WireModel):
     """As configured, then of other ways to train; empty if the model's configuration lacks its sizes."""
     available: int | None
     """Bytes that the backend may take, what it has taken already included; None if the system does not tell."""
+    checkpoint: int = 0
+    """Bytes of the newest checkpoint, which has the optimizer's state; 0 if this is not known."""
+    disk: int = 0
+    """Bytes of all checkpoints and of the model at the end of a run; its rollouts are not counted."""
     place: str = ""
     """What runs where, in half a sentence."""
 

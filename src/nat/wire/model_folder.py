@@ -3,12 +3,14 @@
 import math
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 from pydantic_core import from_json
 
+from nat.files import write_text
 from nat.wire.training import WireModel
 
 MODEL_CONFIG = "config.json"
@@ -22,6 +24,8 @@ MANIFEST = "manifest.json"
 """The kind of folder and the checksums of its files; written last."""
 STATE = "state.json"
 """A checkpoint's state besides tensors."""
+OPTIMIZER = "optimizer.safetensors"
+"""The optimizer's state, by which a run goes on from a checkpoint; twice the size of the weights that are trained."""
 REMOTE_WEIGHTS = "tinker.json"
 """In a checkpoint or an export: where a Tinker server has its weights and optimizer."""
 
@@ -163,3 +167,12 @@ def is_export(path: Path) -> bool:
     except ValueError:
         return False
     return manifest is not None and manifest.kind == "export"
+
+
+def forget_optimizer(checkpoint: Path) -> None:
+    """Delete the optimizer's state of a checkpoint, which stays a whole model, also if this is killed between."""
+    with suppress(ValueError):  # a damaged one stays damaged
+        manifest = read_manifest(checkpoint)
+        if manifest is not None and manifest.files.pop(OPTIMIZER, None) is not None:
+            write_text(checkpoint / MANIFEST, manifest.model_dump_json(indent=1))
+    (checkpoint / OPTIMIZER).unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from huggingface_hub import constants
 from peft import AutoPeftModelForCausalLM, PeftModel
 from transformers import AutoModelForCausalLM
 
+from fakes.damage import flip_a_bit
 from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
@@ -20,7 +21,7 @@ from nat.backend.model_loader import load_model
 from nat.backend.training.checkpoints import Checkpoints
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
-from nat.errors import ExportRefused, ModelNotSupported
+from nat.errors import CheckpointDamaged, ExportRefused, ModelNotSupported
 from nat.wire.training import TrainingConfig
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -102,6 +103,17 @@ def test_an_adapter_is_merged_into_a_gguf_file(checkpoint, tmp_path):
     with pytest.raises(ExportRefused, match="exists already, so it stays"):
         export_checkpoint(folder, target, "gguf")
     assert target.read_bytes() == before
+
+
+def test_an_export_needs_the_weights_alone(checkpoint, tmp_path):
+    """A user may have deleted the optimizer's state, or its disk may have damaged it; damaged weights are refused."""
+    folder, _ = checkpoint
+    for damage in (flip_a_bit, Path.unlink):
+        damage(folder / "optimizer.safetensors")
+        export_checkpoint(folder, tmp_path / "peft", "peft")
+    flip_a_bit(folder / "adapter_model.safetensors")
+    with pytest.raises(CheckpointDamaged):
+        export_checkpoint(folder, tmp_path / "peft", "peft")
 
 
 def test_a_checkpoint_finds_its_base_in_the_cache(checkpoint):

@@ -50,6 +50,13 @@ def test_the_configured_way_is_the_first(forecaster, loaded):
     )
 
 
+def test_the_disk_is_that_of_the_checkpoints(forecaster, loaded):
+    """The newest one with two moments of each weight, the weights of the one before and of the best, and the model."""
+    found, weights = forecaster.forecast(REQUEST), loaded.num_parameters * 4
+    assert found.checkpoint == 3 * weights
+    assert found.disk == found.checkpoint + 2 * weights + weights
+
+
 def test_a_model_that_the_machine_cannot_hold_is_not_loaded(tiny_dir, tmp_path, monkeypatch):
     """The error has the bytes and what would fit; a folder that cannot be read is left to the loader."""
     options = ServeOptions(model=tiny_dir(), output_dir=tmp_path)

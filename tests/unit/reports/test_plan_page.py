@@ -24,6 +24,7 @@ PLAN = FinetunePlan(
     num_held_out=40,
     validation_interval=5,
     output_dir=Path("runs"),
+    free_disk=40 * 10**9,
     warnings=["beware"],
     config_text="secret_key_of_yaml: 1",
     rollouts_per_epoch=80,
@@ -54,6 +55,13 @@ def test_a_budget_has_its_limit_and_the_llms_with_a_price():
     limited = budget.model_copy(update={"limit": 20.5})
     assert "Budget ends before 20.5 is exceeded; calls of judge, teacher have a price" in lines(budget=limited)
     assert not any(line.startswith("Budget") for line in lines())
+
+
+def test_the_disk_that_a_run_takes():
+    """Checkpoints and model, what is needed while one is written, and what is free."""
+    found = lines(forecast=forecast_with(disk=33 * 10**8, checkpoint=16 * 10**8))
+    assert any(line.startswith("Disk 3.3 GB") and "1.6 GB more while a checkpoint is written" in line for line in found)
+    assert "Output runs, where 40.0 GB are free" in found
 
 
 def test_memory_of_each_way_to_train():

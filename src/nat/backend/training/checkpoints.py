@@ -1,7 +1,7 @@
 """Checkpoints of a training run: numbered folders, written atomically, and a link `latest` to the newest.
 
-A folder has the model in Hugging Face's format (or the LoRA adapter in peft's), `optimizer.safetensors`, `state.json`
-and a manifest. A run that resumes from it continues as if it had never stopped.
+A folder has the model in Hugging Face's format (or the LoRA adapter in peft's), `state.json` and a manifest; the newest
+one also `optimizer.safetensors`. A run that resumes from it continues as if it had never stopped.
 """
 
 import logging
@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 
 from nat.backend.checkpoint_folder import (
     ADAPTER_WEIGHTS,
-    OPTIMIZER,
     CheckpointState,
     TrainedJob,
     read_state,
@@ -28,7 +27,7 @@ from nat.backend.model import LoadedModel
 from nat.backend.training.learner import Learner
 from nat.errors import BackendError, CheckpointDamaged
 from nat.files import remove_folder, remove_unfinished, replace_link, replacing_folder
-from nat.wire.model_folder import STATE
+from nat.wire.model_folder import OPTIMIZER, REMOTE_WEIGHTS, STATE, forget_optimizer
 from nat.wire.serving import BEST_CHECKPOINT, NEWEST_CHECKPOINT, NOTICES
 
 notices = logging.getLogger(NOTICES)
@@ -69,7 +68,11 @@ class Layout:
 
 
 class Checkpoints:
-    """The checkpoints in one folder, of which the newest `keep_last` are kept (None: all)."""
+    """The checkpoints in one folder, of which the newest `keep_last` are kept (None: all).
+
+    A killed run goes on from the newest, which alone keeps the optimizer's state. The one before it is for a disk that
+    damages the newest: training then goes on from its weights, with moments that begin anew.
+    """
 
     def __init__(
         self, folder: Path, *, keep_last: int | None, layout: Layout = Layout(), write: Write | None = None
@@ -83,7 +86,7 @@ class Checkpoints:
         """The checkpoint with whose weights the phase began; None in the first phase, which began with the model's."""
 
     def open(self) -> Checkpoint | None:
-        """Give the newest undamaged checkpoint, and delete folders that a crash left unfinished.
+        """Give the newest undamaged checkpoint, and delete what a crash left unfinished.
 
         Newer checkpoints are damaged; they are set aside, so that training continues from the one that is given.
         """
@@ -99,6 +102,8 @@ class Checkpoints:
             else:
                 self._set_aside(damaged, found)
                 replace_link(self.folder / NEWEST_CHECKPOINT, path.name)  # after a crash it may name another one
+                if not any((path / name).is_file() for name in (OPTIMIZER, REMOTE_WEIGHTS)):
+                    notices.warning("%s has the weights alone, so the optimizer's moments begin anew", path.name)
                 self._phase = found.state.first_step or None
                 return found
         if damaged:
@@ -130,7 +135,7 @@ class Checkpoints:
         """Give the checkpoint of this number, None if a file is missing or truncated."""
         path = self.folder / self._layout.name(number)
         try:
-            return Checkpoint(path, number, read_state(path))
+            return Checkpoint(path, number, read_state(path, optimizer=False))
         except CheckpointDamaged:
             return None
 
@@ -166,9 +171,7 @@ class Checkpoints:
         best = self.folder / BEST_CHECKPOINT
         if best.is_symlink() and not best.exists():
             notices.warning("the best checkpoint, %s, is damaged or missing, too", best.readlink())
-            again = [self._layout.name(number) for number, _ in damaged] if self._keep_last != 1 else []
-            if again != [best.readlink().name]:  # else its update is trained again, and it is there again
-                best.unlink()
+            best.unlink()
 
     def save(self, loaded: LoadedModel, learner: Any, job: TrainedJob | None, *, number: int | None = None) -> Path:
         """Write a checkpoint, point `latest` to it, and delete the oldest ones.
@@ -190,6 +193,8 @@ class Checkpoints:
         return target
 
     def _prune(self) -> None:
+        for number in self.numbers()[:-1]:
+            forget_optimizer(self.folder / self._layout.name(number))
         if self._keep_last is not None:
             best = self.folder / BEST_CHECKPOINT
             kept = self._layout.number(best.readlink().name) if best.is_symlink() else None
@@ -218,10 +223,14 @@ def write_checkpoint(
             loaded.tokenizer.hf.save_pretrained(folder)
         tensors = learner.optimizer.state()
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / OPTIMIZER)
-        lora, quantized = loaded.peft is not None, loaded.in_four_bits
-        first, unused = learner.first_step, set() if learner.first_step else {"first_step"}
-        state = CheckpointState(step=learner.step, first_step=first, lora=lora, load_in_4bit=quantized, job=job)
-        (folder / STATE).write_text(state.model_dump_json(indent=1, exclude=unused))
+        state = CheckpointState(
+            step=learner.step,
+            first_step=learner.first_step,
+            lora=loaded.peft is not None,
+            load_in_4bit=loaded.in_four_bits,
+            job=job,
+        )
+        (folder / STATE).write_text(state.model_dump_json(indent=1))
         for name, text in (more or {}).items():
             (folder / name).write_text(text)
         write_manifest(folder, "checkpoint")
@@ -252,12 +261,13 @@ def _load_adapter(folder: Path, loaded: LoadedModel) -> None:
 
 
 def resume(checkpoint: Checkpoint, loaded: LoadedModel, learner: Learner) -> None:
-    """Load optimizer state and step; the weights are the checkpoint's already."""
+    """Load optimizer state, if there is one, and step; the weights are the checkpoint's already."""
     if checkpoint.state.load_in_4bit != loaded.in_four_bits:
         was, now = ("with", "without") if checkpoint.state.load_in_4bit else ("without", "with")
         raise BackendError(
             f"{checkpoint.path} was made {was} load_in_4bit, but the model is loaded {now} it",
             hint=f"resume {was} load_in_4bit, or choose another output folder",
         )
-    learner.optimizer.load(load_file(checkpoint.path / OPTIMIZER))
+    state = checkpoint.path / OPTIMIZER
+    learner.optimizer.load(load_file(state) if state.is_file() else {})
     learner.step, learner.first_step = checkpoint.state.step, checkpoint.state.first_step

@@ -1,6 +1,7 @@
 """`nat runs`: list, show and compare runs, write reports, export models and rollouts, send to trackers."""
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -12,23 +13,25 @@ from nat.cli.commands.options import UserPathOption, json_option, runs_root_opti
 from nat.cli.commands.rollouts import rollouts_command
 from nat.cli.commands.send import send_command
 from nat.cli.commands.serve import check_installed
-from nat.files import write_text
+from nat.files import folder_bytes, write_text
 from nat.reports.comparison import compare_runs, comparison_page
 from nat.reports.overview import list_page, overviews
 from nat.reports.rollout_page import PlayedRollouts, rollouts_page, rollouts_record
 from nat.reports.rollouts import RolloutChoice, check_played, chosen, whole
 from nat.reports.run_page import run_page, run_report
 from nat.reports.tokens import row_text, tokenizer_of
+from nat.runs.disk import can_be_pruned, delete_run, prune_run
 from nat.runs.find import find_run, known_runs, list_runs
 from nat.runs.journal import Journal, reading
 from nat.runs.records import Phase
+from nat.sizing.memory import bytes_text
 
 
 @click.group("runs")
 def runs_command() -> None:
-    """Look at runs, compare them, export models and rollouts, send them to trackers.
+    """Look at runs, compare them, export models and rollouts, send them to trackers, free their disk.
 
-    Only `report`, `export`, `imitate`, `rollouts` and `send` write anything.
+    `list`, `show` and `compare` write nothing.
 
     RUN is a run's folder, its id, the beginning of an id that no other run has, or `latest`.
     """
@@ -144,6 +147,45 @@ def report_command(run: str, output: Path | None, output_dir: Path | None) -> No
         file = output or Path(f"{folder.resolve().name}.html")
         write_text(file, report_html(journal))
     click.echo(f"Wrote {file}")
+
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@runs_command.command("delete")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@yes_option
+@runs_root_option
+def delete_command(runs: tuple[str, ...], output_dir: Path | None, *, yes: bool) -> None:
+    """Delete runs: their records, rollouts, checkpoints and models."""
+    _freed([find_run(run, output_dir) for run in runs], delete_run, "Delete", yes=yes)
+
+
+@runs_command.command("prune")
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@yes_option
+@runs_root_option
+def prune_command(runs: tuple[str, ...], output_dir: Path | None, *, yes: bool) -> None:
+    """Delete what completed runs need only to train on: optimizer states, other checkpoints, batches.
+
+    Their records and rollouts stay, and the best and the last weights. Without RUN, all completed runs of this folder
+    are pruned.
+    """
+    known = list_runs(output_dir) if output_dir else known_runs()[0]
+    folders = [find_run(run, output_dir) for run in runs] or list(filter(can_be_pruned, known))
+    _freed(folders, prune_run, "Prune", yes=yes)
+
+
+def _freed(folders: Sequence[Path], free: Callable[[Path], None], verb: str, *, yes: bool) -> None:
+    """Ask, free the disk, and say how much."""
+    folders = list(dict.fromkeys(folders))
+    for folder in folders:
+        click.echo(f"{folder}, {bytes_text(folder_bytes(folder))}")
+    if yes or click.confirm(f"{verb} {len(folders)} run{'s' * (len(folders) != 1)}?"):
+        before = sum(map(folder_bytes, folders))
+        for folder in folders:
+            free(folder)
+        click.echo(f"Freed {bytes_text(before - sum(map(folder_bytes, folders)))}.")
 
 
 def _plain(record: BaseModel) -> object:

@@ -13,10 +13,9 @@ from pydantic_core import from_json
 from nat.errors import BackendError, findings_of
 from nat.files import remove_unfinished, replacing
 from nat.wire.json import json_text
+from nat.wire.serving import BATCHES
 from nat.wire.training import FILE_NAME, SavedJobs, TrainingJob
 
-BATCHES = "batches"
-"""In the backend's output folder."""
 _NAME = re.compile(rf"(?P<id>{FILE_NAME})\.json")
 
 

@@ -12,7 +12,7 @@ from fakes.tiny_model import make_tiny_model
 from fakes.training_batches import random_groups
 from nat.backend.algorithms.registry import resolve
 from nat.backend.attention import PackedRows, packed_logits
-from nat.backend.checkpoint_folder import TrainedJob, write_manifest
+from nat.backend.checkpoint_folder import TrainedJob, verify, write_manifest
 from nat.backend.export import export_model
 from nat.backend.lora import LoraSettings
 from nat.backend.model_loader import load_model
@@ -20,6 +20,7 @@ from nat.backend.training.checkpoints import Checkpoints, restore
 from nat.backend.training.learner import Learner
 from nat.backend.training.reference import Reference
 from nat.errors import BackendError, ExportRefused
+from nat.wire.model_folder import forget_optimizer
 from nat.wire.serving import NOTICES
 from nat.wire.training import JobState, JobStatus, TrainingConfig
 
@@ -107,7 +108,10 @@ def test_a_checkpoint_loads_as_a_model(tmp_path, source, lora):
 
 
 def test_the_newest_are_kept_and_the_best_however_old(tmp_path, source):
-    """`latest` points to the newest, also after a crash before its link; the best does not count for `keep_last`."""
+    """`latest` points to the newest, also after a crash before its link; the best does not count for `keep_last`.
+
+    The newest alone has the optimizer's state, which is larger than the weights; the others stay whole as models.
+    """
     loaded, learner = opened(source)
     checkpoints = Checkpoints(tmp_path, keep_last=1)
     for step in range(5):
@@ -116,6 +120,8 @@ def test_the_newest_are_kept_and_the_best_however_old(tmp_path, source):
         if step == 2:
             checkpoints.keep_best(2)
     assert checkpoints.numbers() == [2, 4]
+    assert [path.parent.name for path in tmp_path.glob("step_*/optimizer.safetensors")] == ["step_000004"]
+    assert verify(tmp_path / "step_000002").step == 2
     assert (tmp_path / "best").readlink() == Path("step_000002")
     (tmp_path / "latest").unlink()
     (tmp_path / "latest").symlink_to("step_000002")
@@ -124,6 +130,18 @@ def test_the_newest_are_kept_and_the_best_however_old(tmp_path, source):
     assert (tmp_path / "latest").readlink() == Path("step_000004")
     checkpoints.keep_best(4)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best", "latest", "step_000004"]
+
+
+def test_a_kill_before_the_optimizers_state_is_gone_harms_nothing(tmp_path, source, caplog):
+    """The folder is a whole model at each moment, and the next checkpoint finishes what was begun."""
+    checkpoints = saved(tmp_path, source, steps=(1, 2))
+    state, newest = (tmp_path / f"step_00000{step}" / "optimizer.safetensors" for step in (1, 2))
+    state.write_bytes(newest.read_bytes())
+    assert verify(state.parent).step == 1
+    assert checkpoints.open().state.step == 2
+    assert caplog.text == ""
+    checkpoints.keep_best(2)
+    assert not state.exists()
 
 
 def test_a_checkpoint_of_an_older_release_is_named(tmp_path, source):
@@ -174,17 +192,36 @@ def saved(folder, source, steps=(1, 2), keep_last=9):
 
 @pytest.mark.parametrize("damage", [*DAMAGES.values(), *FLIPS.values()], ids=[*DAMAGES, *FLIPS])
 def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path, source, caplog, damage):
-    """Each kind of damage moves the newest checkpoint aside with the reason; `latest` is the previous one."""
+    """Each kind of damage moves the newest checkpoint aside with the reason; `latest` is the previous one.
+
+    Training goes on from its weights, since the newest alone had the optimizer's state.
+    """
     checkpoints = saved(tmp_path, source)
     damage(tmp_path / "step_000002")
     found = checkpoints.open()
     assert found is not None
     assert found.state.step == 1
     assert "step_000002 is damaged: " in caplog.text
-    assert [record.name for record in caplog.records if record.levelname == "WARNING"] == [NOTICES]
+    assert [record.name for record in caplog.records if record.levelname == "WARNING"] == [NOTICES] * 2
+    assert "step_000001 has the weights alone, so the optimizer's moments begin anew" in caplog.text
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"latest", "step_000001", "step_000002.damaged"}
     assert (tmp_path / "latest").readlink() == Path("step_000001")
+
+
+def test_weights_alone_go_on(tmp_path, source):
+    """Of a checkpoint without the optimizer's state, weights and step are those of the checkpoint, moments are new."""
+    loaded, learner = opened(source)
+    groups, checkpoints = random_groups(loaded), Checkpoints(tmp_path, keep_last=2)
+    learner.update(groups, resolve(CONFIG))
+    path = checkpoints.save(loaded, learner, None)
+    expected = weights(loaded)
+    forget_optimizer(path)
+    again, second = opened(path)
+    restore(checkpoints.open(), again, second)
+    assert all(torch.equal(weight, expected[name]) for name, weight in weights(again).items())
+    assert (second.step, second.optimizer.state()) == (1, {})
+    second.update(groups, resolve(CONFIG))
 
 
 @pytest.mark.parametrize("lora", [None, LORA])

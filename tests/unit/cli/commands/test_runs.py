@@ -1,11 +1,15 @@
-"""`nat runs` reads runs and changes none."""
+"""`nat runs` reads runs, and frees their disk."""
 
 import json
+from io import StringIO
 
 import pytest
 
 from fakes.runs_on_disk import make_run
+from nat.backend.checkpoint_folder import write_manifest
 from nat.cli.main import exit_code
+from nat.runs.liveness import marked_alive
+from nat.runs.records import RunState
 
 
 @pytest.fixture
@@ -74,3 +78,62 @@ def test_a_wrong_request_says_what_to_do(root, capsys, arguments, problem):
     """The error names what was seen and what there is."""
     assert exit_code(["runs", "show", *arguments, "--output_dir", str(root)]) != 0
     assert problem in capsys.readouterr().err
+
+
+@pytest.fixture
+def trained(root):
+    """The newer run has trained a model: three checkpoints, one damaged, and the batch of an update."""
+    newest = root / "20260314-130000-bbbb"
+    for name in ("step_1", "step_2", "step_3", "step_4.damaged"):
+        folder = newest / "checkpoints" / name
+        folder.mkdir(parents=True)
+        for file in ("model.safetensors", "optimizer.safetensors"):
+            (folder / file).write_bytes(bytes(1000))
+        write_manifest(folder, "checkpoint")
+    (newest / "checkpoints/latest").symlink_to("step_3")
+    (newest / "checkpoints/best").symlink_to("step_2")
+    (newest / "batches").mkdir()
+    (newest / "batches/job.json").write_text("{}")
+    (root / "latest").symlink_to(newest.name)
+    return newest
+
+
+def test_pruned_runs_keep_their_records_and_their_best_and_last_weights(root, trained, capsys):
+    """What they need only to train on goes: optimizer states, other checkpoints, batches."""
+    with marked_alive(make_run(root, "20260314-140000-cccc", state=RunState.RUNNING)):
+        text = told(capsys, "prune", "--yes", "--output_dir", root)
+    assert "cccc" not in text
+    assert "\nFreed 7 kB" in text
+    left = {str(path.relative_to(trained)) for path in trained.rglob("*.safetensors") if path.parent.is_dir()}
+    assert left == {f"checkpoints/{step}/model.safetensors" for step in ("step_2", "step_3")}
+    assert not (trained / "batches").exists()
+    assert told(capsys, "show", "20260314-13", "--epoch", 1, "--worst", 1, "--output_dir", root)
+
+
+def test_a_run_that_may_go_on_is_not_pruned(root, capsys):
+    """It would train on without its optimizer; the message says how to be rid of it."""
+    make_run(root, "20260314-140000-cccc", state=RunState.FAILED)
+    assert exit_code(["runs", "prune", "latest", "--yes", "--output_dir", str(root)]) == 1
+    assert "has not completed, and may go on" in capsys.readouterr().err
+
+
+def test_deleted_runs_are_gone_and_latest_is_the_one_before(root, trained, capsys, monkeypatch):
+    """After a question, which names them with their sizes; a run that is going on is not deleted."""
+    monkeypatch.setattr("sys.stdin", StringIO("n\n"))
+    assert "Delete 1 run?" in told(capsys, "delete", "latest", "--output_dir", root)
+    with marked_alive(trained):
+        assert exit_code(["runs", "delete", "latest", "--yes", "--output_dir", str(root)]) == 1
+    assert trained.is_dir()
+    text = told(capsys, "delete", "latest", "--yes", "--output_dir", root)
+    assert str(trained) in text
+    assert sorted(path.name for path in root.iterdir()) == ["20260314-120000-aaaa", "latest"]
+    assert (root / "latest").resolve().name == "20260314-120000-aaaa"
+    told(capsys, "delete", "20260314-12", "--yes", "--output_dir", root)
+    assert list(root.iterdir()) == []
+
+
+def test_what_was_meant_by_latest_is_said(root, capsys):
+    """Each page has the run's id, since another run may have begun meanwhile."""
+    for command in ("runs show latest", "diagnose latest", f"runs rollouts latest {root}/rows.jsonl"):
+        assert exit_code([*command.split(), "--output_dir", str(root)]) == 0
+        assert "20260314-130000-bbbb" in capsys.readouterr().out
