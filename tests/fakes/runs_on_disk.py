@@ -78,6 +78,8 @@ def conversation(example_id, reward, question="What is 2 + 2?", answer="4", **ch
         "conversations": [thread(2, 1)],
         "rows": [row],
         "num_calls": 1,
+        "question": question,
+        "expected": "4",
         "output": answer,
     }
     return rollout_record(example_id, **({"reward": reward} | fields | changes))

@@ -20,6 +20,7 @@ from nat.data_models.rollout_failure import FailureCount, one_line, total
 from nat.eval.failures import FAILURES_NAME
 from nat.finetuning.metrics import STALE_ROWS
 from nat.finetuning.progress import RunProgress
+from nat.reports.epoch_table import epoch_table
 from nat.runs.plot import duration
 from nat.runs.records import (
     EpochRecord,
@@ -111,9 +112,8 @@ class LineProgress(_Display):
 
     def validation_finished(self, record: ValidationRecord) -> None:
         failed = _failed(record.failures)
-        self._lines.line(
-            f"held-out {after_epoch(record.epoch)}: {_mean(record)} on {record.num_examples} examples{failed}"
-        )
+        score = "no score" if record.avg_reward is None else f"{record.avg_reward:.3f}"
+        self._lines.line(f"held-out {after_epoch(record.epoch)}: {score} on {record.num_examples} examples{failed}")
 
     def message(self, text: str) -> None:
         self._lines.line(text)
@@ -143,7 +143,7 @@ class LiveProgress(_Display):
         self._epochs = self._bars.add_task("epochs", total=None)
         self._now = self._bars.add_task("rollouts", total=None)
         self._records: deque[EpochRecord] = deque(maxlen=_ROWS_SHOWN)
-        self._held_out: dict[int, str] = {}
+        self._held_out: list[ValidationRecord] = []
         self._causes: list[FailureCount] = []
         self._failed: list[str] = []
         self._training = ""
@@ -199,7 +199,7 @@ class LiveProgress(_Display):
         self._bars.update(self._epochs, completed=epoch_number(record.epoch))
 
     def validation_finished(self, record: ValidationRecord) -> None:
-        self._held_out[record.epoch] = _mean(record)
+        self._held_out.append(record)
         self._causes = total([self._causes, record.failures])
 
     def message(self, text: str) -> None:
@@ -214,25 +214,12 @@ class LiveProgress(_Display):
         return Group(self._title, self._table(), *lines, self._bars, Text(note, no_wrap=True, overflow="ellipsis"))
 
     def _table(self) -> Table:
-        table = Table(box=None, padding=(0, 2), header_style="dim")
-        records = list(self._records)  # the view is also drawn in a thread
-        stale = ("stale rows",) if any(STALE_ROWS in record.metrics for record in records) else ()
-        for column in ("epoch", "reward", "held-out", "groups", "tokens", "grad norm", "entropy", *stale, "seconds"):
-            table.add_column(column, justify="right")
-        if (before := self._held_out.get(0)) is not None:
-            table.add_row("before", "", before)
-        for record in records:
-            table.add_row(
-                str(epoch_number(record.epoch)),
-                record.result,
-                self._held_out.get(epoch_number(record.epoch), ""),
-                f"{record.trained_groups}/{record.num_groups}",
-                _metric(record, "train/trained_tokens", ".0f"),
-                _metric(record, "train/grad_norm", ".3f"),
-                _metric(record, "train/entropy", ".3f"),
-                *(_metric(record, STALE_ROWS, ".0%") for _ in stale),
-                f"{record.seconds:.1f}",
-            )
+        drawn = epoch_table(list(self._records), list(self._held_out))  # the view is also drawn in a thread
+        table = Table(box=None, padding=(0, 1), header_style="dim")
+        for name in drawn.header:
+            table.add_column(name, justify="right")
+        for row in drawn.rows:
+            table.add_row(*row)
         return table
 
 
@@ -243,14 +230,6 @@ def console_progress(console: Console) -> LineProgress | LiveProgress:
     return LineProgress(console)
 
 
-def _mean(record: ValidationRecord) -> str:
-    return "no score" if record.avg_reward is None else f"{record.avg_reward:.3f}"
-
-
 def _failed(failures: Sequence[FailureCount]) -> str:
     failed = sum(each.count for each in failures)
     return f" ({failed} failed)" if failed else ""
-
-
-def _metric(record: EpochRecord, name: str, form: str) -> str:
-    return format(record.metrics[name], form) if name in record.metrics else ""

@@ -1,6 +1,7 @@
 """The application behind `nat ui`: its pages, each read from a journal when it is asked for. It changes no run."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from nat.dashboard.views import (
     rewards_view,
     rollout_view,
     tokens_view,
+    with_answers,
 )
 from nat.data_models.score import mean
 from nat.errors import JournalError
@@ -34,6 +36,7 @@ from nat.reports.charts import two_curves
 from nat.reports.comparison import compare_runs
 from nat.reports.overview import overviews
 from nat.reports.rollouts import whole
+from nat.reports.run_page import epochs_of
 from nat.runs.journal import reading
 from nat.runs.liveness import ShownState
 from nat.runs.records import Phase, after_epoch, same_examples
@@ -125,14 +128,15 @@ class Pages:
         folder, links = self._run(request)
         with reading(folder) as journal:
             records = {record.epoch: record for record in journal.validations()}
-        if not records:
-            raise JournalError("this run played no held-out examples", hint="go back to the run's page")
-        before, after = (
-            records.get(_number(request, name, default), records[default])
-            for name, default in (("before", min(records)), ("after", max(records)))
-        )
-        rows = held_out_rows(before, after)
-        page = paged(_number(request, "page", 1), _ON_PAGE, len(rows))
+            if not records:
+                raise JournalError("this run played no held-out examples", hint="go back to the run's page")
+            before, after = (
+                records.get(_number(request, name, default), records[default])
+                for name, default in (("before", min(records)), ("after", max(records)))
+            )
+            rows = held_out_rows(before, after)
+            page = paged(_number(request, "page", 1), _ON_PAGE, len(rows))
+            shown = with_answers(journal, rows[page.begin : page.begin + page.size], before, after)
         return _html(
             "held_out.html",
             links=links,
@@ -140,7 +144,7 @@ class Pages:
             before=before,
             after=after,
             means=[mean([*own.values()]) if own else None for own in same_examples([before, after])],
-            rows=rows[page.begin : page.begin + page.size],
+            rows=shown,
             page=page,
             changed=[sum(row.difference is not None and sign * row.difference > 0 for row in rows) for sign in (1, -1)],
             failing=sum((row.before is None) != (row.after is None) for row in rows),
@@ -210,9 +214,10 @@ class Pages:
 
 def _epoch_table(view: Any, request: Request) -> dict[str, Any]:
     """A page of the epochs, the newest first, and whether the run goes on."""
-    epochs = view.report.epochs[::-1]
-    page = paged(_number(request, "page", 1), EPOCHS_ON_PAGE, len(epochs))
-    return {"epochs": epochs[page.begin : page.begin + page.size], "page": page}
+    table = epochs_of(view.report, len(view.report.epochs))
+    page = paged(_number(request, "page", 1), EPOCHS_ON_PAGE, len(table.rows))
+    rows = table.rows[::-1][page.begin : page.begin + page.size]
+    return {"epochs": replace(table, rows=rows), "page": page}
 
 
 def _played(request: Request) -> tuple[Phase, int]:

@@ -38,7 +38,8 @@ class Links:
     def epoch(self, phase: str, epoch: int, page: str = "", **query: Any) -> str:
         """A page about an epoch; its number counts as people do: from 1, and for held-out examples what was trained."""
         shown = epoch_number(epoch) if phase == Phase.TRAIN else epoch
-        return f"{self.run}/{Phase(phase).value}/{shown}{page}" + (f"?{_query(query)}" if query else "")
+        words = urlencode(query, errors="backslashreplace")
+        return f"{self.run}/{Phase(phase).value}/{shown}{page}" + (f"?{words}" if words else "")
 
     def rollout(self, phase: str, epoch: int, example_id: str, generation: int, **query: Any) -> str:
         return self.epoch(phase, epoch, "/rollout", id=example_id, generation=generation, **query)
@@ -47,10 +48,6 @@ class Links:
 def count_in(text: str) -> int | None:
     """The count that a part of an address is; None for anything else, and for more than nine digits."""
     return int(text) if text.isdecimal() and len(text) < 10 else None
-
-
-def _query(values: dict[str, Any]) -> str:
-    return urlencode(values, errors="backslashreplace")
 
 
 @dataclass(frozen=True)
@@ -304,6 +301,10 @@ class HeldOutRow:
     example_id: str
     before: float | None
     after: float | None
+    question: str = ""
+    expected: str = ""
+    answers: Sequence[str] = ("", "")
+    """Before and after; of a rollout that failed, its error."""
 
     @property
     def difference(self) -> float | None:
@@ -315,3 +316,16 @@ def held_out_rows(before: ValidationRecord, after: ValidationRecord) -> list[Hel
     names = dict.fromkeys([*before.scores, *after.scores])
     rows = [HeldOutRow(name, before.scores.get(name), after.scores.get(name)) for name in names]
     return sorted(rows, key=lambda row: (row.difference is None, row.difference or 0.0))
+
+
+def with_answers(
+    journal: Journal, rows: Sequence[HeldOutRow], before: ValidationRecord, after: ValidationRecord
+) -> list[HeldOutRow]:
+    """The rows with what was asked and answered in the first rollout of each."""
+    found = []
+    for row in rows:
+        played = [next(journal.rollouts(Phase.VALIDATION, at.epoch, row.example_id), None) for at in (before, after)]
+        asked = next(((each.question, each.expected) for each in played if each), ("", ""))
+        answers = [(each.output or each.error or "") if each else "" for each in played]
+        found.append(replace(row, question=asked[0], expected=asked[1], answers=answers))
+    return found

@@ -110,32 +110,18 @@ def _held_out(a: Journal, b: Journal) -> tuple[HeldOutPair | None, list[str]]:
             f"the runs played different held-out examples: {alone} of {len(both) + alone} were in one run only "
             "and are left out here"
         )
-    if other := _other_questions(a, b, last_a.epoch, last_b.epoch):
-        warnings.append(
-            f"{other} of the {len(both)} common held-out examples begin with another user message: the ids stand for "
-            "other examples, or the agent or its seed differs"
-        )
+    asked_a, asked_b = (
+        {each.example_id: each.question for each in journal.rollouts(Phase.VALIDATION, last.epoch)}
+        for journal, last in ((a, last_a), (b, last_b))
+    )
+    if other := sum(asked_a[key] != asked_b[key] for key in asked_a.keys() & asked_b.keys()):
+        warnings.append(f"{other} of the {len(both)} common held-out examples ask another question under the same id")
     if untrained := [name for name, last in (("A", last_a), ("B", last_b)) if last.epoch == 0]:
         warnings.append(f"the last held-out scores of {' and '.join(untrained)} are those before training")
     if (result := compare_validations(last_a, last_b)) is None:
         return None, [*warnings, "held-out scores cannot be compared: no common example has a score"]
     sentence = result.described(_CONCLUSION[result.verdict], since="fail in B only", before="fail in A only")
     return HeldOutPair(epoch_a=last_a.epoch, epoch_b=last_b.epoch, comparison=result, sentence=sentence), warnings
-
-
-def _other_questions(a: Journal, b: Journal, epoch_a: int, epoch_b: int) -> int:
-    """Common examples whose first user message differs between the runs."""
-    first, second = _questions(a, epoch_a), _questions(b, epoch_b)
-    return sum(first[key] != second[key] for key in first.keys() & second.keys())
-
-
-def _questions(journal: Journal, epoch: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for record in journal.rollouts(Phase.VALIDATION, epoch):
-        users = (message.get("content") for message in record.messages if message.get("role") == "user")
-        if (question := next(users, None)) is not None:
-            found.setdefault(record.example_id, question)
-    return found
 
 
 def _in_one_line(run: RunOverview) -> str:

@@ -62,6 +62,7 @@ def overview(journal: Journal) -> RunOverview:
     info, summary, validations = journal.info(), journal.summary(), journal.validations()
     config, epochs = config_of(info.config_text), journal.num_epochs()
     means = held_out_means(validations)
+    planned = [finetuning_value(config, "num_epochs"), *_of_phases(config, "num_epochs")]
     return RunOverview(
         run_id=info.run_id,
         folder=journal.run_dir,
@@ -70,7 +71,7 @@ def overview(journal: Journal) -> RunOverview:
         created_at=info.created_at,
         finished_at=info.finished_at,
         epochs=epochs,
-        num_epochs=_planned(config),
+        num_epochs=sum(count for count in planned if isinstance(count, int)) or None,
         phases=tuple(phase_verdicts(journal.phases(), validations, epochs)),
         verdict=summary.verdict if summary else None,
         before=means.pop(0, None),
@@ -104,11 +105,6 @@ def trained_model(config: dict[str, Any]) -> str | None:
     name = block.get("model") or block.get("model_name")
     revision = block.get("revision")
     return None if name is None else f"{name} at {str(revision)[:12]}" if revision else str(name)
-
-
-def _planned(config: dict[str, Any]) -> int | None:
-    planned = [finetuning_value(config, "num_epochs"), *_of_phases(config, "num_epochs")]
-    return sum(count for count in planned if isinstance(count, int)) or None
 
 
 def _of_phases(config: dict[str, Any], key: str) -> list[Any]:

@@ -1,16 +1,19 @@
 """One run: a record of its results so far, and the page about it."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from math import fsum
 
 from nat.data_models.finetuning import BudgetConfig
 from nat.data_models.llm_usage import Purpose, added
 from nat.data_models.rollout_failure import FailureCount
+from nat.files import folder_bytes
 from nat.finetuning.best_model import best_text
 from nat.finetuning.budget import budget_of, price
-from nat.finetuning.summary import choice, compared
+from nat.finetuning.summary import broken_prefixes, choice, compared
+from nat.reports.charts import spread
+from nat.reports.epoch_table import EpochTable, epoch_table
 from nat.reports.overview import RunOverview, overview, scores_text
 from nat.reports.text import labelled, printable, table
 from nat.runs.journal import Journal
@@ -19,25 +22,18 @@ from nat.runs.plot import duration
 from nat.runs.records import (
     BestEpoch,
     EpochRecord,
-    JobRecord,
     RunSummary,
     SparseRecord,
     ValidationRecord,
     after_epoch,
-    epoch_number,
     num_rollouts,
     played_epochs,
     scores_beside,
     total_of,
 )
+from nat.sizing.memory import bytes_text
 from nat.wire.metrics import LEFT_OUT
 
-_STAGES = {
-    "rollouts": "time/rollout",
-    "hand-over": "time/submit",
-    "training": "time/train",
-    "both at once": "time/overlapped",
-}
 _ROWS = 12
 """Epochs in the table, spread over the run."""
 _SHARE = 0.005
@@ -71,7 +67,7 @@ class RunReport(SparseRecord):
     best_caveat: str | None = None
     """How much of the best score may be luck."""
     seconds: dict[str, float]
-    """Seconds of the finished epochs and validations, by stage."""
+    """Seconds of the run, by stage; before its end, of the finished epochs and validations."""
     algorithm: str | None = None
     """As the backend reports it."""
     budget: BudgetConfig | None = None
@@ -87,7 +83,8 @@ class RunReport(SparseRecord):
 def run_report(journal: Journal) -> RunReport:
     """Read everything that the page shows."""
     run, epochs, validations, best = overview(journal), journal.epochs(), journal.validations(), journal.best()
-    jobs, summary = journal.jobs(), journal.summary()
+    settings, summary = (job.training for job in journal.jobs()), journal.summary()
+    algorithms = (str(each["algorithm"]) for each in settings if each and "algorithm" in each)
     left_out: Counter[str] = Counter()
     for epoch in epochs:
         left_out.update(epoch.left_out)
@@ -102,16 +99,10 @@ def run_report(journal: Journal) -> RunReport:
         left_out=dict(left_out.most_common()),
         best=best,
         best_caveat=None if best is None else choice(best, validations, len(epochs)),
-        seconds=_seconds(epochs, validations),
-        algorithm=", then ".join(_algorithms(jobs)) or None,
+        seconds=_seconds(epochs, validations, None if summary is None else summary.seconds),
+        algorithm=", then ".join(name for name, _ in groupby(algorithms)) or None,
         budget=budget_of(journal),
     )
-
-
-def _algorithms(jobs: Sequence[JobRecord]) -> Iterator[str]:
-    """The algorithms of the run, in order; a phase with the algorithm of the one before adds none."""
-    names = (str(job.training["algorithm"]) for job in jobs if job.training and "algorithm" in job.training)
-    return (name for name, _ in groupby(names))
 
 
 def _sentence(validations: Sequence[ValidationRecord], epochs: int, judged: int | None) -> str | None:
@@ -121,17 +112,27 @@ def _sentence(validations: Sequence[ValidationRecord], epochs: int, judged: int 
     return comparison.sentence if judged in (None, epochs) else f"Verdict {after_epoch(judged)}: {comparison.sentence}"
 
 
-def _seconds(epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord]) -> dict[str, float]:
-    spent = {name: fsum(epoch.metrics.get(metric, 0.0) for epoch in epochs) for name, metric in _STAGES.items()}
-    spent["training"] -= spent["both at once"]
+def _seconds(
+    epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord], whole: float | None
+) -> dict[str, float]:
+    """Each second of the run once: rollouts that were played beside an update are not the learner's wait for them."""
+    waited = fsum(
+        each.metrics.get("time/waiting_for_rollouts", each.metrics.get("time/rollout", 0.0)) for each in epochs
+    )
+    submit, train, both = (
+        fsum(epoch.metrics.get(f"time/{stage}", 0.0) for epoch in epochs) for stage in ("submit", "train", "overlapped")
+    )
+    spent = {"rollouts": waited, "hand-over": submit, "training": train - both, "both at once": both}
     spent["validations"] = fsum(record.seconds for record in validations)
+    known = fsum(epoch.seconds for epoch in epochs) + spent["validations"] if whole is None else whole
+    spent["loading, saving and the rest"] = known - fsum(spent.values())
     return {name: seconds for name, seconds in sorted(spent.items(), key=lambda entry: -entry[1]) if seconds > 0}
 
 
 def run_page(report: RunReport) -> str:
     """The page about a run."""
     run = report.run
-    rows = [("State", _state(run)), ("Folder", str(run.folder))]
+    rows = [("State", _state(run)), ("Folder", f"{run.folder}, {bytes_text(folder_bytes(run.folder))}")]
     if run.model:
         rows.append(("Model", run.model + (f", trained by {report.algorithm}" if report.algorithm else "")))
     rows.append(("Epochs", _epochs(report)))
@@ -149,6 +150,9 @@ def run_page(report: RunReport) -> str:
         rows.append(("Best", best_text(report.best, run.folder)))
         rows += [("", report.best_caveat)] if report.best_caveat else []
     rows += _failed(report)
+    if broken := broken_prefixes(report.epochs):
+        causes = ", ".join(f"{cause} {count}" for cause, count in broken.items())
+        rows.append(("Broken", f"{sum(broken.values())} calls did not continue the tokens before them ({causes})"))
     rows += _left_out(report)
     if report.lost_messages:
         rows.append(("Unseen", f"left out by the chat template: {', '.join(report.lost_messages)}"))
@@ -158,15 +162,11 @@ def run_page(report: RunReport) -> str:
         rows.append(("Cause", f"{report.summary.causes[0].title}: {report.summary.causes[0].seen}"))
     if report.summary is not None and report.summary.next_step:
         rows.append(("Next", report.summary.next_step))
-    verdict = report.sentence or "No verdict: " + _why_none(report)
-    parts = [f"run {run.run_id}", verdict, labelled(rows), _epoch_table(report.epochs, report.validations)]
-    return printable("\n\n".join(filter(None, parts)))
-
-
-def _why_none(report: RunReport) -> str:
-    if not report.validations:
-        return "no held-out example was played."
-    return "the held-out examples were not played both before the first and after the last epoch."
+    twice = "the held-out examples were not played both before the first and after the last epoch"
+    verdict = report.sentence or f"No verdict: {twice if report.validations else 'no held-out example was played'}."
+    parts, shown = [f"run {run.run_id}", verdict, labelled(rows)], epochs_of(report, _ROWS)
+    parts += [table(shown.header, shown.rows)] if report.epochs else []
+    return printable("\n\n".join(parts))
 
 
 def _state(run: RunOverview) -> str:
@@ -180,12 +180,7 @@ def _epochs(report: RunReport) -> str:
     run = report.run
     text = f"{run.epochs} of {run.num_epochs}" if run.num_epochs else str(run.epochs)
     begun = f", begun {run.created_at:%Y-%m-%d %H:%M} UTC" if run.created_at else ""
-    took = (
-        f", {duration((run.finished_at - run.created_at).total_seconds())}"
-        if run.finished_at and run.created_at
-        else ""
-    )
-    return f"{text}{begun}{took}, {report.rollouts:,} rollouts"
+    return f"{text}{begun}, {report.rollouts:,} rollouts"
 
 
 def _failed(report: RunReport) -> list[tuple[str, str]]:
@@ -223,69 +218,13 @@ def calls_rows(
 
 
 def time_rows(report: RunReport) -> list[tuple[str, str]]:
-    """Where the time went, and of a run with `max_staleness` which side waited for the other."""
-    if not report.seconds:
-        return []
-    overlapped = [epoch.metrics for epoch in report.epochs if "time/waiting_for_rollouts" in epoch.metrics]
-    whole = fsum(own.get("time/epoch", 0.0) for own in overlapped)
-    rows = [("Time", _times(report.seconds))]
-    if whole:
-        sides = {
-            "waiting_for_rollouts": "the learner waited for rollouts",
-            "waiting_for_weights": "rollouts for weights",
-        }
-        shares = {
-            text: fsum(own.get(f"time/{name}", 0.0) for own in overlapped) / whole for name, text in sides.items()
-        }
-        rows.append(("", ", ".join(f"{text} in {share:.0%} of the time" for text, share in shares.items())))
-    return rows
+    """Where the time went."""
+    whole = fsum(report.seconds.values())
+    shares = {name: spent / whole for name, spent in report.seconds.items()}
+    shown = ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share >= _SHARE)
+    return [("Time", f"{duration(whole)}: {shown}")] if shown else []
 
 
-def _times(seconds: dict[str, float]) -> str:
-    whole = sum(seconds.values())
-    return ", ".join(f"{name} {spent / whole:.0%}" for name, spent in seconds.items() if spent / whole >= _SHARE)
-
-
-def _epoch_table(epochs: Sequence[EpochRecord], validations: Sequence[ValidationRecord]) -> str:
-    """Some epochs, evenly spread, with the first and the last; held-out scores stand at the epoch before them."""
-    if not epochs:
-        return ""
-    held_out = {record.epoch: score for record in validations if (score := record.avg_reward) is not None}
-    rows_shown = min(_ROWS, len(epochs))
-    places = [round(place * (len(epochs) - 1) / max(1, rows_shown - 1)) for place in range(rows_shown)]
-    header: tuple[str, ...] = (
-        "epoch",
-        "reward",
-        "held-out after",
-        "groups",
-        "rollouts",
-        "left out",
-        "KL",
-        "grad norm",
-        "seconds",
-    )
-    rows = [_epoch_cells(epochs[place], held_out.get(epoch_number(epochs[place].epoch))) for place in places]
-    if 0 in held_out:
-        rows.insert(0, (after_epoch(0), "", f"{held_out[0]:.3f}", "", "", "", "", "", ""))
-    if any(epoch.phase for epoch in epochs):
-        names = [""] * (len(rows) - len(places)) + [epochs[place].phase or "" for place in places]
-        header, rows = (*header, "phase"), [(*row, name) for row, name in zip(rows, names, strict=True)]
-    return table(header, rows)
-
-
-def _epoch_cells(epoch: EpochRecord, held_out: float | None) -> tuple[str, ...]:
-    return (
-        str(epoch_number(epoch.epoch)),
-        epoch.result,
-        "" if held_out is None else f"{held_out:.3f}",
-        f"{epoch.trained_groups}/{epoch.num_groups}",
-        str(epoch.num_rollouts),
-        str(sum(epoch.left_out.values())),
-        _metric(epoch, "train/approx_kl"),
-        _metric(epoch, "train/grad_norm"),
-        f"{epoch.seconds:.1f}",
-    )
-
-
-def _metric(epoch: EpochRecord, name: str) -> str:
-    return f"{epoch.metrics[name]:.3g}" if name in epoch.metrics else ""
+def epochs_of(report: RunReport, most: int) -> EpochTable:
+    """The table of at most so many epochs, evenly spread, with the first and the last."""
+    return epoch_table(spread(report.epochs, most), report.validations)

@@ -109,6 +109,10 @@ class RolloutRecord(BaseModel):
     example_id: str
     generation: int = Field(ge=0)
     """Number of the rollout among those of the example in this epoch."""
+    question: str = ""
+    """The workflow's input; anything but a text as JSON."""
+    expected: str = ""
+    """The answer that the dataset has for it, likewise."""
     reward: float | None = None
     """None if the rollout failed or could not be scored; never a substitute number."""
     left_out: LeftOutCause | None = None

@@ -10,7 +10,7 @@ from nat.runs.folder import LATEST
 from nat.runs.journal import reading
 from nat.runs.liveness import ShownState, is_alive, shown_state
 from nat.runs.recorded_config import config_of
-from nat.runs.records import Phase, RunInfo, RunSummary
+from nat.runs.records import Phase, RunInfo, RunSummary, epoch_number
 from nat.runs.rollouts import RolloutRecord
 from nat.wire.extras import install_hint, missing_packages
 
@@ -24,7 +24,7 @@ class Run:
     """A run on disk, whether it still trains, has ended, was killed, or was copied from elsewhere.
 
     Each property and method reads the journal when it is called, so that a run that trains shows what it has now.
-    Epochs count from 0, as in the run's files. Whatever reads raises JournalError if the journal is gone or damaged.
+    Epochs count from 1, as on all pages. Whatever reads raises JournalError if the journal is gone or damaged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,7 +57,7 @@ class Run:
     @property
     def state(self) -> ShownState:
         """Its state as `nat runs list` shows it, such as `running`, `killed` or `completed`."""
-        return self._state(self.info)
+        return shown_state(self.info.state, alive=is_alive(self.folder))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -74,7 +74,8 @@ class Run:
         """A row for each finished epoch: the fields of `training_metrics.jsonl`, and its metrics as columns."""
         with reading(self.folder) as journal:
             return _frame(
-                {name: value for name, value in record if not isinstance(value, dict | list)} | record.metrics
+                {name: value for name, value in record if not isinstance(value, dict | list)}
+                | {"epoch": epoch_number(record.epoch), **record.metrics}
                 for record in journal.each_epoch()
             )
 
@@ -84,11 +85,11 @@ class Run:
             return _frame({"epoch": record.epoch, **record.statistics} for record in journal.each_validation())
 
     def rollouts(self, *, last: int | None = None, held_out: bool = False) -> "DataFrame":
-        """A row for each rollout, without its conversation.
+        """A row for each rollout, with its question, the expected answer and its output, without its conversation.
 
         Args:
             last: Number of epochs to read, the newest ones; all by default.
-            held_out: Those of the validations instead of the training.
+            held_out: Those of the validations instead of the training; their epoch is the last one before them.
 
         """
         each = self.each_rollout(last=last, held_out=held_out)
@@ -101,13 +102,10 @@ class Run:
             played = journal.played(phase)
             for epoch in played[0 if last is None else max(0, len(played) - last) :]:
                 for record in journal.rollouts(phase, epoch):
-                    yield epoch, record
+                    yield epoch if held_out else epoch_number(epoch), record
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
-
-    def _state(self, info: RunInfo) -> ShownState:
-        return shown_state(info.state, alive=is_alive(self.folder))
 
 
 def _frame(rows: Iterable[dict[str, Any]]) -> "DataFrame":

@@ -9,12 +9,12 @@ import pytest
 
 from fakes.attacks import TEXTS, TITLE, add_attacks
 from fakes.run_records import NOON, epoch_record
-from fakes.runs_on_disk import CONFIG, EVIL, make_run
+from fakes.runs_on_disk import CONFIG, EVIL, conversation, make_run
 from nat.dashboard.app import create_app
 from nat.dashboard.runs import slug_of
 from nat.runs.journal import Journal
 from nat.runs.liveness import LOCK_NAME, marked_alive
-from nat.runs.records import RunState
+from nat.runs.records import Phase, RunState
 
 
 def client(root):
@@ -118,8 +118,14 @@ async def test_a_rollout_is_a_conversation(run_dir, here):
 
 
 async def test_held_out_examples_before_and_after(run_dir, here):
-    """By default the first and the last validation; the ones that changed are counted, and those that fail since."""
-    assert "6 examples rose and 0 fell, of 10" in await page(run_dir.parent, f"{here}/held-out")
+    """By default the first and the last validation: what was asked and expected, both answers, and what changed."""
+    with Journal.open(run_dir) as journal:
+        after = conversation("held-3", 1.0, "What is held-3?", answer="Rome", expected="Rome")
+        journal.record_rollouts(Phase.VALIDATION, 3, [after])
+    text = await page(run_dir.parent, f"{here}/held-out")
+    assert "6 examples rose and 0 fell, of 10" in text
+    row = text[text.index(">held-3<") : text.index("</tr>", text.index(">held-3<"))]
+    assert re.findall(r'<td class="words">(.*?)</td>', row) == ["What is held-3?", "4", "4", "Rome"]
     assert "1 examples rose and 0 fell, of 10" in await page(run_dir.parent, f"{here}/held-out?before=1&after=2")
     with Journal.open(run_dir) as journal:
         last = journal.validations()[-1]

@@ -26,6 +26,7 @@ def test_it_has_the_pictures_and_the_words(tmp_path):
     assert text.count("data-chart=") >= 3
     assert "No cause found" in text
     assert "Example d, generation 0: reward 0.750" in text
+    assert '<td class="words">What is held-3?</td><td class="words">4</td>' in text
     assert "no reward; left out of training: the workflow raised an error" in text
 
 

@@ -1,7 +1,11 @@
 """The files that browsers get."""
 
 import re
+import shutil
+import subprocess
 from hashlib import sha256
+
+import pytest
 
 from nat.dashboard.rendering import STATIC, TEMPLATES
 
@@ -24,3 +28,23 @@ def test_templates_have_no_inline_script_or_style():
         assert "|safe" not in text
         assert "autoescape" not in text
         assert not re.search(r"(?:href|src|action)=\"https?:", text), file.name
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_an_axis_of_small_numbers_tells_them_apart():
+    """A learning rate or a KL of some millionths is not 0, 0, 0."""
+    browser = """
+    const chart = JSON.stringify({ x: [1, 2], xLabel: "epoch", series: [], links: [] });
+    const box = { dataset: { chart }, closest: () => null, clientWidth: 300 };
+    const nothing = { addEventListener() {} };
+    globalThis.document = { readyState: "done", body: nothing, querySelectorAll: () => [box] };
+    globalThis.getComputedStyle = () => ({ getPropertyValue: () => "" });
+    globalThis.ResizeObserver = class { observe() {} };
+    globalThis.matchMedia = () => nothing;
+    globalThis.uPlot = function (options) {
+        console.log(options.axes[1].values(this, [0, 0.000002, 0.25, 1500]).join(" "));
+    };
+    """
+    script = browser + (STATIC / "dashboard.js").read_text()
+    done = subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0 0.000002 0.25 1500"

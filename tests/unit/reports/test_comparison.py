@@ -69,9 +69,9 @@ def test_examples_of_one_run_only_are_left_out_with_a_warning(tmp_path):
 
 
 def test_the_same_ids_may_stand_for_other_examples(tmp_path):
-    """Datasets that are numbered have the same ids; the first user messages tell them apart."""
+    """Datasets that are numbered have the same ids; the questions tell them apart."""
     result = compared(make_run(tmp_path, "a"), make_run(tmp_path, "b", question="Other: {}"))
-    assert "10 of the 10 common held-out examples begin with another user message" in result.warnings[0]
+    assert "10 of the 10 common held-out examples ask another question" in result.warnings[0]
 
 
 def test_another_score_makes_curves_incomparable(tmp_path):

@@ -34,7 +34,7 @@ def test_the_page_begins_with_the_verdict(tmp_path):
     assert "held-out score 0.800 after epoch 3" in text
     assert "the highest of 4 validations on the same examples, so probably too high" in text
     assert "Left out  24 x its group has no difference in reward" in text
-    assert "Time      rollouts 67%, training 33%" in text
+    assert "Time      27 s: rollouts 67%, training 33%" in text
     assert lines[-1].split()[:3] == ["3", "0.500", "0.800"]
 
 
@@ -75,8 +75,22 @@ def test_phases_have_their_verdicts(tmp_path):
     assert "0.600 → 0.800 on the same 10 held-out examples" in text
     assert "Epochs    3 of 3" in text
     assert "0.400 → 0.500 in training" in text
-    assert [line.split()[-1] for line in text.splitlines()[-3:]] == ["file", "play", "play"]
+    rows = [line.split() for line in text.splitlines()[-3:]]
+    assert [(row[0], row[-1]) for row in rows] == [("1", "file"), ("2", "play"), ("3", "play")]
+    assert "0.300" not in rows[0], "the reward of a file measures nothing"
     assert "models/small" in text
+
+
+def test_each_second_of_a_run_is_counted_once(tmp_path):
+    """Rollouts beside an update are no second of their own, and the shares are of the time that the run's end says."""
+    folder = make_run(tmp_path, "run-1", solved=(2, 6))
+    ahead = {"time/rollout": 50.0, "time/waiting_for_rollouts": 20.0, "time/train": 60.0, "time/overlapped": 30.0}
+    with Journal.open(folder) as journal:
+        journal.record_epoch(epoch_record(0, seconds=80.0, metrics=ahead))
+        assert "Time      1 min 20 s: training 38%, both at once 38%, rollouts 25%" in page_of(folder)
+        journal.record_summary(RunSummary(run_id="run-1", epochs=1, seconds=100.0, tokens_trained=0))
+    shares = "training 30%, both at once 30%, rollouts 20%, loading, saving and the rest 20%"
+    assert f"1 min 40 s: {shares}" in page_of(folder)
 
 
 def test_a_killed_run_says_so(tmp_path):
@@ -97,21 +111,8 @@ def test_a_long_run_shows_some_epochs(tmp_path):
     text = page_of(folder)
     assert "200 x the workflow raised an error: KeyError: 'city'" in text
     table = text.splitlines()[-13:]
-    assert table[0].startswith("before training")
-    assert [line.split()[0] for line in table[1:]] == [
-        "1",
-        "10",
-        "19",
-        "28",
-        "37",
-        "46",
-        "55",
-        "64",
-        "73",
-        "82",
-        "91",
-        "100",
-    ]
+    assert table[0].startswith("before ")
+    assert [line.split()[0] for line in table[1:]] == [str(epoch) for epoch in range(1, 101, 9)]
 
 
 def test_the_record_is_json(tmp_path):

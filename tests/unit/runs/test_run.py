@@ -43,19 +43,21 @@ def test_epochs_are_rows_with_their_metrics(folder):
     """Each epoch is a row under the names of `training_metrics.jsonl`; its metrics are columns."""
     frame = Run.open(folder).epochs()
     assert "usage" not in frame.columns, "a record in a record is no number"
-    assert frame["epoch"].tolist() == [0, 1, 2]
+    assert frame["epoch"].tolist() == [1, 2, 3]
     assert frame["avg_reward"].tolist() == pytest.approx([0.3, 0.4, 0.5])
     assert frame["train/approx_kl"].tolist() == [0.01] * 3
 
 
 def test_rollouts_are_rows(folder):
-    """Each rollout is a row; one without a reward has none there, and the cause stands beside it."""
+    """Each has its question, the expected answer and its own; without a reward, the cause stands beside it."""
     frame = Run.open(folder).rollouts()
     assert frame.groupby("epoch").size().tolist() == [5, 5, 5]
-    first = frame[frame["epoch"] == 0].set_index(["example_id", "generation"])
+    first = frame[frame["epoch"] == 1].set_index(["example_id", "generation"])
     assert first.loc[("a", 1), "reward"] == 0.25
     assert first["reward"].isna().tolist() == [False, False, False, True, False]
     assert first.loc[("c", 0), "left_out"] == LeftOutCause.FAILED
+    held_out = Run.open(folder).rollouts(held_out=True).set_index(["epoch", "example_id"])
+    assert held_out.loc[(0, "held-9"), ["question", "expected", "output"]].tolist() == ["What is held-9?", "4", "4"]
 
 
 def test_a_run_that_trains_shows_what_it_has_now(begun):

@@ -5,8 +5,12 @@
   const COLOURS = ["--train", "--held-out", "--third", "--fourth"];
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+  // uPlot's own numbers have three decimals, so that an axis of small ones would be 0, 0, 0.
+  const written = (v) => (v === null || v === undefined ? "–" : String(Number(v.toPrecision(5))));
+
   const axis = (more) => ({
-    stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, ...more,
+    stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false },
+    values: (_, ticks) => ticks.map(written), ...more,
   });
 
   const dataOf = (spec) => {
@@ -15,10 +19,10 @@
   };
 
   const seriesOf = (spec) => {
-    const found = [{ label: spec.xLabel, value: (_, v) => (v === null ? "–" : String(Math.round(v * 1000) / 1000)) }];
+    const value = (_, v) => written(v);
+    const found = [{ label: spec.xLabel, value }];
     spec.series.forEach((each, place) => {
       const stroke = colour(COLOURS[place % COLOURS.length]);
-      const value = (_, v) => (v === null || v === undefined ? "–" : String(Number(v.toPrecision(4))));
       const base = { label: each.label, stroke, value, spanGaps: true, width: 2 };
       if (each.mark === "bars") Object.assign(base, { fill: stroke, paths: uPlot.paths.bars({ size: [0.8, 60] }), points: { show: false } });
       if (each.mark === "points") base.points = { show: true, size: 7, fill: stroke };

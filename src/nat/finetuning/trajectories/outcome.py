@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from nat.builder.tool import as_text
 from nat.capture.steps import failed_calls
 from nat.data_models.evaluate_runtime import EvaluationRunOutput
 from nat.data_models.evaluator import EvalInputItem, EvalOutputItem
@@ -185,6 +186,8 @@ def _record(
     return RolloutRecord(
         example_id=str(item.id),
         generation=generation,
+        question=as_text(item.input_obj),
+        expected=as_text(item.expected_output_obj),
         output=None if item.output_obj is None else str(item.output_obj),
         num_calls=len(seen),
         num_failed_calls=len(failed_calls(item.trajectory)),
